@@ -1,0 +1,829 @@
+#!/usr/bin/env python3
+"""Set Traindeck up in .venv, then start it. Standard library only.
+
+    train_gpu.py                     the window
+    train_gpu.py setup [options]     set up and stop; the options are remembered (setup --help)
+    train_gpu.py test [pytest args]  every check of the repository
+    train_gpu.py ANYTHING ELSE       the headless trainer with these arguments
+
+An old interpreter must get as far as finding a better one, so the syntax here stays within Python 3.6
+(hence the quoted annotations), and whatever runs before `main` hands over uses no newer library either.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import datetime
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple  # noqa: UP035  (3.6, see above)
+
+WINDOWS = os.name == "nt"
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / ("Scripts/python.exe" if WINDOWS else "bin/python")
+STATE = VENV / "traindeck.json"  # what was set up; `complete` only after everything was verified
+KEEP = ROOT / ".venv-setup"  # outlives .venv: the remembered choices and the lock
+LOG = ROOT / "logs" / "setup.log"
+
+OLDEST, NEWEST = (3, 11), (3, 13)
+CHOICES = ("torch", "mirror", "python", "constraints")  # each also as environment variable TRAINDECK_NAME
+# The builds of torch 2.13; there is no cu128 any more (https://github.com/pytorch/pytorch/issues/178665).
+TORCH_TAGS = ("cpu", "cu126", "cu130", "cu132")
+TORCH_INDEX = "https://download.pytorch.org/whl/"
+PYPI_LINUX_TAG = "cu130"  # what PyPI's plain Linux wheel of torch 2.13 is built with; on Windows it is CPU-only
+
+
+class Mirror(NamedTuple):
+    """Where to fetch from instead of PyPI and of torch's own index."""
+
+    pypi: str
+    torch: str  # in front of cpu/, cu130/ ...; empty: no torch wheels there
+    torch_option: str = "--extra-index-url"
+
+
+NJU_TORCH = "https://mirror.nju.edu.cn/pytorch/whl/"
+MIRRORS = {
+    "tsinghua": Mirror("https://pypi.tuna.tsinghua.edu.cn/simple", NJU_TORCH),  # has no torch wheels itself
+    "nju": Mirror("https://mirror.nju.edu.cn/pypi/web/simple", NJU_TORCH),
+    "sjtu": Mirror("https://mirror.sjtu.edu.cn/pypi/web/simple", "https://mirror.sjtu.edu.cn/pytorch-wheels/"),
+    # Aliyun lists its torch wheels on one flat page, which pip reads only as find-links.
+    "aliyun": Mirror(
+        "https://mirrors.aliyun.com/pypi/simple", "https://mirrors.aliyun.com/pytorch-wheels/", "--find-links"
+    ),
+}
+
+
+class SetupError(Exception):
+    """Something a person has to decide or repair; the message says what happened and what to do."""
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+# --- words: the terminal (stderr, because stdout belongs to the trainer's events) and the log ---------------
+
+
+def log(text: str) -> None:
+    """Append to the log; a log that cannot be written must not stop a start."""
+    with contextlib.suppress(OSError):
+        LOG.parent.mkdir(parents=True, exist_ok=True)
+        with LOG.open("a", encoding="utf-8", errors="replace") as file:
+            file.write("%s %s\n" % (datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S"), text))  # noqa: UP031
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+    log(text)
+
+
+def run_logged(command: "List[str]", doing: str, **options: Any) -> "Tuple[int, str]":
+    """Run a command with its output in the log and a sign of life on the terminal: (exit code, output)."""
+    log(f"{doing}: {command}")
+    started = time.monotonic()
+    # A pipe, not the log file itself: the last line is shown, and errors are looked up in the text.
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
+    )
+    lines: "List[str]" = []
+
+    def read() -> None:
+        assert child.stdout is not None
+        with LOG.open("ab") as file:
+            for raw in child.stdout:
+                file.write(raw.rstrip(b"\r\n") + b"\n")
+                lines.append(raw.decode("utf-8", "replace").rstrip())
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        while reader.is_alive():
+            reader.join(1.0)
+            heartbeat(doing, time.monotonic() - started, lines[-1] if lines else "")
+        code = child.wait()
+    except BaseException:  # Ctrl+C reaches the child too; it gets a moment to tidy up
+        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            child.wait(10)
+        child.kill()
+        raise
+    finally:
+        if sys.stderr.isatty():
+            print("\r" + " " * 100, end="\r", file=sys.stderr, flush=True)
+    log(f"exit code {code} after {time.monotonic() - started:.1f} s")
+    return code, "\n".join(lines)
+
+
+def heartbeat(doing: str, seconds: float, last_line: str) -> None:
+    """Show that work goes on: one line rewritten on a terminal, a line every half minute elsewhere."""
+    if sys.stderr.isatty():
+        text = f"  {doing}: {seconds:.0f} s  {last_line.strip()[:60]}"
+        print("\r" + text[:99].ljust(99), end="", file=sys.stderr, flush=True)
+    elif int(seconds) % 30 == 29:
+        print(f"  {doing}: {seconds:.0f} s so far", file=sys.stderr, flush=True)
+
+
+# --- a Python to build .venv with ----------------------------------------------------------------------------
+
+PROBE = """
+import sys, struct
+try:
+    import venv, ensurepip
+    missing = ""
+except ImportError:
+    missing = "no-venv"
+try:
+    import sysconfig
+    if sysconfig.get_config_var("Py_GIL_DISABLED"): missing = "free-threaded"
+except ImportError:
+    pass
+base = getattr(sys, "_base_executable", None) or sys.executable
+out = [str(sys.version_info[0]), str(sys.version_info[1]), str(struct.calcsize("P") * 8), missing, base]
+getattr(sys.stdout, "buffer", sys.stdout).write(("TRAINDECK|" + "|".join(out)).encode("utf-8"))
+"""
+
+
+def try_python(command: "List[str]") -> "Tuple[str, str]":
+    """Run a candidate: (its base executable, "") if it fits, ("", why not) otherwise."""
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "PYTHONPATH", "__PYVENV_LAUNCHER__")}
+    try:
+        output = subprocess.run(
+            [*command, "-c", PROBE],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=dict(env, PYTHONUTF8="1"),
+            timeout=30,
+        ).stdout.decode("utf-8", "replace")
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return "", f"does not run ({type(error).__name__})"
+    match = re.search(r"TRAINDECK\|(\d+)\|(\d+)\|(\d+)\|([^|]*)\|(.+)", output)
+    if not match:
+        return "", "does not run (no answer)"
+    version = (int(match.group(1)), int(match.group(2)))
+    name = "Python {}.{}".format(*version)
+    if version < OLDEST:
+        return "", f"{name} is too old"
+    if version > NEWEST:
+        return "", f"{name} is too new"
+    if match.group(3) != "64":
+        return "", f"{name} is a {match.group(3)}-bit build; PyTorch needs 64 bits"
+    if match.group(4) == "free-threaded":
+        return "", f"{name} is a free-threaded build, for which not every package has wheels"
+    if match.group(4):
+        return "", f"{name} has no venv module; on Debian and Ubuntu: sudo apt install python3-venv"
+    return match.group(5).strip(), ""
+
+
+def python_candidates() -> "Iterator[List[str]]":
+    """Commands that may start a fitting Python, the likeliest first; executable and arguments kept apart."""
+    yield [sys.executable]
+    versions = [f"3.{minor}" for minor in range(NEWEST[1], OLDEST[1] - 1, -1)]
+    if WINDOWS:
+        launcher = shutil.which("py") or str(Path(os.environ.get("WINDIR", "C:\\Windows")) / "py.exe")
+        if Path(launcher).exists():
+            for version in versions:
+                yield [launcher, "-" + version]
+        for place in windows_places(versions):
+            yield [str(place)]
+    names = [f"python{version}" for version in versions] + ["python3", "python"]
+    folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    if not WINDOWS:
+        folders += [Path("/usr/local/bin"), Path("/opt/homebrew/bin"), Path("/usr/bin")]
+        for pattern in (".pyenv/versions/*/bin", ".local/share/uv/python/*/bin", "*conda3/bin"):
+            folders += sorted(Path.home().glob(pattern), reverse=True)
+    for name in names:
+        for folder in folders:
+            path = folder / (name + ".exe" if WINDOWS else name)
+            if path.exists():
+                yield [str(path)]
+
+
+def windows_places(versions: "List[str]") -> "Iterator[Path]":
+    """Where Windows keeps Pythons: the registry (PEP 514) and the installers' usual folders."""
+    if sys.platform == "win32":
+        import winreg
+
+        for hive in (winreg.HKEY_CURRENT_USER, winreg.HKEY_LOCAL_MACHINE):
+            for key in (f"SOFTWARE\\Python\\PythonCore\\{version}\\InstallPath" for version in versions):
+                with contextlib.suppress(OSError):
+                    yield Path(winreg.QueryValue(hive, key)) / "python.exe"
+    for variable, pattern in (
+        ("LOCALAPPDATA", "Programs/Python/Python3*/python.exe"),
+        ("PROGRAMFILES", "Python3*/python.exe"),
+        ("SYSTEMDRIVE", "/Python3*/python.exe"),
+        ("USERPROFILE", "*conda3/python.exe"),
+    ):
+        folder = os.environ.get(variable)
+        if folder:
+            root = Path(folder + "\\") if variable == "SYSTEMDRIVE" else Path(folder)
+            yield from sorted(root.glob(pattern.lstrip("/")), reverse=True)
+
+
+def find_python(chosen: str = "") -> str:
+    """The executable of a fitting Python; raises with every candidate's reason if there is none."""
+    rejected: "Dict[str, str]" = {}
+    for command in [[chosen]] if chosen else python_candidates():
+        shown = " ".join(command)
+        if shown in rejected:
+            continue
+        # The placeholder in WindowsApps is not Python: it prints nothing or opens the Store.
+        if "\\windowsapps\\" in command[0].lower() and command[0] != sys.executable and not chosen:
+            rejected[shown] = "the Microsoft Store placeholder"
+            continue
+        executable, reason = try_python(command)
+        if executable:
+            log(f"Python: {executable} (passed over: {rejected})")
+            return executable
+        rejected[shown] = reason
+    found = "\n".join(f"  {shown}: {reason}" for shown, reason in rejected.items())
+    get = (
+        "Install Python 3.12 (64 bit) from https://www.python.org/downloads/windows/ and start again."
+        if WINDOWS
+        else "Install one, for example: sudo apt install python3 python3-venv   (or pyenv install 3.12)"
+    )
+    raise SetupError(f"Traindeck needs Python 3.11, 3.12 or 3.13, and none was found:\n{found}\n{get}")
+
+
+# --- which build of torch ------------------------------------------------------------------------------------
+
+
+class Driver(NamedTuple):
+    """What the NVIDIA driver says; version is empty when it is there but does not answer."""
+
+    version: str
+    compute_capability: float  # of the best card; 0 when unknown
+
+
+def nvidia_smi() -> str:
+    """The path of nvidia-smi, or nothing. Windows has it in System32, which a trimmed PATH may lack."""
+    places = [str(Path(os.environ.get("WINDIR", "C:\\Windows")) / "System32/nvidia-smi.exe")] if WINDOWS else []
+    places += ["/usr/lib/wsl/lib/nvidia-smi"]
+    return shutil.which("nvidia-smi") or next((place for place in places if Path(place).exists()), "")
+
+
+def driver_present() -> bool:
+    """Whether an NVIDIA driver seems to be there: no process started, for every start asks this."""
+    return bool(nvidia_smi()) or Path("/dev/nvidiactl").exists()
+
+
+def ask_driver() -> "Optional[Driver]":
+    """Driver version and best compute capability through nvidia-smi, else the version through NVML."""
+    if not driver_present():
+        return None
+    for fields in ("driver_version,compute_cap", "driver_version"):  # old drivers do not know compute_cap
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run(
+                [nvidia_smi() or "nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=30,
+            )
+            answer = done.stdout.decode("utf-8", "replace").strip()
+            log(f"nvidia-smi: {done.returncode} {answer}")
+            rows = re.findall(r"^(\d+(?:\.\d+)+)(?:, *(\d+\.\d+))?\s*$", answer, re.MULTILINE)
+            if done.returncode == 0 and rows:
+                return Driver(rows[0][0], max(float(row[1] or 0) for row in rows))
+    return Driver(nvml_version(), 0.0)
+
+
+def nvml_version() -> str:
+    """The driver's version from its own library, or nothing."""
+    try:
+        nvml = ctypes.CDLL("nvml.dll" if WINDOWS else "libnvidia-ml.so.1")
+        text, count = ctypes.create_string_buffer(96), ctypes.c_uint(0)
+        if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) or not count.value:
+            return ""
+        return "" if nvml.nvmlSystemGetDriverVersion(text, 96) else text.value.decode("ascii", "replace")
+    except (OSError, AttributeError):
+        return ""
+
+
+def choose_torch(driver: "Optional[Driver]", windows: bool = WINDOWS) -> "Tuple[str, str]":
+    """The torch build for a driver, and the reason in words.
+
+    Minimum drivers: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html and
+    table 2 of the CUDA 12.6 and 13.0 release notes (12.x: Linux 525.60.13, Windows 528.33; 13.x: 580, Linux
+    580.65.06). Cards: RELEASE.md of PyTorch (12.6: compute capability 5.0 to 9.0; 13.0: from 7.5 on).
+    """
+    if driver is None:
+        return "cpu", "no NVIDIA driver found"
+    if not driver.version:
+        return "cpu", "WARNING: an NVIDIA driver is installed but does not answer; try nvidia-smi"
+    version = tuple(int(part) for part in driver.version.split("."))
+    said = f"driver {driver.version}"
+    card = driver.compute_capability
+    if version >= ((580,) if windows else (580, 65, 6)) and not 0 < card < 7.5:
+        return "cu130", said
+    if version >= ((528, 33) if windows else (525, 60, 13)) and card < 10:
+        return "cu126", said + (f", compute capability {card}" if 0 < card < 7.5 else "")
+    needed = "580" if card >= 10 else "528.33" if windows else "525.60.13"
+    return "cpu", f"WARNING: {said} is too old for this GPU and PyTorch; install {needed} or newer, then start again"
+
+
+class Source(NamedTuple):
+    """One way to get a torch build: the version to ask pip for, and pip's options for it."""
+
+    label: str
+    version: str
+    options: "List[str]"
+    warning: str = ""
+
+
+def find_mirror(name: str) -> "Optional[Mirror]":
+    """A mirror by its name, or one's own as PYPI_URL[,TORCH_URL]."""
+    if not name or name == "none":
+        return None
+    if name in MIRRORS:
+        return MIRRORS[name]
+    pypi, _, torch = name.partition(",")
+    if not re.match(r"(https?|file)://", pypi):
+        raise SetupError(f"Unknown mirror {name!r}: use {', '.join(MIRRORS)}, none, or URL[,TORCH_URL]", 2)
+    return Mirror(pypi, torch.rstrip("/") + "/" if torch else "")
+
+
+def torch_sources(tag: str, version: str, mirror: "Optional[Mirror]", platform: str = sys.platform) -> "List[Source]":
+    """Where to look for a torch build, in this order; nothing that would swap CUDA for CPU is in the list."""
+    build, linux = f"{version}+{tag}", platform.startswith("linux")
+    pypi = ["--index-url", mirror.pypi] if mirror else []
+    configured = "the mirror" if mirror else "the sources pip is configured with"
+    sources = [Source(configured, build, pypi)]
+    if tag == (PYPI_LINUX_TAG if linux else "cpu"):
+        sources.append(Source(configured, version, pypi))
+    if mirror and mirror.torch:
+        sources.insert(0, Source(mirror.torch + tag, build, [*pypi, mirror.torch_option, mirror.torch + tag + "/"]))
+    sources.append(Source(TORCH_INDEX + tag, build, [*pypi, "--extra-index-url", TORCH_INDEX + tag]))
+    if tag == "cpu" and linux:
+        big = "No CPU-only build was found; taking the CUDA build, which works too but is several GB."
+        sources.append(Source(configured, version, pypi, big))
+    return sources
+
+
+# --- what is installed ---------------------------------------------------------------------------------------
+
+
+def read_json(path: Path) -> "Dict[str, Any]":
+    """A JSON object from disk; nothing if it is missing or damaged."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def write_json(path: Path, value: "Dict[str, Any]") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(value, indent=1), encoding="utf-8")
+    part.replace(path)
+
+
+def site_packages() -> Path:
+    """The folder of .venv's packages (which may not exist)."""
+    return next(iter(VENV.glob("[Ll]ib/python3*/site-packages")), VENV / "Lib" / "site-packages")
+
+
+def installed_torch() -> str:
+    """The version with its build tag as torch itself states it, read without importing it; or nothing."""
+    try:
+        text = (site_packages() / "torch" / "version.py").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    match = re.search(r"^__version__ *= *['\"](.+?)['\"]", text, re.MULTILINE)
+    return match.group(1) if match else ""
+
+
+def half_made() -> str:
+    """Why the packages in .venv cannot be trusted, or nothing. pip writes INSTALLER after all other files."""
+    site = site_packages()
+    for info in site.glob("*.dist-info"):
+        if not (info / "INSTALLER").exists():
+            return f"{info.name} was left half-installed"
+    leftover = next(iter(site.glob("~*")), None)
+    if leftover:
+        return f"an interrupted removal left {leftover.name}"
+    return "" if (site / "pip").exists() else "it has no pip"
+
+
+def venv_version() -> str:
+    """The Python version of .venv, found by running it; empty if it is missing or broken."""
+    if Path(sys.prefix) == VENV:
+        return "{}.{}".format(*sys.version_info)
+    try:
+        command = [str(PYTHON), "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+        return subprocess.check_output(command, stderr=subprocess.DEVNULL, timeout=60).decode("ascii").strip()
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return ""
+
+
+def make_stamp(choices: "Dict[str, str]", python: str) -> str:
+    """A fingerprint of everything that a set-up depends on."""
+    parts = [python, choices["python"], choices["torch"], str(driver_present())]
+    digest = hashlib.sha256("|".join(parts).encode("utf-8"))
+    for path in (ROOT / "pyproject.toml", ROOT / "constraints.txt", Path(choices["constraints"] or os.devnull)):
+        with contextlib.suppress(OSError):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def why_set_up(choices: "Dict[str, str]", dev: bool) -> str:
+    """The reason why a set-up is needed, or nothing when everything is as it was left."""
+    state = read_json(STATE)
+    if not VENV.exists():
+        return "this is the first start"
+    if not state.get("complete"):
+        return "an earlier set-up did not finish"
+    if installed_torch() != state["torch"]:
+        return f"PyTorch was changed from {state['torch']} to {installed_torch() or 'nothing'} behind its back"
+    if dev and not state["dev"]:
+        return "the tests need their tools"
+    if state["stamp"] != make_stamp(choices, venv_version()):
+        return "the requirements, the choices, Python or the driver changed"
+    if state["tag"] == "cpu" and driver_present() and not choices["torch"] and choose_torch(ask_driver())[0] != "cpu":
+        return "the NVIDIA driver can be used now"
+    return ""
+
+
+# --- the set-up ----------------------------------------------------------------------------------------------
+
+# What a known failure looks like in a tool's output, what to tell the person, and the exit code.
+EXPLAIN = (
+    (r"No space left|Errno 28|WinError 112", "The disk is full: free some GB and start again.", 7),
+    (
+        r"WinError 126|WinError 1114|vcruntime140|msvcp140",
+        "The Microsoft Visual C++ runtime is missing: install https://aka.ms/vs/17/release/vc_redist.x64.exe",
+        1,
+    ),
+    (r"Long Path|path too long", "The folder's path is too long for Windows: move Traindeck nearer to C:\\.", 1),
+    (
+        r"no kernel image|not compatible with the current PyTorch",
+        "This PyTorch build has no code for this GPU: try another one with  setup --torch cu126  or  cu130.",
+        6,
+    ),
+    (r"driver version is insufficient|driver on your system is too old", "Update the NVIDIA driver.", 6),
+    (r"Errno 13|WinError 5\b|WinError 32", "Files are in use or protected: close Traindeck and start again.", 1),
+    (
+        r"Errno -?\d+\] (Temporary failure|Name or service|getaddrinfo)|Connection|timed out|SSLError|ProxyError",
+        "The network did not answer: check it (and HTTPS_PROXY), or use a mirror: setup --mirror tsinghua",
+        1,
+    ),
+    (r"No matching distribution|ResolutionImpossible", "The package sources lack something; see the log.", 1),
+)
+
+
+def failure(what: str, output: str, code: int = 1) -> SetupError:
+    """An error with the tool's last words and, where the cause is known, what to do."""
+    known = [(advice, exit_code) for pattern, advice, exit_code in EXPLAIN if re.search(pattern, output, re.IGNORECASE)]
+    advice, code = known[0] if known else ("", code)
+    last = "\n".join("    " + line for line in output.strip().splitlines()[-4:])
+    return SetupError(f"{what}\n{last}\n{advice}\nThe whole story is in {LOG}".replace("\n\n", "\n"), code)
+
+
+def pip(doing: str, *arguments: str) -> "Tuple[int, str]":
+    """Run .venv's pip with the person's own sources and proxies, but installing nowhere else than .venv."""
+    elsewhere = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PYTHONHOME", "PYTHONPATH")
+    env = {name: value for name, value in os.environ.items() if name not in elsewhere}
+    env.update(PIP_USER="0", PIP_NO_INPUT="1", PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_PROGRESS_BAR="off")
+    command = [str(PYTHON), "-I", "-X", "utf8", "-m", "pip", *arguments]
+    return run_logged(command, doing, env=env, cwd=str(ROOT))
+
+
+def make_venv(chosen: str) -> None:
+    """A .venv whose Python runs and whose packages are whole; one that is not is made anew."""
+    python = find_python(chosen) if chosen or not venv_version() else ""
+    home = re.search(r"^home *= *(.+?)\s*$", (VENV / "pyvenv.cfg").read_text(encoding="utf-8"), re.MULTILINE) if (
+        VENV / "pyvenv.cfg"
+    ).exists() else None
+    if VENV.exists():
+        reason = half_made() if venv_version() else "its Python does not run"
+        if not reason and chosen and home and Path(home.group(1)).resolve() != Path(python).resolve().parent:
+            reason = "another Python was chosen"
+        if not reason:
+            return
+        say(f"  .venv is made anew: {reason}")
+        remove_venv()
+    python = python or find_python()
+    say(f"  Python: {python}")
+    code, output = run_logged([python, "-I", "-m", "venv", "--prompt", "traindeck", str(VENV)], "making .venv")
+    if code or not venv_version():
+        raise failure(f"Python could not make {VENV}:", output)
+
+
+def remove_venv() -> None:
+    """Delete .venv, also while its own python.exe is the one that runs this (Windows lets it be moved only)."""
+
+    def make_writable(remove: Any, path: str, _error: Any) -> None:
+        Path(path).chmod(stat.S_IWRITE)
+        remove(path)
+
+    if WINDOWS:
+        KEEP.mkdir(exist_ok=True)
+        for old in KEEP.glob("old-*.exe"):
+            with contextlib.suppress(OSError):
+                old.unlink()
+        for program in (VENV / "Scripts").glob("python*.exe"):
+            program.replace(KEEP / f"old-{os.getpid()}-{program.name}")
+    shutil.rmtree(str(VENV), onerror=make_writable)
+
+
+def write_constraints(extra: str, torch: str) -> str:
+    """Write the constraints that hold for one installation: ours, a person's own over them, torch as it is."""
+
+    def name_of(line: str) -> str:
+        return re.sub(r"[-_.]+", "-", re.split(r"[<>=!~;\[ ]", line.strip(), maxsplit=1)[0]).lower()
+
+    own = Path(extra).read_text(encoding="utf-8").splitlines() if extra else []
+    own += [torch] if torch else []
+    taken = {name_of(line) for line in own}
+    base = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    path = VENV / "constraints.txt"
+    kept = [line for line in [*base, *own] if line == torch or name_of(line) not in taken or line in own]
+    if torch:
+        kept = [line for line in kept if line == torch or name_of(line) != "torch"]
+    path.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def install_torch(tag: str, choices: "Dict[str, str]") -> None:
+    """Install exactly this build from the first source that has it."""
+    pinned = re.search(r"^torch==([\d.]+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    if not pinned:
+        raise SetupError("constraints.txt pins no torch version")
+    if installed_torch() == f"{pinned.group(1)}+{tag}" and not half_made():
+        return
+    versions: "Dict[str, List[str]]" = {}
+    tried: "List[str]" = []
+    for source in torch_sources(tag, pinned.group(1), find_mirror(choices["mirror"])):
+        key = str(source.options)
+        if key not in versions:
+            # Asking first costs a second and spares the wait for an index that is out of reach.
+            _, output = pip("looking for PyTorch", "index", "versions", "torch", "--retries=1", "--timeout=15", *source.options)
+            listed = re.search(r"Available versions: (.+)", output)
+            versions[key] = listed.group(1).split(", ") if listed else []
+        if source.version not in versions[key]:
+            tried.append(f"  {source.version}: not at {source.label}")
+            continue
+        say(f"  PyTorch {source.version} from {source.label}" + (f"\n  WARNING: {source.warning}" if source.warning else ""))
+        # === compares text: torch==2.13.0 would also take 2.13.0+cpu, which counts as newer.
+        wanted = f"torch==={source.version}"
+        constraints = write_constraints(choices["constraints"], wanted)
+        again = ["--force-reinstall"] if installed_torch() else []
+        code, output = pip("installing PyTorch", "install", wanted, "-c", constraints, *again, *source.options)
+        if code:
+            raise failure(f"PyTorch {source.version} could not be installed:", output)
+        if tag != "cpu" and "+cu" not in installed_torch():
+            raise SetupError(f"A CPU-only PyTorch ({installed_torch()}) came from {source.label} where {tag} was wanted.")
+        return
+    places = "\n".join(tried)
+    raise SetupError(
+        f"No source has PyTorch {pinned.group(1)} ({tag}) for this Python:\n{places}\n"
+        "Check the network, or name a mirror (setup --mirror tsinghua), or do without the GPU (setup --torch cpu)."
+    )
+
+
+def install_rest(choices: "Dict[str, str]", dev: bool) -> None:
+    """Install everything else with the torch build nailed down, and see that it is still the same."""
+    import tomllib  # Python 3.11; `main` has seen to that
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted: "List[str]" = project["dependencies"] + (project["optional-dependencies"]["dev"] if dev else [])
+    before = installed_torch()
+    info = next(iter(site_packages().glob("torch-*.dist-info")))
+    constraints = write_constraints(choices["constraints"], "torch===" + info.name.split("-")[1])
+    mirror = find_mirror(choices["mirror"])
+    source = ["--index-url", mirror.pypi] if mirror else []
+    code, output = pip("installing the other packages", "install", "-c", constraints, *source, *wanted)
+    if code:
+        raise failure("The packages could not be installed:", output)
+    if installed_torch() != before:
+        raise SetupError(f"Installing the packages changed PyTorch from {before} to {installed_torch()}.")
+
+
+VERIFY = """
+import sys, torch
+if sys.argv[1] != "cpu":
+    assert (torch.ones(1, device="cuda") + 1).item() == 2
+    print("GPU: " + torch.cuda.get_device_name(0))
+print("PyTorch " + torch.__version__)
+"""
+
+
+def verify(tag: str) -> None:
+    """Import torch and, with a CUDA build, run a kernel on the GPU."""
+    env = {name: value for name, value in child_env().items() if name != "CUDA_VISIBLE_DEVICES"}
+    code, output = run_logged([str(PYTHON), "-P", "-c", VERIFY, tag], "trying PyTorch out", env=env)
+    if code:
+        what = "PyTorch cannot be imported:" if tag == "cpu" else "PyTorch cannot use the GPU:"
+        without = "" if tag == "cpu" else "\n(To go on without the GPU: setup --torch cpu)"
+        raise failure(what, output + without, 1 if tag == "cpu" else 6)
+    say("  " + ", ".join(output.splitlines()[-2:]))
+
+
+@contextlib.contextmanager
+def only_one() -> "Iterator[None]":
+    """Hold the set-up lock; the system lets go of it when its owner dies."""
+    KEEP.mkdir(exist_ok=True)
+    with (KEEP / "lock").open("a+b") as file:
+        said = False
+        while not try_lock(file.fileno()):
+            if not said:
+                file.seek(0)
+                owner = file.read(20).decode("ascii", "replace").strip()
+                say(f"Another set-up is running (process {owner}); waiting for it.")
+                said = True
+            time.sleep(0.5)
+        file.seek(0)
+        file.truncate()
+        file.write(str(os.getpid()).encode("ascii"))
+        file.flush()
+        yield
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock a file without waiting. On Windows a byte far behind the end, so that the pid stays readable."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            os.lseek(descriptor, 1 << 20, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def set_up(choices: "Dict[str, str]", dev: bool) -> None:
+    """Make .venv what it should be. Every step can be cut off and run again."""
+    started = time.monotonic()
+    dev = dev or bool(read_json(STATE).get("dev"))
+    if STATE.exists():
+        write_json(STATE, dict(read_json(STATE), complete=False))
+    make_venv(choices["python"])
+    write_json(STATE, {"complete": False, "dev": dev})
+    tag, reason = choose_torch(ask_driver())
+    if choices["torch"]:
+        tag, reason = choices["torch"], "chosen"
+    say(f"  PyTorch build: {tag} ({reason})")
+    install_torch(tag, choices)
+    install_rest(choices, dev)
+    verify(tag)
+    stamp = make_stamp(choices, venv_version())
+    write_json(STATE, {"complete": True, "stamp": stamp, "torch": installed_torch(), "tag": tag, "dev": dev})
+    say(f"Set up in {time.monotonic() - started:.0f} s.")
+
+
+def get_choices(arguments: "Optional[List[str]]") -> "Dict[str, str]":
+    """The choices of `setup` (then remembered), else of the environment, else of an earlier `setup`."""
+    parser = argparse.ArgumentParser("train_gpu setup", description="Set Traindeck up and remember these choices.")
+    tags = ("auto", *TORCH_TAGS)
+    parser.add_argument("--torch", choices=tags, help="which PyTorch build; auto: by the NVIDIA driver")
+    parser.add_argument("--mirror", help=f"{', '.join(MIRRORS)}, none, or PYPI_URL[,TORCH_WHEELS_URL]")
+    parser.add_argument("--python", help="the Python (3.11 to 3.13) to build .venv with; auto: search")
+    parser.add_argument("--constraints", help="a file of version pins that go before constraints.txt; none: forget")
+    given = vars(parser.parse_args(arguments or []))
+    remembered = read_json(KEEP / "choices.json")
+    choices = {}
+    for name in CHOICES:
+        value = given[name] or os.environ.get("TRAINDECK_" + name.upper()) or remembered.get(name) or ""
+        choices[name] = "" if value in ("auto", "none") else str(value)
+    if choices["torch"] and choices["torch"] not in TORCH_TAGS:
+        raise SetupError(f"There is no PyTorch build {choices['torch']!r}; there are {', '.join(tags)}.", 2)
+    if choices["constraints"]:
+        choices["constraints"] = str(Path(choices["constraints"]).resolve())
+        if not Path(choices["constraints"]).is_file():
+            raise SetupError(f"There is no constraints file {choices['constraints']}", 2)
+    find_mirror(choices["mirror"])
+    if arguments is not None:
+        write_json(KEEP / "choices.json", choices)
+    return choices
+
+
+# --- starting ------------------------------------------------------------------------------------------------
+
+
+def child_env() -> "Dict[str, str]":
+    """The environment of everything that is started: UTF-8, importable from any folder, nothing foreign."""
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "__PYVENV_LAUNCHER__")}
+    env.update(PYTHONUTF8="1", PYTHONPATH=str(ROOT))
+    if WINDOWS:
+        env["USE_LIBUV"] = "0"  # torch's Windows wheels are built without libuv
+    return env
+
+
+def hand_over(command: "List[str]") -> int:
+    """Become the command (POSIX), or run it in the foreground and return its exit code (Windows)."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if not WINDOWS:
+        os.execve(command[0], command, child_env())
+    return run_foreground(command)
+
+
+def run_foreground(command: "List[str]", cwd: "Optional[str]" = None) -> int:
+    """Run with our standard streams. Ctrl+C goes to the whole console, so here it is only outwaited."""
+    child = subprocess.Popen(command, env=child_env(), cwd=cwd)
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    code = child.wait()
+    signal.signal(signal.SIGINT, before)
+    return code if code < 2**31 else code - 2**32  # Windows states crashes as large unsigned numbers
+
+
+# pythonw has no streams, and files as streams at the level of the system fail in some places: so in Python.
+WINDOW = (
+    "import faulthandler, runpy, sys; sys.stdout = sys.stderr = open(sys.argv.pop(), 'a', encoding='utf-8', buffering=1);"
+    "faulthandler.enable(sys.stderr); runpy.run_module('app', run_name='__main__', alter_sys=True)"
+)
+
+
+def start_window() -> int:
+    """Start the window; on Windows detached from the console, once it has outlived its first seconds."""
+    if not WINDOWS:
+        return hand_over([str(PYTHON), "-P", "-m", "app"])
+    words = LOG.with_name("window.log")
+    words.write_bytes(b"")
+    detached = 0x00000008 | 0x00000200  # DETACHED_PROCESS | CREATE_NEW_PROCESS_GROUP
+    command = [str(PYTHON.with_name("pythonw.exe")), "-P", "-c", WINDOW, str(words)]
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    child = subprocess.Popen(command, env=child_env(), creationflags=detached, **streams)
+    say("Traindeck starts; this console closes by itself.")
+    try:
+        code = child.wait(4)
+    except subprocess.TimeoutExpired:
+        return 0
+    if code:
+        last = "\n".join(words.read_text(encoding="utf-8", errors="replace").splitlines()[-20:])
+        raise SetupError(f"The window could not start (exit code {code}):\n{last}")
+    return 0
+
+
+def run_checks(arguments: "List[str]") -> int:
+    """Run every check even if one fails; the exit code is the first failure's."""
+    lint_imports = "import sys; from importlinter.cli import lint_imports_command as main; sys.exit(main())"
+    checks = {
+        "ruff": ["-m", "ruff", "check", "."],
+        "mypy": ["-m", "mypy"],
+        "import contracts": ["-c", lint_imports],
+        "pytest": ["-m", "pytest", *arguments],
+    }
+    codes = {}
+    for name, command in checks.items():
+        print(f"== {name}", file=sys.stderr, flush=True)
+        codes[name] = run_foreground([str(PYTHON), *command], cwd=str(ROOT))
+    failed = {name: code for name, code in codes.items() if code}
+    words = ", ".join(f"{name} (exit code {code})" for name, code in failed.items())
+    print(f"== failed: {words}" if failed else "== all checks passed", file=sys.stderr, flush=True)
+    return next(iter(failed.values()), 0)
+
+
+def main(argv: "List[str]") -> int:
+    """Set up if anything changed, then do what was asked."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a path in Chinese must not break a console of code page 1252
+    command = argv[0] if argv else ""
+    try:
+        choices = get_choices(argv[1:] if command == "setup" else None)
+        dev = command == "test"
+        reason = why_set_up(choices, dev)
+        if reason and sys.version_info < OLDEST:
+            return hand_over([find_python(choices["python"]), str(Path(__file__).resolve()), *argv])
+        if reason:
+            with only_one():
+                reason = why_set_up(choices, dev)
+                if reason:
+                    say(f"Setting up Traindeck in {VENV}: {reason}. Details: {LOG}")
+                    set_up(choices, dev)
+        if command == "setup":
+            print(f"Traindeck is ready: PyTorch {installed_torch()}", file=sys.stderr)
+            return 0
+        if command == "test":
+            return run_checks(argv[1:])
+        return hand_over([str(PYTHON), "-P", "-m", "trainer_core", *argv]) if argv else start_window()
+    except SetupError as error:
+        say(f"ERROR: {error}")
+        return error.code
+    except OSError as error:
+        say(f"ERROR: {error}\nTraindeck must be able to write in {ROOT}, and the disk must not be full.")
+        return 7 if error.errno == 28 else 1
+    except KeyboardInterrupt:
+        say("\nInterrupted. Start again to go on from here.")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

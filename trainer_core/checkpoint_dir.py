@@ -1,0 +1,113 @@
+"""A checkpoint folder seen from outside: its manifest, whether it is whole, which ones to keep.
+
+`train/checkpoint.py` fills such folders; this file needs no torch, so that the window and `runs` can
+list and verify them.
+
+    checkpoints/step-00000500/
+        model.safetensors  optimizer.safetensors  state.json  config.json  tokenizer.json …
+        manifest.json      {"step", "kind", "eval_loss", "files": {name: {"bytes", "sha256"}}}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from trainer_core import files
+
+MANIFEST: Final = "manifest.json"
+_NAME: Final = re.compile(r"step-(\d{8,})")
+WORKING_PREFIX: Final = ".writing-"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInfo:
+    """What a manifest says. `eval_loss` is the newest one known when it was saved."""
+
+    path: Path
+    step: int
+    kind: str
+    eval_loss: float | None
+    bytes: int
+
+
+def folder_name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def write_manifest(folder: Path, step: int, kind: str, eval_loss: float | None) -> int:
+    """Hash every file of `folder` into its manifest. Returns the bytes of all files."""
+    entries: dict[str, dict[str, Any]] = {}
+    for file in sorted(folder.iterdir()):
+        if file.name != MANIFEST:
+            entries[file.name] = {"bytes": file.stat().st_size, "sha256": files.sha256(file)}
+    manifest = {"step": step, "kind": kind, "eval_loss": eval_loss, "files": entries}
+    files.write_atomic(folder / MANIFEST, json.dumps(manifest, indent=1).encode("utf-8"))
+    return sum(entry["bytes"] for entry in entries.values())
+
+
+def read_info(folder: Path) -> CheckpointInfo | None:
+    """The manifest's statement, unverified; None where there is none that can be read."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        size = sum(int(entry["bytes"]) for entry in manifest["files"].values())
+        return CheckpointInfo(folder, int(manifest["step"]), str(manifest["kind"]), manifest["eval_loss"], size)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def problem(folder: Path, hashes: bool = True) -> str | None:
+    """Why a checkpoint cannot be trusted, or None. `hashes=False` compares sizes only (fast)."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        for name, entry in manifest["files"].items():
+            file = folder / name
+            if not file.is_file():
+                return f"{name} is missing"
+            if file.stat().st_size != entry["bytes"]:
+                return f"{name} has {file.stat().st_size} bytes instead of {entry['bytes']}"
+            if hashes and files.sha256(file) != entry["sha256"]:
+                return f"the content of {name} has changed"
+    except OSError as error:
+        return f"{MANIFEST} cannot be read: {error.strerror}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"{MANIFEST} is not readable"
+    return None
+
+
+def list_checkpoints(checkpoints: Path) -> list[Path]:
+    """Checkpoint folders, oldest first, whole or not. Unfinished (`.writing-…`) ones are left out."""
+    if not checkpoints.is_dir():
+        return []
+    found = [entry for entry in checkpoints.iterdir() if entry.is_dir() and _NAME.fullmatch(entry.name)]
+    return sorted(found, key=lambda entry: int(entry.name.removeprefix("step-")))
+
+
+def latest_good(checkpoints: Path) -> tuple[Path | None, list[tuple[Path, str]]]:
+    """The newest checkpoint that verifies, and the newer ones passed over with their reasons."""
+    skipped: list[tuple[Path, str]] = []
+    for folder in reversed(list_checkpoints(checkpoints)):
+        reason = problem(folder)
+        if reason is None:
+            return folder, skipped
+        skipped.append((folder, reason))
+    return None, skipped
+
+
+def to_remove(infos: Sequence[CheckpointInfo], keep_last: int, keep_best: int) -> list[CheckpointInfo]:
+    """What rotation deletes: all but the last N, the best N by eval loss, and final ones."""
+    by_step = sorted(infos, key=lambda info: info.step)
+    measured = [info for info in by_step if info.eval_loss is not None]
+    best = sorted(measured, key=lambda info: (info.eval_loss, info.step))[:keep_best]
+    kept = {info.path for info in [*by_step[-keep_last:], *best]}
+    return [info for info in by_step if info.path not in kept and info.kind != "final"]
+
+
+def infos_of(checkpoints: Path) -> list[CheckpointInfo]:
+    """The checkpoints whose manifest can be read, oldest first."""
+    read: Iterable[CheckpointInfo | None] = map(read_info, list_checkpoints(checkpoints))
+    return [info for info in read if info is not None]

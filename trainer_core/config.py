@@ -1,0 +1,280 @@
+"""Every knob of a run: its type, default, range, unit and one-line help, in one place.
+
+Command-line flags, the window's form, YAML files and the checks all come from `Config`. To add a
+knob, add a line here; nothing else needs to know. Chinese help is in `app/i18n/knobs.zh_CN.yaml`.
+
+Imports only `messages` of the project; no torch, no Qt.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
+
+import msgspec
+
+from trainer_core.messages import TraindeckError
+
+Group = Literal["data", "model", "training", "hardware", "checkpoints", "monitoring"]
+
+
+def knob(
+    group: Group,
+    help: str,
+    *,
+    unit: str = "",
+    main: bool = False,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
+) -> msgspec.Meta:
+    """Metadata of one knob. `main`: shown in the window's short form; the others under Advanced."""
+    bounds = {"ge": ge, "gt": gt, "le": le, "lt": lt}
+    extra = {"group": group, "unit": unit, "main": main}
+    given: dict[str, Any] = {name: bound for name, bound in bounds.items() if bound is not None}
+    return msgspec.Meta(description=help, extra=extra, **given)
+
+
+# fmt: off
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All knobs of one run. Immutable: what a run was started with is what it trains with."""
+
+    preset: Annotated[str, knob("data", "The preset that this configuration came from.")] = ""
+
+    data: Annotated[list[str], knob("data", "Files or folders to train on, or builtin:python, builtin:tasks.", main=True)] = []
+    data_format: Annotated[Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet"], knob("data", "How to read the files; auto looks at each file.")] = "auto"
+    task: Annotated[Literal["auto", "pretrain", "sft"], knob("data", "pretrain: learn all text. sft: learn responses to prompts. auto: by the columns found.")] = "auto"
+    text_column: Annotated[str, knob("data", "Name of the column or key that holds text.")] = "text"
+    prompt_column: Annotated[str, knob("data", "Name of the column or key that holds the prompt.")] = "prompt"
+    response_column: Annotated[str, knob("data", "Name of the column or key that holds the response.")] = "response"
+    validation_fraction: Annotated[float, knob("data", "Share of the documents held back to measure eval loss.", ge=0.0, le=0.5)] = 0.05
+    tokenizer: Annotated[str, knob("data", "A tokenizer.json to use; empty: train one on the data.")] = ""
+    vocab_size: Annotated[int, knob("data", "Size of the vocabulary when a tokenizer is trained.", unit="tokens", ge=300, le=200_000)] = 8192
+    pre_tokenizer: Annotated[Literal["gpt-2", "llama-bpe", "qwen2"], knob("data", "How text is split before byte pairs are merged; qwen2 keeps digits apart.")] = "qwen2"
+    tokenizer_sample_mib: Annotated[int, knob("data", "How much text a new tokenizer is trained on at most.", unit="MiB", ge=1, le=4096)] = 32
+    cache_dir: Annotated[str, knob("data", "Folder of the token cache; empty: cache/ in Traindeck's folder.")] = ""
+
+    hidden_dim: Annotated[int, knob("model", "Width of the model.", main=True, ge=8, le=65_536)] = 256
+    n_layers: Annotated[int, knob("model", "Number of decoder layers.", main=True, ge=1, le=512)] = 4
+    n_heads: Annotated[int, knob("model", "Attention heads; 0: one per 64 of the width.", ge=0, le=1024)] = 0
+    n_kv_heads: Annotated[int, knob("model", "Key/value heads (grouped-query attention); 0: as many as heads.", ge=0, le=1024)] = 0
+    mlp_dim: Annotated[int, knob("model", "Inner width of the SwiGLU block; 0: 8/3 of the width, rounded up to 64.", ge=0, le=262_144)] = 0
+    max_seq_len: Annotated[int, knob("model", "Tokens of one sequence.", unit="tokens", main=True, ge=8, le=1_048_576)] = 256
+    rope_theta: Annotated[float, knob("model", "Base of the rotary position frequencies.", gt=0.0)] = 10_000.0
+    norm_eps: Annotated[float, knob("model", "Epsilon of RMSNorm.", gt=0.0, le=0.01)] = 1e-5
+    dropout: Annotated[float, knob("model", "Share of activations dropped on the residual paths.", ge=0.0, lt=1.0)] = 0.0
+    qkv_bias: Annotated[bool, knob("model", "Bias on query, key and value projections (as Qwen2).")] = False
+    qk_norm: Annotated[bool, knob("model", "RMSNorm on queries and keys (as Qwen3).")] = False
+    tie_embeddings: Annotated[bool, knob("model", "Use the input embedding as output head too.")] = True
+
+    batch_size: Annotated[int, knob("training", "Sequences per micro-batch (one forward pass).", unit="sequences", main=True, ge=1, le=65_536)] = 16
+    gradient_accumulation_steps: Annotated[int, knob("training", "Micro-batches per optimizer update.", main=True, ge=1, le=65_536)] = 1
+    max_epochs: Annotated[int, knob("training", "Passes over the data.", unit="epochs", main=True, ge=1, le=1_000_000)] = 1
+    max_steps: Annotated[int, knob("training", "Optimizer updates; 0: as many as the epochs make.", unit="steps", main=True, ge=0, le=1_000_000_000)] = 0
+    learning_rate: Annotated[float, knob("training", "Peak learning rate.", main=True, gt=0.0, le=10.0)] = 3e-4
+    min_learning_rate_ratio: Annotated[float, knob("training", "Where the schedule ends, as a share of the peak.", ge=0.0, le=1.0)] = 0.1
+    warmup_steps: Annotated[int, knob("training", "Steps over which the learning rate rises to its peak.", unit="steps", ge=0, le=1_000_000_000)] = 100
+    lr_schedule: Annotated[Literal["cosine", "linear", "constant"], knob("training", "Shape of the learning rate after warmup.")] = "cosine"
+    weight_decay: Annotated[float, knob("training", "AdamW weight decay on matrices (not on norms and biases).", ge=0.0, le=10.0)] = 0.1
+    beta1: Annotated[float, knob("training", "AdamW decay of the first moment.", ge=0.0, lt=1.0)] = 0.9
+    beta2: Annotated[float, knob("training", "AdamW decay of the second moment.", ge=0.0, lt=1.0)] = 0.95
+    adam_epsilon: Annotated[float, knob("training", "AdamW epsilon.", gt=0.0, le=0.1)] = 1e-8
+    grad_clip: Annotated[float, knob("training", "Largest gradient norm; 0: no clipping.", ge=0.0)] = 1.0
+    seed: Annotated[int, knob("training", "Seed of weights, order and sampling.", ge=0, le=2**63 - 1)] = 1234
+
+    device: Annotated[str, knob("hardware", "auto, cpu, cuda or cuda:N.")] = "auto"
+    mixed_precision: Annotated[Literal["auto", "bf16", "fp16", "no"], knob("hardware", "Arithmetic of forward and backward; auto: bf16 or fp16 on a GPU, fp32 on a CPU.")] = "auto"
+    cpu_threads: Annotated[int, knob("hardware", "Threads of CPU arithmetic; 0: torch's choice.", unit="threads", ge=0, le=1024)] = 0
+    deterministic: Annotated[bool, knob("hardware", "Bit-for-bit repeatable on a GPU too; slower.")] = False
+    num_workers: Annotated[int, knob("hardware", "Loader processes; -1: chosen by cores, memory and platform.", unit="processes", ge=-1, le=64)] = -1
+    prefetch_factor: Annotated[int, knob("hardware", "Batches that each loader process holds ready.", unit="batches", ge=1, le=64)] = 2
+    pin_memory: Annotated[bool, knob("hardware", "Page-locked batches for faster copies to a GPU.")] = True
+    persistent_workers: Annotated[bool, knob("hardware", "Keep loader processes from one epoch to the next.")] = True
+    low_memory: Annotated[bool, knob("hardware", "Spare system memory: no loader processes, no pinning, small preparation batches.")] = False
+
+    save_steps: Annotated[int, knob("checkpoints", "Save a checkpoint every so many steps; 0: only at the end.", unit="steps", main=True, ge=0, le=1_000_000_000)] = 500
+    keep_last: Annotated[int, knob("checkpoints", "Newest checkpoints to keep.", ge=1, le=10_000)] = 2
+    keep_best: Annotated[int, knob("checkpoints", "Checkpoints with the lowest eval loss to keep as well.", ge=0, le=10_000)] = 1
+
+    log_steps: Annotated[int, knob("monitoring", "Report loss and speed every so many steps.", unit="steps", ge=1, le=1_000_000)] = 10
+    eval_steps: Annotated[int, knob("monitoring", "Measure eval loss every so many steps; 0: only at the end.", unit="steps", main=True, ge=0, le=1_000_000_000)] = 250
+    eval_batches: Annotated[int, knob("monitoring", "Batches of one evaluation at most; 0: the whole held-out split.", unit="batches", ge=0, le=1_000_000)] = 50
+    eval_examples: Annotated[int, knob("monitoring", "Held-out prompts answered per evaluation, for exact match and BLEU-4.", ge=0, le=100_000)] = 64
+    sample_steps: Annotated[int, knob("monitoring", "Write sample text every so many steps; 0: only at the end.", unit="steps", ge=0, le=1_000_000_000)] = 250
+    sample_prompts: Annotated[list[str], knob("monitoring", "Beginnings that the samples go on from; empty: taken from held-out data.")] = []
+    sample_tokens: Annotated[int, knob("monitoring", "Length of one sample.", unit="tokens", ge=1, le=65_536)] = 64
+    sample_temperature: Annotated[float, knob("monitoring", "Randomness of samples; 0: always the likeliest token.", ge=0.0, le=5.0)] = 0.8
+    hardware_interval_s: Annotated[float, knob("monitoring", "Time between two looks at GPU and memory.", unit="s", ge=0.1, le=3600.0)] = 2.0
+    use_wandb: Annotated[bool, knob("monitoring", "Report to Weights & Biases too.")] = False
+    wandb_project: Annotated[str, knob("monitoring", "Weights & Biases project.")] = "traindeck"
+
+    @property
+    def effective_batch(self) -> int:
+        """Sequences per optimizer update on one device."""
+        return self.batch_size * self.gradient_accumulation_steps
+# fmt: on
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One field of `Config`, read out for flags and forms."""
+
+    name: str
+    kind: Literal["int", "float", "bool", "str", "list", "choice"]
+    default: Any
+    help: str
+    unit: str
+    group: Group
+    main: bool
+    choices: tuple[str, ...]
+    minimum: float | None
+    maximum: float | None
+    minimum_open: bool  # the minimum itself is not allowed
+    maximum_open: bool
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def label(self) -> str:
+        """English label for forms: `n_layers` becomes `N layers`; the window may word it better."""
+        return self.name.replace("_", " ").capitalize()
+
+    def allowed(self) -> str:
+        """The allowed values in words, for an error message."""
+        if self.kind == "choice":
+            return ", ".join(self.choices)
+        if self.kind == "bool":
+            return "true, false"
+        if self.kind == "list":
+            return "a list of texts"
+        if self.kind == "str":
+            return "a text"
+        noun = "a whole number" if self.kind == "int" else "a number"
+        low = "" if self.minimum is None else f"{'>' if self.minimum_open else '>='} {self.minimum:.15g}"
+        high = "" if self.maximum is None else f"{'<' if self.maximum_open else '<='} {self.maximum:.15g}"
+        return f"{noun} {' and '.join(filter(None, (low, high)))}".strip()
+
+
+def _kind(annotation: Any) -> Literal["int", "float", "bool", "str", "list", "choice"]:
+    if get_origin(annotation) is Literal:
+        return "choice"
+    if get_origin(annotation) is list:
+        return "list"
+    names: dict[Any, Literal["int", "float", "bool", "str"]] = {int: "int", float: "float", bool: "bool", str: "str"}
+    return names[annotation]
+
+
+@functools.cache
+def knobs() -> Mapping[str, Knob]:
+    """All knobs by name, in the order of `Config`."""
+    found: dict[str, Knob] = {}
+    defaults = Config()
+    hints = typing.get_type_hints(Config, include_extras=True)
+    for name in Config.__struct_fields__:
+        annotation, meta = get_args(hints[name])
+        found[name] = Knob(
+            name=name,
+            kind=_kind(annotation),
+            default=getattr(defaults, name),
+            help=meta.description,
+            choices=get_args(annotation) if get_origin(annotation) is Literal else (),
+            minimum=meta.ge if meta.ge is not None else meta.gt,
+            maximum=meta.le if meta.le is not None else meta.lt,
+            minimum_open=meta.gt is not None,
+            maximum_open=meta.lt is not None,
+            **meta.extra,
+        )
+    return types.MappingProxyType(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Some knobs from one place. `where` names it in errors: `presets/cpu.yaml`, `the command line`."""
+
+    where: str
+    values: Mapping[str, Any]
+
+
+def resolve(layers: Iterable[Layer]) -> Config:
+    """One configuration from layers of rising priority, each value checked.
+
+    Raises `TraindeckError` with `config.unknown_key`, `config.bad_value` or `config.conflict`.
+    """
+    values: dict[str, Any] = {}
+    for layer in layers:
+        for name, value in layer.values.items():
+            values[name] = check_value(name, value, layer.where)
+    config = Config(**values)
+    check_together(config)
+    return config
+
+
+_SAME_THING: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+def check_value(name: str, value: Any, where: str) -> Any:
+    """The value as its knob's type. Text is converted (`"3e-4"`: YAML reads it as text, flags are text)."""
+    known = knobs()
+    if name not in known:
+        raise TraindeckError("config.unknown_key", where=where, name=name, nearest=nearest(name, known))
+    spec = known[name]
+    bad = TraindeckError("config.bad_value", where=where, name=name, given=_shown(value), allowed=spec.allowed())
+    if spec.kind == "bool" and isinstance(value, str):
+        value = _SAME_THING.get(value.lower(), value)
+    if spec.kind == "choice" and value is False:  # YAML reads a bare `no` as false
+        value = "no"
+    if spec.kind == "list" and isinstance(value, str):
+        value = [value]
+    if isinstance(value, bool) != (spec.kind == "bool"):
+        raise bad
+    try:
+        hints = typing.get_type_hints(Config, include_extras=True)
+        converted = msgspec.convert(value, hints[name], strict=False)
+    except msgspec.ValidationError as error:
+        raise bad from error
+    if isinstance(converted, float) and converted - converted != 0.0:  # NaN and infinity pass range checks
+        raise bad
+    return converted
+
+
+def _shown(value: Any) -> str:
+    return f"“{value}”" if isinstance(value, str) else str(value)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name most like `name`; the first letters decide where nothing is close."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name.replace("-", "_"), names, n=1, cutoff=0.0)
+    return close[0] if close else ""
+
+
+def check_together(config: Config) -> None:
+    """What one knob alone cannot tell; raises `TraindeckError`."""
+    heads = config.n_heads or default_heads(config.hidden_dim)
+    kv_heads = config.n_kv_heads or heads
+    if config.hidden_dim % heads != 0 or config.hidden_dim // heads % 2 != 0:
+        raise TraindeckError("config.heads", n_heads=heads, hidden_dim=config.hidden_dim)
+    if heads % kv_heads != 0:
+        raise TraindeckError("config.kv_heads", n_kv_heads=kv_heads, n_heads=heads)
+    if config.qkv_bias and config.qk_norm:
+        raise TraindeckError("config.bias_and_norm")
+
+
+def default_heads(hidden_dim: int) -> int:
+    """Heads of width 64 where that divides the width, else the nearest even split (at least one head)."""
+    wanted = max(1, hidden_dim // 64)
+    fitting = [n for n in range(1, wanted + 1) if hidden_dim % n == 0 and hidden_dim // n % 2 == 0]
+    return max(fitting, default=1)
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """Plain values by name, in the order of `Config`: for YAML and the wire."""
+    return {name: getattr(config, name) for name in Config.__struct_fields__}

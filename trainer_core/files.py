@@ -1,0 +1,138 @@
+"""File writes that survive a crash, a full disk, and Windows.
+
+On Windows, replacing or deleting a file that another program holds open (a virus scanner, an
+indexer, a viewer) fails for a moment with WinError 5 or 32, so those are tried again for a while.
+No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, TypeVar
+
+from trainer_core.messages import TraindeckError
+
+T = TypeVar("T")
+
+_SHARING_VIOLATIONS: Final = (5, 32, 33)
+_RETRY_SECONDS: Final = 10.0
+_DISK_FULL: Final = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+_WINDOWS_DISK_FULL: Final = (39, 112)
+
+
+def retry_sharing(action: Callable[[], T], seconds: float = _RETRY_SECONDS) -> T:
+    """Run `action`, again while Windows says that somebody holds the file, for up to `seconds`."""
+    deadline, wait = time.monotonic() + seconds, 0.01
+    while True:
+        try:
+            return action()
+        except OSError as error:
+            if getattr(error, "winerror", None) not in _SHARING_VIOLATIONS or time.monotonic() > deadline:
+                raise
+            time.sleep(wait)
+            wait = min(wait * 2, 0.5)
+
+
+def replace(source: Path, target: Path) -> None:
+    """`os.replace`, tried again on sharing violations, and durable: the folder is flushed after it."""
+    retry_sharing(lambda: source.replace(target))
+    flush_folder(target.parent)
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a folder, tried again on sharing violations. One that is not there is fine."""
+    with contextlib.suppress(FileNotFoundError):
+        retry_sharing(lambda: shutil.rmtree(path))
+
+
+def flush_file(path: Path) -> None:
+    """Ask the disk to hold what was written to `path`."""
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())
+
+
+def flush_folder(path: Path) -> None:
+    """Ask the disk to hold a rename. Windows has no such call (and needs none on NTFS)."""
+    if os.name == "nt":
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write a whole file so that a reader sees the old one or the new one, never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file's content, read in bounded pieces."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def folder_size(path: Path) -> int:
+    """Bytes of all files below `path`; what vanishes meanwhile counts as nothing."""
+    total = 0
+    for file in path.rglob("*"):
+        with contextlib.suppress(OSError):
+            total += file.stat().st_size if file.is_file() else 0
+    return total
+
+
+def free_bytes(path: Path) -> int:
+    """Free space on the disk of `path` (or of its nearest folder that exists)."""
+    place = path
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    return shutil.disk_usage(place).free
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether an error means that the disk (or the quota) is full."""
+    return error.errno in _DISK_FULL or getattr(error, "winerror", None) in _WINDOWS_DISK_FULL
+
+
+@contextlib.contextmanager
+def said_plainly(path: Path, needed: int = 0) -> Iterator[None]:
+    """Turn an `OSError` of writing below `path` into `disk.full` or `disk.not_writable`."""
+    try:
+        yield
+    except OSError as error:
+        if is_disk_full(error):
+            raise disk_full(path, needed, error) from error
+        reason = error.strerror or type(error).__name__
+        raise TraindeckError("disk.not_writable", detail=str(error), path=str(path), reason=reason) from error
+
+
+def disk_full(path: Path, needed: int, error: OSError | None = None) -> TraindeckError:
+    """The `disk.full` error for a write of `needed` bytes at `path`."""
+    mib = 1024 * 1024
+    return TraindeckError(
+        "disk.full",
+        detail=str(error or ""),
+        path=str(path),
+        needed_mib=-(-needed // mib),
+        free_mib=free_bytes(path) // mib,
+    )

@@ -1,0 +1,403 @@
+"""Every error, warning and piece of advice that the trainer can send: its code and its words.
+
+The wire carries a code and parameters, never prose. Whoever reads it (a terminal, the window) words
+it from this catalogue, in English or Chinese. Each text says what happened and where (`what`), then
+what to do (`do`). A new message is one entry here; a test holds both languages to the same
+parameters and every code used in the sources to this catalogue.
+
+No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+import enum
+import locale
+import os
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Language = Literal["en", "zh"]
+Value = str | int | float | bool | None
+
+
+class ExitCode(enum.IntEnum):
+    """What the process returns. 0 to 7 are a promise to scripts; anything else is 1."""
+
+    FINISHED = 0
+    FAILED = 1
+    USAGE = 2
+    STOPPED = 3
+    DATA = 4
+    OUT_OF_MEMORY = 5
+    DEVICE = 6
+    DISK_FULL = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A message in one language. Both texts are `str.format` templates over the same parameters."""
+
+    what: str
+    do: str = ""
+
+
+class _Lenient(string.Formatter):
+    """Shows `?` for a parameter the sender left out: a message about a failure must not fail itself."""
+
+    def get_value(self, key: int | str, args: object, kwargs: Mapping[str, object]) -> object:
+        value = kwargs.get(str(key), "?")
+        return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One catalogue entry: its words in both languages, and the exit code when it ends a run."""
+
+    en: Words
+    zh: Words
+    exit_code: ExitCode = ExitCode.FAILED
+
+
+class TraindeckError(Exception):
+    """A failure that is told to people in one sentence. `code` names an entry of `CATALOGUE`.
+
+    Raise it where the cause is known; the command line turns it into an `error` event and its exit
+    code. `detail` is technical (an exception's own text): shown small, never instead of the sentence.
+    """
+
+    def __init__(self, code: str, detail: str = "", **params: Value) -> None:
+        super().__init__(code, params)
+        self.code = code
+        self.params: dict[str, Value] = params
+        self.detail = detail
+
+    @property
+    def exit_code(self) -> ExitCode:
+        message = CATALOGUE.get(self.code)
+        return message.exit_code if message else ExitCode.FAILED
+
+    def __str__(self) -> str:
+        return word(self.code, self.params, "en")
+
+
+def word(code: str, params: Mapping[str, Value], language: Language) -> str:
+    """The sentence for a code. An unknown code (a newer trainer) is shown with its parameters."""
+    message = CATALOGUE.get(code)
+    if message is None:
+        shown = ", ".join(f"{name}={value}" for name, value in params.items())
+        return f"{code} ({shown})" if shown else code
+    words, space = (message.zh, "") if language == "zh" else (message.en, " ")
+    return _Lenient().vformat(f"{words.what}{space}{words.do}".strip(), (), params)
+
+
+def terminal_language() -> Language:
+    """The language of a terminal: `TRAINDECK_LANG` (en, zh), else the system's locale."""
+    chosen = os.environ.get("TRAINDECK_LANG") or os.environ.get("LC_ALL") or os.environ.get("LANG")
+    if not chosen:
+        chosen = locale.getlocale()[0] or ""
+    return "zh" if chosen.lower().startswith(("zh", "chinese")) else "en"
+
+
+def _error(exit_code: ExitCode, en: tuple[str, str], zh: tuple[str, str]) -> Message:
+    return Message(Words(*en), Words(*zh), exit_code)
+
+
+def _note(en: tuple[str, str], zh: tuple[str, str]) -> Message:
+    return Message(Words(*en), Words(*zh))
+
+
+_USAGE, _DATA, _DEVICE = ExitCode.USAGE, ExitCode.DATA, ExitCode.DEVICE
+
+CATALOGUE: Final[dict[str, Message]] = {
+    # --- configuration and command line -------------------------------------------------------
+    "config.unknown_key": _error(
+        _USAGE,
+        ("{where} has an unknown setting “{name}”.", "Did you mean “{nearest}”? Correct or remove it."),
+        ("{where}中有未知的设置“{name}”。", "是否想写“{nearest}”？请改正或删除。"),
+    ),
+    "config.bad_value": _error(
+        _USAGE,
+        ("{where}: “{name}” was given {given}.", "Allowed: {allowed}."),
+        ("{where}：“{name}”的值为 {given}。", "允许的值：{allowed}。"),
+    ),
+    "config.heads": _error(
+        _USAGE,
+        (
+            "{n_heads} attention heads do not fit a width of {hidden_dim}.",
+            "Choose hidden_dim as an even multiple of n_heads.",
+        ),
+        ("{n_heads} 个注意力头与宽度 {hidden_dim} 不匹配。", "请让 hidden_dim 是 n_heads 的偶数倍。"),
+    ),
+    "config.kv_heads": _error(
+        _USAGE,
+        ("{n_kv_heads} key/value heads do not divide {n_heads} attention heads.", "Change n_kv_heads or n_heads."),
+        ("{n_heads} 个注意力头不能被 {n_kv_heads} 个键值头整除。", "请修改 n_kv_heads 或 n_heads。"),
+    ),
+    "config.bias_and_norm": _error(
+        _USAGE,
+        ("qkv_bias and qk_norm are both on, which no model family that other programs load has.", "Turn one off."),
+        ("qkv_bias 与 qk_norm 同时开启，没有其他程序能加载的模型系列支持这样。", "请关闭其中之一。"),
+    ),
+    "config.unreadable": _error(
+        _USAGE,
+        ("The configuration file {path} could not be read.", "Check that it exists and is valid YAML."),
+        ("无法读取配置文件 {path}。", "请确认它存在且是有效的 YAML。"),
+    ),
+    "config.unknown_preset": _error(
+        _USAGE,
+        ("There is no preset “{name}”.", "Did you mean “{nearest}”? `presets` lists all of them."),
+        ("没有名为“{name}”的预设。", "是否想写“{nearest}”？用 `presets` 查看全部预设。"),
+    ),
+    "config.preset_loop": _error(
+        _USAGE,
+        ("The preset “{name}” extends itself through {chain}.", "Remove one `extends` line."),
+        ("预设“{name}”通过 {chain} 循环继承自身。", "请删除其中一行 `extends`。"),
+    ),
+    "usage": _error(
+        _USAGE,
+        ("{problem}", "Run it with --help to see what is allowed."),
+        ("{problem}", "用 --help 查看允许的用法。"),
+    ),
+    # --- data -------------------------------------------------------------------------------------
+    "data.none_given": _error(
+        _DATA,
+        ("No data was chosen.", "Give --data PATH (a file or a folder), or use a preset with built-in data."),
+        ("没有选择数据。", "请用 --data PATH 指定文件或文件夹，或使用带内置数据的预设。"),
+    ),
+    "data.not_found": _error(
+        _DATA,
+        ("The data path {path} does not exist.", "Check the spelling, or choose the file again."),
+        ("数据路径 {path} 不存在。", "请检查拼写，或重新选择文件。"),
+    ),
+    "data.unreadable": _error(
+        _DATA,
+        ("The data file {path} could not be read: {reason}.", "Check its permissions and that no program holds it."),
+        ("无法读取数据文件 {path}：{reason}。", "请检查权限，并确认没有其他程序占用它。"),
+    ),
+    "data.empty": _error(
+        _DATA,
+        ("{path} holds no text at all.", "Choose a file with content."),
+        ("{path} 中没有任何文本。", "请选择有内容的文件。"),
+    ),
+    "data.binary": _error(
+        _DATA,
+        (
+            "{path} looks like a binary file, not text.",
+            "Traindeck reads .txt, .md, .jsonl, .json, .csv, .tsv and .parquet; convert it first.",
+        ),
+        (
+            "{path} 看起来是二进制文件，不是文本。",
+            "可读取 .txt、.md、.jsonl、.json、.csv、.tsv 和 .parquet，请先转换。",
+        ),
+    ),
+    "data.unknown_format": _error(
+        _DATA,
+        ("{path} is of a kind that Traindeck does not read.", "Use one of: {known}, or set data_format."),
+        ("{path} 的格式无法读取。", "请使用：{known}，或设置 data_format。"),
+    ),
+    "data.bad_format": _error(
+        _DATA,
+        ("{path} could not be read as {format} (at {position}): {reason}.", "Repair the file or set data_format."),
+        ("无法按 {format} 读取 {path}（位置 {position}）：{reason}。", "请修复文件或设置 data_format。"),
+    ),
+    "data.missing_columns": _error(
+        _DATA,
+        (
+            "{path} has no column “{wanted}”; its columns are: {found}.",
+            "Name the right one with --text-column, or --prompt-column and --response-column.",
+        ),
+        (
+            "{path} 中没有列“{wanted}”；现有的列：{found}。",
+            "请用 --text-column，或 --prompt-column 和 --response-column 指定。",
+        ),
+    ),
+    "data.no_files": _error(
+        _DATA,
+        ("The folder {path} holds no file that Traindeck reads.", "It reads: {known}."),
+        ("文件夹 {path} 中没有可读取的文件。", "可读取：{known}。"),
+    ),
+    "data.too_short": _error(
+        _DATA,
+        (
+            "The data makes {tokens} tokens, less than one training sequence of {needed} tokens.",
+            "Add more text, or lower --max-seq-len.",
+        ),
+        ("数据只有 {tokens} 个词元，不足一个训练序列（{needed} 个词元）。", "请增加文本，或减小 --max-seq-len。"),
+    ),
+    "data.too_few_samples": _error(
+        _DATA,
+        ("Only {samples} prompt/response pairs could be used; at least {needed} are needed.", "Add more pairs."),
+        ("只有 {samples} 对问答可用，至少需要 {needed} 对。", "请增加数据。"),
+    ),
+    "data.changed": _error(
+        _DATA,
+        (
+            "The data or tokenizer of this run has changed since it was started ({what}), so it cannot go on exactly.",
+            "Put the data back, or start a new run.",
+        ),
+        ("此次运行的数据或分词器自开始后已改变（{what}），无法精确继续。", "请恢复数据，或开始新的运行。"),
+    ),
+    "data.bad_tokenizer": _error(
+        _DATA,
+        ("The tokenizer {path} could not be used: {reason}.", "Give a Hugging Face tokenizer.json, or leave it out."),
+        ("无法使用分词器 {path}：{reason}。", "请提供 Hugging Face 的 tokenizer.json，或留空。"),
+    ),
+    # --- disk and run directory -----------------------------------------------------------------
+    "disk.full": _error(
+        ExitCode.DISK_FULL,
+        (
+            "The disk of {path} is full: {needed_mib} MiB are needed and {free_mib} MiB are free.",
+            "Free some space, then resume; everything saved before is intact.",
+        ),
+        ("{path} 所在磁盘已满：需要 {needed_mib} MiB，剩余 {free_mib} MiB。", "请腾出空间后继续；此前保存的内容完好。"),
+    ),
+    "disk.not_writable": _error(
+        ExitCode.FAILED,
+        ("{path} cannot be written: {reason}.", "Choose another folder with --run-dir, or change its permissions."),
+        ("无法写入 {path}：{reason}。", "请用 --run-dir 选择其他文件夹，或修改权限。"),
+    ),
+    "run.in_use": _error(
+        _USAGE,
+        ("The run {path} is already being trained by process {pid}.", "Wait for it, stop it, or use another folder."),
+        ("运行 {path} 正由进程 {pid} 训练。", "请等待或停止它，或换一个文件夹。"),
+    ),
+    "run.exists": _error(
+        _USAGE,
+        ("{path} already holds a run.", "Add --resume to go on with it, or choose another --run-dir."),
+        ("{path} 中已有一次运行。", "加上 --resume 继续它，或选择其他 --run-dir。"),
+    ),
+    "run.not_found": _error(
+        _USAGE,
+        ("There is no run at {path}.", "`runs` lists the runs on this machine."),
+        ("{path} 处没有运行。", "用 `runs` 查看本机上的运行。"),
+    ),
+    "run.no_checkpoint": _error(
+        _USAGE,
+        ("The run {path} has no usable checkpoint yet.", "Start it anew, or choose another run."),
+        ("运行 {path} 还没有可用的检查点。", "请重新开始，或选择其他运行。"),
+    ),
+    "checkpoint.damaged": _error(
+        ExitCode.FAILED,
+        ("The checkpoint {path} is damaged: {reason}.", "Choose an earlier checkpoint of the run."),
+        ("检查点 {path} 已损坏：{reason}。", "请选择该运行更早的检查点。"),
+    ),
+    "checkpoint.mismatch": _error(
+        _USAGE,
+        (
+            "The checkpoint {path} does not fit this configuration: {what}.",
+            "Resume with the settings that it was made with.",
+        ),
+        ("检查点 {path} 与当前配置不符：{what}。", "请使用生成它时的设置继续。"),
+    ),
+    # --- device and training ------------------------------------------------------------------------
+    "device.not_available": _error(
+        _DEVICE,
+        ("The device “{device}” is not available: {reason}.", "Use --device auto or --device cpu, or run `doctor`."),
+        ("设备“{device}”不可用：{reason}。", "请使用 --device auto 或 --device cpu，或运行 `doctor`。"),
+    ),
+    "device.failed": _error(
+        _DEVICE,
+        ("The device “{device}” failed at step {step}.", "Resume from the last checkpoint; run `doctor` if it recurs."),
+        ("设备“{device}”在第 {step} 步出错。", "请从最近的检查点继续；若再次出现，请运行 `doctor`。"),
+    ),
+    "memory.out": _error(
+        ExitCode.OUT_OF_MEMORY,
+        (
+            "Out of memory on {device} at step {step}.",
+            "Lower --batch-size (and raise --gradient-accumulation-steps), --max-seq-len or --hidden-dim, then resume.",
+        ),
+        (
+            "{device} 在第 {step} 步内存不足。",
+            "请减小 --batch-size（并增大 --gradient-accumulation-steps）、--max-seq-len 或 --hidden-dim，然后继续。",
+        ),
+    ),
+    "train.not_finite": _error(
+        ExitCode.FAILED,
+        (
+            "The loss became {value} at step {step}, so training was stopped before it could be saved over good weights.",
+            "Lower --learning-rate, then resume from the last checkpoint.",
+        ),
+        (
+            "损失在第 {step} 步变为 {value}，已停止训练，以免覆盖完好的权重。",
+            "请减小 --learning-rate，再从最近的检查点继续。",
+        ),
+    ),
+    "internal": _error(
+        ExitCode.FAILED,
+        ("Something unexpected went wrong ({kind}).", "The details are in {log}; please report them."),
+        ("发生了意外错误（{kind}）。", "详细信息在 {log} 中，请反馈给我们。"),
+    ),
+    "parent.lost": _error(
+        ExitCode.STOPPED,
+        ("The program that started the trainer is gone.", "The run was saved; resume it whenever you like."),
+        ("启动训练的程序已退出。", "运行已保存，可随时继续。"),
+    ),
+    # --- warnings and advice ------------------------------------------------------------------------
+    "checkpoint.skipped": _note(
+        ("The checkpoint {path} is damaged ({reason}) and was passed over.", "Resuming from the one before it."),
+        ("检查点 {path} 已损坏（{reason}），已跳过。", "从更早的一个继续。"),
+    ),
+    "checkpoint.not_saved": _note(
+        ("The checkpoint at step {step} could not be saved: {reason}.", "Earlier checkpoints are intact."),
+        ("第 {step} 步的检查点未能保存：{reason}。", "更早的检查点完好。"),
+    ),
+    "resume.not_exact": _note(
+        ("This resume is not exact: {what} changed from {before} to {after}.", "The loss may jump a little."),
+        ("此次继续并非精确：{what} 由 {before} 变为 {after}。", "损失可能略有跳动。"),
+    ),
+    "events.dropped": _note(
+        (
+            "{count} intermediate measurements were not shown because the reader was too slow.",
+            "None is missing on disk.",
+        ),
+        ("由于读取方过慢，有 {count} 条中间数据未显示。", "磁盘上没有缺失。"),
+    ),
+    "events.not_written": _note(
+        ("The record of this run could not be written to {path}: {reason}.", "Training goes on; plots may have gaps."),
+        ("无法把本次运行的记录写入 {path}：{reason}。", "训练继续；图表可能有缺口。"),
+    ),
+    "command.unknown": _note(
+        ("The command “{command}” was not understood and was ignored.", ""),
+        ("无法理解命令“{command}”，已忽略。", ""),
+    ),
+    "data.undecodable": _note(
+        ("{count} bytes of {path} could not be decoded as {encoding} and were replaced.", "Check its encoding."),
+        ("{path} 中有 {count} 个字节无法按 {encoding} 解码，已被替换。", "请检查其编码。"),
+    ),
+    "data.rows_skipped": _note(
+        ("{count} rows of {path} were skipped: {reason}.", "The first was at {position}."),
+        ("{path} 中有 {count} 行被跳过：{reason}。", "第一处位于 {position}。"),
+    ),
+    "data.truncated": _note(
+        (
+            "{count} of {total} samples were longer than {limit} tokens and were cut.",
+            "Raise --max-seq-len to keep them.",
+        ),
+        ("{total} 个样本中有 {count} 个超过 {limit} 个词元，已被截断。", "增大 --max-seq-len 可保留。"),
+    ),
+    "data.few_tokens": _note(
+        (
+            "The data has {tokens} tokens for a model of {parameters} parameters; it will learn it by heart.",
+            "Add more data or choose a smaller model.",
+        ),
+        ("数据只有 {tokens} 个词元，而模型有 {parameters} 个参数，容易死记硬背。", "请增加数据或选择更小的模型。"),
+    ),
+    "data.no_validation": _note(
+        ("The data is too small to hold any of it back for validation.", "There will be no eval loss."),
+        ("数据太少，无法留出验证集。", "将没有评估损失。"),
+    ),
+    "precision.fallback": _note(
+        ("{wanted} is not supported on {device}; {used} is used instead.", ""),
+        ("{device} 不支持 {wanted}，改用 {used}。", ""),
+    ),
+    "wandb.unavailable": _note(
+        ("Weights & Biases could not be started: {reason}.", "Training goes on without it."),
+        ("无法启动 Weights & Biases：{reason}。", "训练将在没有它的情况下继续。"),
+    ),
+    "hardware.no_nvml": _note(
+        ("GPU figures are not available: {reason}.", "Run `doctor` to see what is missing."),
+        ("无法读取 GPU 数据：{reason}。", "运行 `doctor` 查看缺少什么。"),
+    ),
+}

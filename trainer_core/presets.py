@@ -1,0 +1,91 @@
+"""Presets: YAML files in `presets/`, one a preset, with single inheritance through `extends`.
+
+    title: {en: …, zh: …}      shown in lists
+    summary: {en: …, zh: …}    what it is for
+    fits: {en: …, zh: …}       the hardware it fits
+    origin: …                  where its values come from
+    extends: cpu               optional: start from another preset's knobs
+    knobs: {batch_size: 4, …}  names and values of `config.Config`
+
+No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from trainer_core.config import Config, Layer, check_value, nearest, resolve
+from trainer_core.messages import Language, TraindeckError
+
+FOLDER: Final = Path(__file__).resolve().parent.parent / "presets"
+_KEYS: Final = {"title", "summary", "fits", "origin", "extends", "knobs"}
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """One preset with its inherited knobs filled in."""
+
+    name: str
+    title: dict[str, str]
+    summary: dict[str, str]
+    fits: dict[str, str]
+    origin: str
+    knobs: dict[str, Any]
+
+    def text(self, which: dict[str, str], language: Language) -> str:
+        return which.get(language) or which.get("en", "")
+
+    def layer(self) -> Layer:
+        return Layer(f"presets/{self.name}.yaml", {**self.knobs, "preset": self.name})
+
+    def config(self) -> Config:
+        return resolve([self.layer()])
+
+
+def names(folder: Path = FOLDER) -> list[str]:
+    """All preset names; the quick starts first, then as in the alphabet."""
+    found = sorted(path.stem for path in folder.glob("*.yaml"))
+    return sorted(found, key=lambda name: not name.startswith("quickstart"))
+
+
+def load(name: str, folder: Path = FOLDER, heirs: tuple[str, ...] = ()) -> Preset:
+    """A preset by name. Raises `config.unknown_preset`, `config.unreadable`, `config.preset_loop`,
+    `config.unknown_key` or `config.bad_value`."""
+    if name in heirs:
+        raise TraindeckError("config.preset_loop", name=name, chain=" → ".join([*heirs, name]))
+    if name not in names(folder):
+        raise TraindeckError("config.unknown_preset", name=name, nearest=nearest(name, names(folder)))
+    content = read_mapping(folder / f"{name}.yaml")
+    where = f"presets/{name}.yaml"
+    for key in content:
+        if key not in _KEYS:
+            raise TraindeckError("config.unknown_key", where=where, name=key, nearest=nearest(key, _KEYS))
+    own = content.get("knobs") or {}
+    values = {key: check_value(key, value, where) for key, value in own.items()}
+    parent = content.get("extends")
+    inherited = load(str(parent), folder, (*heirs, name)).knobs if parent else {}
+    return Preset(
+        name=name,
+        title=content.get("title") or {"en": name},
+        summary=content.get("summary") or {},
+        fits=content.get("fits") or {},
+        origin=str(content.get("origin") or ""),
+        knobs={**inherited, **values},
+    )
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """A YAML file that must be a mapping; raises `config.unreadable`."""
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise TraindeckError("config.unreadable", detail=str(error), path=str(path)) from error
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict) or not all(isinstance(key, str) for key in loaded):
+        raise TraindeckError("config.unreadable", detail="it is not a mapping", path=str(path))
+    return loaded

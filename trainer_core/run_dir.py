@@ -1,0 +1,290 @@
+"""A run on disk: where everything lies, who owns it, and what can be told about it from outside.
+
+    runs/NAME/
+        config.yaml     resolved; `train --config` on it repeats the run
+        events.jsonl    all events, append-only
+        log.txt         what libraries print, and tracebacks
+        tokenizer.json  what this run tokenises with
+        checkpoints/    see checkpoint_dir.py
+        run.lock        pid and process start time of the trainer
+
+No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import psutil
+import yaml
+
+from trainer_core import checkpoint_dir, files, protocol
+from trainer_core.config import Config, to_dict
+from trainer_core.messages import TraindeckError
+
+RunState = Literal["running", "finished", "stopped", "failed", "interrupted"]
+_TAIL_BYTES: Final = 256 * 1024
+_START_TOLERANCE_S: Final = 2.0  # clocks of /proc and of a written start time differ by a tick or so
+
+
+def home() -> Path:
+    """Traindeck's folder: runs/ and cache/ are made in it. `TRAINDECK_HOME` moves it."""
+    chosen = os.environ.get("TRAINDECK_HOME")
+    return Path(chosen).resolve() if chosen else Path(__file__).resolve().parent.parent
+
+
+def runs_root() -> Path:
+    return home() / "runs"
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """The paths of one run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.path / "tokenizer.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / "run.lock"
+
+    def exists(self) -> bool:
+        """Whether a run has been started here."""
+        return self.config.is_file()
+
+    def create(self) -> None:
+        """Make the folder; raises `disk.not_writable` or `disk.full`."""
+        with files.said_plainly(self.path):
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+
+    def write_config(self, config: Config) -> None:
+        """Write the resolved configuration, readable by people and by `--config`."""
+        text = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
+        with files.said_plainly(self.path):
+            files.write_atomic(self.config, text.encode("utf-8"))
+
+
+def new_run_path(root: Path, preset: str, when: float | None = None) -> Path:
+    """A free folder name such as `runs/quickstart-20260131-154500`."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(when))
+    base = root / f"{safe_name(preset) or 'run'}-{stamp}"
+    path, number = base, 2
+    while path.exists():
+        path, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return path
+
+
+_RESERVED: Final = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+
+
+def safe_name(text: str) -> str:
+    """`text` as a folder name that Windows takes too: no reserved characters, names or trailing dots."""
+    name = re.sub(r'[<>:"/\\|?*\x00-\x1f]+', "-", text).strip(" .")[:80].rstrip(" .")
+    return f"_{name}" if _RESERVED.fullmatch(name) else name
+
+
+# --- who owns a run ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process in `run.lock`. `alive` is False when it is gone or its pid now is another process."""
+
+    pid: int
+    started: float
+    alive: bool
+
+
+def read_owner(run: RunDir) -> Owner | None:
+    """Who holds the run; None if nobody does."""
+    try:
+        held = json.loads(run.lock.read_bytes())
+        pid, started = int(held["pid"]), float(held["started"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return Owner(0, 0.0, alive=False)
+    try:
+        alive = abs(psutil.Process(pid).create_time() - started) < _START_TOLERANCE_S
+    except psutil.Error:
+        alive = False
+    return Owner(pid, started, alive)
+
+
+@contextlib.contextmanager
+def lock(run: RunDir) -> Iterator[None]:
+    """Hold a run while training. Raises `run.in_use` while a living process holds it."""
+    content = json.dumps({"pid": os.getpid(), "started": psutil.Process().create_time()}).encode()
+    for attempt in range(2):
+        try:
+            with files.said_plainly(run.path):
+                handle = os.open(run.lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+            break
+        except TraindeckError as error:
+            if not isinstance(error.__cause__, FileExistsError):
+                raise
+            owner = read_owner(run)
+            if attempt or (owner is not None and owner.alive):
+                pid = owner.pid if owner else 0
+                raise TraindeckError("run.in_use", path=str(run.path), pid=pid) from error
+            run.lock.unlink(missing_ok=True)  # its owner is dead
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            files.retry_sharing(run.lock.unlink)
+
+
+# --- what can be told from outside -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One line of a list of runs. Read from the files alone, without loading a model."""
+
+    path: Path
+    state: RunState
+    started: float  # seconds since the epoch
+    preset: str = ""
+    data: list[str] = field(default_factory=list)
+    step: int = 0
+    total_steps: int = 0
+    last_loss: float | None = None
+    best_loss: float | None = None
+    tokens_per_s: float | None = None
+    seconds: float = 0.0
+    checkpoints: int = 0
+    error: tuple[str, dict[str, Any]] | None = None  # code and parameters of what ended it
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def resumable(self) -> bool:
+        return self.state not in ("running", "finished") and self.checkpoints > 0
+
+
+def list_runs(root: Path) -> list[RunSummary]:
+    """All runs below `root`, newest first."""
+    if not root.is_dir():
+        return []
+    found = [summarize(RunDir(entry)) for entry in root.iterdir() if (entry / "config.yaml").is_file()]
+    return sorted(found, key=lambda run: run.started, reverse=True)
+
+
+def summarize(run: RunDir) -> RunSummary:
+    """What the files of one run say. Damaged files make a poorer summary, never an error."""
+    values = read_yaml(run.config)
+    events = list(tail_events(run.events))
+    steps = [event for event in events if isinstance(event, protocol.Step)]
+    evals = [event for event in events if isinstance(event, protocol.Eval) and event.loss is not None]
+    totals = [event.total for event in events if isinstance(event, protocol.Progress) and event.unit == "steps"]
+    infos = checkpoint_dir.infos_of(run.checkpoints)
+    losses = [event.loss for event in evals] + [info.eval_loss for info in infos]
+    first, last = _first_time(run), events[-1].t if events else 0.0
+    started = first or (run.config.stat().st_mtime if run.config.exists() else 0.0)
+    errors = [event for event in events if isinstance(event, protocol.Error)]
+    return RunSummary(
+        path=run.path,
+        state=_state(run, events),
+        started=started,
+        preset=str(values.get("preset", "")),
+        data=[str(path) for path in values.get("data") or []],
+        step=steps[-1].step if steps else max((info.step for info in infos), default=0),
+        total_steps=int(next((total for total in reversed(totals) if total), 0)),
+        last_loss=steps[-1].loss if steps else None,
+        best_loss=min((loss for loss in losses if loss is not None), default=None),
+        tokens_per_s=steps[-1].tokens_per_s if steps else None,
+        seconds=max(0.0, last - first) if first else 0.0,
+        checkpoints=len(infos),
+        error=(errors[-1].code, dict(errors[-1].params)) if errors else None,
+    )
+
+
+def _state(run: RunDir, events: list[protocol.AnyEvent]) -> RunState:
+    owner = read_owner(run)
+    if owner is not None and owner.alive:
+        return "running"
+    for event in reversed(events):
+        if isinstance(event, protocol.Done):
+            return "finished" if event.reason == "finished" else "stopped"
+        if isinstance(event, protocol.Error):
+            return "failed"
+        if isinstance(event, protocol.Hello):
+            break
+    return "interrupted"
+
+
+def _first_time(run: RunDir) -> float:
+    try:
+        with run.events.open("rb") as file:
+            return protocol.decode_event(file.readline()).t
+    except (OSError, protocol.ProtocolError):
+        return 0.0
+
+
+def tail_events(path: Path, size: int = _TAIL_BYTES) -> Iterator[protocol.AnyEvent]:
+    """The events in the last `size` bytes of a file; lines that are no events are passed over."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - size))
+            if file.tell():
+                file.readline()
+            lines = file.readlines()
+    except OSError:
+        return
+    for line in lines:
+        with contextlib.suppress(protocol.ProtocolError):
+            yield protocol.decode_event(line)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML mapping, or nothing where it cannot be read."""
+    try:
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError):
+        return {}
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def find_run(text: str, root: Path) -> RunDir:
+    """A run by folder, by name below `root`, or `latest`. Raises `run.not_found`."""
+    if text in ("", "latest"):
+        newest = list_runs(root)
+        if newest:
+            return RunDir(newest[0].path)
+        raise TraindeckError("run.not_found", path=str(root))
+    for candidate in (Path(text), root / text):
+        if (candidate / "config.yaml").is_file():
+            return RunDir(candidate.resolve())
+    raise TraindeckError("run.not_found", path=text)
