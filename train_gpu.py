@@ -25,8 +25,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple  # noqa: UP035  (3.6, see above)
+from typing import Any, NamedTuple
 
 WINDOWS = os.name == "nt"
 ROOT = Path(__file__).resolve().parent
@@ -88,7 +89,7 @@ def say(text: str) -> None:
     log(text)
 
 
-def run_logged(command: "List[str]", doing: str, **options: Any) -> "Tuple[int, str]":
+def run_logged(command: "list[str]", doing: str, **options: Any) -> "tuple[int, str]":
     """Run a command with its output in the log and a sign of life on the terminal: (exit code, output)."""
     log(f"{doing}: {command}")
     started = time.monotonic()
@@ -96,7 +97,7 @@ def run_logged(command: "List[str]", doing: str, **options: Any) -> "Tuple[int, 
     child = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
     )
-    lines: "List[str]" = []
+    lines: list[str] = []
 
     def read() -> None:
         assert child.stdout is not None
@@ -153,7 +154,7 @@ getattr(sys.stdout, "buffer", sys.stdout).write(("TRAINDECK|" + "|".join(out)).e
 """
 
 
-def try_python(command: "List[str]") -> "Tuple[str, str]":
+def try_python(command: "list[str]") -> "tuple[str, str]":
     """Run a candidate: (its base executable, "") if it fits, ("", why not) otherwise."""
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "PYTHONPATH", "__PYVENV_LAUNCHER__")}
     try:
@@ -185,7 +186,7 @@ def try_python(command: "List[str]") -> "Tuple[str, str]":
     return match.group(5).strip(), ""
 
 
-def python_candidates() -> "Iterator[List[str]]":
+def python_candidates() -> "Iterator[list[str]]":
     """Commands that may start a fitting Python, the likeliest first; executable and arguments kept apart."""
     yield [sys.executable]
     versions = [f"3.{minor}" for minor in range(NEWEST[1], OLDEST[1] - 1, -1)]
@@ -209,7 +210,7 @@ def python_candidates() -> "Iterator[List[str]]":
                 yield [str(path)]
 
 
-def windows_places(versions: "List[str]") -> "Iterator[Path]":
+def windows_places(versions: "list[str]") -> "Iterator[Path]":
     """Where Windows keeps Pythons: the registry (PEP 514) and the installers' usual folders."""
     if sys.platform == "win32":
         import winreg
@@ -232,7 +233,7 @@ def windows_places(versions: "List[str]") -> "Iterator[Path]":
 
 def find_python(chosen: str = "") -> str:
     """The executable of a fitting Python; raises with every candidate's reason if there is none."""
-    rejected: "Dict[str, str]" = {}
+    rejected: dict[str, str] = {}
     for command in [[chosen]] if chosen else python_candidates():
         shown = " ".join(command)
         if shown in rejected:
@@ -277,7 +278,7 @@ def driver_present() -> bool:
     return bool(nvidia_smi()) or Path("/dev/nvidiactl").exists()
 
 
-def ask_driver() -> "Optional[Driver]":
+def ask_driver() -> "Driver | None":
     """Driver version and best compute capability through nvidia-smi, else the version through NVML."""
     if not driver_present():
         return None
@@ -310,7 +311,7 @@ def nvml_version() -> str:
         return ""
 
 
-def choose_torch(driver: "Optional[Driver]", windows: bool = WINDOWS) -> "Tuple[str, str]":
+def choose_torch(driver: "Driver | None", windows: bool = WINDOWS) -> "tuple[str, str]":
     """The torch build for a driver, and the reason in words.
 
     Minimum drivers: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html and
@@ -337,11 +338,11 @@ class Source(NamedTuple):
 
     label: str
     version: str
-    options: "List[str]"
+    options: "list[str]"
     warning: str = ""
 
 
-def find_mirror(name: str) -> "Optional[Mirror]":
+def find_mirror(name: str) -> "Mirror | None":
     """A mirror by its name, or one's own as PYPI_URL[,TORCH_URL]."""
     if not name or name == "none":
         return None
@@ -353,7 +354,7 @@ def find_mirror(name: str) -> "Optional[Mirror]":
     return Mirror(pypi, torch.rstrip("/") + "/" if torch else "")
 
 
-def torch_sources(tag: str, version: str, mirror: "Optional[Mirror]", platform: str = sys.platform) -> "List[Source]":
+def torch_sources(tag: str, version: str, mirror: "Mirror | None", platform: str = sys.platform) -> "list[Source]":
     """Where to look for a torch build, in this order; nothing that would swap CUDA for CPU is in the list."""
     build, linux = f"{version}+{tag}", platform.startswith("linux")
     pypi = ["--index-url", mirror.pypi] if mirror else []
@@ -373,7 +374,7 @@ def torch_sources(tag: str, version: str, mirror: "Optional[Mirror]", platform: 
 # --- what is installed ---------------------------------------------------------------------------------------
 
 
-def read_json(path: Path) -> "Dict[str, Any]":
+def read_json(path: Path) -> "dict[str, Any]":
     """A JSON object from disk; nothing if it is missing or damaged."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -382,7 +383,7 @@ def read_json(path: Path) -> "Dict[str, Any]":
     return value if isinstance(value, dict) else {}
 
 
-def write_json(path: Path, value: "Dict[str, Any]") -> None:
+def write_json(path: Path, value: "dict[str, Any]") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(json.dumps(value, indent=1), encoding="utf-8")
@@ -427,7 +428,7 @@ def venv_version() -> str:
         return ""
 
 
-def make_stamp(choices: "Dict[str, str]", python: str) -> str:
+def make_stamp(choices: "dict[str, str]", python: str) -> str:
     """A fingerprint of everything that a set-up depends on."""
     parts = [python, choices["python"], choices["torch"], str(driver_present())]
     digest = hashlib.sha256("|".join(parts).encode("utf-8"))
@@ -437,7 +438,7 @@ def make_stamp(choices: "Dict[str, str]", python: str) -> str:
     return digest.hexdigest()
 
 
-def why_set_up(choices: "Dict[str, str]", dev: bool) -> str:
+def why_set_up(choices: "dict[str, str]", dev: bool) -> str:
     """The reason why a set-up is needed, or nothing when everything is as it was left."""
     state = read_json(STATE)
     if not VENV.exists():
@@ -490,7 +491,7 @@ def failure(what: str, output: str, code: int = 1) -> SetupError:
     return SetupError(f"{what}\n{last}\n{advice}\nThe whole story is in {LOG}".replace("\n\n", "\n"), code)
 
 
-def pip(doing: str, *arguments: str) -> "Tuple[int, str]":
+def pip(doing: str, *arguments: str) -> "tuple[int, str]":
     """Run .venv's pip with the person's own sources and proxies, but installing nowhere else than .venv."""
     elsewhere = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PYTHONHOME", "PYTHONPATH")
     env = {name: value for name, value in os.environ.items() if name not in elsewhere}
@@ -499,21 +500,25 @@ def pip(doing: str, *arguments: str) -> "Tuple[int, str]":
     return run_logged(command, doing, env=env, cwd=str(ROOT))
 
 
+def venv_fault(chosen: str) -> str:
+    """Why .venv has to be made anew, or nothing."""
+    if not venv_version():
+        return "its Python does not run"
+    if chosen and Path(find_python(chosen)).resolve() != Path(try_python([str(PYTHON)])[0]).resolve():
+        return "another Python was chosen"
+    return half_made()
+
+
 def make_venv(chosen: str) -> None:
     """A .venv whose Python runs and whose packages are whole; one that is not is made anew."""
-    python = find_python(chosen) if chosen or not venv_version() else ""
-    home = re.search(r"^home *= *(.+?)\s*$", (VENV / "pyvenv.cfg").read_text(encoding="utf-8"), re.MULTILINE) if (
-        VENV / "pyvenv.cfg"
-    ).exists() else None
     if VENV.exists():
-        reason = half_made() if venv_version() else "its Python does not run"
-        if not reason and chosen and home and Path(home.group(1)).resolve() != Path(python).resolve().parent:
-            reason = "another Python was chosen"
-        if not reason:
+        fault = venv_fault(chosen)
+        if not fault:
             return
-        say(f"  .venv is made anew: {reason}")
+        say(f"  .venv is made anew: {fault}")
+    python = find_python(chosen)
+    if VENV.exists():
         remove_venv()
-    python = python or find_python()
     say(f"  Python: {python}")
     code, output = run_logged([python, "-I", "-m", "venv", "--prompt", "traindeck", str(VENV)], "making .venv")
     if code or not venv_version():
@@ -538,43 +543,45 @@ def remove_venv() -> None:
 
 
 def write_constraints(extra: str, torch: str) -> str:
-    """Write the constraints that hold for one installation: ours, a person's own over them, torch as it is."""
+    """Write what one installation is bound to: our pins, a person's own before them, and this torch build."""
 
     def name_of(line: str) -> str:
         return re.sub(r"[-_.]+", "-", re.split(r"[<>=!~;\[ ]", line.strip(), maxsplit=1)[0]).lower()
 
-    own = Path(extra).read_text(encoding="utf-8").splitlines() if extra else []
-    own += [torch] if torch else []
+    def lines(path: Path) -> "list[str]":
+        return [line for line in path.read_text(encoding="utf-8").splitlines() if name_of(line) not in ("", "torch")]
+
+    own = lines(Path(extra)) if extra else []
     taken = {name_of(line) for line in own}
-    base = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    ours = [line for line in lines(ROOT / "constraints.txt") if name_of(line) not in taken]
     path = VENV / "constraints.txt"
-    kept = [line for line in [*base, *own] if line == torch or name_of(line) not in taken or line in own]
-    if torch:
-        kept = [line for line in kept if line == torch or name_of(line) != "torch"]
-    path.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    path.write_text("\n".join([*ours, *own, torch]) + "\n", encoding="utf-8")
     return str(path)
 
 
-def install_torch(tag: str, choices: "Dict[str, str]") -> None:
+def install_torch(tag: str, choices: "dict[str, str]") -> None:
     """Install exactly this build from the first source that has it."""
     pinned = re.search(r"^torch==([\d.]+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
     if not pinned:
         raise SetupError("constraints.txt pins no torch version")
     if installed_torch() == f"{pinned.group(1)}+{tag}" and not half_made():
         return
-    versions: "Dict[str, List[str]]" = {}
-    tried: "List[str]" = []
+    versions: dict[str, list[str]] = {}
+    tried: list[str] = []
     for source in torch_sources(tag, pinned.group(1), find_mirror(choices["mirror"])):
         key = str(source.options)
         if key not in versions:
             # Asking first costs a second and spares the wait for an index that is out of reach.
-            _, output = pip("looking for PyTorch", "index", "versions", "torch", "--retries=1", "--timeout=15", *source.options)
+            question = ("index", "versions", "torch", "--retries=1", "--timeout=15", *source.options)
+            _, output = pip("looking for PyTorch", *question)
             listed = re.search(r"Available versions: (.+)", output)
             versions[key] = listed.group(1).split(", ") if listed else []
         if source.version not in versions[key]:
             tried.append(f"  {source.version}: not at {source.label}")
             continue
-        say(f"  PyTorch {source.version} from {source.label}" + (f"\n  WARNING: {source.warning}" if source.warning else ""))
+        say(f"  PyTorch {source.version} from {source.label}")
+        if source.warning:
+            say(f"  WARNING: {source.warning}")
         # === compares text: torch==2.13.0 would also take 2.13.0+cpu, which counts as newer.
         wanted = f"torch==={source.version}"
         constraints = write_constraints(choices["constraints"], wanted)
@@ -583,7 +590,7 @@ def install_torch(tag: str, choices: "Dict[str, str]") -> None:
         if code:
             raise failure(f"PyTorch {source.version} could not be installed:", output)
         if tag != "cpu" and "+cu" not in installed_torch():
-            raise SetupError(f"A CPU-only PyTorch ({installed_torch()}) came from {source.label} where {tag} was wanted.")
+            raise SetupError(f"{source.label} gave a CPU-only PyTorch ({installed_torch()}) instead of {tag}.")
         return
     places = "\n".join(tried)
     raise SetupError(
@@ -592,15 +599,16 @@ def install_torch(tag: str, choices: "Dict[str, str]") -> None:
     )
 
 
-def install_rest(choices: "Dict[str, str]", dev: bool) -> None:
+def install_rest(choices: "dict[str, str]", dev: bool) -> None:
     """Install everything else with the torch build nailed down, and see that it is still the same."""
     import tomllib  # Python 3.11; `main` has seen to that
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted: "List[str]" = project["dependencies"] + (project["optional-dependencies"]["dev"] if dev else [])
+    wanted: list[str] = project["dependencies"] + (project["optional-dependencies"]["dev"] if dev else [])
     before = installed_torch()
-    info = next(iter(site_packages().glob("torch-*.dist-info")))
-    constraints = write_constraints(choices["constraints"], "torch===" + info.name.split("-")[1])
+    # By pip's word: PyPI's CUDA build calls itself 2.13.0 there and 2.13.0+cu130 in torch.__version__.
+    info = next(iter(site_packages().glob("torch-*.dist-info"))).name
+    constraints = write_constraints(choices["constraints"], "torch===" + info[len("torch-") : -len(".dist-info")])
     mirror = find_mirror(choices["mirror"])
     source = ["--index-url", mirror.pypi] if mirror else []
     code, output = pip("installing the other packages", "install", "-c", constraints, *source, *wanted)
@@ -667,7 +675,7 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
-def set_up(choices: "Dict[str, str]", dev: bool) -> None:
+def set_up(choices: "dict[str, str]", dev: bool) -> None:
     """Make .venv what it should be. Every step can be cut off and run again."""
     started = time.monotonic()
     dev = dev or bool(read_json(STATE).get("dev"))
@@ -687,7 +695,7 @@ def set_up(choices: "Dict[str, str]", dev: bool) -> None:
     say(f"Set up in {time.monotonic() - started:.0f} s.")
 
 
-def get_choices(arguments: "Optional[List[str]]") -> "Dict[str, str]":
+def get_choices(arguments: "list[str] | None") -> "dict[str, str]":
     """The choices of `setup` (then remembered), else of the environment, else of an earlier `setup`."""
     parser = argparse.ArgumentParser("train_gpu setup", description="Set Traindeck up and remember these choices.")
     tags = ("auto", *TORCH_TAGS)
@@ -716,7 +724,7 @@ def get_choices(arguments: "Optional[List[str]]") -> "Dict[str, str]":
 # --- starting ------------------------------------------------------------------------------------------------
 
 
-def child_env() -> "Dict[str, str]":
+def child_env() -> "dict[str, str]":
     """The environment of everything that is started: UTF-8, importable from any folder, nothing foreign."""
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "__PYVENV_LAUNCHER__")}
     env.update(PYTHONUTF8="1", PYTHONPATH=str(ROOT))
@@ -725,7 +733,7 @@ def child_env() -> "Dict[str, str]":
     return env
 
 
-def hand_over(command: "List[str]") -> int:
+def hand_over(command: "list[str]") -> int:
     """Become the command (POSIX), or run it in the foreground and return its exit code (Windows)."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -734,7 +742,7 @@ def hand_over(command: "List[str]") -> int:
     return run_foreground(command)
 
 
-def run_foreground(command: "List[str]", cwd: "Optional[str]" = None) -> int:
+def run_foreground(command: "list[str]", cwd: "str | None" = None) -> int:
     """Run with our standard streams. Ctrl+C goes to the whole console, so here it is only outwaited."""
     child = subprocess.Popen(command, env=child_env(), cwd=cwd)
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
@@ -744,10 +752,12 @@ def run_foreground(command: "List[str]", cwd: "Optional[str]" = None) -> int:
 
 
 # pythonw has no streams, and files as streams at the level of the system fail in some places: so in Python.
-WINDOW = (
-    "import faulthandler, runpy, sys; sys.stdout = sys.stderr = open(sys.argv.pop(), 'a', encoding='utf-8', buffering=1);"
-    "faulthandler.enable(sys.stderr); runpy.run_module('app', run_name='__main__', alter_sys=True)"
-)
+WINDOW = """
+import faulthandler, runpy, sys
+sys.stdout = sys.stderr = open(sys.argv.pop(), "a", encoding="utf-8", buffering=1)
+faulthandler.enable(sys.stderr)
+runpy.run_module("app", run_name="__main__", alter_sys=True)
+"""
 
 
 def start_window() -> int:
@@ -758,8 +768,10 @@ def start_window() -> int:
     words.write_bytes(b"")
     detached = 0x00000008 | 0x00000200  # DETACHED_PROCESS | CREATE_NEW_PROCESS_GROUP
     command = [str(PYTHON.with_name("pythonw.exe")), "-P", "-c", WINDOW, str(words)]
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    child = subprocess.Popen(command, env=child_env(), creationflags=detached, **streams)
+    null = subprocess.DEVNULL
+    child = subprocess.Popen(
+        command, env=child_env(), creationflags=detached, stdin=null, stdout=null, stderr=null
+    )
     say("Traindeck starts; this console closes by itself.")
     try:
         code = child.wait(4)
@@ -771,7 +783,7 @@ def start_window() -> int:
     return 0
 
 
-def run_checks(arguments: "List[str]") -> int:
+def run_checks(arguments: "list[str]") -> int:
     """Run every check even if one fails; the exit code is the first failure's."""
     lint_imports = "import sys; from importlinter.cli import lint_imports_command as main; sys.exit(main())"
     checks = {
@@ -790,7 +802,7 @@ def run_checks(arguments: "List[str]") -> int:
     return next(iter(failed.values()), 0)
 
 
-def main(argv: "List[str]") -> int:
+def main(argv: "list[str]") -> int:
     """Set up if anything changed, then do what was asked."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

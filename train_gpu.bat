@@ -1,0 +1,34 @@
+@echo off
+setlocal DisableDelayedExpansion
+cd /d "%~dp0"
+rem Foreign Python settings and places to install to must not leak in; package sources (pip.ini, PIP_INDEX_URL,
+rem PIP_CERT ...) stay, they are the user's own. ASCII only: cmd reads this file in the OEM code page.
+for /f "delims==" %%v in ('set PYTHON 2^>nul') do set "%%v="
+for /f "delims==" %%v in ('set CONDA 2^>nul') do set "%%v="
+for %%v in (PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER PIP_REQUIRE_VIRTUALENV VIRTUAL_ENV) do set "%%v="
+set "PYTHONUTF8=1"
+
+rem Each candidate is run: the Microsoft Store's placeholder only prints a hint and fails.
+set "PY="
+call :try ".venv\Scripts\python.exe"
+call :try py -3
+call :try python
+for /d %%d in ("%LOCALAPPDATA%\Programs\Python\Python3*" "%PROGRAMFILES%\Python3*" "%SYSTEMDRIVE%\Python3*") do call :try "%%~d\python.exe"
+if not defined PY (
+  echo Traindeck needs Python 3.11, 3.12 or 3.13 ^(64 bit^), and found none.
+  echo Install Python 3.12 from https://www.python.org/downloads/windows/ and start train_gpu.bat again.
+  set "CODE=1"
+  goto end
+)
+%PY% -I -X utf8 "%~dp0train_gpu.py" %*
+set "CODE=%ERRORLEVEL%"
+
+:end
+rem Keep the words on the screen if this was double-clicked (cmd /c, no arguments) and something failed.
+set "LINE=%CMDCMDLINE:"=%"
+if not "%CODE%"=="0" if "%~1"=="" if not "%LINE:train_gpu.bat=%"=="%LINE%" pause
+exit /b %CODE%
+
+:try
+if not defined PY %* -I -S -c "import sys; sys.exit(sys.version_info < (3, 6))" >nul 2>nul && set PY=%*
+exit /b 0
