@@ -1,0 +1,26 @@
+"""The desktop around the window: its file manager and its clipboard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import QUrl
+from PySide6.QtGui import QDesktopServices, QGuiApplication
+
+
+def open_folder(path: Path) -> bool:
+    """Show a folder in the file manager; for a file or a missing path, the nearest folder that exists."""
+    folder = path
+    while not folder.is_dir() and folder != folder.parent:
+        folder = folder.parent
+    return QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder.resolve())))
+
+
+def open_url(address: str) -> bool:
+    """Show a web page or a file in the program that the desktop has for it."""
+    return QDesktopServices.openUrl(QUrl.fromUserInput(address))
+
+
+def copy_text(text: str) -> None:
+    """Put a text on the clipboard."""
+    QGuiApplication.clipboard().setText(text)
