@@ -3,9 +3,9 @@ setlocal DisableDelayedExpansion
 cd /d "%~dp0"
 rem Foreign Python settings and places to install to must not leak in; package sources (pip.ini, PIP_INDEX_URL,
 rem PIP_CERT ...) stay, they are the user's own. ASCII only: cmd reads this file in the OEM code page.
-for /f "delims==" %%v in ('set PYTHON 2^>nul') do set "%%v="
-for /f "delims==" %%v in ('set CONDA 2^>nul') do set "%%v="
-for %%v in (PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER PIP_REQUIRE_VIRTUALENV VIRTUAL_ENV) do set "%%v="
+for %%v in (PYTHONHOME PYTHONPATH PYTHONSTARTUP PYTHONUSERBASE PYTHONEXECUTABLE PYTHONIOENCODING) do set "%%v="
+for %%v in (CONDA_PREFIX CONDA_DEFAULT_ENV CONDA_EXE CONDA_PYTHON_EXE CONDA_SHLVL VIRTUAL_ENV) do set "%%v="
+for %%v in (PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER PIP_REQUIRE_VIRTUALENV PIP_PYTHON) do set "%%v="
 set "PYTHONUTF8=1"
 
 rem Each candidate is run: the Microsoft Store's placeholder only prints a hint and fails.
@@ -13,7 +13,7 @@ set "PY="
 call :try ".venv\Scripts\python.exe"
 call :try py -3
 call :try python
-for /d %%d in ("%LOCALAPPDATA%\Programs\Python\Python3*" "%PROGRAMFILES%\Python3*" "%SYSTEMDRIVE%\Python3*") do call :try "%%~d\python.exe"
+for /d %%d in ("%LOCALAPPDATA%\Programs\Python\Python3*" "%PROGRAMFILES%\Python3*" %SYSTEMDRIVE%\Python3*) do call :try "%%~d\python.exe"
 if not defined PY (
   echo Traindeck needs Python 3.11, 3.12 or 3.13 ^(64 bit^), and found none.
   echo Install Python 3.12 from https://www.python.org/downloads/windows/ and start train_gpu.bat again.
@@ -26,6 +26,7 @@ set "CODE=%ERRORLEVEL%"
 :end
 rem Keep the words on the screen if this was double-clicked (cmd /c, no arguments) and something failed.
 set "LINE=%CMDCMDLINE:"=%"
+set "LINE=%LINE:"=%"
 if not "%CODE%"=="0" if "%~1"=="" if not "%LINE:train_gpu.bat=%"=="%LINE%" pause
 exit /b %CODE%
 

@@ -20,13 +20,13 @@ import os
 import re
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Any, NamedTuple
 
 WINDOWS = os.name == "nt"
@@ -37,7 +37,12 @@ STATE = VENV / "traindeck.json"  # what was set up; `complete` only after everyt
 KEEP = ROOT / ".venv-setup"  # outlives .venv: the remembered choices and the lock
 LOG = ROOT / "logs" / "setup.log"
 
+LOCKED: "list[int]" = []  # POSIX: the lock's descriptor; a pip that outlives its killed parent keeps the lock
+
 OLDEST, NEWEST = (3, 11), (3, 13)
+FOREIGN = {f"PYTHON{name}" for name in ("HOME", "PATH", "STARTUP", "USERBASE", "EXECUTABLE", "IOENCODING")}
+FOREIGN |= {f"PIP_{name}" for name in ("TARGET", "PREFIX", "ROOT", "USER", "REQUIRE_VIRTUALENV", "PYTHON")}
+FOREIGN |= {"CONDA_PREFIX", "CONDA_DEFAULT_ENV", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"}
 CHOICES = ("torch", "mirror", "python", "constraints")  # each also as environment variable TRAINDECK_NAME
 # The builds of torch 2.13; there is no cu128 any more (https://github.com/pytorch/pytorch/issues/178665).
 TORCH_TAGS = ("cpu", "cu126", "cu130", "cu132")
@@ -49,18 +54,19 @@ class Mirror(NamedTuple):
     """Where to fetch from instead of PyPI and of torch's own index."""
 
     pypi: str
-    torch: str  # in front of cpu/, cu130/ ...; empty: no torch wheels there
+    torch: str  # {tag} stands for cpu, cu130 ...; empty: no torch wheels there
     torch_option: str = "--extra-index-url"
 
 
-NJU_TORCH = "https://mirror.nju.edu.cn/pytorch/whl/"
+NJU_TORCH = "https://mirror.nju.edu.cn/pytorch/whl/{tag}"
 MIRRORS = {
     "tsinghua": Mirror("https://pypi.tuna.tsinghua.edu.cn/simple", NJU_TORCH),  # has no torch wheels itself
     "nju": Mirror("https://mirror.nju.edu.cn/pypi/web/simple", NJU_TORCH),
-    "sjtu": Mirror("https://mirror.sjtu.edu.cn/pypi/web/simple", "https://mirror.sjtu.edu.cn/pytorch-wheels/"),
-    # Aliyun lists its torch wheels on one flat page, which pip reads only as find-links.
+    # One index for all builds: https://github.com/sjtug/mirror-requests/issues/421
+    "sjtu": Mirror("https://mirror.sjtu.edu.cn/pypi/web/simple", "https://mirror.sjtu.edu.cn/pytorch-wheels"),
+    # Flat pages of wheels, which pip reads only as find-links.
     "aliyun": Mirror(
-        "https://mirrors.aliyun.com/pypi/simple", "https://mirrors.aliyun.com/pytorch-wheels/", "--find-links"
+        "https://mirrors.aliyun.com/pypi/simple", "https://mirrors.aliyun.com/pytorch-wheels/{tag}/", "--find-links"
     ),
 }
 
@@ -81,7 +87,7 @@ def log(text: str) -> None:
     with contextlib.suppress(OSError):
         LOG.parent.mkdir(parents=True, exist_ok=True)
         with LOG.open("a", encoding="utf-8", errors="replace") as file:
-            file.write("%s %s\n" % (datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S"), text))  # noqa: UP031
+            file.write(f"{datetime.datetime.now():%Y-%m-%d %H:%M:%S} {text}\n")
 
 
 def say(text: str) -> None:
@@ -94,15 +100,15 @@ def run_logged(command: "list[str]", doing: str, **options: Any) -> "tuple[int, 
     log(f"{doing}: {command}")
     started = time.monotonic()
     # A pipe, not the log file itself: the last line is shown, and errors are looked up in the text.
-    child = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
+    LOG.touch()  # a log that cannot be written ends here in one sentence
+    child: subprocess.Popen[bytes] = subprocess.Popen(
+        command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, pass_fds=LOCKED, **options
     )
     lines: list[str] = []
 
     def read() -> None:
-        assert child.stdout is not None
         with LOG.open("ab") as file:
-            for raw in child.stdout:
+            for raw in child.stdout or ():
                 file.write(raw.rstrip(b"\r\n") + b"\n")
                 lines.append(raw.decode("utf-8", "replace").rstrip())
 
@@ -134,6 +140,11 @@ def heartbeat(doing: str, seconds: float, last_line: str) -> None:
         print(f"  {doing}: {seconds:.0f} s so far", file=sys.stderr, flush=True)
 
 
+def own_env() -> "dict[str, str]":
+    """The environment without what would lead Python elsewhere or let pip install elsewhere than in .venv."""
+    return {name: value for name, value in os.environ.items() if name.upper() not in FOREIGN}
+
+
 # --- a Python to build .venv with ----------------------------------------------------------------------------
 
 PROBE = """
@@ -156,14 +167,13 @@ getattr(sys.stdout, "buffer", sys.stdout).write(("TRAINDECK|" + "|".join(out)).e
 
 def try_python(command: "list[str]") -> "tuple[str, str]":
     """Run a candidate: (its base executable, "") if it fits, ("", why not) otherwise."""
-    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "PYTHONPATH", "__PYVENV_LAUNCHER__")}
     try:
         output = subprocess.run(
             [*command, "-c", PROBE],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=dict(env, PYTHONUTF8="1"),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=DEVNULL,
+            env=dict(own_env(), PYTHONUTF8="1"),
             timeout=30,
         ).stdout.decode("utf-8", "replace")
     except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -248,6 +258,8 @@ def find_python(chosen: str = "") -> str:
             return executable
         rejected[shown] = reason
     found = "\n".join(f"  {shown}: {reason}" for shown, reason in rejected.items())
+    if chosen:
+        raise SetupError(f"The chosen Python cannot be used:\n{found}\nChoose another: setup --python PATH (or auto)")
     get = (
         "Install Python 3.12 (64 bit) from https://www.python.org/downloads/windows/ and start again."
         if WINDOWS
@@ -286,9 +298,9 @@ def ask_driver() -> "Driver | None":
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             done = subprocess.run(
                 [nvidia_smi() or "nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
+                stdin=DEVNULL,
+                stdout=PIPE,
+                stderr=STDOUT,
                 timeout=30,
             )
             answer = done.stdout.decode("utf-8", "replace").strip()
@@ -327,8 +339,10 @@ def choose_torch(driver: "Driver | None", windows: bool = WINDOWS) -> "tuple[str
     card = driver.compute_capability
     if version >= ((580,) if windows else (580, 65, 6)) and not 0 < card < 7.5:
         return "cu130", said
-    if version >= ((528, 33) if windows else (525, 60, 13)) and card < 10:
+    if version >= ((528, 33) if windows else (525, 60, 13)) and (card == 0 or 5 <= card < 10):
         return "cu126", said + (f", compute capability {card}" if 0 < card < 7.5 else "")
+    if 0 < card < 5:
+        return "cpu", f"WARNING: PyTorch no longer supports this GPU (compute capability {card})"
     needed = "580" if card >= 10 else "528.33" if windows else "525.60.13"
     return "cpu", f"WARNING: {said} is too old for this GPU and PyTorch; install {needed} or newer, then start again"
 
@@ -351,7 +365,7 @@ def find_mirror(name: str) -> "Mirror | None":
     pypi, _, torch = name.partition(",")
     if not re.match(r"(https?|file)://", pypi):
         raise SetupError(f"Unknown mirror {name!r}: use {', '.join(MIRRORS)}, none, or URL[,TORCH_URL]", 2)
-    return Mirror(pypi, torch.rstrip("/") + "/" if torch else "")
+    return Mirror(pypi, torch if not torch or "{tag}" in torch else torch.rstrip("/") + "/{tag}")
 
 
 def torch_sources(tag: str, version: str, mirror: "Mirror | None", platform: str = sys.platform) -> "list[Source]":
@@ -363,7 +377,8 @@ def torch_sources(tag: str, version: str, mirror: "Mirror | None", platform: str
     if tag == (PYPI_LINUX_TAG if linux else "cpu"):
         sources.append(Source(configured, version, pypi))
     if mirror and mirror.torch:
-        sources.insert(0, Source(mirror.torch + tag, build, [*pypi, mirror.torch_option, mirror.torch + tag + "/"]))
+        place = mirror.torch.replace("{tag}", tag)
+        sources.insert(0, Source(place, build, [*pypi, mirror.torch_option, place]))
     sources.append(Source(TORCH_INDEX + tag, build, [*pypi, "--extra-index-url", TORCH_INDEX + tag]))
     if tag == "cpu" and linux:
         big = "No CPU-only build was found; taking the CUDA build, which works too but is several GB."
@@ -423,7 +438,7 @@ def venv_version() -> str:
         return "{}.{}".format(*sys.version_info)
     try:
         command = [str(PYTHON), "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-        return subprocess.check_output(command, stderr=subprocess.DEVNULL, timeout=60).decode("ascii").strip()
+        return subprocess.check_output(command, stderr=DEVNULL, timeout=60).decode("ascii").strip()
     except (OSError, ValueError, subprocess.SubprocessError):
         return ""
 
@@ -445,13 +460,14 @@ def why_set_up(choices: "dict[str, str]", dev: bool) -> str:
         return "this is the first start"
     if not state.get("complete"):
         return "an earlier set-up did not finish"
-    if installed_torch() != state["torch"]:
-        return f"PyTorch was changed from {state['torch']} to {installed_torch() or 'nothing'} behind its back"
-    if dev and not state["dev"]:
+    if installed_torch() != state.get("torch"):
+        return f"PyTorch was changed from {state.get('torch')} to {installed_torch() or 'nothing'} since then"
+    if dev and not state.get("dev"):
         return "the tests need their tools"
-    if state["stamp"] != make_stamp(choices, venv_version()):
+    if state.get("stamp") != make_stamp(choices, venv_version()):
         return "the requirements, the choices, Python or the driver changed"
-    if state["tag"] == "cpu" and driver_present() and not choices["torch"] and choose_torch(ask_driver())[0] != "cpu":
+    unused_driver = state.get("tag") == "cpu" and driver_present() and not choices["torch"]
+    if unused_driver and choose_torch(ask_driver())[0] != "cpu":
         return "the NVIDIA driver can be used now"
     return ""
 
@@ -485,17 +501,17 @@ EXPLAIN = (
 
 def failure(what: str, output: str, code: int = 1) -> SetupError:
     """An error with the tool's last words and, where the cause is known, what to do."""
-    known = [(advice, exit_code) for pattern, advice, exit_code in EXPLAIN if re.search(pattern, output, re.IGNORECASE)]
+    known = [found[1:] for found in EXPLAIN if re.search(found[0], output, re.IGNORECASE)]
     advice, code = known[0] if known else ("", code)
-    last = "\n".join("    " + line for line in output.strip().splitlines()[-4:])
+    lines = output.strip().splitlines()
+    errors = [line for line in lines if re.match(r"ERROR|\w*Error:", line)]
+    last = "\n".join("    " + line for line in (errors or lines)[-4:])
     return SetupError(f"{what}\n{last}\n{advice}\nThe whole story is in {LOG}".replace("\n\n", "\n"), code)
 
 
 def pip(doing: str, *arguments: str) -> "tuple[int, str]":
     """Run .venv's pip with the person's own sources and proxies, but installing nowhere else than .venv."""
-    elsewhere = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PYTHONHOME", "PYTHONPATH")
-    env = {name: value for name, value in os.environ.items() if name not in elsewhere}
-    env.update(PIP_USER="0", PIP_NO_INPUT="1", PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_PROGRESS_BAR="off")
+    env = dict(own_env(), PIP_USER="0", PIP_NO_INPUT="1", PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_PROGRESS_BAR="off")
     command = [str(PYTHON), "-I", "-X", "utf8", "-m", "pip", *arguments]
     return run_logged(command, doing, env=env, cwd=str(ROOT))
 
@@ -527,11 +543,6 @@ def make_venv(chosen: str) -> None:
 
 def remove_venv() -> None:
     """Delete .venv, also while its own python.exe is the one that runs this (Windows lets it be moved only)."""
-
-    def make_writable(remove: Any, path: str, _error: Any) -> None:
-        Path(path).chmod(stat.S_IWRITE)
-        remove(path)
-
     if WINDOWS:
         KEEP.mkdir(exist_ok=True)
         for old in KEEP.glob("old-*.exe"):
@@ -539,7 +550,7 @@ def remove_venv() -> None:
                 old.unlink()
         for program in (VENV / "Scripts").glob("python*.exe"):
             program.replace(KEEP / f"old-{os.getpid()}-{program.name}")
-    shutil.rmtree(str(VENV), onerror=make_writable)
+    shutil.rmtree(str(VENV))
 
 
 def write_constraints(extra: str, torch: str) -> str:
@@ -559,16 +570,19 @@ def write_constraints(extra: str, torch: str) -> str:
     return str(path)
 
 
+def torch_pin() -> str:
+    """The torch version that constraints.txt asks for, without a build tag."""
+    match = re.search(r"^torch==([\d.]+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    if not match:
+        raise SetupError("constraints.txt pins no torch version")
+    return match.group(1)
+
+
 def install_torch(tag: str, choices: "dict[str, str]") -> None:
     """Install exactly this build from the first source that has it."""
-    pinned = re.search(r"^torch==([\d.]+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
-    if not pinned:
-        raise SetupError("constraints.txt pins no torch version")
-    if installed_torch() == f"{pinned.group(1)}+{tag}" and not half_made():
-        return
     versions: dict[str, list[str]] = {}
     tried: list[str] = []
-    for source in torch_sources(tag, pinned.group(1), find_mirror(choices["mirror"])):
+    for source in torch_sources(tag, torch_pin(), find_mirror(choices["mirror"])):
         key = str(source.options)
         if key not in versions:
             # Asking first costs a second and spares the wait for an index that is out of reach.
@@ -594,7 +608,7 @@ def install_torch(tag: str, choices: "dict[str, str]") -> None:
         return
     places = "\n".join(tried)
     raise SetupError(
-        f"No source has PyTorch {pinned.group(1)} ({tag}) for this Python:\n{places}\n"
+        f"No source has PyTorch {torch_pin()} ({tag}) for this Python:\n{places}\n"
         "Check the network, or name a mirror (setup --mirror tsinghua), or do without the GPU (setup --torch cpu)."
     )
 
@@ -655,7 +669,9 @@ def only_one() -> "Iterator[None]":
         file.truncate()
         file.write(str(os.getpid()).encode("ascii"))
         file.flush()
+        LOCKED[:] = [] if WINDOWS else [file.fileno()]
         yield
+        LOCKED.clear()
 
 
 def try_lock(descriptor: int) -> bool:
@@ -682,16 +698,19 @@ def set_up(choices: "dict[str, str]", dev: bool) -> None:
     if STATE.exists():
         write_json(STATE, dict(read_json(STATE), complete=False))
     make_venv(choices["python"])
-    write_json(STATE, {"complete": False, "dev": dev})
+    state = dict(read_json(STATE), complete=False, dev=dev)
+    write_json(STATE, state)
     tag, reason = choose_torch(ask_driver())
     if choices["torch"]:
         tag, reason = choices["torch"], "chosen"
     say(f"  PyTorch build: {tag} ({reason})")
-    install_torch(tag, choices)
+    if (tag, installed_torch()) != (state.get("tag"), state.get("torch")) or state.get("torch_pin") != torch_pin():
+        install_torch(tag, choices)
+        state.update(tag=tag, torch=installed_torch(), torch_pin=torch_pin())
+        write_json(STATE, state)
     install_rest(choices, dev)
     verify(tag)
-    stamp = make_stamp(choices, venv_version())
-    write_json(STATE, {"complete": True, "stamp": stamp, "torch": installed_torch(), "tag": tag, "dev": dev})
+    write_json(STATE, dict(state, complete=True, stamp=make_stamp(choices, venv_version())))
     say(f"Set up in {time.monotonic() - started:.0f} s.")
 
 
@@ -711,6 +730,8 @@ def get_choices(arguments: "list[str] | None") -> "dict[str, str]":
         choices[name] = "" if value in ("auto", "none") else str(value)
     if choices["torch"] and choices["torch"] not in TORCH_TAGS:
         raise SetupError(f"There is no PyTorch build {choices['torch']!r}; there are {', '.join(tags)}.", 2)
+    if Path(choices["python"]).is_file():
+        choices["python"] = str(Path(choices["python"]).absolute())
     if choices["constraints"]:
         choices["constraints"] = str(Path(choices["constraints"]).resolve())
         if not Path(choices["constraints"]).is_file():
@@ -725,9 +746,8 @@ def get_choices(arguments: "list[str] | None") -> "dict[str, str]":
 
 
 def child_env() -> "dict[str, str]":
-    """The environment of everything that is started: UTF-8, importable from any folder, nothing foreign."""
-    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "__PYVENV_LAUNCHER__")}
-    env.update(PYTHONUTF8="1", PYTHONPATH=str(ROOT))
+    """The environment of Traindeck's own processes: UTF-8, and importable from any folder."""
+    env = dict(own_env(), PYTHONUTF8="1", PYTHONPATH=str(ROOT))
     if WINDOWS:
         env["USE_LIBUV"] = "0"  # torch's Windows wheels are built without libuv
     return env
@@ -768,9 +788,8 @@ def start_window() -> int:
     words.write_bytes(b"")
     detached = 0x00000008 | 0x00000200  # DETACHED_PROCESS | CREATE_NEW_PROCESS_GROUP
     command = [str(PYTHON.with_name("pythonw.exe")), "-P", "-c", WINDOW, str(words)]
-    null = subprocess.DEVNULL
     child = subprocess.Popen(
-        command, env=child_env(), creationflags=detached, stdin=null, stdout=null, stderr=null
+        command, env=child_env(), creationflags=detached, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL
     )
     say("Traindeck starts; this console closes by itself.")
     try:
@@ -830,7 +849,7 @@ def main(argv: "list[str]") -> int:
         say(f"ERROR: {error}")
         return error.code
     except OSError as error:
-        say(f"ERROR: {error}\nTraindeck must be able to write in {ROOT}, and the disk must not be full.")
+        say(f"ERROR: {error}\nTraindeck must be able to write in {ROOT}; is the disk full, or another one running?")
         return 7 if error.errno == 28 else 1
     except KeyboardInterrupt:
         say("\nInterrupted. Start again to go on from here.")

@@ -1,0 +1,243 @@
+"""Real set-ups, with the real venv and pip, on packages made here: a stand-in for torch takes no time to install."""
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="starts through train_gpu.sh")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TORCH = """
+import os
+from torch.version import __version__
+class Tensor:
+    def __add__(self, other): return self
+    def item(self): return 2
+def ones(*shape, device):
+    if os.environ.get("STAND_IN_GPU") == "broken":
+        raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
+    return Tensor()
+class cuda:
+    get_device_name = staticmethod(lambda index: "Stand-in 3000")
+"""
+
+TRAINER = """
+import json, os, sys
+words = {"args": sys.argv[1:], "cwd": os.getcwd(), "stdin": sys.stdin.read(), "utf8": sys.flags.utf8_mode}
+print(json.dumps(words))
+sys.exit(3)
+"""
+
+
+def write_wheel(folder: Path, name: str, version: str, files: dict[str, str], requires: str = "") -> None:
+    """A wheel that pip takes for real."""
+    info = f"{name}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    metadata += f"Requires-Dist: {requires}\n" if requires else ""
+    wheel = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    contents = {**files, f"{info}/METADATA": metadata, f"{info}/WHEEL": wheel}
+    rows = []
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        for path, text in contents.items():
+            digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+            rows.append(f"{path},sha256={digest},{len(text.encode())}")
+            archive.writestr(path, text)
+        archive.writestr(f"{info}/RECORD", "\n".join([*rows, f"{info}/RECORD,,", ""]))
+
+
+def write_torch(folder: Path, version: str) -> None:
+    files = {"torch/__init__.py": TORCH, "torch/version.py": f"__version__ = '{version}'\n"}
+    write_wheel(folder, "torch", version, files)
+
+
+class Project:
+    """A copy of the launcher beside a tiny trainer, with a package source of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "用户 测试 (x86) & !"
+        self.wheels = folder / "wheels"
+        self.bin = folder / "bin"
+        for place in (self.root / "trainer_core", self.wheels, self.bin):
+            place.mkdir(parents=True)
+        for name in ("train_gpu.py", "train_gpu.sh"):
+            shutil.copy(ROOT / name, self.root)
+        (self.root / "trainer_core" / "__init__.py").touch()
+        (self.root / "trainer_core" / "__main__.py").write_text(TRAINER, encoding="utf-8")
+        (self.root / "constraints.txt").write_text("torch==2.13.0\nsmall==1.0\n", encoding="utf-8")
+        self.require("torch>=2.11", "small")
+        write_torch(self.wheels, "2.13.0+cpu")
+        write_torch(self.wheels, "2.15.0")
+        for version in ("1.0", "2.0"):
+            write_wheel(self.wheels, "small", version, {"small.py": ""})
+        write_wheel(self.wheels, "greedy", "1.0", {"greedy.py": ""}, "torch>=2.14")
+        (self.bin / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n", encoding="utf-8")  # until it is made executable
+
+    def require(self, *packages: str) -> None:
+        text = f"[project]\nname = 'x'\nversion = '1'\ndependencies = {json.dumps(packages)}\n"
+        text += "[project.optional-dependencies]\ndev = []\n"
+        (self.root / "pyproject.toml").write_text(text, encoding="utf-8")
+
+    def environment(self, **more: str) -> dict[str, str]:
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "TRAINDECK_"))}
+        env.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(self.wheels), PIP_CONFIG_FILE=os.devnull)
+        path = os.pathsep.join([str(self.bin), str(Path(sys.executable).parent), env["PATH"]])
+        return {**env, "PATH": path, **more}
+
+    def begin(self, *arguments: str, **more: str) -> subprocess.Popen[bytes]:
+        command = [str(self.root / "train_gpu.sh"), *arguments]
+        null = subprocess.DEVNULL
+        return subprocess.Popen(command, env=self.environment(**more), stdin=null, stdout=null, stderr=subprocess.PIPE)
+
+    def run(self, *arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self.root / "train_gpu.sh"), *arguments],
+            env=self.environment(**more),
+            input=stdin,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=120,
+            check=False,
+        )
+
+    def torch_file(self) -> Path:
+        return next(self.root.glob(".venv/lib/python3*/site-packages/torch/version.py"))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Set up once; each test puts right what it breaks, for that is what is tested."""
+    made = Project(tmp_path_factory.mktemp("set-up"))
+    first = made.run("setup")
+    assert first.returncode == 0, first.stderr
+    assert "this is the first start" in first.stderr
+    return made
+
+
+def test_the_trainer_gets_its_arguments_folder_and_input_untouched_and_its_exit_code_is_kept(
+    project: Project, tmp_path: Path
+) -> None:
+    link = tmp_path / "a link"
+    link.symlink_to(project.root / "train_gpu.sh")
+    arguments = ["train", "--run-name", "a b", "文 & $HOME 'x' *"]
+    done = subprocess.run(
+        [str(link), *arguments],
+        input='{"type": "stop"}\n停\n',
+        env=project.environment(PYTHONHOME="/nowhere"),
+        cwd=tmp_path,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert json.loads(done.stdout) == {
+        "args": arguments,
+        "cwd": str(tmp_path),
+        "stdin": '{"type": "stop"}\n停\n',
+        "utf8": 1,
+    }
+    assert done.stderr == ""
+
+
+def test_an_unchanged_start_costs_less_than_a_second(project: Project) -> None:
+    project.run("train")
+    started = time.monotonic()
+    project.run("train")
+    assert time.monotonic() - started < 1.0
+
+
+def test_a_torch_that_something_swapped_is_noticed_at_the_next_start_and_put_back(project: Project) -> None:
+    pip = [str(project.root / ".venv/bin/python"), "-m", "pip", "install", "-q", "torch==2.15.0"]
+    subprocess.run(pip, env=project.environment(), check=True, timeout=60)
+    done = project.run("train")
+    assert done.returncode == 3
+    assert "PyTorch was changed from 2.13.0+cpu to 2.15.0" in done.stderr
+    assert "2.13.0+cpu" in project.torch_file().read_text(encoding="utf-8")
+
+
+def test_a_new_dependency_cannot_swap_torch_and_the_failure_is_loud(project: Project) -> None:
+    project.require("torch>=2.11", "small", "greedy")
+    done = project.run("train")
+    assert done.returncode == 1
+    assert "ERROR: The packages could not be installed" in done.stderr
+    assert "2.13.0+cpu" in project.torch_file().read_text(encoding="utf-8")
+    project.require("torch>=2.11", "small")
+    assert project.run("train").returncode == 3
+
+
+def test_ones_own_constraints_go_before_the_pins(project: Project, tmp_path: Path) -> None:
+    own = tmp_path / "own.txt"
+    own.write_text("small==2.0\n", encoding="utf-8")
+    assert project.run("setup", "--constraints", str(own)).returncode == 0
+    assert list(project.root.glob(".venv/lib/*/site-packages/small-2.0.dist-info"))
+    assert project.run("setup", "--constraints", "none").returncode == 0
+    assert list(project.root.glob(".venv/lib/*/site-packages/small-1.0.dist-info"))
+
+
+def test_everything_is_logged_as_utf_8(project: Project) -> None:
+    log = (project.root / "logs" / "setup.log").read_text(encoding="utf-8")
+    assert "用户 测试 (x86) & !" in log
+    assert "Successfully installed torch-2.13.0+cpu" in log
+
+
+def test_a_set_up_killed_at_any_moment_is_finished_by_the_next_one(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    for stop_at in (".venv/lib/*/site-packages/pip", ".venv/traindeck.json"):
+        child = project.begin("setup")
+        while child.poll() is None and not list(project.root.glob(stop_at)):
+            time.sleep(0.01)
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+        assert child.returncode == -signal.SIGKILL
+    done = project.run("train")
+    assert done.returncode == 3, done.stderr
+    assert "an earlier set-up did not finish" in done.stderr
+
+
+def test_two_set_ups_at_once_do_the_work_once_and_a_half_installed_package_is_repaired(project: Project) -> None:
+    next(project.root.glob(".venv/lib/*/site-packages/small-1.0.dist-info/INSTALLER")).unlink()
+    state = project.root / ".venv" / "traindeck.json"
+    state.write_text(state.read_text(encoding="utf-8").replace("true", "false", 1), encoding="utf-8")
+    children = [project.begin("setup"), project.begin("setup")]
+    words = [child.communicate(timeout=120)[1].decode("utf-8") for child in children]
+    assert [child.returncode for child in children] == [0, 0], words
+    assert sum("small-1.0.dist-info was left half-installed" in text for text in words) == 1
+    assert sum("Another set-up is running" in text for text in words) == 1
+    assert sum("Set up in" in text for text in words) == 1
+
+
+def test_a_driver_never_gets_a_cpu_only_build_and_its_gpu_is_tried_out(project: Project) -> None:
+    script = "#!/bin/sh\necho '580.95.05, 8.9'\n"
+    (project.bin / "nvidia-smi").write_text(script, encoding="utf-8")
+    (project.bin / "nvidia-smi").chmod(0o755)
+
+    only_cpu = project.run("train")
+    assert only_cpu.returncode == 1
+    assert "No source has PyTorch 2.13.0 (cu130)" in only_cpu.stderr
+    assert "setup --torch cpu" in only_cpu.stderr
+
+    write_torch(project.wheels, "2.13.0+cu130")
+    broken = project.run("train", STAND_IN_GPU="broken")
+    assert broken.returncode == 6
+    assert "no code for this GPU" in broken.stderr
+
+    working = project.run("train")
+    assert working.returncode == 3
+    assert "GPU: Stand-in 3000" in working.stderr
+    assert "2.13.0+cu130" in project.torch_file().read_text(encoding="utf-8")
+
+    chosen = project.run("setup", "--torch", "cpu")
+    assert chosen.returncode == 0
+    assert "PyTorch build: cpu (chosen)" in chosen.stderr
+    assert "2.13.0+cpu" in project.torch_file().read_text(encoding="utf-8")

@@ -1,0 +1,376 @@
+"""What train_gpu.py decides: which Python, which torch build from where, and whether a set-up is needed."""
+
+import ast
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+posix = pytest.mark.skipif(os.name == "nt", reason="the fake interpreters are shell scripts")
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """train_gpu.py as a module that believes itself to live in an empty project folder."""
+    spec = importlib.util.spec_from_file_location("train_gpu_under_test", ROOT / "train_gpu.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "train_gpu_under_test", module)
+    spec.loader.exec_module(module)
+    (tmp_path / "pyproject.toml").write_text("[project]\n", encoding="utf-8")
+    (tmp_path / "constraints.txt").write_text("# ours\ntorch==2.13.0\nnumpy==2.4.6\nRich==15.0.0\n", encoding="utf-8")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "VENV", tmp_path / ".venv")
+    monkeypatch.setattr(module, "STATE", tmp_path / ".venv" / "traindeck.json")
+    monkeypatch.setattr(module, "KEEP", tmp_path / ".venv-setup")
+    monkeypatch.setattr(module, "LOG", tmp_path / "logs" / "setup.log")
+    for name in module.CHOICES:
+        monkeypatch.delenv("TRAINDECK_" + name.upper(), raising=False)
+    return module
+
+
+@pytest.fixture
+def fake_python(tmp_path: Path) -> Callable[..., str]:
+    """Make a script that is the real Python, but for a change made before the code it is given runs."""
+
+    def make(name: str, change: str = "pass", instead: str = "") -> str:
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        real = f'exec "{sys.executable}" -c "import sys; {change}; exec(sys.argv[1])" "$2"'
+        path.write_text(f"#!/bin/sh\n{instead or real}\n", encoding="utf-8")
+        path.chmod(0o755)
+        return str(path)
+
+    return make
+
+
+def offer(module: ModuleType, monkeypatch: pytest.MonkeyPatch, *commands: list[str]) -> None:
+    monkeypatch.setattr(module, "python_candidates", lambda: iter(commands))
+
+
+# --- which Python --------------------------------------------------------------------------------------------
+
+
+def test_the_file_parses_under_python_3_6() -> None:
+    ast.parse((ROOT / "train_gpu.py").read_text(encoding="utf-8"), feature_version=(3, 6))
+
+
+def test_the_file_imports_nothing_beyond_the_standard_library() -> None:
+    tree = ast.parse((ROOT / "train_gpu.py").read_text(encoding="utf-8"))
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name.split(".")[0] for name in names} <= sys.stdlib_module_names
+
+
+@posix
+def test_unusable_pythons_are_passed_over_and_the_first_usable_one_is_taken(
+    tool: ModuleType, fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead_shim = fake_python("python3.13", instead="echo 'pyenv: python3.13: command not found' >&2; exit 127")
+    silent = fake_python("python3.12", instead="exit 0")
+    good = fake_python("python3.11")
+    offer(tool, monkeypatch, [dead_shim], [silent], [good])
+    assert Path(tool.find_python()).samefile(getattr(sys, "_base_executable", sys.executable))
+
+
+@posix
+def test_when_no_python_fits_each_one_is_named_with_its_reason_and_the_remedy(
+    tool: ModuleType, fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(
+        tool,
+        monkeypatch,
+        [fake_python("old", "sys.version_info = (3, 10, 4)")],
+        [fake_python("new", "sys.version_info = (3, 14, 0)")],
+        [fake_python("bare", "sys.modules['ensurepip'] = None")],
+        [fake_python("narrow", "import struct; struct.calcsize = lambda _: 4")],
+        [fake_python("broken", instead="exit 1")],
+        ["/nowhere/python"],
+    )
+    with pytest.raises(tool.SetupError) as error:
+        tool.find_python()
+    words = str(error.value)
+    for part in (
+        "old: Python 3.10 is too old",
+        "new: Python 3.14 is too new",
+        "bare: Python 3.11 has no venv module; on Debian and Ubuntu: sudo apt install python3-venv".replace(
+            "3.11", "{}.{}".format(*sys.version_info)
+        ),
+        "32-bit build",
+        "broken: does not run",
+        "/nowhere/python: does not run",
+        "Install",
+    ):
+        assert part in words
+
+
+@posix
+def test_the_microsoft_store_placeholder_is_never_run(
+    tool: ModuleType, fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    marker = tmp_path / "was run"
+    stub = fake_python("C:\\Users\\x\\AppData\\Local\\Microsoft\\WindowsApps\\python.exe", instead=f"touch '{marker}'")
+    offer(tool, monkeypatch, [stub])
+    with pytest.raises(tool.SetupError, match="Microsoft Store placeholder"):
+        tool.find_python()
+    assert not marker.exists()
+
+
+@posix
+def test_a_launcher_keeps_its_version_argument_apart_from_its_path(
+    tool: ModuleType, fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = fake_python("py launcher", instead=f'[ "$1" = -3.12 ] || exit 9\nshift\nexec "{sys.executable}" "$@"')
+    offer(tool, monkeypatch, [launcher, "-3.13"], [launcher, "-3.12"])
+    assert tool.find_python()
+
+
+@posix
+def test_every_python_on_the_path_is_a_candidate_not_only_the_first(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "python3").touch()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'a'}{os.pathsep}{tmp_path / 'b'}")
+    candidates = list(tool.python_candidates())
+    assert candidates[0] == [sys.executable]
+    assert [str(tmp_path / "a" / "python3")] in candidates
+    assert [str(tmp_path / "b" / "python3")] in candidates
+
+
+def test_a_chosen_python_that_does_not_fit_is_refused_and_not_replaced_silently(tool: ModuleType) -> None:
+    with pytest.raises(tool.SetupError, match="setup --python"):
+        tool.find_python("/nowhere/python3.12")
+
+
+# --- which torch build, from where ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("driver", "card", "windows", "tag"),
+    [
+        ("581.29", 8.9, True, "cu130"),
+        ("580.88", 0.0, True, "cu130"),
+        ("580.65.06", 9.0, False, "cu130"),
+        ("580.60.01", 9.0, False, "cu126"),  # before the first 13.0 driver on Linux
+        ("610.10", 12.0, True, "cu130"),
+        ("581.29", 6.1, True, "cu126"),  # Pascal: CUDA 13 has no code for it
+        ("566.36", 8.6, True, "cu126"),
+        ("528.33", 7.5, True, "cu126"),
+        ("528.24", 7.5, True, "cpu"),
+        ("525.60.13", 8.0, False, "cu126"),
+        ("525.60.11", 8.0, False, "cpu"),
+        ("571.96", 12.0, True, "cpu"),  # Blackwell needs CUDA 13, which needs a newer driver
+        ("470.256.02", 3.5, False, "cpu"),
+        ("581.29", 3.5, True, "cpu"),
+    ],
+)
+def test_the_torch_build_follows_driver_and_card(
+    tool: ModuleType, driver: str, card: float, windows: bool, tag: str
+) -> None:
+    chosen, reason = tool.choose_torch(tool.Driver(driver, card), windows)
+    assert chosen == tag
+    assert reason.startswith("WARNING") == (tag == "cpu")
+
+
+def test_no_driver_means_the_cpu_build_without_a_warning_and_a_silent_driver_one_with(tool: ModuleType) -> None:
+    assert tool.choose_torch(None) == ("cpu", "no NVIDIA driver found")
+    tag, reason = tool.choose_torch(tool.Driver("", 0.0))
+    assert tag == "cpu"
+    assert reason.startswith("WARNING")
+
+
+@posix
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("echo '581.29, 8.6'; echo '581.29, 12.0'", ("581.29", 12.0)),
+        ("case $1 in *compute_cap*) echo 'Field is not valid'; exit 2;; esac; echo 470.82.01", ("470.82.01", 0.0)),
+        ("echo 'NVIDIA-SMI has failed'; exit 9", ("", 0.0)),
+        ("echo 'No devices were found'", ("", 0.0)),
+    ],
+)
+def test_the_driver_is_asked_through_nvidia_smi(
+    tool: ModuleType,
+    fake_python: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    expected: tuple[str, float],
+) -> None:
+    path = fake_python("nvidia-smi", instead=script)
+    monkeypatch.setenv("PATH", str(Path(path).parent) + os.pathsep + os.environ["PATH"])
+    monkeypatch.setattr(tool, "nvml_version", lambda: "")
+    assert tuple(tool.ask_driver()) == expected
+
+
+def test_configured_sources_come_before_torchs_own_index(tool: ModuleType) -> None:
+    for platform in ("linux", "win32"):
+        for tag in ("cpu", "cu126", "cu130"):
+            sources = tool.torch_sources(tag, "2.13.0", None, platform)
+            assert sources[0] == tool.Source("the sources pip is configured with", "2.13.0+" + tag, [])
+            assert any("download.pytorch.org/whl/" + tag in source.label for source in sources)
+
+
+def test_a_plain_torch_is_taken_only_where_it_is_the_wanted_build(tool: ModuleType) -> None:
+    def plain(tag: str, platform: str) -> list[str]:
+        sources = tool.torch_sources(tag, "2.13.0", None, platform)
+        return [source.warning for source in sources if source.version == "2.13.0"]
+
+    assert plain("cpu", "win32") == [""]
+    assert plain("cu130", "win32") == []
+    assert plain("cu130", "linux") == [""]
+    assert plain("cu126", "linux") == []
+    [warning] = plain("cpu", "linux")
+    assert "several GB" in warning
+    assert tool.torch_sources("cpu", "2.13.0", None, "linux")[-1].warning
+
+
+def test_a_mirror_replaces_pypi_everywhere_and_its_torch_wheels_come_first(tool: ModuleType) -> None:
+    for name, mirror in tool.MIRRORS.items():
+        sources = tool.torch_sources("cu126", "2.13.0", tool.find_mirror(name), "win32")
+        assert mirror.torch.replace("{tag}", "cu126") in sources[0].options
+        assert all(["--index-url", mirror.pypi] == source.options[:2] for source in sources)
+
+
+def test_a_mirror_of_ones_own_may_name_a_place_for_torch(tool: ModuleType) -> None:
+    assert tool.find_mirror("") is None
+    assert tool.find_mirror("https://pypi.lab/simple") == tool.Mirror("https://pypi.lab/simple", "")
+    both = tool.find_mirror("https://pypi.lab/simple,https://wheels.lab/whl/")
+    assert both.torch == "https://wheels.lab/whl/{tag}"
+    with pytest.raises(tool.SetupError, match="tsinghua"):
+        tool.find_mirror("tsingua")
+
+
+# --- is a set-up needed --------------------------------------------------------------------------------------
+
+NOTHING = {"torch": "", "mirror": "", "python": "", "constraints": ""}
+
+
+def test_the_stamp_changes_with_everything_a_set_up_depends_on(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "pins.txt").write_text("numpy==1.26.4\n", encoding="utf-8")
+    monkeypatch.setattr(tool, "driver_present", lambda: False)
+    stamp = tool.make_stamp
+    stamps = [stamp(NOTHING, "3.11"), stamp(NOTHING, "3.12")]
+    stamps += [stamp({**NOTHING, "torch": "cu126"}, "3.11"), stamp({**NOTHING, "python": "/opt/python"}, "3.11")]
+    stamps += [stamp({**NOTHING, "constraints": str(tmp_path / "pins.txt")}, "3.11")]
+    monkeypatch.setattr(tool, "driver_present", lambda: True)
+    stamps += [stamp(NOTHING, "3.11")]
+    (tmp_path / "constraints.txt").write_text("torch==2.14.0\n", encoding="utf-8")
+    stamps += [stamp(NOTHING, "3.11")]
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n", encoding="utf-8")
+    stamps += [stamp(NOTHING, "3.11")]
+    assert len(set(stamps)) == len(stamps)
+    assert stamp(NOTHING, "3.11") == stamps[-1] == stamp({**NOTHING, "mirror": "nju"}, "3.11")
+
+
+def test_a_package_without_pips_last_file_counts_as_half_installed(tool: ModuleType, tmp_path: Path) -> None:
+    site = tmp_path / ".venv" / "lib" / "python3.11" / "site-packages"
+    (site / "pip").mkdir(parents=True)
+    (site / "numpy-2.4.6.dist-info").mkdir()
+    assert "numpy" in tool.half_made()
+    (site / "numpy-2.4.6.dist-info" / "INSTALLER").touch()
+    assert tool.half_made() == ""
+    (site / "~umpy").mkdir()
+    assert "~umpy" in tool.half_made()
+
+
+def test_ones_own_pins_go_before_ours_and_the_torch_build_before_both(tool: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / ".venv").mkdir()
+    own = tmp_path / "own.txt"
+    own.write_text("# mine\nNumPy==1.26.4\ntorch==2.11.0\n", encoding="utf-8")
+    written = Path(tool.write_constraints(str(own), "torch===2.13.0+cpu")).read_text(encoding="utf-8")
+    pins = [line for line in written.splitlines() if not line.startswith("#")]
+    assert pins == ["Rich==15.0.0", "NumPy==1.26.4", "torch===2.13.0+cpu"]
+
+
+def test_choices_made_with_setup_are_remembered_and_the_environment_goes_before_them(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool.get_choices(["--torch", "cu126", "--mirror", "aliyun"])
+    assert tool.get_choices(None) == {**NOTHING, "torch": "cu126", "mirror": "aliyun"}
+    monkeypatch.setenv("TRAINDECK_TORCH", "cpu")
+    assert tool.get_choices(None)["torch"] == "cpu"
+    monkeypatch.delenv("TRAINDECK_TORCH")
+    tool.get_choices(["--torch", "auto", "--mirror", "none"])
+    assert tool.get_choices(None) == NOTHING
+
+
+def test_a_build_that_does_not_exist_is_refused_with_the_ones_that_do(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINDECK_TORCH", "cu128")
+    with pytest.raises(tool.SetupError, match="cu126, cu130") as error:
+        tool.get_choices(None)
+    assert error.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("output", "words", "code"),
+    [
+        ("OSError: [WinError 126] The specified module could not be found. c10.dll", "vc_redist", 1),
+        ("RuntimeError: CUDA error: no kernel image is available for execution on the device", "--torch cu126", 6),
+        ("RuntimeError: The NVIDIA driver on your system is too old (found version 11040)", "Update the NVIDIA", 6),
+        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "disk is full", 7),
+        ("NewConnectionError: [Errno -3] Temporary failure in name resolution", "--mirror", 1),
+        ("OSError: [WinError 32] The process cannot access the file", "close Traindeck", 1),
+    ],
+)
+def test_a_known_failure_says_what_to_do(tool: ModuleType, output: str, words: str, code: int) -> None:
+    error = tool.failure("It failed:", output)
+    assert words in str(error)
+    assert output in str(error)
+    assert error.code == code
+
+
+def test_the_lock_is_held_by_one_at_a_time(tool: ModuleType) -> None:
+    with tool.only_one():
+        with (tool.KEEP / "lock").open("a+b") as other:
+            assert not tool.try_lock(other.fileno())
+        assert (tool.KEEP / "lock").read_text(encoding="ascii") == str(os.getpid())
+    with (tool.KEEP / "lock").open("a+b") as other:
+        assert tool.try_lock(other.fileno())
+
+
+# --- starting ------------------------------------------------------------------------------------------------
+
+
+@posix
+def test_all_checks_run_even_after_a_failure_and_the_first_failing_code_is_kept(
+    tool: ModuleType, fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    record = f'echo "$*" >>"{tmp_path}/calls"\ncase $2 in mypy) exit 5;; pytest) exit 1;; esac'
+    monkeypatch.setattr(tool, "PYTHON", Path(fake_python("python", instead=record)))
+    assert tool.run_checks(["-k", "some thing"]) == 5
+    calls = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
+    assert [call.split()[1] for call in calls] == ["ruff", "mypy", "import", "pytest"]
+    assert calls[-1] == "-m pytest -k some thing"
+
+
+def test_nothing_foreign_reaches_the_trainer_and_its_own_folder_does(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    monkeypatch.setenv("PYTHONHOME", "/else")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://pypi.lab/simple")
+    monkeypatch.setenv("PIP_TARGET", "/elsewhere")
+    env = tool.child_env()
+    assert env["PYTHONPATH"] == str(tmp_path)
+    assert env["PYTHONUTF8"] == "1"
+    assert env["PIP_INDEX_URL"] == "https://pypi.lab/simple"
+    assert not {"PYTHONHOME", "PIP_TARGET"} & set(env)
+
+
+def test_the_batch_file_is_ascii_with_windows_line_ends_and_first_enters_its_own_folder() -> None:
+    raw = (ROOT / "train_gpu.bat").read_bytes()
+    lines = raw.decode("ascii").split("\r\n")
+    assert raw.count(b"\n") == raw.count(b"\r\n")
+    assert lines[:3] == ["@echo off", "setlocal DisableDelayedExpansion", 'cd /d "%~dp0"']
