@@ -52,9 +52,36 @@ class Hello(Event, tag="hello", kw_only=True):
     torch: str
     devices: list[str] = []
     precision: str = ""
-    parameters: int = 0  # trainable weights; 0 while unknown
     resumed_from_step: int | None = None  # None: a new run. Steps after it in events.jsonl are done again
     config: dict[str, Any] = {}
+
+
+class Source(msgspec.Struct, kw_only=True):
+    """One data source as it was found."""
+
+    path: str
+    format: str
+    encoding: str = ""
+    columns: list[str] = []
+    documents: int = 0
+
+
+class Ready(Event, tag="ready", kw_only=True):
+    """Data and model are there; training begins."""
+
+    task: Literal["pretrain", "sft"]
+    sources: list[Source] = []
+    train_documents: int
+    train_tokens: int
+    validation_documents: int
+    validation_tokens: int
+    truncated: int = 0  # samples that were longer than the sequence
+    vocab_size: int
+    parameters: int  # trainable weights
+    steps_per_epoch: int
+    total_steps: int
+    loader_workers: int = 0
+    loader_reason: str = ""  # why so many, as a code
 
 
 class Phase(Event, tag="phase", kw_only=True):
@@ -264,6 +291,9 @@ _event_decoder: Final[msgspec.json.Decoder[AnyEvent]] = msgspec.json.Decoder(Any
 _command_decoder: Final[msgspec.json.Decoder[AnyCommand]] = msgspec.json.Decoder(AnyCommand)
 
 
+_NOT_OURS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # the last: `[[[[[…`
+
+
 class ProtocolError(ValueError):
     """A line that is not an event (or command) of this protocol."""
 
@@ -271,16 +301,19 @@ class ProtocolError(ValueError):
 def encode(message: AnyEvent | AnyCommand) -> bytes:
     """One line with its newline. ASCII only; NaN and infinity become null, which JSON knows."""
     built = msgspec.to_builtins(message)
-    return json.dumps(_finite(built), ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
+    return json.dumps(_sendable(built), ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
 
 
-def _finite(value: Any) -> Any:
+def _sendable(value: Any) -> Any:
     if isinstance(value, float):
         return value if value - value == 0.0 else None
+    if isinstance(value, str):
+        # Lone surrogates (undecodable file names on Linux) are no text: strict readers refuse the whole line.
+        return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _sendable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_sendable(item) for item in value]
     return value
 
 
@@ -288,7 +321,7 @@ def decode_event(line: bytes) -> AnyEvent:
     """The event of one line. Unknown fields are ignored (a newer minor version); raises `ProtocolError`."""
     try:
         return _event_decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _NOT_OURS as error:
         raise ProtocolError(str(error)) from error
 
 
@@ -296,7 +329,7 @@ def decode_command(line: bytes) -> AnyCommand:
     """The command of one line; raises `ProtocolError`."""
     try:
         return _command_decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _NOT_OURS as error:
         raise ProtocolError(str(error)) from error
 
 

@@ -1,0 +1,87 @@
+"""The decoder computes what Hugging Face's own code computes, family by family."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from trainer_core.model import hugging_face
+from trainer_core.model.decoder import Decoder, KvCache, ModelConfig
+
+SMALL = ModelConfig(
+    vocab_size=97, hidden_dim=48, n_layers=3, n_heads=6, n_kv_heads=6, mlp_dim=64, max_seq_len=32, tie_embeddings=False
+)
+
+
+def variant(**changes: object) -> ModelConfig:
+    values = {name: getattr(SMALL, name) for name in SMALL.__dataclass_fields__}
+    return ModelConfig(**{**values, **changes})  # type: ignore[arg-type]
+
+
+FAMILIES = {
+    "llama": variant(),
+    "llama with grouped queries": variant(n_kv_heads=2),
+    "llama with a tied head": variant(tie_embeddings=True),
+    "llama with another rope base": variant(rope_theta=500_000.0),
+    "qwen2": variant(qkv_bias=True, n_kv_heads=3),
+    "qwen3": variant(qk_norm=True, n_kv_heads=2),
+}
+
+
+def drawn(config: ModelConfig) -> Decoder:
+    """A decoder whose every weight is random, norms and biases too, so that a mix-up shows."""
+    torch.manual_seed(0)
+    model = Decoder(config).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.1)
+    return model
+
+
+def ids(*shape: int) -> torch.Tensor:
+    return torch.randint(0, SMALL.vocab_size, shape, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
+def test_logits_equal_those_of_transformers(config: ModelConfig, tmp_path: Path) -> None:
+    import json
+
+    from transformers import AutoModelForCausalLM
+
+    model = drawn(config)
+    weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    if config.tie_embeddings:
+        del weights["lm_head.weight"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "config.json").write_text(json.dumps(hugging_face.to_dict(config, 0, 1)), encoding="utf-8")
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids(2, 20)), theirs(ids(2, 20)).logits, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
+def test_config_json_describes_the_same_decoder_again(config: ModelConfig) -> None:
+    assert hugging_face.from_dict(hugging_face.to_dict(config, 0, 1), "x") == config
+
+
+@pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
+def test_token_by_token_with_a_cache_equals_all_at_once(config: ModelConfig) -> None:
+    model, tokens = drawn(config), ids(2, 12)
+    cache = KvCache(config, 2, 12, model.lm_head.weight)
+    with torch.no_grad():
+        parts = [model(tokens[:, :5], cache=cache)]
+        parts += [model(tokens[:, at : at + 1], cache=cache) for at in range(5, 12)]
+        torch.testing.assert_close(torch.cat(parts, dim=1), model(tokens), rtol=1e-4, atol=1e-5)
+
+
+def test_a_token_never_sees_later_ones() -> None:
+    model, tokens = drawn(SMALL), ids(1, 16)
+    changed = tokens.clone()
+    changed[0, 10:] = (changed[0, 10:] + 1) % SMALL.vocab_size
+    with torch.no_grad():
+        before, after = model(tokens), model(changed)
+    torch.testing.assert_close(before[:, :10], after[:, :10])
+    assert not torch.allclose(before[:, 10:], after[:, 10:])

@@ -1,0 +1,257 @@
+"""The command line: `python -m trainer_core COMMAND`. No command, only flags: `train`.
+
+Every knob of `config.Config` is a flag of `train` and `prepare`, made from its definition. What needs
+torch is imported inside the command that needs it, so that `--help`, `presets` and `runs` are quick.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from trainer_core import __version__, checkpoint_dir, plans, presets, run_dir
+from trainer_core.config import Knob, knobs, nearest
+from trainer_core.job import Job, Output, choose_output
+from trainer_core.messages import TraindeckError, terminal_language, word
+
+_INTERRUPTED = 130  # Ctrl+C in a command that has nothing to save
+
+
+class Commands(click.Group):
+    """A group for which flags alone mean `train`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0].startswith("-") and args[0] not in ("--help", "--version"):
+            args = ["train", *args]
+        return super().parse_args(ctx, args)
+
+
+def knob_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add a flag for every knob. Values stay text here: `config.resolve` checks and words them."""
+    for knob in reversed(list(knobs().values())):
+        if knob.name != "preset":
+            command = _flag(knob)(command)
+    no_mixed = click.option(
+        "--no-mixed-precision", "mixed_precision", flag_value="no", help="The same as --mixed-precision no."
+    )
+    return no_mixed(command)
+
+
+def _flag(knob: Knob) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    default = "" if knob.default in ("", []) else f" Default: {str(knob.default).lower()}."
+    choices = f" One of: {', '.join(knob.choices)}." if knob.choices else ""
+    unit = f" ({knob.unit})" if knob.unit else ""
+    text = f"{knob.help}{unit}{choices}{default}"
+    if knob.kind == "bool":
+        off = knob.flag.replace("--", "--no-", 1)
+        return click.option(f"{knob.flag}/{off}", knob.name, default=None, help=text)
+    return click.option(knob.flag, knob.name, metavar=knob.kind.upper(), multiple=knob.kind == "list", help=text)
+
+
+def source_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Flags that say where knobs come from and how to speak."""
+    flags = (
+        click.option("--preset", help="Start from a preset; `presets` lists them."),
+        click.option("--config", "config_file", type=click.Path(path_type=Path), help="A YAML file of knobs."),
+        output_flag,
+        click.option("--control", type=click.Choice(["stdin"]), help="Read commands as JSON lines on stdin."),
+    )
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+output_flag = click.option(
+    "--output",
+    type=click.Choice(["auto", "json", "plain"]),
+    default="auto",
+    help="auto: words on a terminal, JSON lines otherwise.",
+)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="Traindeck")
+def commands() -> None:
+    """Train a language model on this machine. Flags without a command mean `train`."""
+
+
+@commands.command()
+@source_flags
+@click.option("--run-dir", type=click.Path(path_type=Path), help="The run's folder. Default: runs/PRESET-TIME.")
+@click.option("--resume", is_flag=False, flag_value="latest", help="Go on with a run, a checkpoint, or the latest run.")
+@knob_flags
+@click.pass_context
+def train(ctx: click.Context, **flags: Any) -> None:
+    """Train, or go on with --resume."""
+    with _job(flags) as job:
+        plan = plans.plan(flags)  # a mistake is told before torch is loaded
+        from trainer_core.train.start import train as start
+
+        start(plan, job)
+    ctx.exit(job.exit_code)
+
+
+@commands.command()
+@source_flags
+@knob_flags
+@click.pass_context
+def prepare(ctx: click.Context, **flags: Any) -> None:
+    """Read the data, train its tokenizer and fill the token cache, without training a model."""
+    with _job(flags) as job:
+        config = plans.configuration(flags)
+        from trainer_core.data.prepare import prepare as work
+
+        job.session.enter("preparing")
+        prepared = work(config, job.session)
+        click.echo(f"{prepared.folder}", err=True)
+        job.session.enter("done")
+    ctx.exit(job.exit_code)
+
+
+@commands.command()
+@click.argument("model", default="latest")
+@click.option("--prompt", help="What to go on from or to answer. Default: read from stdin.")
+@click.option("--max-tokens", default=200, show_default=True, type=click.IntRange(1))
+@click.option("--temperature", default=0.8, show_default=True, type=click.FloatRange(0, 5), help="0: the likeliest.")
+@click.option("--top-k", default=0, show_default=True, type=click.IntRange(0), help="0: no limit.")
+@click.option("--top-p", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True))
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--device", default="auto", show_default=True)
+@click.pass_context
+def generate(ctx: click.Context, model: str, prompt: str | None, max_tokens: int, device: str, **sampling: Any) -> None:
+    """Let a trained model write. MODEL is a run, its name, a checkpoint folder, or `latest`."""
+    from trainer_core import generate as writing
+    from trainer_core.train.device import choose_device
+
+    with _told_plainly():
+        checkpoint = writing.find_checkpoint(model, run_dir.runs_root())
+        loaded, codec = writing.load(checkpoint, choose_device(device))
+        text = sys.stdin.read() if prompt is None else prompt
+        how, chat = writing.Sampling(**sampling), writing.is_chat(checkpoint)
+        for piece in writing.write_text(loaded, codec, text, max_tokens, how, chat):
+            click.echo(piece, nl=False)
+        click.echo()
+
+
+@commands.command(name="presets")
+@output_flag
+def presets_command(output: str) -> None:
+    """List the presets and the hardware that each fits."""
+    with _told_plainly():
+        found = [presets.load(name) for name in presets.names()]
+    if choose_output(output) == "json" and output != "auto":
+        for preset in found:
+            document = {"name": preset.name, "title": preset.title, "summary": preset.summary, "fits": preset.fits}
+            click.echo(json.dumps({**document, "knobs": preset.knobs}))
+        return
+    language = terminal_language()
+    for preset in found:
+        click.secho(preset.name, bold=True)
+        click.echo(f"  {preset.text(preset.summary, language)}")
+        click.echo(f"  {preset.text(preset.fits, language)}")
+
+
+@commands.command(name="runs")
+@click.argument("action", type=click.Choice(["list", "verify"]), default="list")
+@click.argument("run", required=False)
+@output_flag
+@click.pass_context
+def runs_command(ctx: click.Context, action: str, run: str | None, output: str) -> None:
+    """List the runs on this machine, or verify the checkpoints of one: `runs verify RUN`."""
+    if action == "verify":
+        with _told_plainly():
+            found = run_dir.find_run(run or "latest", run_dir.runs_root())
+        ctx.exit(_verify(found))
+    summaries = run_dir.list_runs(run_dir.runs_root())
+    for summary in summaries:
+        if output == "json":
+            document = {name: getattr(summary, name) for name in summary.__slots__}
+            click.echo(json.dumps({**document, "path": str(summary.path)}))
+        else:
+            loss = "        " if summary.best_loss is None else f"{summary.best_loss:8.4f}"
+            click.echo(f"{summary.name:<40} {summary.state:<12} step {summary.step:>7} best loss {loss}")
+    if not summaries and output != "json":
+        click.echo(f"No runs in {run_dir.runs_root()} yet.")
+
+
+def _verify(run: run_dir.RunDir) -> int:
+    damaged = 0
+    for folder in checkpoint_dir.list_checkpoints(run.checkpoints):
+        problem = checkpoint_dir.problem(folder)
+        damaged += problem is not None
+        click.echo(f"{folder.name}  {problem or 'ok'}")
+    return 1 if damaged else 0
+
+
+@commands.command()
+@output_flag
+def doctor(output: str) -> None:
+    """Look at Python, torch, driver, GPU, memory and disk, and say what to do about each finding."""
+    from trainer_core import doctor as doctoring
+
+    findings = doctoring.examine(run_dir.home())
+    if output == "json":
+        click.echo(json.dumps([finding.document() for finding in findings]))
+    else:
+        click.echo(doctoring.render(findings, terminal_language()))
+
+
+# --- failures --------------------------------------------------------------------------------------
+
+
+def _job(flags: dict[str, Any]) -> Job:
+    return Job(choose_output(flags["output"]), stdin_commands=flags["control"] == "stdin")
+
+
+@contextlib.contextmanager
+def _told_plainly() -> Any:
+    """For commands without a wire: a failure is one sentence on stderr and its exit code."""
+    try:
+        yield
+    except TraindeckError as error:
+        click.secho(word(error.code, error.params, terminal_language()), fg="red", err=True)
+        sys.exit(error.exit_code)
+
+
+def _refuse(error: click.ClickException, arguments: Sequence[str]) -> NoReturn:
+    """A usage error in our words: for people, or as an event where a program reads."""
+    told = TraindeckError("usage", problem=error.format_message())
+    if isinstance(error, click.NoSuchOption):
+        known = [name.lstrip("-") for name in _option_names(error.ctx)]
+        like = "--" + nearest(error.option_name.lstrip("-"), known)
+        where = plans.where()
+        told = TraindeckError("config.unknown_key", where=where, name=error.option_name, nearest=like)
+    wanted = "auto"
+    for flag, value in itertools.pairwise(arguments):
+        wanted = value if flag == "--output" else wanted
+    output: Output = choose_output(wanted)
+    job = Job(output)
+    with job:
+        raise told
+    sys.exit(job.exit_code)
+
+
+def _option_names(ctx: click.Context | None) -> list[str]:
+    parameters = ctx.command.params if ctx is not None else []
+    return [name for parameter in parameters for name in [*parameter.opts, *parameter.secondary_opts]]
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit with its code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = commands.main(given, prog_name="traindeck", standalone_mode=False)
+    except click.ClickException as error:
+        _refuse(error, given)
+    except click.exceptions.Exit as finished:
+        code = finished.exit_code
+    except click.Abort:
+        code = _INTERRUPTED
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,183 @@
+"""Use a trained model: load a checkpoint, let it write.
+
+Shapes: B batch, T tokens given, S tokens seen, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from trainer_core import checkpoint_dir, run_dir
+from trainer_core.data import template
+from trainer_core.data.tokenizer import Codec
+from trainer_core.messages import TraindeckError
+from trainer_core.model import hugging_face
+from trainer_core.model.decoder import Decoder, KvCache
+from trainer_core.train.checkpoint import load_weights
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is drawn. `temperature` 0 takes the likeliest; `top_k` 0 and `top_p` 1 do not cut."""
+
+    temperature: float = 0.8
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+def find_checkpoint(text: str, runs: Path) -> Path:
+    """The checkpoint meant by a run, a run's name, a checkpoint folder, or `latest`.
+
+    Raises `run.not_found` or `run.no_checkpoint`.
+    """
+    folder = Path(text)
+    if text and (folder / checkpoint_dir.MANIFEST).is_file():
+        return folder.resolve()
+    run = run_dir.find_run(text, runs)
+    good, _ = checkpoint_dir.latest_good(run.checkpoints)
+    if good is None:
+        raise TraindeckError("run.no_checkpoint", path=str(run.path))
+    return good
+
+
+def load(checkpoint: Path, device: torch.device) -> tuple[Decoder, Codec]:
+    """A model ready to write, and its tokenizer. Raises `checkpoint.damaged` or `checkpoint.mismatch`."""
+    problem = checkpoint_dir.problem(checkpoint)
+    if problem:
+        raise TraindeckError("checkpoint.damaged", path=str(checkpoint), reason=problem)
+    shape = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    model = Decoder(hugging_face.from_dict(shape, str(checkpoint)))
+    load_weights(checkpoint, model)
+    return model.to(device).eval(), Codec.load(checkpoint / "tokenizer.json")
+
+
+def is_chat(checkpoint: Path) -> bool:
+    """Whether the model was trained to answer prompts (its texts end with the end of a turn)."""
+    words = json.loads((checkpoint / "tokenizer_config.json").read_text(encoding="utf-8"))
+    return bool(words.get("eos_token") == template.IM_END)
+
+
+def write_text(
+    model: Decoder, codec: Codec, prompt: str, max_tokens: int, sampling: Sampling, chat: bool
+) -> Iterator[str]:
+    """What the model writes after `prompt` (as an answer to it if `chat`), piece by piece."""
+    ids = codec.encode_prompt(prompt) if chat else codec.encode(prompt)
+    stream = TextStream(codec)
+    for token in write_tokens(model, ids or [codec.end_of_text], max_tokens, sampling, ends_of(codec)):
+        yield stream.add(token)
+
+
+def ends_of(codec: Codec) -> frozenset[int]:
+    """The tokens that end a text or an answer."""
+    return frozenset((codec.end_of_text, codec.im_end))
+
+
+@torch.no_grad()
+def write_tokens(
+    model: Decoder, prompt: Sequence[int], max_tokens: int, sampling: Sampling, ends: frozenset[int]
+) -> Iterator[int]:
+    """New tokens one by one, without the end token. Text longer than the model's window goes on with
+    the newest half of it in view."""
+    device, window = model.lm_head.weight.device, model.config.max_seq_len
+    generator = torch.Generator(device).manual_seed(sampling.seed)
+    seen = list(prompt)[-(window - 1) :]
+    cache = KvCache(model.config, 1, window, model.lm_head.weight)
+    logits_V = model(torch.tensor([seen], device=device), cache=cache)[0, -1]
+    for _ in range(max_tokens):
+        token = int(draw(logits_V, sampling, generator))
+        if token in ends:
+            return
+        yield token
+        seen.append(token)
+        if cache.length == window:
+            seen = seen[-(window // 2) :]
+            cache.length = 0
+            logits_V = model(torch.tensor([seen], device=device), cache=cache)[0, -1]
+        else:
+            logits_V = model(torch.tensor([[token]], device=device), cache=cache)[0, -1]
+
+
+def draw(logits_V: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
+    """One token from one row of logits."""
+    if sampling.temperature == 0:
+        return logits_V.argmax()
+    logits_V = logits_V.float() / sampling.temperature
+    if sampling.top_k:
+        lowest = logits_V.topk(min(sampling.top_k, logits_V.numel())).values[-1]
+        logits_V = logits_V.masked_fill(logits_V < lowest, float("-inf"))
+    if sampling.top_p < 1:
+        logits_V = _nucleus(logits_V, sampling.top_p)
+    return torch.multinomial(logits_V.softmax(-1), 1, generator=generator)[0]
+
+
+def _nucleus(logits_V: Tensor, share: float) -> Tensor:
+    """Only the likeliest tokens that together reach `share` (Holtzman et al. 2020); at least one."""
+    ordered, order = logits_V.sort(descending=True)
+    likelihood = ordered.softmax(-1)
+    beyond = likelihood.cumsum(-1) - likelihood >= share
+    return logits_V.masked_fill(beyond.scatter(0, order, beyond), float("-inf"))
+
+
+@torch.no_grad()
+def answer_all(
+    model: Decoder, prompts: Sequence[Sequence[int]], max_tokens: int, ends: frozenset[int]
+) -> Iterator[list[list[int]]]:
+    """The likeliest answers to many prompts at once. Yields the answers so far after every token (the
+    same lists, growing), so that the caller can poll; the last yield is the result.
+
+    Prompts are padded on the left; a mask keeps padding out of sight.
+    """
+    device, window = model.lm_head.weight.device, model.config.max_seq_len
+    longest = max(map(len, prompts))
+    rows = [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
+    padding_B = torch.tensor([longest - len(prompt) for prompt in prompts], device=device)
+    steps = min(max_tokens, window - longest)
+    cache = KvCache(model.config, len(rows), longest + max(0, steps), model.lm_head.weight)
+    answers: list[list[int]] = [[] for _ in rows]
+    done = torch.zeros(len(rows), dtype=torch.bool, device=device)
+    ending = torch.tensor(sorted(ends), device=device)
+    tokens_BT = torch.tensor(rows, device=device)
+    for _ in range(steps):
+        tokens_BT = _likeliest(model, tokens_BT, padding_B, cache).unsqueeze(1)
+        done |= torch.isin(tokens_BT[:, 0], ending)
+        for row in (~done).nonzero()[:, 0].tolist():
+            answers[row].append(int(tokens_BT[row, 0]))
+        yield answers
+        if bool(done.all()):
+            return
+
+
+def _likeliest(model: Decoder, tokens_BT: Tensor, padding_B: Tensor, cache: KvCache) -> Tensor:
+    start, end = cache.length, cache.length + tokens_BT.shape[1]
+    slots_S = torch.arange(end, device=tokens_BT.device)
+    real_BS = slots_S >= padding_B[:, None]
+    causal_TS = slots_S <= slots_S[start:end, None]
+    own_TS = slots_S == slots_S[start:end, None]  # padding looks at itself: an all-masked row would be NaN
+    mask_B1TS = ((real_BS[:, None, :] & causal_TS) | own_TS).unsqueeze(1)
+    positions_BT = (slots_S[start:end] - padding_B[:, None]).clamp(min=0)
+    logits = model(tokens_BT, positions_BT=positions_BT, mask_B1TS=mask_B1TS, cache=cache)
+    return logits[:, -1].argmax(-1)  # type: ignore[no-any-return]
+
+
+class TextStream:
+    """Text from tokens one by one: a piece is given out when its last character is whole."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._tokens: list[int] = []
+        self._given = 0
+
+    def add(self, token: int) -> str:
+        self._tokens.append(token)
+        text = self._codec.decode(self._tokens)
+        if text.endswith("\ufffd"):  # part of a character of several bytes
+            return ""
+        piece, self._given = text[self._given :], len(text)
+        return piece

@@ -1,0 +1,146 @@
+"""The frame around every long command: wire, session, log file, and how each ending becomes an exit code.
+
+with Job(output, control) as job:   # claims stdout, catches Ctrl+C
+    job.open_run(run)               # from here on: events.jsonl and log.txt
+    …                               # work with job.session
+sys.exit(job.exit_code)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import io
+import logging
+import sys
+import traceback
+from dataclasses import dataclass
+from types import TracebackType
+from typing import IO, Literal, TextIO
+
+from trainer_core import files, protocol
+from trainer_core.control import NoControl, StdinControl
+from trainer_core.messages import ExitCode, TraindeckError, terminal_language
+from trainer_core.report import StopRequested
+from trainer_core.run_dir import RunDir
+from trainer_core.session import Session
+from trainer_core.wire import FileSink, Sink, StreamSink, Wire, claim_stdout
+
+Output = Literal["json", "plain"]
+
+
+def choose_output(wanted: str) -> Output:
+    """`auto`: words on a terminal, JSON lines for a program."""
+    if wanted == "auto":
+        return "plain" if sys.stdout is not None and sys.stdout.isatty() else "json"
+    return "plain" if wanted == "plain" else "json"
+
+
+@dataclass(slots=True)
+class _Tee(io.TextIOBase):
+    """stderr, and the run's log file beside it."""
+
+    stream: TextIO
+    log: TextIO
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            self.stream.write(text)
+        with contextlib.suppress(OSError, ValueError):
+            self.log.write(text)
+            self.log.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self.stream.flush()
+
+    def isatty(self) -> bool:
+        return self.stream.isatty()
+
+    def fileno(self) -> int:
+        return self.stream.fileno()
+
+
+class Job:
+    """One command from start to exit code. A failure becomes an `error` event; its traceback goes to the log."""
+
+    def __init__(self, output: Output, stdin_commands: bool = False) -> None:
+        self.exit_code: int = ExitCode.FINISHED
+        self._sink = self._open_sink(output)
+        self.wire = Wire(self._sink)
+        self.session = Session(self.wire, StdinControl() if stdin_commands else NoControl())
+        self._stack = contextlib.ExitStack()
+        self._run: RunDir | None = None
+        self._log: IO[str] | None = None
+        self._file: FileSink | None = None
+
+    @staticmethod
+    def _open_sink(output: Output) -> Sink:
+        if output == "json":
+            return StreamSink(claim_stdout())
+        from trainer_core.console import ConsoleSink
+
+        return ConsoleSink(sys.stdout, terminal_language())
+
+    def __enter__(self) -> Job:
+        self._stack.enter_context(self.session.catching_interrupts())
+        return self
+
+    def open_run(self, run: RunDir) -> None:
+        """Record events and whatever is printed into the run's folder. The caller holds its lock."""
+        self._run = run
+        with files.said_plainly(run.path):
+            self._log = run.log.open("a", encoding="utf-8", errors="backslashreplace")
+            run.events.touch()
+        self._stack.callback(self._log.close)
+        self._stack.enter_context(contextlib.redirect_stderr(_Tee(sys.stderr, self._log)))  # type: ignore[type-var]
+        if sys.stdout is not None and isinstance(self._sink, StreamSink):
+            self._stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        faulthandler.enable(self._log)
+        self._stack.callback(faulthandler.disable)
+        logging.basicConfig(stream=sys.stderr, level=logging.WARNING, force=True)
+        self._file = FileSink(run.events)
+        self.wire.add(self._file)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
+        try:
+            handled = error is None or self._end(error)
+            if self._file is not None and self._file.problem is not None and self._run is not None:
+                reason = self._file.problem.strerror or "?"
+                self.session.warn("events.not_written", path=str(self._run.events), reason=reason)
+        finally:
+            self.wire.close()
+            self._stack.close()
+        return handled
+
+    def _end(self, error: BaseException) -> bool:
+        """Word an exception; False lets `SystemExit` and the like through."""
+        if isinstance(error, StopRequested):
+            self.exit_code = ExitCode.STOPPED
+            return True
+        if not isinstance(error, Exception):
+            return False
+        traceback.print_exception(error, file=self._log or io.StringIO())
+        told = error if isinstance(error, TraindeckError) else self._name(error)
+        self.exit_code = told.exit_code
+        self.session.enter("failed")
+        self.wire.emit(
+            protocol.Error(code=told.code, params=dict(told.params), detail=told.detail, exit_code=self.exit_code)
+        )
+        return True
+
+    def _name(self, error: Exception) -> TraindeckError:
+        """The catalogue's name for an exception that nobody named where it was raised."""
+        text = f"{type(error).__name__}: {error}"
+        if isinstance(error, OSError) and files.is_disk_full(error):
+            return files.disk_full(self._run.path if self._run else files.Path.cwd(), 0, error)
+        if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text:
+            device = "cuda" if "CUDA" in text else "cpu"
+            return TraindeckError("memory.out", detail=text, device=device, step=self.session.step or 0)
+        if "CUDA error" in text or "AcceleratorError" in text:
+            return TraindeckError("device.failed", detail=text, device="cuda", step=self.session.step or 0)
+        log = str(self._run.log) if self._run else "stderr"
+        if self._run is None:
+            traceback.print_exception(error)
+        return TraindeckError("internal", detail=text, kind=type(error).__name__, log=log)

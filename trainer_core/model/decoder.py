@@ -1,0 +1,269 @@
+"""One decoder for the Llama and Qwen families.
+
+Pre-norm with RMSNorm, rotary positions in the Hugging Face half-rotation layout, grouped-query
+attention through `scaled_dot_product_attention`, SwiGLU; optional bias on q, k, v (Qwen2) and
+RMSNorm on queries and keys (Qwen3); tied or untied head. Modules carry the names that Hugging Face
+gives them, so a state dict needs no translation.
+
+Shapes: B batch, T sequence, S keys seen (cache included), D width, H heads, K key/value heads,
+C head width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from trainer_core.config import Config, default_heads
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The shape of a decoder; every value is filled in (no zero stands for a default)."""
+
+    vocab_size: int
+    hidden_dim: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    mlp_dim: int
+    max_seq_len: int
+    rope_theta: float = 10_000.0
+    norm_eps: float = 1e-5
+    dropout: float = 0.0
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    tie_embeddings: bool = True
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_dim // self.n_heads
+
+    @classmethod
+    def of(cls, config: Config, vocab_size: int) -> ModelConfig:
+        """The shape that a run's knobs ask for, defaults filled in."""
+        heads = config.n_heads or default_heads(config.hidden_dim)
+        return cls(
+            vocab_size=vocab_size,
+            hidden_dim=config.hidden_dim,
+            n_layers=config.n_layers,
+            n_heads=heads,
+            n_kv_heads=config.n_kv_heads or heads,
+            mlp_dim=config.mlp_dim or -(-(config.hidden_dim * 8 // 3) // 64) * 64,
+            max_seq_len=config.max_seq_len,
+            rope_theta=config.rope_theta,
+            norm_eps=config.norm_eps,
+            dropout=config.dropout,
+            qkv_bias=config.qkv_bias,
+            qk_norm=config.qk_norm,
+            tie_embeddings=config.tie_embeddings,
+        )
+
+
+class KvCache:
+    """Keys and values of the tokens seen so far, for generation. Filled from the left."""
+
+    def __init__(self, config: ModelConfig, batch: int, capacity: int, like: Tensor) -> None:
+        shape = (config.n_layers, batch, config.n_kv_heads, capacity, config.head_dim)
+        self.keys = torch.empty(shape, dtype=like.dtype, device=like.device)
+        self.values = torch.empty_like(self.keys)
+        self.length = 0
+
+    def extend(self, layer: int, key_BKTC: Tensor, value_BKTC: Tensor) -> tuple[Tensor, Tensor]:
+        """Store the new keys and values of one layer; returns all of that layer's. `advance` once per call."""
+        end = self.length + key_BKTC.shape[2]
+        self.keys[layer, :, :, self.length : end] = key_BKTC
+        self.values[layer, :, :, self.length : end] = value_BKTC
+        return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+
+    def advance(self, tokens: int) -> None:
+        self.length += tokens
+
+
+class RmsNorm(nn.Module):
+    """Root mean square norm (Zhang and Sennrich 2019), computed in fp32 as Hugging Face does."""
+
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x.float(), self.weight.shape, self.weight.float(), self.eps).to(x.dtype)
+
+
+def rotate(x_BHTC: Tensor, cos_BTC: Tensor, sin_BTC: Tensor) -> Tensor:
+    """Rotary positions (Su et al. 2021): the first half of a head pairs with its second half."""
+    first, second = x_BHTC.chunk(2, dim=-1)
+    turned = torch.cat((-second, first), dim=-1)
+    return x_BHTC * cos_BTC.unsqueeze(1) + turned * sin_BTC.unsqueeze(1)
+
+
+class Attention(nn.Module):
+    """Causal grouped-query self-attention."""
+
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__()
+        self.layer, self.heads, self.kv_heads = layer, config.n_heads, config.n_kv_heads
+        self.head_dim = config.head_dim
+        kv_width = config.n_kv_heads * config.head_dim
+        self.q_proj = nn.Linear(config.hidden_dim, config.hidden_dim, bias=config.qkv_bias)
+        self.k_proj = nn.Linear(config.hidden_dim, kv_width, bias=config.qkv_bias)
+        self.v_proj = nn.Linear(config.hidden_dim, kv_width, bias=config.qkv_bias)
+        self.o_proj = nn.Linear(config.hidden_dim, config.hidden_dim, bias=False)
+        if config.qk_norm:
+            self.q_norm: nn.Module = RmsNorm(config.head_dim, config.norm_eps)
+            self.k_norm: nn.Module = RmsNorm(config.head_dim, config.norm_eps)
+        else:
+            self.q_norm = self.k_norm = nn.Identity()
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        cos_BTC: Tensor,
+        sin_BTC: Tensor,
+        mask_B1TS: Tensor | None,
+        cache: KvCache | None,
+    ) -> Tensor:
+        batch, length, width = x_BTD.shape
+        query = self.q_proj(x_BTD).view(batch, length, self.heads, self.head_dim)
+        key = self.k_proj(x_BTD).view(batch, length, self.kv_heads, self.head_dim)
+        value = self.v_proj(x_BTD).view(batch, length, self.kv_heads, self.head_dim).transpose(1, 2)
+        query = rotate(self.q_norm(query).transpose(1, 2), cos_BTC, sin_BTC)
+        key = rotate(self.k_norm(key).transpose(1, 2), cos_BTC, sin_BTC)
+        if cache is not None:
+            key, value = cache.extend(self.layer, key, value)
+        mixed = F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=mask_B1TS,
+            is_causal=mask_B1TS is None and length > 1,
+            enable_gqa=self.heads != self.kv_heads,
+        )
+        return self.o_proj(mixed.transpose(1, 2).reshape(batch, length, width))  # type: ignore[no-any-return]
+
+
+class Mlp(nn.Module):
+    """SwiGLU (Shazeer 2020)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_dim, config.mlp_dim, bias=False)
+        self.up_proj = nn.Linear(config.hidden_dim, config.mlp_dim, bias=False)
+        self.down_proj = nn.Linear(config.mlp_dim, config.hidden_dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))  # type: ignore[no-any-return]
+
+
+class Layer(nn.Module):
+    """Attention and MLP, each on a residual path behind a norm."""
+
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__()
+        self.input_layernorm = RmsNorm(config.hidden_dim, config.norm_eps)
+        self.self_attn = Attention(config, layer)
+        self.post_attention_layernorm = RmsNorm(config.hidden_dim, config.norm_eps)
+        self.mlp = Mlp(config)
+        self.drop = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        mask: Tensor | None,
+        cache: KvCache | None,
+    ) -> Tensor:
+        x = x + self.drop(self.self_attn(self.input_layernorm(x), cos, sin, mask, cache))
+        return x + self.drop(self.mlp(self.post_attention_layernorm(x)))  # type: ignore[no-any-return]
+
+
+class Backbone(nn.Module):
+    """Embedding, layers, last norm: what Hugging Face calls `model`."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_dim)
+        self.layers = nn.ModuleList(Layer(config, index) for index in range(config.n_layers))
+        self.norm = RmsNorm(config.hidden_dim, config.norm_eps)
+        cos, sin = rotary_table(config)
+        self.register_buffer("cos_TC", cos, persistent=False)
+        self.register_buffer("sin_TC", sin, persistent=False)
+
+    def forward(
+        self,
+        ids_BT: Tensor,
+        positions_BT: Tensor | None,
+        mask_B1TS: Tensor | None,
+        cache: KvCache | None,
+    ) -> Tensor:
+        x = self.embed_tokens(ids_BT)
+        if positions_BT is None:
+            start = cache.length if cache is not None else 0
+            span = slice(start, start + ids_BT.shape[1])
+            cos, sin = self.cos_TC[span].unsqueeze(0), self.sin_TC[span].unsqueeze(0)  # type: ignore[index]
+        else:
+            cos, sin = self.cos_TC[positions_BT], self.sin_TC[positions_BT]  # type: ignore[index]
+        cos, sin = cos.to(x.dtype), sin.to(x.dtype)
+        for layer in self.layers:
+            x = layer(x, cos, sin, mask_B1TS, cache)
+        if cache is not None:
+            cache.advance(ids_BT.shape[1])
+        return self.norm(x)  # type: ignore[no-any-return]
+
+
+def rotary_table(config: ModelConfig) -> tuple[Tensor, Tensor]:
+    """Cosine and sine, each (max_seq_len, C) in fp32, the frequencies written twice (half-rotation)."""
+    half = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+    angles = torch.outer(torch.arange(config.max_seq_len, dtype=torch.float32), config.rope_theta**-half)
+    angles = torch.cat((angles, angles), dim=-1)
+    return angles.cos(), angles.sin()
+
+
+class Decoder(nn.Module):
+    """A causal language model. `forward` gives logits; weights are drawn from torch's global generator."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.model = Backbone(config)
+        self.lm_head = nn.Linear(config.hidden_dim, config.vocab_size, bias=False)
+        self.apply(_draw_weights)
+        self._shrink_residual_ends()
+        if config.tie_embeddings:
+            self.lm_head.weight = self.model.embed_tokens.weight
+
+    def forward(
+        self,
+        ids_BT: Tensor,
+        *,
+        positions_BT: Tensor | None = None,
+        mask_B1TS: Tensor | None = None,
+        cache: KvCache | None = None,
+    ) -> Tensor:
+        """Logits (B, T, V). With a `cache`, `ids_BT` continue what it holds; a `mask` (True: may look)
+        then spans all S keys. Without a mask attention is causal, which with a filled cache is right
+        for one token at a time."""
+        return self.lm_head(self.model(ids_BT, positions_BT, mask_B1TS, cache))  # type: ignore[no-any-return]
+
+    def _shrink_residual_ends(self) -> None:
+        """Matrices that write to the residual path start smaller the deeper the model (GPT-2)."""
+        for name, weight in self.named_parameters():
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                nn.init.normal_(weight, std=0.02 / (2 * self.config.n_layers) ** 0.5)
+
+    def count_parameters(self) -> int:
+        """Trainable weights; a tied head counts once."""
+        return sum(weight.numel() for weight in self.parameters())
+
+
+def _draw_weights(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)

@@ -1,0 +1,77 @@
+"""Our decoder in Hugging Face's words: which family it is, and its `config.json`.
+
+State dicts need no translation (see decoder.py). Sources of the field names: the `config.json` of
+Llama, Qwen2 and Qwen3 models, and transformers' `configuration_{llama,qwen2,qwen3}.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from trainer_core.messages import TraindeckError
+from trainer_core.model.decoder import ModelConfig
+
+_FAMILIES: Final = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
+
+
+def family(config: ModelConfig) -> str:
+    """The family whose code computes exactly this decoder."""
+    if config.qk_norm:
+        return "qwen3"
+    return "qwen2" if config.qkv_bias else "llama"
+
+
+def to_dict(config: ModelConfig, end_id: int, pad_id: int) -> dict[str, Any]:
+    """The content of `config.json`. `end_id` ends a text or an answer."""
+    kind = family(config)
+    return {
+        "architectures": [_FAMILIES[kind]],
+        "model_type": kind,
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_dim,
+        "num_hidden_layers": config.n_layers,
+        "num_attention_heads": config.n_heads,
+        "num_key_value_heads": config.n_kv_heads,
+        "head_dim": config.head_dim,
+        "intermediate_size": config.mlp_dim,
+        "max_position_embeddings": config.max_seq_len,
+        "rope_theta": config.rope_theta,
+        "rms_norm_eps": config.norm_eps,
+        "hidden_act": "silu",
+        "attention_bias": False,  # read by Llama and Qwen3; Qwen2 always has its q, k, v bias
+        "attention_dropout": 0.0,
+        "mlp_bias": False,
+        "use_sliding_window": False,
+        "tie_word_embeddings": config.tie_embeddings,
+        "initializer_range": 0.02,
+        "bos_token_id": None,
+        "eos_token_id": end_id,
+        "pad_token_id": pad_id,
+        "torch_dtype": "float32",
+    }
+
+
+def from_dict(values: dict[str, Any], path: str) -> ModelConfig:
+    """The shape that a `config.json` describes. Raises `checkpoint.mismatch` for other families."""
+    kind = values.get("model_type")
+    if kind not in _FAMILIES:
+        raise TraindeckError("checkpoint.mismatch", path=path, what=f"model_type is {kind}")
+    heads = int(values["num_attention_heads"])
+    return ModelConfig(
+        vocab_size=int(values["vocab_size"]),
+        hidden_dim=int(values["hidden_size"]),
+        n_layers=int(values["num_hidden_layers"]),
+        n_heads=heads,
+        n_kv_heads=int(values.get("num_key_value_heads") or heads),
+        mlp_dim=int(values["intermediate_size"]),
+        max_seq_len=int(values["max_position_embeddings"]),
+        rope_theta=float(values.get("rope_theta") or 10_000.0),
+        norm_eps=float(values["rms_norm_eps"]),
+        qkv_bias=kind == "qwen2",
+        qk_norm=kind == "qwen3",
+        tie_embeddings=bool(values.get("tie_word_embeddings", False)),
+    )

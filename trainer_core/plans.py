@@ -1,0 +1,82 @@
+"""From flags to a plan: which configuration, in which folder, new or going on.
+
+No torch, no Qt: a mistake is told before anything heavy is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trainer_core import checkpoint_dir, presets, run_dir
+from trainer_core.config import Config, Layer, knobs, resolve
+from trainer_core.messages import TraindeckError, terminal_language
+from trainer_core.run_dir import RunDir
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to train and where: a new run, or one that goes on."""
+
+    config: Config
+    run: RunDir
+    resume: bool = False
+    checkpoint: Path | None = None  # a particular one to go on from; None: the newest that verifies
+
+
+def where() -> str:
+    """What errors call the command line."""
+    return "命令行" if terminal_language() == "zh" else "The command line"
+
+
+def configuration(flags: Mapping[str, Any], base: Sequence[Layer] = ()) -> Config:
+    """Defaults < preset < file < flags; paths made absolute so that the run can be repeated from anywhere."""
+    layers = list(base)
+    if flags["preset"]:
+        layers.append(presets.load(flags["preset"]).layer())
+    if flags["config_file"]:
+        layers.append(Layer(str(flags["config_file"]), presets.read_mapping(flags["config_file"])))
+    given = {name: flags[name] for name in knobs() if name != "preset" and flags.get(name) not in (None, ())}
+    given = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+    layers.append(Layer(where(), given))
+    config = resolve(layers)
+    return msgspec.structs.replace(
+        config,
+        data=[_absolute(path) for path in config.data],
+        tokenizer=_absolute(config.tokenizer),
+        cache_dir=_absolute(config.cache_dir),
+    )
+
+
+def _absolute(path: str) -> str:
+    """A path as it is meant from the current folder; the names of built-in data stay."""
+    return path if not path or path.startswith("builtin:") else str(Path(path).absolute())
+
+
+def plan(flags: Mapping[str, Any]) -> Plan:
+    """A new run, a run that goes on in its own folder, or a new run from an older checkpoint."""
+    wanted: Path | None = flags["run_dir"]
+    if flags["resume"] is None:
+        config = configuration(flags)
+        path = wanted.absolute() if wanted else run_dir.new_run_path(run_dir.runs_root(), config.preset)
+        if RunDir(path).exists():
+            raise TraindeckError("run.exists", path=str(path))
+        return Plan(config, RunDir(path))
+    source = Path(flags["resume"])
+    is_checkpoint = (source / checkpoint_dir.MANIFEST).is_file()
+    if is_checkpoint:
+        run = RunDir(source.absolute().parent.parent)
+    else:
+        latest = flags["resume"] == "latest" and wanted is not None
+        run = run_dir.find_run(str(wanted) if latest else flags["resume"], run_dir.runs_root())
+    config = configuration(flags, [Layer(str(run.config), presets.read_mapping(run.config))])
+    newest = checkpoint_dir.list_checkpoints(run.checkpoints)[-1:]
+    if is_checkpoint and [source.absolute()] != newest:
+        # going back: later checkpoints are never overwritten, so the new branch gets its own folder
+        path = wanted.absolute() if wanted else run_dir.new_run_path(run.path.parent, config.preset)
+        return Plan(config, RunDir(path), resume=True, checkpoint=source.absolute())
+    return Plan(config, run, resume=True, checkpoint=source.absolute() if is_checkpoint else None)

@@ -1,0 +1,170 @@
+"""What a command line run is to long work: its reporter, its wire and its ear.
+
+`Session.poll` is the one door by which commands come in. It acknowledges each, waits here while
+paused, remembers what is to be done at the next step boundary, and raises `StopRequested`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Final, Literal
+
+from trainer_core import protocol
+from trainer_core.control import Control, NoControl
+from trainer_core.messages import Value
+from trainer_core.protocol import PhaseName
+from trainer_core.report import StopRequested, Unit
+from trainer_core.wire import Wire
+
+_PROGRESS_INTERVAL_S: Final = 0.25
+_PAUSE_POLL_S: Final = 0.05
+_INTERRUPTED: Final = 130  # what shells give a program ended by Ctrl+C
+
+
+@dataclass(slots=True)
+class Wishes:
+    """What was asked for and is to be done at the next step boundary."""
+
+    save: bool = False
+    samples: list[protocol.SampleNow] = field(default_factory=list)
+
+    def take(self) -> Wishes:
+        """What is wished so far; the list is empty again afterwards."""
+        taken = Wishes(self.save, self.samples)
+        self.save, self.samples = False, []
+        return taken
+
+
+class Session:
+    """A `Reporter` that sends events and reads commands."""
+
+    def __init__(self, wire: Wire, control: Control | None = None) -> None:
+        self.wire = wire
+        self.wishes = Wishes()
+        self.settable: dict[str, Callable[[float], None]] = {}  # what `set` may change just now
+        self.paused_seconds = 0.0  # in this process: not time spent training
+        self._control = control or NoControl()
+        self._stop: Literal["stopped", "parent_lost"] | None = None
+        self._paused = False
+        self._phase: PhaseName | None = None
+        self.step: int | None = None  # the newest one, for messages
+        self._last_progress: tuple[PhaseName, float] | None = None
+        self._progress_from: dict[PhaseName, tuple[float, float]] = {}  # when, and how much was done then
+
+    # --- speaking --------------------------------------------------------------------------------
+
+    def emit(self, event: protocol.AnyEvent) -> None:
+        self.wire.emit(event)
+
+    def warn(self, code: str, **params: Value) -> None:
+        self.wire.emit(protocol.Warn(code=code, params=dict(params)))
+
+    def enter(self, phase: PhaseName, step: int | None = None) -> None:
+        """Say what is done now, if it is something else than before."""
+        self.step = step
+        if phase != self._phase:
+            self._phase = phase
+            self.wire.emit(protocol.Phase(phase=phase, step=step))
+
+    def progress(self, phase: PhaseName, done: float, total: float | None, unit: Unit) -> None:
+        now = time.monotonic()
+        last = self._last_progress
+        finished = total is not None and done >= total
+        if last is not None and last[0] == phase and now - last[1] < _PROGRESS_INTERVAL_S and not finished:
+            return
+        since, done_then = self._progress_from.setdefault(phase, (now, done))
+        if done < done_then:  # the phase began again
+            since, done_then = self._progress_from[phase] = (now, done)
+        self._last_progress = (phase, now)
+        eta = None
+        if total is not None and done > done_then:  # at the mean pace of this phase so far
+            eta = max(0.0, (total - done) * (now - since) / (done - done_then))
+        self.wire.emit(protocol.Progress(phase=phase, done=done, total=total, unit=unit, eta_s=eta))
+
+    # --- listening -------------------------------------------------------------------------------
+
+    def request_stop(self, reason: Literal["stopped", "parent_lost"] = "stopped") -> None:
+        """Stop at the next poll. Safe in a signal handler."""
+        self._stop = self._stop or reason
+
+    def poll(self) -> None:
+        """Take what waits; wait here while paused. Raises `StopRequested`."""
+        self._listen()
+        if self._paused and self._stop is None:
+            self._wait_while_paused()
+        if self._stop is not None:
+            reason, self._stop = self._stop, None  # said once: what follows (saving) may poll in peace
+            self.enter("stopping", self.step)
+            raise StopRequested(reason)
+
+    def _listen(self) -> None:
+        for command in self._control.poll():
+            if isinstance(command, bytes):
+                self.warn("command.unknown", command=command[:200].decode("utf-8", "replace"))
+            else:
+                self._take(command)
+        if self._control.closed:
+            self.request_stop("parent_lost")
+
+    def _take(self, command: protocol.AnyCommand) -> None:
+        accepted, reason = True, ""
+        match command:
+            case protocol.Stop():
+                self.request_stop()
+            case protocol.Pause():
+                self._paused = True
+            case protocol.Resume():
+                self._paused = False
+            case protocol.Save():
+                self.wishes.save = True
+            case protocol.SampleNow():
+                self.wishes.samples.append(command)
+            case protocol.Set():
+                change = self.settable.get(command.name)
+                accepted = change is not None and command.value > 0
+                reason = "" if accepted else "it cannot be set now, or not to this value"
+                if change is not None and accepted:
+                    change(command.value)
+        name = str(command.__struct_config__.tag)
+        self.wire.emit(protocol.Ack(command=name, id=command.id, accepted=accepted, reason=reason))
+
+    def _wait_while_paused(self) -> None:
+        before, since = self._phase, time.monotonic()
+        self.enter("paused", self.step)
+        while self._paused and self._stop is None:
+            time.sleep(_PAUSE_POLL_S)
+            self._listen()
+        self.paused_seconds += time.monotonic() - since
+        self._progress_from.clear()  # the pause is no part of the pace
+        if before is not None and self._stop is None:
+            self.enter(before, self.step)
+
+    @contextlib.contextmanager
+    def catching_interrupts(self) -> Iterator[None]:
+        """Ctrl+C (or a polite termination) stops at the next step; a second Ctrl+C exits at once."""
+        names = ("SIGINT", "SIGTERM", "SIGBREAK")
+        signals = [getattr(signal, name) for name in names if hasattr(signal, name)]
+        before = {number: signal.getsignal(number) for number in signals}
+        for number in signals:
+            signal.signal(number, self._interrupted)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        if self._asked_by_signal:
+            sys.stderr.flush()
+            os._exit(_INTERRUPTED)
+        self._asked_by_signal = True
+        self.request_stop()
+
+    _asked_by_signal = False

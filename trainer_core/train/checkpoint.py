@@ -1,0 +1,248 @@
+"""A checkpoint is a transaction: written aside, hashed, renamed, verified; only then are old ones removed.
+
+The folder is a Hugging Face model folder as it stands (`config.json`, `model.safetensors`,
+`tokenizer.json`), with what training needs to go on exactly beside it: `optimizer.safetensors`
+(moments and generator states) and `state.json` (counters and versions). No pickle.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from trainer_core import __version__, checkpoint_dir, files
+from trainer_core.checkpoint_dir import WORKING_PREFIX
+from trainer_core.messages import TraindeckError
+from trainer_core.model.decoder import Decoder
+from trainer_core.protocol import Checkpoint, CheckpointKind
+from trainer_core.run_dir import RunDir
+
+_MARGIN_BYTES: Final = 4 * 1024 * 1024  # the small files, and what the file system keeps for itself
+_TIED_HEAD: Final = "lm_head.weight"
+
+
+@dataclass(slots=True)
+class Counters:
+    """How far training is. Everything the loop counts, nothing it can compute."""
+
+    step: int = 0
+    batches: int = 0  # micro-batches taken from the loader since the run began: the whole data state
+    tokens: int = 0  # tokens that counted in the loss
+    samples: int = 0
+    loss_sum: float = 0.0  # over the tokens since the last step event, so that a resume reports the same
+    loss_tokens: int = 0
+    best_loss: float | None = None
+    seconds: float = 0.0  # spent in steps
+    settled: int = 0  # the newest step whose evaluation and samples are done too
+
+
+@dataclass(slots=True)
+class TrainState:
+    """All that a checkpoint holds and a resume brings back."""
+
+    model: Decoder
+    optimizer: torch.optim.AdamW
+    scaler: torch.amp.GradScaler
+    counters: Counters = field(default_factory=Counters)
+    made_with: dict[str, Any] = field(default_factory=dict)  # what must not change for an exact resume
+
+
+# --- writing -----------------------------------------------------------------------------------------
+
+
+def save(
+    run: RunDir,
+    state: TrainState,
+    kind: CheckpointKind,
+    companions: dict[str, bytes],
+    *,
+    eval_loss: float | None,
+    keep_last: int,
+    keep_best: int,
+) -> Checkpoint:
+    """Write, verify and rotate. `companions` are further small files by name (`config.json`, tokenizer).
+
+    Raises `disk.full` (nothing is left of the attempt) or `disk.not_writable`; whatever was saved
+    before stays untouched.
+    """
+    since = time.perf_counter()
+    name = checkpoint_dir.folder_name(state.counters.step)
+    working = run.checkpoints / f"{WORKING_PREFIX}{name}-{os.getpid()}"
+    weights, moments = _weights(state.model), _moments(state)
+    needed = sum(_bytes(weights), _bytes(moments)) + sum(map(len, companions.values())) + _MARGIN_BYTES
+    if files.free_bytes(run.checkpoints) < needed:
+        raise files.disk_full(run.checkpoints, needed)
+    try:
+        with files.said_plainly(run.checkpoints, needed):
+            files.remove_tree(working)
+            working.mkdir(parents=True)
+            _write_tensors(working / "model.safetensors", weights, needed)
+            _write_tensors(working / "optimizer.safetensors", moments, needed)
+            documents = {**companions, "state.json": _to_json(_state_document(state))}
+            for file_name, content in documents.items():
+                files.write_atomic(working / file_name, content)
+            size = checkpoint_dir.write_manifest(working, state.counters.step, kind, eval_loss)
+            _move_into_place(working, run.checkpoints / name)
+    except BaseException:
+        files.remove_tree(working)
+        raise
+    problem = checkpoint_dir.problem(run.checkpoints / name)
+    if problem:
+        raise TraindeckError("checkpoint.damaged", path=str(run.checkpoints / name), reason=problem)
+    removed = rotate(run, keep_last, keep_best)
+    return Checkpoint(
+        step=state.counters.step,
+        path=name,
+        bytes=size,
+        seconds=time.perf_counter() - since,
+        kind=kind,
+        kept=[path.name for path in checkpoint_dir.list_checkpoints(run.checkpoints)],
+        removed=removed,
+    )
+
+
+def rotate(run: RunDir, keep_last: int, keep_best: int) -> list[str]:
+    """Remove what need not be kept. One that cannot be removed now (held open) is left for next time."""
+    removed = []
+    for info in checkpoint_dir.to_remove(checkpoint_dir.infos_of(run.checkpoints), keep_last, keep_best):
+        aside = info.path.with_name(f"{WORKING_PREFIX}removed-{info.path.name}-{os.getpid()}")
+        try:
+            files.replace(info.path, aside)  # first out of sight as a whole: never a half-deleted checkpoint
+            removed.append(info.path.name)
+            files.remove_tree(aside)
+        except OSError:
+            continue
+    return removed
+
+
+def clean(run: RunDir) -> None:
+    """Remove what interrupted writes left behind. Only for the run's owner."""
+    if run.checkpoints.is_dir():
+        for left in run.checkpoints.glob(f"{WORKING_PREFIX}*"):
+            files.remove_tree(left)
+
+
+def _move_into_place(working: Path, target: Path) -> None:
+    aside = target.with_name(f"{WORKING_PREFIX}replaced-{target.name}-{os.getpid()}")
+    if target.exists():  # the same step done again after a resume from before it
+        files.replace(target, aside)
+    files.replace(working, target)
+    files.remove_tree(aside)
+
+
+def _write_tensors(path: Path, tensors: dict[str, Tensor], needed: int) -> None:
+    try:
+        save_file(tensors, path, metadata={"format": "pt"})
+    except SafetensorError as error:  # an OSError in another coat: its number is in the text
+        if "os error 28" in str(error) or "os error 112" in str(error):
+            raise files.disk_full(path, needed) from error
+        raise TraindeckError("disk.not_writable", detail=str(error), path=str(path), reason="write failed") from error
+    files.flush_file(path)
+
+
+def _weights(model: Decoder) -> dict[str, Tensor]:
+    weights = {name: tensor.detach().contiguous().cpu() for name, tensor in model.state_dict().items()}
+    if model.config.tie_embeddings:
+        del weights[_TIED_HEAD]
+    return weights
+
+
+def _moments(state: TrainState) -> dict[str, Tensor]:
+    """AdamW's state by weight name, and the states of torch's generators."""
+    tensors: dict[str, Tensor] = {"generator.cpu": torch.get_rng_state()}
+    if torch.cuda.is_initialized():
+        tensors["generator.cuda"] = torch.cuda.get_rng_state()
+    for name, weight in state.model.named_parameters():
+        for key, value in state.optimizer.state.get(weight, {}).items():
+            tensors[f"{key}.{name}"] = value.detach().contiguous().cpu()
+    return tensors
+
+
+def _state_document(state: TrainState) -> dict[str, Any]:
+    version, numbers, gauss = random.getstate()
+    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    return {
+        "traindeck": __version__,
+        "counters": asdict(state.counters),
+        "made_with": state.made_with,
+        "scaler": state.scaler.state_dict(),
+        "python_random": [version, list(numbers), gauss],
+        "numpy_random": [kind, [int(key) for key in keys], position, has_gauss, cached],
+    }
+
+
+def _to_json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8")
+
+
+def _bytes(tensors: dict[str, Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+# --- reading -----------------------------------------------------------------------------------------
+
+
+def read_made_with(folder: Path) -> dict[str, Any]:
+    """What a checkpoint was made with, without loading it."""
+    return dict(_read_state(folder)["made_with"])
+
+
+def load(folder: Path, state: TrainState) -> None:
+    """Bring everything back into `state`, in place. Raises `checkpoint.mismatch` or `checkpoint.damaged`."""
+    document = _read_state(folder)
+    load_weights(folder, state.model)
+    moments = _read_tensors(folder / "optimizer.safetensors")
+    for name, weight in state.model.named_parameters():
+        found = {key: moments.get(f"{key}.{name}") for key in ("step", "exp_avg", "exp_avg_sq")}
+        if found["step"] is not None:  # a checkpoint of step 0 has none yet
+            state.optimizer.state[weight] = {
+                key: value.clone().to(weight.device) for key, value in found.items() if value is not None
+            }
+    state.counters = Counters(**document["counters"])
+    if document["scaler"]:
+        state.scaler.load_state_dict(document["scaler"])
+    version, numbers, gauss = document["python_random"]
+    random.setstate((version, tuple(numbers), gauss))
+    kind, keys, position, has_gauss, cached = document["numpy_random"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(moments["generator.cpu"].clone())
+    if torch.cuda.is_initialized() and "generator.cuda" in moments:
+        torch.cuda.set_rng_state(moments["generator.cuda"].clone())
+
+
+def load_weights(folder: Path, model: Decoder) -> None:
+    """Only the weights, into a model of the same shape."""
+    weights = _read_tensors(folder / "model.safetensors")
+    if model.config.tie_embeddings and "model.embed_tokens.weight" in weights:
+        weights[_TIED_HEAD] = weights["model.embed_tokens.weight"]
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        what = str(error).splitlines()[-1].strip()
+        raise TraindeckError("checkpoint.mismatch", detail=str(error), path=str(folder), what=what) from error
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise TraindeckError("checkpoint.damaged", path=str(path.parent), reason=str(error)) from error
+
+
+def _read_state(folder: Path) -> dict[str, Any]:
+    try:
+        loaded: dict[str, Any] = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        return loaded
+    except (OSError, ValueError) as error:
+        raise TraindeckError("checkpoint.damaged", path=str(folder), reason=str(error)) from error

@@ -1,0 +1,97 @@
+"""Where and in which arithmetic a run computes: device, precision, seeds, repeatability."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from trainer_core.config import Config
+from trainer_core.messages import TraindeckError
+from trainer_core.report import Reporter
+
+
+def choose_device(wanted: str) -> torch.device:
+    """The device of a run; `auto` takes the first GPU, else the CPU. Raises `device.not_available`."""
+    if wanted == "auto":
+        return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    try:
+        device = torch.device(wanted)
+    except RuntimeError as error:
+        raise TraindeckError("device.not_available", device=wanted, reason="no such kind of device") from error
+    if device.type == "cpu":
+        return device
+    if device.type != "cuda":
+        raise TraindeckError("device.not_available", device=wanted, reason="Traindeck trains on cuda or cpu")
+    if not torch.cuda.is_available():
+        reason = "this torch has no CUDA" if torch.version.cuda is None else "no usable NVIDIA driver was found"
+        raise TraindeckError("device.not_available", device=wanted, reason=reason)
+    if (device.index or 0) >= torch.cuda.device_count():
+        raise TraindeckError("device.not_available", device=wanted, reason=f"{torch.cuda.device_count()} GPUs found")
+    return torch.device("cuda", device.index or 0)
+
+
+def describe(device: torch.device) -> str:
+    """The device's name for people."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU ({torch.get_num_threads()} threads)"
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Arithmetic of forward and backward. Weights and optimizer state are always fp32."""
+
+    name: str  # fp32, bf16 or fp16
+    device_type: str
+    dtype: torch.dtype | None  # None: no autocast
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The context for forward passes."""
+        if self.dtype is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device_type, dtype=self.dtype)
+
+    @property
+    def needs_scaler(self) -> bool:
+        """fp16 has too small a range for gradients: they are scaled (torch.amp.GradScaler)."""
+        return self.dtype is torch.float16
+
+
+def choose_precision(wanted: str, device: torch.device, reporter: Reporter) -> Precision:
+    """`auto`: bf16 where the GPU computes it natively, else fp16; fp32 on a CPU. What was asked for and is
+    not supported falls back, with a warning."""
+    native_bf16 = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+    if wanted == "no" or (wanted == "auto" and device.type == "cpu"):
+        return Precision("fp32", device.type, None)
+    if wanted == "auto":
+        wanted = "bf16" if native_bf16 else "fp16"
+    if wanted == "bf16" and device.type == "cuda" and not native_bf16:
+        reporter.warn("precision.fallback", wanted="bf16", used="fp16", device=describe(device))
+        wanted = "fp16"
+    if wanted == "fp16" and device.type == "cpu":
+        reporter.warn("precision.fallback", wanted="fp16", used="fp32", device=describe(device))
+        return Precision("fp32", device.type, None)
+    return Precision(wanted, device.type, torch.bfloat16 if wanted == "bf16" else torch.float16)
+
+
+def set_up_arithmetic(config: Config, device: torch.device) -> None:
+    """Threads, seeds, TF32, and repeatability where it is asked for."""
+    if config.cpu_threads:
+        torch.set_num_threads(config.cpu_threads)
+    random.seed(config.seed)
+    np.random.seed(config.seed % 2**32)
+    torch.manual_seed(config.seed)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.set_float32_matmul_precision("highest" if config.deterministic else "high")
+        if config.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.use_deterministic_algorithms(True)
+            torch.backends.cudnn.benchmark = False

@@ -1,0 +1,129 @@
+"""From a configuration to a running `Trainer`: the run's folder, its lock, its data, its device."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from trainer_core import __version__, checkpoint_dir, files, hardware, protocol, run_dir
+from trainer_core.config import Config, to_dict
+from trainer_core.data.prepare import Prepared, prepare
+from trainer_core.job import Job
+from trainer_core.messages import TraindeckError
+from trainer_core.plans import Plan
+from trainer_core.report import StopRequested
+from trainer_core.run_dir import RunDir
+from trainer_core.train import checkpoint
+from trainer_core.train.device import choose_device, choose_precision, describe, set_up_arithmetic
+from trainer_core.train.loop import Trainer
+from trainer_core.wandb_log import WandbSink
+
+
+def train(plan: Plan, job: Job) -> None:
+    """Train to the end or to a stop, which is said in a `done` event before `StopRequested` goes on."""
+    config, run, session = plan.config, plan.run, job.session
+    run.create()
+    with run_dir.lock(run):
+        checkpoint.clean(run)
+        job.open_run(run)
+        run.write_config(config)
+        source = _checkpoint_to_resume(plan, job)
+        device = choose_device(config.device)
+        set_up_arithmetic(config, device)
+        precision = choose_precision(config.mixed_precision, device, session)
+        try:
+            _say_hello(job, plan, device, precision.name, source)
+            session.enter("preparing")
+            prepared = prepare(config, session)
+            _keep_tokenizer(run, prepared)
+            trainer = Trainer(config, prepared, run, session, device, precision)
+        except StopRequested as stop:  # nothing trained yet, nothing to save
+            session.emit(protocol.Done(reason=stop.reason, steps=0, total_steps=config.max_steps))
+            raise
+        if source is not None:
+            trainer.resume(source)
+        with _watching(job, config, run, device), _reporting_elsewhere(job, config, run):
+            _run(trainer, job)
+
+
+def _run(trainer: Trainer, job: Job) -> None:
+    try:
+        done = trainer.run()
+    except StopRequested as stop:
+        job.session.emit(trainer.summary(stop.reason))
+        raise
+    job.session.enter("done", done.steps)
+    job.session.emit(done)
+
+
+def _checkpoint_to_resume(plan: Plan, job: Job) -> Path | None:
+    """The checkpoint to go on from, damaged ones passed over and said. None: from the beginning."""
+    if plan.checkpoint is not None:
+        problem = checkpoint_dir.problem(plan.checkpoint)
+        if problem:
+            raise TraindeckError("checkpoint.damaged", path=str(plan.checkpoint), reason=problem)
+        return plan.checkpoint
+    if not plan.resume:
+        return None
+    good, skipped = checkpoint_dir.latest_good(plan.run.checkpoints)
+    for path, reason in skipped:
+        job.session.warn("checkpoint.skipped", path=path.name, reason=reason)
+    if good is None and skipped:  # something was saved: starting over would bury it
+        raise TraindeckError("run.no_checkpoint", path=str(plan.run.path))
+    return good
+
+
+def _say_hello(job: Job, plan: Plan, device: torch.device, precision: str, source: Path | None) -> None:
+    info = checkpoint_dir.read_info(source) if source is not None else None
+    resumed = info.step if info is not None else (0 if plan.resume else None)
+    job.session.emit(
+        protocol.Hello(
+            pid=os.getpid(),
+            run_dir=str(plan.run.path),
+            traindeck=__version__,
+            python=platform.python_version(),
+            torch=torch.__version__,
+            devices=[describe(device)],
+            precision=precision,
+            resumed_from_step=resumed,
+            config=to_dict(plan.config),
+        )
+    )
+
+
+def _keep_tokenizer(run: RunDir, prepared: Prepared) -> None:
+    with files.said_plainly(run.path):
+        files.write_atomic(run.tokenizer, prepared.tokenizer.read_bytes())
+
+
+@contextlib.contextmanager
+def _watching(job: Job, config: Config, run: RunDir, device: torch.device) -> Iterator[None]:
+    """Sample the hardware in the background while training."""
+
+    def torch_memory() -> tuple[int, int, int] | None:
+        if device.type != "cuda":
+            return None
+        return device.index or 0, torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+
+    sampler = hardware.Sampler(job.session.emit, config.hardware_interval_s, run.path, torch_memory)
+    sampler.start()
+    try:
+        yield
+    finally:
+        sampler.stop()
+
+
+@contextlib.contextmanager
+def _reporting_elsewhere(job: Job, config: Config, run: RunDir) -> Iterator[None]:
+    """Weights & Biases, where it is wanted and works."""
+    if config.use_wandb:
+        try:
+            job.wire.add(WandbSink(config, run.path))
+        except TraindeckError as error:
+            job.session.warn(error.code, **error.params)
+    yield

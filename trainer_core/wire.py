@@ -1,0 +1,160 @@
+"""Where events go: stdout and `events.jsonl`, without ever making training wait.
+
+The trainer speaks on a private copy of stdout. File descriptor 1 itself is pointed at stderr, so a
+print in any library, in C too, cannot break the stream. A thread writes; when the reader is slow the
+queue drops what is droppable (see `protocol.DROPPABLE`) and says how many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import BinaryIO, Final, Protocol
+
+from trainer_core import protocol
+from trainer_core.messages import Value
+
+_QUEUE_LENGTH: Final = 1000
+_DRAIN_SECONDS: Final = 5.0  # how long a reader may keep us at exit
+
+
+class Sink(Protocol):
+    """Takes events. `write` must be quick and must not raise."""
+
+    def write(self, event: protocol.AnyEvent) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def claim_stdout() -> BinaryIO:
+    """A private binary stream to stdout; from now on descriptor 1 and `print` go to stderr."""
+    sys.stdout.flush()
+    private = os.dup(1)  # not inherited by child processes
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.setmode(private, os.O_BINARY)
+    return os.fdopen(private, "wb", buffering=0)
+
+
+class StreamSink:
+    """JSON lines to a stream that somebody reads, from a thread with a bounded queue."""
+
+    def __init__(self, stream: BinaryIO, capacity: int = _QUEUE_LENGTH) -> None:
+        self._stream, self._capacity = stream, capacity
+        self._queue: deque[protocol.AnyEvent] = deque()
+        self._changed = threading.Condition()
+        self._dropped, self._closing = 0, False
+        self._thread = threading.Thread(target=self._run, name="wire", daemon=True)
+        self._thread.start()
+
+    def write(self, event: protocol.AnyEvent) -> None:
+        with self._changed:
+            full = len(self._queue) >= self._capacity and not self._make_room()
+            if full and isinstance(event, protocol.DROPPABLE):
+                self._dropped += 1
+                return
+            self._queue.append(event)
+            self._changed.notify()
+
+    def _make_room(self) -> bool:
+        """Drop the oldest droppable event; False if there is none."""
+        for index, waiting in enumerate(self._queue):
+            if isinstance(waiting, protocol.DROPPABLE):
+                del self._queue[index]
+                self._dropped += 1
+                return True
+        return False
+
+    def close(self) -> None:
+        """Send what waits, but do not wait for a reader that has stopped reading."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(_DRAIN_SECONDS)
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError, ValueError):  # the reader is gone: nobody to tell
+            while batch := self._take():
+                self._stream.write(b"".join(map(protocol.encode, batch)))
+        with self._changed:
+            self._capacity = 0  # keep nothing for nobody
+
+    def _take(self) -> list[protocol.AnyEvent]:
+        """Everything that waits, once there is something; empty when closed and drained."""
+        with self._changed:
+            while not self._queue and not self._closing:
+                self._changed.wait()
+            batch = list(self._queue)
+            self._queue.clear()
+            if self._dropped:
+                params: dict[str, Value] = {"count": self._dropped}
+                batch.append(protocol.Warn(t=time.time(), code="events.dropped", params=dict(params)))
+                self._dropped = 0
+            return batch
+
+
+class FileSink:
+    """All events to `events.jsonl`, appended; each line reaches the system before `write` returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+        self.problem: OSError | None = None  # the first failure; the owner says it once
+
+    def write(self, event: protocol.AnyEvent) -> None:
+        try:
+            if self._file is None:
+                self._file = self._open()
+            self._file.write(protocol.encode(event))
+        except OSError as error:
+            self.problem = self.problem or error
+
+    def _open(self) -> BinaryIO:
+        file = self._path.open("ab", buffering=0)
+        if file.tell() and not _ends_with_newline(self._path):
+            file.write(b"\n")  # a killed process left half a line: do not glue ours to it
+        return file
+
+    def close(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                os.fsync(self._file.fileno())
+            self._file.close()
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+class Wire:
+    """Numbers and dates events and hands them to every sink. Safe to use from several threads."""
+
+    def __init__(self, *sinks: Sink) -> None:
+        self._sinks, self._seq, self._lock = list(sinks), 0, threading.Lock()
+
+    def add(self, sink: Sink) -> None:
+        with self._lock:
+            self._sinks.append(sink)
+
+    def emit(self, event: protocol.AnyEvent) -> None:
+        with self._lock:
+            self._seq += 1
+            event.seq, event.t = self._seq, time.time()
+            for sink in self._sinks:
+                sink.write(event)
+
+    def close(self) -> None:
+        with self._lock:
+            sinks, self._sinks = self._sinks, []
+        for sink in sinks:
+            sink.close()
