@@ -377,6 +377,21 @@ CATALOGUE: Final[dict[str, Message]] = {
         ),
         ("{total} 个样本中有 {count} 个超过 {limit} 个词元，已被截断。", "增大 --max-seq-len 可保留。"),
     ),
+    "data.samples_dropped": _note(
+        (
+            "{count} of {total} samples were left out: their prompt alone fills {limit} tokens.",
+            "Raise --max-seq-len to use them.",
+        ),
+        ("{total} 个样本中有 {count} 个被舍弃：仅提示就占满了 {limit} 个词元。", "增大 --max-seq-len 可使用它们。"),
+    ),
+    "data.files_skipped": _note(
+        ("{count} files in {path} cannot be used and were skipped ({reason}).", "The first is {first}."),
+        ("{path} 中有 {count} 个文件无法使用，已跳过（{reason}）。", "第一个是 {first}。"),
+    ),
+    "data.tokenizer_extended": _note(
+        ("The tokenizer {path} lacked {tokens}; they were added at its end.", ""),
+        ("分词器 {path} 缺少 {tokens}，已添加到末尾。", ""),
+    ),
     "data.few_tokens": _note(
         (
             "The data has {tokens} tokens for a model of {parameters} parameters; it will learn it by heart.",

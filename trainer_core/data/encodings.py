@@ -1,0 +1,131 @@
+"""What bytes a text file is made of, and decoding them without ever giving up.
+
+No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+CHUNK: Final = 256 * 1024
+_SAMPLE: Final = 1024 * 1024  # the head of the file, read whole
+_SLICES, _SLICE = 16, 64 * 1024  # and places spread over the rest: a long file may begin in plain ASCII
+
+_BOMS: Final = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_MAGIC: Final = (b"\x89PNG", b"PK\x03\x04", b"\x1f\x8b", b"%PDF-", b"\xff\xd8\xff", b"GIF8", b"7z\xbc\xaf", b"MZ\x90")
+_CONTROL: Final = bytes(set(range(32)) - set(b"\t\n\r\f\x08\x0c\x1a\x1b"))
+_FOREIGN_SHARE: Final = 0.1  # of the non-ASCII bytes; more than that undecodable means another encoding
+
+
+def looks_binary(head: bytes) -> bool:
+    """Whether the beginning of a file is not text of any encoding that is read here."""
+    if head.startswith(tuple(bom for bom, _ in _BOMS)):
+        return False
+    if head.startswith(_MAGIC) or b"\x00" in head:
+        return True
+    controls = len(head) - len(head.translate(None, _CONTROL))
+    return controls > len(head) * 0.02
+
+
+def detect(file: BinaryIO, size: int) -> str:
+    """The name of a file's encoding, from its byte order mark or a bounded sample of it.
+
+    UTF-8 when (nearly) all of the sample is; else GB18030, the superset of GBK and GB2312; Windows-1252
+    where that does not fit either. Single bad bytes do not turn UTF-8 into something else.
+    """
+    file.seek(0)
+    parts = [file.read(_SAMPLE)]
+    for bom, name in _BOMS:
+        if parts[0].startswith(bom):
+            return name
+    if size > _SAMPLE:
+        for i in range(_SLICES):
+            file.seek(_SAMPLE + (size - _SAMPLE) * i // _SLICES)
+            parts.append(file.read(_SLICE))
+    foreign = sum(len(part) - len(part.translate(None, bytes(range(128, 256)))) for part in parts)
+    for name in ("utf-8", "gb18030"):
+        if sum(_undecodable(part, name) for part in parts) <= foreign * _FOREIGN_SHARE:
+            return name
+    return "cp1252"
+
+
+def _undecodable(part: bytes, encoding: str) -> int:
+    """Bytes of `part` that do not decode; a character cut at either end is not counted."""
+    if encoding == "utf-8":
+        part = re.sub(rb"\A[\x80-\xbf]{1,3}", b"", part)
+    decoder = Decoder(encoding)
+    decoder.feed(part)
+    return decoder.undecodable
+
+
+class _Counted(threading.local):
+    bytes = 0
+
+
+_counted = _Counted()
+
+
+def _replace_and_count(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    _counted.bytes += error.end - error.start
+    return "�", error.end
+
+
+codecs.register_error("traindeck.count", _replace_and_count)
+
+
+class Decoder:
+    """Bytes to text piece by piece. Bad bytes become U+FFFD and are counted in `undecodable`."""
+
+    def __init__(self, encoding: str) -> None:
+        self._decoder = codecs.getincrementaldecoder(encoding)("traindeck.count")
+        self.undecodable = 0
+
+    def feed(self, data: bytes, final: bool = False) -> str:
+        before = _counted.bytes
+        text = self._decoder.decode(data, final)
+        self.undecodable += _counted.bytes - before
+        return text
+
+
+class Tally:
+    """What reading one file has come across so far."""
+
+    __slots__ = ("bad", "done", "first_bad", "reason", "rows", "undecodable")
+
+    def __init__(self) -> None:
+        self.done = 0  # bytes of the file
+        self.rows = 0  # good ones
+        self.bad = 0
+        self.first_bad = ""
+        self.reason = ""
+        self.undecodable = 0  # bytes
+
+    def skip(self, position: str, reason: str) -> None:
+        """A row that cannot be used."""
+        if not self.bad:
+            self.first_bad, self.reason = position, reason
+        self.bad += 1
+
+
+def decoded(path: Path, encoding: str, tally: Tally) -> Iterator[str]:
+    """The text of a file in chunks, its line ends as `\\n`. Raises `OSError`."""
+    decoder, newlines = Decoder(encoding), io.IncrementalNewlineDecoder(None, translate=True)
+    with path.open("rb") as file:
+        while data := file.read(CHUNK):
+            yield newlines.decode(decoder.feed(data))
+            tally.done += len(data)
+            tally.undecodable = decoder.undecodable
+        yield newlines.decode(decoder.feed(b"", final=True), final=True)
+        tally.undecodable = decoder.undecodable

@@ -1,0 +1,94 @@
+"""The order of samples: which sample stands at which position of an epoch, without a shuffle list.
+
+`permuted` is a keyed permutation: a Feistel network over the smallest even number of bits that holds
+all indices, walked along its cycle until the result is an index (Black and Rogaway, "Ciphers with
+Arbitrary Finite Domains", 2002, section 3). It is a pure function of (seed, epoch, position), so any
+batch is found in O(1), and neither loader processes nor prefetching can change the order.
+
+No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Indices = npt.NDArray[np.int64]
+
+_ROUNDS: Final = 8  # four make a permutation look random; small domains of a few bits need more
+
+
+def keyed_hash(key: str, number: int) -> int:
+    """A 64-bit hash of a number under a key: the same on every machine and Python."""
+    digest = hashlib.blake2b(number.to_bytes(8, "little"), key=key.encode("utf-8")[:64], digest_size=8)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def permuted(positions: Indices, count: int, seed: int, epoch: int) -> Indices:
+    """The indices in [0, count) that stand at `positions` in the order of (seed, epoch).
+
+    Distinct positions give distinct indices. `positions`: int64, any shape, each in [0, count).
+    """
+    half = max(1, -(-max(1, (count - 1).bit_length()) // 2))
+    keys = _round_keys(seed, epoch)
+    values = _feistel(positions.astype(np.uint64), half, keys)
+    outside = values >= count
+    while outside.any():  # the domain is at most four times `count`: few rounds
+        values[outside] = _feistel(values[outside], half, keys)
+        outside = values >= count
+    return values.astype(np.int64)
+
+
+def _round_keys(seed: int, epoch: int) -> list[np.uint64]:
+    digest = hashlib.blake2b(f"{seed}/{epoch}".encode(), digest_size=8 * _ROUNDS).digest()
+    return [np.uint64(int.from_bytes(digest[i : i + 8], "little")) for i in range(0, len(digest), 8)]
+
+
+def _feistel(values: npt.NDArray[np.uint64], half: int, keys: list[np.uint64]) -> npt.NDArray[np.uint64]:
+    mask, shift = np.uint64((1 << half) - 1), np.uint64(half)
+    left, right = values >> shift, values & mask
+    for key in keys:
+        left, right = right, left ^ (_mixed(right ^ key) & mask)
+    return (left << shift) | right
+
+
+def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """The finalizer of SplitMix64 (Steele, Lea and Flood, 2014): every bit in reaches every bit out."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How samples fall into micro-batches on `world` devices.
+
+    Batch k takes `batch_size * world` consecutive positions of the epoch's order; each rank takes its
+    share of them. What is left at the end makes a short last batch, shared out as evenly as can be. It
+    is left out only when there are fewer samples than ranks, since a rank without a sample would stall.
+    """
+
+    samples: int
+    batch_size: int
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def batches(self) -> int:
+        whole, rest = divmod(self.samples, self.batch_size * self.world)
+        return whole + (rest >= self.world)
+
+    def positions(self, batch: int) -> Indices:
+        """The positions of this rank in batch number `batch` of an epoch."""
+        start = batch * self.batch_size * self.world
+        size = min(self.batch_size * self.world, self.samples - start)
+        first = start + size * self.rank // self.world
+        return np.arange(first, start + size * (self.rank + 1) // self.world, dtype=np.int64)
+
+    def indices(self, batch: int, seed: int, epoch: int) -> Indices:
+        """The sample indices of this rank in batch `batch`, in the shuffled order of the epoch."""
+        return permuted(self.positions(batch), self.samples, seed, epoch)
