@@ -11,6 +11,7 @@ list and verify them.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from trainer_core import files
 MANIFEST: Final = "manifest.json"
 _NAME: Final = re.compile(r"step-(\d{8,})")
 WORKING_PREFIX: Final = ".writing-"
+_DAMAGE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,10 @@ def read_info(folder: Path) -> CheckpointInfo | None:
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         size = sum(int(entry["bytes"]) for entry in manifest["files"].values())
-        return CheckpointInfo(folder, int(manifest["step"]), str(manifest["kind"]), manifest["eval_loss"], size)
-    except (OSError, ValueError, KeyError, TypeError):
+        loss = None if manifest["eval_loss"] is None else float(manifest["eval_loss"])
+        measured = loss if loss is not None and math.isfinite(loss) else None  # NaN would sort anywhere
+        return CheckpointInfo(folder, int(manifest["step"]), str(manifest["kind"]), measured, size)
+    except _DAMAGE:
         return None
 
 
@@ -64,6 +68,8 @@ def problem(folder: Path, hashes: bool = True) -> str | None:
     """Why a checkpoint cannot be trusted, or None. `hashes=False` compares sizes only (fast)."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
+        if not manifest["files"]:
+            return f"{MANIFEST} lists no files"
         for name, entry in manifest["files"].items():
             file = folder / name
             if not file.is_file():
@@ -73,8 +79,9 @@ def problem(folder: Path, hashes: bool = True) -> str | None:
             if hashes and files.sha256(file) != entry["sha256"]:
                 return f"the content of {name} has changed"
     except OSError as error:
-        return f"{MANIFEST} cannot be read: {error.strerror}"
-    except (ValueError, KeyError, TypeError, AttributeError):
+        name = Path(error.filename).name if isinstance(error.filename, str) else MANIFEST
+        return f"{name} cannot be read: {error.strerror}"
+    except _DAMAGE:
         return f"{MANIFEST} is not readable"
     return None
 

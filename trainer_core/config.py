@@ -158,9 +158,19 @@ class Knob:
         if self.kind == "str":
             return "a text"
         noun = "a whole number" if self.kind == "int" else "a number"
-        low = "" if self.minimum is None else f"{'>' if self.minimum_open else '>='} {self.minimum:.15g}"
-        high = "" if self.maximum is None else f"{'<' if self.maximum_open else '<='} {self.maximum:.15g}"
+        low = "" if self.minimum is None else f"{'>' if self.minimum_open else '>='} {_bound(self.minimum)}"
+        high = "" if self.maximum is None else f"{'<' if self.maximum_open else '<='} {_bound(self.maximum)}"
         return f"{noun} {' and '.join(filter(None, (low, high)))}".strip()
+
+
+def _bound(number: float) -> str:
+    return str(number) if isinstance(number, int) else f"{number:.15g}"
+
+
+@functools.cache
+def _hints() -> dict[str, Any]:
+    """The annotations of `Config`; reading them costs 2 ms, too much for every value of a file."""
+    return typing.get_type_hints(Config, include_extras=True)
 
 
 def _kind(annotation: Any) -> Literal["int", "float", "bool", "str", "list", "choice"]:
@@ -177,9 +187,8 @@ def knobs() -> Mapping[str, Knob]:
     """All knobs by name, in the order of `Config`."""
     found: dict[str, Knob] = {}
     defaults = Config()
-    hints = typing.get_type_hints(Config, include_extras=True)
     for name in Config.__struct_fields__:
-        annotation, meta = get_args(hints[name])
+        annotation, meta = get_args(_hints()[name])
         found[name] = Knob(
             name=name,
             kind=_kind(annotation),
@@ -236,8 +245,7 @@ def check_value(name: str, value: Any, where: str) -> Any:
     if isinstance(value, bool) != (spec.kind == "bool"):
         raise bad
     try:
-        hints = typing.get_type_hints(Config, include_extras=True)
-        converted = msgspec.convert(value, hints[name], strict=False)
+        converted = msgspec.convert(value, _hints()[name], strict=False)
     except msgspec.ValidationError as error:
         raise bad from error
     if isinstance(converted, float) and converted - converted != 0.0:  # NaN and infinity pass range checks
@@ -252,7 +260,7 @@ def _shown(value: Any) -> str:
 def nearest(name: str, known: Iterable[str]) -> str:
     """The known name most like `name`; the first letters decide where nothing is close."""
     names = sorted(known)
-    close = difflib.get_close_matches(name.replace("-", "_"), names, n=1, cutoff=0.0)
+    close = difflib.get_close_matches(name.replace("-", "_").lower(), names, n=1, cutoff=0.0)
     return close[0] if close else ""
 
 

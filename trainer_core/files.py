@@ -11,12 +11,13 @@ import contextlib
 import errno
 import hashlib
 import os
+import secrets
 import shutil
-import tempfile
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import BinaryIO, Final, TypeVar
 
 from trainer_core.messages import TraindeckError
 
@@ -26,6 +27,7 @@ _SHARING_VIOLATIONS: Final = (5, 32, 33)
 _RETRY_SECONDS: Final = 10.0
 _DISK_FULL: Final = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 _WINDOWS_DISK_FULL: Final = (39, 112)
+_CANNOT_FLUSH: Final = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)  # network and FUSE disks refuse for folders
 
 
 def retry_sharing(action: Callable[[], T], seconds: float = _RETRY_SECONDS) -> T:
@@ -66,6 +68,9 @@ def flush_folder(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _CANNOT_FLUSH:
+            raise
     finally:
         os.close(handle)
 
@@ -73,10 +78,11 @@ def flush_folder(path: Path) -> None:
 def write_atomic(path: Path, content: bytes) -> None:
     """Write a whole file so that a reader sees the old one or the new one, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    temporary = Path(name)
+    # Not tempfile: on Windows it tries thousands of names in a folder that cannot be written
+    # (https://github.com/python/cpython/issues/66305), and its files are private to the user.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -84,6 +90,48 @@ def write_atomic(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def guarded(file: BinaryIO) -> Iterator[None]:
+    """Hold the system's own lock on an open file for a moment; it goes away with the process.
+
+    Where the file system has no such locks (some network disks) it does nothing.
+    """
+    held = _system_lock(file, take=True)
+    try:
+        yield
+    finally:
+        if held:
+            file.flush()
+            _system_lock(file, take=False)
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    _GUARD_BYTE: Final = 1 << 30  # locks there are mandatory, so not a byte that anybody reads
+
+    def _system_lock(file: BinaryIO, take: bool) -> bool:
+        place = file.tell()
+        try:
+            file.seek(_GUARD_BYTE)
+            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if take else msvcrt.LK_UNLCK, 1)  # waits up to 10 s
+        except OSError:
+            return False
+        finally:
+            file.seek(place)
+        return True
+
+else:
+    import fcntl
+
+    def _system_lock(file: BinaryIO, take: bool) -> bool:
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX if take else fcntl.LOCK_UN)
+        except OSError:
+            return False
+        return True
 
 
 def sha256(path: Path) -> str:

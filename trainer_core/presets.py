@@ -64,18 +64,28 @@ def load(name: str, folder: Path = FOLDER, heirs: tuple[str, ...] = ()) -> Prese
     for key in content:
         if key not in _KEYS:
             raise TraindeckError("config.unknown_key", where=where, name=key, nearest=nearest(key, _KEYS))
-    own = content.get("knobs") or {}
+    own = _part(content, "knobs", where)
     values = {key: check_value(key, value, where) for key, value in own.items()}
     parent = content.get("extends")
     inherited = load(str(parent), folder, (*heirs, name)).knobs if parent else {}
     return Preset(
         name=name,
-        title=content.get("title") or {"en": name},
-        summary=content.get("summary") or {},
-        fits=content.get("fits") or {},
+        title=_part(content, "title", where) or {"en": name},
+        summary=_part(content, "summary", where),
+        fits=_part(content, "fits", where),
         origin=str(content.get("origin") or ""),
         knobs={**inherited, **values},
     )
+
+
+def _part(content: dict[str, Any], key: str, where: str) -> dict[str, Any]:
+    """A mapping inside a preset. For a text in several languages one plain text will do: it is English."""
+    part = content.get(key) or {}
+    if isinstance(part, str) and key != "knobs":
+        return {"en": part}
+    if not isinstance(part, dict) or not all(isinstance(name, str) for name in part):
+        raise TraindeckError("config.unreadable", detail=f"`{key}` is not a mapping", path=where)
+    return part
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

@@ -101,12 +101,14 @@ def new_run_path(root: Path, preset: str, when: float | None = None) -> Path:
     return path
 
 
-_RESERVED: Final = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+_RESERVED: Final = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]) *(\..*)?", re.IGNORECASE)
+_NAME_BYTES: Final = 160  # Linux allows 255 for a name, and time stamp and number are added to it
 
 
 def safe_name(text: str) -> str:
     """`text` as a folder name that Windows takes too: no reserved characters, names or trailing dots."""
-    name = re.sub(r'[<>:"/\\|?*\x00-\x1f]+', "-", text).strip(" .")[:80].rstrip(" .")
+    name = re.sub(r'[<>:"/\\|?*\x00-\x1f]+', "-", text).strip(" .")[:80]
+    name = name.encode("utf-8", "ignore")[:_NAME_BYTES].decode("utf-8", "ignore").rstrip(" .")
     return f"_{name}" if _RESERVED.fullmatch(name) else name
 
 
@@ -133,7 +135,7 @@ def read_owner(run: RunDir) -> Owner | None:
         return Owner(0, 0.0, alive=False)
     try:
         alive = abs(psutil.Process(pid).create_time() - started) < _START_TOLERANCE_S
-    except psutil.Error:
+    except (psutil.Error, ValueError, OverflowError):  # the last two: a damaged number
         alive = False
     return Owner(pid, started, alive)
 
@@ -142,26 +144,32 @@ def read_owner(run: RunDir) -> Owner | None:
 def lock(run: RunDir) -> Iterator[None]:
     """Hold a run while training. Raises `run.in_use` while a living process holds it."""
     content = json.dumps({"pid": os.getpid(), "started": psutil.Process().create_time()}).encode()
-    for attempt in range(2):
-        try:
-            with files.said_plainly(run.path):
-                handle = os.open(run.lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-            break
-        except TraindeckError as error:
-            if not isinstance(error.__cause__, FileExistsError):
-                raise
-            owner = read_owner(run)
-            if attempt or (owner is not None and owner.alive):
-                pid = owner.pid if owner else 0
-                raise TraindeckError("run.in_use", path=str(run.path), pid=pid) from error
-            run.lock.unlink(missing_ok=True)  # its owner is dead
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
+    while not _take(run, content):
+        pass
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
             files.retry_sharing(run.lock.unlink)
+
+
+def _take(run: RunDir, content: bytes) -> bool:
+    """Write `content` into the lock unless its owner lives. False: it was deleted meanwhile, so try again.
+
+    Looking and writing happen under a lock of the system: else two processes that both find a dead
+    owner, or one that is still writing, would both take the run.
+    """
+    with files.said_plainly(run.path):
+        handle = os.open(run.lock, os.O_CREAT | os.O_RDWR | getattr(os, "O_BINARY", 0), 0o666)
+        with os.fdopen(handle, "r+b") as file, files.guarded(file):
+            if os.fstat(file.fileno()).st_nlink == 0:
+                return False
+            owner = read_owner(run)
+            if owner is not None and owner.alive:
+                raise TraindeckError("run.in_use", path=str(run.path), pid=str(owner.pid))
+            file.write(content)
+            file.truncate()
+    return True
 
 
 # --- what can be told from outside -----------------------------------------------------------------
@@ -198,7 +206,13 @@ def list_runs(root: Path) -> list[RunSummary]:
     """All runs below `root`, newest first."""
     if not root.is_dir():
         return []
-    found = [summarize(RunDir(entry)) for entry in root.iterdir() if (entry / "config.yaml").is_file()]
+    runs: list[RunDir] = []
+    with contextlib.suppress(OSError):
+        for entry in root.iterdir():
+            with contextlib.suppress(OSError):  # a folder that may not be entered
+                if (entry / "config.yaml").is_file():
+                    runs.append(RunDir(entry))
+    found = [summarize(run) for run in runs]
     return sorted(found, key=lambda run: run.started, reverse=True)
 
 
@@ -212,14 +226,15 @@ def summarize(run: RunDir) -> RunSummary:
     infos = checkpoint_dir.infos_of(run.checkpoints)
     losses = [event.loss for event in evals] + [info.eval_loss for info in infos]
     first, last = _first_time(run), events[-1].t if events else 0.0
-    started = first or (run.config.stat().st_mtime if run.config.exists() else 0.0)
+    started = first or _modified(run.config)
+    data = values.get("data")
     errors = [event for event in events if isinstance(event, protocol.Error)]
     return RunSummary(
         path=run.path,
         state=_state(run, events),
         started=started,
         preset=str(values.get("preset", "")),
-        data=[str(path) for path in values.get("data") or []],
+        data=[str(path) for path in data] if isinstance(data, list) else [],
         step=steps[-1].step if steps else max((info.step for info in infos), default=0),
         total_steps=int(next((total for total in reversed(totals) if total), 0)),
         last_loss=steps[-1].loss if steps else None,
@@ -250,6 +265,13 @@ def _first_time(run: RunDir) -> float:
         with run.events.open("rb") as file:
             return protocol.decode_event(file.readline()).t
     except (OSError, protocol.ProtocolError):
+        return 0.0
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
         return 0.0
 
 

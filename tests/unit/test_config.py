@@ -1,0 +1,172 @@
+"""Knobs: every value is checked, and a refusal says the name, what was given and what is allowed."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import yaml
+
+from trainer_core.config import (
+    Config,
+    Layer,
+    check_value,
+    default_heads,
+    knobs,
+    nearest,
+    resolve,
+    to_dict,
+)
+from trainer_core.messages import TraindeckError
+
+
+def refused(name: str, value: Any) -> TraindeckError:
+    with pytest.raises(TraindeckError) as caught:
+        check_value(name, value, "here")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "taken"),
+    [
+        ("batch_size", "16", 16),
+        ("batch_size", 16.0, 16),
+        ("learning_rate", "3e-4", 3e-4),
+        ("learning_rate", 1, 1.0),
+        ("use_wandb", "Yes", True),
+        ("deterministic", "off", False),
+        ("mixed_precision", False, "no"),  # YAML reads a bare `no` so
+        ("data", "a.txt", ["a.txt"]),
+        ("data", ["a.txt", "b"], ["a.txt", "b"]),
+        ("seed", str(2**63 - 1), 2**63 - 1),
+        ("dropout", 0, 0.0),
+    ],
+)
+def test_a_value_becomes_its_knobs_type(name: str, given: object, taken: object) -> None:
+    value = check_value(name, given, "here")
+    assert value == taken
+    assert type(value) is type(taken)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("batch_size", 0),
+        ("batch_size", "0"),
+        ("batch_size", 16.5),
+        ("batch_size", True),
+        ("batch_size", None),
+        ("batch_size", "many"),
+        ("batch_size", 10**30),
+        ("batch_size", [1]),
+        ("learning_rate", 0),
+        ("learning_rate", "nan"),
+        ("learning_rate", float("nan")),
+        ("grad_clip", float("inf")),
+        ("dropout", 1.0),
+        ("use_wandb", 1),
+        ("use_wandb", "maybe"),
+        ("mixed_precision", True),
+        ("mixed_precision", "bf61"),
+        ("data_format", False),
+        ("device", 0),
+        ("data", None),
+        ("data", [1]),
+        ("seed", 2**63),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_is_allowed(name: str, given: object) -> None:
+    error = refused(name, given)
+    assert error.code == "config.bad_value"
+    assert error.exit_code == 2
+    assert error.params["name"] == name
+    assert error.params["where"] == "here"
+    assert error.params["allowed"] == knobs()[name].allowed()
+    assert str(given) in str(error)
+
+
+@pytest.mark.parametrize("typo", ["batchsize", "batch-sise", "Batch_Size"])
+def test_an_unknown_key_names_the_nearest_known_one(typo: str) -> None:
+    error = refused(typo, 4)
+    assert (error.code, error.params["nearest"]) == ("config.unknown_key", "batch_size")
+
+
+def test_a_later_layer_wins() -> None:
+    config = resolve([Layer("a", {"batch_size": 4, "n_layers": 2}), Layer("b", {"batch_size": "8"})])
+    assert (config.batch_size, config.n_layers, config.hidden_dim) == (8, 2, Config().hidden_dim)
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ({"hidden_dim": 100, "n_heads": 3}, "config.heads"),
+        ({"hidden_dim": 12, "n_heads": 4}, "config.heads"),  # heads of width 3: rotary positions need pairs
+        ({"hidden_dim": 9}, "config.heads"),
+        ({"hidden_dim": 256, "n_heads": 4, "n_kv_heads": 3}, "config.kv_heads"),
+        ({"n_heads": 2, "n_kv_heads": 4}, "config.kv_heads"),
+        ({"qkv_bias": True, "qk_norm": True}, "config.bias_and_norm"),
+    ],
+)
+def test_knobs_that_do_not_fit_together_are_refused(values: dict[str, Any], code: str) -> None:
+    with pytest.raises(TraindeckError) as caught:
+        resolve([Layer("here", values)])
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize("hidden_dim", [8, 64, 96, 128, 192, 256, 320, 768, 1000, 4096])
+def test_the_heads_chosen_for_a_width_fit_it(hidden_dim: int) -> None:
+    heads = default_heads(hidden_dim)
+    assert hidden_dim % heads == 0
+    assert hidden_dim // heads % 2 == 0
+
+
+def test_every_default_is_an_allowed_value() -> None:
+    for name, spec in knobs().items():
+        assert check_value(name, spec.default, "defaults") == spec.default
+
+
+def test_every_knob_has_a_flag_a_help_sentence_and_a_group() -> None:
+    for name, spec in knobs().items():
+        assert spec.flag == "--" + name.replace("_", "-")
+        assert spec.help.endswith(".")
+        assert spec.group
+
+
+def test_a_configuration_survives_yaml_as_it_is_written_to_a_run() -> None:
+    config = resolve([Layer("x", {"data": ["中文 文件.txt"], "learning_rate": 3e-5, "mixed_precision": "no"})])
+    text = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
+    assert resolve([Layer("file", yaml.safe_load(text))]) == config
+
+
+def test_lists_are_not_shared_between_configurations() -> None:
+    Config().data.append("a.txt")
+    assert Config().data == []
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("batch_size", "a whole number >= 1 and <= 65536"),
+        ("learning_rate", "a number > 0 and <= 10"),
+        ("dropout", "a number >= 0 and < 1"),
+        ("seed", "a whole number >= 0 and <= 9223372036854775807"),
+        ("use_wandb", "true, false"),
+        ("lr_schedule", "cosine, linear, constant"),
+    ],
+)
+def test_the_allowed_values_are_said_exactly(name: str, words: str) -> None:
+    assert knobs()[name].allowed() == words
+
+
+def test_nearest_of_nothing_is_nothing() -> None:
+    assert nearest("anything", []) == ""
+
+
+def test_checking_a_whole_configuration_is_quick() -> None:
+    """The window checks on every key stroke; reading the annotations each time cost 0.12 s."""
+    values = to_dict(Config())
+    resolve([Layer("warm", values)])
+    start = time.perf_counter()
+    resolve([Layer("here", values)])
+    assert time.perf_counter() - start < 0.03

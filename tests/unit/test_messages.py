@@ -1,0 +1,99 @@
+"""The catalogue: complete, in two languages, and worded even when the sender left something out."""
+
+from __future__ import annotations
+
+import ast
+import string
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainer_core.messages import CATALOGUE, ExitCode, TraindeckError, terminal_language, word
+
+ROOT = Path(__file__).resolve().parents[2]
+SENDERS = {"TraindeckError", "warn", "advise", "Warn", "Advice", "Error"}
+
+
+def parameters(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+
+
+def codes_in(source: Path) -> Iterator[tuple[str, int]]:
+    """Codes that a file sends: a string literal given first, or as `code=`, to something that takes a code."""
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        function = node.func
+        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        if name not in SENDERS:
+            continue
+        for value in [*node.args[:1], *(given.value for given in node.keywords if given.arg == "code")]:
+            for leaf in ast.walk(value):  # also both sides of `a if … else b`
+                if isinstance(leaf, ast.Constant) and isinstance(leaf.value, str):
+                    yield leaf.value, node.lineno
+
+
+def test_every_code_sent_in_the_sources_is_in_the_catalogue() -> None:
+    sent = [
+        (f"{path.relative_to(ROOT)}:{line}", code)
+        for folder in ("trainer_core", "app")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for code, line in codes_in(path)
+    ]
+    assert len(sent) > 20
+    assert [(where, code) for where, code in sent if code not in CATALOGUE] == []
+
+
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_both_languages_tell_the_same_parameters(code: str) -> None:
+    message = CATALOGUE[code]
+    english, chinese = parameters(message.en.what + message.en.do), parameters(message.zh.what + message.zh.do)
+    assert english == chinese
+
+
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_every_message_is_worded_even_without_its_parameters(code: str) -> None:
+    for language in ("en", "zh"):
+        assert word(code, {}, language)
+
+
+@pytest.mark.parametrize("code", [code for code, message in CATALOGUE.items() if message.exit_code != ExitCode.FAILED])
+def test_an_error_says_what_to_do(code: str) -> None:
+    message = CATALOGUE[code]
+    assert message.en.do
+    assert message.zh.do
+
+
+def test_a_missing_parameter_shows_as_a_question_mark() -> None:
+    assert "“?”" in word("config.unknown_preset", {}, "en")
+
+
+def test_a_parameter_may_hold_braces() -> None:
+    assert "{x}" in word("data.not_found", {"path": "{x}"}, "en")
+
+
+def test_large_numbers_are_grouped_but_texts_are_left_alone() -> None:
+    assert "1,234,567" in word("data.few_tokens", {"tokens": 1234567, "parameters": 1}, "en")
+    assert "process 12345" in word("run.in_use", {"pid": "12345", "path": "x"}, "en")
+
+
+def test_a_code_of_a_newer_trainer_is_shown_with_its_parameters() -> None:
+    assert word("new.code", {"a": 1, "b": "x"}, "zh") == "new.code (a=1, b=x)"
+    assert TraindeckError("new.code").exit_code == ExitCode.FAILED
+
+
+def test_an_error_words_itself() -> None:
+    error = TraindeckError("data.not_found", path="a.txt")
+    assert str(error).startswith("The data path a.txt does not exist.")
+    assert error.exit_code == ExitCode.DATA
+
+
+@pytest.mark.parametrize(
+    ("value", "language"), [("zh", "zh"), ("zh_CN.UTF-8", "zh"), ("en_US.UTF-8", "en"), ("C.UTF-8", "en")]
+)
+def test_the_terminal_speaks_the_language_of_its_environment(
+    value: str, language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINDECK_LANG", value)
+    assert terminal_language() == language

@@ -1,0 +1,158 @@
+"""Presets load, inherit, and say clearly what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainer_core import presets
+from trainer_core.messages import TraindeckError
+
+PROMISED: dict[str, dict[str, object]] = {
+    "cpu": {
+        "batch_size": 4,
+        "hidden_dim": 512,
+        "n_layers": 6,
+        "gradient_accumulation_steps": 8,
+        "mixed_precision": "no",
+    },
+    "gpu": {"batch_size": 16, "hidden_dim": 256, "n_layers": 3, "gradient_accumulation_steps": 2},
+    "gpu_small": {"batch_size": 8, "hidden_dim": 128, "n_layers": 2},
+    "gpu_large": {"batch_size": 32, "hidden_dim": 512, "n_layers": 6},
+    "a6000": {
+        "batch_size": 32,
+        "gradient_accumulation_steps": 4,
+        "num_workers": 8,
+        "prefetch_factor": 4,
+        "pin_memory": True,
+        "persistent_workers": True,
+        "mixed_precision": "bf16",
+    },
+    "pretrain_large": {
+        "batch_size": 32,
+        "gradient_accumulation_steps": 2,
+        "max_seq_len": 192,
+        "mixed_precision": "bf16",
+        "learning_rate": 1e-4,
+        "warmup_steps": 1024,
+        "max_epochs": 3,
+        "save_steps": 5000,
+        "log_steps": 100,
+        "keep_best": 5,
+        "low_memory": True,
+    },
+    "gpt2_124m": {"n_layers": 12, "n_heads": 12, "hidden_dim": 768, "max_seq_len": 1024},
+    "quickstart": {"data": ["builtin:python"]},
+    "quickstart_sft": {"data": ["builtin:tasks"], "task": "sft"},
+}
+
+
+def write(folder: Path, name: str, text: str) -> None:
+    (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_every_shipped_preset_makes_a_valid_configuration(name: str) -> None:
+    config = presets.load(name).config()
+    assert config.preset == name
+    assert config.warmup_steps < (config.max_steps or 10**9)
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_every_shipped_preset_is_described_in_both_languages_with_its_origin(name: str) -> None:
+    preset = presets.load(name)
+    for text in (preset.title, preset.summary, preset.fits):
+        assert text.keys() == {"en", "zh"}
+        assert all(text.values())
+    assert preset.origin
+
+
+def test_the_presets_are_the_promised_ones_with_the_promised_values() -> None:
+    assert set(presets.names()) == set(PROMISED)
+    for name, values in PROMISED.items():
+        config = presets.load(name).config()
+        assert {key: getattr(config, key) for key in values} == values, name
+
+
+def test_only_the_quick_starts_bring_their_own_data() -> None:
+    assert [name for name in presets.names() if presets.load(name).config().data] == ["quickstart", "quickstart_sft"]
+
+
+def test_the_quick_starts_are_listed_first() -> None:
+    assert presets.names()[:2] == ["quickstart", "quickstart_sft"]
+
+
+def test_the_a6000_preset_has_an_effective_batch_of_128() -> None:
+    assert presets.load("a6000").config().effective_batch == 128
+
+
+def test_the_gpt2_preset_has_as_many_parameters_as_its_file_says() -> None:
+    preset = presets.load("gpt2_124m")
+    c = preset.config()
+    layer = 4 * c.hidden_dim**2 + 3 * c.hidden_dim * c.mlp_dim + 2 * c.hidden_dim
+    for vocab in (50304, 50257):
+        total = vocab * c.hidden_dim + c.n_layers * layer + c.hidden_dim
+        assert f"{total:,}" in preset.origin
+        assert total == pytest.approx(124e6, rel=0.01)
+
+
+def test_a_preset_takes_over_what_it_does_not_change(tmp_path: Path) -> None:
+    write(tmp_path, "base", "knobs: {batch_size: 4, n_layers: 6}")
+    write(tmp_path, "heir", "extends: base\nknobs: {batch_size: 8}")
+    assert presets.load("heir", tmp_path).knobs == {"batch_size": 8, "n_layers": 6}
+
+
+def test_a_preset_that_extends_itself_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, "a", "extends: b")
+    write(tmp_path, "b", "extends: a")
+    with pytest.raises(TraindeckError) as caught:
+        presets.load("a", tmp_path)
+    assert caught.value.code == "config.preset_loop"
+    assert caught.value.params["chain"] == "a → b → a"
+
+
+def test_an_unknown_preset_names_the_nearest_one() -> None:
+    with pytest.raises(TraindeckError) as caught:
+        presets.load("Quick-Start")
+    assert (caught.value.code, caught.value.params["nearest"]) == ("config.unknown_preset", "quickstart")
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("knobs: {batch_sise: 4}", "config.unknown_key"),
+        ("knob: {batch_size: 4}", "config.unknown_key"),
+        ("knobs: {batch_size: 0}", "config.bad_value"),
+        ("knobs: [batch_size]", "config.unreadable"),
+        ("knobs: batch_size", "config.unreadable"),
+        ("knobs: {1: 2}", "config.unreadable"),
+        ("title: [a]", "config.unreadable"),
+        ("- a list", "config.unreadable"),
+        ("title: {en: ", "config.unreadable"),
+        ("extends: nobody", "config.unknown_preset"),
+    ],
+)
+def test_a_faulty_preset_is_refused_by_a_code(tmp_path: Path, text: str, code: str) -> None:
+    write(tmp_path, "mine", text)
+    with pytest.raises(TraindeckError) as caught:
+        presets.load("mine", tmp_path)
+    assert caught.value.code == code
+
+
+def test_a_preset_with_a_wrong_encoding_is_refused_by_a_code(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_bytes("title: 中文".encode("gbk"))
+    with pytest.raises(TraindeckError) as caught:
+        presets.load("mine", tmp_path)
+    assert caught.value.code == "config.unreadable"
+
+
+def test_one_plain_text_will_do_for_a_title(tmp_path: Path) -> None:
+    write(tmp_path, "mine", "title: Mine")
+    preset = presets.load("mine", tmp_path)
+    assert preset.text(preset.title, "zh") == "Mine"
+
+
+def test_an_empty_file_is_a_preset_of_defaults(tmp_path: Path) -> None:
+    write(tmp_path, "mine", "")
+    assert presets.load("mine", tmp_path).config().batch_size == 16
