@@ -35,36 +35,48 @@ def _number(value: float | None) -> float:
 
 
 class _Table:
-    """Rows of float64 in one block of memory that doubles; one contiguous line of it a column."""
+    """Rows of float64, each column in a buffer of its own that doubles.
+
+    The buffers have unequal sizes, so that no two columns are copied on one append: at a million rows
+    copying all at once would stop the window for a tenth of a second.
+    """
 
     def __init__(self, columns: tuple[str, ...]) -> None:
         self.columns = {name: place for place, name in enumerate((*AXES, *columns))}
-        self._block = np.empty((len(self.columns), _FIRST_CAPACITY))
+        self._buffers = [np.empty(_FIRST_CAPACITY + 16 * place) for place in self.columns.values()]
+        self._room = _FIRST_CAPACITY  # of the smallest buffer
         self.length = 0
         self.version = 0
 
     def append(self, row: tuple[float, ...]) -> None:
-        if self.length == self._block.shape[1]:
-            grown = np.empty((len(self.columns), 2 * self.length))
-            grown[:, : self.length] = self._block
-            self._block = grown
-        self._block[:, self.length] = row
+        if self.length == self._room:
+            self._grow()
+        for buffer, value in zip(self._buffers, row, strict=True):
+            buffer[self.length] = value
         self.length += 1
         self.version += 1
 
+    def _grow(self) -> None:
+        for place, buffer in enumerate(self._buffers):
+            if buffer.size == self.length:
+                self._buffers[place] = np.empty(2 * self.length)
+                self._buffers[place][: self.length] = buffer
+        self._room = min(buffer.size for buffer in self._buffers)
+
     def column(self, name: str) -> Array:
-        return self._block[self.columns[name], : self.length]
+        return self._buffers[self.columns[name]][: self.length]
 
     def last(self, name: str) -> float:
-        return float(self._block[self.columns[name], self.length - 1]) if self.length else _NAN
+        return float(self._buffers[self.columns[name]][self.length - 1]) if self.length else _NAN
 
     def cut_after(self, step: float) -> None:
-        """Forget the rows after `step`. A new block: views handed out before stay what they were."""
+        """Forget the rows after `step`. New buffers: views handed out before stay what they were."""
         kept = int(np.searchsorted(self.column("step"), step, side="right"))
         if kept < self.length:
-            block = np.empty_like(self._block)
-            block[:, :kept] = self._block[:, :kept]
-            self._block, self.length = block, kept
+            old, self.length = self._buffers, kept
+            self._buffers = [np.empty_like(buffer) for buffer in old]
+            for new, buffer in zip(self._buffers, old, strict=True):
+                new[:kept] = buffer[:kept]
             self.version += 1
 
 

@@ -1,0 +1,67 @@
+"""A real child process under a real event loop, and a record of all that it said."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import QObject, QTimer
+from pytestqt.qtbot import QtBot
+
+from app.services.trainer_process import Outcome, TrainerProcess
+from trainer_core import protocol
+
+FAKE = Path(__file__).with_name("fake_trainer.py")
+
+
+class Recorded:
+    """A started fake trainer; what it says, in order."""
+
+    def __init__(self, mode: str, qtbot: QtBot, arguments: tuple[str, ...] = ()) -> None:
+        self.qtbot = qtbot
+        self.process = TrainerProcess(command=[sys.executable, "-u", "-X", "utf8", str(FAKE), mode])
+        self.events: list[protocol.AnyEvent] = []
+        self.output: list[str] = []
+        self.incompatible: list[tuple[int, int]] = []
+        self.outcomes: list[Outcome] = []
+        self.process.event.connect(self.events.append)
+        self.process.output.connect(self.output.append)
+        self.process.incompatible.connect(self.incompatible.append)
+        self.process.finished.connect(self.outcomes.append)
+        assert self.process.start(arguments)
+
+    def of(self, kind: type[protocol.Event]) -> list[protocol.AnyEvent]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def wait_for(self, kind: type[protocol.Event], count: int = 1) -> protocol.AnyEvent:
+        self.qtbot.waitUntil(lambda: len(self.of(kind)) >= count, timeout=20_000)
+        return self.of(kind)[-1]
+
+    def outcome(self, timeout_s: float = 30.0) -> Outcome:
+        self.qtbot.waitUntil(lambda: bool(self.outcomes), timeout=int(1000 * timeout_s))
+        assert len(self.outcomes) == 1
+        return self.outcomes[0]
+
+
+class Heartbeat(QObject):
+    """A timer like the one that moves a progress bar; remembers its longest wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.longest_gap_s = 0.0
+        self.beats = 0
+        self._last = time.perf_counter()
+        self._timer = QTimer(self)
+        self._timer.setInterval(10)
+        self._timer.timeout.connect(self._beat)
+        self._timer.start()
+
+    def _beat(self) -> None:
+        now = time.perf_counter()
+        self.longest_gap_s = max(self.longest_gap_s, now - self._last)
+        self._last, self.beats = now, self.beats + 1
+
+
+Run = Callable[..., Recorded]

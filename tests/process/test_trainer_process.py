@@ -1,0 +1,266 @@
+"""The child process, as the window runs it: every way that a trainer can behave."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from fake_trainer import FLOOD, SLOW_SAVE_S
+from pytestqt.qtbot import QtBot
+from recording import Heartbeat, Recorded, Run
+
+from app.services import trainer_process
+from app.services.trainer_process import LineSplitter, Outcome, TrainerProcess
+from app.state.metrics import MetricStore
+from app.state.run_machine import AskedStop, Exited, RunMachine, RunState, Started, Tick
+from trainer_core import protocol
+
+
+def test_a_run_that_goes_well_tells_everything_in_order_and_then_finishes(run_fake: Run) -> None:
+    run = run_fake("ok", "train", "--preset", "quickstart")
+    assert run.outcome() == Outcome(0, False, ["警告：一行输出"], run.outcome().seconds)
+    assert [event.seq for event in run.events] == list(range(1, len(run.events) + 1))
+    assert isinstance(run.events[0], protocol.Hello)
+    assert run.events[0].run_dir == "runs/假"
+    assert isinstance(run.events[-1], protocol.Done)
+    assert run.output == ["警告：一行输出"]
+    assert not run.process.is_running
+
+
+def test_a_second_start_is_refused_while_a_run_is_on_and_taken_after_it(run_fake: Run) -> None:
+    run = run_fake("echo")
+    run.wait_for(protocol.Hello)
+    assert not run.process.start(["train"])
+    run.process.stop()
+    run.outcome()
+    assert run.process.start(["train"])
+    run.wait_for(protocol.Hello, count=2)
+
+
+def test_an_uncaught_exception_ends_in_its_traceback_as_last_words(run_fake: Run) -> None:
+    outcome = run_fake("traceback").outcome()
+    assert (outcome.exit_code, outcome.crashed) == (1, False)
+    assert outcome.last_words[-1] == "RuntimeError: the roof fell in"
+    assert outcome.error_event is None
+
+
+def test_an_aborted_process_is_told_as_a_crash_and_its_half_line_as_output(run_fake: Run) -> None:
+    run = run_fake("abort")
+    outcome = run.outcome()
+    assert outcome.crashed or sys.platform == "win32"  # there, abort() is an exit code
+    assert "last words before the crash" in outcome.last_words
+    assert '{"type":"step","st' in run.output
+    assert len(run.of(protocol.Step)) == 1
+
+
+def test_a_process_that_vanishes_ends_with_its_exit_code(run_fake: Run) -> None:
+    assert run_fake("vanish").outcome().exit_code == 77
+
+
+def test_a_flood_of_events_arrives_whole_while_the_window_stays_alive(run_fake: Run, heartbeat: Heartbeat) -> None:
+    store = MetricStore()
+    run = run_fake("flood")
+    run.process.event.connect(store.add)
+    outcome = run.outcome(timeout_s=60.0)
+    steps = [event.step for event in run.of(protocol.Step) if isinstance(event, protocol.Step)]
+    print(f"{FLOOD / outcome.seconds:,.0f} events/s, longest gap {1000 * heartbeat.longest_gap_s:.0f} ms")  # noqa: T201
+    assert steps == list(range(1, FLOOD + 1))
+    assert store.series("train_loss")[1].size == FLOOD
+    assert heartbeat.longest_gap_s < 0.5
+    assert heartbeat.beats > 20
+
+
+def test_a_flood_of_output_leaves_the_window_alive_too(run_fake: Run, heartbeat: Heartbeat) -> None:
+    run = run_fake("flood_of_output")
+    outcome = run.outcome()
+    assert run.output == [f"debug line {number}" for number in range(50_000)]
+    assert outcome.last_words == run.output[-trainer_process.LAST_WORDS :]
+    assert heartbeat.longest_gap_s < 0.5
+
+
+def test_slow_readers_of_events_still_leave_turns_to_the_window(run_fake: Run, heartbeat: Heartbeat) -> None:
+    run = run_fake("flood")
+    run.process.event.connect(lambda event: time.sleep(0.001))
+    run.wait_for(protocol.Step, count=500)
+    assert heartbeat.longest_gap_s < 0.5
+    assert heartbeat.beats > 20
+
+
+def test_lines_that_are_no_events_become_output_and_cost_no_event(run_fake: Run) -> None:
+    run = run_fake("garbage")
+    run.outcome()
+    assert len(run.of(protocol.Step)) == 6
+    assert len(run.of(protocol.Done)) == 1
+    assert run.output[0].endswith("not utf-8")
+    expected = ["plain text", '{"type":"nonsense"}', "[1,2,3]", "{{{", "进度 100%", "\0" * 10, "no newline at the end"]
+    assert run.output[1:] == expected
+
+
+def test_a_line_without_end_is_cut_and_the_next_event_is_read(run_fake: Run) -> None:
+    run = run_fake("endless_line")
+    run.outcome()
+    assert len(run.of(protocol.Done)) == 1
+    assert [(text[:3], text[-1], len(text) < 5000) for text in run.output] == [("xxx", "…", True)]
+
+
+def test_lines_that_arrive_in_pieces_are_put_together(run_fake: Run) -> None:
+    run = run_fake("halves")
+    run.outcome()
+    assert [type(event) for event in run.events] == [protocol.Hello, protocol.Step, protocol.Done]
+    assert run.output == ["训练中"]
+
+
+def test_every_command_is_acknowledged_with_its_own_id(run_fake: Run) -> None:
+    run = run_fake("echo")
+    run.wait_for(protocol.Hello)
+    process = run.process
+    sent = [process.pause(), process.resume(), process.save(), process.sample("从前"), process.stop()]
+    assert all(sent)
+    assert run.outcome().exit_code == 3
+    answered = [(ack.command, ack.id) for ack in run.of(protocol.Ack) if isinstance(ack, protocol.Ack)]
+    assert answered == [("pause", 1), ("resume", 2), ("save", 3), ("sample", 4), ("stop", 5)]
+    assert not process.send(protocol.Stop())
+
+
+def test_a_command_given_before_the_trainer_speaks_is_not_lost(run_fake: Run, qtbot: QtBot) -> None:
+    run = run_fake("echo")
+    with qtbot.waitSignal(run.process.started):
+        pass
+    assert run.process.stop()
+    assert run.outcome().exit_code == 3
+
+
+def test_the_end_of_input_makes_the_trainer_save_and_exit(run_fake: Run) -> None:
+    run = run_fake("echo")
+    run.wait_for(protocol.Hello)
+    run.process.close_input()
+    assert run.outcome().exit_code == 3
+    last = run.events[-1]
+    assert isinstance(last, protocol.Done)
+    assert last.reason == "parent_lost"
+
+
+def test_an_error_event_is_part_of_the_outcome(run_fake: Run) -> None:
+    outcome = run_fake("error").outcome()
+    assert outcome.exit_code == 4
+    assert outcome.error_event is not None
+    assert outcome.error_event.params == {"path": "C:\\数据\\a.txt"}
+
+
+@pytest.mark.parametrize(("mode", "version"), [("newer", (2, 4)), ("newer_and_strange", (3, 0))])
+def test_a_trainer_with_a_newer_protocol_is_told(run_fake: Run, mode: str, version: tuple[int, int]) -> None:
+    run = run_fake(mode)
+    run.outcome()
+    assert run.incompatible == [version]
+
+
+def test_killing_ends_the_descendants_too(run_fake: Run, qtbot: QtBot) -> None:
+    run = run_fake("family")
+    qtbot.waitUntil(lambda: bool(run.output), timeout=20_000)
+    child = psutil.Process(int(run.output[0].removeprefix("child ")))
+    run.process.kill()
+    assert run.outcome(5.0).exit_code != 0
+    qtbot.waitUntil(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, timeout=5_000)
+
+
+def test_shutting_down_lets_a_good_trainer_save(run_fake: Run) -> None:
+    run = run_fake("echo")
+    run.wait_for(protocol.Hello)
+    began = time.monotonic()
+    run.process.shutdown(grace_s=10.0)
+    assert time.monotonic() - began < 5.0
+    assert run.outcome().exit_code == 3
+
+
+def test_shutting_down_never_takes_long_with_a_deaf_trainer(run_fake: Run) -> None:
+    run = run_fake("ignored_stop")
+    run.wait_for(protocol.Hello)
+    began = time.monotonic()
+    run.process.shutdown(grace_s=0.3)
+    assert time.monotonic() - began < 3.0
+    assert run.outcome().exit_code != 0
+
+
+def test_a_program_that_does_not_exist_is_an_outcome_and_not_an_exception(qtbot: QtBot, tmp_path: Path) -> None:
+    process = TrainerProcess(command=[str(tmp_path / "no such program")])
+    with qtbot.waitSignal(process.finished) as finished:
+        assert process.start([])
+    outcome = finished.args[0]
+    assert outcome.failed_to_start
+    assert outcome.last_words
+    assert not process.is_running
+
+
+def test_the_real_command_is_unbuffered_utf8_and_never_pythonw(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "python.exe").touch()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "pythonw.exe"))
+    expected = [str(tmp_path / "python.exe"), "-u", "-X", "utf8", "-m", "trainer_core"]
+    assert trainer_process.trainer_command() == expected
+
+
+def test_lines_split_the_same_wherever_the_pieces_end() -> None:
+    content = b"".join(b"line %d\n" % number for number in range(50)) + b"rest"
+    for size in (1, 2, 7, 64, 1000):
+        splitter = LineSplitter()
+        for start in range(0, len(content), size):
+            splitter.feed(content[start : start + size])
+        splitter.finish()
+        assert b"\n".join(splitter.lines) == content
+
+
+# --- with the run machine, as the controller puts them together --------------------------------------
+
+
+def drive(run_machine: RunMachine, run_fake: Run, mode: str) -> Recorded:
+    """Feed a machine from a real child; returns the record."""
+    run = run_fake(mode)
+    run_machine.feed(Started(), time.monotonic())
+    run.process.event.connect(lambda event: run_machine.feed(event, time.monotonic()))
+    run.process.finished.connect(lambda end: run_machine.feed(Exited(end.exit_code, end.crashed), time.monotonic()))
+    return run
+
+
+def test_a_slow_stop_outlives_its_first_deadline_because_saving_gets_on(run_fake: Run, qtbot: QtBot) -> None:
+    machine = RunMachine(stop_s=SLOW_SAVE_S / 3)
+    run = drive(machine, run_fake, "slow_stop")
+    run.wait_for(protocol.Step)
+    run.process.stop()
+    machine.feed(AskedStop(), time.monotonic())
+    while machine.state in (RunState.STOPPING, RunState.KILLING):
+        qtbot.wait(50)
+        machine.feed(Tick(), time.monotonic())
+    assert (machine.state, machine.killed, machine.exit_code) == (RunState.STOPPED, False, 3)
+    assert machine.resumes_from_disk
+
+
+def test_an_ignored_stop_ends_in_a_kill(run_fake: Run, qtbot: QtBot) -> None:
+    machine = RunMachine(stop_s=0.5)
+    run = drive(machine, run_fake, "ignored_stop")
+    run.wait_for(protocol.Step)
+    run.process.stop()
+    machine.feed(AskedStop(), time.monotonic())
+    assert machine.stop_deadline_s == pytest.approx(0.5, abs=0.1)
+    qtbot.waitUntil(lambda: machine.feed(Tick(), time.monotonic()) or machine.state is RunState.KILLING, timeout=5_000)
+    run.process.kill()
+    qtbot.waitUntil(lambda: machine.state is RunState.STOPPED, timeout=5_000)
+    assert machine.killed
+
+
+@pytest.mark.parametrize(
+    ("mode", "state"),
+    [
+        ("ok", RunState.FINISHED),
+        ("error", RunState.FAILED),
+        ("traceback", RunState.CRASHED),
+        ("abort", RunState.CRASHED),
+        ("vanish", RunState.CRASHED),
+    ],
+)
+def test_every_ending_gets_its_own_state(run_fake: Run, qtbot: QtBot, mode: str, state: RunState) -> None:
+    machine = RunMachine()
+    drive(machine, run_fake, mode)
+    qtbot.waitUntil(lambda: not machine.is_active, timeout=20_000)
+    assert machine.state is state
