@@ -1,0 +1,144 @@
+"""`python -m app [RUN_DIR]`: the window. Everything here is on the way to the first paint, so it is short."""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, TextIO
+
+if TYPE_CHECKING:
+    from app.controller import Controller
+
+_BEGAN: Final = time.perf_counter()
+_APP_ID: Final = "Traindeck.Traindeck"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Show the window and run until it is closed. Returns the exit code."""
+    options = _options(arguments)
+    _prepare_environment()
+    crash_log = _open_crash_log()
+    from PySide6.QtGui import QIcon
+    from PySide6.QtWidgets import QApplication
+
+    application = QApplication([sys.argv[0]])
+    application.setApplicationName("Traindeck")
+    application.setDesktopFileName("traindeck")
+    application.setStyle("Fusion")
+    application.setWindowIcon(QIcon(str(Path(__file__).resolve().parent.parent / "assets" / "traindeck.png")))
+    controller = _make_controller(application, options)
+    _hook_exceptions(controller, crash_log)
+    controller.start()
+    if options.run_dir:
+        controller.open_run(Path(options.run_dir).resolve())
+    if os.environ.get("TRAINDECK_TIMING"):
+        _print_timing(controller)
+    return application.exec()
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="traindeck", description="Train a language model on your own machine.")
+    parser.add_argument("run_dir", nargs="?", default="", help="a run to open, with its plots")
+    parser.add_argument("--lang", choices=("en", "zh"), help="the language of the window")
+    parser.add_argument("--theme", choices=("light", "dark", "system"), help="the colours of the window")
+    return parser.parse_args(arguments)
+
+
+def _prepare_environment() -> None:
+    # pyqtgraph would otherwise take whichever Qt binding it finds first.
+    os.environ["PYQTGRAPH_QT_LIB"] = "PySide6"
+    if sys.platform == "win32":
+        import ctypes
+
+        # Without an id of its own, Windows groups the window under Python's icon in the taskbar.
+        ctypes.windll.shell32.SetCurrentProcessExplicitAppUserModelID(_APP_ID)
+
+
+def _make_controller(application: object, options: argparse.Namespace) -> Controller:
+    from PySide6.QtWidgets import QApplication
+
+    from app.controller import Controller
+    from app.i18n import system_language
+    from app.state.settings import SettingsStore
+    from app.theme import style
+
+    assert isinstance(application, QApplication)
+    store = SettingsStore()
+    settings = store.load()
+    settings.theme = options.theme or settings.theme
+    language = options.lang or (system_language() if settings.language == "system" else settings.language)
+    application.setFont(style.font())
+    style.apply(application, style.resolve(settings.theme))
+    controller = Controller(store)
+    controller.use_language(language)
+    return controller
+
+
+# --- when the window itself goes wrong -------------------------------------------------------------------
+
+
+def _open_crash_log() -> TextIO | None:
+    """Where tracebacks go: pythonw has no stderr, and a window that dies in silence cannot be mended."""
+    from trainer_core.run_dir import home
+
+    path = home() / "logs" / "window.log"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        log = path.open("a", encoding="utf-8")
+    except OSError:
+        return None
+    faulthandler.enable(log)
+    return log
+
+
+def _hook_exceptions(controller: Controller, log: TextIO | None) -> None:
+    """An exception in a slot is written down and shown, once for each place: a timer would repeat it."""
+    shown: set[str] = set()
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            controller.window.close()
+            return
+        text = "".join(traceback.format_exception(kind, error, trace))
+        for stream in (log, sys.stderr):
+            if stream is not None:
+                stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+                stream.flush()
+        place = text.rsplit("File", 1)[-1]
+        if place not in shown:
+            shown.add(place)
+            from app.views.dialogs import show_crash
+
+            show_crash(controller.window, f"{kind.__name__}: {error}", log.name if log else "stderr")
+
+    sys.excepthook = hook
+
+
+def _print_timing(controller: Controller) -> None:
+    """TRAINDECK_TIMING=1: tell how long the first paint and the plots took, and the memory then."""
+    import psutil
+    from PySide6.QtCore import QTimer
+
+    first = time.perf_counter() - _BEGAN
+    born = time.time() - psutil.Process().create_time()
+
+    def tell() -> None:
+        if not controller.window.plots.is_built:
+            QTimer.singleShot(50, tell)
+            return
+        rss = psutil.Process().memory_info().rss / 1e6
+        ready = time.perf_counter() - _BEGAN
+        line = f"shown {first:.3f} s (process {born:.3f} s), plots {ready:.3f} s, {rss:.0f} MB\n"
+        sys.stderr.write(line)
+
+    QTimer.singleShot(0, tell)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

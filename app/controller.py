@@ -1,0 +1,462 @@
+"""Puts services, state and views together: the only file that knows all three.
+
+Signals come up from the views and the trainer's process; `render` goes down, from one timer.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from PySide6.QtCore import QByteArray, QObject, QTimer
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QApplication
+
+import trainer_core
+from app import i18n
+from app.opening import RunOpener, RunRecord
+from app.services import desktop
+from app.services.trainer_process import Outcome, TrainerProcess
+from app.state import command_line
+from app.state.history import History
+from app.state.run_machine import (
+    AskedKill,
+    AskedPause,
+    AskedResume,
+    AskedStop,
+    Exited,
+    Input,
+    RunMachine,
+    RunState,
+    Started,
+    Tick,
+)
+from app.state.settings import SettingsStore
+from app.theme import style
+from app.theme.tokens import ThemeChoice
+from app.views import dialogs, words
+from app.views.banner import BannerText
+from app.views.main_window import MainWindow
+from app.views.setup.form import SetupForm
+from app.views.setup.reason import blocking_reason
+from app.views.tray import Tray, has_tray
+from app.views.viewing import Viewing
+from trainer_core import presets, protocol
+from trainer_core.messages import Language, TraindeckError, word
+from trainer_core.protocol import AnyEvent
+from trainer_core.run_dir import new_run_path, runs_root, safe_name
+
+_RENDER_MS: Final = 125
+_HIDDEN_MS: Final = 1000
+_RUNS_MS: Final = 5000  # between two looks at the runs folder while its page is shown
+
+
+class Controller(QObject):
+    """One window and at most one run that it trains."""
+
+    def __init__(self, settings: SettingsStore, process: TrainerProcess | None = None) -> None:
+        super().__init__()
+        self._store = settings
+        self._settings = settings.settings
+        self._translator = i18n.Translator()
+        self.form = SetupForm(self)
+        self.machine = RunMachine()
+        self.process = process or TrainerProcess(self)
+        self.record = RunRecord()  # of the run that this window trains
+        self._viewed: RunRecord | None = None  # an earlier run on show instead
+        self._viewing: Viewing | None = None
+        self._resume_when_opened = False
+        self._closing = False
+        self._tray: Tray | None = None
+        self._history = History(runs_root())
+        self._opener = RunOpener(self)
+        self.window = MainWindow(self.form, style.resolve(self._settings.theme))
+        self._connect()
+        self._timer = QTimer(self, interval=_RENDER_MS)
+        self._timer.timeout.connect(self._on_tick)
+        self._runs_timer = QTimer(self, interval=_RUNS_MS)
+        self._runs_timer.timeout.connect(self._refresh_runs)
+
+    def start(self) -> None:
+        """Fill the window in and show it; what is not needed for the first paint comes after it."""
+        self._restore()
+        self.render()
+        self.window.show()
+        QTimer.singleShot(0, self._after_first_paint)
+
+    def _after_first_paint(self) -> None:
+        self.window.plots.build()
+        self._refresh_runs()
+        self._timer.start()
+        self._runs_timer.start()
+
+    # --- wires -------------------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        window, bar = self.window, self.window.run_bar
+        bar.start_pressed.connect(self.start_run)
+        bar.pause_pressed.connect(self._pause)
+        bar.resume_pressed.connect(self._resume)
+        bar.stop_pressed.connect(self.stop_run)
+        window.banners.resume_pressed.connect(self._resume)
+        window.viewing.resume_pressed.connect(self._resume_viewed)
+        window.viewing.back_pressed.connect(self._show_own_run)
+        window.samples.sample_asked.connect(self.process.sample)
+        window.runs.open_asked.connect(self.open_run)
+        window.runs.resume_asked.connect(lambda path: self.open_run(path, resume=True))
+        window.runs.folder_asked.connect(desktop.open_folder)
+        window.runs.refresh_asked.connect(self._refresh_runs)
+        window.page_shown.connect(lambda name: self._refresh_runs() if name == "runs" else self.render())
+        window.language_chosen.connect(self.set_language)
+        window.theme_chosen.connect(self.set_theme)
+        window.folder_asked.connect(self._open_runs_folder)
+        window.command_asked.connect(self.copy_command)
+        window.about_asked.connect(lambda: dialogs.show_about(window, trainer_core.__version__))
+        window.close_asked.connect(self._on_close_asked)
+        self.form.changed.connect(self.render)
+        self.process.event.connect(self._on_event)
+        self.process.output.connect(lambda text: self.record.log.add_output(text, time.time()))
+        self.process.incompatible.connect(self._on_incompatible)
+        self.process.finished.connect(self._on_finished)
+        self._opener.progressed.connect(self._on_opening)
+        self._opener.opened.connect(self._on_opened)
+        QGuiApplication.styleHints().colorSchemeChanged.connect(self._on_system_theme)
+
+    # --- the run -----------------------------------------------------------------------------------------
+
+    def start_run(self) -> None:
+        """Start what the form says."""
+        if not self.machine.can_start or self._blocked() or self.form.preset is None:
+            return
+        preset, root = self.form.preset, self._history.root
+        name = safe_name(self.form.run_name)
+        path = root / name if name else new_run_path(root, preset.name)
+        try:
+            arguments = command_line.train(preset.name, self.form.changes(), self.form.data, str(path), loaded=preset)
+        except TraindeckError as error:
+            self._say(error)
+            return
+        for source in self.form.data:
+            if not source.startswith("builtin:"):
+                self._settings.remember_data(source)
+        self.window.setup.data.recent = self._settings.recent_data
+        self._launch(arguments, path, RunRecord())
+
+    def _launch(self, arguments: list[str], path: Path, record: RunRecord) -> None:
+        self.record = record
+        self._forget_viewed()
+        self.window.banners.clear()
+        self._feed(Started(str(path)))
+        self.process.start(arguments)
+        if self.window.tabs.currentWidget() in (self.window.runs, self.window.advanced):
+            self.window.show_page("plots")
+        self.window.plots.show_all()
+        self._save_settings()
+
+    def _pause(self) -> None:
+        if self.machine.can_pause and self.process.pause():
+            self._feed(AskedPause())
+
+    def _resume(self) -> None:
+        """After a pause, or from the last checkpoint of the run that just ended."""
+        if self.machine.state is RunState.PAUSED:
+            if self.process.resume():
+                self._feed(AskedResume())
+        elif self.machine.resumes_from_disk:
+            path = Path(self.machine.run_dir)
+            self._launch(command_line.resume(str(path)), path, self.record)
+
+    def stop_run(self) -> None:
+        """Ask the trainer to stop; pressed again, end it."""
+        if not self.machine.can_stop:
+            return
+        self.process.stop()
+        self._feed(AskedStop())
+
+    def _feed(self, event: Input) -> None:
+        self.machine.feed(event, time.monotonic())
+        if self.machine.state is RunState.KILLING:
+            self.process.kill()
+        self.render_bar()
+
+    def _on_event(self, event: AnyEvent) -> None:
+        self.record.add(event)
+        if self.machine.feed(event, time.monotonic()):
+            self.render_bar()
+        match event:
+            case protocol.Advice():
+                self._banner("advice", event)
+            case protocol.Warn():
+                self._banner("warning", event)
+            case protocol.Error():
+                self._banner("error", event)
+            case protocol.Hello():
+                self.window.setWindowTitle(f"{Path(event.run_dir).name} – Traindeck")
+                self._refresh_runs()
+            case _:
+                pass
+
+    def _on_finished(self, outcome: Outcome) -> None:
+        self._feed(Exited(outcome.exit_code, outcome.crashed))
+        if self.machine.state is RunState.CRASHED or outcome.failed_to_start:
+            self._say_crash(outcome)
+        if self._closing:
+            self._close_now()
+            return
+        if self._tray is not None and self.window.isHidden():
+            self._show_from_tray()
+        self._refresh_runs()
+        self.render()
+
+    # --- messages ----------------------------------------------------------------------------------------
+
+    def _banner(self, level: Any, event: protocol.Notice) -> None:
+        text = BannerText(
+            level,
+            lambda: word(event.code, event.params, words.language()),
+            detail=event.detail,
+            key=event.code,
+            offers_resume=isinstance(event, protocol.Error) and self.machine.has_checkpoint,
+        )
+        self.window.banners.add(text)
+
+    def _say(self, error: TraindeckError) -> None:
+        self.window.banners.add(
+            BannerText("error", lambda: word(error.code, error.params, words.language()), error.detail, error.code)
+        )
+
+    def _say_crash(self, outcome: Outcome) -> None:
+        code = outcome.exit_code
+
+        def crash() -> str:
+            if outcome.failed_to_start:
+                return self.tr("The trainer could not be started. Run the set-up again, then try once more.")
+            if self.machine.resumes_from_disk:
+                text = self.tr("The trainer ended unexpectedly (code {code}). Resume goes on from its last checkpoint.")
+            else:
+                text = self.tr("The trainer ended unexpectedly (code {code}) before its first checkpoint.")
+            return text.format(code=code)
+
+        last_words = "\n".join(outcome.last_words)
+        resumable = self.machine.resumes_from_disk
+        self.window.banners.add(BannerText("error", crash, last_words, "crash", offers_resume=resumable))
+
+    def _on_incompatible(self, version: tuple[int, int]) -> None:
+        def text() -> str:
+            said = self.tr("The trainer speaks a newer protocol ({version}). Update the window, too.")
+            return said.format(version=".".join(map(str, version)))
+
+        self.window.banners.add(BannerText("warning", text, key="incompatible"))
+
+    # --- earlier runs ------------------------------------------------------------------------------------
+
+    def _refresh_runs(self) -> None:
+        if self.window.isHidden():
+            return
+        self._history.refresh()
+        self._render_runs()
+
+    def open_run(self, path: Path, *, resume: bool = False) -> None:
+        """Show an earlier run with its plots; `resume`: go on with it as soon as they are there."""
+        summary = self._history.get(path)
+        if summary is None:
+            self._say(TraindeckError("run.not_found", path=str(path)))
+            return
+        if self.machine.is_active and Path(self.machine.run_dir) == summary.path:
+            self._show_own_run()
+            self.window.show_page("plots")
+            return
+        self._resume_when_opened = resume and self.machine.can_start
+        self._viewed, self._viewing = RunRecord(), Viewing(summary, 0.0)
+        self._opener.open(summary.path)
+        self.window.show_page("plots")
+        self.render()
+
+    def _on_opening(self, fraction: float) -> None:
+        if self._viewing is not None:
+            self._viewing = Viewing(self._viewing.summary, fraction)
+
+    def _on_opened(self, path: Path, record: RunRecord) -> None:
+        summary = self._history.get(path)
+        if summary is None or self._viewing is None:
+            return
+        self._viewed, self._viewing = record, Viewing(summary, 1.0)
+        self.window.plots.show_all()
+        if self._resume_when_opened:
+            self._resume_viewed()
+        self.render()
+
+    def _resume_viewed(self) -> None:
+        if self._viewing is None or self._viewed is None or not self.machine.can_start:
+            return
+        path = self._viewing.summary.path
+        self._launch(command_line.resume(str(path)), path, self._viewed)
+
+    def _show_own_run(self) -> None:
+        self._forget_viewed()
+        self.window.plots.show_all()
+        self.render()
+
+    def _forget_viewed(self) -> None:
+        self._opener.cancel()
+        self._viewed, self._viewing, self._resume_when_opened = None, None, False
+
+    # --- showing -----------------------------------------------------------------------------------------
+
+    def _on_tick(self) -> None:
+        self._timer.setInterval(_HIDDEN_MS if self.window.isHidden() else _RENDER_MS)
+        self._feed(Tick())
+        self.render()
+
+    def render(self) -> None:
+        """Show everything as it is now."""
+        record = self._viewed or self.record
+        window, editable = self.window, self.machine.can_start
+        self.render_bar()
+        window.setup.display(editable=editable)
+        window.advanced.display(editable=editable)
+        window.plots.display(record.metrics)
+        window.log.display(record.log)
+        asking = self.machine.state is RunState.TRAINING and self._viewed is None
+        window.samples.display(record.samples, can_ask=asking)
+        if self._viewing is not None:
+            self._viewing = Viewing(self._viewing.summary, self._viewing.loaded, self.machine.can_start)
+        window.viewing.display(self._viewing)
+
+    def render_bar(self) -> None:
+        self.window.run_bar.display(self.machine, self._blocked())
+
+    def _render_runs(self) -> None:
+        self.window.runs.display(self._history.runs, can_resume=self.machine.can_start)
+
+    def _blocked(self) -> str:
+        return blocking_reason(self.form, {run.name for run in self._history.runs})
+
+    # --- language, theme, small things ---------------------------------------------------------------------
+
+    def use_language(self, language: Language) -> None:
+        """Speak `language`, without remembering it: it may be the desktop's own."""
+        self._translator.switch(language)
+
+    def set_language(self, language: Language) -> None:
+        """Switch the whole window's language."""
+        self._settings.language = language
+        self._translator.switch(language)
+        self._mark_choices()
+        self.render()
+        self._save_settings()
+
+    def set_theme(self, theme: ThemeChoice) -> None:
+        """Switch the whole window's colours."""
+        self._settings.theme = theme
+        tokens = style.resolve(theme)
+        application = QApplication.instance()
+        assert isinstance(application, QApplication)
+        style.apply(application, tokens)
+        self.window.retheme(tokens)
+        self._mark_choices()
+        self._save_settings()
+
+    def _on_system_theme(self) -> None:
+        if self._settings.theme == "system":
+            self.set_theme("system")
+
+    def _mark_choices(self) -> None:
+        self.window.render_choices(words.language(), self._settings.theme)
+
+    def _open_runs_folder(self) -> None:
+        desktop.open_folder(self._history.root)
+
+    def copy_command(self) -> None:
+        """Put the exact headless command of the form on the clipboard."""
+        if self.form.preset is None or self._blocked():
+            return
+        changes = self.form.changes()
+        name = safe_name(self.form.run_name)
+        run_dir = str(self._history.root / name) if name else ""
+        arguments = command_line.train(self.form.preset.name, changes, self.form.data, run_dir)
+        desktop.copy_text(command_line.shell_line(arguments))
+
+    # --- settings ------------------------------------------------------------------------------------------
+
+    def _restore(self) -> None:
+        settings = self._settings
+        found = [presets.load(name) for name in presets.names()]
+        self.window.setup.presets.offer(found)
+        wanted = next((preset for preset in found if preset.name == settings.preset), found[0] if found else None)
+        if wanted is not None:
+            self.form.choose_preset(wanted)
+        if settings.preset:
+            self.form.restore(settings.data, settings.values)
+        self.window.setup.data.recent = settings.recent_data
+        self.window.plots.restore(settings.smoothing, log_scale=settings.log_scale, axis=settings.x_axis)
+        with contextlib.suppress(ValueError):
+            if settings.geometry:
+                self.window.restoreGeometry(QByteArray(base64.b64decode(settings.geometry)))
+            if "main" in settings.splitters:
+                self.window.splitter.restoreState(QByteArray(base64.b64decode(settings.splitters["main"])))
+        self._mark_choices()
+
+    def _save_settings(self) -> None:
+        settings, form, plots = self._settings, self.form, self.window.plots
+        settings.preset = form.preset.name if form.preset else ""
+        settings.data = form.data
+        settings.values = {} if form.wrong() else form.changes()
+        settings.smoothing, settings.log_scale, settings.x_axis = plots.choices()
+        settings.geometry = _base64(self.window.saveGeometry())
+        settings.splitters["main"] = _base64(self.window.splitter.saveState())
+        self._store.save()
+
+    # --- closing -------------------------------------------------------------------------------------------
+
+    def _on_close_asked(self) -> None:
+        if not self.machine.is_active:
+            self._close_now()
+        elif not self._closing:
+            dialogs.ask_closing(self.window, tray=has_tray(), keep=self._keep_in_tray, stop=self._stop_and_close)
+
+    def _keep_in_tray(self) -> None:
+        if self._tray is None:
+            self._tray = Tray(self.window.windowIcon(), self)
+            self._tray.show_asked.connect(self._show_from_tray)
+            self._tray.stop_asked.connect(self._stop_and_close)
+        QGuiApplication.setQuitOnLastWindowClosed(False)
+        self._tray.appear()
+        self.window.hide()
+
+    def _show_from_tray(self) -> None:
+        if self._tray is not None:
+            self._tray.vanish()
+        QGuiApplication.setQuitOnLastWindowClosed(True)
+        self.window.show()
+        self.window.raise_()
+        self.window.activateWindow()
+
+    def _stop_and_close(self) -> None:
+        self._show_from_tray()
+        self._closing = True
+        self.stop_run()
+        if not self.machine.is_active:
+            self._close_now()
+
+    def _close_now(self) -> None:
+        self._timer.stop()
+        self._runs_timer.stop()
+        self._opener.cancel()
+        self._save_settings()
+        if self._tray is not None:
+            self._tray.vanish()
+        self.window.close_allowed = True
+        QGuiApplication.setQuitOnLastWindowClosed(True)
+        self.window.close()
+
+    def kill_run(self) -> None:
+        """End the trainer at once."""
+        self._feed(AskedKill())
+
+
+def _base64(content: QByteArray) -> str:
+    return base64.b64encode(content.data()).decode("ascii")

@@ -1,0 +1,41 @@
+"""Languages of the window: Qt Linguist files, Qt's own dialogs, the words of the knobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from PySide6.QtCore import QCoreApplication, QLibraryInfo, QLocale, QTranslator
+
+from trainer_core.messages import Language
+
+FOLDER: Final = Path(__file__).resolve().parent
+
+
+def system_language() -> Language:
+    """Chinese on a Chinese desktop, English elsewhere."""
+    return "zh" if QLocale.system().language() == QLocale.Language.Chinese else "en"
+
+
+class Translator:
+    """Switches the whole program's language while it runs. Widgets hear of it by `LanguageChange`."""
+
+    def __init__(self) -> None:
+        self._installed: list[QTranslator] = []
+
+    def switch(self, language: Language) -> None:
+        """Install the translations of `language`; English is what the sources say, and needs none."""
+        for translator in self._installed:
+            QCoreApplication.removeTranslator(translator)
+        self._installed = []
+        locale = QLocale(QLocale.Language.Chinese, QLocale.Country.China) if language == "zh" else QLocale("en_US")
+        QLocale.setDefault(locale)
+        if language == "zh":
+            self._install("traindeck_zh_CN", str(FOLDER))
+            self._install("qtbase_zh_CN", QLibraryInfo.path(QLibraryInfo.LibraryPath.TranslationsPath))
+
+    def _install(self, name: str, folder: str) -> None:
+        translator = QTranslator()
+        if translator.load(name, folder):
+            QCoreApplication.installTranslator(translator)
+            self._installed.append(translator)

@@ -1,0 +1,73 @@
+"""What is known of one run, and how it comes back from disk without the window standing still."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from app.state.history import EventLoader
+from app.state.log_store import LogStore
+from app.state.metrics import MetricStore
+from trainer_core import protocol
+from trainer_core.protocol import AnyEvent
+
+_SLICE_S: Final = 0.012
+_BREATH_MS: Final = 1  # between two slices: painting and input come first
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """The plots, log and samples of one run."""
+
+    metrics: MetricStore = field(default_factory=MetricStore)
+    log: LogStore = field(default_factory=LogStore)
+    samples: list[protocol.Sample] = field(default_factory=list)
+
+    def add(self, event: AnyEvent) -> None:
+        self.metrics.add(event)
+        self.log.add(event)
+        if isinstance(event, protocol.Sample):
+            self.samples.append(event)
+
+
+class RunOpener(QObject):
+    """Reads the events of a run in slices. `opened` carries the whole record."""
+
+    progressed = Signal(float)
+    opened = Signal(Path, object)  # RunRecord
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._path = Path()
+        self._record = RunRecord()
+        self._loader: EventLoader | None = None
+        self._timer = QTimer(self, interval=_BREATH_MS)
+        self._timer.timeout.connect(self._slice)
+
+    def open(self, path: Path) -> None:
+        """Start reading; an opening that is under way is given up."""
+        self.cancel()
+        self._path, self._record, self._loader = path, RunRecord(), EventLoader(path)
+        self._timer.start()
+
+    def cancel(self) -> None:
+        self._timer.stop()
+        if self._loader is not None:
+            self._loader.close()
+        self._loader = None
+
+    def _slice(self) -> None:
+        loader = self._loader
+        if loader is None:
+            return
+        for event in loader.read(_SLICE_S):
+            self._record.add(event)
+        if loader.finished:
+            path, record = self._path, self._record
+            self.cancel()
+            self.opened.emit(path, record)
+        else:
+            self.progressed.emit(loader.fraction)

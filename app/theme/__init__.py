@@ -1,0 +1,1 @@
+"""How Traindeck looks: named colours, the palettes and style sheet made of them, fonts, drawn icons."""

@@ -1,0 +1,154 @@
+"""Palette and style sheet from the colour tokens, over Qt's Fusion style."""
+
+from __future__ import annotations
+
+import string
+import sys
+from typing import Final
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor, QFont, QGuiApplication, QPalette
+from PySide6.QtWidgets import QApplication
+
+from app.theme.tokens import DARK, LIGHT, ThemeChoice, Tokens
+
+_FAMILIES: Final = {
+    "win32": ["Segoe UI", "Microsoft YaHei UI", "Microsoft YaHei"],
+    "darwin": ["Helvetica Neue", "PingFang SC"],
+}
+_OTHER_FAMILIES: Final = ["Noto Sans", "Noto Sans CJK SC", "DejaVu Sans"]
+
+_SHEET: Final = string.Template("""
+QWidget { color: $text; }
+QMainWindow, QDialog, #page { background: $window; }
+QToolTip { color: $text; background: $surface; border: 1px solid $border; padding: 4px; }
+#card { background: $surface; border: 1px solid $border; border-radius: 6px; }
+#muted { color: $muted; }
+#section { font-weight: 600; }
+#fieldError, #error { color: $bad; }
+#good { color: $good; }
+#warnText { color: $warn; }
+#tileValue { font-size: 17pt; font-weight: 600; }
+#stateWord { font-size: 13pt; font-weight: 600; }
+
+QLineEdit, QPlainTextEdit, QTextBrowser, QListWidget, QTableView, QComboBox {
+    background: $field; border: 1px solid $border; border-radius: 4px;
+    selection-background-color: $accent; selection-color: $on_accent;
+}
+QLineEdit, QComboBox { padding: 3px 6px; min-height: 18px; }
+QLineEdit:focus, QComboBox:focus, QListWidget:focus, QPlainTextEdit:focus, QTableView:focus { border-color: $accent; }
+QLineEdit[wrong="true"], QComboBox[wrong="true"] { border: 1px solid $bad; background: $bad_surface; }
+QLineEdit:disabled, QComboBox:disabled { color: $muted; background: $window; }
+QComboBox QAbstractItemView { background: $surface; border: 1px solid $border; selection-background-color: $accent;
+    selection-color: $on_accent; }
+
+QPushButton, QToolButton {
+    background: $surface; border: 1px solid $border; border-radius: 4px; padding: 4px 12px; min-height: 18px;
+}
+QToolButton { padding: 4px 8px; }
+QPushButton:hover, QToolButton:hover { background: $hover; }
+QPushButton:focus, QToolButton:focus { border-color: $accent; }
+QPushButton:disabled, QToolButton:disabled { color: $muted; background: $window; border-color: $border; }
+QPushButton#primary { background: $accent; color: $on_accent; border-color: $accent; font-weight: 600; }
+QPushButton#primary:hover { background: $accent; border-color: $text; }
+QPushButton#primary:disabled { background: $hover; color: $muted; border-color: $border; font-weight: 600; }
+QToolButton#flat, QPushButton#flat { background: transparent; border: 1px solid transparent; padding: 2px 6px; }
+QToolButton#flat:hover, QPushButton#flat:hover { background: $hover; }
+QToolButton#flat:focus, QPushButton#flat:focus { border-color: $accent; }
+QToolButton::menu-indicator { image: none; width: 0; }
+
+QTabWidget::pane { border: 0; border-top: 1px solid $border; }
+QTabBar { background: transparent; }
+QTabBar::tab { background: transparent; color: $muted; padding: 7px 14px; border: 0; border-bottom: 2px solid transparent; }
+QTabBar::tab:selected { color: $text; border-bottom-color: $accent; }
+QTabBar::tab:hover { color: $text; }
+QTabBar::tab:focus { border-bottom-color: $text; }
+
+QProgressBar { background: $hover; border: 0; border-radius: 4px; max-height: 8px; min-height: 8px; }
+QProgressBar::chunk { background: $accent; border-radius: 4px; }
+QHeaderView::section { background: $window; color: $muted; border: 0; border-bottom: 1px solid $border; padding: 5px 8px; }
+QTableView { gridline-color: $border; alternate-background-color: $window; }
+QTableView::item { padding: 2px 6px; }
+QScrollArea { background: transparent; border: 0; }
+QScrollArea > QWidget > QWidget#scrolled { background: transparent; }
+QScrollBar:vertical { background: transparent; width: 12px; margin: 0; }
+QScrollBar:horizontal { background: transparent; height: 12px; margin: 0; }
+QScrollBar::handle { background: $border; border-radius: 4px; min-height: 28px; min-width: 28px; margin: 2px; }
+QScrollBar::handle:hover { background: $muted; }
+QScrollBar::add-line, QScrollBar::sub-line, QScrollBar::add-page, QScrollBar::sub-page { background: none; width: 0; height: 0; }
+QSplitter::handle { background: transparent; }
+QMenuBar { background: $window; }
+QMenuBar::item { padding: 4px 10px; background: transparent; }
+QMenuBar::item:selected { background: $hover; }
+QMenu { background: $surface; border: 1px solid $border; padding: 4px; }
+QMenu::item { padding: 5px 24px; }
+QMenu::item:selected { background: $hover; }
+QMenu::item:disabled { color: $muted; }
+QMenu::separator { height: 1px; background: $border; margin: 4px 8px; }
+
+#banner { border: 1px solid $border; border-radius: 6px; background: $note_surface; }
+#banner[level="warning"] { background: $warn_surface; border-color: $warn; }
+#banner[level="error"] { background: $bad_surface; border-color: $bad; }
+#dropping { border: 1px dashed $accent; }
+#log, #sampleText { font-family: $mono; }
+""")  # noqa: E501
+
+
+def resolve(choice: ThemeChoice) -> Tokens:
+    """The theme to show. `system` follows the desktop, where it tells; light where it does not."""
+    if choice == "system":
+        dark = QGuiApplication.styleHints().colorScheme() == Qt.ColorScheme.Dark
+        return DARK if dark else LIGHT
+    return DARK if choice == "dark" else LIGHT
+
+
+def apply(application: QApplication, tokens: Tokens) -> None:
+    """Put palette and style sheet on the whole program."""
+    application.setPalette(palette(tokens))
+    application.setStyleSheet(sheet(tokens))
+
+
+def font() -> QFont:
+    """The interface font: the platform's own for Latin, its usual one for Chinese."""
+    chosen = QFont(QGuiApplication.font())
+    chosen.setFamilies(_FAMILIES.get(sys.platform, _OTHER_FAMILIES))
+    if chosen.pointSize() < 9:
+        chosen.setPointSize(9)
+    return chosen
+
+
+def sheet(tokens: Tokens) -> str:
+    """The style sheet of one theme."""
+    colours = {name: getattr(tokens, name) for name in Tokens.__slots__}
+    mono = '"Consolas", "Microsoft YaHei UI"' if sys.platform == "win32" else '"DejaVu Sans Mono", "Noto Sans CJK SC"'
+    return _SHEET.substitute(colours, mono=mono)
+
+
+def palette(tokens: Tokens) -> QPalette:
+    """The palette of one theme: for what a style sheet does not reach (dialogs, placeholder text)."""
+    made = QPalette()
+    role = QPalette.ColorRole
+    everywhere = {
+        role.Window: tokens.window,
+        role.WindowText: tokens.text,
+        role.Base: tokens.field,
+        role.AlternateBase: tokens.window,
+        role.Text: tokens.text,
+        role.PlaceholderText: tokens.muted,
+        role.Button: tokens.surface,
+        role.ButtonText: tokens.text,
+        role.BrightText: tokens.bad,
+        role.ToolTipBase: tokens.surface,
+        role.ToolTipText: tokens.text,
+        role.Highlight: tokens.accent,
+        role.HighlightedText: tokens.on_accent,
+        role.Link: tokens.accent,
+        role.Mid: tokens.border,
+        role.Light: tokens.hover,
+        role.Dark: tokens.border,
+    }
+    for which, colour in everywhere.items():
+        made.setColor(which, QColor(colour))
+    for which in (role.WindowText, role.Text, role.ButtonText):
+        made.setColor(QPalette.ColorGroup.Disabled, which, QColor(tokens.muted))
+    return made

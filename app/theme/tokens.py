@@ -1,0 +1,90 @@
+"""The colours of both themes, by name. A theme is this table; nothing else in the window names a colour.
+
+The curve colours are those of Okabe and Ito (2008), which people with any common colour-blindness
+tell apart; the light theme's are darkened and the dark theme's lightened until each has a contrast
+of at least 3:1 with the surface it is drawn on (WCAG 2.2, 1.4.11).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+ThemeName = Literal["light", "dark"]
+ThemeChoice = Literal["light", "dark", "system"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """One theme."""
+
+    name: ThemeName
+    window: str  # behind everything
+    surface: str  # cards, plots, lists
+    field: str  # inside input fields
+    hover: str
+    border: str
+    text: str
+    muted: str  # secondary text
+    accent: str
+    on_accent: str
+    good: str
+    warn: str
+    bad: str
+    warn_surface: str
+    bad_surface: str
+    note_surface: str
+    curve_a: str  # train loss, first curve of a plot
+    curve_b: str  # eval loss, second curve
+    curve_c: str
+    curve_d: str
+
+
+LIGHT: Final = Tokens(
+    name="light",
+    window="#f4f5f7",
+    surface="#ffffff",
+    field="#ffffff",
+    hover="#e8ebf0",
+    border="#d5d9e0",
+    text="#1b2330",
+    muted="#5a6474",
+    accent="#1f5fbf",
+    on_accent="#ffffff",
+    good="#1b7a4a",
+    warn="#8a5a00",
+    bad="#b3261e",
+    warn_surface="#fdf3dc",
+    bad_surface="#fbe7e5",
+    note_surface="#e6effb",
+    curve_a="#0072b2",
+    curve_b="#c75100",
+    curve_c="#00805d",
+    curve_d="#a8508a",
+)
+
+DARK: Final = Tokens(
+    name="dark",
+    window="#15181d",
+    surface="#1d2127",
+    field="#171a1f",
+    hover="#2a3038",
+    border="#363d47",
+    text="#e4e8ee",
+    muted="#9aa5b4",
+    accent="#6ea8fe",
+    on_accent="#0d1726",
+    good="#5ccb93",
+    warn="#e6b450",
+    bad="#f28b82",
+    warn_surface="#332a16",
+    bad_surface="#3a1f1f",
+    note_surface="#1c2b40",
+    curve_a="#56b4e9",
+    curve_b="#f0a030",
+    curve_c="#3ecf9d",
+    curve_d="#dd94c0",
+)
+
+SPACE: Final = 8
+"""The one spacing unit, in device-independent pixels; halves and multiples of it everywhere."""

@@ -1,0 +1,141 @@
+"""The message area: errors, warnings and advice in words, each with its detail, each to be closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QPlainTextEdit,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.theme.icons import icon
+from app.theme.tokens import SPACE, Tokens
+from app.views.widgets import Retranslating, button, label, named
+
+Level = Literal["advice", "warning", "error"]
+_MOST = 3  # at once; older ones stay in the log
+_DETAIL_LINES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BannerText:
+    """What one banner says. `words` gives the sentence in the current language each time it is asked."""
+
+    level: Level
+    words: Callable[[], str]
+    detail: str = ""
+    key: str = ""  # a later banner of the same key replaces this one
+    offers_resume: bool = False
+
+
+class BannerArea(Retranslating):
+    """Banners under one another, the newest first."""
+
+    resume_pressed = Signal()
+
+    def __init__(self, tokens: Tokens, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._tokens = tokens
+        self._banners: list[_Banner] = []
+        self._layout = QVBoxLayout(self)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(SPACE // 2)
+        self.hide()
+
+    @property
+    def texts(self) -> list[str]:
+        return [banner.text.words() for banner in self._banners]
+
+    def add(self, text: BannerText) -> None:
+        for known in [banner for banner in self._banners if text.key and banner.text.key == text.key]:
+            self._remove(known)
+        banner = _Banner(text, self._tokens)
+        banner.closed.connect(lambda: self._remove(banner))
+        banner.resume_pressed.connect(self.resume_pressed)
+        self._banners.insert(0, banner)
+        self._layout.insertWidget(0, banner)
+        for extra in self._banners[_MOST:]:
+            self._remove(extra)
+        self.show()
+
+    def clear(self) -> None:
+        for banner in list(self._banners):
+            self._remove(banner)
+
+    def retheme(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        for banner in self._banners:
+            banner.retheme(tokens)
+
+    def retranslate(self) -> None:
+        for banner in self._banners:
+            banner.retranslate()
+
+    def _remove(self, banner: _Banner) -> None:
+        if banner in self._banners:
+            self._banners.remove(banner)
+            self._layout.removeWidget(banner)
+            banner.hide()
+            banner.deleteLater()
+        self.setVisible(bool(self._banners))
+
+
+class _Banner(QFrame):
+    closed = Signal()
+    resume_pressed = Signal()
+
+    def __init__(self, text: BannerText, tokens: Tokens) -> None:
+        super().__init__()
+        self.text = text
+        self.setObjectName("banner")
+        self.setProperty("level", text.level)
+        self._kind, self._words = label("section"), label(wrap=True)
+        self._words.setTextFormat(Qt.TextFormat.PlainText)
+        self._words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self._more = button("flat", checkable=True)
+        self._more.setVisible(bool(text.detail))
+        self._resume = button("bannerResume")
+        self._resume.setVisible(text.offers_resume)
+        self._close = named(QToolButton(), "flat")
+        self._detail = named(QPlainTextEdit(text.detail), "log")
+        self._detail.setReadOnly(True)
+        self._detail.hide()
+        self._detail.setFixedHeight(self._detail.fontMetrics().lineSpacing() * _DETAIL_LINES)
+        self._more.toggled.connect(self._detail.setVisible)
+        self._resume.clicked.connect(self.resume_pressed)
+        self._close.clicked.connect(self.closed)
+        self._arrange()
+        self.retheme(tokens)
+        self.retranslate()
+
+    def _arrange(self) -> None:
+        row = QHBoxLayout()
+        row.setSpacing(SPACE)
+        row.addWidget(self._kind, 0, Qt.AlignmentFlag.AlignTop)
+        row.addWidget(self._words, 1)
+        for widget in (self._resume, self._more, self._close):
+            row.addWidget(widget, 0, Qt.AlignmentFlag.AlignTop)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(SPACE + 4, SPACE, SPACE, SPACE)
+        layout.addLayout(row)
+        layout.addWidget(self._detail)
+
+    def retheme(self, tokens: Tokens) -> None:
+        self._close.setIcon(icon("close", tokens.text, tokens.muted))
+
+    def retranslate(self) -> None:
+        kinds = {"advice": self.tr("Advice"), "warning": self.tr("Warning"), "error": self.tr("Error")}
+        self._kind.setText(kinds[self.text.level])
+        self._words.setText(self.text.words())
+        self._more.setText(self.tr("Details"))
+        self._resume.setText(self.tr("Resume"))
+        self._close.setToolTip(self.tr("Dismiss"))
+        self._close.setAccessibleName(self.tr("Dismiss"))

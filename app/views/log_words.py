@@ -1,0 +1,101 @@
+"""Log entries in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from PySide6.QtCore import QCoreApplication
+
+from app.state.log_store import LogEntry
+from app.views import words
+from trainer_core.messages import CATALOGUE, Language, word
+from trainer_core.protocol import Param
+
+_Params = dict[str, Param]
+
+
+def sentence(entry: LogEntry, language: Language) -> str:
+    """One entry in the given language. Unknown codes are shown as they are."""
+    if not entry.code:
+        return entry.text
+    if entry.code in _WORDERS:
+        line = _WORDERS[entry.code](entry.params)
+        return f"{line}\n{entry.text}" if entry.text else line
+    text = word(entry.code, entry.params, language)
+    return f"{text}\n{entry.text}" if entry.text and entry.code in CATALOGUE else text
+
+
+def _number(params: _Params, name: str) -> float | None:
+    value = params.get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _hello(params: _Params) -> str:
+    said = QCoreApplication.translate("Log", "Trainer started: {run_dir}, process {pid}, torch {torch}, {devices}")
+    text = said.format(**{name: params.get(name, "") for name in ("run_dir", "pid", "torch", "devices")})
+    weights, resumed = _number(params, "parameters"), _number(params, "resumed_from_step")
+    if weights:
+        text += ", " + QCoreApplication.translate("Log", "{count} weights").format(count=words.count(weights))
+    if resumed is not None:
+        text += ", " + QCoreApplication.translate("Log", "resumed from step {step}").format(step=words.count(resumed))
+    return text
+
+
+def _phase(params: _Params) -> str:
+    return QCoreApplication.translate("Log", "Now: {phase}").format(phase=words.phase(str(params.get("phase", ""))))
+
+
+def _eval(params: _Params) -> str:
+    text = QCoreApplication.translate("Log", "Step {step}: eval loss {loss}").format(
+        step=words.count(_number(params, "step")), loss=words.loss(_number(params, "loss"))
+    )
+    exact, bleu = _number(params, "exact_match"), _number(params, "bleu4")
+    if exact is not None:
+        text += ", " + QCoreApplication.translate("Log", "exact match {share}").format(share=f"{exact:.1%}")
+    if bleu is not None:
+        text += f", BLEU-4 {bleu:.1f}"
+    if params.get("best"):
+        text += ", " + QCoreApplication.translate("Log", "the best so far")
+    return text
+
+
+def _sample(params: _Params) -> str:
+    text = QCoreApplication.translate("Log", "Step {step}: the model wrote, after “{prompt}”:")
+    return text.format(step=words.count(_number(params, "step")), prompt=params.get("prompt", ""))
+
+
+def _checkpoint(params: _Params) -> str:
+    text = QCoreApplication.translate("Log", "Step {step}: checkpoint saved ({size} in {seconds} s)")
+    seconds = _number(params, "seconds") or 0.0
+    size = words.size(_number(params, "bytes"))
+    return text.format(step=words.count(_number(params, "step")), size=size, seconds=f"{seconds:.1f}")
+
+
+def _refused(params: _Params) -> str:
+    text = QCoreApplication.translate("Log", "The trainer did not take “{command}”: {reason}")
+    return text.format(command=params.get("command", ""), reason=params.get("reason", ""))
+
+
+def _done(params: _Params) -> str:
+    finished = params.get("reason") == "finished"
+    ended = QCoreApplication.translate("Log", "Finished") if finished else QCoreApplication.translate("Log", "Stopped")
+    text = QCoreApplication.translate("Log", "{ended} after {steps} steps and {time}, loss {loss}, {rate} tokens/s")
+    return text.format(
+        ended=ended,
+        steps=words.count(_number(params, "steps")),
+        time=words.duration(_number(params, "seconds")),
+        loss=words.loss(_number(params, "final_loss")),
+        rate=words.rate(_number(params, "tokens_per_s")),
+    )
+
+
+_WORDERS: Final[dict[str, Callable[[_Params], str]]] = {
+    "log.hello": _hello,
+    "log.phase": _phase,
+    "log.eval": _eval,
+    "log.sample": _sample,
+    "log.checkpoint": _checkpoint,
+    "log.refused": _refused,
+    "log.done": _done,
+}

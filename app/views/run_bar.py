@@ -1,0 +1,171 @@
+"""The bar that starts, pauses and stops a run, and says how it is getting on."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
+
+from app.state.run_machine import RunMachine, RunState
+from app.theme.icons import IconName, icon
+from app.theme.tokens import SPACE, Tokens
+from app.views import words
+from app.views.widgets import ElidedLabel, Retranslating, card, label, named
+
+_FINE = 1000  # steps of the progress bar
+
+
+class RunBar(Retranslating):
+    """Buttons and state of one run. What may be pressed is decided by the `RunMachine` it is shown."""
+
+    start_pressed = Signal()
+    pause_pressed = Signal()
+    resume_pressed = Signal()
+    stop_pressed = Signal()
+
+    def __init__(self, tokens: Tokens, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._machine = RunMachine()
+        self._blocked = ""
+        self.start, self.pause = named(QPushButton(), "primary"), named(QPushButton(), "pause")
+        self.resume, self.stop = named(QPushButton(), "resume"), named(QPushButton(), "stop")
+        self.state = label("stateWord")
+        self.note = ElidedLabel()
+        self.note.setObjectName("muted")
+        self.clock = label("muted")
+        self.bar = QProgressBar(textVisible=False, maximum=_FINE)
+        self._arrange()
+        self.start.clicked.connect(self.start_pressed)
+        self.pause.clicked.connect(self.pause_pressed)
+        self.resume.clicked.connect(self.resume_pressed)
+        self.stop.clicked.connect(self.stop_pressed)
+        self.retheme(tokens)
+        self.retranslate()
+
+    def _arrange(self) -> None:
+        top = QHBoxLayout()
+        top.setSpacing(SPACE)
+        top.addWidget(self.state)
+        top.addWidget(self.note, 1)
+        for button in (self.start, self.pause, self.resume, self.stop):
+            top.addWidget(button)
+        bottom = QHBoxLayout()
+        bottom.setSpacing(2 * SPACE)
+        bottom.addWidget(self.bar, 1)
+        bottom.addWidget(self.clock)
+        inner = QVBoxLayout()
+        inner.setSpacing(SPACE - 2)
+        inner.addLayout(top)
+        inner.addLayout(bottom)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(card(inner))
+
+    # --- showing -------------------------------------------------------------------------------------
+
+    def display(self, machine: RunMachine, blocked: str) -> None:
+        """Show the run; `blocked` says why Start cannot be pressed, or is empty."""
+        self._machine, self._blocked = machine, blocked
+        self.start.setEnabled(machine.can_start and not blocked)
+        self.start.setToolTip(blocked)
+        self.pause.setEnabled(machine.can_pause)
+        self.resume.setEnabled(machine.can_resume)
+        self.stop.setEnabled(machine.can_stop)
+        self._put(self.state, words.state(machine.state))
+        self._put(self.stop, self.tr("End now") if machine.stop_kills else self.tr("Stop"))
+        self.note.setText(self._note())
+        self._put(self.clock, self._clock())
+        self._show_progress()
+
+    def _show_progress(self) -> None:
+        progress = self._machine.progress
+        unknown = progress is None and self._machine.is_active
+        self.bar.setMaximum(0 if unknown else _FINE)  # 0 makes Qt show that something is going on
+        if not unknown:
+            self.bar.setValue(round((progress or 0.0) * _FINE))
+
+    def _note(self) -> str:
+        machine = self._machine
+        match machine.state:
+            case RunState.STOPPING:
+                return self._countdown()
+            case RunState.KILLING:
+                return self.tr("ending the trainer")
+            case RunState.STARTING:
+                return self.tr("waiting for the trainer")
+            case RunState.PREPARING:
+                return self._preparing()
+            case RunState.IDLE:
+                return self._blocked
+        return self._where() + (f"  ·  {self._blocked}" if self._blocked and machine.can_start else "")
+
+    def _countdown(self) -> str:
+        left = self._machine.stop_deadline_s
+        doing = words.phase(self._machine.phase or "stopping")
+        if left is None:
+            return doing
+        text = self.tr("{doing}, at most {seconds} s, then it is ended")
+        return text.format(doing=doing, seconds=round(left))
+
+    def _preparing(self) -> str:
+        progress = self._machine.phase_progress
+        doing = words.phase(self._machine.phase or "preparing")
+        if progress is None:
+            return doing
+        return f"{doing}  ·  {words.amount(progress.done, progress.total, progress.unit)}"
+
+    def _where(self) -> str:
+        machine = self._machine
+        parts = []
+        if machine.total_steps:
+            text = self.tr("step {step} of {total}")
+            parts.append(text.format(step=words.count(machine.step), total=words.count(machine.total_steps)))
+        elif machine.step:
+            parts.append(self.tr("step {step}").format(step=words.count(machine.step)))
+        if machine.epoch:
+            parts.append(self.tr("epoch {epoch}").format(epoch=f"{machine.epoch:.2f}"))
+        if machine.pause_pending:
+            parts.append(self.tr("pausing after this step"))
+        return "  ·  ".join(parts)
+
+    def _clock(self) -> str:
+        machine = self._machine
+        if machine.state is RunState.IDLE:
+            return ""
+        elapsed = self.tr("elapsed {time}").format(time=words.duration(machine.elapsed_s))
+        if machine.eta_s is None:
+            return elapsed
+        return f"{elapsed}  ·  " + self.tr("about {time} left").format(time=words.duration(machine.eta_s))
+
+    @staticmethod
+    def _put(widget: QLabel | QPushButton, text: str) -> None:
+        if widget.text() != text:
+            widget.setText(text)
+
+    # --- looks and words -------------------------------------------------------------------------------
+
+    def retheme(self, tokens: Tokens) -> None:
+        icons: list[tuple[QPushButton, IconName, str]] = [
+            (self.start, "start", tokens.on_accent),
+            (self.pause, "pause", tokens.text),
+            (self.resume, "resume", tokens.text),
+            (self.stop, "stop", tokens.bad),
+        ]
+        for button, name, colour in icons:
+            button.setIcon(icon(name, colour, tokens.muted))
+
+    def retranslate(self) -> None:
+        self.start.setText(self.tr("Start"))
+        self.pause.setText(self.tr("Pause"))
+        self.resume.setText(self.tr("Resume"))
+        self.stop.setText(self.tr("Stop"))
+        self._hold_width(self.stop, self.tr("Stop"), self.tr("End now"))
+        self.bar.setAccessibleName(self.tr("Progress"))
+        self.display(self._machine, self._blocked)
+
+    def _hold_width(self, button: QPushButton, *texts: str) -> None:
+        """Wide enough for every word the button will bear, so that nothing jumps under the mouse."""
+        widths = []
+        for text in texts:
+            button.setText(text)
+            widths.append(button.sizeHint().width())
+        button.setMinimumWidth(max(widths))

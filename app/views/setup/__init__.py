@@ -1,0 +1,1 @@
+"""What is set before Start: preset, data, name, knobs."""

@@ -1,0 +1,95 @@
+"""The panel at the left: preset, data, run name, the knobs that matter most."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
+
+from app.theme.tokens import SPACE
+from app.views import words
+from app.views.setup.data_list import DataList
+from app.views.setup.form import SetupForm, form_knobs
+from app.views.setup.knob_field import KnobField
+from app.views.setup.preset_chooser import PresetChooser
+from app.views.widgets import Retranslating, label, line, named, scroll_area
+from trainer_core.config import knobs
+from trainer_core.messages import word
+
+
+class SetupPanel(Retranslating):
+    """Everything that is usually set before Start."""
+
+    all_settings_asked = Signal()
+
+    def __init__(self, form: SetupForm, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("page")
+        self._form = form
+        self._headings = {name: label("section") for name in ("preset", "data", "name", "knobs")}
+        self.presets = PresetChooser()
+        self.data = DataList()
+        self.run_name = line("runName")
+        self.run_name.setMaxLength(80)
+        self._conflict = label("fieldError", wrap=True, hidden=True)
+        self._all = named(QPushButton(), "allSettings")
+        self.fields = [KnobField(knobs()[name], form, full=False) for name in form_knobs() if knobs()[name].main]
+        self._arrange()
+        self._connect()
+        self.retranslate()
+
+    def _arrange(self) -> None:
+        inner = named(QWidget(), "scrolled")
+        column = QVBoxLayout(inner)
+        column.setContentsMargins(SPACE + 4, SPACE, SPACE, SPACE + 4)
+        column.setSpacing(SPACE - 2)
+        for name, widgets in (
+            ("preset", [self.presets]),
+            ("data", [self.data]),
+            ("name", [self.run_name]),
+            ("knobs", [*self.fields, self._conflict, self._all]),
+        ):
+            column.addWidget(self._headings[name])
+            for widget in widgets:
+                column.addWidget(widget)
+            column.addSpacing(SPACE)
+        column.addStretch(1)
+        scroll = scroll_area(inner)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(scroll)
+
+    def _connect(self) -> None:
+        form = self._form
+        self.presets.chosen.connect(form.choose_preset)
+        self.data.added.connect(form.add_data)
+        self.data.removed.connect(form.remove_data)
+        self.run_name.textEdited.connect(form.set_run_name)
+        self._all.clicked.connect(self.all_settings_asked)
+        form.preset_changed.connect(lambda: self.presets.display(form.preset))
+        form.data_changed.connect(lambda: self.data.display(form.data))
+        form.changed.connect(self._show_conflict)
+
+    def display(self, *, editable: bool) -> None:
+        """While a run is on, its settings stay as they were started."""
+        for widget in (self.presets, self.data, self.run_name, *self.fields):
+            widget.setEnabled(editable)
+
+    def retranslate(self) -> None:
+        titles = {
+            "preset": self.tr("Preset"),
+            "data": self.tr("Data"),
+            "name": self.tr("Run name"),
+            "knobs": self.tr("Main settings"),
+        }
+        for name, title in titles.items():
+            self._headings[name].setText(title)
+        self.run_name.setPlaceholderText(self.tr("chosen from preset and time"))
+        self.run_name.setAccessibleName(titles["name"])
+        self._all.setText(self.tr("All settings…"))
+        self._show_conflict()
+
+    def _show_conflict(self) -> None:
+        conflict = self._form.conflict()
+        self._conflict.setVisible(conflict is not None)
+        if conflict:
+            self._conflict.setText(word(conflict.code, conflict.params, words.language()))

@@ -1,0 +1,61 @@
+"""The preset chooser: title, what it is for, what hardware it fits."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QVBoxLayout, QWidget
+
+from app.theme.tokens import SPACE
+from app.views import words
+from app.views.widgets import QuietCombo, Retranslating, label
+from trainer_core.presets import Preset
+
+
+class PresetChooser(Retranslating):
+    """A list of presets with the chosen one explained below it."""
+
+    chosen = Signal(object)  # Preset
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._presets: list[Preset] = []
+        self._combo = QuietCombo()
+        self._combo.setObjectName("preset")
+        self._combo.setSizeAdjustPolicy(QuietCombo.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self._combo.setMinimumContentsLength(16)
+        self._combo.activated.connect(lambda row: self.chosen.emit(self._presets[row]))
+        self._summary = label(wrap=True)
+        self._fits = label("muted", wrap=True)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(SPACE // 2)
+        for widget in (self._combo, self._summary, self._fits):
+            layout.addWidget(widget)
+        self.retranslate()
+
+    def offer(self, presets: list[Preset]) -> None:
+        """The presets to choose from."""
+        self._presets = presets
+        self._combo.clear()
+        self._combo.addItems([preset.name for preset in presets])
+        self._combo.setCurrentIndex(-1)
+        self.retranslate()
+
+    def display(self, preset: Preset | None) -> None:
+        """Show which preset is chosen."""
+        row = next((i for i, known in enumerate(self._presets) if preset and known.name == preset.name), -1)
+        self._combo.setCurrentIndex(row)
+        if preset is None:
+            return
+        language = words.language()
+        self._summary.setText(preset.text(preset.summary, language))
+        fits = preset.text(preset.fits, language)
+        self._fits.setText(self.tr("Fits: {hardware}").format(hardware=fits) if fits else "")
+        self._fits.setVisible(bool(fits))
+
+    def retranslate(self) -> None:
+        self._combo.setAccessibleName(self.tr("Preset"))
+        for row, preset in enumerate(self._presets):
+            self._combo.setItemText(row, preset.text(preset.title, words.language()))
+        row = self._combo.currentIndex()
+        self.display(self._presets[row] if 0 <= row < len(self._presets) else None)

@@ -1,0 +1,156 @@
+"""Small widgets that several panels use."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from PySide6.QtCore import QEvent, QSize, Qt
+from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent, QWheelEvent
+from PySide6.QtWidgets import (
+    QComboBox,
+    QFrame,
+    QLabel,
+    QLayout,
+    QLineEdit,
+    QPushButton,
+    QScrollArea,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.theme.tokens import SPACE
+
+W = TypeVar("W", bound=QWidget)
+
+
+class ElidedLabel(QLabel):
+    """One line that is shortened with … instead of pushing its neighbours; the whole text is its tooltip."""
+
+    def __init__(self, mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._mode = mode
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.setTextFormat(Qt.TextFormat.PlainText)
+
+    def setText(self, text: str) -> None:  # noqa: N802 - Qt's name
+        if text != self.text():
+            super().setText(text)
+            self._tell()
+
+    def minimumSizeHint(self) -> QSize:  # noqa: N802 - Qt's name
+        return QSize(0, super().minimumSizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
+        super().resizeEvent(event)
+        self._tell()
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802 - Qt's name
+        painter = QPainter(self)
+        painter.setPen(self.palette().color(self.foregroundRole()))
+        painter.drawText(self.contentsRect(), int(self.alignment()), self._shown())
+
+    def _shown(self) -> str:
+        return self.fontMetrics().elidedText(self.text(), self._mode, self.contentsRect().width())
+
+    def _tell(self) -> None:
+        self.setToolTip(self.text() if self._shown() != self.text() else "")
+
+
+class QuietCombo(QComboBox):
+    """A combo box that the wheel scrolls past: only one that has the focus takes it."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802 - Qt's name
+        if self.hasFocus():
+            super().wheelEvent(event)
+        else:
+            event.ignore()
+
+
+class Retranslating(QWidget):
+    """A widget that words itself in `retranslate`, again whenever the language changes."""
+
+    def retranslate(self) -> None:
+        raise NotImplementedError
+
+    def changeEvent(self, event: QEvent) -> None:  # noqa: N802 - Qt's name
+        if event.type() == QEvent.Type.LanguageChange:
+            self.retranslate()
+        super().changeEvent(event)
+
+
+def card(layout: QLayout) -> QFrame:
+    """A framed surface around a layout."""
+    frame = QFrame()
+    frame.setObjectName("card")
+    frame.setLayout(layout)
+    layout.setContentsMargins(SPACE + 4, SPACE, SPACE + 4, SPACE)
+    return frame
+
+
+def column(*, spacing: int = SPACE, margin: int = 0) -> QVBoxLayout:
+    """A vertical layout with the window's spacing."""
+    layout = QVBoxLayout()
+    layout.setSpacing(spacing)
+    layout.setContentsMargins(margin, margin, margin, margin)
+    return layout
+
+
+def named(widget: W, name: str) -> W:
+    """Give a widget the name that the style sheet and the tests know it by."""
+    widget.setObjectName(name)
+    return widget
+
+
+def restyle(widget: QWidget) -> None:
+    """Apply the style sheet again after a property that it selects by has changed."""
+    widget.style().unpolish(widget)
+    widget.style().polish(widget)
+
+
+def label(name: str = "", *, wrap: bool = False, hidden: bool = False, centred: bool = False) -> QLabel:
+    """A label; its `name` is what the style sheet knows it by."""
+    made = named(QLabel(), name)
+    made.setWordWrap(wrap)
+    if hidden:
+        made.hide()
+    if centred:
+        made.setAlignment(Qt.AlignmentFlag.AlignCenter)
+    return made
+
+
+def button(name: str = "", *, checkable: bool = False) -> QPushButton:
+    """A push button by name."""
+    made = named(QPushButton(), name)
+    made.setCheckable(checkable)
+    return made
+
+
+def line(name: str, *, clear: bool = False) -> QLineEdit:
+    """A line to type in, by name; `clear`: with a button that empties it."""
+    made = named(QLineEdit(), name)
+    made.setClearButtonEnabled(clear)
+    return made
+
+
+def scroll_area(content: QWidget) -> QScrollArea:
+    """A frameless vertical scroll area around `content`."""
+    area = QScrollArea()
+    area.setWidgetResizable(True)
+    area.setFrameShape(QFrame.Shape.NoFrame)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    area.setWidget(content)
+    return area
+
+
+def empty_note(over: QWidget) -> QLabel:
+    """Calm words in the middle of a view that has nothing to show; clicks go through them."""
+    note = label("muted", wrap=True, centred=True)
+    note.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+    layout = QVBoxLayout(over)
+    layout.addWidget(note)
+    return note

@@ -1,0 +1,183 @@
+"""Words and figures as they stand on screen, in the current language."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+from PySide6.QtCore import QCoreApplication, QLocale
+
+from app.state.run_machine import RunState
+from trainer_core.config import Knob
+from trainer_core.messages import Language
+
+_GIB: Final = 1024**3
+_MIB: Final = 1024**2
+
+
+def language() -> Language:
+    """The language that the window is in now."""
+    return "zh" if QLocale().language() == QLocale.Language.Chinese else "en"
+
+
+def data_name(path: str) -> str:
+    """A data source in words: built-in sets by what they are, files by their path."""
+    match path:
+        case "builtin:python":
+            return QCoreApplication.translate("Data", "Python standard library (built in)")
+        case "builtin:tasks":
+            return QCoreApplication.translate("Data", "Sums, dates and units, with answers (built in)")
+        case _:
+            return path
+
+
+def data_names(paths: list[str]) -> str:
+    """Several sources in one line: names without folders."""
+    return ", ".join(data_name(path) if path.startswith("builtin:") else Path(path).name or path for path in paths)
+
+
+def allowed(knob: Knob) -> str:
+    """The allowed values of a knob, in words."""
+    if knob.kind == "choice":
+        return ", ".join(knob.choices)
+    low, high = _bound(knob.minimum), _bound(knob.maximum)
+    whole = knob.kind == "int"
+    if low is not None and high is not None:
+        return _between(whole, low, high, knob)
+    if low is not None:
+        if knob.minimum_open:
+            return QCoreApplication.translate("Allowed", "a number above {low}").format(low=low)
+        return QCoreApplication.translate("Allowed", "a number from {low} up").format(low=low)
+    if whole:
+        return QCoreApplication.translate("Allowed", "a whole number")
+    return QCoreApplication.translate("Allowed", "a number")
+
+
+def _between(whole: bool, low: str, high: str, knob: Knob) -> str:
+    if whole:
+        return QCoreApplication.translate("Allowed", "a whole number from {low} to {high}").format(low=low, high=high)
+    if knob.minimum_open:
+        text = QCoreApplication.translate("Allowed", "a number above {low}, at most {high}")
+        return text.format(low=low, high=high)
+    if knob.maximum_open:
+        text = QCoreApplication.translate("Allowed", "a number from {low}, below {high}")
+        return text.format(low=low, high=high)
+    return QCoreApplication.translate("Allowed", "a number from {low} to {high}").format(low=low, high=high)
+
+
+def _bound(value: float | None) -> str | None:
+    if value is None:
+        return None
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:g}"
+
+
+def duration(seconds: float | None) -> str:
+    """`0:03:12`, with days in front where there are any; a dash where it is not known."""
+    if seconds is None or seconds != seconds or seconds < 0:
+        return "–"
+    whole = int(seconds + 0.5)
+    days, rest = divmod(whole, 86_400)
+    clock = f"{rest // 3600}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
+    if not days:
+        return clock
+    return QCoreApplication.translate("Figures", "{days} d {clock}").format(days=days, clock=clock)
+
+
+def count(value: float | None) -> str:
+    """A whole number with group separators."""
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def loss(value: float | None) -> str:
+    """A loss: four significant digits are what one compares."""
+    if value is None or value != value:
+        return "–"
+    return f"{value:.4f}" if abs(value) < 100 else f"{value:.4g}"
+
+
+def rate(value: float | None) -> str:
+    """Tokens per second."""
+    return "–" if value is None or value != value else f"{value:,.0f}"
+
+
+def size(value: float | None) -> str:
+    """Bytes in GiB, or MiB where that is less than one."""
+    if value is None or value != value:
+        return "–"
+    return f"{value / _GIB:.1f} GiB" if value >= _GIB else f"{value / _MIB:.0f} MiB"
+
+
+def when(seconds: float) -> str:
+    """A moment: the time today, otherwise the date and the time."""
+    if not seconds:
+        return "–"
+    then, now = time.localtime(seconds), time.localtime()
+    if then[:3] == now[:3]:
+        today = QCoreApplication.translate("Figures", "today {time}")
+        return today.format(time=time.strftime("%H:%M", then))
+    return time.strftime("%Y-%m-%d %H:%M", then)
+
+
+def state(state: RunState) -> str:
+    """A run's state in one or two words."""
+    table = {
+        RunState.IDLE: QCoreApplication.translate("State", "Ready"),
+        RunState.STARTING: QCoreApplication.translate("State", "Starting"),
+        RunState.PREPARING: QCoreApplication.translate("State", "Preparing"),
+        RunState.TRAINING: QCoreApplication.translate("State", "Training"),
+        RunState.EVALUATING: QCoreApplication.translate("State", "Evaluating"),
+        RunState.SAVING: QCoreApplication.translate("State", "Saving"),
+        RunState.PAUSED: QCoreApplication.translate("State", "Paused"),
+        RunState.STOPPING: QCoreApplication.translate("State", "Stopping"),
+        RunState.KILLING: QCoreApplication.translate("State", "Ending"),
+        RunState.FINISHED: QCoreApplication.translate("State", "Finished"),
+        RunState.STOPPED: QCoreApplication.translate("State", "Stopped"),
+        RunState.FAILED: QCoreApplication.translate("State", "Failed"),
+        RunState.CRASHED: QCoreApplication.translate("State", "Crashed"),
+    }
+    return table[state]
+
+
+def disk_state(state: str) -> str:
+    """The state of a run on disk (`run_dir.RunState`)."""
+    table = {
+        "running": QCoreApplication.translate("State", "Running"),
+        "finished": QCoreApplication.translate("State", "Finished"),
+        "stopped": QCoreApplication.translate("State", "Stopped"),
+        "failed": QCoreApplication.translate("State", "Failed"),
+        "interrupted": QCoreApplication.translate("State", "Interrupted"),
+    }
+    return table.get(state, state)
+
+
+def phase(name: str) -> str:
+    """What the trainer is doing."""
+    table = {
+        "preparing": QCoreApplication.translate("Phase", "preparing the data"),
+        "checking": QCoreApplication.translate("Phase", "checking"),
+        "compiling": QCoreApplication.translate("Phase", "compiling the model"),
+        "training": QCoreApplication.translate("Phase", "training"),
+        "evaluating": QCoreApplication.translate("Phase", "evaluating"),
+        "saving": QCoreApplication.translate("Phase", "saving a checkpoint"),
+        "paused": QCoreApplication.translate("Phase", "paused"),
+        "stopping": QCoreApplication.translate("Phase", "stopping"),
+        "done": QCoreApplication.translate("Phase", "done"),
+        "failed": QCoreApplication.translate("Phase", "failed"),
+    }
+    return table.get(name, name)
+
+
+def amount(done: float, total: float | None, unit: str) -> str:
+    """How far some work is: `120 of 2,000 files`."""
+    if unit == "bytes":
+        return f"{size(done)} / {size(total)}" if total else size(done)
+    table = {
+        "steps": QCoreApplication.translate("Unit", "steps"),
+        "documents": QCoreApplication.translate("Unit", "documents"),
+        "tokens": QCoreApplication.translate("Unit", "tokens"),
+        "batches": QCoreApplication.translate("Unit", "batches"),
+        "files": QCoreApplication.translate("Unit", "files"),
+    }
+    shown = f"{count(done)} / {count(total)}" if total else count(done)
+    return f"{shown} {table.get(unit, unit)}"
