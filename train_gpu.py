@@ -400,7 +400,7 @@ def read_json(path: Path) -> "dict[str, Any]":
 
 def write_json(path: Path, value: "dict[str, Any]") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
+    part = path.with_suffix(f".{os.getpid()}.part")  # two set-ups may write their choices at once
     part.write_text(json.dumps(value, indent=1), encoding="utf-8")
     part.replace(path)
 
