@@ -63,7 +63,8 @@ class Source(msgspec.Struct, kw_only=True):
     format: str
     encoding: str = ""
     columns: list[str] = []
-    documents: int = 0
+    files: int = 1
+    bytes: int = 0
 
 
 class Ready(Event, tag="ready", kw_only=True):
@@ -75,13 +76,14 @@ class Ready(Event, tag="ready", kw_only=True):
     train_tokens: int
     validation_documents: int
     validation_tokens: int
-    truncated: int = 0  # samples that were longer than the sequence
+    truncated: int = 0  # pairs that were longer than the sequence and were cut
+    dropped: int = 0  # pairs whose prompt left no room for a response
     vocab_size: int
     parameters: int  # trainable weights
     steps_per_epoch: int
     total_steps: int
     loader_workers: int = 0
-    loader_reason: str = ""  # why so many, as a code
+    loader_reason: Literal["set", "low_memory", "cpu", "gpu"] = "set"  # why so many
 
 
 class Phase(Event, tag="phase", kw_only=True):
@@ -244,7 +246,9 @@ class Done(Event, tag="done", kw_only=True):
     model: str | None = None  # path of the checkpoint that holds the result
 
 
-AnyEvent = Hello | Phase | Progress | Step | Hardware | Eval | Sample | Checkpoint | Advice | Warn | Error | Ack | Done
+AnyEvent = (
+    Hello | Ready | Phase | Progress | Step | Hardware | Eval | Sample | Checkpoint | Advice | Warn | Error | Ack | Done
+)
 DROPPABLE: Final = (Step, Hardware, Progress)
 """Events that may be left out when the reader is slow; all others always arrive."""
 

@@ -80,7 +80,7 @@ def save(
     name = checkpoint_dir.folder_name(state.counters.step)
     working = run.checkpoints / f"{WORKING_PREFIX}{name}-{os.getpid()}"
     weights, moments = _weights(state.model), _moments(state)
-    needed = sum(_bytes(weights), _bytes(moments)) + sum(map(len, companions.values())) + _MARGIN_BYTES
+    needed = _bytes(weights) + _bytes(moments) + sum(map(len, companions.values())) + _MARGIN_BYTES
     if files.free_bytes(run.checkpoints) < needed:
         raise files.disk_full(run.checkpoints, needed)
     try:

@@ -47,6 +47,7 @@ def train(plan: Plan, job: Job) -> None:
             raise
         if source is not None:
             trainer.resume(source)
+        session.emit(_ready(trainer, prepared))
         with _watching(job, config, run, device), _reporting_elsewhere(job, config, run):
             _run(trainer, job)
 
@@ -87,12 +88,42 @@ def _say_hello(job: Job, plan: Plan, device: torch.device, precision: str, sourc
             run_dir=str(plan.run.path),
             traindeck=__version__,
             python=platform.python_version(),
-            torch=torch.__version__,
+            torch=str(torch.__version__),
             devices=[describe(device)],
             precision=precision,
             resumed_from_step=resumed,
             config=to_dict(plan.config),
         )
+    )
+
+
+def _ready(trainer: Trainer, prepared: Prepared) -> protocol.Ready:
+    choice = trainer.train_data.choice
+    return protocol.Ready(
+        task=prepared.task,
+        sources=[
+            protocol.Source(
+                path=source.path,
+                format=source.format,
+                encoding=source.encoding,
+                columns=list(source.columns),
+                files=source.files,
+                bytes=source.bytes,
+            )
+            for source in prepared.sources
+        ],
+        train_documents=prepared.train.documents,
+        train_tokens=prepared.train.tokens,
+        validation_documents=prepared.validation.documents,
+        validation_tokens=prepared.validation.tokens,
+        truncated=prepared.truncated,
+        dropped=prepared.dropped,
+        vocab_size=prepared.vocab_size,
+        parameters=trainer.model.count_parameters(),
+        steps_per_epoch=trainer.steps_per_epoch,
+        total_steps=trainer.total_steps,
+        loader_workers=choice.num_workers,
+        loader_reason=choice.reason,
     )
 
 

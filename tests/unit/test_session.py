@@ -1,0 +1,165 @@
+"""Commands: each is acknowledged, taken between steps, and never waited for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from trainer_core import protocol
+from trainer_core.control import StdinControl
+from trainer_core.report import StopRequested
+from trainer_core.session import Session
+from trainer_core.wire import Wire
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Kept:
+    """A sink that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.events: list[protocol.AnyEvent] = []
+
+    def write(self, event: protocol.AnyEvent) -> None:
+        self.events.append(event)
+
+    def close(self) -> None:
+        pass
+
+    def of(self, kind: type) -> list:  # type: ignore[type-arg]
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+class Pipe:
+    """A session that listens to a real pipe."""
+
+    def __init__(self) -> None:
+        self.read, self.write = os.pipe()
+        self.kept = Kept()
+        self.session = Session(Wire(self.kept), StdinControl(self.read))
+
+    def send(self, *commands: protocol.AnyCommand | bytes) -> None:
+        for command in commands:
+            os.write(self.write, command if isinstance(command, bytes) else protocol.encode(command))
+
+
+@pytest.fixture
+def pipe() -> Pipe:
+    return Pipe()
+
+
+def test_with_nothing_to_read_polling_returns_at_once(pipe: Pipe) -> None:
+    since = time.monotonic()
+    for _ in range(1000):
+        pipe.session.poll()
+    assert time.monotonic() - since < 1
+
+
+def test_every_command_is_acknowledged_with_its_id(pipe: Pipe) -> None:
+    pipe.send(protocol.Save(id=1), protocol.SampleNow(id=2, prompt="早上"), protocol.Set(id=3, name="log_steps", value=5))
+    pipe.session.poll()
+    assert [(ack.command, ack.id, ack.accepted) for ack in pipe.kept.of(protocol.Ack)] == [
+        ("save", 1, True),
+        ("sample", 2, True),
+        ("set", 3, False),
+    ]
+    wishes = pipe.session.wishes.take()
+    assert wishes.save
+    assert wishes.samples[0].prompt == "早上"
+    assert not pipe.session.wishes.take().save, "a wish is granted once"
+
+
+def test_what_may_change_live_is_changed_by_set(pipe: Pipe) -> None:
+    seen: list[float] = []
+    pipe.session.settable["log_steps"] = seen.append
+    pipe.send(protocol.Set(name="log_steps", value=5), protocol.Set(name="log_steps", value=-1))
+    pipe.session.poll()
+    assert seen == [5]
+    assert [ack.accepted for ack in pipe.kept.of(protocol.Ack)] == [True, False]
+
+
+def test_a_command_in_two_halves_is_one_command(pipe: Pipe) -> None:
+    line = protocol.encode(protocol.Stop(id=7))
+    pipe.send(line[:9])
+    pipe.session.poll()
+    assert not pipe.kept.events
+    pipe.send(line[9:])
+    with pytest.raises(StopRequested):
+        pipe.session.poll()
+
+
+def test_a_line_that_is_no_command_is_said_and_ignored(pipe: Pipe) -> None:
+    pipe.send(b'{"command":"dance"}\n', b"\xff\xfe not json\n", protocol.Save(id=1))
+    pipe.session.poll()
+    assert [warning.code for warning in pipe.kept.of(protocol.Warn)] == ["command.unknown"] * 2
+    assert pipe.kept.of(protocol.Ack)[0].id == 1
+
+
+def test_stop_is_raised_where_work_may_end_and_only_once(pipe: Pipe) -> None:
+    pipe.send(protocol.Stop(id=1))
+    with pytest.raises(StopRequested) as stop:
+        pipe.session.poll()
+    assert stop.value.reason == "stopped"
+    pipe.session.poll()  # saving may poll in peace
+    assert pipe.kept.of(protocol.Phase)[-1].phase == "stopping"
+
+
+def test_the_end_of_input_means_that_the_parent_is_gone(pipe: Pipe) -> None:
+    os.close(pipe.write)
+    with pytest.raises(StopRequested) as stop:
+        pipe.session.poll()
+    assert stop.value.reason == "parent_lost"
+
+
+def test_a_pause_holds_the_work_until_resume_and_then_names_what_goes_on(pipe: Pipe) -> None:
+    pipe.session.enter("training", 5)
+    pipe.send(protocol.Pause(id=1))
+    threading.Timer(0.3, pipe.send, [protocol.Resume(id=2)]).start()
+    since = time.monotonic()
+    pipe.session.poll()
+    assert time.monotonic() - since >= 0.25
+    assert [phase.phase for phase in pipe.kept.of(protocol.Phase)] == ["training", "paused", "training"]
+
+
+def test_stop_ends_a_pause(pipe: Pipe) -> None:
+    pipe.send(protocol.Pause())
+    threading.Timer(0.2, pipe.send, [protocol.Stop()]).start()
+    with pytest.raises(StopRequested):
+        pipe.session.poll()
+
+
+def test_progress_comes_a_few_times_a_second_and_at_the_end(pipe: Pipe) -> None:
+    for done in range(1, 2001):
+        pipe.session.progress("preparing", done, 2000, "documents")
+    events = pipe.kept.of(protocol.Progress)
+    assert len(events) < 20
+    assert events[-1].done == 2000
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl+C cannot be sent to one child there")
+def test_a_first_ctrl_c_stops_politely_and_a_second_one_at_once() -> None:
+    program = (
+        "import time\n"
+        "from trainer_core.session import Session\n"
+        "from trainer_core.wire import Wire\n"
+        "session = Session(Wire())\n"
+        "with session.catching_interrupts():\n"
+        "    print('ready', flush=True)\n"
+        "    time.sleep(0.5)\n"
+        "    try: session.poll()\n"
+        "    except Exception: print('polite', flush=True)\n"
+        "    time.sleep(20)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=ROOT)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(2)
+    assert process.stdout.readline() == b"polite\n"
+    process.send_signal(2)
+    assert process.wait(10) == 130

@@ -1,0 +1,127 @@
+"""The wire: nothing breaks the stream, nothing waits for the reader, nothing important is lost."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pytest
+
+from trainer_core import protocol
+from trainer_core.wire import FileSink, StreamSink, Wire
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def step(number: int) -> protocol.Step:
+    times = protocol.StepTime(data=0, transfer=0, forward=0, backward=0, optimizer=0, other=0)
+    return protocol.Step(
+        step=number, epoch=0, tokens=0, samples=0, loss=1.0, learning_rate=0, tokens_per_s=0, samples_per_s=0,
+        time_ms=times,
+    )  # fmt: skip
+
+
+class SlowReader(io.RawIOBase):
+    """A pipe whose reader takes nothing until it is let go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.taken = b""
+
+    def write(self, data: object) -> int:
+        self.go.wait(20)
+        self.taken += bytes(cast(bytes, data))
+        return len(cast(bytes, data))
+
+
+def test_events_are_numbered_and_dated_in_the_order_they_were_sent(tmp_path: Path) -> None:
+    wire = Wire(FileSink(tmp_path / "events.jsonl"))
+    before = time.time()
+    for number in range(3):
+        wire.emit(step(number))
+    wire.close()
+    events = [protocol.decode_event(line) for line in (tmp_path / "events.jsonl").read_bytes().splitlines()]
+    assert [event.seq for event in events] == [1, 2, 3]
+    assert all(before <= event.t <= time.time() for event in events)
+
+
+def test_a_reader_that_does_not_read_never_makes_the_sender_wait() -> None:
+    reader = SlowReader()
+    wire = Wire(StreamSink(cast(BinaryIO, reader), capacity=50))
+    since = time.monotonic()
+    for number in range(5000):
+        wire.emit(step(number))
+    assert time.monotonic() - since < 2
+    reader.go.set()
+    wire.close()
+
+
+def test_a_slow_reader_loses_steps_but_nothing_else_and_is_told_how_many() -> None:
+    reader = SlowReader()
+    wire = Wire(StreamSink(cast(BinaryIO, reader), capacity=50))
+    for number in range(300):
+        wire.emit(step(number))
+        if number % 10 == 0:
+            wire.emit(protocol.Phase(phase="evaluating", step=number))
+    reader.go.set()
+    wire.close()
+    events = [protocol.decode_event(line) for line in reader.taken.splitlines()]
+    phases = [event.step for event in events if isinstance(event, protocol.Phase)]
+    steps = [event for event in events if isinstance(event, protocol.Step)]
+    dropped = sum(int(event.params["count"] or 0) for event in events if isinstance(event, protocol.Warn))
+    assert phases == list(range(0, 300, 10))
+    assert dropped > 0
+    assert len(steps) + dropped == 300
+    assert steps[-1].step == 299, "the newest are kept"
+
+
+def test_a_reader_that_is_gone_does_not_stop_the_work() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    wire = Wire(StreamSink(os.fdopen(write, "wb", buffering=0)))
+    for number in range(100):
+        wire.emit(step(number))
+        time.sleep(0.001)
+    wire.close()
+
+
+def test_every_event_is_on_disk_as_soon_as_it_was_sent(tmp_path: Path) -> None:
+    wire = Wire(FileSink(tmp_path / "events.jsonl"))
+    wire.emit(step(1))
+    assert b'"step":1' in (tmp_path / "events.jsonl").read_bytes()
+    wire.close()
+
+
+def test_half_a_line_of_a_killed_process_does_not_spoil_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"type":"step","st')
+    wire = Wire(FileSink(path))
+    wire.emit(protocol.Phase(phase="training"))
+    wire.close()
+    broken, whole = path.read_bytes().splitlines()
+    assert protocol.decode_event(whole) is not None
+    with pytest.raises(protocol.ProtocolError):
+        protocol.decode_event(broken)
+
+
+def test_stray_prints_from_python_and_from_c_go_to_stderr_not_into_the_stream() -> None:
+    program = (
+        "import os, subprocess, sys\n"
+        "from trainer_core.wire import claim_stdout\n"
+        "stream = claim_stdout()\n"
+        "print('from python')\n"
+        "os.write(1, b'from c\\n')\n"
+        "subprocess.run([sys.executable, '-c', 'print(\"from a child\")'])\n"
+        "stream.write(b'{\"real\": 1}\\n')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, cwd=ROOT, timeout=60, check=True)
+    assert json.loads(done.stdout) == {"real": 1}
+    for stray in (b"from python", b"from c", b"from a child"):
+        assert stray in done.stderr
