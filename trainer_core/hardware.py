@@ -1,0 +1,355 @@
+"""The machine: what it has (`probe`) and how it is doing (`Sampler`). Never fails for lack of a GPU.
+
+GPUs are asked through NVML (package nvidia-ml-py, imported as `pynvml`). Whatever this driver, card
+or platform does not tell is None. No torch, no Qt: what torch holds of a GPU's memory comes through a
+callable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import platform
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import psutil
+
+from trainer_core import files, protocol
+
+NoGpu = Literal["no_package", "no_library", "driver_not_loaded", "driver_mismatch", "no_devices", "nvml_error"]
+TorchMemory = Callable[[], tuple[int | str, int, int] | None]
+"""(which GPU, bytes allocated, bytes reserved) of this process, or None while it uses no GPU.
+
+Which: CUDA's number of it, or its UUID as torch writes it. The UUID is surer, because CUDA and NVML
+number differently where cards differ (CUDA puts the fastest first) or `CUDA_VISIBLE_DEVICES` is set.
+"""
+
+_CHILDREN_EVERY_S: Final = 5.0  # looking for child processes means reading the whole process table
+_FIRST_LOOK_S: Final = 0.2  # a share of CPU time needs some time to be measured over
+_ERRORS: Final[dict[int, NoGpu]] = {9: "driver_not_loaded", 12: "no_library", 18: "driver_mismatch"}  # nvmlReturn_t
+
+# nvmlClocksEventReason… of nvml.h. Bit 0 (idle) is left out: nothing holds back what has nothing to do.
+_THROTTLE: Final = {
+    0x002: "clock_setting",
+    0x004: "power",
+    0x008: "hw_slowdown",
+    0x010: "sync_boost",
+    0x020: "thermal",
+    0x040: "hw_thermal",
+    0x080: "power_brake",
+    0x100: "display_clock",
+}
+_UNKNOWN_MEMORY: Final = 2**64 - 1  # NVML_VALUE_NOT_AVAILABLE
+
+
+# --- what the machine has --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInfo:
+    """One GPU as it is. `index` is NVML's number; `vram_total` in bytes."""
+
+    index: int
+    name: str
+    uuid: str
+    vram_total: int | None
+    compute_capability: tuple[int, int] | None
+
+    @property
+    def bf16(self) -> bool | None:
+        """Whether it computes bf16 natively (Ampere and newer); None where its kind is not known."""
+        return None if self.compute_capability is None else self.compute_capability >= (8, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the machine has. Sizes in bytes."""
+
+    gpus: tuple[GpuInfo, ...]
+    no_gpu: NoGpu | None  # why there are none
+    no_gpu_detail: str  # NVML's own words
+    driver: str | None  # such as 580.65.06
+    driver_cuda: tuple[int, int] | None  # the newest CUDA that this driver runs
+    ram_total: int
+    ram_available: int
+    cpu_name: str
+    cpu_cores: int  # physical
+    cpu_threads: int  # that this process may use
+    platform: str
+
+
+def probe(nvml: Any = None) -> Machine:
+    """Look at the machine once; about 20 ms. `nvml` stands in for `pynvml` in tests."""
+    with _open_nvml(nvml) as (module, reason, detail):
+        gpus = tuple(_describe(module, index) for index in _indices(module))
+        version = _ask(module, "nvmlSystemGetCudaDriverVersion_v2") or _ask(module, "nvmlSystemGetCudaDriverVersion")
+        driver = _text(_ask(module, "nvmlSystemGetDriverVersion"))
+    memory = psutil.virtual_memory()
+    return Machine(
+        gpus=gpus,
+        no_gpu=None if gpus else reason or "no_devices",
+        no_gpu_detail=detail,
+        driver=driver or None,
+        driver_cuda=(version // 1000, version % 1000 // 10) if version else None,
+        ram_total=memory.total,
+        ram_available=memory.available,
+        cpu_name=cpu_name(),
+        cpu_cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
+        cpu_threads=usable_threads(),
+        platform=platform.platform(),
+    )
+
+
+def usable_threads() -> int:
+    """Logical processors that this process may run on."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    else:  # noqa: RET505 - the type checker follows platforms only through else
+        return os.cpu_count() or 1
+
+
+def cpu_name() -> str:
+    """The processor's name for people."""
+    with contextlib.suppress(OSError):
+        if sys.platform == "win32":
+            import winreg
+
+            with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"HARDWARE\DESCRIPTION\System\CentralProcessor\0") as key:
+                return str(winreg.QueryValueEx(key, "ProcessorNameString")[0]).strip()
+        else:
+            for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+                if line.startswith(("model name", "Model")):
+                    return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+@contextlib.contextmanager
+def _open_nvml(given: Any) -> Iterator[tuple[Any, NoGpu | None, str]]:
+    """NVML while it is needed: (module, None, "") or (None, why not, its own words)."""
+    module, reason, detail = given, None, ""
+    try:
+        if module is None:
+            module = importlib.import_module("pynvml")
+        module.nvmlInit()
+    except ImportError as error:
+        yield None, "no_package", str(error)
+        return
+    except Exception as error:  # noqa: BLE001 - pynvml raises its own class, and others from inside a broken driver
+        reason, detail = _ERRORS.get(getattr(error, "value", -1), "nvml_error"), str(error) or type(error).__name__
+        yield None, reason, detail
+        return
+    try:
+        yield module, None, ""
+    finally:
+        _ask(module, "nvmlShutdown")
+
+
+def _ask(module: Any, function: str, *arguments: Any) -> Any:
+    """What an NVML function answers; None where it fails, for whatever reason, or does not exist."""
+    try:
+        return getattr(module, function)(*arguments)
+    except Exception:  # noqa: BLE001 - a figure that is missing must never end a run
+        return None
+
+
+def _indices(module: Any) -> range:
+    return range(_ask(module, "nvmlDeviceGetCount") or 0)
+
+
+def _text(value: Any) -> str:
+    """Older pynvml gives bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
+
+
+def _describe(module: Any, index: int) -> GpuInfo:
+    handle = _ask(module, "nvmlDeviceGetHandleByIndex", index)
+    memory = _ask(module, "nvmlDeviceGetMemoryInfo", handle)
+    capability = _ask(module, "nvmlDeviceGetCudaComputeCapability", handle)
+    return GpuInfo(
+        index=index,
+        name=_text(_ask(module, "nvmlDeviceGetName", handle)) or f"GPU {index}",
+        uuid=_text(_ask(module, "nvmlDeviceGetUUID", handle)),
+        vram_total=_bytes(memory, "total"),
+        compute_capability=tuple(capability) if capability else None,
+    )
+
+
+def _bytes(memory: Any, part: str) -> int | None:
+    value = getattr(memory, part, None)
+    return None if value is None or value == _UNKNOWN_MEMORY else int(value)
+
+
+# --- how it is doing -------------------------------------------------------------------------------------
+
+
+class Sampler:
+    """Looks at the machine every `interval_s` seconds, in a thread, and hands each look to `callback`.
+
+    The thread is a daemon and no failure in it, the callback's included, reaches training. `stop` ends
+    it. `nvml` stands in for `pynvml` in tests.
+    """
+
+    def __init__(
+        self,
+        callback: Callable[[protocol.Hardware], None],
+        interval_s: float,
+        run_path: Path,
+        torch_memory: TorchMemory | None = None,
+        nvml: Any = None,
+    ) -> None:
+        self._callback, self._interval_s = callback, interval_s
+        self._torch_memory, self._given_nvml = torch_memory, nvml
+        self._host = _HostWatch(run_path)
+        self._wake, self._stopping = threading.Event(), False
+        self._thread = threading.Thread(target=self._run, name="hardware", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def set_interval(self, seconds: float) -> None:
+        """Change the time between two looks; the next look is at once."""
+        self._interval_s = seconds
+        self._wake.set()
+
+    def stop(self, timeout_s: float = 2.0) -> None:
+        """End the thread. Waits for a look under way, but not for a driver that hangs."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        wait = min(_FIRST_LOOK_S, self._interval_s)
+        with _open_nvml(self._given_nvml) as (module, _, _):
+            gpus = [_GpuWatch(module, index) for index in _indices(module)]
+            while not self._stopping:
+                self._wake.wait(wait)
+                self._wake.clear()
+                if not self._stopping:
+                    self._look(gpus)
+                wait = self._interval_s
+
+    def _look(self, gpus: list[_GpuWatch]) -> None:
+        try:
+            holder = self._torch_memory() if self._torch_memory else None
+            looks = [gpu.look() for gpu in gpus]
+            for gpu, look in zip(gpus, looks, strict=True):
+                if holder is not None and gpu.is_called(holder[0], os.environ):
+                    look.torch_allocated, look.torch_reserved = holder[1], holder[2]
+            self._callback(protocol.Hardware(gpus=looks, host=self._host.look()))
+        except Exception:  # a figure that is missing must never end a run; the log tells why it is
+            logging.getLogger(__name__).exception("looking at the hardware failed")
+
+
+class _GpuWatch:
+    """One GPU, asked again and again. Its name and UUID are asked once."""
+
+    def __init__(self, module: Any, index: int) -> None:
+        self._nvml, self.info = module, _describe(module, index)
+        self._handle = _ask(module, "nvmlDeviceGetHandleByIndex", index)
+
+    def look(self) -> protocol.Gpu:
+        memory = self._get("nvmlDeviceGetMemoryInfo")
+        used = self._get("nvmlDeviceGetUtilizationRates")
+        power, limit = self._get("nvmlDeviceGetPowerUsage"), self._get("nvmlDeviceGetEnforcedPowerLimit")
+        degrees = self._get("nvmlDeviceGetTemperature", 0)  # NVML_TEMPERATURE_GPU
+        clock = self._get("nvmlDeviceGetClockInfo", 1)  # NVML_CLOCK_SM
+        return protocol.Gpu(
+            index=self.info.index,
+            name=self.info.name,
+            utilization=None if used is None else used.gpu / 100.0,
+            vram_used=_bytes(memory, "used"),
+            vram_total=_bytes(memory, "total"),
+            power_w=None if power is None else power / 1000.0,
+            power_limit_w=None if limit is None else limit / 1000.0,
+            temperature_c=None if degrees is None else float(degrees),
+            clock_mhz=clock,
+            throttle=self._throttle(),
+        )
+
+    def _throttle(self) -> list[str]:
+        reasons = self._get("nvmlDeviceGetCurrentClocksEventReasons")
+        if reasons is None:  # its name in drivers before 535
+            reasons = self._get("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
+        return [code for bit, code in _THROTTLE.items() if reasons & bit]
+
+    def _get(self, function: str, *arguments: Any) -> Any:
+        return _ask(self._nvml, function, self._handle, *arguments)
+
+    def is_called(self, which: int | str, environ: Mapping[str, str]) -> bool:
+        """Whether CUDA's number, or a UUID, means this GPU."""
+        if isinstance(which, int):
+            visible = [entry.strip() for entry in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if entry.strip()]
+            if not visible:
+                return which == self.info.index
+            if which >= len(visible):
+                return False
+            which = visible[which]
+            if which.isdecimal():
+                return int(which) == self.info.index
+        plain = which.lower().removeprefix("gpu-")
+        return bool(plain) and self.info.uuid.lower().removeprefix("gpu-").startswith(plain)
+
+
+class _HostWatch:
+    """The machine beside its GPUs, and what this process takes of it."""
+
+    def __init__(self, run_path: Path) -> None:
+        self._path, self._process = run_path, psutil.Process()
+        self._children: list[psutil.Process] = []
+        self._children_seen = -_CHILDREN_EVERY_S
+        self._cpu_busy, self._cpu_total = _cpu_seconds()
+        self._cpu, self._disk_free = 0.0, 0
+
+    def look(self) -> protocol.Host:
+        memory = psutil.virtual_memory()
+        return protocol.Host(
+            ram_used=memory.total - memory.available,
+            ram_total=memory.total,
+            rss=self._resident(),
+            cpu=self._cpu_share(),
+            disk_free=self._free(),
+        )
+
+    def _resident(self) -> int:
+        """Of this process and its children. Pages that they share are counted for each."""
+        now = time.monotonic()
+        if now - self._children_seen >= _CHILDREN_EVERY_S:
+            self._children_seen = now
+            with contextlib.suppress(psutil.Error):
+                self._children = self._process.children(recursive=True)
+        total = 0
+        for process in (self._process, *self._children):
+            with contextlib.suppress(psutil.Error):
+                total += process.memory_info().rss
+        return total
+
+    def _cpu_share(self) -> float:
+        """Of all processors, since the look before; 0..1."""
+        busy, total = _cpu_seconds()
+        if total > self._cpu_total:
+            self._cpu = min(1.0, max(0.0, (busy - self._cpu_busy) / (total - self._cpu_total)))
+        self._cpu_busy, self._cpu_total = busy, total
+        return self._cpu
+
+    def _free(self) -> int:
+        with contextlib.suppress(OSError):  # a share that is away for a moment: what it was last
+            self._disk_free = files.free_bytes(self._path)
+        return self._disk_free
+
+
+def _cpu_seconds() -> tuple[float, float]:
+    """(busy, all) seconds of all processors since they started. Linux counts guests in user time already."""
+    times = psutil.cpu_times()._asdict()
+    total = sum(times.values()) - times.get("guest", 0.0) - times.get("guest_nice", 0.0)
+    if sys.platform == "win32":  # interrupt and dpc are part of system time there
+        total = times["user"] + times["system"] + times["idle"]
+    return total - times["idle"] - times.get("iowait", 0.0), total
