@@ -501,6 +501,8 @@ EXPLAIN = (
 
 def failure(what: str, output: str, code: int = 1) -> SetupError:
     """An error with the tool's last words and, where the cause is known, what to do."""
+    if shutil.disk_usage(str(ROOT)).free < 50_000_000:
+        output += "\nNo space left on device"  # ensurepip keeps the reason to itself
     known = [found[1:] for found in EXPLAIN if re.search(found[0], output, re.IGNORECASE)]
     advice, code = known[0] if known else ("", code)
     lines = output.strip().splitlines()
@@ -580,18 +582,18 @@ def torch_pin() -> str:
 
 def install_torch(tag: str, choices: "dict[str, str]") -> None:
     """Install exactly this build from the first source that has it."""
-    versions: dict[str, list[str]] = {}
+    answers: dict[str, str] = {}
     tried: list[str] = []
     for source in torch_sources(tag, torch_pin(), find_mirror(choices["mirror"])):
         key = str(source.options)
-        if key not in versions:
+        if key not in answers:
             # Asking first costs a second and spares the wait for an index that is out of reach.
             question = ("index", "versions", "torch", "--retries=1", "--timeout=15", *source.options)
-            _, output = pip("looking for PyTorch", *question)
-            listed = re.search(r"Available versions: (.+)", output)
-            versions[key] = listed.group(1).split(", ") if listed else []
-        if source.version not in versions[key]:
-            tried.append(f"  {source.version}: not at {source.label}")
+            answers[key] = pip("looking for PyTorch", *question)[1]
+        listed = re.search(r"Available versions: (.+)", answers[key])
+        if source.version not in (listed.group(1).split(", ") if listed else []):
+            cut_off = re.search(r"Retrying|Could not fetch|timed out", answers[key])
+            tried.append(f"  {source.version} from {source.label}: {'no answer' if cut_off else 'not there'}")
             continue
         say(f"  PyTorch {source.version} from {source.label}")
         if source.warning:
@@ -607,9 +609,10 @@ def install_torch(tag: str, choices: "dict[str, str]") -> None:
             raise SetupError(f"{source.label} gave a CPU-only PyTorch ({installed_torch()}) instead of {tag}.")
         return
     places = "\n".join(tried)
+    without = "" if tag == "cpu" else ", or do without the GPU: setup --torch cpu"
     raise SetupError(
         f"No source has PyTorch {torch_pin()} ({tag}) for this Python:\n{places}\n"
-        "Check the network, or name a mirror (setup --mirror tsinghua), or do without the GPU (setup --torch cpu)."
+        f"Check the network (and HTTPS_PROXY), or name a mirror: setup --mirror tsinghua{without}"
     )
 
 
@@ -815,6 +818,8 @@ def run_checks(arguments: "list[str]") -> int:
     for name, command in checks.items():
         print(f"== {name}", file=sys.stderr, flush=True)
         codes[name] = run_foreground([str(PYTHON), *command], cwd=str(ROOT))
+        if codes[name] in (130, -signal.SIGINT):  # Ctrl+C means all of them
+            break
     failed = {name: code for name, code in codes.items() if code}
     words = ", ".join(f"{name} (exit code {code})" for name, code in failed.items())
     print(f"== failed: {words}" if failed else "== all checks passed", file=sys.stderr, flush=True)

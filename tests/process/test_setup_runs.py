@@ -151,10 +151,12 @@ def test_the_trainer_gets_its_arguments_folder_and_input_untouched_and_its_exit_
 
 
 def test_an_unchanged_start_costs_less_than_a_second(project: Project) -> None:
-    project.run("train")
-    started = time.monotonic()
-    project.run("train")
-    assert time.monotonic() - started < 1.0
+    seconds = []
+    for _ in range(3):
+        started = time.monotonic()
+        assert project.run("train").returncode == 3
+        seconds.append(time.monotonic() - started)
+    assert min(seconds) < 1.0
 
 
 def test_a_torch_that_something_swapped_is_noticed_at_the_next_start_and_put_back(project: Project) -> None:
