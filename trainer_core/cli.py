@@ -88,7 +88,7 @@ def commands() -> None:
 @click.option("--resume", is_flag=False, flag_value="latest", help="Go on with a run, a checkpoint, or the latest run.")
 @knob_flags
 @click.pass_context
-def train(ctx: click.Context, **flags: Any) -> None:
+def train(ctx: click.Context, /, **flags: Any) -> None:
     """Train, or go on with --resume."""
     with _job(flags) as job:
         plan = plans.plan(flags)  # a mistake is told before torch is loaded
@@ -102,7 +102,7 @@ def train(ctx: click.Context, **flags: Any) -> None:
 @source_flags
 @knob_flags
 @click.pass_context
-def prepare(ctx: click.Context, **flags: Any) -> None:
+def prepare(ctx: click.Context, /, **flags: Any) -> None:
     """Read the data, train its tokenizer and fill the token cache, without training a model."""
     with _job(flags) as job:
         config = plans.configuration(flags)
@@ -124,8 +124,7 @@ def prepare(ctx: click.Context, **flags: Any) -> None:
 @click.option("--top-p", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--device", default="auto", show_default=True)
-@click.pass_context
-def generate(ctx: click.Context, model: str, prompt: str | None, max_tokens: int, device: str, **sampling: Any) -> None:
+def generate(model: str, prompt: str | None, max_tokens: int, device: str, **sampling: Any) -> None:
     """Let a trained model write. MODEL is a run, its name, a checkpoint folder, or `latest`."""
     from trainer_core import generate as writing
     from trainer_core.train.device import choose_device
@@ -163,7 +162,7 @@ def presets_command(output: str) -> None:
 @click.argument("run", required=False)
 @output_flag
 @click.pass_context
-def runs_command(ctx: click.Context, action: str, run: str | None, output: str) -> None:
+def runs_command(ctx: click.Context, /, action: str, run: str | None, output: str) -> None:
     """List the runs on this machine, or verify the checkpoints of one: `runs verify RUN`."""
     if action == "verify":
         with _told_plainly():

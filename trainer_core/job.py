@@ -15,6 +15,7 @@ import logging
 import sys
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Literal, TextIO
 
@@ -94,7 +95,7 @@ class Job:
             self._log = run.log.open("a", encoding="utf-8", errors="backslashreplace")
             run.events.touch()
         self._stack.callback(self._log.close)
-        self._stack.enter_context(contextlib.redirect_stderr(_Tee(sys.stderr, self._log)))  # type: ignore[type-var]
+        self._stack.enter_context(contextlib.redirect_stderr(_Tee(sys.stderr, self._log)))
         if sys.stdout is not None and isinstance(self._sink, StreamSink):
             self._stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         faulthandler.enable(self._log)
@@ -134,7 +135,7 @@ class Job:
         """The catalogue's name for an exception that nobody named where it was raised."""
         text = f"{type(error).__name__}: {error}"
         if isinstance(error, OSError) and files.is_disk_full(error):
-            return files.disk_full(self._run.path if self._run else files.Path.cwd(), 0, error)
+            return files.disk_full(self._run.path if self._run else Path.cwd(), 0, error)
         if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text:
             device = "cuda" if "CUDA" in text else "cpu"
             return TraindeckError("memory.out", detail=text, device=device, step=self.session.step or 0)

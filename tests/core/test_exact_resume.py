@@ -58,9 +58,7 @@ def assert_same(home: Path, name: str, whole: Ended, *parts: Ended) -> None:
 
 def test_after_stop(home: Path, uninterrupted: Ended) -> None:
     data = str(home / "文本 text.txt")
-    process = start(
-        home, *ARGUMENTS[:-1], "stopped", "--data", data, "--control", "stdin", stdin=subprocess.PIPE
-    )
+    process = start(home, *ARGUMENTS[:-1], "stopped", "--data", data, "--control", "stdin", stdin=subprocess.PIPE)
     before = read_until(process, 4)
     assert process.stdin is not None
     process.stdin.write(protocol.encode(protocol.Stop(id=1)))

@@ -12,11 +12,27 @@ from trainer_core import protocol
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# fmt: off
 TINY = (
-    "--hidden-dim 32 --n-layers 2 --n-heads 2 --max-seq-len 32 --vocab-size 320 --batch-size 4 "
-    "--gradient-accumulation-steps 3 --dropout 0.1 --warmup-steps 2 --learning-rate 3e-3 --log-steps 1 "
-    "--eval-steps 5 --eval-batches 2 --sample-steps 7 --sample-tokens 8 --cpu-threads 1 --device cpu"
-).split()
+    "--hidden-dim", "32",
+    "--n-layers", "2",
+    "--n-heads", "2",
+    "--max-seq-len", "32",
+    "--vocab-size", "320",
+    "--batch-size", "4",
+    "--gradient-accumulation-steps", "3",
+    "--dropout", "0.1",
+    "--warmup-steps", "2",
+    "--learning-rate", "3e-3",
+    "--log-steps", "1",
+    "--eval-steps", "5",
+    "--eval-batches", "2",
+    "--sample-steps", "7",
+    "--sample-tokens", "8",
+    "--cpu-threads", "1",
+    "--device", "cpu",
+)
+# fmt: on
 
 
 def text_file(folder: Path, lines: int = 400) -> Path:

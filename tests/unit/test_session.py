@@ -62,7 +62,9 @@ def test_with_nothing_to_read_polling_returns_at_once(pipe: Pipe) -> None:
 
 
 def test_every_command_is_acknowledged_with_its_id(pipe: Pipe) -> None:
-    pipe.send(protocol.Save(id=1), protocol.SampleNow(id=2, prompt="早上"), protocol.Set(id=3, name="log_steps", value=5))
+    pipe.send(
+        protocol.Save(id=1), protocol.SampleNow(id=2, prompt="早上"), protocol.Set(id=3, name="log_steps", value=5)
+    )
     pipe.session.poll()
     assert [(ack.command, ack.id, ack.accepted) for ack in pipe.kept.of(protocol.Ack)] == [
         ("save", 1, True),

@@ -161,12 +161,16 @@ def _weights(model: Decoder) -> dict[str, Tensor]:
 def _moments(state: TrainState) -> dict[str, Tensor]:
     """AdamW's state by weight name, and the states of torch's generators."""
     tensors: dict[str, Tensor] = {"generator.cpu": torch.get_rng_state()}
-    if torch.cuda.is_initialized():
+    if _on_gpu(state.model):
         tensors["generator.cuda"] = torch.cuda.get_rng_state()
     for name, weight in state.model.named_parameters():
         for key, value in state.optimizer.state.get(weight, {}).items():
             tensors[f"{key}.{name}"] = value.detach().contiguous().cpu()
     return tensors
+
+
+def _on_gpu(model: Decoder) -> bool:
+    return model.lm_head.weight.is_cuda
 
 
 def _state_document(state: TrainState) -> dict[str, Any]:
@@ -217,7 +221,7 @@ def load(folder: Path, state: TrainState) -> None:
     kind, keys, position, has_gauss, cached = document["numpy_random"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
     torch.set_rng_state(moments["generator.cpu"].clone())
-    if torch.cuda.is_initialized() and "generator.cuda" in moments:
+    if _on_gpu(state.model) and "generator.cuda" in moments:
         torch.cuda.set_rng_state(moments["generator.cuda"].clone())
 
 

@@ -168,7 +168,7 @@ class Trainer:
                 loss = token_loss(self.model(input_ids), labels)
                 window_loss += loss.detach()
             with self.clock.section("backward"):
-                state.scaler.scale(loss / max(1, tokens)).backward()
+                torch.autograd.backward(state.scaler.scale(loss / max(1, tokens)))
         self._whole = False
         with self.clock.section("optimizer"):
             for group in state.optimizer.param_groups:

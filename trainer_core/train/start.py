@@ -21,7 +21,6 @@ from trainer_core.run_dir import RunDir
 from trainer_core.train import checkpoint
 from trainer_core.train.device import choose_device, choose_precision, describe, set_up_arithmetic
 from trainer_core.train.loop import Trainer
-from trainer_core.wandb_log import WandbSink
 
 
 def train(plan: Plan, job: Job) -> None:
@@ -136,12 +135,14 @@ def _keep_tokenizer(run: RunDir, prepared: Prepared) -> None:
 def _watching(job: Job, config: Config, run: RunDir, device: torch.device) -> Iterator[None]:
     """Sample the hardware in the background while training."""
 
-    def torch_memory() -> tuple[int, int, int] | None:
+    def torch_memory() -> tuple[str, int, int] | None:
         if device.type != "cuda":
             return None
-        return device.index or 0, torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+        uuid = str(torch.cuda.get_device_properties(device).uuid)
+        return uuid, torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
 
     sampler = hardware.Sampler(job.session.emit, config.hardware_interval_s, run.path, torch_memory)
+    job.session.settable["hardware_interval_s"] = sampler.set_interval
     sampler.start()
     try:
         yield
@@ -153,6 +154,8 @@ def _watching(job: Job, config: Config, run: RunDir, device: torch.device) -> It
 def _reporting_elsewhere(job: Job, config: Config, run: RunDir) -> Iterator[None]:
     """Weights & Biases, where it is wanted and works."""
     if config.use_wandb:
+        from trainer_core.wandb_log import WandbSink
+
         try:
             job.wire.add(WandbSink(config, run.path))
         except TraindeckError as error:
