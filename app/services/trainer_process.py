@@ -326,7 +326,7 @@ def newer_version(line: bytes) -> tuple[int, int] | None:
     try:
         content = json.loads(line)
         major, minor = content["version"][:2] if content["type"] == "hello" else (0, 0)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     newer = isinstance(major, int) and isinstance(minor, int) and major > protocol.VERSION[0]
     return (major, minor) if newer else None

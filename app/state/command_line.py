@@ -63,7 +63,7 @@ def _knob_flag(spec: config.Knob, value: Any) -> list[str]:
         return [spec.flag if value else f"--no-{spec.flag.removeprefix('--')}"]
     if spec.kind == "list":
         return [part for item in value for part in _flag(spec.flag, item)]
-    return _flag(spec.flag, f"{value:.15g}" if spec.kind == "float" else str(value))
+    return _flag(spec.flag, repr(value) if spec.kind == "float" else str(value))
 
 
 def _flag(flag: str, value: str) -> list[str]:

@@ -20,7 +20,17 @@ CAPACITY: Final = 5_000
 _MAX_TEXT: Final = 4_000
 
 LOG_CODES: Final[dict[str, tuple[str, ...]]] = {
-    "log.hello": ("run_dir", "pid", "torch", "devices", "precision", "parameters", "resumed_from_step"),
+    "log.hello": ("run_dir", "pid", "torch", "devices", "precision", "resumed_from_step"),
+    "log.ready": (
+        "task",
+        "train_documents",
+        "train_tokens",
+        "validation_documents",
+        "validation_tokens",
+        "vocab_size",
+        "parameters",
+        "total_steps",
+    ),
     "log.phase": ("phase", "step"),
     "log.eval": ("step", "loss", "perplexity", "best", "bleu4", "exact_match"),
     "log.sample": ("step", "prompt", "expected"),  # the sample itself is in `text`
@@ -88,6 +98,8 @@ class LogStore:
                 return self._notice("advice", event)
             case protocol.Hello():
                 return self._append(event.t, "info", "log.hello", _fields(event, "log.hello"))
+            case protocol.Ready():
+                return self._append(event.t, "info", "log.ready", _fields(event, "log.ready"))
             case protocol.Phase():
                 return self._append(event.t, "info", "log.phase", _fields(event, "log.phase"))
             case protocol.Eval():

@@ -179,6 +179,8 @@ class RunMachine:
         match event:
             case protocol.Hello():
                 self._on_hello(event)
+            case protocol.Ready():
+                self.total_steps = event.total_steps
             case protocol.Phase():
                 self._on_phase(event)
             case protocol.Progress():

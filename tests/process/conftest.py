@@ -17,8 +17,8 @@ def run_fake(qtbot: QtBot) -> Iterator[Run]:
     """Start a fake trainer in a mode; it is killed when the test ends."""
     started: list[Recorded] = []
 
-    def start(mode: str, *arguments: str) -> Recorded:
-        started.append(Recorded(mode, qtbot, arguments))
+    def start(mode: str, *arguments: str, keep: bool = True) -> Recorded:
+        started.append(Recorded(mode, qtbot, arguments, keep=keep))
         return started[-1]
 
     yield start

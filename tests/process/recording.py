@@ -19,14 +19,15 @@ FAKE = Path(__file__).with_name("fake_trainer.py")
 class Recorded:
     """A started fake trainer; what it says, in order."""
 
-    def __init__(self, mode: str, qtbot: QtBot, arguments: tuple[str, ...] = ()) -> None:
+    def __init__(self, mode: str, qtbot: QtBot, arguments: tuple[str, ...] = (), *, keep: bool = True) -> None:
         self.qtbot = qtbot
         self.process = TrainerProcess(command=[sys.executable, "-u", "-X", "utf8", str(FAKE), mode])
         self.events: list[protocol.AnyEvent] = []
         self.output: list[str] = []
         self.incompatible: list[tuple[int, int]] = []
         self.outcomes: list[Outcome] = []
-        self.process.event.connect(self.events.append)
+        if keep:
+            self.process.event.connect(self.events.append)
         self.process.output.connect(self.output.append)
         self.process.incompatible.connect(self.incompatible.append)
         self.process.finished.connect(self.outcomes.append)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from array import array
 from pathlib import Path
 
 import psutil
@@ -61,13 +62,13 @@ def test_a_process_that_vanishes_ends_with_its_exit_code(run_fake: Run) -> None:
 
 
 def test_a_flood_of_events_arrives_whole_while_the_window_stays_alive(run_fake: Run, heartbeat: Heartbeat) -> None:
-    store = MetricStore()
-    run = run_fake("flood")
+    store, steps = MetricStore(), array("q")
+    run = run_fake("flood", keep=False)  # 200,000 events in a list would measure the garbage collector
     run.process.event.connect(store.add)
+    run.process.event.connect(lambda event: steps.append(event.step) if isinstance(event, protocol.Step) else None)
     outcome = run.outcome(timeout_s=60.0)
-    steps = [event.step for event in run.of(protocol.Step) if isinstance(event, protocol.Step)]
     print(f"{FLOOD / outcome.seconds:,.0f} events/s, longest gap {1000 * heartbeat.longest_gap_s:.0f} ms")  # noqa: T201
-    assert steps == list(range(1, FLOOD + 1))
+    assert steps == array("q", range(1, FLOOD + 1))
     assert store.series("train_loss")[1].size == FLOOD
     assert heartbeat.longest_gap_s < 0.5
     assert heartbeat.beats > 20

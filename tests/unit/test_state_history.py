@@ -1,0 +1,151 @@
+"""The list of earlier runs, and reading their events again."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from app.state import history
+from app.state.history import EventLoader, History, load_events
+from trainer_core import protocol, run_dir
+
+
+def make_run(root: Path, name: str, started: float, *events: protocol.AnyEvent) -> Path:
+    path = root / name
+    path.mkdir(parents=True)
+    (path / "config.yaml").write_text(f"preset: {name}\ndata: [数据.txt]\n", encoding="utf-8")
+    hello = protocol.Hello(t=started, pid=1, run_dir=str(path), traindeck="0", python="3", torch="2")
+    (path / "events.jsonl").write_bytes(b"".join(map(protocol.encode, (hello, *events))))
+    return path
+
+
+def hold(path: Path) -> None:
+    """Lock a run in the name of this process."""
+    started = psutil.Process().create_time()
+    (path / "run.lock").write_text(json.dumps({"pid": os.getpid(), "started": started}), encoding="utf-8")
+
+
+def phase(step: int) -> protocol.Phase:
+    return protocol.Phase(t=float(step), phase="training", step=step)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The runs whose files were really read."""
+    read: list[Path] = []
+    real = run_dir.summarize
+    monkeypatch.setattr(run_dir, "summarize", lambda run: (read.append(run.path), real(run))[1])
+    return read
+
+
+def test_runs_are_listed_newest_first(tmp_path: Path) -> None:
+    for name, started in (("a", 100.0), ("b", 300.0), ("c", 200.0)):
+        make_run(tmp_path, name, started)
+    (tmp_path / "no run").mkdir()
+    assert [run.name for run in History(tmp_path).refresh()] == ["b", "c", "a"]
+
+
+def test_a_folder_that_is_not_there_holds_no_runs(tmp_path: Path) -> None:
+    assert History(tmp_path / "none").refresh() == []
+
+
+def test_a_run_that_did_not_change_is_not_read_again(tmp_path: Path, counted: list[Path]) -> None:
+    first, second = make_run(tmp_path, "a", 1.0), make_run(tmp_path, "b", 2.0)
+    found = History(tmp_path)
+    found.refresh()
+    found.refresh()
+    assert sorted(counted) == [first, second]
+    with (second / "events.jsonl").open("ab") as file:
+        file.write(protocol.encode(protocol.Done(t=9.0, reason="finished", steps=1, total_steps=1)))
+    assert {run.name: run.state for run in found.refresh()} == {"a": "interrupted", "b": "finished"}
+    assert counted[2:] == [second]
+
+
+def test_a_run_is_running_only_as_long_as_its_owner_lives(tmp_path: Path) -> None:
+    path = make_run(tmp_path, "a", 1.0)
+    found = History(tmp_path)
+    assert found.refresh()[0].state == "interrupted"
+    hold(path)
+    assert found.refresh()[0].state == "running"
+    (path / "run.lock").write_text(json.dumps({"pid": os.getpid(), "started": 5.0}), encoding="utf-8")
+    assert found.refresh()[0].state == "interrupted"
+
+
+def test_a_deleted_run_leaves_the_list(tmp_path: Path) -> None:
+    path = make_run(tmp_path, "a", 1.0)
+    found = History(tmp_path)
+    assert len(found.refresh()) == 1
+    (path / "config.yaml").unlink()
+    assert found.refresh() == []
+    assert found.get(path) is None
+
+
+def test_refreshing_can_be_done_one_run_at_a_time(tmp_path: Path, counted: list[Path]) -> None:
+    for number in range(3):
+        make_run(tmp_path, f"r{number}", float(number))
+    slices = History(tmp_path).refresh_in_slices()
+    for read in (1, 2, 3):
+        next(slices)
+        assert len(counted) == read
+
+
+def test_all_events_come_back_in_order_and_damaged_lines_cost_only_themselves(tmp_path: Path) -> None:
+    path = make_run(tmp_path, "a", 1.0, *map(phase, range(1, 50)))
+    with (path / "events.jsonl").open("ab") as file:
+        file.write(b"\xff\xfe garbage\n\n" + protocol.encode(phase(50)) + b'{"type":"phase","pha')
+    steps = [event.step for event in load_events(path) if isinstance(event, protocol.Phase)]
+    assert steps == list(range(1, 51))
+
+
+def test_the_last_event_needs_no_newline(tmp_path: Path) -> None:
+    path = make_run(tmp_path, "a", 1.0)
+    with (path / "events.jsonl").open("ab") as file:
+        file.write(protocol.encode(phase(1)).rstrip())
+    assert len(list(load_events(path))) == 2
+
+
+def test_a_run_without_events_has_none(tmp_path: Path) -> None:
+    assert list(load_events(tmp_path)) == []
+
+
+def test_lines_are_whole_wherever_a_chunk_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_run(tmp_path, "a", 1.0, *map(phase, range(1, 30)))
+    for size in (1, 7, 100):
+        monkeypatch.setattr(history, "_CHUNK", size)
+        assert len(list(load_events(path))) == 30
+
+
+def test_a_line_longer_than_any_event_is_not_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "_CHUNK", 1000)
+    monkeypatch.setattr(history, "_LONGEST_LINE", 5000)
+    path = make_run(tmp_path, "a", 1.0)
+    with (path / "events.jsonl").open("ab") as file:
+        file.write(b"x" * 100_000 + b"\n" + protocol.encode(phase(1)))
+    assert [type(event) for event in load_events(path)] == [protocol.Hello, protocol.Phase]
+
+
+def test_a_long_record_is_read_in_short_slices(tmp_path: Path) -> None:
+    path = make_run(tmp_path, "a", 1.0)
+    line = protocol.encode(phase(1))
+    (path / "events.jsonl").write_bytes(line * 300_000)
+    loader, longest, events, slices = EventLoader(path), 0.0, 0, 0
+    while not loader.finished:
+        before = time.perf_counter()
+        events += len(loader.read(budget_s=0.01))
+        longest, slices = max(longest, time.perf_counter() - before), slices + 1
+    assert (events, loader.fraction) == (300_000, 1.0)
+    assert slices > 5
+    assert longest < 0.3
+
+
+def test_a_loader_can_be_dropped_half_way(tmp_path: Path) -> None:
+    path = make_run(tmp_path, "a", 1.0)
+    loader = EventLoader(path)
+    loader.close()
+    loader.close()
+    assert loader.read() == []

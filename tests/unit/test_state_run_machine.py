@@ -1,0 +1,296 @@
+"""The run machine: what a run is doing, what may be pressed, and that a stop always ends."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from app.state.run_machine import (
+    ACTIVE,
+    AskedKill,
+    AskedPause,
+    AskedResume,
+    AskedStop,
+    Exited,
+    Input,
+    RunMachine,
+    RunState,
+    Started,
+    Tick,
+)
+from trainer_core import protocol
+
+
+def hello(**changes: object) -> protocol.Hello:
+    given: dict[str, object] = {"pid": 1, "run_dir": "runs/a", "traindeck": "0", "python": "3", "torch": "2"}
+    return protocol.Hello(**{**given, **changes})  # type: ignore[arg-type]
+
+
+def step(number: int, epoch: float = 0.5) -> protocol.Step:
+    spent = protocol.StepTime(data=1, transfer=0, forward=1, backward=1, optimizer=1, other=0)
+    return protocol.Step(
+        step=number,
+        epoch=epoch,
+        tokens=number,
+        samples=number,
+        loss=1.0,
+        learning_rate=0.1,
+        tokens_per_s=1.0,
+        samples_per_s=1.0,
+        time_ms=spent,
+    )
+
+
+def phase(name: protocol.PhaseName) -> protocol.Phase:
+    return protocol.Phase(phase=name)
+
+
+def checkpoint(number: int) -> protocol.Checkpoint:
+    return protocol.Checkpoint(step=number, path="p", bytes=1, seconds=0.1, kind="regular")
+
+
+def stopped(number: int = 5) -> protocol.Done:
+    return protocol.Done(reason="stopped", steps=number, total_steps=10)
+
+
+def fed(*events: Input, stop_s: float = 60.0) -> RunMachine:
+    """A started machine that was given events, all at the same moment."""
+    machine = RunMachine(stop_s)
+    for event in (Started(), *events):
+        machine.feed(event, 0.0)
+    return machine
+
+
+def training() -> RunMachine:
+    return fed(hello(), phase("training"), step(1))
+
+
+def test_a_run_goes_through_its_states_in_order() -> None:
+    machine = RunMachine()
+    seen = [machine.state]
+    story: list[Input] = [Started(), hello(), phase("preparing"), phase("training"), step(1), phase("evaluating")]
+    story += [phase("training"), phase("saving"), checkpoint(1), phase("training"), step(2)]
+    story += [protocol.Done(reason="finished", steps=2, total_steps=2), phase("done"), Exited(0)]
+    for event in story:
+        if machine.feed(event, 0.0):
+            seen.append(machine.state)
+    s = RunState
+    assert seen[:5] == [s.IDLE, s.STARTING, s.PREPARING, s.TRAINING, s.EVALUATING]
+    assert seen[5:] == [s.TRAINING, s.SAVING, s.TRAINING, s.FINISHED]
+    assert machine.progress == 1.0
+
+
+def test_the_figures_of_the_run_bar_follow_the_events() -> None:
+    machine = fed(hello())
+    machine.feed(protocol.Progress(phase="preparing", done=1, total=4, unit="bytes"), 1.0)
+    assert machine.progress == 0.25
+    machine.feed(phase("training"), 2.0)
+    machine.feed(step(5, epoch=1.5), 3.0)
+    machine.feed(protocol.Progress(phase="training", done=5, total=20, eta_s=30.0), 3.0)
+    machine.feed(Tick(), 13.0)
+    assert (machine.step, machine.total_steps, machine.epoch, machine.progress) == (5, 20, 1.5, 0.25)
+    assert (machine.elapsed_s, machine.eta_s) == (13.0, 20.0)
+    machine.feed(protocol.Progress(phase="evaluating", done=1, total=2, unit="batches"), 13.0)
+    assert machine.progress == 0.25  # the bar of the run does not jump back for an evaluation
+    assert machine.phase_progress is not None
+    assert machine.phase_progress.fraction == 0.5
+
+
+def test_time_spent_paused_counts_neither_as_elapsed_nor_against_the_estimate() -> None:
+    machine = training()
+    machine.feed(protocol.Progress(phase="training", done=1, total=20, eta_s=30.0), 10.0)
+    machine.feed(phase("paused"), 10.0)
+    machine.feed(Tick(), 500.0)
+    assert (machine.state, machine.elapsed_s, machine.eta_s) == (RunState.PAUSED, 10.0, 30.0)
+
+
+def test_a_pause_is_pending_until_the_trainer_says_that_it_pauses() -> None:
+    machine = training()
+    assert machine.can_pause
+    machine.feed(AskedPause(), 1.0)
+    assert (machine.state, machine.pause_pending, machine.can_pause) == (RunState.TRAINING, True, False)
+    machine.feed(phase("paused"), 2.0)
+    assert (machine.state, machine.can_resume, machine.resumes_from_disk) == (RunState.PAUSED, True, False)
+    machine.feed(AskedResume(), 3.0)
+    assert machine.resume_pending
+    assert not machine.can_resume
+    machine.feed(phase("training"), 4.0)
+    assert (machine.state, machine.can_pause) == (RunState.TRAINING, True)
+
+
+def test_a_refused_pause_can_be_asked_for_again() -> None:
+    machine = training()
+    machine.feed(AskedPause(), 1.0)
+    machine.feed(protocol.Ack(command="pause", accepted=False), 1.0)
+    assert machine.can_pause
+
+
+def test_stop_counts_down_visibly_and_ends_in_a_kill_when_the_trainer_is_deaf() -> None:
+    machine = training()
+    assert machine.stop_deadline_s is None
+    machine.feed(AskedStop(), 10.0)
+    assert machine.state is RunState.STOPPING
+    for second in range(10, 70):
+        machine.feed(step(second), float(second))  # it goes on training as if nothing had been said
+        assert machine.stop_deadline_s == 70.0 - second
+    machine.feed(Tick(), 70.0)
+    assert machine.state is RunState.KILLING
+    machine.feed(Exited(9, crashed=True), 70.5)
+    assert (machine.state, machine.killed) == (RunState.STOPPED, True)
+
+
+def test_saving_that_gets_on_extends_the_deadline_and_saving_that_stands_still_does_not() -> None:
+    machine = training()
+    machine.feed(AskedStop(), 0.0)
+    for second in (50.0, 100.0, 150.0):
+        machine.feed(protocol.Progress(phase="saving", done=second, total=1000, unit="bytes"), second)
+        assert machine.stop_deadline_s == 60.0
+    for second in range(151, 210):
+        machine.feed(protocol.Progress(phase="saving", done=150.0, total=1000, unit="bytes"), float(second))
+    machine.feed(Tick(), 210.0)
+    assert machine.state is RunState.KILLING
+
+
+def test_no_repeated_sign_of_life_can_make_a_stop_last_forever() -> None:
+    machine = training()
+    machine.feed(AskedStop(), 0.0)
+    for second in range(0, 1000, 5):
+        for event in (protocol.Ack(command="stop"), phase("saving"), phase("stopping"), checkpoint(1)):
+            machine.feed(event, float(second))
+        machine.feed(Tick(), float(second))
+    assert machine.state is RunState.KILLING
+
+
+def test_a_double_click_on_stop_does_not_kill_and_a_second_press_later_does() -> None:
+    machine = training()
+    machine.feed(AskedStop(), 10.0)
+    machine.feed(AskedStop(), 10.2)
+    assert (machine.state, machine.can_stop) == (RunState.STOPPING, False)
+    machine.feed(Tick(), 12.0)
+    assert machine.stop_kills
+    assert machine.can_stop
+    machine.feed(AskedStop(), 12.0)
+    assert machine.state is RunState.KILLING
+
+
+def test_a_clean_stop_can_be_resumed_from_disk() -> None:
+    machine = training()
+    machine.feed(AskedStop(), 1.0)
+    for event in (protocol.Ack(command="stop"), phase("saving"), checkpoint(5), stopped(), phase("done"), Exited(3)):
+        machine.feed(event, 2.0)
+    assert (machine.state, machine.killed, machine.step) == (RunState.STOPPED, False, 5)
+    assert machine.resumes_from_disk
+    assert machine.can_resume
+    assert machine.can_start
+
+
+def test_nothing_can_be_resumed_before_the_first_checkpoint() -> None:
+    machine = training()
+    machine.feed(Exited(9, crashed=True), 1.0)
+    assert machine.state is RunState.CRASHED
+    assert not machine.can_resume
+
+
+def test_phases_after_a_stop_do_not_bring_the_run_back_to_life() -> None:
+    machine = training()
+    machine.feed(AskedStop(), 1.0)
+    machine.feed(phase("training"), 1.1)
+    machine.feed(phase("evaluating"), 1.2)
+    assert machine.state is RunState.STOPPING
+
+
+def test_a_stop_that_came_from_elsewhere_has_no_countdown_until_it_is_asked_for() -> None:
+    machine = training()
+    machine.feed(phase("stopping"), 1.0)
+    assert (machine.state, machine.stop_deadline_s, machine.stop_kills) == (RunState.STOPPING, None, False)
+    machine.feed(AskedStop(), 2.0)
+    assert (machine.state, machine.stop_deadline_s) == (RunState.STOPPING, 60.0)
+
+
+def test_a_trainer_that_says_done_and_hangs_at_exit_is_killed_and_counts_as_finished() -> None:
+    machine = training()
+    machine.feed(protocol.Done(reason="finished", steps=10, total_steps=10), 1.0)
+    assert not machine.can_pause
+    machine.feed(Tick(), 100.0)
+    assert machine.state is RunState.KILLING
+    machine.feed(Exited(9, crashed=True), 101.0)
+    assert (machine.state, machine.killed) == (RunState.FINISHED, False)
+
+
+def test_an_error_is_kept_with_its_parameters() -> None:
+    machine = training()
+    machine.feed(protocol.Error(code="disk.full", params={"path": "D:"}, detail="ENOSPC", exit_code=7), 1.0)
+    machine.feed(Exited(7), 1.0)
+    assert machine.state is RunState.FAILED
+    assert machine.last_error is not None
+    assert (machine.last_error.code, machine.last_error.params) == ("disk.full", {"path": "D:"})
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "crashed", "state"),
+    [
+        (0, False, RunState.FINISHED),
+        (1, False, RunState.CRASHED),
+        (2, False, RunState.FAILED),
+        (3, False, RunState.STOPPED),
+        (7, False, RunState.FAILED),
+        (120, False, RunState.CRASHED),
+        (-1073741819, True, RunState.CRASHED),  # access violation
+        (0, True, RunState.CRASHED),
+    ],
+)
+def test_an_exit_without_a_word_is_judged_by_its_code(exit_code: int, crashed: bool, state: RunState) -> None:
+    machine = training()
+    machine.feed(Exited(exit_code, crashed), 1.0)
+    assert machine.state is state
+
+
+def test_a_resumed_run_starts_at_its_checkpoint() -> None:
+    machine = fed(hello(resumed_from_step=40, config={"max_steps": 100}))
+    machine.feed(phase("training"), 0.0)
+    assert (machine.step, machine.total_steps, machine.progress) == (40, 100, 0.4)
+    assert machine.has_checkpoint
+
+
+def test_starting_again_forgets_the_run_before() -> None:
+    machine = training()
+    machine.feed(protocol.Error(code="internal"), 1.0)
+    machine.feed(Exited(1), 1.0)
+    assert machine.feed(Started("runs/b"), 50.0)
+    assert (machine.state, machine.step, machine.last_error, machine.elapsed_s) == (RunState.STARTING, 0, None, 0.0)
+    assert machine.run_dir == "runs/b"
+
+
+def test_events_before_start_and_after_the_end_change_nothing() -> None:
+    machine = RunMachine()
+    for event in (hello(), step(3), phase("training"), AskedStop(), AskedKill(), Exited(0), Tick()):
+        assert not machine.feed(event, 1.0)
+    assert machine.state is RunState.IDLE
+    machine = training()
+    machine.feed(Exited(3), 1.0)
+    for event in (hello(), step(3), phase("training"), AskedStop(), AskedKill(), Exited(0), Tick()):
+        assert not machine.feed(event, 2.0)
+    assert machine.state is RunState.STOPPED
+
+
+def test_no_order_of_events_raises_or_lets_a_stop_run_on() -> None:
+    phases: tuple[protocol.PhaseName, ...] = ("preparing", "training", "saving", "paused", "stopping", "done", "failed")
+    pool: list[Input] = [Started(), hello(), step(1), AskedStop(), AskedPause(), AskedResume(), Exited(1), Tick()]
+    pool += [phase(name) for name in phases]
+    pool += [checkpoint(1), stopped(), protocol.Error(code="internal"), protocol.Ack(command="stop")]
+    rng = random.Random(7)
+    for _ in range(500):
+        machine, now = RunMachine(), 0.0
+        for event in rng.choices(pool, k=40):
+            now += rng.random() * 5
+            machine.feed(event, now)
+            read = (machine.progress, machine.eta_s, machine.can_stop, machine.can_resume, machine.stop_deadline_s)
+            assert len(read) == 5
+            assert machine.can_start == (machine.state not in ACTIVE)
+        machine.feed(AskedStop(), now)
+        deadline = now + 1000.0
+        while machine.state is RunState.STOPPING and now < deadline:
+            now += 1.0
+            machine.feed(Tick(), now)
+        assert machine.state is not RunState.STOPPING

@@ -1,0 +1,109 @@
+"""What the window remembers, and what a damaged file costs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.state import settings
+from app.state.messages import Wording, exit_code_name, resolve_language
+from app.state.run_machine import ErrorInfo
+from app.state.settings import RECENT, Settings, SettingsStore
+from trainer_core.messages import TraindeckError
+
+
+def test_settings_come_back_as_they_were_saved(tmp_path: Path) -> None:
+    store = SettingsStore(tmp_path / "新" / "settings.json")
+    store.load()
+    store.settings.language = "zh"
+    store.settings.values = {"batch_size": 4, "data": ["数据.txt"]}
+    store.settings.remember_data("C:\\数据\\a.txt")
+    assert store.save()
+    again = SettingsStore(store.path)
+    assert again.load() == store.settings
+    assert [file.name for file in store.path.parent.iterdir()] == ["settings.json"]
+
+
+def test_without_a_file_the_defaults_hold_and_nothing_is_written(tmp_path: Path) -> None:
+    store = SettingsStore(tmp_path / "settings.json")
+    assert store.load() == Settings()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe\x00", b"null", b'{"language": "zh"'])
+def test_a_damaged_file_is_put_aside_and_the_defaults_hold(tmp_path: Path, content: bytes) -> None:
+    store = SettingsStore(tmp_path / "settings.json")
+    store.path.write_bytes(content)
+    assert store.load() == Settings()
+    assert store.put_aside is not None
+    assert store.put_aside.read_bytes() == content
+    assert store.save()
+    assert store.path.is_file()
+
+
+def test_one_bad_value_costs_only_itself(tmp_path: Path) -> None:
+    store = SettingsStore(tmp_path / "settings.json")
+    written = {"theme": "dark", "language": "klingon", "recent_data": [1], "from_the_future": {}, "log_scale": True}
+    store.path.write_text(json.dumps(written), encoding="utf-8")
+    loaded = store.load()
+    assert loaded == Settings(theme="dark", log_scale=True)
+    assert store.put_aside is None
+
+
+def test_a_folder_that_cannot_be_written_is_told_and_not_raised(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x", encoding="utf-8")
+    assert not SettingsStore(tmp_path / "file" / "settings.json").save()
+
+
+def test_recent_data_is_newest_first_without_repeats_and_bounded() -> None:
+    remembered = Settings()
+    for number in [*range(20), 18]:
+        remembered.remember_data(f"f{number}")
+    assert remembered.recent_data[:3] == ["f18", "f19", "f17"]
+    assert len(remembered.recent_data) == len(set(remembered.recent_data)) == RECENT
+
+
+def test_defaults_are_not_shared_between_two_settings() -> None:
+    Settings().values["a"] = 1
+    assert Settings().values == {}
+
+
+def test_the_folder_follows_the_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRAINDECK_CONFIG_DIR", str(tmp_path / "chosen"))
+    assert settings.config_folder() == tmp_path / "chosen"
+    monkeypatch.delenv("TRAINDECK_CONFIG_DIR")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("APPDATA", str(tmp_path / "roaming"))
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert settings.config_folder() == tmp_path / "roaming" / "Traindeck"
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert settings.config_folder() == tmp_path / "xdg" / "traindeck"
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    assert settings.config_folder().parts[-2:] == (".config", "traindeck")
+
+
+# --- the current language ---------------------------------------------------------------------------------
+
+
+def test_the_chosen_language_wins_over_the_desktops() -> None:
+    assert resolve_language("en", "zh_CN") == "en"
+    assert resolve_language("system", "zh_CN") == "zh"
+    assert resolve_language("system", "Chinese (Simplified)_China") == "zh"
+    assert resolve_language("system", "de_DE") == "en"
+
+
+def test_switching_the_language_reaches_everything_worded_after_it() -> None:
+    wording = Wording("en")
+    error = ErrorInfo("data.not_found", {"path": "a.txt"})
+    assert "does not exist" in wording.error(error)
+    wording.language = "zh"
+    assert "不存在" in wording.error(error)
+    assert "不存在" in wording.error(TraindeckError("data.not_found", path="a.txt"))
+
+
+def test_exit_codes_have_names_where_they_mean_something() -> None:
+    assert exit_code_name(5) == "OUT_OF_MEMORY"
+    assert exit_code_name(139) == exit_code_name(None) == ""
