@@ -1,0 +1,186 @@
+"""What a step is: the same update however it is spread over micro-batches, and honest figures about it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.core.trainer import text_file
+from trainer_core import checkpoint_dir, protocol
+from trainer_core.config import Config, Layer, resolve
+from trainer_core.data.prepare import prepare
+from trainer_core.report import Quiet, StopRequested
+from trainer_core.run_dir import RunDir
+from trainer_core.session import Session
+from trainer_core.train.device import choose_precision, set_up_arithmetic
+from trainer_core.train.loop import Trainer
+from trainer_core.train.optim import learning_rate
+from trainer_core.wire import Wire
+
+CPU = torch.device("cpu")
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.events: list[protocol.AnyEvent] = []
+
+    def write(self, event: protocol.AnyEvent) -> None:
+        self.events.append(event)
+
+    def close(self) -> None:
+        pass
+
+    def of(self, kind: type) -> list:  # type: ignore[type-arg]
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def pairs_file(folder: Path) -> Path:
+    """Prompts and responses of very different lengths, so that token weighting matters."""
+    path = folder / "pairs.jsonl"
+    rows = ({"prompt": f"{n} + 1 =", "response": "x" * (1 + n * 7 % 20) + str(n + 1)} for n in range(210))
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def config(folder: Path, data: Path, **values: object) -> Config:
+    tiny = {
+        "data": [str(data)], "cache_dir": str(folder / "cache"), "hidden_dim": 32, "n_layers": 2, "n_heads": 2,
+        "max_seq_len": 48, "vocab_size": 320, "batch_size": 12, "warmup_steps": 2, "learning_rate": 3e-3,
+        "log_steps": 1, "eval_steps": 4, "eval_batches": 2, "sample_steps": 0, "sample_tokens": 4,
+        "save_steps": 0, "max_steps": 6, "device": "cpu",
+    }  # fmt: skip
+    return resolve([Layer("here", {**tiny, **values})])
+
+
+def trainer(folder: Path, wanted: Config, name: str = "run") -> tuple[Trainer, Kept]:
+    kept = Kept()
+    set_up_arithmetic(wanted, CPU)
+    run = RunDir(folder / name)
+    run.create()
+    precision = choose_precision(wanted.mixed_precision, CPU, Quiet())
+    made = Trainer(wanted, prepare(wanted, Quiet()), run, Session(Wire(kept)), CPU, precision)
+    return made, kept
+
+
+def losses(kept: Kept) -> list[float]:
+    return [event.loss for event in kept.of(protocol.Step)]
+
+
+@pytest.mark.parametrize("data", [text_file, pairs_file], ids=["text", "pairs of different lengths"])
+def test_accumulating_small_batches_equals_one_large_batch(tmp_path: Path, data: object) -> None:
+    path = data(tmp_path)  # type: ignore[operator]
+    whole, whole_kept = trainer(tmp_path, config(tmp_path, path), "whole")
+    split, split_kept = trainer(tmp_path, config(tmp_path, path, batch_size=4, gradient_accumulation_steps=3), "split")
+    whole.run(), split.run()
+    assert losses(split_kept) == pytest.approx(losses(whole_kept), rel=1e-4)
+    for name, weight in whole.model.named_parameters():
+        torch.testing.assert_close(split.model.get_parameter(name), weight, rtol=2e-2, atol=2e-4)
+
+
+def test_a_short_last_window_counts_every_sample_once_and_ends_with_its_epoch(tmp_path: Path) -> None:
+    wanted = config(
+        tmp_path, pairs_file(tmp_path), batch_size=8, gradient_accumulation_steps=3, max_steps=0, max_epochs=2
+    )
+    made, kept = trainer(tmp_path, wanted)
+    samples = made.train_data.samples
+    assert made.train_data.batches_per_epoch % 3 != 0, "the data must make a short window"
+    done = made.run()
+    steps = kept.of(protocol.Step)
+    assert done.steps == 2 * made.steps_per_epoch == len(steps)
+    assert steps[made.steps_per_epoch - 1].samples == samples
+    assert steps[-1].samples == 2 * samples
+    assert steps[-1].epoch == 2
+
+
+def test_the_model_learns_what_is_there_to_learn(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, config(tmp_path, text_file(tmp_path), max_steps=60, log_steps=10))
+    made.run()
+    assert losses(kept)[-1] < 0.6 * losses(kept)[0]
+    evals = kept.of(protocol.Eval)
+    assert evals[-1].loss < evals[0].loss
+    assert evals[-1].best
+
+
+def test_the_parts_of_a_step_add_up_to_its_wall_time(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, config(tmp_path, text_file(tmp_path), max_steps=20, log_steps=5))
+    made.run()
+    totals = []
+    for event in kept.of(protocol.Step):
+        parts = event.time_ms
+        totals.append(parts.data + parts.transfer + parts.forward + parts.backward + parts.optimizer + parts.other)
+        assert parts.forward > 0
+        assert parts.other < 0.2 * totals[-1]
+    assert sum(totals) * 5 / 1000 == pytest.approx(made.state.counters.seconds, rel=0.02)
+
+
+def test_evaluating_and_sampling_do_not_change_what_is_learnt(tmp_path: Path) -> None:
+    data = text_file(tmp_path)
+    plain, _ = trainer(tmp_path, config(tmp_path, data, eval_steps=0, dropout=0.2), "plain")
+    watched, kept = trainer(tmp_path, config(tmp_path, data, eval_steps=1, sample_steps=1, dropout=0.2), "watched")
+    set_up_arithmetic(plain.config, CPU)
+    plain.run()
+    set_up_arithmetic(plain.config, CPU)
+    watched.run()
+    assert len(kept.of(protocol.Eval)) == 6
+    assert len(kept.of(protocol.Sample)) >= 6
+    for name, weight in plain.model.named_parameters():
+        assert torch.equal(watched.model.get_parameter(name), weight), name
+
+
+def test_a_loss_that_is_no_number_ends_the_run_before_it_is_saved(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, config(tmp_path, text_file(tmp_path), save_steps=2))
+    with torch.no_grad():
+        made.model.lm_head.weight[0, 0] = float("nan")
+    with pytest.raises(Exception, match="loss became nan"):
+        made.run()
+    assert not checkpoint_dir.list_checkpoints(made.run_dir.checkpoints)
+    assert protocol.decode_event(protocol.encode(kept.of(protocol.Step)[0])).loss is None  # type: ignore[union-attr]
+
+
+def test_a_stop_during_evaluation_is_taken_up_again_where_it_was(tmp_path: Path) -> None:
+    wanted = config(tmp_path, text_file(tmp_path))
+    made, kept = trainer(tmp_path, wanted)
+    polls = iter([True])
+
+    def stop_in_evaluation() -> None:
+        if made.state.counters.step == 4 and next(polls, False):
+            raise StopRequested
+
+    made.session.poll = stop_in_evaluation  # type: ignore[method-assign]
+    with pytest.raises(StopRequested):
+        made.run()
+    assert [event.step for event in kept.of(protocol.Eval)] == []
+    again, kept_again = trainer(tmp_path, wanted)
+    found, _ = checkpoint_dir.latest_good(again.run_dir.checkpoints)
+    assert found is not None
+    assert found.name == "step-00000004"
+    again.resume(found)
+    again.run()
+    assert [event.step for event in kept_again.of(protocol.Eval)] == [4, 6]
+    assert [event.step for event in kept_again.of(protocol.Step)] == [5, 6]
+
+
+def test_checkpoints_that_need_not_be_kept_are_removed_only_after_a_new_one_is_whole(tmp_path: Path) -> None:
+    wanted = config(tmp_path, text_file(tmp_path), save_steps=1, keep_last=2, keep_best=1, eval_steps=2, max_steps=6)
+    made, kept = trainer(tmp_path, wanted)
+    made.run()
+    events = kept.of(protocol.Checkpoint)
+    assert [event.step for event in events] == [1, 2, 3, 4, 5, 6]
+    assert all(event.path in event.kept for event in events)
+    best = min(kept.of(protocol.Eval), key=lambda event: event.loss).step
+    names = {path.name for path in checkpoint_dir.list_checkpoints(made.run_dir.checkpoints)}
+    assert names == {checkpoint_dir.folder_name(step) for step in {5, 6, best}}
+
+
+@pytest.mark.parametrize(("schedule", "end"), [("cosine", 1e-4), ("linear", 1e-4), ("constant", 1e-3)])
+def test_the_learning_rate_rises_to_its_peak_and_ends_where_it_should(schedule: str, end: float) -> None:
+    wanted = resolve([Layer("here", {"learning_rate": 1e-3, "warmup_steps": 10, "lr_schedule": schedule})])
+    rates = [learning_rate(step, 100, wanted) for step in range(1, 101)]
+    assert rates[0] == pytest.approx(1e-4)
+    assert rates[9] == pytest.approx(1e-3) == max(rates)
+    assert rates[-1] == pytest.approx(end)
+    assert all(later <= earlier for earlier, later in itertools.pairwise(rates[9:]))

@@ -1,0 +1,161 @@
+"""Bad input ends in one clear message with a code and what to do, the right exit code, and no traceback."""
+
+from __future__ import annotations
+
+import os
+import string
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.core.trainer import TINY, Ended, environment, run, text_file
+from trainer_core import checkpoint_dir, protocol
+from trainer_core.messages import CATALOGUE
+
+# One process start with torch costs seconds, so what can be refused before torch is refused before it.
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "家 & home"
+    folder.mkdir()
+    return folder
+
+
+def told(ended: Ended, code: str, exit_code: int) -> protocol.Error:
+    """The one error event; its sentence can be worded, and nobody sees a traceback."""
+    error = ended.error
+    assert (error.code, ended.code) == (code, exit_code), (error, ended.stderr)
+    assert error.exit_code == exit_code
+    assert code in CATALOGUE
+    words = CATALOGUE[code].en
+    wanted = {name for _, name, _, _ in string.Formatter().parse(words.what + words.do) if name}
+    assert wanted <= error.params.keys(), "no gap in the sentence"
+    assert "Traceback" not in ended.stderr
+    assert isinstance(ended.events[-1], protocol.Error), "the error is the last word"
+    return error
+
+
+def train(home: Path, data: Path | str, *more: str) -> Ended:
+    return run(home, "train", *TINY, "--max-steps", "2", "--run-dir", "run", "--data", str(data), *more)
+
+
+def test_a_missing_file(home: Path) -> None:
+    error = told(train(home, home / "not there.txt"), "data.not_found", 4)
+    assert str(error.params["path"]).endswith("not there.txt")
+
+
+def test_an_empty_file(home: Path) -> None:
+    (home / "empty.txt").write_bytes(b"")
+    told(train(home, home / "empty.txt"), "data.empty", 4)
+
+
+def test_a_binary_file_called_text(home: Path) -> None:
+    (home / "picture.txt").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)) * 40)
+    told(train(home, home / "picture.txt"), "data.binary", 4)
+
+
+def test_a_parquet_file_without_the_columns(home: Path) -> None:
+    pq.write_table(pa.table({"body": ["one", "two"], "id": [1, 2]}), home / "rows.parquet")
+    error = told(train(home, home / "rows.parquet"), "data.missing_columns", 4)
+    assert "body" in str(error.params["found"])
+
+
+def test_a_text_shorter_than_one_sequence(home: Path) -> None:
+    (home / "short.txt").write_text("Hello.", encoding="utf-8")
+    told(train(home, home / "short.txt"), "data.too_short", 4)
+
+
+def test_no_data_at_all(home: Path) -> None:
+    told(run(home, "train", *TINY, "--max-steps", "2", "--run-dir", "run"), "data.none_given", 4)
+
+
+def test_a_configuration_file_with_an_unknown_key(home: Path) -> None:
+    (home / "mine.yaml").write_text("batch_sise: 4\n", encoding="utf-8")
+    error = told(run(home, "train", "--config", "mine.yaml"), "config.unknown_key", 2)
+    assert error.params["nearest"] == "batch_size"
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        (["--batch-size", "0"], "config.bad_value"),
+        (["--learning-rate", "fast"], "config.bad_value"),
+        (["--lr-schedule", "zigzag"], "config.bad_value"),
+        (["--batch-sise", "4"], "config.unknown_key"),
+        (["--preset", "quickstat"], "config.unknown_preset"),
+        (["--hidden-dim", "30", "--n-heads", "4"], "config.heads"),
+        (["--resume", "nothing"], "run.not_found"),
+        (["--batch-size"], "usage"),
+        (["trian"], "usage"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)
+def test_wrong_flags_are_refused_at_once(home: Path, flags: list[str], code: str) -> None:
+    told(run(home, *flags), code, 2)
+
+
+def test_in_a_terminal_the_same_is_one_sentence_on_stderr(home: Path) -> None:
+    command = [sys.executable, "-m", "trainer_core", "train", "--batch-size", "0", "--output", "plain"]
+    done = subprocess.run(command, capture_output=True, env=environment(home), cwd=home, timeout=60, check=False)
+    assert done.returncode == 2
+    lines = done.stderr.decode("utf-8").strip().splitlines()
+    assert lines == ["The command line: “batch_size” was given “0”. Allowed: a whole number >= 1 and <= 65536."]
+
+
+def test_a_device_that_is_not_there(home: Path) -> None:
+    told(train(home, text_file(home), "--device", "cuda:7"), "device.not_available", 6)
+
+
+def test_a_folder_that_already_holds_a_run_is_not_overwritten(home: Path) -> None:
+    (home / "run").mkdir()
+    (home / "run" / "config.yaml").write_text("seed: 1\n", encoding="utf-8")
+    told(train(home, text_file(home)), "run.exists", 2)
+    assert (home / "run" / "config.yaml").read_text(encoding="utf-8") == "seed: 1\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_directory_that_cannot_be_written(home: Path) -> None:
+    data = text_file(home)
+    home.chmod(0o500)
+    try:
+        told(train(home, data), "disk.not_writable", 1)
+    finally:
+        home.chmod(0o700)
+
+
+def test_a_run_directory_below_a_file_cannot_be_written(home: Path) -> None:
+    (home / "run").write_text("in the way", encoding="utf-8")
+    told(train(home, text_file(home)), "disk.not_writable", 1)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one and a half mebibytes."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root on Linux")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=7m", "tmpfs", str(folder)], check=False)
+    if mounted.returncode:
+        pytest.skip("this machine does not let a small disk be mounted")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_ends_the_run_and_keeps_what_was_saved(home: Path, small_disk: Path) -> None:
+    data, folder = text_file(home), small_disk / "run"
+    arguments = ["train", *TINY, "--max-steps", "60", "--save-steps", "2", "--keep-last", "99", "--keep-best", "0"]
+    ended = run(home, *arguments, "--data", str(data), "--run-dir", str(folder), "--cache-dir", str(home / "cache"))
+    told(ended, "disk.full", 7)
+    saved = checkpoint_dir.list_checkpoints(folder / "checkpoints")
+    assert saved
+    assert all(checkpoint_dir.problem(path) is None for path in saved)
+    assert [path.name for path in saved] == [event.path for event in ended.of(protocol.Checkpoint)]
+    left = [path for path in (folder / "checkpoints").iterdir() if path not in saved]
+    assert not left, "nothing half-written stays behind"
