@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from trainer_core.messages_doctor import DOCTOR
+
 Language = Literal["en", "zh"]
 Value = str | int | float | bool | None
 
@@ -84,12 +86,18 @@ class TraindeckError(Exception):
 
 def word(code: str, params: Mapping[str, Value], language: Language) -> str:
     """The sentence for a code. An unknown code (a newer trainer) is shown with its parameters."""
+    what, do = what_and_do(code, params, language)
+    return f"{what}{'' if language == 'zh' else ' '}{do}".strip()
+
+
+def what_and_do(code: str, params: Mapping[str, Value], language: Language) -> tuple[str, str]:
+    """As `word`, but what happened and what to do apart."""
     message = CATALOGUE.get(code)
     if message is None:
         shown = ", ".join(f"{name}={value}" for name, value in params.items())
-        return f"{code} ({shown})" if shown else code
-    words, space = (message.zh, "") if language == "zh" else (message.en, " ")
-    return _Lenient().vformat(f"{words.what}{space}{words.do}".strip(), (), params)
+        return f"{code} ({shown})" if shown else code, ""
+    words = message.zh if language == "zh" else message.en
+    return _Lenient().vformat(words.what, (), params), _Lenient().vformat(words.do, (), params)
 
 
 def terminal_language() -> Language:
@@ -416,3 +424,5 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("无法读取 GPU 数据：{reason}。", "运行 `doctor` 查看缺少什么。"),
     ),
 }
+
+CATALOGUE.update({code: _note(en, zh) for code, (en, zh) in DOCTOR.items()})

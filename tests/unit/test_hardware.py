@@ -178,7 +178,8 @@ def test_the_sampler_outlives_a_failing_callback(tmp_path: Path, caplog: pytest.
 
 
 def test_stopping_ends_the_thread_and_closes_nvml(tmp_path: Path) -> None:
-    nvml, seen = FakeNvml(), []
+    nvml = FakeNvml()
+    seen: list[protocol.Hardware] = []
     sampler = Sampler(seen.append, 3600.0, tmp_path, nvml=nvml)
     sampler.start()
     wait_for(lambda: len(seen) == 1)
