@@ -220,7 +220,7 @@ class TrainerProcess(QObject):
     def _on_started(self) -> None:
         with contextlib.suppress(psutil.Error):  # it may be gone again
             self._handle = psutil.Process(self.pid)
-        self.started.emit()
+        QTimer.singleShot(0, self, self.started.emit)  # on Windows this happens inside `start`, as below
 
     def _on_error(self, error: QProcess.ProcessError) -> None:
         if error is QProcess.ProcessError.FailedToStart and self._process is not None:

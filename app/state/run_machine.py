@@ -57,7 +57,16 @@ _STATE_OF_PHASE: Final[dict[PhaseName, RunState]] = {
     "paused": RunState.PAUSED,
     "stopping": RunState.STOPPING,
 }
-_EXIT_CODES: Final = frozenset(int(code) for code in ExitCode)
+_SAID_BY_CODE: Final[dict[int, RunState]] = {
+    ExitCode.FINISHED: RunState.FINISHED,
+    ExitCode.USAGE: RunState.FAILED,
+    ExitCode.STOPPED: RunState.STOPPED,
+    ExitCode.DATA: RunState.FAILED,
+    ExitCode.OUT_OF_MEMORY: RunState.FAILED,
+    ExitCode.DEVICE: RunState.FAILED,
+    ExitCode.DISK_FULL: RunState.FAILED,
+}
+"""How a run ended whose trainer said nothing but its exit code. 1 is what any uncaught exception gives."""
 _STOPPING_WORK: Final = frozenset({"stopping", "saving", "done", "failed"})
 
 
@@ -344,10 +353,12 @@ class RunMachine:
             return RunState.FAILED
         if self.killed:
             return RunState.STOPPED
-        if event.crashed or event.exit_code not in _EXIT_CODES or event.exit_code == ExitCode.FAILED:
+        if event.crashed or event.exit_code not in _SAID_BY_CODE:
             return RunState.CRASHED
-        endings = {ExitCode.FINISHED: RunState.FINISHED, ExitCode.STOPPED: RunState.STOPPED}
-        return endings.get(ExitCode(event.exit_code), RunState.FAILED)
+        # 3 is also what abort() of the Windows C library returns: only who was asked to stop has stopped
+        if event.exit_code == ExitCode.STOPPED and self.last_error is None and self._stop_asked_at is None:
+            return RunState.CRASHED
+        return _SAID_BY_CODE[event.exit_code]
 
     # --- what may be read -----------------------------------------------------------------------------
 

@@ -233,7 +233,7 @@ def test_an_error_is_kept_with_its_parameters() -> None:
         (0, False, RunState.FINISHED),
         (1, False, RunState.CRASHED),
         (2, False, RunState.FAILED),
-        (3, False, RunState.STOPPED),
+        (3, False, RunState.CRASHED),  # nobody asked for a stop: abort() on Windows
         (7, False, RunState.FAILED),
         (120, False, RunState.CRASHED),
         (-1073741819, True, RunState.CRASHED),  # access violation
@@ -244,6 +244,13 @@ def test_an_exit_without_a_word_is_judged_by_its_code(exit_code: int, crashed: b
     machine = training()
     machine.feed(Exited(exit_code, crashed), 1.0)
     assert machine.state is state
+
+
+def test_an_exit_with_the_code_of_a_stop_is_one_when_it_was_asked_for() -> None:
+    machine = training()
+    machine.feed(AskedStop(), 1.0)
+    machine.feed(Exited(3), 2.0)
+    assert (machine.state, machine.killed) == (RunState.STOPPED, False)
 
 
 def test_a_resumed_run_starts_at_its_checkpoint() -> None:
@@ -268,6 +275,7 @@ def test_events_before_start_and_after_the_end_change_nothing() -> None:
         assert not machine.feed(event, 1.0)
     assert machine.state is RunState.IDLE
     machine = training()
+    machine.feed(stopped(), 1.0)
     machine.feed(Exited(3), 1.0)
     for event in (hello(), step(3), phase("training"), AskedStop(), AskedKill(), Exited(0), Tick()):
         assert not machine.feed(event, 2.0)
