@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from trainer_core.data import template
 from trainer_core.messages import TraindeckError
@@ -47,6 +47,10 @@ def train(texts: Iterable[str], vocab_size: int, pre_tokenizer: PreTokenizer, po
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
     tokenizer.decoder = decoders.ByteLevel()
+    if pre_tokenizer == "qwen2":
+        # As Qwen's own has it. transformers 5 puts its Qwen2Tokenizer, which composes characters so, in the
+        # place of any tokenizer that stands beside a Qwen2 model; without this the ids would differ.
+        tokenizer.normalizer = normalizers.NFC()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=2,

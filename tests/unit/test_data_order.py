@@ -1,0 +1,72 @@
+"""The order of samples is a true permutation, a pure function, and the same however it is asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trainer_core.data.order import Plan, keyed_hash, permuted
+
+
+def whole(count: int, seed: int = 1, epoch: int = 0) -> np.ndarray:
+    return permuted(np.arange(count, dtype=np.int64), count, seed, epoch)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 8, 16, 17, 100, 255, 256, 257, 1000, 4097, 65_537, 200_001])
+def test_every_sample_stands_at_exactly_one_position(count: int) -> None:
+    for seed in (0, 1, 2**63 - 1):
+        assert np.array_equal(np.sort(whole(count, seed)), np.arange(count))
+
+
+def test_a_part_of_the_order_is_the_same_as_that_part_of_the_whole() -> None:
+    order = whole(10_007)
+    some = np.array([9_999, 3, 4, 5_000], dtype=np.int64)
+    assert np.array_equal(permuted(some, 10_007, 1, 0), order[some])
+
+
+def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+    first = whole(5000, seed=1, epoch=0)
+    for other in (whole(5000, seed=1, epoch=1), whole(5000, seed=2, epoch=0)):
+        assert (first == other).mean() < 0.01
+
+
+def test_the_order_is_the_same_on_every_machine() -> None:
+    assert whole(10, seed=1234, epoch=2).tolist() == FIXED
+    assert keyed_hash("validation", 7) == FIXED_HASH
+
+
+FIXED = [8, 6, 9, 7, 3, 1, 0, 2, 5, 4]
+FIXED_HASH = 13386933604591982618
+
+
+def test_positions_and_samples_have_nothing_to_do_with_each_other() -> None:
+    count = 100_000
+    order = whole(count)
+    assert abs(np.corrcoef(np.arange(count), order)[0, 1]) < 0.01
+    assert abs(np.corrcoef(order[:-1], order[1:])[0, 1]) < 0.01
+    # Over many epochs each sample stands in each tenth of the order about equally often.
+    places = np.stack([np.argsort(whole(50, epoch=epoch)) for epoch in range(2000)])
+    counts = np.stack([np.bincount(places[:, i] // 5, minlength=10) for i in range(50)])
+    chi2 = ((counts - 200) ** 2 / 200).sum(axis=1)
+    assert chi2.mean() < 11  # expected 9 with nine degrees of freedom
+
+
+def test_all_ranks_together_see_every_sample_once() -> None:
+    for world in (1, 2, 3, 4):
+        plans = [Plan(103, 8, rank, world) for rank in range(world)]
+        seen = [i for plan in plans for k in range(plan.batches) for i in plan.indices(k, 5, 1)]
+        assert sorted(seen) == list(range(103))
+        assert len({plan.batches for plan in plans}) == 1
+        assert all(len(plan.positions(k)) for plan in plans for k in range(plan.batches))
+
+
+def test_a_rest_smaller_than_the_ranks_is_left_out_on_all_of_them() -> None:
+    plans = [Plan(4 * 8 + 3, 8, rank, 4) for rank in range(4)]
+    assert {plan.batches for plan in plans} == {1}
+
+
+def test_the_last_batch_is_short_and_none_is_empty() -> None:
+    plan = Plan(20, 8)
+    assert [len(plan.positions(k)) for k in range(plan.batches)] == [8, 8, 4]
+    assert Plan(16, 8).batches == 2
+    assert Plan(0, 8).batches == 0

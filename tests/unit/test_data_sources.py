@@ -1,0 +1,345 @@
+"""What is read from the files people have, and what is said about those that cannot be read."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from trainer_core.config import Config
+from trainer_core.data import formats, sources
+from trainer_core.data.sources import Piece, Stream, look
+from trainer_core.messages import CATALOGUE, TraindeckError, Value
+from trainer_core.report import Quiet
+
+POEM = "床前明月光，疑是地上霜。\n举头望明月，低头思故乡。\n"
+
+
+class Listener(Quiet):
+    def __init__(self) -> None:
+        self.warnings: list[tuple[str, dict[str, Value]]] = []
+
+    def warn(self, code: str, **params: Value) -> None:
+        assert code in CATALOGUE
+        self.warnings.append((code, params))
+
+
+def pieces(*paths: Path | str, listener: Listener | None = None, **knobs: Any) -> list[Piece]:
+    config = Config(**knobs)
+    looks = [look(str(path), config) for path in paths]
+    return list(Stream(looks, config, listener))
+
+
+def texts(*paths: Path | str, **knobs: Any) -> list[str]:
+    return [piece.text for piece in pieces(*paths, **knobs)]
+
+
+def code_of(path: Path | str, **knobs: Any) -> str:
+    with pytest.raises(TraindeckError) as caught:
+        pieces(path, **knobs)
+    assert caught.value.code in CATALOGUE
+    assert "?" not in str(caught.value).replace("?”", "")  # every parameter of the sentence was given
+    return caught.value.code
+
+
+# --- bad input -------------------------------------------------------------------------------------
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
+    assert code_of(tmp_path / "nothing.txt") == "data.not_found"
+
+
+@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf", b" \r\n\t\n"])
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv"])
+def test_a_file_without_text_is_said_to_be_empty(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert code_of(tmp_path / name) == "data.empty"
+
+
+def test_a_picture_named_txt_is_recognised_as_binary(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\x89PNG\r\n\x1a\n" + os.urandom(5000))
+    assert code_of(tmp_path / "a.txt") == "data.binary"
+
+
+def test_a_zip_named_jsonl_is_recognised_as_binary(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.jsonl", "w") as file:
+        file.writestr("x", "y" * 1000)
+    assert code_of(tmp_path / "a.jsonl") == "data.binary"
+
+
+def test_a_binary_file_of_an_unknown_kind_names_the_kinds_that_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.docx").write_bytes(b"PK\x03\x04" + bytes(100))
+    assert code_of(tmp_path / "a.docx") == "data.unknown_format"
+
+
+def test_a_text_file_of_an_unknown_kind_is_read_as_text(tmp_path: Path) -> None:
+    (tmp_path / "a.chapter").write_text("Once upon a time\n", encoding="utf-8")
+    assert texts(tmp_path / "a.chapter") == ["Once upon a time\n"]
+
+
+def test_parquet_without_the_columns_names_those_it_has(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1], "content": ["hello"]}), tmp_path / "a.parquet")
+    with pytest.raises(TraindeckError, match="id, content") as caught:
+        pieces(tmp_path / "a.parquet")
+    assert caught.value.code == "data.missing_columns"
+    assert texts(tmp_path / "a.parquet", text_column="content") == ["hello"]
+
+
+def test_a_file_that_only_claims_to_be_parquet_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" + os.urandom(500))
+    assert code_of(tmp_path / "a.parquet") == "data.bad_format"
+
+
+def test_parquet_that_breaks_off_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["some text"] * 5000}), tmp_path / "a.parquet")
+    content = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(content[: len(content) // 2])
+    assert code_of(tmp_path / "a.parquet") == "data.bad_format"
+
+
+def test_a_prompt_without_a_response_column_asks_for_the_response(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"prompt": "hi", "answer": "ho"}\n', encoding="utf-8")
+    with pytest.raises(TraindeckError) as caught:
+        pieces(tmp_path / "a.jsonl")
+    assert caught.value.params["wanted"] == "response"
+
+
+def test_plain_text_cannot_be_asked_for_prompts(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text", encoding="utf-8")
+    assert code_of(tmp_path / "a.txt", task="sft") == "data.missing_columns"
+
+
+def test_a_bad_line_in_the_middle_is_skipped_counted_and_located(tmp_path: Path) -> None:
+    lines = ['{"text": "one"}', '{"text": "two"', "[1]", '{"text": null}', '{"text": "three"}', '{"text": "four"}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    listener = Listener()
+    assert [piece.text for piece in pieces(tmp_path / "a.jsonl", listener=listener)] == ["one", "three", "four"]
+    ((code, params),) = listener.warnings
+    assert (code, params["count"], params["position"]) == ("data.rows_skipped", 2, "line 2")
+
+
+def test_a_file_of_mostly_bad_lines_is_not_trained_on(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "good"}\n' + "bad\n" * 500, encoding="utf-8")
+    assert code_of(tmp_path / "a.jsonl") == "data.bad_format"
+
+
+def test_a_json_file_that_breaks_off_is_refused_with_the_place(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('[{"text": "one"}, {"text": "tw', encoding="utf-8")
+    with pytest.raises(TraindeckError) as caught:
+        pieces(tmp_path / "a.json")
+    assert (caught.value.code, caught.value.params["position"]) == ("data.bad_format", "element 2")
+
+
+def test_a_folder_without_any_data_is_said_to_have_none(tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff")
+    assert code_of(tmp_path) == "data.no_files"
+
+
+def test_text_and_pairs_together_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text", encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text('{"prompt": "a", "response": "b"}', encoding="utf-8")
+    with pytest.raises(TraindeckError) as caught:
+        pieces(tmp_path / "a.txt", tmp_path / "b.jsonl")
+    assert caught.value.code == "data.missing_columns"
+
+
+# --- encodings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "gb18030", "gbk"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_chinese_text_is_read_whatever_its_encoding_and_line_ends(tmp_path: Path, encoding: str, line_end: str) -> None:
+    text = POEM * 200
+    (tmp_path / "a.txt").write_bytes(text.replace("\n", line_end).encode(encoding))
+    listener = Listener()
+    read = pieces(tmp_path / "a.txt", listener=listener)
+    assert "".join(piece.text for piece in read) == text
+    assert listener.warnings == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "gb18030"])
+def test_tables_are_read_whatever_their_encoding(tmp_path: Path, encoding: str) -> None:
+    rows = [{"prompt": "你好", "response": "您好，很高兴见到您"}] * 3
+    lines = "\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    (tmp_path / "a.jsonl").write_bytes(lines.encode(encoding))
+    (tmp_path / "b.csv").write_bytes("prompt,response\r\n你好,您好\r\n".encode(encoding))
+    (tmp_path / "c.json").write_bytes(json.dumps(rows, ensure_ascii=False).encode(encoding))
+    assert pieces(tmp_path / "a.jsonl")[2] == (2, "你好", "您好，很高兴见到您")
+    assert pieces(tmp_path / "b.csv") == [(0, "你好", "您好")]
+    assert len(pieces(tmp_path / "c.json")) == 3
+
+
+def test_one_bad_byte_does_not_turn_utf_8_into_another_encoding(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(POEM.encode() * 50 + b"\xff" + POEM.encode() * 50)
+    listener = Listener()
+    read = "".join(piece.text for piece in pieces(tmp_path / "a.txt", listener=listener))
+    assert read == POEM * 50 + "�" + POEM * 50
+    ((code, params),) = listener.warnings
+    assert (code, params["count"], params["encoding"]) == ("data.undecodable", 1, "utf-8")
+
+
+def test_gb18030_after_a_megabyte_of_ascii_is_still_recognised(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"plain ascii\n" * 120_000 + POEM.encode("gb18030") * 5000)
+    assert look(str(tmp_path / "a.txt"), Config()).encoding == "gb18030"
+
+
+def test_western_text_is_not_read_as_chinese(tmp_path: Path) -> None:
+    text = "El niño comió en el café. Él está aquí, ¿sí? Mañana será otro día.\n" * 50
+    (tmp_path / "a.txt").write_bytes(text.encode("cp1252"))
+    assert "".join(texts(tmp_path / "a.txt")) == text
+
+
+def test_lone_surrogates_from_json_escapes_become_replacement_characters(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a\\ud800b\\ud83d\\ude00"}', encoding="utf-8")
+    assert texts(tmp_path / "a.jsonl") == ["a�b😀"]
+
+
+# --- formats ---------------------------------------------------------------------------------------
+
+ROWS = [{"prompt": f"question {i}", "response": f"answer {i}\nwith, a comma and “quotes”"} for i in range(700)]
+
+
+def write_rows(path: Path) -> Path:
+    """ROWS in the format of the path's suffix."""
+    kind = path.suffix
+    if kind == ".parquet":
+        pq.write_table(pa.Table.from_pylist(ROWS), path, row_group_size=100)
+    elif kind == ".json":
+        path.write_text(json.dumps(ROWS, ensure_ascii=False, indent=1), encoding="utf-8")
+    elif kind == ".jsonl":
+        path.write_text("\n".join(json.dumps(row) for row in ROWS), encoding="utf-8")
+    else:
+        import csv
+
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, ["prompt", "response"], delimiter="\t" if kind == ".tsv" else ",")
+            writer.writeheader()
+            writer.writerows(ROWS)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".tsv", ".parquet"])
+def test_every_table_format_gives_the_same_pairs(tmp_path: Path, suffix: str) -> None:
+    read = pieces(write_rows(tmp_path / f"a{suffix}"))
+    assert read == [(i, row["prompt"], row["response"]) for i, row in enumerate(ROWS)]
+
+
+def test_reading_says_how_far_it_is_and_ends_at_the_whole(tmp_path: Path) -> None:
+    config = Config()
+    for suffix in (".jsonl", ".json", ".csv", ".parquet"):
+        stream = Stream([look(str(write_rows(tmp_path / f"a{suffix}")), config)], config)
+        done = [stream.done for _ in stream]
+        assert done == sorted(done)
+        assert stream.done == stream.total > 0
+
+
+def test_json_elements_longer_than_a_chunk_are_read_whole(tmp_path: Path) -> None:
+    rows = [{"text": "x" * n + POEM} for n in (10, 900_000, 5, 2_500_000, 7)]
+    (tmp_path / "a.json").write_text(json.dumps(rows), encoding="utf-8")
+    assert "".join(texts(tmp_path / "a.json")) == "".join(row["text"] for row in rows)
+
+
+def test_a_json_file_with_one_object_a_line_is_read_as_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"text": "one"}\n{"text": "two"}\n', encoding="utf-8")
+    assert texts(tmp_path / "a.json") == ["one", "two"]
+
+
+def test_a_field_of_a_megabyte_in_csv_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text\n" + "y" * 1_000_000 + "\n", encoding="utf-8")
+    assert len("".join(texts(tmp_path / "a.csv"))) == 1_000_000
+
+
+def test_a_csv_of_excel_with_semicolons_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("prompt;response\nhi;ho, ho\n", encoding="utf-8-sig")
+    assert pieces(tmp_path / "a.csv") == [(0, "hi", "ho, ho")]
+
+
+def test_numbers_in_a_table_are_read_as_text(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"prompt": "1+1", "response": 2}\n', encoding="utf-8")
+    assert pieces(tmp_path / "a.jsonl") == [(0, "1+1", "2")]
+
+
+def test_a_line_separator_within_json_does_not_end_the_line(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a\u2028b\x85c"}\n', encoding="utf-8")
+    assert texts(tmp_path / "a.jsonl") == ["a\u2028b\x85c"]
+
+
+def test_text_beside_prompt_and_response_is_pretrained_on_unless_asked_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "t", "prompt": "p", "response": "r"}\n', encoding="utf-8")
+    assert look(str(tmp_path / "a.jsonl"), Config()).task == "pretrain"
+    assert look(str(tmp_path / "a.jsonl"), Config(task="sft")).task == "sft"
+
+
+def test_columns_may_have_other_names(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("问,答\n你是谁,模型\n", encoding="utf-8")
+    found = look(str(tmp_path / "a.csv"), Config(prompt_column="问", response_column="答"))
+    assert (found.columns, found.task) == (("问", "答"), "sft")
+
+
+# --- folders and pieces ----------------------------------------------------------------------------
+
+
+def test_a_folder_is_read_in_the_order_of_its_names_without_hidden_files(tmp_path: Path) -> None:
+    for name in ("b/2.txt", "b/1.md", "a.py", ".git/x.txt", "B/0.txt", "b/.hidden.txt", "photo.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    assert texts(tmp_path) == ["B/0.txt", "a.py", "b/1.md", "b/2.txt"]
+
+
+def test_one_unusable_file_in_a_folder_does_not_stop_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("good", encoding="utf-8")
+    (tmp_path / "b.txt").write_bytes(bytes(100))
+    (tmp_path / "c.txt").write_bytes(b"")
+    found = look(str(tmp_path), Config())
+    assert [file.path.name for file in found.files] == ["a.txt"]
+    assert [(Path(path).name, code) for path, code in found.skipped] == [("b.txt", "data.binary")]
+
+
+def test_a_readme_beside_pairs_is_not_trained_on(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("About this data", encoding="utf-8")
+    (tmp_path / "train.jsonl").write_text('{"prompt": "a", "response": "b"}\n', encoding="utf-8")
+    assert pieces(tmp_path) == [(0, "a", "b")]
+
+
+def test_a_long_text_comes_in_pieces_of_one_document_cut_at_line_ends(tmp_path: Path) -> None:
+    text = "".join(f"line number {i} of a longer text\n" for i in range(30_000))
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    (tmp_path / "b.txt").write_text("another\n", encoding="utf-8")
+    read = pieces(tmp_path)
+    assert "".join(piece.text for piece in read[:-1]) == text
+    assert {piece.document for piece in read[:-1]} == {0}
+    assert read[-1] == (1, "", "another\n")
+    assert len(read) > 200
+    assert all(piece.text.endswith("\n") for piece in read)
+
+
+def test_a_small_text_still_makes_enough_pieces_to_hold_some_back(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a short line\n" * 2000, encoding="utf-8")
+    assert len(texts(tmp_path / "a.txt")) >= 40
+
+
+def test_a_text_without_any_line_end_is_cut_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("床前明月光" * 400_000, encoding="utf-8")
+    read = texts(tmp_path / "a.txt")
+    assert "".join(read) == "床前明月光" * 400_000
+    assert max(map(len, read)) <= 4 * 64 * 1024
+
+
+def test_every_format_that_can_be_configured_has_a_reader() -> None:
+    from trainer_core.config import knobs
+
+    assert set(knobs()["data_format"].choices) == {"auto", *formats.FORMATS}
+
+
+def test_looking_needs_neither_torch_nor_pyarrow_nor_tokenizers() -> None:
+    import subprocess
+    import sys
+
+    check = "import sys, trainer_core.data.sources as s; assert not {'torch','pyarrow','tokenizers'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", check], check=True, cwd=Path(sources.__file__).parents[2])

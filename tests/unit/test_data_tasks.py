@@ -1,0 +1,64 @@
+"""The built-in data is on every machine, always the same, and its answers are right."""
+
+from __future__ import annotations
+
+import datetime
+import re
+
+from trainer_core.config import Config
+from trainer_core.data import builtin, tasks
+from trainer_core.data.prepare import held_out
+from trainer_core.data.sources import Stream, look
+
+
+def test_no_prompt_occurs_twice_so_held_out_ones_were_never_trained_on() -> None:
+    prompts = [prompt for prompt, _ in tasks.examples()]
+    assert len(prompts) == len(set(prompts)) > 10_000
+    assert 0.04 < sum(held_out(i, 0.05) for i in range(len(prompts))) / len(prompts) < 0.06
+
+
+def test_the_exercises_are_always_the_same() -> None:
+    first = tasks.examples()
+    tasks.examples.cache_clear()
+    assert tasks.examples() == first
+
+
+def test_the_answers_are_right() -> None:
+    checked = 0
+    for prompt, response in tasks.examples():
+        numbers = [int(n) for n in re.findall(r"\d+", prompt)]
+        if "plus" in prompt or "加" in prompt:
+            assert int(response) == sum(numbers)
+        elif "minus" in prompt or "减" in prompt:
+            assert int(response) == numbers[0] - numbers[1] >= 0
+        elif found := re.search(r"\d{4}-\d\d-\d\d", prompt):
+            before, after = (datetime.date.fromisoformat(text) for text in (found[0], response))
+            assert (after - before).days == 1
+        else:
+            continue
+        checked += 1
+    assert checked > 10_000
+
+
+def test_both_languages_are_there() -> None:
+    chinese = sum(not prompt.isascii() for prompt, _ in tasks.examples())
+    assert 0.4 < chinese / len(tasks.examples()) < 0.6
+
+
+def test_the_python_library_is_found_without_tests_and_installed_packages() -> None:
+    root, found = builtin.python_library()
+    names = [file.relative_to(root).as_posix() for file in found]
+    assert "json/decoder.py" in names
+    assert not [name for name in names if "test" in name.split("/")[:-1] or "site-packages" in name]
+    assert 3e6 < sum(file.stat().st_size for file in found) < 30e6
+
+
+def test_the_built_in_data_streams_like_any_other() -> None:
+    config = Config()
+    library = Stream([look("builtin:python", config)], config)
+    assert library.task == "pretrain"
+    assert sum(1 for _ in library) > 300
+    exercises = Stream([look("builtin:tasks", config)], config)
+    assert exercises.task == "sft"
+    assert [(piece.prompt, piece.text) for piece in exercises] == list(tasks.examples())
+    assert exercises.done == exercises.total
