@@ -9,7 +9,7 @@ import base64
 import contextlib
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from PySide6.QtCore import QByteArray, QObject, QTimer
 from PySide6.QtGui import QGuiApplication
@@ -37,17 +37,20 @@ from app.state.run_machine import (
 from app.state.settings import SettingsStore
 from app.theme import style
 from app.theme.tokens import ThemeChoice
-from app.views import dialogs, words
+from app.views import words
 from app.views.banner import BannerText
 from app.views.main_window import MainWindow
 from app.views.setup.form import SetupForm
 from app.views.setup.reason import blocking_reason
-from app.views.tray import Tray, has_tray
 from app.views.viewing import Viewing
 from trainer_core import presets, protocol
 from trainer_core.messages import Language, TraindeckError, word
+from trainer_core.presets import Preset
 from trainer_core.protocol import AnyEvent
 from trainer_core.run_dir import new_run_path, runs_root, safe_name
+
+if TYPE_CHECKING:
+    from app.views.tray import Tray
 
 _RENDER_MS: Final = 125
 _HIDDEN_MS: Final = 1000
@@ -57,19 +60,23 @@ _RUNS_MS: Final = 5000  # between two looks at the runs folder while its page is
 class Controller(QObject):
     """One window and at most one run that it trains."""
 
-    def __init__(self, settings: SettingsStore, process: TrainerProcess | None = None) -> None:
+    def __init__(
+        self, settings: SettingsStore, translator: i18n.Translator, process: TrainerProcess | None = None
+    ) -> None:
         super().__init__()
         self._store = settings
         self._settings = settings.settings
-        self._translator = i18n.Translator()
+        self._translator = translator
         self.form = SetupForm(self)
+        self._presets: dict[str, Preset] = {}
         self.machine = RunMachine()
         self.process = process or TrainerProcess(self)
         self.record = RunRecord()  # of the run that this window trains
         self._viewed: RunRecord | None = None  # an earlier run on show instead
-        self._viewing: Viewing | None = None
+        self.viewing: Viewing | None = None
         self._resume_when_opened = False
         self._closing = False
+        self._ready = False  # the first paint is done
         self._tray: Tray | None = None
         self._history = History(runs_root())
         self._opener = RunOpener(self)
@@ -84,12 +91,17 @@ class Controller(QObject):
         """Fill the window in and show it; what is not needed for the first paint comes after it."""
         self._restore()
         self.render()
+        self.window.painted.connect(self._after_first_paint)
         self.window.show()
-        QTimer.singleShot(0, self._after_first_paint)
 
     def _after_first_paint(self) -> None:
-        self.window.plots.build()
+        self.window.build_rest()
+        self._connect_pages()
+        self._ready = True
+        self.window.setup.presets.offer([self.load_preset(name) for name in presets.names()])
+        self.window.setup.presets.display(self.form.preset)
         self._refresh_runs()
+        self.render()
         self._timer.start()
         self._runs_timer.start()
 
@@ -104,26 +116,29 @@ class Controller(QObject):
         window.banners.resume_pressed.connect(self._resume)
         window.viewing.resume_pressed.connect(self._resume_viewed)
         window.viewing.back_pressed.connect(self._show_own_run)
-        window.samples.sample_asked.connect(self.process.sample)
-        window.runs.open_asked.connect(self.open_run)
-        window.runs.resume_asked.connect(lambda path: self.open_run(path, resume=True))
-        window.runs.folder_asked.connect(desktop.open_folder)
-        window.runs.refresh_asked.connect(self._refresh_runs)
-        window.page_shown.connect(lambda name: self._refresh_runs() if name == "runs" else self.render())
         window.language_chosen.connect(self.set_language)
         window.theme_chosen.connect(self.set_theme)
         window.folder_asked.connect(self._open_runs_folder)
         window.command_asked.connect(self.copy_command)
-        window.about_asked.connect(lambda: dialogs.show_about(window, trainer_core.__version__))
+        window.about_asked.connect(self._show_about)
         window.close_asked.connect(self._on_close_asked)
         self.form.changed.connect(self.render)
-        self.process.event.connect(self._on_event)
+        self.process.event.connect(self.on_event)
         self.process.output.connect(lambda text: self.record.log.add_output(text, time.time()))
         self.process.incompatible.connect(self._on_incompatible)
         self.process.finished.connect(self._on_finished)
         self._opener.progressed.connect(self._on_opening)
         self._opener.opened.connect(self._on_opened)
         QGuiApplication.styleHints().colorSchemeChanged.connect(self._on_system_theme)
+
+    def _connect_pages(self) -> None:
+        window = self.window
+        window.samples.sample_asked.connect(self.process.sample)
+        window.runs.open_asked.connect(self.open_run)
+        window.runs.resume_asked.connect(lambda path: self.open_run(path, resume=True))
+        window.runs.folder_asked.connect(desktop.open_folder)
+        window.runs.refresh_asked.connect(self._refresh_runs)
+        window.page_shown.connect(lambda name: self._refresh_runs() if name == "runs" else self.render())
 
     # --- the run -----------------------------------------------------------------------------------------
 
@@ -182,7 +197,8 @@ class Controller(QObject):
             self.process.kill()
         self.render_bar()
 
-    def _on_event(self, event: AnyEvent) -> None:
+    def on_event(self, event: AnyEvent) -> None:
+        """Take one event of the run that this window trains."""
         self.record.add(event)
         if self.machine.feed(event, time.monotonic()):
             self.render_bar()
@@ -270,29 +286,29 @@ class Controller(QObject):
             self.window.show_page("plots")
             return
         self._resume_when_opened = resume and self.machine.can_start
-        self._viewed, self._viewing = RunRecord(), Viewing(summary, 0.0)
+        self._viewed, self.viewing = RunRecord(), Viewing(summary, 0.0)
         self._opener.open(summary.path)
         self.window.show_page("plots")
         self.render()
 
     def _on_opening(self, fraction: float) -> None:
-        if self._viewing is not None:
-            self._viewing = Viewing(self._viewing.summary, fraction)
+        if self.viewing is not None:
+            self.viewing = Viewing(self.viewing.summary, fraction)
 
     def _on_opened(self, path: Path, record: RunRecord) -> None:
         summary = self._history.get(path)
-        if summary is None or self._viewing is None:
+        if summary is None or self.viewing is None:
             return
-        self._viewed, self._viewing = record, Viewing(summary, 1.0)
+        self._viewed, self.viewing = record, Viewing(summary, 1.0)
         self.window.plots.show_all()
         if self._resume_when_opened:
             self._resume_viewed()
         self.render()
 
     def _resume_viewed(self) -> None:
-        if self._viewing is None or self._viewed is None or not self.machine.can_start:
+        if self.viewing is None or self._viewed is None or not self.machine.can_start:
             return
-        path = self._viewing.summary.path
+        path = self.viewing.summary.path
         self._launch(command_line.resume(str(path)), path, self._viewed)
 
     def _show_own_run(self) -> None:
@@ -302,7 +318,7 @@ class Controller(QObject):
 
     def _forget_viewed(self) -> None:
         self._opener.cancel()
-        self._viewed, self._viewing, self._resume_when_opened = None, None, False
+        self._viewed, self.viewing, self._resume_when_opened = None, None, False
 
     # --- showing -----------------------------------------------------------------------------------------
 
@@ -317,14 +333,16 @@ class Controller(QObject):
         window, editable = self.window, self.machine.can_start
         self.render_bar()
         window.setup.display(editable=editable)
+        if not self._ready:
+            return
         window.advanced.display(editable=editable)
         window.plots.display(record.metrics)
         window.log.display(record.log)
         asking = self.machine.state is RunState.TRAINING and self._viewed is None
         window.samples.display(record.samples, can_ask=asking)
-        if self._viewing is not None:
-            self._viewing = Viewing(self._viewing.summary, self._viewing.loaded, self.machine.can_start)
-        window.viewing.display(self._viewing)
+        if self.viewing is not None:
+            self.viewing = Viewing(self.viewing.summary, self.viewing.loaded, self.machine.can_start)
+        window.viewing.display(self.viewing)
 
     def render_bar(self) -> None:
         self.window.run_bar.display(self.machine, self._blocked())
@@ -336,10 +354,6 @@ class Controller(QObject):
         return blocking_reason(self.form, {run.name for run in self._history.runs})
 
     # --- language, theme, small things ---------------------------------------------------------------------
-
-    def use_language(self, language: Language) -> None:
-        """Speak `language`, without remembering it: it may be the desktop's own."""
-        self._translator.switch(language)
 
     def set_language(self, language: Language) -> None:
         """Switch the whole window's language."""
@@ -370,6 +384,11 @@ class Controller(QObject):
     def _open_runs_folder(self) -> None:
         desktop.open_folder(self._history.root)
 
+    def _show_about(self) -> None:
+        from app.views import dialogs
+
+        dialogs.show_about(self.window, trainer_core.__version__)
+
     def copy_command(self) -> None:
         """Put the exact headless command of the form on the clipboard."""
         if self.form.preset is None or self._blocked():
@@ -384,10 +403,10 @@ class Controller(QObject):
 
     def _restore(self) -> None:
         settings = self._settings
-        found = [presets.load(name) for name in presets.names()]
-        self.window.setup.presets.offer(found)
-        wanted = next((preset for preset in found if preset.name == settings.preset), found[0] if found else None)
-        if wanted is not None:
+        known = presets.names()
+        if known:
+            wanted = self.load_preset(settings.preset if settings.preset in known else known[0])
+            self.window.setup.presets.offer([wanted])  # the others follow after the first paint
             self.form.choose_preset(wanted)
         if settings.preset:
             self.form.restore(settings.data, settings.values)
@@ -399,6 +418,12 @@ class Controller(QObject):
             if "main" in settings.splitters:
                 self.window.splitter.restoreState(QByteArray(base64.b64decode(settings.splitters["main"])))
         self._mark_choices()
+
+    def load_preset(self, name: str) -> Preset:
+        """A preset by name, read once."""
+        if name not in self._presets:
+            self._presets[name] = presets.load(name)
+        return self._presets[name]
 
     def _save_settings(self) -> None:
         settings, form, plots = self._settings, self.form, self.window.plots
@@ -416,9 +441,14 @@ class Controller(QObject):
         if not self.machine.is_active:
             self._close_now()
         elif not self._closing:
+            from app.views import dialogs
+            from app.views.tray import has_tray
+
             dialogs.ask_closing(self.window, tray=has_tray(), keep=self._keep_in_tray, stop=self._stop_and_close)
 
     def _keep_in_tray(self) -> None:
+        from app.views.tray import Tray
+
         if self._tray is None:
             self._tray = Tray(self.window.windowIcon(), self)
             self._tray.show_asked.connect(self._show_from_tray)

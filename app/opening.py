@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.state.history import EventLoader
 from app.state.log_store import LogStore
-from app.state.metrics import MetricStore
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
+
+if TYPE_CHECKING:
+    from app.state.metrics import MetricStore
 
 _SLICE_S: Final = 0.012
 _BREATH_MS: Final = 1  # between two slices: painting and input come first
 
 
-@dataclass(slots=True)
 class RunRecord:
     """The plots, log and samples of one run."""
 
-    metrics: MetricStore = field(default_factory=MetricStore)
-    log: LogStore = field(default_factory=LogStore)
-    samples: list[protocol.Sample] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.log = LogStore()
+        self.samples: list[protocol.Sample] = []
+
+    @cached_property
+    def metrics(self) -> MetricStore:
+        """Made when it is first asked for: it brings numpy, 0.1 s that the first paint need not wait for."""
+        from app.state.metrics import MetricStore
+
+        return MetricStore()
 
     def add(self, event: AnyEvent) -> None:
         self.metrics.add(event)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-from PySide6.QtCore import QBuffer, QIODevice
-from PySide6.QtGui import QGuiApplication, QImage, QPainter
+from PySide6.QtCore import QBuffer, QIODevice, QPointF, Qt
+from PySide6.QtGui import QColor, QGuiApplication, QImage, QPainter, QPen
 from PySide6.QtSvg import QSvgRenderer
 
+from app.theme.tokens import DARK, LIGHT
+
 _FOLDER = Path(__file__).resolve().parent
+_STROKES = {"tick": [(3, 8.5), (6.5, 12), (13, 4.5)], "chevron": [(3.5, 6), (8, 10.5), (12.5, 6)]}
 _SIZES = (16, 24, 32, 48, 64, 256)
 
 
@@ -37,12 +40,37 @@ def ico(images: dict[int, bytes]) -> bytes:
     return head + entries + b"".join(images.values())
 
 
+def stroke(points: list[tuple[float, float]], colour: str, scale: int) -> QImage:
+    """A line through points of a 16 x 16 square: what a style sheet can only take from a file."""
+    image = QImage(16 * scale, 16 * scale, QImage.Format.Format_ARGB32)
+    image.fill(0)
+    painter = QPainter(image)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.scale(scale, scale)
+    round_ = (Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap, Qt.PenJoinStyle.RoundJoin)
+    painter.setPen(QPen(QColor(colour), 2.0, *round_))
+    painter.drawPolyline([QPointF(x, y) for x, y in points])
+    painter.end()
+    return image
+
+
+def make_strokes(folder: Path) -> None:
+    """Ticks and chevrons of both themes, also for screens at 200 %."""
+    folder.mkdir(exist_ok=True)
+    for tokens in (LIGHT, DARK):
+        for name, points in _STROKES.items():
+            colour = tokens.on_accent if name == "tick" else tokens.muted
+            for scale, tail in ((1, ""), (2, "@2x")):
+                stroke(points, colour, scale).save(str(folder / f"{name}-{tokens.name}{tail}.png"))
+
+
 def main() -> None:
     application = QGuiApplication([])
     renderer = QSvgRenderer(str(_FOLDER / "traindeck.svg"))
     images = {size: png(renderer, size) for size in _SIZES}
     (_FOLDER / "traindeck.png").write_bytes(images[256])
     (_FOLDER / "traindeck.ico").write_bytes(ico(images))
+    make_strokes(_FOLDER.parent / "app" / "theme" / "images")
     del application
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 import sys
+from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import Qt
@@ -16,6 +17,7 @@ _FAMILIES: Final = {
     "win32": ["Segoe UI", "Microsoft YaHei UI", "Microsoft YaHei"],
     "darwin": ["Helvetica Neue", "PingFang SC"],
 }
+_IMAGES: Final = Path(__file__).resolve().parent / "images"  # made by assets/make_icons.py
 _OTHER_FAMILIES: Final = ["Noto Sans", "Noto Sans CJK SC", "DejaVu Sans"]
 
 _SHEET: Final = string.Template("""
@@ -46,8 +48,21 @@ QPushButton, QToolButton {
     background: $surface; border: 1px solid $border; border-radius: 4px; padding: 4px 12px; min-height: 18px;
 }
 QToolButton { padding: 4px 8px; }
+QComboBox::drop-down { border: 0; width: 22px; }
+QComboBox::down-arrow { image: url("$images/chevron-$name.png"); width: 12px; height: 12px; }
+QCheckBox { spacing: 6px; }
+QCheckBox::indicator { width: 14px; height: 14px; border: 1px solid $muted; border-radius: 3px; background: $field; }
+QCheckBox::indicator:checked { background: $accent; border-color: $accent; image: url("$images/tick-$name.png"); }
+QCheckBox::indicator:disabled { border-color: $border; background: $window; }
+QCheckBox::indicator:checked:disabled { background: $muted; border-color: $muted; }
+QCheckBox:focus { color: $accent; }
+QSlider::groove:horizontal { height: 4px; border-radius: 2px; background: $border; }
+QSlider::sub-page:horizontal { background: $accent; border-radius: 2px; }
+QSlider::handle:horizontal { width: 14px; height: 14px; margin: -5px 0; border-radius: 7px; background: $accent; }
+QSlider::handle:horizontal:focus { border: 1px solid $text; width: 12px; height: 12px; }
 QPushButton:hover, QToolButton:hover { background: $hover; }
 QPushButton:focus, QToolButton:focus { border-color: $accent; }
+QPushButton:checked { background: $note_surface; border-color: $accent; }
 QPushButton:disabled, QToolButton:disabled { color: $muted; background: $window; border-color: $border; }
 QPushButton#primary { background: $accent; color: $on_accent; border-color: $accent; font-weight: 600; }
 QPushButton#primary:hover { background: $accent; border-color: $text; }
@@ -121,7 +136,7 @@ def sheet(tokens: Tokens) -> str:
     """The style sheet of one theme."""
     colours = {name: getattr(tokens, name) for name in Tokens.__slots__}
     mono = '"Consolas", "Microsoft YaHei UI"' if sys.platform == "win32" else '"DejaVu Sans Mono", "Noto Sans CJK SC"'
-    return _SHEET.substitute(colours, mono=mono)
+    return _SHEET.substitute(colours, mono=mono, images=_IMAGES.as_posix())
 
 
 def palette(tokens: Tokens) -> QPalette:

@@ -119,8 +119,10 @@ class _Banner(QFrame):
     def _arrange(self) -> None:
         row = QHBoxLayout()
         row.setSpacing(SPACE)
+        for words in (self._kind, self._words):
+            words.setContentsMargins(0, SPACE // 2, 0, 0)  # on a line with the buttons' texts
         row.addWidget(self._kind, 0, Qt.AlignmentFlag.AlignTop)
-        row.addWidget(self._words, 1)
+        row.addWidget(self._words, 1, Qt.AlignmentFlag.AlignTop)
         for widget in (self._resume, self._more, self._close):
             row.addWidget(widget, 0, Qt.AlignmentFlag.AlignTop)
         layout = QVBoxLayout(self)

@@ -34,12 +34,28 @@ def _number(params: _Params, name: str) -> float | None:
 def _hello(params: _Params) -> str:
     said = QCoreApplication.translate("Log", "Trainer started: {run_dir}, process {pid}, torch {torch}, {devices}")
     text = said.format(**{name: params.get(name, "") for name in ("run_dir", "pid", "torch", "devices")})
-    weights, resumed = _number(params, "parameters"), _number(params, "resumed_from_step")
-    if weights:
-        text += ", " + QCoreApplication.translate("Log", "{count} weights").format(count=words.count(weights))
+    resumed = _number(params, "resumed_from_step")
     if resumed is not None:
-        text += ", " + QCoreApplication.translate("Log", "resumed from step {step}").format(step=words.count(resumed))
+        text += _comma() + QCoreApplication.translate("Log", "resumed from step {step}").format(
+            step=words.count(resumed)
+        )
     return text
+
+
+def _ready(params: _Params) -> str:
+    text = QCoreApplication.translate(
+        "Log", "Data ready: {train} tokens to train on, {held_out} held out; vocabulary {vocabulary}; {weights} weights"
+    )
+    return text.format(
+        train=words.count(_number(params, "train_tokens")),
+        held_out=words.count(_number(params, "validation_tokens")),
+        vocabulary=words.count(_number(params, "vocab_size")),
+        weights=words.count(_number(params, "parameters")),
+    )
+
+
+def _comma() -> str:
+    return QCoreApplication.translate("Log", ", ")
 
 
 def _phase(params: _Params) -> str:
@@ -52,11 +68,11 @@ def _eval(params: _Params) -> str:
     )
     exact, bleu = _number(params, "exact_match"), _number(params, "bleu4")
     if exact is not None:
-        text += ", " + QCoreApplication.translate("Log", "exact match {share}").format(share=f"{exact:.1%}")
+        text += _comma() + QCoreApplication.translate("Log", "exact match {share}").format(share=f"{exact:.1%}")
     if bleu is not None:
-        text += f", BLEU-4 {bleu:.1f}"
+        text += f"{_comma()}BLEU-4 {bleu:.1f}"
     if params.get("best"):
-        text += ", " + QCoreApplication.translate("Log", "the best so far")
+        text += _comma() + QCoreApplication.translate("Log", "the best so far")
     return text
 
 
@@ -92,6 +108,7 @@ def _done(params: _Params) -> str:
 
 _WORDERS: Final[dict[str, Callable[[_Params], str]]] = {
     "log.hello": _hello,
+    "log.ready": _ready,
     "log.phase": _phase,
     "log.eval": _eval,
     "log.sample": _sample,

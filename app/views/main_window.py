@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, Qt, Signal, SignalInstance
-from PySide6.QtGui import QAction, QActionGroup, QCloseEvent, QKeySequence
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal, SignalInstance
+from PySide6.QtGui import QAction, QActionGroup, QCloseEvent, QKeySequence, QPaintEvent
 from PySide6.QtWidgets import QMainWindow, QMenu, QSplitter, QTabWidget, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE, Tokens
 from app.views.banner import BannerArea
-from app.views.log import LogPage
 from app.views.plots.page import PlotsPage
 from app.views.run_bar import RunBar
-from app.views.runs import RunsPage
-from app.views.samples import SamplesPage
-from app.views.setup.advanced import AdvancedForm
 from app.views.setup.form import SetupForm
 from app.views.setup.panel import SetupPanel
 from app.views.viewing import ViewingStrip
@@ -25,6 +21,7 @@ _SETUP_WIDTH = 340
 class MainWindow(QMainWindow):
     """Puts the views together. It decides nothing: closing, too, is asked for by a signal."""
 
+    painted = Signal()  # for the first time
     close_asked = Signal()
     language_chosen = Signal(str)  # en, zh
     theme_chosen = Signal(str)  # light, dark, system
@@ -41,18 +38,11 @@ class MainWindow(QMainWindow):
         self.banners = BannerArea(tokens)
         self.viewing = ViewingStrip()
         self.plots = PlotsPage(tokens)
-        self.samples = SamplesPage(tokens)
-        self.log = LogPage(tokens)
-        self.runs = RunsPage()
-        self.advanced = AdvancedForm(form)
-        self.pages: dict[str, QWidget] = {
-            "plots": self.plots,
-            "samples": self.samples,
-            "log": self.log,
-            "runs": self.runs,
-            "settings": self.advanced,
-        }
+        self._form, self._tokens = form, tokens
+        self.pages: dict[str, QWidget] = {name: QWidget() for name in ("plots", "samples", "log", "runs", "settings")}
+        self._painted = False
         self.tabs = QTabWidget(documentMode=True)
+        self.tabs.tabBar().setDrawBase(False)
         self.splitter = QSplitter(Qt.Orientation.Horizontal, childrenCollapsible=False, handleWidth=SPACE // 2)
         self._arrange()
         self._make_menus()
@@ -64,6 +54,7 @@ class MainWindow(QMainWindow):
         for name, page in self.pages.items():
             page.setObjectName(f"page_{name}")
             self.tabs.addTab(page, name)
+        self._fill("plots", self.plots)
         right = named(QWidget(), "page")
         layout = QVBoxLayout(right)
         layout.setContentsMargins(SPACE // 2, SPACE, SPACE + 4, SPACE + 4)
@@ -78,6 +69,26 @@ class MainWindow(QMainWindow):
         self.setCentralWidget(self.splitter)
         self.setMinimumSize(860, 560)
         self.resize(1280, 800)
+
+    def _fill(self, name: str, content: QWidget) -> None:
+        layout = QVBoxLayout(self.pages[name])
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(content)
+
+    def build_rest(self) -> None:
+        """Make the pages behind the first one. They cost 0.1 s, which the first paint need not wait for."""
+        from app.views.log import LogPage
+        from app.views.runs import RunsPage
+        from app.views.samples import SamplesPage
+        from app.views.setup.advanced import AdvancedForm
+
+        self.samples, self.log, self.runs = SamplesPage(self._tokens), LogPage(self._tokens), RunsPage()
+        self.advanced = AdvancedForm(self._form)
+        self._fill("samples", self.samples)
+        self._fill("log", self.log)
+        self._fill("runs", self.runs)
+        self._fill("settings", self.advanced)
+        self.plots.build()
 
     # --- menus -----------------------------------------------------------------------------------------
 
@@ -134,6 +145,7 @@ class MainWindow(QMainWindow):
         self.page_shown.emit(name)
 
     def retheme(self, tokens: Tokens) -> None:
+        self._tokens = tokens
         for view in (self.run_bar, self.banners, self.plots, self.samples, self.log):
             view.retheme(tokens)
 
@@ -168,6 +180,12 @@ class MainWindow(QMainWindow):
         if event.type() == QEvent.Type.LanguageChange:
             self.retranslate()
         super().changeEvent(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802 - Qt's name
+        super().paintEvent(event)
+        if not self._painted:
+            self._painted = True
+            QTimer.singleShot(0, self.painted.emit)
 
     def closeEvent(self, event: QCloseEvent) -> None:  # noqa: N802 - Qt's name
         if self.close_allowed:

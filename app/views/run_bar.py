@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import QEvent, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from app.state.run_machine import RunMachine, RunState
@@ -32,6 +32,7 @@ class RunBar(Retranslating):
         self.note = ElidedLabel()
         self.note.setObjectName("muted")
         self.clock = label("muted")
+        self.reason = label("warnText", wrap=True, hidden=True)
         self.bar = QProgressBar(textVisible=False, maximum=_FINE)
         self._arrange()
         self.start.clicked.connect(self.start_pressed)
@@ -56,6 +57,7 @@ class RunBar(Retranslating):
         inner.setSpacing(SPACE - 2)
         inner.addLayout(top)
         inner.addLayout(bottom)
+        inner.addWidget(self.reason)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(card(inner))
@@ -73,6 +75,8 @@ class RunBar(Retranslating):
         self._put(self.state, words.state(machine.state))
         self._put(self.stop, self.tr("End now") if machine.stop_kills else self.tr("Stop"))
         self.note.setText(self._note())
+        self._put(self.reason, self.tr("Start is not possible yet: {reason}").format(reason=blocked))
+        self.reason.setVisible(bool(blocked) and machine.can_start)
         self._put(self.clock, self._clock())
         self._show_progress()
 
@@ -94,9 +98,7 @@ class RunBar(Retranslating):
                 return self.tr("waiting for the trainer")
             case RunState.PREPARING:
                 return self._preparing()
-            case RunState.IDLE:
-                return self._blocked
-        return self._where() + (f"  ·  {self._blocked}" if self._blocked and machine.can_start else "")
+        return self._where()
 
     def _countdown(self) -> str:
         left = self._machine.stop_deadline_s
@@ -161,6 +163,11 @@ class RunBar(Retranslating):
         self._hold_width(self.stop, self.tr("Stop"), self.tr("End now"))
         self.bar.setAccessibleName(self.tr("Progress"))
         self.display(self._machine, self._blocked)
+
+    def changeEvent(self, event: QEvent) -> None:  # noqa: N802 - Qt's name
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.StyleChange:  # padding and font have changed
+            self.retranslate()
 
     def _hold_width(self, button: QPushButton, *texts: str) -> None:
         """Wide enough for every word the button will bear, so that nothing jumps under the mouse."""

@@ -26,12 +26,12 @@ _NUMBERS: Final = ("step", "loss", "speed")
 _WIDTHS: Final = {
     "name": 210,
     "state": 84,
-    "step": 110,
-    "loss": 76,
-    "speed": 84,
+    "step": 108,
+    "loss": 72,
+    "speed": 76,
     "preset": 96,
-    "data": 150,
-    "when": 120,
+    "data": 136,
+    "when": 124,
 }
 _Index = QModelIndex | QPersistentModelIndex
 
@@ -77,9 +77,10 @@ class RunsPage(Retranslating):
         header.setHighlightSections(False)
         header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
-        header.setStretchLastSection(True)
+        header.setMinimumSectionSize(56)
         for place, column in enumerate(_COLUMNS):
             table.setColumnWidth(place, _WIDTHS[column])
+        header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
         table.selectionModel().selectionChanged.connect(self._enable)
 
     def _arrange(self) -> None:
@@ -168,6 +169,8 @@ class RunsModel(QAbstractTableModel):
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:  # noqa: N802 - Qt's name
         if orientation is Qt.Orientation.Horizontal and role == Qt.ItemDataRole.DisplayRole:
             return self.titles[section] if section < len(self.titles) else None
+        if orientation is Qt.Orientation.Horizontal and role == Qt.ItemDataRole.TextAlignmentRole:
+            return _alignment(_COLUMNS[section])
         return None
 
     def data(self, index: _Index, role: int = 0) -> Any:
@@ -176,9 +179,12 @@ class RunsModel(QAbstractTableModel):
             return cell(run, column)
         if role == Qt.ItemDataRole.ToolTipRole:
             return str(run.path) if column == "name" else cell(run, column)
-        if role == Qt.ItemDataRole.TextAlignmentRole and column in _NUMBERS:
-            return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-        return None
+        return _alignment(column) if role == Qt.ItemDataRole.TextAlignmentRole else None
+
+
+def _alignment(column: str) -> Qt.AlignmentFlag:
+    side = Qt.AlignmentFlag.AlignRight if column in _NUMBERS else Qt.AlignmentFlag.AlignLeft
+    return side | Qt.AlignmentFlag.AlignVCenter
 
 
 def cell(run: RunSummary, column: str) -> str:

@@ -43,11 +43,13 @@ class _Axis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
 def tick_text(value: float, spacing: float) -> str:
     """One tick; `spacing` to its neighbour decides the decimals (0: take two significant digits)."""
     size = abs(value)
+    if size < 1e-12:
+        return "0"
     if size >= 1e6:
         return f"{value / 1e6:.4g}M"
     if size >= 1e4:
         return f"{value / 1e3:.4g}k"
-    if size and size < 1e-3:
+    if size < 1e-3:
         mantissa, exponent = f"{value:.1e}".split("e")
         return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
     if not spacing:
@@ -57,11 +59,12 @@ def tick_text(value: float, spacing: float) -> str:
 
 
 class Canvas(pg.PlotWidget):  # type: ignore[misc]
-    """Curves and marks by name over one x axis. `zoomed` tells whether the view has left the whole run."""
+    """Curves and marks by name. The page sets the x range of all canvases; the y range follows what is seen."""
 
-    zoomed = Signal(bool)
+    moved = Signal(float, float)  # the person has dragged or zoomed to this part of the x axis
+    reset_asked = Signal()
 
-    def __init__(self, tokens: Tokens, *, integer_x: bool = True, parent: QWidget | None = None) -> None:
+    def __init__(self, tokens: Tokens, parent: QWidget | None = None) -> None:
         axes = {"left": _Axis("left"), "bottom": _Axis("bottom")}
         super().__init__(parent=parent, axisItems=axes)
         self._tokens = tokens
@@ -73,11 +76,13 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         plot.setDownsampling(auto=True, mode="peak")
         plot.setClipToView(True)
         plot.getViewBox().setMouseEnabled(x=True, y=False)
-        plot.getViewBox().setDefaultPadding(0.03)
-        plot.getViewBox().sigRangeChangedManually.connect(lambda *_: self.zoomed.emit(True))
+        plot.getViewBox().setDefaultPadding(0.04)
+        plot.getViewBox().enableAutoRange(x=False, y=True)
+        plot.getViewBox().setAutoVisible(y=True)
+        plot.getViewBox().sigRangeChangedManually.connect(lambda *_: self.moved.emit(*self.x_range))
         for name, axis in axes.items():
             axis.enableAutoSIPrefix(False)
-            axis.setStyle(tickLength=-4, maxTickLevel=0)
+            axis.setStyle(tickLength=-4, maxTickLevel=0, hideOverlappingLabels=True)
             if name == "left":
                 axis.setWidth(_AXIS_WIDTH)
         axes["bottom"].setHeight(20)
@@ -117,13 +122,18 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
     def set_log(self, on: bool) -> None:
         self.getPlotItem().setLogMode(x=False, y=on)
 
-    def show_all(self) -> None:
-        """Back to the whole run, following it as it grows."""
-        self.getPlotItem().enableAutoRange()
-        self.zoomed.emit(False)
+    @property
+    def x_range(self) -> tuple[float, float]:
+        low, high = self.getPlotItem().getViewBox().viewRange()[0]
+        return float(low), float(high)
+
+    def show_x(self, low: float, high: float) -> None:
+        """Show this part of the x axis. (pyqtgraph's own links shift plots that lie at different places.)"""
+        if (low, high) != self.x_range:
+            self.getPlotItem().getViewBox().setXRange(low, high, padding=0)
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:  # noqa: N802 - Qt's name
-        self.show_all()
+        self.reset_asked.emit()
         event.accept()
 
     # --- looks ---------------------------------------------------------------------------------------

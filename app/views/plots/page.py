@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QLabel, QSlider, QVBoxLayout, QWidget
 
-from app.state.metrics import AXES, Array, Axis, MetricStore, ema
 from app.theme.tokens import SPACE, Tokens
 from app.views.plots.chart import Chart, LegendEntry
 from app.views.plots.tiles import Tiles
 from app.views.widgets import QuietCombo, Retranslating, button, named
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint needs it
+    from app.state.metrics import Array, Axis, MetricStore
     from app.views.plots.canvas import Canvas
 
+_AXES: Final[tuple[Axis, ...]] = ("step", "tokens", "time")
 _GIB: Final = 1024**3
 _GPU_TOKENS: Final = ("curve_a", "curve_b", "curve_c", "curve_d")
 _PLACES: Final = {  # row, column, row span, column span
@@ -37,6 +37,7 @@ class PlotsPage(Retranslating):
         self._tokens = tokens
         self._store: MetricStore | None = None
         self._painted: dict[str, object] = {}
+        self._zoom: tuple[float, float] | None = None  # the part of the x axis that the person looks at
         self.tiles = Tiles()
         self.charts = {name: Chart(name) for name in _PLACES}
         self.smoothing = named(QSlider(Qt.Orientation.Horizontal), "smoothing")
@@ -46,7 +47,7 @@ class PlotsPage(Retranslating):
         self.log_scale = named(QCheckBox(), "logScale")
         self.axis = QuietCombo()
         self.axis.setObjectName("xAxis")
-        self.axis.addItems(list(AXES))
+        self.axis.addItems(list(_AXES))
         self._axis_label = QLabel()
         self._fit = button("showAll")
         self._fit.setEnabled(False)
@@ -109,11 +110,9 @@ class PlotsPage(Retranslating):
         self._canvas("memory").add_curve("total", "muted", "dashed")
         self._canvas("learning_rate").add_curve("learning_rate", "curve_a")
         self._canvas("grad_norm").add_curve("grad_norm", "curve_a")
-        for name, chart in self.charts.items():
-            if name != "loss":
-                self._canvas(name).setXLink(loss)
-            if chart.canvas is not None:
-                chart.canvas.zoomed.connect(self._fit.setEnabled)
+        for name in self.charts:
+            self._canvas(name).moved.connect(self._on_moved)
+            self._canvas(name).reset_asked.connect(self.show_all)
         self.repaint_all()
 
     def _canvas(self, name: str) -> Canvas:
@@ -142,10 +141,11 @@ class PlotsPage(Retranslating):
             self.display(self._store)
 
     def show_all(self) -> None:
-        for name in self.charts:
-            if self.is_built:
-                self._canvas(name).show_all()
+        """Back to the whole run, following it as it grows."""
+        self._zoom = None
         self._fit.setEnabled(False)
+        if self._store is not None:
+            self._show_range(self._store)
 
     def retheme(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -174,10 +174,20 @@ class PlotsPage(Retranslating):
             self._paint_one(store, "grad_norm", "grad_norm")
         if self._stale("memory", store.version("rss"), *(store.version(f"vram_used.{gpu}") for gpu in store.gpus())):
             self._paint_memory(store)
+        self._show_range(store)
+
+    def _show_range(self, store: MetricStore) -> None:
+        if not self.is_built:
+            return
+        ends = [store.series(name, self._axis)[0][-1:] for name in ("train_loss", "eval_loss", "rss")]
+        end = max((float(x[0]) for x in ends if len(x)), default=1.0)
+        low, high = self._zoom or (0.0, end * 1.02)
+        for name in self.charts:
+            self._canvas(name).show_x(low, max(high, low + 1e-9))
 
     @property
     def _axis(self) -> Axis:
-        return AXES[max(0, self.axis.currentIndex())]
+        return _AXES[max(0, self.axis.currentIndex())]
 
     def _paint_one(self, store: MetricStore, chart: str, series: str) -> None:
         x, y = store.series(series, self._axis)
@@ -185,6 +195,8 @@ class PlotsPage(Retranslating):
         self.charts[chart].show_data(len(x) > 0)
 
     def _paint_loss(self, store: MetricStore) -> None:
+        from app.state.metrics import ema
+
         canvas, axis = self._canvas("loss"), self._axis
         x, y = store.series("train_loss", axis)
         smooth = ema(y, self.smoothing.value() / 100)
@@ -219,7 +231,7 @@ class PlotsPage(Retranslating):
         """Take what was chosen the last time."""
         self.smoothing.setValue(round(100 * smoothing))
         self.log_scale.setChecked(log_scale)
-        self.axis.setCurrentIndex(AXES.index(axis))
+        self.axis.setCurrentIndex(_AXES.index(axis))
 
     def choices(self) -> tuple[float, bool, Axis]:
         """Smoothing, log scale, axis: for the settings."""
@@ -237,6 +249,12 @@ class PlotsPage(Retranslating):
         if self.is_built:
             self._canvas("loss").set_log(on)
             self.repaint_all()
+
+    def _on_moved(self, low: float, high: float) -> None:
+        self._zoom = (low, high)
+        self._fit.setEnabled(True)
+        if self._store is not None:
+            self._show_range(self._store)
 
     def _on_axis(self) -> None:
         self.retranslate()
@@ -291,4 +309,6 @@ class PlotsPage(Retranslating):
 
 def _height(x: Array, y: Array, place: float) -> float:
     """Where a mark sits on a curve."""
+    import numpy as np
+
     return float(np.interp(place, x, y))

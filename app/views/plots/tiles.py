@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
-from app.state.metrics import MetricStore
 from app.theme.tokens import SPACE
 from app.views import words
 from app.views.widgets import ElidedLabel, Retranslating, label
+
+if TYPE_CHECKING:
+    from app.state.metrics import MetricStore
 
 
 class Tiles(Retranslating):

@@ -12,7 +12,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QLineEdit,
     QPlainTextEdit,
-    QSizePolicy,
     QToolButton,
     QWidget,
 )
@@ -26,6 +25,8 @@ from trainer_core.config import Knob
 
 _LINES = 3  # of the editor of a list
 LABEL_WIDTH = 132
+_UNIT_WIDTH = 66
+_PATHS = ("tokenizer", "cache_dir")
 
 
 class KnobField(QWidget):
@@ -102,10 +103,12 @@ class KnobField(QWidget):
         row = QHBoxLayout()
         row.setSpacing(SPACE)
         row.addWidget(self.editor, 0 if self._full else 1)
-        self._unit.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Preferred)
         row.addWidget(self._unit)
+        if not self._full:
+            self._unit.setFixedWidth(_UNIT_WIDTH)  # editors of one width, with a unit or without
         if self._full:
-            self.editor.setMinimumWidth(168 if self.knob.kind != "list" else 320)
+            wide = self.knob.kind == "list" or self.knob.name in _PATHS
+            self.editor.setMinimumWidth(400 if wide else 168)
             if self.knob.kind in ("int", "float", "choice"):
                 self.editor.setMaximumWidth(168)
             row.addWidget(self._reset)
@@ -118,7 +121,7 @@ class KnobField(QWidget):
         table = knob_words(words.language())
         self._help.setText(table.help(self.knob))
         self._unit.setText(table.unit(self.knob))
-        self._unit.setVisible(bool(self.knob.unit))
+        self._unit.setVisible(bool(self.knob.unit) or not self._full)
         self._label.setToolTip("" if self._full else f"{table.help(self.knob)}\n{self.knob.flag}")
         self.editor.setToolTip(self.knob.flag if self._full else f"{table.help(self.knob)}\n{self.knob.flag}")
         self.editor.setAccessibleName(table.label(self.knob))

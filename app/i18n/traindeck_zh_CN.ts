@@ -1,0 +1,917 @@
+<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE TS>
+<TS version="2.1" language="zh_CN">
+<context>
+    <name>About</name>
+    <message>
+        <source>About Traindeck</source>
+        <translation>关于 Traindeck</translation>
+    </message>
+    <message>
+        <source>Train a language model on your own machine.</source>
+        <translation>在自己的电脑上训练语言模型。</translation>
+    </message>
+    <message>
+        <source>Version {version}. Apache License 2.0.</source>
+        <translation>版本 {version}。Apache License 2.0 许可。</translation>
+    </message>
+</context>
+<context>
+    <name>AdvancedForm</name>
+    <message>
+        <source>Search all settings</source>
+        <translation>搜索全部设置</translation>
+    </message>
+    <message>
+        <source>Only changed</source>
+        <translation>仅显示已修改</translation>
+    </message>
+    <message>
+        <source>No setting matches.</source>
+        <translation>没有符合的设置。</translation>
+    </message>
+</context>
+<context>
+    <name>Allowed</name>
+    <message>
+        <source>a number above {low}</source>
+        <translation>大于 {low} 的数</translation>
+    </message>
+    <message>
+        <source>a number from {low} up</source>
+        <translation>不小于 {low} 的数</translation>
+    </message>
+    <message>
+        <source>a whole number</source>
+        <translation>整数</translation>
+    </message>
+    <message>
+        <source>a number</source>
+        <translation>数字</translation>
+    </message>
+    <message>
+        <source>a whole number from {low} to {high}</source>
+        <translation>{low} 到 {high} 之间的整数</translation>
+    </message>
+    <message>
+        <source>a number above {low}, at most {high}</source>
+        <translation>大于 {low} 且不超过 {high} 的数</translation>
+    </message>
+    <message>
+        <source>a number from {low}, below {high}</source>
+        <translation>不小于 {low} 且小于 {high} 的数</translation>
+    </message>
+    <message>
+        <source>a number from {low} to {high}</source>
+        <translation>{low} 到 {high} 之间的数</translation>
+    </message>
+</context>
+<context>
+    <name>Blocked</name>
+    <message>
+        <source>{setting} must be {range}</source>
+        <translation>“{setting}”的取值应为：{range}</translation>
+    </message>
+    <message>
+        <source>Choose a preset</source>
+        <translation>请选择预设</translation>
+    </message>
+    <message>
+        <source>Add a file or a folder to train on</source>
+        <translation>请添加用于训练的文件或文件夹</translation>
+    </message>
+    <message>
+        <source>There is already a run of this name</source>
+        <translation>已有同名的运行</translation>
+    </message>
+</context>
+<context>
+    <name>Closing</name>
+    <message>
+        <source>Training is going on</source>
+        <translation>正在训练</translation>
+    </message>
+    <message>
+        <source>A run is being trained. What should happen to it?</source>
+        <translation>有一次训练正在进行。要如何处理？</translation>
+    </message>
+    <message>
+        <source>Keep training in the tray</source>
+        <translation>在托盘中继续训练</translation>
+    </message>
+    <message>
+        <source>Stop and save</source>
+        <translation>停止并保存</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+</context>
+<context>
+    <name>Controller</name>
+    <message>
+        <source>The trainer could not be started. Run the set-up again, then try once more.</source>
+        <translation>无法启动训练程序。请重新运行安装程序，然后再试一次。</translation>
+    </message>
+    <message>
+        <source>The trainer ended unexpectedly (code {code}). Resume goes on from its last checkpoint.</source>
+        <translation>训练程序意外结束（代码 {code}）。点击“继续”可从最近的检查点接着训练。</translation>
+    </message>
+    <message>
+        <source>The trainer ended unexpectedly (code {code}) before its first checkpoint.</source>
+        <translation>训练程序在保存第一个检查点之前意外结束（代码 {code}）。</translation>
+    </message>
+    <message>
+        <source>The trainer speaks a newer protocol ({version}). Update the window, too.</source>
+        <translation>训练程序使用较新的协议（{version}）。请同时更新窗口程序。</translation>
+    </message>
+</context>
+<context>
+    <name>Crash</name>
+    <message>
+        <source>Something in the window went wrong. A run that is on goes on.</source>
+        <translation>窗口程序出现问题。正在进行的训练不受影响。</translation>
+    </message>
+    <message>
+        <source>The details are in {log}</source>
+        <translation>详细信息见 {log}</translation>
+    </message>
+</context>
+<context>
+    <name>Data</name>
+    <message>
+        <source>Python standard library (built in)</source>
+        <translation>Python 标准库（内置）</translation>
+    </message>
+    <message>
+        <source>Sums, dates and units, with answers (built in)</source>
+        <translation>算术、日期与单位换算问答（内置）</translation>
+    </message>
+</context>
+<context>
+    <name>DataList</name>
+    <message>
+        <source>Drop files or folders here</source>
+        <translation>将文件或文件夹拖到这里</translation>
+    </message>
+    <message>
+        <source>Data to train on</source>
+        <translation>训练数据</translation>
+    </message>
+    <message>
+        <source>Add file…</source>
+        <translation>添加文件…</translation>
+    </message>
+    <message>
+        <source>Add folder…</source>
+        <translation>添加文件夹…</translation>
+    </message>
+    <message>
+        <source>Built-in and recent data</source>
+        <translation>内置数据和最近使用的数据</translation>
+    </message>
+    <message>
+        <source>Remove</source>
+        <translation>移除</translation>
+    </message>
+    <message>
+        <source>Training data ({kinds})</source>
+        <translation>训练数据 ({kinds})</translation>
+    </message>
+    <message>
+        <source>All files (*)</source>
+        <translation>所有文件 (*)</translation>
+    </message>
+    <message>
+        <source>Add files to train on</source>
+        <translation>添加训练文件</translation>
+    </message>
+    <message>
+        <source>Add a folder to train on</source>
+        <translation>添加训练文件夹</translation>
+    </message>
+</context>
+<context>
+    <name>Figures</name>
+    <message>
+        <source>{days} d {clock}</source>
+        <translation>{days} 天 {clock}</translation>
+    </message>
+    <message>
+        <source>today {time}</source>
+        <translation>今天 {time}</translation>
+    </message>
+</context>
+<context>
+    <name>KnobField</name>
+    <message>
+        <source>Reset to {value}</source>
+        <translation>恢复为 {value}</translation>
+    </message>
+    <message>
+        <source>Allowed: {range}</source>
+        <translation>允许的值：{range}</translation>
+    </message>
+</context>
+<context>
+    <name>Log</name>
+    <message>
+        <source>Trainer started: {run_dir}, process {pid}, torch {torch}, {devices}</source>
+        <translation>训练程序已启动：{run_dir}，进程 {pid}，torch {torch}，{devices}</translation>
+    </message>
+    <message>
+        <source>resumed from step {step}</source>
+        <translation>从第 {step} 步继续</translation>
+    </message>
+    <message>
+        <source>Data ready: {train} tokens to train on, {held_out} held out; vocabulary {vocabulary}; {weights} weights</source>
+        <translation>数据就绪：训练 {train} 词元，验证 {held_out} 词元；词表 {vocabulary}；模型 {weights} 个参数</translation>
+    </message>
+    <message>
+        <source>, </source>
+        <translation>，</translation>
+    </message>
+    <message>
+        <source>Now: {phase}</source>
+        <translation>当前：{phase}</translation>
+    </message>
+    <message>
+        <source>Step {step}: eval loss {loss}</source>
+        <translation>第 {step} 步：评估损失 {loss}</translation>
+    </message>
+    <message>
+        <source>exact match {share}</source>
+        <translation>精确匹配 {share}</translation>
+    </message>
+    <message>
+        <source>the best so far</source>
+        <translation>目前最佳</translation>
+    </message>
+    <message>
+        <source>Step {step}: the model wrote, after “{prompt}”:</source>
+        <translation>第 {step} 步：模型接着“{prompt}”写道：</translation>
+    </message>
+    <message>
+        <source>Step {step}: checkpoint saved ({size} in {seconds} s)</source>
+        <translation>第 {step} 步：已保存检查点（{size}，用时 {seconds} 秒）</translation>
+    </message>
+    <message>
+        <source>The trainer did not take “{command}”: {reason}</source>
+        <translation>训练程序未接受“{command}”：{reason}</translation>
+    </message>
+    <message>
+        <source>Finished</source>
+        <translation>已完成</translation>
+    </message>
+    <message>
+        <source>Stopped</source>
+        <translation>已停止</translation>
+    </message>
+    <message>
+        <source>{ended} after {steps} steps and {time}, loss {loss}, {rate} tokens/s</source>
+        <translation>{ended}：{steps} 步，用时 {time}，损失 {loss}，{rate} 词元/秒</translation>
+    </message>
+</context>
+<context>
+    <name>LogPage</name>
+    <message>
+        <source>Nothing matches the filter.</source>
+        <translation>没有符合筛选条件的内容。</translation>
+    </message>
+    <message>
+        <source>Nothing has happened yet.</source>
+        <translation>还没有任何记录。</translation>
+    </message>
+    <message>
+        <source>Events</source>
+        <translation>事件</translation>
+    </message>
+    <message>
+        <source>Warnings</source>
+        <translation>警告</translation>
+    </message>
+    <message>
+        <source>Errors</source>
+        <translation>错误</translation>
+    </message>
+    <message>
+        <source>Advice</source>
+        <translation>建议</translation>
+    </message>
+    <message>
+        <source>Output</source>
+        <translation>输出</translation>
+    </message>
+    <message>
+        <source>Search the log</source>
+        <translation>搜索日志</translation>
+    </message>
+    <message>
+        <source>Log</source>
+        <translation>日志</translation>
+    </message>
+</context>
+<context>
+    <name>MainWindow</name>
+    <message>
+        <source>Plots</source>
+        <translation>图表</translation>
+    </message>
+    <message>
+        <source>Samples</source>
+        <translation>示例文本</translation>
+    </message>
+    <message>
+        <source>Log</source>
+        <translation>日志</translation>
+    </message>
+    <message>
+        <source>Runs</source>
+        <translation>运行记录</translation>
+    </message>
+    <message>
+        <source>All settings</source>
+        <translation>全部设置</translation>
+    </message>
+    <message>
+        <source>&amp;Run</source>
+        <translation>运行(&amp;R)</translation>
+    </message>
+    <message>
+        <source>&amp;View</source>
+        <translation>视图(&amp;V)</translation>
+    </message>
+    <message>
+        <source>&amp;Help</source>
+        <translation>帮助(&amp;H)</translation>
+    </message>
+    <message>
+        <source>Language</source>
+        <translation>语言</translation>
+    </message>
+    <message>
+        <source>Theme</source>
+        <translation>主题</translation>
+    </message>
+    <message>
+        <source>Light</source>
+        <translation>浅色</translation>
+    </message>
+    <message>
+        <source>Dark</source>
+        <translation>深色</translation>
+    </message>
+    <message>
+        <source>As the system</source>
+        <translation>跟随系统</translation>
+    </message>
+    <message>
+        <source>Copy command line</source>
+        <translation>复制命令行</translation>
+    </message>
+    <message>
+        <source>Open the runs folder</source>
+        <translation>打开运行文件夹</translation>
+    </message>
+    <message>
+        <source>Quit</source>
+        <translation>退出</translation>
+    </message>
+    <message>
+        <source>About Traindeck</source>
+        <translation>关于 Traindeck</translation>
+    </message>
+</context>
+<context>
+    <name>Phase</name>
+    <message>
+        <source>preparing the data</source>
+        <translation>正在准备数据</translation>
+    </message>
+    <message>
+        <source>checking</source>
+        <translation>正在检查</translation>
+    </message>
+    <message>
+        <source>compiling the model</source>
+        <translation>正在编译模型</translation>
+    </message>
+    <message>
+        <source>training</source>
+        <translation>正在训练</translation>
+    </message>
+    <message>
+        <source>evaluating</source>
+        <translation>正在评估</translation>
+    </message>
+    <message>
+        <source>saving a checkpoint</source>
+        <translation>正在保存检查点</translation>
+    </message>
+    <message>
+        <source>paused</source>
+        <translation>已暂停</translation>
+    </message>
+    <message>
+        <source>stopping</source>
+        <translation>正在停止</translation>
+    </message>
+    <message>
+        <source>done</source>
+        <translation>已完成</translation>
+    </message>
+    <message>
+        <source>failed</source>
+        <translation>已失败</translation>
+    </message>
+</context>
+<context>
+    <name>PlotsPage</name>
+    <message>
+        <source>No data yet</source>
+        <translation>暂无数据</translation>
+    </message>
+    <message>
+        <source>Loss</source>
+        <translation>损失</translation>
+    </message>
+    <message>
+        <source>Throughput (tokens/s)</source>
+        <translation>吞吐量（词元/秒）</translation>
+    </message>
+    <message>
+        <source>VRAM (GiB)</source>
+        <translation>显存（GiB）</translation>
+    </message>
+    <message>
+        <source>Trainer&apos;s memory (GiB)</source>
+        <translation>训练进程内存（GiB）</translation>
+    </message>
+    <message>
+        <source>Learning rate</source>
+        <translation>学习率</translation>
+    </message>
+    <message>
+        <source>Gradient norm</source>
+        <translation>梯度范数</translation>
+    </message>
+    <message>
+        <source>No data yet. Choose a preset and data at the left, then press Start.</source>
+        <translation>暂无数据。在左侧选择预设和数据，然后点击“开始”。</translation>
+    </message>
+    <message>
+        <source>Smoothing</source>
+        <translation>平滑</translation>
+    </message>
+    <message>
+        <source>Log scale</source>
+        <translation>对数坐标</translation>
+    </message>
+    <message>
+        <source>Against</source>
+        <translation>横轴</translation>
+    </message>
+    <message>
+        <source>Horizontal axis</source>
+        <translation>横轴</translation>
+    </message>
+    <message>
+        <source>steps</source>
+        <translation>步</translation>
+    </message>
+    <message>
+        <source>tokens</source>
+        <translation>词元</translation>
+    </message>
+    <message>
+        <source>seconds</source>
+        <translation>秒</translation>
+    </message>
+    <message>
+        <source>Show all</source>
+        <translation>显示全部</translation>
+    </message>
+    <message>
+        <source>Drag to move, turn the wheel to zoom; a double click shows all again.</source>
+        <translation>拖动可平移，滚轮可缩放；双击恢复显示全部。</translation>
+    </message>
+    <message>
+        <source>train</source>
+        <translation>训练</translation>
+    </message>
+    <message>
+        <source>eval</source>
+        <translation>评估</translation>
+    </message>
+    <message>
+        <source>best eval</source>
+        <translation>最佳评估</translation>
+    </message>
+    <message>
+        <source>checkpoint</source>
+        <translation>检查点</translation>
+    </message>
+    <message>
+        <source>GPU {index}</source>
+        <translation>GPU {index}</translation>
+    </message>
+    <message>
+        <source>total</source>
+        <translation>总量</translation>
+    </message>
+</context>
+<context>
+    <name>PresetChooser</name>
+    <message>
+        <source>Fits: {hardware}</source>
+        <translation>适合：{hardware}</translation>
+    </message>
+    <message>
+        <source>Preset</source>
+        <translation>预设</translation>
+    </message>
+</context>
+<context>
+    <name>RunBar</name>
+    <message>
+        <source>End now</source>
+        <translation>强制结束</translation>
+    </message>
+    <message>
+        <source>Stop</source>
+        <translation>停止</translation>
+    </message>
+    <message>
+        <source>Start is not possible yet: {reason}</source>
+        <translation>暂时无法开始：{reason}</translation>
+    </message>
+    <message>
+        <source>ending the trainer</source>
+        <translation>正在结束训练程序</translation>
+    </message>
+    <message>
+        <source>waiting for the trainer</source>
+        <translation>正在等待训练程序</translation>
+    </message>
+    <message>
+        <source>{doing}, at most {seconds} s, then it is ended</source>
+        <translation>{doing}，最多等待 {seconds} 秒，之后强制结束</translation>
+    </message>
+    <message>
+        <source>step {step} of {total}</source>
+        <translation>第 {step} 步，共 {total} 步</translation>
+    </message>
+    <message>
+        <source>step {step}</source>
+        <translation>第 {step} 步</translation>
+    </message>
+    <message>
+        <source>epoch {epoch}</source>
+        <translation>第 {epoch} 轮</translation>
+    </message>
+    <message>
+        <source>pausing after this step</source>
+        <translation>本步完成后暂停</translation>
+    </message>
+    <message>
+        <source>elapsed {time}</source>
+        <translation>已用 {time}</translation>
+    </message>
+    <message>
+        <source>about {time} left</source>
+        <translation>约剩 {time}</translation>
+    </message>
+    <message>
+        <source>Start</source>
+        <translation>开始</translation>
+    </message>
+    <message>
+        <source>Pause</source>
+        <translation>暂停</translation>
+    </message>
+    <message>
+        <source>Resume</source>
+        <translation>继续</translation>
+    </message>
+    <message>
+        <source>Progress</source>
+        <translation>进度</translation>
+    </message>
+</context>
+<context>
+    <name>RunsPage</name>
+    <message>
+        <source>Open</source>
+        <translation>打开</translation>
+    </message>
+    <message>
+        <source>Resume</source>
+        <translation>继续</translation>
+    </message>
+    <message>
+        <source>Open folder</source>
+        <translation>打开文件夹</translation>
+    </message>
+    <message>
+        <source>Refresh</source>
+        <translation>刷新</translation>
+    </message>
+    <message>
+        <source>Runs</source>
+        <translation>运行记录</translation>
+    </message>
+    <message>
+        <source>No runs yet. What you train appears here.</source>
+        <translation>还没有运行记录。训练过的模型会显示在这里。</translation>
+    </message>
+    <message>
+        <source>Name</source>
+        <translation>名称</translation>
+    </message>
+    <message>
+        <source>State</source>
+        <translation>状态</translation>
+    </message>
+    <message>
+        <source>Step</source>
+        <translation>步数</translation>
+    </message>
+    <message>
+        <source>Best loss</source>
+        <translation>最佳损失</translation>
+    </message>
+    <message>
+        <source>Tokens/s</source>
+        <translation>词元/秒</translation>
+    </message>
+    <message>
+        <source>Preset</source>
+        <translation>预设</translation>
+    </message>
+    <message>
+        <source>Data</source>
+        <translation>数据</translation>
+    </message>
+    <message>
+        <source>Started</source>
+        <translation>开始时间</translation>
+    </message>
+</context>
+<context>
+    <name>SamplesPage</name>
+    <message>
+        <source>Step {step}</source>
+        <translation>第 {step} 步</translation>
+    </message>
+    <message>
+        <source>as expected</source>
+        <translation>与预期一致</translation>
+    </message>
+    <message>
+        <source>expected: {answer}</source>
+        <translation>预期：{answer}</translation>
+    </message>
+    <message>
+        <source>Beginning of a text for the model to go on from</source>
+        <translation>输入一段开头，让模型接着写</translation>
+    </message>
+    <message>
+        <source>Prompt</source>
+        <translation>提示</translation>
+    </message>
+    <message>
+        <source>Write now</source>
+        <translation>立即生成</translation>
+    </message>
+    <message>
+        <source>Samples</source>
+        <translation>示例文本</translation>
+    </message>
+    <message>
+        <source>Nothing written yet. Samples appear here while the model learns.</source>
+        <translation>还没有生成文本。训练过程中，示例文本会显示在这里。</translation>
+    </message>
+</context>
+<context>
+    <name>SetupPanel</name>
+    <message>
+        <source>Preset</source>
+        <translation>预设</translation>
+    </message>
+    <message>
+        <source>Data</source>
+        <translation>数据</translation>
+    </message>
+    <message>
+        <source>Run name</source>
+        <translation>运行名称</translation>
+    </message>
+    <message>
+        <source>Main settings</source>
+        <translation>主要设置</translation>
+    </message>
+    <message>
+        <source>chosen from preset and time</source>
+        <translation>按预设和时间自动命名</translation>
+    </message>
+    <message>
+        <source>All settings…</source>
+        <translation>全部设置…</translation>
+    </message>
+</context>
+<context>
+    <name>State</name>
+    <message>
+        <source>Ready</source>
+        <translation>就绪</translation>
+    </message>
+    <message>
+        <source>Starting</source>
+        <translation>正在启动</translation>
+    </message>
+    <message>
+        <source>Preparing</source>
+        <translation>准备中</translation>
+    </message>
+    <message>
+        <source>Training</source>
+        <translation>训练中</translation>
+    </message>
+    <message>
+        <source>Evaluating</source>
+        <translation>评估中</translation>
+    </message>
+    <message>
+        <source>Saving</source>
+        <translation>保存中</translation>
+    </message>
+    <message>
+        <source>Paused</source>
+        <translation>已暂停</translation>
+    </message>
+    <message>
+        <source>Stopping</source>
+        <translation>正在停止</translation>
+    </message>
+    <message>
+        <source>Ending</source>
+        <translation>正在结束</translation>
+    </message>
+    <message>
+        <source>Finished</source>
+        <translation>已完成</translation>
+    </message>
+    <message>
+        <source>Stopped</source>
+        <translation>已停止</translation>
+    </message>
+    <message>
+        <source>Failed</source>
+        <translation>失败</translation>
+    </message>
+    <message>
+        <source>Crashed</source>
+        <translation>意外结束</translation>
+    </message>
+    <message>
+        <source>Running</source>
+        <translation>运行中</translation>
+    </message>
+    <message>
+        <source>Interrupted</source>
+        <translation>已中断</translation>
+    </message>
+</context>
+<context>
+    <name>Tiles</name>
+    <message>
+        <source>step {step}</source>
+        <translation>第 {step} 步</translation>
+    </message>
+    <message>
+        <source>best {loss} at step {step}</source>
+        <translation>最佳 {loss}（第 {step} 步）</translation>
+    </message>
+    <message>
+        <source>{share} of the GPU&apos;s peak</source>
+        <translation>达到 GPU 峰值的 {share}</translation>
+    </message>
+    <message>
+        <source>of {total} in this machine</source>
+        <translation>本机共 {total}</translation>
+    </message>
+    <message>
+        <source>of {total}</source>
+        <translation>共 {total}</translation>
+    </message>
+    <message>
+        <source>Training loss</source>
+        <translation>训练损失</translation>
+    </message>
+    <message>
+        <source>Eval loss</source>
+        <translation>评估损失</translation>
+    </message>
+    <message>
+        <source>Tokens per second</source>
+        <translation>吞吐量（词元/秒）</translation>
+    </message>
+    <message>
+        <source>VRAM</source>
+        <translation>显存</translation>
+    </message>
+    <message>
+        <source>Trainer&apos;s memory</source>
+        <translation>训练进程内存</translation>
+    </message>
+</context>
+<context>
+    <name>Tray</name>
+    <message>
+        <source>Show the window</source>
+        <translation>显示窗口</translation>
+    </message>
+    <message>
+        <source>Stop, save and quit</source>
+        <translation>停止、保存并退出</translation>
+    </message>
+    <message>
+        <source>Traindeck is training</source>
+        <translation>Traindeck 正在训练</translation>
+    </message>
+    <message>
+        <source>Training goes on. Click here to see it.</source>
+        <translation>训练仍在继续。点击此处查看。</translation>
+    </message>
+</context>
+<context>
+    <name>Unit</name>
+    <message>
+        <source>steps</source>
+        <translation>步</translation>
+    </message>
+    <message>
+        <source>documents</source>
+        <translation>篇文档</translation>
+    </message>
+    <message>
+        <source>tokens</source>
+        <translation>词元</translation>
+    </message>
+    <message>
+        <source>batches</source>
+        <translation>批</translation>
+    </message>
+    <message>
+        <source>files</source>
+        <translation>个文件</translation>
+    </message>
+</context>
+<context>
+    <name>ViewingStrip</name>
+    <message>
+        <source>Opening {name}: {share}</source>
+        <translation>正在打开 {name}：{share}</translation>
+    </message>
+    <message>
+        <source>Showing the run {name}  ·  {state} at step {step}</source>
+        <translation>正在查看运行 {name}  ·  {state}，第 {step} 步</translation>
+    </message>
+    <message>
+        <source>Resume this run</source>
+        <translation>继续此次运行</translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation>关闭</translation>
+    </message>
+</context>
+<context>
+    <name>_Banner</name>
+    <message>
+        <source>Advice</source>
+        <translation>建议</translation>
+    </message>
+    <message>
+        <source>Warning</source>
+        <translation>警告</translation>
+    </message>
+    <message>
+        <source>Error</source>
+        <translation>错误</translation>
+    </message>
+    <message>
+        <source>Details</source>
+        <translation>详细信息</translation>
+    </message>
+    <message>
+        <source>Resume</source>
+        <translation>继续</translation>
+    </message>
+    <message>
+        <source>Dismiss</source>
+        <translation>关闭提示</translation>
+    </message>
+</context>
+</TS>

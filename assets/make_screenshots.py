@@ -1,0 +1,187 @@
+"""Makes docs/images/*.png from the real window: `python -m assets.make_screenshots [FOLDER]`.
+
+Without a display it starts its own Xvfb. The runs shown are made up (demo_run.py) in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from PySide6.QtWidgets import QApplication
+
+    from app.controller import Controller
+
+_FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
+_SIZE = (1280, 800)
+_LONG = "D:/资料/" + "很长的文件夹名/" * 24 + "训练语料_final_version.parquet"
+
+
+def main() -> None:
+    """All pictures, each language and theme in a process of its own: fonts and palettes start fresh."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", nargs="?", default=str(_FOLDER))
+    parser.add_argument("--one", help="LANGUAGE-THEME: only these, in this process")
+    parser.add_argument("--size", default=f"{_SIZE[0]}x{_SIZE[1]}")
+    parser.add_argument("--extremes", action="store_true", help="long names and wrong values, for looking at")
+    options = parser.parse_args()
+    if options.one:
+        language, theme = options.one.split("-")
+        _shoot(Path(options.folder), language, theme, options)
+        return
+    with _display() as environment:
+        for one in ("en-light", "en-dark", "zh-light", "zh-dark"):
+            again = [sys.executable, "-m", "assets.make_screenshots", *sys.argv[1:], "--one", one]
+            subprocess.run(again, check=True, env=environment)
+
+
+class _display:  # noqa: N801 - used like a function
+    """The environment with a display: the one there is, or an Xvfb of our own."""
+
+    def __enter__(self) -> dict[str, str]:
+        self._server: subprocess.Popen[bytes] | None = None
+        environment = dict(os.environ)
+        if sys.platform == "linux" and not os.environ.get("DISPLAY") and shutil.which("Xvfb"):
+            number = next(n for n in range(90, 200) if not Path(f"/tmp/.X{n}-lock").exists())
+            screen = ["-screen", "0", "2560x1600x24", "-nolisten", "tcp"]
+            self._server = subprocess.Popen(["Xvfb", f":{number}", *screen], stderr=subprocess.DEVNULL)
+            environment["DISPLAY"] = f":{number}"
+            time.sleep(1.0)
+        return environment
+
+    def __exit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.terminate()
+            self._server.wait()
+
+
+def _shoot(folder: Path, language: str, theme: str, options: argparse.Namespace) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["TRAINDECK_HOME"] = home
+        os.environ["TRAINDECK_CONFIG_DIR"] = f"{home}/config"
+        runs = _make_runs(Path(home))
+        application, controller = _start(language, theme)
+        width, height = map(int, options.size.split("x"))
+        controller.window.resize(width, height)
+        _wait(application, lambda: controller.window.plots.is_built)
+        _pictures(folder, f"{language}-{theme}", application, controller, runs, extremes=options.extremes)
+        controller.window.close_allowed = True
+        controller.window.close()
+
+
+def _make_runs(home: Path) -> list[Path]:
+    from assets.demo_run import write_run
+
+    root = home / "runs"
+    plan = [
+        ("a6000-novels", "a6000", ["D:/text/novels.parquet"], 9000, True, False, 5400.0),
+        ("quickstart-20260131-154500", "quickstart", ["builtin:python"], 300, False, True, 90_000.0),
+        ("工单问答-小模型", "quickstart_sft", ["D:/数据/工单.jsonl"], 600, False, True, 200_000.0),
+        ("gpu-wiki-zh", "gpu", ["D:/text/wiki_zh"], 4000, True, False, 400_000.0),
+    ]
+    paths = []
+    for name, preset, data, steps, gpu, done, age in plan:
+        paths.append(root / name)
+        write_run(root / name, preset, data, steps=steps, every=max(1, steps // 450), gpu=gpu, done=done, age_s=age)
+    return paths
+
+
+def _start(language: str, theme: str) -> tuple[QApplication, Controller]:
+    from PySide6.QtWidgets import QApplication
+
+    from app import __main__ as start
+
+    application = QApplication([sys.argv[0]])
+    start.dress(application)
+    controller = start.make_controller(application, start.options(["--lang", language, "--theme", theme]))
+    controller.start()
+    return application, controller
+
+
+def _wait(application: QApplication, until: object, seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not until():  # type: ignore[operator]
+        application.processEvents()
+        time.sleep(0.01)
+    for _ in range(40):
+        application.processEvents()
+        time.sleep(0.01)
+
+
+def _pictures(
+    folder: Path, tail: str, application: QApplication, controller: Controller, runs: list[Path], *, extremes: bool
+) -> None:
+    window = controller.window
+
+    def take(name: str) -> None:
+        _wait(application, lambda: True)
+        window.grab().save(str(folder / f"{name}-{tail}.png"))
+
+    take("empty")
+    controller.form.choose_preset(controller.load_preset("a6000"))
+    controller.form.set_data(["D:/text/novels.parquet"])
+    _replay(controller, runs[0])
+    take("training")
+    for page in ("samples", "log", "runs"):
+        window.show_page(page)
+        take(page)
+    _end(controller)
+    window.show_page("settings")
+    controller.form.set_text("batch_size", "0")
+    controller.form.set_text("learning_rate", "3e-4")
+    take("settings")
+    if extremes:
+        _extremes(controller)
+        window.show_page("plots")
+        take("extremes")
+    controller.form.choose_preset(controller.form.preset) if controller.form.preset else None
+    controller.open_run(runs[3])
+    _wait(application, lambda: bool(controller.viewing and controller.viewing.loaded == 1.0))
+    take("earlier-run")
+
+
+def _replay(controller: Controller, run: Path) -> None:
+    """Feed the events of a run as if a trainer sent them now."""
+    from app.state.history import load_events
+    from app.state.run_machine import Started
+    from trainer_core import protocol
+
+    controller.machine.feed(Started(str(run)), time.monotonic())
+    for event in load_events(run):
+        controller.on_event(event)
+    controller.machine.elapsed_s = 5025.0
+    advice = protocol.Warn(
+        t=time.time(), code="data.truncated", params={"count": 1204, "total": 88_310, "limit": 192}, detail=""
+    )
+    controller.on_event(advice)
+    controller.render()
+
+
+def _end(controller: Controller) -> None:
+    from app.state.run_machine import Exited
+    from trainer_core import protocol
+
+    controller.machine.feed(protocol.Done(reason="stopped", steps=9000, total_steps=14_400), time.monotonic())
+    controller.machine.feed(Exited(3), time.monotonic())
+    controller.render()
+
+
+def _extremes(controller: Controller) -> None:
+    controller.form.add_data([_LONG])
+    controller.window.setup.run_name.setText("一个特别特别长的运行名称" * 5)
+    controller.form.set_run_name("一个特别特别长的运行名称" * 5)
+    controller.form.set_text("max_steps", "-3")
+    controller.form.set_text("hidden_dim", "abc")
+
+
+if __name__ == "__main__":
+    main()
