@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer
 
@@ -166,6 +168,18 @@ def test_too_little_text_for_validation_is_trained_on_with_a_warning(home: Path,
     assert result.train.samples > 0
     assert result.validation.samples == 0
     assert "data.no_validation" in listener.warnings
+
+
+def test_a_table_without_rows_is_empty(home: Path, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "a.parquet")
+    with pytest.raises(TraindeckError) as caught:
+        prepared(tmp_path / "a.parquet")
+    assert caught.value.code == "data.empty"
+
+
+def test_a_relative_path_is_prepared_too(home: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(text.parent)
+    assert prepared(Path(text.name)).folder == prepared(text).folder
 
 
 def test_pairs_that_are_too_long_are_cut_or_left_out_and_counted(home: Path, tmp_path: Path) -> None:

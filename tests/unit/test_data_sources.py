@@ -292,6 +292,20 @@ def test_a_folder_is_read_in_the_order_of_its_names_without_hidden_files(tmp_pat
     assert texts(tmp_path) == ["B/0.txt", "a.py", "b/1.md", "b/2.txt"]
 
 
+def test_traindecks_own_cache_below_the_data_is_not_read_as_data(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("good", encoding="utf-8")
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "texts.jsonl").write_text('{"text": "not data"}', encoding="utf-8")
+    assert texts(tmp_path, cache_dir=str(tmp_path / "cache")) == ["good"]
+
+
+def test_a_path_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "语料 & data").mkdir()
+    (tmp_path / "语料 & data" / "a!.txt").write_text("good", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert texts("语料 & data") == texts("语料 & data/a!.txt") == texts(".") == ["good"]
+
+
 def test_one_unusable_file_in_a_folder_does_not_stop_the_rest(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("good", encoding="utf-8")
     (tmp_path / "b.txt").write_bytes(bytes(100))

@@ -14,11 +14,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from trainer_core import run_dir
 from trainer_core.config import Config
 from trainer_core.data import cache, template
 from trainer_core.data.order import keyed_hash
-from trainer_core.data.sources import Look, Piece, Stream, Task, common_task, look
+from trainer_core.data.sources import Look, Piece, Stream, Task, cache_root, common_task, look
 from trainer_core.data.store import Split, Writer
 from trainer_core.data.tokenizer import Codec, find, load_given, train
 from trainer_core.messages import TraindeckError, Value
@@ -124,8 +123,7 @@ def prepare(config: Config, reporter: Reporter) -> Prepared:
             reporter.warn("data.files_skipped", count=len(one.skipped), path=one.path, first=first, reason=code)
     task = common_task(looks, config)
     name = cache.fingerprint(looks, task, config, reporter.poll)
-    root = Path(config.cache_dir).expanduser().resolve() if config.cache_dir else run_dir.home() / "cache"
-    folder = root / name
+    folder = cache_root(config) / name
     meta = cache.read_meta(folder)
     reused = meta is not None
     if meta is None:

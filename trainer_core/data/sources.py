@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from trainer_core import run_dir
 from trainer_core.config import Config
 from trainer_core.data import builtin, encodings, formats, tasks
 from trainer_core.data.encodings import Tally
@@ -26,6 +27,7 @@ _PIECE_MAX, _PIECE_MIN = 64 * 1024, 512  # characters
 _PIECES: Final = 256  # at least so many pieces of all text, so that some can be held back
 _MOST_ROWS: Final = 100  # bad rows after which a file that is mostly bad is given up
 _NONE: Final = "—"
+_TASK_BYTES: Final = 32  # an exercise's length, near enough to show progress
 _BLANK: Final = b" \t\r\n\xef\xbb\xbf\xff\xfe"  # white space and byte order marks
 
 
@@ -86,7 +88,7 @@ def _look_at_tasks(path: str, config: Config) -> Look:
     if config.task == "pretrain":
         found = f"{config.prompt_column}, {config.response_column}"
         raise TraindeckError("data.missing_columns", path=path, wanted=config.text_column, found=found)
-    source = Source(Path(path), "tasks", "", sum(len(prompt) + len(response) for prompt, response in tasks.examples()))
+    source = Source(Path(path), "tasks", "", tasks.count() * _TASK_BYTES)
     return Look(path, (source,), "tasks", "", (config.prompt_column, config.response_column), "sft", source.bytes)
 
 
@@ -121,11 +123,18 @@ def _look_at_folder(folder: Path, config: Config, poll: Callable[[], None]) -> L
     return replace(summary, skipped=tuple(skipped))
 
 
+def cache_root(config: Config) -> Path:
+    """The folder that holds all token caches."""
+    return Path(config.cache_dir).expanduser().resolve() if config.cache_dir else run_dir.home() / "cache"
+
+
 def files_below(folder: Path, config: Config) -> list[Path]:
     """The files of a folder that have a known kind of name, in the same order on every system."""
     found: list[Path] = []
+    ours = {run_dir.runs_root(), cache_root(config)}  # Traindeck's own files are no data
     for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
+        shown = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
+        folders[:] = [name for name in shown if Path(place, name).resolve() not in ours]
         for name in names:
             kind = formats.format_of(Path(name).suffix)
             wanted = kind is not None if config.data_format == "auto" else kind == config.data_format
@@ -268,7 +277,7 @@ class Stream:
             self._tally = Tally()
             if file.format == "tasks":
                 for prompt, response in tasks.examples():
-                    self._tally.done += len(prompt) + len(response)
+                    self._tally.done += _TASK_BYTES
                     yield Piece(document, prompt, response)
                     document += 1
             else:

@@ -88,3 +88,8 @@ def examples() -> tuple[Example, ...]:
     pairs = list(made.items())
     rng.shuffle(pairs)
     return tuple(pairs)
+
+
+def count() -> int:
+    """How many exercises there are, without making them."""
+    return sum(number for _, number in _KINDS)
