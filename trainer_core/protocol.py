@@ -36,144 +36,144 @@ DoneReason = Literal["finished", "stopped", "parent_lost"]
 class Event(msgspec.Struct, kw_only=True, omit_defaults=False, tag_field="type"):
     """What every event has. `t` is seconds since the epoch; `seq` counts from 1 within a process."""
 
-    t: float = 0.0
-    seq: int = 0
+    t: float = 0.0  # seconds since the epoch
+    seq: int = 0  # from 1 within a process; a gap: events were dropped for a slow reader
 
 
 class Hello(Event, tag="hello", kw_only=True):
     """The first event of a process: who speaks, and with which resolved configuration."""
 
-    version: tuple[int, int] = VERSION
-    command: str = "train"
-    pid: int
-    run_dir: str
-    traindeck: str
-    python: str
-    torch: str
-    devices: list[str] = []
-    precision: str = ""
+    version: tuple[int, int] = VERSION  # (major, minor) of this protocol
+    command: str = "train"  # which subcommand speaks
+    pid: int  # of the process that speaks
+    run_dir: str  # absolute path
+    traindeck: str  # version
+    python: str  # version
+    torch: str  # version
+    devices: list[str] = []  # names for people, the first is the one in use
+    precision: str = ""  # fp32, bf16 or fp16
     resumed_from_step: int | None = None  # None: a new run. Steps after it in events.jsonl are done again
-    config: dict[str, Any] = {}
+    config: dict[str, Any] = {}  # every knob by its name
 
 
 class Source(msgspec.Struct, kw_only=True):
     """One data source as it was found."""
 
-    path: str
-    format: str
-    encoding: str = ""
-    columns: list[str] = []
-    files: int = 1
-    bytes: int = 0
+    path: str  # file, folder or builtin:name, as it was given
+    format: str  # text, jsonl, json, csv, tsv or parquet
+    encoding: str = ""  # of text files; empty where the format says it
+    columns: list[str] = []  # that were used
+    files: int = 1  # how many were read
+    bytes: int = 0  # of these files
 
 
 class Ready(Event, tag="ready", kw_only=True):
     """Data and model are there; training begins."""
 
-    task: Literal["pretrain", "sft"]
-    sources: list[Source] = []
-    train_documents: int
-    train_tokens: int
-    validation_documents: int
-    validation_tokens: int
+    task: Literal["pretrain", "sft"]  # what is learned: all text, or responses to prompts
+    sources: list[Source] = []  # the data as it was found
+    train_documents: int  # documents, or prompt/response pairs, to train on
+    train_tokens: int  # tokens to train on, per epoch
+    validation_documents: int  # held back to measure eval loss
+    validation_tokens: int  # held back to measure eval loss
     truncated: int = 0  # pairs that were longer than the sequence and were cut
     dropped: int = 0  # pairs whose prompt left no room for a response
-    vocab_size: int
+    vocab_size: int  # of the tokenizer
     parameters: int  # trainable weights
-    steps_per_epoch: int
-    total_steps: int
-    loader_workers: int = 0
+    steps_per_epoch: int  # optimizer updates
+    total_steps: int  # optimizer updates of the whole run
+    loader_workers: int = 0  # processes that load batches; 0: none
     loader_reason: Literal["set", "low_memory", "cpu", "gpu"] = "set"  # why so many
 
 
 class Phase(Event, tag="phase", kw_only=True):
     """What the trainer is doing now."""
 
-    phase: PhaseName
-    step: int | None = None
+    phase: PhaseName  # from now on
+    step: int | None = None  # None: before the first step, or not about a step
 
 
 class Progress(Event, tag="progress", kw_only=True):
     """How far any work of over a second is. `total` is None while it cannot be known."""
 
-    phase: PhaseName
-    done: float
-    total: float | None = None
-    unit: Literal["steps", "bytes", "documents", "tokens", "batches", "files"] = "steps"
-    eta_s: float | None = None
+    phase: PhaseName  # the work that this is about
+    done: float  # in units
+    total: float | None = None  # in units; None: cannot be known yet
+    unit: Literal["steps", "bytes", "documents", "tokens", "batches", "files"] = "steps"  # of done and total
+    eta_s: float | None = None  # seconds to the end of this work; None: too early to tell
 
 
 class StepTime(msgspec.Struct, kw_only=True):
     """Milliseconds of one step, averaged over the steps since the last event. They add up to the step."""
 
-    data: float
-    transfer: float
-    forward: float
-    backward: float
-    optimizer: float
-    other: float
+    data: float  # waiting for the next batch
+    transfer: float  # copying it to the device
+    forward: float  # model and loss
+    backward: float  # gradients
+    optimizer: float  # clipping and update
+    other: float  # the rest of the step
 
 
 class Step(Event, tag="step", kw_only=True):
     """One optimizer update (the newest of those since the last event)."""
 
-    step: int
-    epoch: float
+    step: int  # number of the update, from 1
+    epoch: float  # passes over the data, with the fraction
     tokens: int  # trained on since the run began
-    samples: int
+    samples: int  # sequences trained on since the run began
     loss: float | None  # mean over the tokens since the last event; None: not a finite number
-    learning_rate: float
-    grad_norm: float | None = None
-    tokens_per_s: float
-    samples_per_s: float
+    learning_rate: float  # of this update
+    grad_norm: float | None = None  # before clipping; None: not measured
+    tokens_per_s: float  # since the last event
+    samples_per_s: float  # since the last event
     mfu: float | None = None  # model FLOPs utilisation, 0..1; None where the peak is unknown
-    time_ms: StepTime
+    time_ms: StepTime  # where the time went
 
 
 class Gpu(msgspec.Struct, kw_only=True):
     """One GPU at one moment. None: this driver or platform does not tell. Bytes, watts, °C, MHz."""
 
-    index: int
-    name: str
+    index: int  # NVML's number
+    name: str  # for people
     utilization: float | None = None  # 0..1
-    vram_used: int | None = None
-    vram_total: int | None = None
-    torch_allocated: int | None = None
-    torch_reserved: int | None = None
+    vram_used: int | None = None  # by all programs
+    vram_total: int | None = None  # of the card
+    torch_allocated: int | None = None  # held by tensors of this run
+    torch_reserved: int | None = None  # held by torch's allocator for this run
     shared_used: int | None = None  # spill into system memory (Windows)
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    temperature_c: float | None = None
-    clock_mhz: int | None = None
-    throttle: list[str] = []
+    power_w: float | None = None  # drawn now
+    power_limit_w: float | None = None  # allowed now
+    temperature_c: float | None = None  # of the chip
+    clock_mhz: int | None = None  # of the processors (SM)
+    throttle: list[str] = []  # what holds the clocks back: power, thermal, hw_thermal, power_brake …
 
 
 class Host(msgspec.Struct, kw_only=True):
     """The machine beside its GPUs. Bytes; shares are 0..1."""
 
-    ram_used: int
-    ram_total: int
+    ram_used: int  # by all programs, without what can be freed at once
+    ram_total: int  # of the machine
     rss: int  # resident memory of the trainer and its loader workers
-    cpu: float
-    disk_free: int
+    cpu: float  # of all processors, since the last sample
+    disk_free: int  # on the disk of the run
 
 
 class Hardware(Event, tag="hardware", kw_only=True):
     """A sample of the machine at its own interval."""
 
-    gpus: list[Gpu] = []
-    host: Host
+    gpus: list[Gpu] = []  # all NVIDIA GPUs of the machine
+    host: Host  # the machine beside them
 
 
 class Eval(Event, tag="eval", kw_only=True):
     """A pass over the held-out split."""
 
-    step: int
-    loss: float | None
-    perplexity: float | None
-    tokens: int
-    seconds: float
-    best: bool = False
+    step: int  # after this update
+    loss: float | None  # mean over the tokens; None: not a finite number
+    perplexity: float | None  # exp(loss)
+    tokens: int  # that were measured
+    seconds: float  # that it took
+    best: bool = False  # the lowest loss so far
     bleu4: float | None = None  # 0..100, prompt/response data only
     exact_match: float | None = None  # 0..1
     examples: int = 0  # prompts that were generated for
@@ -182,8 +182,8 @@ class Eval(Event, tag="eval", kw_only=True):
 class Sample(Event, tag="sample", kw_only=True):
     """Text that the model wrote during training."""
 
-    step: int
-    prompt: str
+    step: int  # after this update
+    prompt: str  # what the model goes on from
     text: str  # without the prompt
     expected: str | None = None  # the held-out answer, where there is one
 
@@ -191,21 +191,21 @@ class Sample(Event, tag="sample", kw_only=True):
 class Checkpoint(Event, tag="checkpoint", kw_only=True):
     """A checkpoint that is on disk and verified. Paths are names inside the run's checkpoints folder."""
 
-    step: int
-    path: str
-    bytes: int
-    seconds: float
-    kind: CheckpointKind
-    kept: list[str] = []
-    removed: list[str] = []
+    step: int  # after this update
+    path: str  # name of the new folder
+    bytes: int  # of all its files
+    seconds: float  # that saving took
+    kind: CheckpointKind  # why it was made
+    kept: list[str] = []  # names of all that are there now
+    removed: list[str] = []  # names of those deleted by rotation
 
 
 class Notice(Event, kw_only=True):
     """Base of what is said in words: a code of `messages.CATALOGUE`, its parameters, technical detail."""
 
-    code: str
-    params: dict[str, Param] = {}
-    detail: str = ""
+    code: str  # of messages.CATALOGUE, such as memory.out
+    params: dict[str, Param] = {}  # for the words of the code
+    detail: str = ""  # technical, for experts; not translated
 
 
 class Advice(Notice, tag="advice", kw_only=True):
@@ -219,30 +219,30 @@ class Warn(Notice, tag="warning", kw_only=True):
 class Error(Notice, tag="error", kw_only=True):
     """The run ends because of this. The last event before the process exits with `exit_code`."""
 
-    exit_code: int = 1
+    exit_code: int = 1  # of the process; see the README
 
 
 class Ack(Event, tag="ack", kw_only=True):
     """The answer to a command, sent when it was taken (not when it is carried out)."""
 
-    command: str
-    id: int | None = None
-    accepted: bool = True
-    reason: str = ""
+    command: str  # the one that was taken
+    id: int | None = None  # of the command, where it had one
+    accepted: bool = True  # False: it cannot be done now
+    reason: str = ""  # why it was not accepted
 
 
 class Done(Event, tag="done", kw_only=True):
     """The run is over, finished or stopped on request; everything is saved."""
 
-    reason: DoneReason
-    steps: int
-    total_steps: int
-    best_loss: float | None = None
-    final_loss: float | None = None
-    tokens: int = 0
-    seconds: float = 0.0
-    tokens_per_s: float = 0.0
-    peak_vram: int | None = None
+    reason: DoneReason  # why it ended
+    steps: int  # optimizer updates that the run has now
+    total_steps: int  # that were planned
+    best_loss: float | None = None  # lowest eval loss
+    final_loss: float | None = None  # last eval loss
+    tokens: int = 0  # trained on since the run began
+    seconds: float = 0.0  # spent training since the run began
+    tokens_per_s: float = 0.0  # mean over the run
+    peak_vram: int | None = None  # most bytes that torch reserved; None: no GPU
     model: str | None = None  # path of the checkpoint that holds the result
 
 
@@ -256,7 +256,7 @@ DROPPABLE: Final = (Step, Hardware, Progress)
 class Command(msgspec.Struct, kw_only=True, tag_field="command"):
     """What every command has. An `id` comes back in the acknowledgement."""
 
-    id: int | None = None
+    id: int | None = None  # any number; comes back in the ack
 
 
 class Stop(Command, tag="stop", kw_only=True):
@@ -278,15 +278,15 @@ class Save(Command, tag="save", kw_only=True):
 class SampleNow(Command, tag="sample", kw_only=True):
     """Write a text from `prompt` at the end of this step."""
 
-    prompt: str = ""
-    max_tokens: int = 64
+    prompt: str = ""  # what to go on from; empty: as the run's own samples
+    max_tokens: int = 64  # length of the text
 
 
 class Set(Command, tag="set", kw_only=True):
     """Change an interval while running. Only what does not change the result may be set."""
 
-    name: Literal["log_steps", "sample_steps", "hardware_interval_s"]
-    value: float
+    name: Literal["log_steps", "sample_steps", "hardware_interval_s"]  # the knob
+    value: float  # from now on
 
 
 AnyCommand = Stop | Pause | Resume | Save | SampleNow | Set

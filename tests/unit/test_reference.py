@@ -1,0 +1,108 @@
+"""The generated reference is up to date, complete, and true: its examples satisfy its schema."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import msgspec
+import pytest
+
+from trainer_core import config, protocol, reference
+from trainer_core.reference_examples import COMMANDS, EVENTS
+
+SCHEMA = reference.protocol_schema()
+
+
+def strict(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema as a test wants it: unknown fields are refused."""
+    closed = copy.deepcopy(schema)
+    for part in closed["$defs"].values():
+        if part.get("type") == "object":
+            part["additionalProperties"] = False
+    return closed
+
+
+STRICT = strict(SCHEMA)
+EVENT_CHECK = jsonschema.Draft202012Validator(STRICT)
+COMMAND_CHECK = jsonschema.Draft202012Validator({**STRICT, "$ref": "#/$defs/AnyCommand"})
+
+
+@pytest.mark.parametrize("name", reference.pages())
+def test_the_committed_file_is_what_would_be_generated(name: str) -> None:
+    path = reference.FOLDER / name
+    committed = path.read_text(encoding="utf-8") if path.is_file() else ""
+    assert committed == reference.pages()[name], "run: python -m trainer_core.reference"
+
+
+def test_there_is_an_example_of_every_event_and_command() -> None:
+    assert list(EVENTS) == list(protocol.event_types())
+    assert list(COMMANDS) == list(protocol.command_types())
+
+
+def test_the_schema_is_valid_and_admits_unknown_fields() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    sent = {**json.loads(protocol.encode(EVENTS[protocol.Phase])), "new": 1}
+    jsonschema.Draft202012Validator(SCHEMA).validate(sent)
+    assert not EVENT_CHECK.is_valid(sent)
+
+
+@pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
+def test_every_event_satisfies_the_schema_with_no_field_unknown_to_it(kind: type[Any]) -> None:
+    EVENT_CHECK.validate(json.loads(protocol.encode(EVENTS[kind])))
+
+
+@pytest.mark.parametrize("kind", COMMANDS, ids=lambda kind: kind.__name__)
+def test_every_command_satisfies_the_schema_with_no_field_unknown_to_it(kind: type[Any]) -> None:
+    COMMAND_CHECK.validate(json.loads(protocol.encode(COMMANDS[kind])))
+
+
+@pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
+def test_an_event_without_a_required_field_is_refused_by_the_schema(kind: type[Any]) -> None:
+    for name in kind.__struct_fields__:
+        sent = json.loads(protocol.encode(EVENTS[kind]))
+        del sent[name]
+        required = name in {field.name for field in msgspec.structs.fields(kind) if field.required}
+        assert EVENT_CHECK.is_valid(sent) != required
+
+
+def test_numbers_that_are_not_finite_are_null_where_the_schema_allows_it() -> None:
+    step = msgspec.structs.replace(EVENTS[protocol.Step], loss=float("nan"), grad_norm=float("inf"))
+    EVENT_CHECK.validate(json.loads(protocol.encode(step)))
+
+
+def test_every_field_is_in_the_page_and_every_section_once() -> None:
+    page = reference.protocol_page()
+    for kind in (*protocol.event_types(), *protocol.command_types(), *reference.parts()):
+        for name in kind.__struct_fields__:
+            assert f"| `{name}` |" in page
+    headings = [line for line in page.splitlines() if line.startswith("#")]
+    assert len(headings) == len(set(headings))
+
+
+def test_every_field_on_the_wire_has_a_meaning() -> None:
+    fields = reference.fields_of(Path(protocol.__file__).read_text(encoding="utf-8"))
+    assert [f"{kind}.{field.name}" for kind, own in fields.items() for field in own if not field.meaning] == []
+
+
+def test_comments_behind_fields_are_their_meaning() -> None:
+    source = 'class A(B):\n    """Doc."""\n\n    x: int | None = None  # what x is\n    y: dict[str, int] = {}\n'
+    x, y = reference.fields_of(source)["A"]
+    assert (x.name, x.type, x.default, x.meaning) == ("x", "int | None", "None", "what x is")
+    assert (y.default, y.meaning) == ("{}", "")
+
+
+def test_every_knob_is_in_the_table_of_settings() -> None:
+    page = reference.knobs_page()
+    for knob in config.knobs().values():
+        assert page.count(f"`{knob.flag}`") == 1
+
+
+def test_writing_again_changes_nothing(tmp_path: Path) -> None:
+    assert {path.name for path in reference.write(tmp_path)} == set(reference.pages())
+    assert reference.write(tmp_path) == []
+    (tmp_path / "knobs.md").write_bytes((tmp_path / "knobs.md").read_bytes().replace(b"\n", b"\r\n"))
+    assert reference.write(tmp_path) == []

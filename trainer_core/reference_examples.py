@@ -1,0 +1,115 @@
+"""One example of every event and command, for docs/protocol.md and its tests."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from trainer_core import protocol
+
+_T: Final = 1_767_225_600.125  # 2026-01-01 00:00:00 UTC
+_GIB: Final = 2**30
+
+_EVENTS: Final[list[protocol.AnyEvent]] = [
+    protocol.Hello(
+        pid=4711,
+        run_dir="D:\\Traindeck\\runs\\gpu-20260101-000000",
+        traindeck="0.1.0",
+        python="3.12.8",
+        torch="2.13.0+cu130",
+        devices=["NVIDIA GeForce RTX 4090"],
+        precision="bf16",
+        config={"preset": "gpu", "data": ["D:\\我的数据\\novels.txt"], "batch_size": 16},
+    ),
+    protocol.Ready(
+        task="pretrain",
+        sources=[protocol.Source(path="D:\\我的数据\\novels.txt", format="text", encoding="gb18030", bytes=48_250_112)],
+        train_documents=912,
+        train_tokens=11_482_330,
+        validation_documents=48,
+        validation_tokens=604_333,
+        vocab_size=8192,
+        parameters=4_507_392,
+        steps_per_epoch=700,
+        total_steps=2100,
+    ),
+    protocol.Phase(phase="training", step=0),
+    protocol.Progress(phase="preparing", done=12_582_912, total=48_250_112, unit="bytes", eta_s=5.7),
+    protocol.Step(
+        step=120,
+        epoch=0.171,
+        tokens=1_966_080,
+        samples=3840,
+        loss=4.213,
+        learning_rate=3e-4,
+        grad_norm=0.84,
+        tokens_per_s=412_300.0,
+        samples_per_s=805.3,
+        mfu=0.31,
+        time_ms=protocol.StepTime(data=0.4, transfer=0.2, forward=11.9, backward=23.6, optimizer=2.9, other=0.7),
+    ),
+    protocol.Hardware(
+        gpus=[
+            protocol.Gpu(
+                index=0,
+                name="NVIDIA GeForce RTX 4090",
+                utilization=0.97,
+                vram_used=9 * _GIB,
+                vram_total=24 * _GIB,
+                torch_allocated=6 * _GIB,
+                torch_reserved=8 * _GIB,
+                power_w=388.2,
+                power_limit_w=450.0,
+                temperature_c=67.0,
+                clock_mhz=2640,
+                throttle=["power"],
+            )
+        ],
+        host=protocol.Host(ram_used=14 * _GIB, ram_total=32 * _GIB, rss=3 * _GIB, cpu=0.22, disk_free=410 * _GIB),
+    ),
+    protocol.Eval(step=250, loss=3.871, perplexity=47.99, tokens=409_600, seconds=1.42, best=True),
+    protocol.Sample(step=250, prompt="从前有一座山，", text="山上住着一位老人。"),
+    protocol.Checkpoint(
+        step=500,
+        path="step-00000500",
+        bytes=54_120_448,
+        seconds=0.31,
+        kind="best",
+        kept=["step-00000500"],
+        removed=["step-00000250"],
+    ),
+    protocol.Advice(code="data.few_tokens", params={"tokens": 604_333, "parameters": 4_507_392}),
+    protocol.Warn(code="data.undecodable", params={"path": "a.txt", "count": 3, "encoding": "utf-8"}),
+    protocol.Error(
+        code="memory.out",
+        params={"device": "cuda:0", "step": 3000},
+        detail="CUDA out of memory. Tried to allocate 2.00 GiB.",
+        exit_code=5,
+    ),
+    protocol.Ack(command="stop", id=3),
+    protocol.Done(
+        reason="finished",
+        steps=2100,
+        total_steps=2100,
+        best_loss=3.402,
+        final_loss=3.402,
+        tokens=34_406_400,
+        seconds=96.1,
+        tokens_per_s=358_026.0,
+        peak_vram=9 * _GIB,
+        model="D:\\Traindeck\\runs\\gpu-20260101-000000\\checkpoints\\step-00002100",
+    ),
+]
+for _seq, _event in enumerate(_EVENTS, start=1):
+    _event.t, _event.seq = _T + _seq, _seq
+
+_COMMANDS: Final[list[protocol.AnyCommand]] = [
+    protocol.Stop(id=3),
+    protocol.Pause(id=4),
+    protocol.Resume(id=5),
+    protocol.Save(id=6),
+    protocol.SampleNow(id=7, prompt="Once upon a time"),
+    protocol.Set(id=8, name="log_steps", value=5),
+]
+
+EVENTS: Final[dict[type[Any], Any]] = {type(event): event for event in _EVENTS}
+COMMANDS: Final[dict[type[Any], Any]] = {type(command): command for command in _COMMANDS}
