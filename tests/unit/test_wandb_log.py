@@ -1,0 +1,192 @@
+"""Weights & Biases gets the measurements, and whatever is wrong with it never reaches training.
+
+A small module called `wandb` stands in for the package; the tests do not need the real one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainer_core import protocol, wandb_child, wandb_log
+from trainer_core.config import Config
+from trainer_core.messages import TraindeckError
+from trainer_core.reference_examples import EVENTS
+from trainer_core.wandb_log import WandbSink
+
+FAKE = """
+import json, os, sys, time
+from pathlib import Path
+class errors:
+    class CommError(Exception): pass
+class Settings:
+    def __init__(self, **given): pass
+class Table:
+    def __init__(self, columns, data): self.data = data
+class Run:
+    summary = {}
+    def __init__(self, path): self.path = path
+    def put(self, *entry):
+        line = json.dumps(entry, default=lambda table: table.data)
+        with self.path.open("a", encoding="utf-8") as file: file.write(line + "\\n")
+    def define_metric(self, *args, **given): pass
+    def log(self, values): self.put("log", values)
+    def finish(self): self.put("finish", self.summary)
+def init(**given):
+    print("a stray print")
+    BEHAVE
+    run = Run(Path(given["dir"]) / "sent.jsonl")
+    run.put("init", {"mode": given.get("mode"), "id": given["id"], "project": given["project"], "name": given["name"]})
+    return run
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Installs a `wandb` whose `init` first does what is given."""
+
+    def install(behaviour: str = "pass") -> None:
+        folder = tmp_path / "packages"
+        folder.mkdir()
+        (folder / "wandb.py").write_text(FAKE.replace("BEHAVE", behaviour), encoding="utf-8")
+        monkeypatch.syspath_prepend(str(folder))
+        monkeypatch.setenv("PYTHONPATH", str(folder))
+
+    return install
+
+
+@pytest.fixture
+def run_path(tmp_path: Path) -> Path:
+    path = tmp_path / "运行 1"
+    path.mkdir()
+    return path
+
+
+def sent(run_path: Path) -> list[list[Any]]:
+    return [json.loads(line) for line in (run_path / "sent.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_missing_package_is_refused_at_once(run_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(TraindeckError) as caught:
+        WandbSink(Config(use_wandb=True), run_path)
+    assert caught.value.code == "wandb.unavailable"
+    assert "wandb" in str(caught.value.params["reason"])
+
+
+def test_measurements_arrive_under_their_names(installed: Any, run_path: Path) -> None:
+    installed()
+    sink = WandbSink(Config(wandb_project="mine"), run_path)
+    for event in EVENTS.values():
+        sink.write(event)
+    sink.close()
+    assert sink.problem is None
+    entries = sent(run_path)
+    assert entries[0][0] == "init"
+    assert (entries[0][1]["project"], entries[0][1]["name"]) == ("mine", "运行 1")
+    logged: dict[str, Any] = {}
+    for kind, values in entries[1:]:
+        logged |= values if kind == "log" else {}
+    assert (logged["train/loss"], logged["train/time_ms/forward"], logged["eval/loss"]) == (4.213, 11.9, 3.871)
+    assert (logged["gpu/0/power_w"], logged["host/cpu"]) == (388.2, 0.22)
+    assert logged["sample"][0][1] == "从前有一座山，"
+    assert not any(value is None for value in logged.values())
+    assert entries[-1][0] == "finish"
+    assert entries[-1][1]["done/steps"] == 2100
+
+
+def test_a_resumed_run_goes_on_under_the_same_id(installed: Any, run_path: Path) -> None:
+    installed()
+    for _ in range(2):
+        WandbSink(Config(), run_path).close()
+    first, second = [values["id"] for kind, values in sent(run_path) if kind == "init"]
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        ("raise ValueError('api_key not configured (no-tty)')", "api_key not configured"),
+        ("os._exit(7)", "exit code 0x7"),
+        ("import nothing_of_this_name", "nothing_of_this_name"),
+    ],
+)
+def test_a_start_that_fails_is_told_once_and_stops_nothing(
+    installed: Any, run_path: Path, behaviour: str, reason: str
+) -> None:
+    installed(behaviour)
+    told: list[TraindeckError] = []
+    sink = WandbSink(Config(), run_path, told.append)
+    deadline = time.monotonic() + 20
+    while not told and time.monotonic() < deadline:
+        sink.write(EVENTS[protocol.Step])
+        time.sleep(0.01)
+    sink.close()
+    (error,) = told
+    assert error.code == "wandb.unavailable"
+    assert reason in str(error.params["reason"])
+    assert sink.problem is error
+
+
+def test_without_the_service_the_run_is_kept_on_disk(installed: Any, run_path: Path) -> None:
+    installed("if given.get('mode') != 'offline': raise errors.CommError('no network')")
+    sink = WandbSink(Config(), run_path, lambda error: None)
+    sink.write(EVENTS[protocol.Eval])
+    sink.close()
+    assert sent(run_path)[0][1]["mode"] == "offline"
+    assert "eval/loss" in sent(run_path)[1][1]
+    assert sink.problem is not None
+
+
+def test_a_hanging_service_never_keeps_training_waiting(
+    installed: Any, run_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed("time.sleep(30)")
+    monkeypatch.setattr(wandb_log, "_FINISH_SECONDS", 0.2)
+    sink = WandbSink(Config(), run_path)
+    event = EVENTS[protocol.Step]
+    start = time.perf_counter()
+    for _ in range(20_000):
+        sink.write(event)
+    spent = time.perf_counter() - start
+    sink.close()
+    assert time.perf_counter() - start < spent + 2.0
+    assert spent < 5.0  # 20,000 events
+    assert len(sink._queue) <= wandb_log._QUEUE_LENGTH
+    sink._child.kill()
+    sink._child.wait()
+
+
+def test_a_listener_that_fails_is_borne(installed: Any, run_path: Path) -> None:
+    installed("raise ValueError('no')")
+
+    def fail(error: TraindeckError) -> None:
+        raise RuntimeError("the wire is closed")
+
+    sink = WandbSink(Config(), run_path, fail)
+    sink.close()
+    assert sink.problem is not None
+
+
+def test_wandb_is_not_imported_into_the_trainer(installed: Any, run_path: Path) -> None:
+    installed()
+    WandbSink(Config(), run_path).close()
+    assert "wandb" not in sys.modules
+
+
+def test_no_thread_is_left_behind(installed: Any, run_path: Path) -> None:
+    installed()
+    WandbSink(Config(), run_path).close()
+    assert "wandb" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_only_numbers_are_flattened() -> None:
+    found = wandb_child.flat("gpu/0", protocol.Gpu(index=0, name="x", power_w=1.5))
+    assert found == {"gpu/0/index": 0, "gpu/0/power_w": 1.5}
