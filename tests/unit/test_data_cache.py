@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import pickle
@@ -267,11 +268,9 @@ def test_a_stop_at_any_poll_leaves_nothing_and_the_next_goes_through(home: Path,
     prepared(text, listener=counting, vocab_size=310)
     assert counting.polls >= 4
     for stop_at in range(1, counting.polls + 1):
-        listener = Listener(stop_at)
-        try:
-            prepared(text, listener=listener, vocab_size=300 + stop_at)
-        except StopRequested:
-            assert len(leftovers(home)) == 1
+        with contextlib.suppress(StopRequested):  # one that is quicker than the first may have fewer polls
+            prepared(text, listener=Listener(stop_at), vocab_size=300 + stop_at)
+        assert all(cache.read_meta(folder) for folder in leftovers(home))
     assert prepared(text, vocab_size=301).train.samples > 0
 
 

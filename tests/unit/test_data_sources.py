@@ -286,10 +286,10 @@ def test_columns_may_have_other_names(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_read_in_the_order_of_its_names_without_hidden_files(tmp_path: Path) -> None:
-    for name in ("b/2.txt", "b/1.md", "a.py", ".git/x.txt", "B/0.txt", "b/.hidden.txt", "photo.jpg"):
+    for name in ("c/2.txt", "c/1.md", "a.py", ".git/x.txt", "B/0.txt", "c/.hidden.txt", "photo.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name, encoding="utf-8")
-    assert texts(tmp_path) == ["B/0.txt", "a.py", "b/1.md", "b/2.txt"]
+    assert texts(tmp_path) == ["B/0.txt", "a.py", "c/1.md", "c/2.txt"]
 
 
 def test_traindecks_own_cache_below_the_data_is_not_read_as_data(tmp_path: Path) -> None:
