@@ -122,6 +122,7 @@ class TrainerProcess(QObject):
         self._handle: psutil.Process | None = None
         self._began = time.monotonic()
         self._next_id = 1
+        self._kill_asked = False
 
     # --- starting ------------------------------------------------------------------------------------
 
@@ -195,9 +196,10 @@ class TrainerProcess(QObject):
             self._process.closeWriteChannel()
 
     def kill(self) -> None:
-        """End the process and all its descendants (the launcher's child, loader workers) at once."""
-        if self._process is None or self._exit is not None:
+        """End the process and all its descendants (the launcher's child, loader workers). Asking again is free."""
+        if self._process is None or self._exit is not None or self._kill_asked:
             return
+        self._kill_asked = True
         # Listing descendants looks at every process of the machine: up to 0.1 s, so not on this thread.
         if self._handle is not None:
             threading.Thread(target=kill_tree, args=(self._handle,), daemon=True).start()

@@ -148,21 +148,21 @@ def test_steps_that_come_again_without_a_hello_replace_the_old_ones() -> None:
     assert np.all(np.diff(store.series("train_loss", "time")[0]) >= 0)
 
 
-def test_a_million_steps_fit_and_none_of_them_takes_long() -> None:
-    store, event = MetricStore(), step(0, 0.0)
+def test_many_steps_fit_and_none_of_them_takes_long() -> None:
+    store, event, count = MetricStore(), step(0, 0.0), 300_000  # over the growth at 262,144 rows, the largest here
     longest = 0.0
     began = time.process_time()
-    for number in range(1, 1_000_001):
+    for number in range(1, count + 1):
         event.step, event.t = number, float(number)
         before = time.process_time()
         store.add(event)
         longest = max(longest, time.process_time() - before)
-    each = (time.process_time() - began) / 1e6
-    print(f"{1e6 * each:.1f} us each, longest {1000 * longest:.1f} ms, {store.nbytes / 2**20:.0f} MiB")  # noqa: T201
+    each = (time.process_time() - began) / count
+    print(f"{1e6 * each:.1f} us each, longest {1000 * longest:.1f} ms")  # noqa: T201
     x, y = store.series("train_loss")
-    assert x.size == y.size == 1_000_000
-    assert x[-1] == 1_000_000
-    assert store.nbytes < 130 * 2**20
+    assert x.size == y.size == count
+    assert x[-1] == count
+    assert store.nbytes == 16 * 8 * count  # 122 MiB for a million steps
     assert longest < 0.1
     assert each < 50e-6
 
