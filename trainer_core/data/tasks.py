@@ -1,7 +1,7 @@
 """`builtin:tasks`: generated exercises with answers that can be checked, in English and Chinese.
 
 Sums and differences, the date after a date, the length of a month, and units of measure. The
-wording of each kind is fixed and the numbers vary, so that a model of a few million parameters learns
+wording of each kind is fixed and the numbers vary, so that a model of one million parameters learns
 the rules in a minute or two on a CPU, and exact match on held-out prompts says whether training works.
 
 No torch, no Qt.
@@ -22,6 +22,11 @@ _SEED: Final = 20_240_229
 Example = tuple[str, str]
 Kind = Callable[[random.Random, bool], Example]
 
+# Written out: `calendar.month_name` follows the locale.
+_MONTHS: Final = (
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
 
 # Sums of two free numbers take a small model many thousands of steps; a few fixed steps, some hundred.
 _STEPS: Final = (1, 2, 10, 100)
@@ -49,7 +54,7 @@ def _month_length(rng: random.Random, chinese: bool) -> Example:
     days = str(calendar.monthrange(year, month)[1])
     if chinese:
         return f"{year} 年 {month} 月有多少天？", days
-    return f"How many days are in {calendar.month_name[month]} {year}?", days
+    return f"How many days are in {_MONTHS[month - 1]} {year}?", days
 
 
 _UNITS: Final = (
