@@ -187,7 +187,8 @@ def test_closing_ends_the_loader_processes(plain: tuple[Prepared, Config]) -> No
     before = {child.pid for child in psutil.Process().children()}
     loader = Loader(prepared, with_workers(config, 2))
     next(loader.iterate(0))
-    assert len({child.pid for child in psutil.Process().children()} - before) >= 2
+    started = {child.pid for child in psutil.Process().children()} - before
+    assert len(started) >= loader.choice.num_workers > 0  # never more than there are cores
     loader.close()
     assert {child.pid for child in psutil.Process().children()} <= before
 
