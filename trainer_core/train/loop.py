@@ -70,6 +70,7 @@ class Trainer:
         self._peak = flops.peak_flops(describe(device), precision.name)
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)  # since the last step event
         self._grad_norm: Tensor | None = None
+        self._positions = 0  # computed since the last step event, padding and prompts included
         self._logged = Counters()
         self._evaluated: tuple[int, float] | None = None  # the step of the newest evaluation, and its loss
         self._saved_step = -1
@@ -185,6 +186,7 @@ class Trainer:
         counters.loss_tokens += tokens
         counters.samples += sum(batch.samples for batch in window)
         self._loss_sum += window_loss
+        self._positions += sum(batch.input_ids.numel() for batch in window)
         self._whole, self._generator = True, None
 
     def _after_step(self) -> None:
@@ -229,12 +231,13 @@ class Trainer:
                 grad_norm=norm,
                 tokens_per_s=speed,
                 samples_per_s=(counters.samples - self._logged.samples) / seconds if seconds else 0.0,
-                mfu=speed * self._flops / self._peak if self._peak else None,
+                mfu=self._positions * self._flops / seconds / self._peak if self._peak and seconds else None,
                 time_ms=time_ms,
             )
         )
         self._logged = Counters(tokens=counters.tokens, samples=counters.samples)
         self._loss_sum.zero_()
+        self._positions = 0
         counters.loss_tokens, counters.loss_sum = 0, loss
         if not math.isfinite(loss):
             raise TraindeckError("train.not_finite", value=str(loss), step=counters.step)
