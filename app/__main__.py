@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     application = QApplication([sys.argv[0]])
     dress(application)
     controller = make_controller(application, chosen)
-    _hook_exceptions(controller, crash_log)
+    hook_exceptions(controller, crash_log)
     controller.start()
     if chosen.run_dir:
         controller.open_run(Path(chosen.run_dir).resolve())
@@ -107,7 +107,7 @@ def _open_crash_log() -> TextIO | None:
     return log
 
 
-def _hook_exceptions(controller: Controller, log: TextIO | None) -> None:
+def hook_exceptions(controller: Controller, log: TextIO | None) -> None:
     """An exception in a slot is written down and shown, once for each place: a timer would repeat it."""
     shown: set[str] = set()
 

@@ -192,16 +192,19 @@ class Controller(QObject):
         self._feed(AskedStop())
 
     def _feed(self, event: Input) -> None:
-        self.machine.feed(event, time.monotonic())
+        changed = self.machine.feed(event, time.monotonic())
         if self.machine.state is RunState.KILLING:
             self.process.kill()
-        self.render_bar()
+        if changed:
+            self.render()
+        else:
+            self.render_bar()
 
     def on_event(self, event: AnyEvent) -> None:
         """Take one event of the run that this window trains."""
         self.record.add(event)
         if self.machine.feed(event, time.monotonic()):
-            self.render_bar()
+            self.render()
         match event:
             case protocol.Advice():
                 self._banner("advice", event)
@@ -327,10 +330,14 @@ class Controller(QObject):
         self._feed(Tick())
         self.render()
 
+    @property
+    def shown(self) -> RunRecord:
+        """The run on show: an earlier one, or this window's own."""
+        return self._viewed or self.record
+
     def render(self) -> None:
         """Show everything as it is now."""
-        record = self._viewed or self.record
-        window, editable = self.window, self.machine.can_start
+        record, window, editable = self.shown, self.window, self.machine.can_start
         self.render_bar()
         window.setup.display(editable=editable)
         if not self._ready:
@@ -441,10 +448,9 @@ class Controller(QObject):
         if not self.machine.is_active:
             self._close_now()
         elif not self._closing:
-            from app.views import dialogs
-            from app.views.tray import has_tray
+            from app.views import dialogs, tray
 
-            dialogs.ask_closing(self.window, tray=has_tray(), keep=self._keep_in_tray, stop=self._stop_and_close)
+            dialogs.ask_closing(self.window, tray=tray.has_tray(), keep=self._keep_in_tray, stop=self._stop_and_close)
 
     def _keep_in_tray(self) -> None:
         from app.views.tray import Tray
@@ -473,10 +479,14 @@ class Controller(QObject):
             self._close_now()
 
     def _close_now(self) -> None:
+        self._save_settings()
+        self.leave()
+
+    def leave(self) -> None:
+        """Close the window, whatever is going on."""
         self._timer.stop()
         self._runs_timer.stop()
         self._opener.cancel()
-        self._save_settings()
         if self._tray is not None:
             self._tray.vanish()
         self.window.close_allowed = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from PySide6.QtCore import QCoreApplication, QLibraryInfo, QLocale, QTranslator
+from PySide6.QtCore import QCoreApplication, QEvent, QLibraryInfo, QLocale, QTranslator
 
 from trainer_core.messages import Language
 
@@ -33,6 +33,8 @@ class Translator:
         if language == "zh":
             self._install("traindeck_zh_CN", str(FOLDER))
             self._install("qtbase_zh_CN", QLibraryInfo.path(QLibraryInfo.LibraryPath.TranslationsPath))
+        # Qt posts the news to each window; sent now, no view is worded half in one language.
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.LanguageChange.value)
 
     def _install(self, name: str, folder: str) -> None:
         translator = QTranslator()

@@ -120,7 +120,9 @@ def resolve(choice: ThemeChoice) -> Tokens:
 def apply(application: QApplication, tokens: Tokens) -> None:
     """Put palette and style sheet on the whole program."""
     application.setPalette(palette(tokens))
-    application.setStyleSheet(sheet(tokens))
+    wanted = sheet(tokens)
+    if wanted != application.styleSheet():  # setting it again would polish every widget again
+        application.setStyleSheet(wanted)
 
 
 def font() -> QFont:

@@ -54,6 +54,10 @@ class BannerArea(Retranslating):
     def texts(self) -> list[str]:
         return [banner.text.words() for banner in self._banners]
 
+    @property
+    def newest(self) -> BannerText | None:
+        return self._banners[0].text if self._banners else None
+
     def add(self, text: BannerText) -> None:
         for known in [banner for banner in self._banners if text.key and banner.text.key == text.key]:
             self._remove(known)

@@ -19,8 +19,8 @@ def sentence(entry: LogEntry, language: Language) -> str:
     """One entry in the given language. Unknown codes are shown as they are."""
     if not entry.code:
         return entry.text
-    if entry.code in _WORDERS:
-        line = _WORDERS[entry.code](entry.params)
+    if entry.code in WORDERS:
+        line = WORDERS[entry.code](entry.params)
         return f"{line}\n{entry.text}" if entry.text else line
     text = word(entry.code, entry.params, language)
     return f"{text}\n{entry.text}" if entry.text and entry.code in CATALOGUE else text
@@ -106,7 +106,7 @@ def _done(params: _Params) -> str:
     )
 
 
-_WORDERS: Final[dict[str, Callable[[_Params], str]]] = {
+WORDERS: Final[dict[str, Callable[[_Params], str]]] = {
     "log.hello": _hello,
     "log.ready": _ready,
     "log.phase": _phase,

@@ -188,8 +188,6 @@ class MainWindow(QMainWindow):
             QTimer.singleShot(0, self.painted.emit)
 
     def closeEvent(self, event: QCloseEvent) -> None:  # noqa: N802 - Qt's name
-        if self.close_allowed:
-            event.accept()
-        else:
-            event.ignore()
+        if not self.close_allowed:
             self.close_asked.emit()
+        event.setAccepted(self.close_allowed)

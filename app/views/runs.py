@@ -51,7 +51,7 @@ class RunsPage(Retranslating):
         self.table = named(QTableView(), "runs")
         self.open, self.resume = named(QPushButton(), "openRun"), named(QPushButton(), "resumeRun")
         self.folder, self.refresh = named(QPushButton(), "runFolder"), named(QPushButton(), "refreshRuns")
-        self._empty = empty_note(self.table)
+        self.empty = empty_note(self.table)
         self._set_up_table()
         self._arrange()
         self.table.activated.connect(lambda index: self.open_asked.emit(self.model.runs[index.row()].path))
@@ -103,7 +103,7 @@ class RunsPage(Retranslating):
             chosen = self.selected()
             self.model.show(runs)
             self._select(chosen.path if chosen else None)
-        self._empty.setVisible(not runs)
+        self.empty.setVisible(not runs)
         self._enable()
 
     def selected(self) -> RunSummary | None:
@@ -132,7 +132,7 @@ class RunsPage(Retranslating):
         self.folder.setText(self.tr("Open folder"))
         self.refresh.setText(self.tr("Refresh"))
         self.table.setAccessibleName(self.tr("Runs"))
-        self._empty.setText(self.tr("No runs yet. What you train appears here."))
+        self.empty.setText(self.tr("No runs yet. What you train appears here."))
         self.model.titles = [
             self.tr("Name"),
             self.tr("State"),

@@ -19,7 +19,7 @@ from PySide6.QtWidgets import QWidget
 
 from app.theme.tokens import Tokens
 
-Look = Literal["line", "faint", "dots", "dashed"]
+Look = Literal["line", "faint", "dashed"]
 Mark = Literal["best", "checkpoint"]
 Values = NDArray[np.float64]
 
@@ -109,7 +109,10 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
     def show_curve(self, name: str, x: Values, y: Values) -> None:
         """Replace a curve's points. Arrays may be views of growing buffers: nothing is kept of them."""
         item, look, token = self._curves[name]
-        dotted = look == "dots" or (look == "line" and len(x) <= _FEW)
+        dotted = look == "line" and len(x) <= _FEW
+        if dotted:
+            known = np.isfinite(y)
+            x, y = x[known], y[known]
         item.setData(x, y, symbol="o" if dotted else None, symbolSize=5, symbolPen=None)
         if dotted:
             item.setSymbolBrush(self._colour(token))

@@ -192,7 +192,7 @@ class PlotsPage(Retranslating):
     def _paint_one(self, store: MetricStore, chart: str, series: str) -> None:
         x, y = store.series(series, self._axis)
         self._canvas(chart).show_curve(series, x, y)
-        self.charts[chart].show_data(len(x) > 0)
+        self.charts[chart].show_data(store.last(series) is not None)
 
     def _paint_loss(self, store: MetricStore) -> None:
         from app.state.metrics import ema

@@ -35,6 +35,10 @@ class Tiles(Retranslating):
         self._tiles["speed"].show_value(words.rate(store.last("tokens_per_s")), self._mfu_note(store))
         self._tiles["memory"].show_value(*self._memory(store))
 
+    def value(self, name: str) -> str:
+        """The figure on a tile: loss, eval, speed or memory."""
+        return self._tiles[name].value.text()
+
     def _step_note(self, store: MetricStore) -> str:
         x, _ = store.series("train_loss")
         return self.tr("step {step}").format(step=words.count(float(x[-1]))) if len(x) else ""

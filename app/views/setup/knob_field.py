@@ -43,9 +43,9 @@ class KnobField(QWidget):
         self._unit = label("muted")
         self._error = label("fieldError", wrap=True, hidden=True)
         self._help = label("muted", wrap=True)
-        self._reset = named(QToolButton(), "flat")
-        self._reset.hide()
-        self._reset.clicked.connect(lambda: form.reset(knob.name))
+        self.reset = named(QToolButton(), "flat")
+        self.reset.hide()
+        self.reset.clicked.connect(lambda: form.reset(knob.name))
         self.editor = self._make_editor()
         self.editor.setObjectName(f"knob_{knob.name}")
         self._label.setBuddy(self.editor)
@@ -111,7 +111,7 @@ class KnobField(QWidget):
             self.editor.setMinimumWidth(400 if wide else 168)
             if self.knob.kind in ("int", "float", "choice"):
                 self.editor.setMaximumWidth(168)
-            row.addWidget(self._reset)
+            row.addWidget(self.reset)
             row.addStretch(1)
         return row
 
@@ -127,6 +127,11 @@ class KnobField(QWidget):
         self.editor.setAccessibleName(table.label(self.knob))
         self.editor.setAccessibleDescription(table.help(self.knob))
         self._show()
+
+    @property
+    def error_text(self) -> str:
+        """What is shown under the editor; empty while the value is allowed."""
+        return "" if self._error.isHidden() else self._error.text()
 
     def matches(self, needle: str) -> bool:
         """Whether a search finds this knob: by label, name or help, in either language."""
@@ -146,9 +151,9 @@ class KnobField(QWidget):
         label = knob_words(words.language()).label(self.knob)
         self._label.setText(f"{label} •" if changed else label)
         self._label.setStyleSheet("font-weight: 600;" if changed else "")
-        self._reset.setVisible(self._full and changed)
+        self.reset.setVisible(self._full and changed)
         base = as_text(self._form.base_value(self.knob.name)) or "–"
-        self._reset.setText(QCoreApplication.translate("KnobField", "Reset to {value}").format(value=base))
+        self.reset.setText(QCoreApplication.translate("KnobField", "Reset to {value}").format(value=base))
         self._show_error(not self._form.is_valid(self.knob.name))
 
     def _show_error(self, wrong: bool) -> None:

@@ -1,0 +1,63 @@
+"""Fixtures of the window's tests: a whole window with a fake trainer behind it, in folders of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+os.environ["PYQTGRAPH_QT_LIB"] = "PySide6"
+
+import pytest
+import shiboken6
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from app.__main__ import dress
+from app.controller import Controller
+from app.i18n import Translator
+from app.services.trainer_process import TrainerProcess
+from app.state.settings import SettingsStore
+from app.theme import style
+
+FAKE = Path(__file__).resolve().parent.parent / "process" / "fake_trainer.py"
+MakeWindow = Callable[..., Controller]
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Runs and settings go below `tmp_path`."""
+    monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TRAINDECK_CONFIG_DIR", str(tmp_path / "config"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def make_window(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeWindow]:
+    """Open the window; `mode`: which fake trainer it starts, None for the real one."""
+    made: list[Controller] = []
+    translator = Translator()
+
+    def make(mode: str | None = "ok", language: str = "en", theme: str = "light") -> Controller:
+        dress(qapp)
+        qapp.setFont(style.font())
+        translator.switch("zh" if language == "zh" else "en")
+        store = SettingsStore()
+        store.load().theme = "dark" if theme == "dark" else "light"
+        command = [sys.executable, "-u", "-X", "utf8", str(FAKE), mode] if mode else None
+        controller = Controller(store, translator, TrainerProcess(command=command))
+        style.apply(qapp, style.resolve(store.settings.theme))
+        made.append(controller)
+        controller.start()
+        qtbot.waitUntil(lambda: controller.window.plots.is_built, timeout=10_000)
+        return controller
+
+    yield make
+    for controller in made:
+        controller.process.blockSignals(True)
+        controller.process.shutdown(grace_s=0.1)
+        controller.leave()
+        shiboken6.delete(controller.window)  # or every later style sheet polishes it again
+    translator.switch("en")

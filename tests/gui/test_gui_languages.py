@@ -1,0 +1,128 @@
+"""English and Chinese: complete, switched while running, and nothing cut."""
+
+from __future__ import annotations
+
+import ast
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from conftest import MakeWindow
+from PySide6.QtWidgets import QCheckBox, QPushButton, QTabBar, QToolButton
+from pytestqt.qtbot import QtBot
+
+from app.i18n import FOLDER
+from app.i18n.knob_words import knob_words
+from app.i18n.update import sources
+from app.state.log_store import LOG_CODES
+from app.views.log_words import WORDERS
+from trainer_core.config import knobs
+
+TS = FOLDER / "traindeck_zh_CN.ts"
+
+
+def tr_calls(path: Path) -> list[ast.Call]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = ("tr", "translate")
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names
+    ]
+
+
+def messages() -> list[tuple[str, str, ET.Element]]:
+    found = []
+    for context in ET.parse(TS).getroot().iter("context"):
+        name = context.findtext("name") or ""
+        for message in context.iter("message"):
+            translation = message.find("translation")
+            assert translation is not None
+            found.append((name, message.findtext("source") or "", translation))
+    return found
+
+
+def test_only_literals_are_translated() -> None:
+    """lupdate takes an f-string or a variable without a word, and the text is never found again."""
+    for path in sources():
+        for call in tr_calls(path):
+            for argument in call.args:
+                literal = isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+                assert literal, f"{path.name}:{call.lineno}: {ast.unparse(call)}"
+
+
+def test_every_text_in_the_sources_has_its_chinese() -> None:
+    known = {source for _, source, _ in messages()}
+    texts = {call.args[-1].value for path in sources() for call in tr_calls(path)}  # type: ignore[attr-defined]
+    assert texts - known == set(), "run python -m app.i18n.update"
+    assert known - texts == set(), "run python -m app.i18n.update"
+
+
+def test_no_translation_is_unfinished_and_placeholders_agree() -> None:
+    for context, source, translation in messages():
+        text = translation.text or ""
+        assert translation.get("type") is None, f"{context}: {source}"
+        assert text.strip(), f"{context}: {source}"
+        assert set(re.findall(r"{\w*}", source)) == set(re.findall(r"{\w*}", text)), source
+
+
+def test_the_compiled_file_is_newer_than_its_source_or_says_the_same(qapp: object) -> None:
+    from PySide6.QtCore import QTranslator
+
+    translator = QTranslator()
+    assert translator.load(str(TS.with_suffix(".qm")))
+    for context, source, translation in messages():
+        assert translator.translate(context, source) == translation.text, "run python -m app.i18n.update"
+
+
+def test_every_knob_and_group_has_chinese_words() -> None:
+    table = knob_words("zh").table
+    assert set(table["knobs"]) == set(knobs())
+    assert {knob.group for knob in knobs().values()} <= set(table["groups"])
+    assert {knob.unit for knob in knobs().values() if knob.unit} <= set(table["units"])
+    for name, entry in table["knobs"].items():
+        assert set(entry) == {"label", "help"}, name
+
+
+def test_the_english_table_names_only_knobs_that_exist() -> None:
+    assert set(knob_words("en").table["labels"]) <= set(knobs())
+
+
+def test_every_code_of_the_log_is_worded() -> None:
+    assert set(WORDERS) == set(LOG_CODES)
+
+
+def test_the_language_is_switched_while_the_window_is_open(make_window: MakeWindow) -> None:
+    controller = make_window()
+    window = controller.window
+    window.show_page("settings")
+    controller.form.set_text("batch_size", "0")
+    controller.set_language("zh")
+    assert window.run_bar.start.text() == "开始"
+    assert window.tabs.tabText(0) == "图表"
+    assert window.setup.data.list.item(0).text() == "Python 标准库（内置）"
+    assert "批大小" in window.run_bar.reason.text()
+    field = next(field for field in window.advanced.fields if field.knob.name == "batch_size")
+    assert field.error_text == "允许的值：1 到 65,536 之间的整数"
+    controller.set_language("en")
+    assert window.run_bar.start.text() == "Start"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("size", [(1280, 800), (1024, 700)])
+def test_no_buttons_text_is_cut(make_window: MakeWindow, qtbot: QtBot, language: str, size: tuple[int, int]) -> None:
+    controller = make_window("ok", language)
+    window = controller.window
+    window.resize(*size)
+    for page in window.pages:
+        window.show_page(page)
+        qtbot.wait(20)
+        for kind in (QPushButton, QToolButton, QCheckBox):
+            for button in window.findChildren(kind):
+                if button.isVisible() and button.text():
+                    needed = button.minimumSizeHint().width() if kind is QCheckBox else button.sizeHint().width()
+                    assert button.width() >= needed, f"{page}: {button.text()}"
+    tabs = window.findChild(QTabBar)
+    assert tabs is not None
+    assert tabs.width() <= window.tabs.width()

@@ -1,0 +1,62 @@
+"""Themes: readable, told apart, switched while running; plots that write figures as people do."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import MakeWindow
+from PySide6.QtGui import QColor
+
+from app.theme.tokens import DARK, LIGHT, Tokens
+from app.views.plots.canvas import tick_text
+
+
+def luminance(colour: str) -> float:
+    def linear(part: float) -> float:
+        return part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+
+    named = QColor(colour)
+    red, green, blue = (linear(part) for part in (named.redF(), named.greenF(), named.blueF()))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG 2.2: (L1 + 0.05) / (L2 + 0.05)."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("tokens", [LIGHT, DARK], ids=["light", "dark"])
+def test_texts_and_curves_stand_out(tokens: Tokens) -> None:
+    for text in (tokens.text, tokens.muted, tokens.good, tokens.warn, tokens.bad, tokens.accent):
+        assert contrast(text, tokens.surface) >= 4.5
+        assert contrast(text, tokens.window) >= 4.5
+    for curve in (tokens.curve_a, tokens.curve_b, tokens.curve_c, tokens.curve_d):
+        assert contrast(curve, tokens.surface) >= 3.0
+    assert contrast(tokens.on_accent, tokens.accent) >= 4.5
+    assert contrast(tokens.bad, tokens.bad_surface) >= 4.5
+
+
+def test_the_theme_is_switched_while_the_window_is_open(make_window: MakeWindow) -> None:
+    controller = make_window()
+    for theme, tokens in (("dark", DARK), ("light", LIGHT)):
+        controller.set_theme(theme)  # type: ignore[arg-type]
+        picture = controller.window.grab().toImage()
+        assert picture.pixelColor(3, picture.height() - 3) == QColor(tokens.window)
+
+
+@pytest.mark.parametrize(
+    ("value", "spacing", "text"),
+    [
+        (2000, 1000, "2,000"),
+        (92_000, 1000, "92k"),
+        (1_500_000, 500_000, "1.5M"),
+        (3e-4, 1e-4, "3e-4"),
+        (1.2e-5, 1e-6, "1.2e-5"),
+        (0.0, 0.1, "0"),
+        (0.25, 0.05, "0.25"),
+        (2.0, 1.0, "2"),
+        (-0.5, 0.5, "-0.5"),
+    ],
+)
+def test_ticks_are_written_as_people_write_figures(value: float, spacing: float, text: str) -> None:
+    assert tick_text(value, spacing) == text

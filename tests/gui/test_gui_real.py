@@ -1,0 +1,114 @@
+"""The real trainer behind the window, and the real window on a display."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import MakeWindow
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from app.state.run_machine import RunState
+from trainer_core.run_dir import RunDir, list_runs
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TINY = {"hidden_dim": "32", "n_layers": "1", "max_seq_len": "32", "batch_size": "4", "max_steps": "40"} | {
+    "vocab_size": "300",
+    "save_steps": "10",
+    "eval_steps": "10",
+    "log_steps": "1",
+    "sample_steps": "20",
+    "sample_tokens": "8",
+    "device": "cpu",
+    "cpu_threads": "1",
+}
+
+
+def test_a_file_of_ones_own_is_trained_stopped_and_resumed(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, own_folders: Path
+) -> None:
+    text = tmp_path / "我的 文本.txt"
+    text.write_text("The quick brown fox jumps over the lazy dog. 春眠不觉晓。\n" * 2000, encoding="utf-8")
+    controller = make_window(None)
+    window, bar = controller.window, controller.window.run_bar
+    controller.form.add_data([str(text)])
+    for name, value in TINY.items():
+        controller.form.set_text(name, value)
+    controller.form.set_text("max_steps", "100000")
+    controller.form.set_run_name("真实 run")
+    qtbot.mouseClick(bar.start, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: controller.machine.step >= 12, timeout=90_000)
+    qtbot.mouseClick(bar.stop, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: controller.machine.state is RunState.STOPPED, timeout=60_000)
+    assert bar.resume.isEnabled()
+    stopped_at = controller.machine.step
+    qtbot.mouseClick(bar.resume, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: controller.machine.step >= stopped_at + 5, timeout=90_000)
+    qtbot.mouseClick(bar.stop, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: controller.machine.state is RunState.STOPPED, timeout=60_000)
+    steps, losses = controller.record.metrics.series("train_loss")
+    assert list(steps) == list(range(1, len(steps) + 1))  # no step twice, none left out
+    assert losses[-1] < losses[0]
+    run = RunDir(own_folders / "runs" / "真实 run")
+    assert list_runs(own_folders / "runs")[0].path == run.path
+    window.show_page("runs")
+    qtbot.waitUntil(lambda: window.runs.model.rowCount() == 1)
+
+
+@pytest.fixture
+def display() -> Iterator[str]:
+    """A display of its own."""
+    if sys.platform != "linux" or shutil.which("Xvfb") is None:
+        pytest.skip("needs Xvfb, an X server without a screen")
+    number = next(n for n in range(300, 400) if not Path(f"/tmp/.X{n}-lock").exists())
+    command = ["Xvfb", f":{number}", "-screen", "0", "1400x900x24", "-nolisten", "tcp"]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 10
+    while not Path(f"/tmp/.X11-unix/X{number}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    yield f":{number}"
+    server.terminate()
+    server.wait()
+
+
+SMOKE = """
+import sys
+sys.argv = ["traindeck"]
+from PySide6.QtCore import QTimer
+from app import __main__ as start
+make = start.make_controller
+def watched(application, chosen):
+    controller = make(application, chosen)
+    def look():
+        picture = controller.window.grab().toImage()
+        colours = {picture.pixelColor(x, y).rgb() for x in range(0, picture.width(), 7) for y in range(0, 700, 7)}
+        print(application.platformName(), controller.window.plots.is_built, len(colours) > 20, flush=True)
+        controller.window.close()
+    QTimer.singleShot(1500, look)
+    return controller
+start.make_controller = watched
+sys.exit(start.main(["--lang", "zh", "--theme", "dark"]))
+"""
+
+
+@pytest.mark.display
+def test_the_window_opens_on_a_real_display_and_closes(display: str) -> None:
+    environment = {**os.environ, "DISPLAY": display, "QT_QPA_PLATFORM": "xcb"}
+    done = subprocess.run(
+        [sys.executable, "-c", SMOKE],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.split() == ["xcb", "True", "True"], done.stderr
+    assert done.returncode == 0

@@ -1,0 +1,115 @@
+"""Earlier runs: listed, opened with their plots, resumed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from conftest import MakeWindow
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtWidgets import QPushButton
+from pytestqt.qtbot import QtBot
+
+from app.controller import Controller
+from app.state.run_machine import RunState
+from assets.demo_run import write_run
+
+
+def make_runs(home: Path) -> None:
+    write_run(home / "runs" / "晚间-长跑", "a6000", ["D:/a.parquet"], steps=3000, every=5, done=False, age_s=100)
+    write_run(home / "runs" / "done-run", "quickstart", ["builtin:python"], steps=300, every=5, gpu=False, age_s=9000)
+
+
+def texts(controller: Controller) -> list[list[str]]:
+    model = controller.window.runs.model
+    return [
+        [model.data(model.index(row, column)) for column in range(model.columnCount())]
+        for row in range(model.rowCount())
+    ]
+
+
+def choose(controller: Controller, name: str) -> None:
+    table, runs = controller.window.runs.table, controller.window.runs.model.runs
+    table.selectRow(next(row for row, run in enumerate(runs) if run.name == name))
+
+
+def press(qtbot: QtBot, controller: Controller, name: str) -> None:
+    button = controller.window.findChild(QPushButton, name)
+    assert button is not None
+    assert button.isEnabled()
+    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+
+
+def test_runs_are_listed_newest_first_with_their_state_in_words(make_window: MakeWindow, own_folders: Path) -> None:
+    make_runs(own_folders)
+    controller = make_window()
+    first, second = texts(controller)
+    assert first[:3] == ["晚间-长跑", "Interrupted", "3,000 / 4,800"]
+    assert second[:3] == ["done-run", "Finished", "300 / 300"]
+    assert "Python standard library (built in)" in second
+
+
+def test_without_runs_the_page_says_so(make_window: MakeWindow) -> None:
+    controller = make_window()
+    controller.window.show_page("runs")
+    assert "No runs yet" in controller.window.runs.empty.text()
+    assert controller.window.runs.empty.isVisible()
+
+
+def test_opening_a_run_brings_its_plots_back_without_standing_still(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    write_run(own_folders / "runs" / "long", "a6000", ["D:/a.parquet"], steps=20_000, every=1)
+    controller = make_window()
+    gaps, last = [], [time.perf_counter()]
+    heart = QTimer(controller, interval=5)
+
+    def beat() -> None:
+        gaps.append(time.perf_counter() - last[0])
+        last[0] = time.perf_counter()
+
+    heart.timeout.connect(beat)
+    heart.start()
+    controller.window.show_page("runs")
+    choose(controller, "long")
+    press(qtbot, controller, "openRun")
+    qtbot.waitUntil(lambda: controller.viewing is not None and controller.viewing.loaded == 1.0, timeout=30_000)
+    x, _ = controller.shown.metrics.series("train_loss")
+    assert len(x) == 20_000
+    assert len(gaps) > 10
+    assert max(gaps) < 0.5
+
+
+def test_a_run_whose_trainer_died_offers_resume_and_goes_on(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    make_runs(own_folders)
+    controller = make_window("echo")
+    choose(controller, "done-run")
+    assert not controller.window.runs.resume.isEnabled()
+    choose(controller, "晚间-长跑")
+    controller.window.show_page("runs")
+    press(qtbot, controller, "resumeRun")
+    qtbot.waitUntil(lambda: controller.machine.state is RunState.TRAINING, timeout=20_000)
+    given = controller.process.arguments
+    assert given[given.index("--resume") + 1].endswith("晚间-长跑")
+    assert len(controller.record.samples) > 0  # what was there before is there still
+
+
+def test_closing_an_earlier_run_shows_the_own_one_again(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    make_runs(own_folders)
+    controller = make_window()
+    controller.open_run(own_folders / "runs" / "done-run")
+    qtbot.waitUntil(lambda: controller.viewing is not None and controller.viewing.loaded == 1.0)
+    assert not controller.window.viewing.resume.isVisible()  # it is finished
+    press(qtbot, controller, "backToCurrent")
+    assert controller.viewing is None
+    assert controller.window.viewing.isHidden()
+
+
+def test_a_folder_without_a_run_is_told(make_window: MakeWindow, tmp_path: Path) -> None:
+    controller = make_window()
+    controller.open_run(tmp_path / "nowhere")
+    assert "There is no run" in controller.window.banners.texts[0]

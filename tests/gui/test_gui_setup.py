@@ -1,0 +1,172 @@
+"""Setting up a run: what is typed, dropped and chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import MakeWindow
+from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
+from PySide6.QtGui import QDropEvent, QInputMethodEvent
+from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QPlainTextEdit, QPushButton, QWidget
+from pytestqt.qtbot import QtBot
+
+from app.controller import Controller
+from app.views.setup.form import as_text, form_knobs
+from app.views.setup.knob_field import KnobField
+from trainer_core import presets
+from trainer_core.config import knobs
+
+
+def main_field(controller: Controller, name: str) -> KnobField:
+    return next(field for field in controller.window.setup.fields if field.knob.name == name)
+
+
+def type_into(qtbot: QtBot, field: KnobField, text: str) -> None:
+    assert isinstance(field.editor, QLineEdit)
+    field.editor.selectAll()
+    type_text(qtbot, field.editor, text)
+
+
+def type_text(qtbot: QtBot, editor: QWidget, text: str) -> None:
+    """Keys for ASCII; what an input method commits for the rest (QTest aborts on such keys)."""
+    if text.isascii():
+        qtbot.keyClicks(editor, text)
+        return
+    event = QInputMethodEvent()
+    event.setCommitString(text)
+    QApplication.sendEvent(editor, event)
+
+
+def test_the_first_start_proposes_the_quick_start(make_window: MakeWindow) -> None:
+    window = make_window().window
+    assert window.setup.data.list.item(0).text() == "Python standard library (built in)"
+    assert window.run_bar.start.isEnabled()
+
+
+def test_a_wrong_value_is_marked_where_it_is_typed_and_start_says_why(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    field = main_field(controller, "batch_size")
+    type_into(qtbot, field, "0")
+    assert "1 to 65,536" in field.error_text
+    assert not controller.window.run_bar.start.isEnabled()
+    assert "Batch size" in controller.window.run_bar.reason.text()
+    type_into(qtbot, field, "8")
+    assert field.error_text == ""
+    assert controller.window.run_bar.start.isEnabled()
+    assert controller.form.changes() == {"batch_size": 8}
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("3e-4", 3e-4), ("０.０１", 0.01), (" 1e−3 ", 1e-3)])
+def test_numbers_are_taken_as_people_type_them(make_window: MakeWindow, qtbot: QtBot, typed: str, meant: float) -> None:
+    controller = make_window()
+    type_into(qtbot, main_field(controller, "learning_rate"), typed)
+    assert controller.form.changes() == {"learning_rate": meant}
+
+
+def test_going_back_to_the_presets_value_is_no_change(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    field = main_field(controller, "n_layers")
+    before = controller.form.text("n_layers")
+    type_into(qtbot, field, "7")
+    assert controller.form.is_changed("n_layers")
+    type_into(qtbot, field, before)
+    assert not controller.form.is_changed("n_layers")
+
+
+def test_settings_that_do_not_fit_together_are_told(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    controller.form.set_text("n_heads", "7")
+    assert not controller.window.run_bar.start.isEnabled()
+    assert "7" in controller.window.run_bar.reason.text()
+
+
+def test_the_full_form_has_every_knob_and_agrees_with_the_short_one(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    qtbot.mouseClick(controller.window.findChild(QPushButton, "allSettings"), Qt.MouseButton.LeftButton)
+    advanced = controller.window.advanced
+    assert [field.knob.name for field in advanced.fields] == form_knobs()
+    assert set(form_knobs()) == set(knobs()) - {"preset", "data"}
+    full = next(field for field in advanced.fields if field.knob.name == "batch_size")
+    type_into(qtbot, full, "12")
+    short = main_field(controller, "batch_size").editor
+    assert isinstance(short, QLineEdit)
+    assert short.text() == "12"
+    qtbot.mouseClick(full.reset, Qt.MouseButton.LeftButton)
+    assert short.text() == as_text(controller.form.base_value("batch_size"))
+
+
+@pytest.mark.parametrize("needle", ["学习率", "learning rate", "--learning-rate"])
+def test_the_search_finds_a_setting_in_either_language(make_window: MakeWindow, qtbot: QtBot, needle: str) -> None:
+    window = make_window().window
+    window.show_page("settings")
+    window.advanced.search.setText(needle)
+    shown = [field.knob.name for field in window.advanced.fields if not field.isHidden()]
+    assert "learning_rate" in shown
+    assert "vocab_size" not in shown
+
+
+def test_a_switch_a_choice_and_a_list_are_taken_too(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    controller.window.show_page("settings")
+    editors = {field.knob.name: field.editor for field in controller.window.advanced.fields}
+    choice, switch, lines = editors["lr_schedule"], editors["qk_norm"], editors["sample_prompts"]
+    assert isinstance(choice, QComboBox)
+    choice.setCurrentText("linear")
+    qtbot.mouseClick(switch, Qt.MouseButton.LeftButton, pos=QPoint(8, switch.height() // 2))
+    assert isinstance(lines, QPlainTextEdit)
+    lines.selectAll()
+    type_text(qtbot, lines, "从前")
+    assert controller.form.changes() == {"lr_schedule": "linear", "qk_norm": True, "sample_prompts": ["从前"]}
+
+
+def test_the_first_own_file_replaces_the_built_in_data(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
+    controller = make_window()
+    first, second = tmp_path / "一.txt", tmp_path / "two & three.txt"
+    drop(controller, first)
+    drop(controller, second)
+    assert controller.form.data == [str(first), str(second)]
+    controller.window.setup.data.list.item(0).setSelected(True)
+    qtbot.mouseClick(controller.window.findChild(QPushButton, "removeData"), Qt.MouseButton.LeftButton)
+    assert controller.form.data == [str(second)]
+
+
+def test_without_data_start_asks_for_some(make_window: MakeWindow) -> None:
+    controller = make_window()
+    controller.form.set_data([])
+    assert not controller.window.run_bar.start.isEnabled()
+    assert "file" in controller.window.run_bar.reason.text()
+
+
+def test_another_preset_keeps_the_own_data_and_forgets_what_was_typed(make_window: MakeWindow, tmp_path: Path) -> None:
+    controller = make_window()
+    controller.form.add_data([str(tmp_path / "mine.txt")])
+    controller.form.set_text("batch_size", "3")
+    combo = controller.window.findChild(QComboBox, "preset")
+    assert combo is not None
+    combo.activated.emit(presets.names().index("cpu"))
+    assert controller.form.preset is not None
+    assert controller.form.preset.name == "cpu"
+    assert controller.form.data == [str(tmp_path / "mine.txt")]
+    assert controller.form.changes() == {}
+
+
+def test_the_form_comes_back_at_the_next_start(make_window: MakeWindow, tmp_path: Path) -> None:
+    first = make_window()
+    first.form.choose_preset(presets.load("cpu"))
+    first.form.add_data([str(tmp_path / "mine.txt")])
+    first.form.set_text("batch_size", "3")
+    first.window.close()
+    second = make_window()
+    assert second.form.preset is not None
+    assert second.form.preset.name == "cpu"
+    assert second.form.data == [str(tmp_path / "mine.txt")]
+    assert second.form.changes() == {"batch_size": 3}
+
+
+def drop(controller: Controller, path: Path) -> None:
+    mime = QMimeData()
+    mime.setUrls([QUrl.fromLocalFile(str(path))])
+    button, keys = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    event = QDropEvent(QPoint(5, 5).toPointF(), Qt.DropAction.CopyAction, mime, button, keys)
+    controller.window.setup.data.list.dropEvent(event)
