@@ -7,6 +7,7 @@ looked at. No torch, no Qt.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import json
@@ -87,7 +88,7 @@ def _guarded(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]
     try:
         return list(look())
     except Exception as error:  # noqa: BLE001 - on a broken machine anything can fail; the rest is still told
-        return [note("doctor.check_failed", check=check, reason=f"{type(error).__name__}: {error}")]
+        return [note("doctor.check_failed", check=check, reason=f"{type(error).__name__}: {error}".rstrip("."))]
 
 
 def launcher() -> str:
@@ -289,7 +290,8 @@ def look_at_memory(machine: Machine, page_file: int | None = None) -> list[Findi
         note("doctor.ram_low", **sizes) if low else ok("doctor.ram", **sizes),
     ]
     if WINDOWS and page_file is None:
-        page_file = psutil.swap_memory().total
+        with contextlib.suppress(OSError, RuntimeError):  # where performance counters are turned off
+            page_file = psutil.swap_memory().total
     if page_file is not None:
         small = page_file < 4 * _GIB
         found.append((note if small else ok)("doctor.page_file" + "_small" * small, gib=_gib(page_file)))

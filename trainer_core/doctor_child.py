@@ -39,7 +39,10 @@ def failure(error: BaseException) -> dict[str, Any]:
     """An exception as plain values; `winerror` where Windows gave one, itself or in the text."""
     said = str(error).strip().splitlines() or [type(error).__name__]
     in_text = re.search(r"WinError (\d+)", said[0])
-    return {"error": said[0], "winerror": getattr(error, "winerror", None) or (int(in_text[1]) if in_text else None)}
+    return {
+        "error": said[0].rstrip("."),
+        "winerror": getattr(error, "winerror", None) or (int(in_text[1]) if in_text else None),
+    }
 
 
 def look_at_packages() -> None:

@@ -37,10 +37,17 @@ def retry_sharing(action: Callable[[], T], seconds: float = _RETRY_SECONDS) -> T
         try:
             return action()
         except OSError as error:
-            if getattr(error, "winerror", None) not in _SHARING_VIOLATIONS or time.monotonic() > deadline:
+            if not _is_shared(error) or time.monotonic() > deadline:
                 raise
             time.sleep(wait)
             wait = min(wait * 2, 0.5)
+
+
+def _is_shared(error: OSError) -> bool:
+    number = getattr(error, "winerror", None)
+    if number is None:  # `open` goes through the C library, which tells only its own number
+        return os.name == "nt" and error.errno == errno.EACCES
+    return number in _SHARING_VIOLATIONS
 
 
 def replace(source: Path, target: Path) -> None:

@@ -306,8 +306,9 @@ class _HostWatch:
         self._path, self._process = run_path, psutil.Process()
         self._children: list[psutil.Process] = []
         self._children_seen = -_CHILDREN_EVERY_S
-        self._cpu_busy, self._cpu_total = _cpu_seconds()
+        self._cpu_seconds = (0.0, 0.0)
         self._cpu, self._disk_free = 0.0, 0
+        self._cpu_share()
 
     def look(self) -> protocol.Host:
         memory = psutil.virtual_memory()
@@ -334,10 +335,12 @@ class _HostWatch:
 
     def _cpu_share(self) -> float:
         """Of all processors, since the look before; 0..1."""
-        busy, total = _cpu_seconds()
-        if total > self._cpu_total:
-            self._cpu = min(1.0, max(0.0, (busy - self._cpu_busy) / (total - self._cpu_total)))
-        self._cpu_busy, self._cpu_total = busy, total
+        with contextlib.suppress(OSError, psutil.Error):  # Windows may refuse its performance counters
+            busy, total = _cpu_seconds()
+            busy_before, total_before = self._cpu_seconds
+            if total > total_before:
+                self._cpu = min(1.0, max(0.0, (busy - busy_before) / (total - total_before)))
+            self._cpu_seconds = busy, total
         return self._cpu
 
     def _free(self) -> int:

@@ -31,6 +31,7 @@ from trainer_core.config import Config, to_dict
 from trainer_core.messages import TraindeckError
 
 RunState = Literal["running", "finished", "stopped", "failed", "interrupted"]
+_READ_RETRY_S: Final = 1.0  # for a lock that a virus scanner holds: taken for dead, a run would be trained twice
 _TAIL_BYTES: Final = 256 * 1024
 _START_TOLERANCE_S: Final = 2.0  # clocks of /proc and of a written start time differ by a tick or so
 
@@ -127,7 +128,7 @@ class Owner:
 def read_owner(run: RunDir) -> Owner | None:
     """Who holds the run; None if nobody does."""
     try:
-        held = json.loads(run.lock.read_bytes())
+        held = json.loads(files.retry_sharing(run.lock.read_bytes, _READ_RETRY_S))
         pid, started = int(held["pid"]), float(held["started"])
     except FileNotFoundError:
         return None

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.unit.fake_nvml import GIB, FakeNvml
@@ -262,6 +263,17 @@ def test_a_package_that_takes_the_process_down_is_named() -> None:
 @pytest.mark.parametrize(("page_file", "code"), [(16 * GIB, "doctor.page_file"), (0, "doctor.page_file_small")])
 def test_a_small_page_file_is_noted(page_file: int, code: str) -> None:
     assert code in codes(doctor.look_at_memory(machine(), page_file))
+
+
+def test_a_page_file_that_windows_does_not_tell_of_leaves_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise RuntimeError("PdhAddEnglishCounterW failed. Performance counters may be disabled.")
+
+    monkeypatch.setattr(doctor, "WINDOWS", True)
+    monkeypatch.setattr(psutil, "swap_memory", refuse)
+    found = codes(doctor.look_at_memory(machine()))
+    assert found[0] == "doctor.cpu"
+    assert len(found) == 2
 
 
 def test_a_folder_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:

@@ -124,6 +124,10 @@ def test_loader_processes_count_as_memory_of_the_run(tmp_path: Path) -> None:
 
 
 def test_a_busy_processor_shows(tmp_path: Path) -> None:
+    try:
+        psutil.cpu_times()
+    except OSError:
+        pytest.skip("this system (Wine) does not tell its processor time")
     stop = threading.Event()
 
     def spin() -> None:
@@ -137,6 +141,16 @@ def test_a_busy_processor_shows(tmp_path: Path) -> None:
     finally:
         stop.set()
         worker.join()
+
+
+def test_a_system_that_does_not_tell_its_processor_time_is_still_sampled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise OSError(1, "Invalid function")
+
+    monkeypatch.setattr(psutil, "cpu_times", refuse)
+    assert looks(tmp_path)[0].host.cpu == 0.0
 
 
 @pytest.mark.parametrize(
