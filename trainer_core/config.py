@@ -274,6 +274,8 @@ def check_together(config: Config) -> None:
         raise TraindeckError("config.kv_heads", n_kv_heads=kv_heads, n_heads=heads)
     if config.qkv_bias and config.qk_norm:
         raise TraindeckError("config.bias_and_norm")
+    if (config.qkv_bias or config.qk_norm) and config.pre_tokenizer != "qwen2" and not config.tokenizer:
+        raise TraindeckError("config.qwen_pre_tokenizer", pre_tokenizer=config.pre_tokenizer)
 
 
 def default_heads(hidden_dim: int) -> int:

@@ -148,6 +148,17 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("qkv_bias and qk_norm are both on, which no model family that other programs load has.", "Turn one off."),
         ("qkv_bias 与 qk_norm 同时开启，没有其他程序能加载的模型系列支持这样。", "请关闭其中之一。"),
     ),
+    "config.qwen_pre_tokenizer": _error(
+        _USAGE,
+        (
+            "With qkv_bias or qk_norm other programs load the model as a Qwen, with Qwen's way of splitting text, not “{pre_tokenizer}”.",
+            "Set pre_tokenizer to qwen2.",
+        ),
+        (
+            "开启 qkv_bias 或 qk_norm 后，其他程序会按 Qwen 加载模型并用 Qwen 的方式切分文本，而不是“{pre_tokenizer}”。",
+            "请将 pre_tokenizer 设为 qwen2。",
+        ),
+    ),
     "config.unreadable": _error(
         _USAGE,
         ("The configuration file {path} could not be read.", "Check that it exists and is valid YAML."),

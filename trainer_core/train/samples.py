@@ -45,13 +45,15 @@ class Writer:
         prompts: list[tuple[str, str | None]] = [(prompt, None) for prompt in self._config.sample_prompts]
         prompts = prompts or [(prompt, answer) for prompt, answer in self._examples[:_SAMPLES]]
         prompts = prompts or [(text, None) for text in self._texts]
-        for prompt, expected in prompts:
-            self.write_one(step, prompt, self._config.sample_tokens, expected)
+        for number, (prompt, expected) in enumerate(prompts):
+            self.write_one(step, prompt, self._config.sample_tokens, expected, number)
 
-    def write_one(self, step: int, prompt: str, max_tokens: int, expected: str | None = None) -> None:
-        """One text, as a sample event."""
+    def write_one(self, step: int, prompt: str, max_tokens: int, expected: str | None = None, number: int = 0) -> None:
+        """One text, as a sample event. `number` tells the draws of several prompts at one step apart."""
         greedy = expected is not None
-        sampling = Sampling(0.0 if greedy else self._config.sample_temperature, seed=self._config.seed + step)
+        sampling = Sampling(
+            0.0 if greedy else self._config.sample_temperature, seed=self._config.seed + step * 1000 + number
+        )
         self._model.eval()
         try:
             pieces = []
