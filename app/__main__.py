@@ -34,12 +34,12 @@ def main(arguments: list[str] | None = None) -> int:
     dress(application)
     controller = make_controller(application, chosen)
     hook_exceptions(controller, crash_log)
-    controller.start()
-    if chosen.run_dir:
-        controller.open_run(Path(chosen.run_dir).resolve())
+    controller.window.painted.connect(gc.enable)
     if os.environ.get("TRAINDECK_TIMING"):
         _print_timing(controller)
-    controller.window.painted.connect(gc.enable)
+    controller.start()
+    if chosen.run_dir:
+        controller.window.painted.connect(lambda: controller.open_run(Path(chosen.run_dir).resolve()))
     return application.exec()
 
 
@@ -131,23 +131,20 @@ def hook_exceptions(controller: Controller, log: TextIO | None) -> None:
 
 
 def _print_timing(controller: Controller) -> None:
-    """TRAINDECK_TIMING=1: tell how long the first paint and the plots took, and the memory then."""
+    """TRAINDECK_TIMING=1: tell when the first paint was done and when the plots were there, and the memory then."""
     import psutil
     from PySide6.QtCore import QTimer
 
-    first = time.perf_counter() - _BEGAN
-    born = time.time() - psutil.Process().create_time()
+    def on_painted() -> None:
+        first = time.perf_counter() - _BEGAN
 
-    def tell() -> None:
-        if not controller.window.plots.is_built:
-            QTimer.singleShot(50, tell)
-            return
-        rss = psutil.Process().memory_info().rss / 1e6
-        ready = time.perf_counter() - _BEGAN
-        line = f"shown {first:.3f} s (process {born:.3f} s), plots {ready:.3f} s, {rss:.0f} MB\n"
-        sys.stderr.write(line)
+        def tell() -> None:
+            ready, rss = time.perf_counter() - _BEGAN, psutil.Process().memory_info().rss / 1e6
+            sys.stderr.write(f"first paint {first:.3f} s, plots {ready:.3f} s, {rss:.0f} MB\n")
 
-    QTimer.singleShot(0, tell)
+        QTimer.singleShot(0, tell)
+
+    controller.window.painted.connect(on_painted)
 
 
 if __name__ == "__main__":

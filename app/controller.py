@@ -144,7 +144,7 @@ class Controller(QObject):
 
     def start_run(self) -> None:
         """Start what the form says."""
-        if not self.machine.can_start or self._blocked() or self.form.preset is None:
+        if not self._ready or not self.machine.can_start or self._blocked() or self.form.preset is None:
             return
         preset, root = self.form.preset, self._history.root
         name = safe_name(self.form.run_name)
@@ -273,7 +273,7 @@ class Controller(QObject):
     # --- earlier runs ------------------------------------------------------------------------------------
 
     def _refresh_runs(self) -> None:
-        if self.window.isHidden():
+        if self.window.isHidden() or not self._ready:
             return
         self._history.refresh()
         self._render_runs()

@@ -50,11 +50,10 @@ class _display:  # noqa: N801 - used like a function
         self._server: subprocess.Popen[bytes] | None = None
         environment = dict(os.environ)
         if sys.platform == "linux" and not os.environ.get("DISPLAY") and shutil.which("Xvfb"):
-            number = next(n for n in range(90, 200) if not Path(f"/tmp/.X{n}-lock").exists())
-            screen = ["-screen", "0", "2560x1600x24", "-nolisten", "tcp"]
-            self._server = subprocess.Popen(["Xvfb", f":{number}", *screen], stderr=subprocess.DEVNULL)
-            environment["DISPLAY"] = f":{number}"
-            time.sleep(1.0)
+            command = ["Xvfb", "-displayfd", "1", "-screen", "0", "2560x1600x24", "-nolisten", "tcp"]
+            self._server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            assert self._server.stdout is not None
+            environment["DISPLAY"] = f":{self._server.stdout.readline().decode().strip()}"
         return environment
 
     def __exit__(self, *_: object) -> None:

@@ -493,8 +493,8 @@
         <translation>显示全部</translation>
     </message>
     <message>
-        <source>Drag to move, turn the wheel to zoom; a double click shows all again.</source>
-        <translation>拖动可平移，滚轮可缩放；双击恢复显示全部。</translation>
+        <source>Drag to move, Ctrl and the wheel to zoom; a double click shows all again.</source>
+        <translation>拖动可平移，按住 Ctrl 滚动滚轮可缩放；双击恢复显示全部。</translation>
     </message>
     <message>
         <source>train</source>
@@ -791,7 +791,7 @@
     </message>
     <message>
         <source>best {loss} at step {step}</source>
-        <translation>最佳 {loss}（第 {step} 步）</translation>
+        <translation>最佳 {loss} · {step} 步</translation>
     </message>
     <message>
         <source>{share} of the GPU&apos;s peak</source>

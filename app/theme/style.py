@@ -21,7 +21,6 @@ _IMAGES: Final = Path(__file__).resolve().parent / "images"  # made by assets/ma
 _OTHER_FAMILIES: Final = ["Noto Sans", "Noto Sans CJK SC", "DejaVu Sans"]
 
 _SHEET: Final = string.Template("""
-QWidget { color: $text; }
 QMainWindow, QDialog, #page { background: $window; }
 QToolTip { color: $text; background: $surface; border: 1px solid $border; padding: 4px; }
 #card { background: $surface; border: 1px solid $border; border-radius: 6px; }

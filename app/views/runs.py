@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHBoxLayout,
@@ -33,6 +34,7 @@ _WIDTHS: Final = {
     "data": 136,
     "when": 124,
 }
+_NEEDED: Final = {"data": 860, "preset": 740}  # width of the page from which a column is shown
 _Index = QModelIndex | QPersistentModelIndex
 
 
@@ -95,6 +97,12 @@ class RunsPage(Retranslating):
         layout.setSpacing(SPACE)
         layout.addLayout(bar)
         layout.addWidget(self.table, 1)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
+        """A narrow page leaves out what the name tells too, instead of scrolling sideways."""
+        super().resizeEvent(event)
+        for column, needed in _NEEDED.items():
+            self.table.setColumnHidden(_COLUMNS.index(column), event.size().width() < needed)
 
     def display(self, runs: list[RunSummary], *, can_resume: bool) -> None:
         """Show these runs; `can_resume`: whether none is being trained by this window."""

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,13 +66,10 @@ def display() -> Iterator[str]:
     """A display of its own."""
     if sys.platform != "linux" or shutil.which("Xvfb") is None:
         pytest.skip("needs Xvfb, an X server without a screen")
-    number = next(n for n in range(300, 400) if not Path(f"/tmp/.X{n}-lock").exists())
-    command = ["Xvfb", f":{number}", "-screen", "0", "1400x900x24", "-nolisten", "tcp"]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 10
-    while not Path(f"/tmp/.X11-unix/X{number}").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    yield f":{number}"
+    command = ["Xvfb", "-displayfd", "1", "-screen", "0", "1400x900x24", "-nolisten", "tcp"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert server.stdout is not None
+    yield f":{server.stdout.readline().decode().strip()}"
     server.terminate()
     server.wait()
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QColor, QMouseEvent
+from PySide6.QtGui import QColor, QMouseEvent, QWheelEvent
 from PySide6.QtWidgets import QWidget
 
 from app.theme.tokens import Tokens
@@ -134,6 +134,13 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         """Show this part of the x axis. (pyqtgraph's own links shift plots that lie at different places.)"""
         if (low, high) != self.x_range:
             self.getPlotItem().getViewBox().setXRange(low, high, padding=0)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802 - Qt's name
+        """With Ctrl: zoom. Without: the page scrolls, as under any other widget."""
+        if event.modifiers() & Qt.KeyboardModifier.ControlModifier:
+            super().wheelEvent(event)
+        else:
+            event.ignore()
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:  # noqa: N802 - Qt's name
         self.reset_asked.emit()

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QLabel, QSlid
 from app.theme.tokens import SPACE, Tokens
 from app.views.plots.chart import Chart, LegendEntry
 from app.views.plots.tiles import Tiles
-from app.views.widgets import QuietCombo, Retranslating, button, named
+from app.views.widgets import QuietCombo, Retranslating, button, named, scroll_area
 
 if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint needs it
     from app.state.metrics import Array, Axis, MetricStore
@@ -68,12 +68,15 @@ class PlotsPage(Retranslating):
         bar.addStretch(1)
         for last in (self._axis_label, self.axis, self._fit):
             bar.addWidget(last)
-        grid = QGridLayout()
+        charts = named(QWidget(), "scrolled")
+        grid = QGridLayout(charts)
+        grid.setContentsMargins(0, 0, 0, 0)
         grid.setSpacing(SPACE)
         for name, place in _PLACES.items():
             grid.addWidget(self.charts[name], *place)
         for row, stretch in enumerate((16, 10, 10)):
             grid.setRowStretch(row, stretch)
+            grid.setRowMinimumHeight(row, 11 * stretch)  # a low window scrolls instead of squeezing
         for column in (0, 1):
             grid.setColumnStretch(column, 1)
         layout = QVBoxLayout(self)
@@ -81,7 +84,7 @@ class PlotsPage(Retranslating):
         layout.setSpacing(SPACE)
         layout.addWidget(self.tiles)
         layout.addLayout(bar)
-        layout.addLayout(grid, 1)
+        layout.addWidget(scroll_area(charts), 1)
 
     # --- canvases, which come after the first paint --------------------------------------------------
 
@@ -286,7 +289,7 @@ class PlotsPage(Retranslating):
         for row, text in enumerate((self.tr("steps"), self.tr("tokens"), self.tr("seconds"))):
             self.axis.setItemText(row, text)
         self._fit.setText(self.tr("Show all"))
-        self._fit.setToolTip(self.tr("Drag to move, turn the wheel to zoom; a double click shows all again."))
+        self._fit.setToolTip(self.tr("Drag to move, Ctrl and the wheel to zoom; a double click shows all again."))
         self._show_legends()
 
     def _show_legends(self) -> None:

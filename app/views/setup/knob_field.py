@@ -150,7 +150,9 @@ class KnobField(QWidget):
         changed = self._form.is_changed(self.knob.name)
         label = knob_words(words.language()).label(self.knob)
         self._label.setText(f"{label} •" if changed else label)
-        self._label.setStyleSheet("font-weight: 600;" if changed else "")
+        font = self._label.font()
+        font.setBold(changed)
+        self._label.setFont(font)
         self.reset.setVisible(self._full and changed)
         base = as_text(self._form.base_value(self.knob.name)) or "–"
         self.reset.setText(QCoreApplication.translate("KnobField", "Reset to {value}").format(value=base))
