@@ -157,7 +157,7 @@ def _reporting_elsewhere(job: Job, config: Config, run: RunDir) -> Iterator[None
         from trainer_core.wandb_log import WandbSink
 
         try:
-            job.wire.add(WandbSink(config, run.path))
+            job.wire.add(WandbSink(config, run.path, lambda problem: job.session.warn(problem.code, **problem.params)))
         except TraindeckError as error:
             job.session.warn(error.code, **error.params)
     yield
