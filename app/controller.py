@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QApplication
 
 import trainer_core
 from app import i18n
-from app.opening import RunOpener, RunRecord
+from app.opening import RunLister, RunOpener, RunRecord
 from app.services import desktop
 from app.services.trainer_process import Outcome, TrainerProcess
 from app.state import command_line
@@ -80,6 +80,7 @@ class Controller(QObject):
         self._tray: Tray | None = None
         self._history = History(runs_root())
         self._opener = RunOpener(self)
+        self._lister = RunLister(self._history, self)
         self.window = MainWindow(self.form, style.resolve(self._settings.theme))
         self._connect()
         self._timer = QTimer(self, interval=_RENDER_MS)
@@ -102,8 +103,16 @@ class Controller(QObject):
         self.window.setup.presets.display(self.form.preset)
         self._refresh_runs()
         self.render()
+        self._probe_machine()
         self._timer.start()
         self._runs_timer.start()
+
+    def _probe_machine(self) -> None:
+        from app.services.gpu_probe import GpuProbe
+
+        probe = GpuProbe(self)
+        probe.found.connect(self.window.setup.presets.show_machine)
+        probe.start()
 
     # --- wires -------------------------------------------------------------------------------------------
 
@@ -129,6 +138,7 @@ class Controller(QObject):
         self.process.finished.connect(self._on_finished)
         self._opener.progressed.connect(self._on_opening)
         self._opener.opened.connect(self._on_opened)
+        self._lister.listed.connect(self._render_runs)
         QGuiApplication.styleHints().colorSchemeChanged.connect(self._on_system_theme)
 
     def _connect_pages(self) -> None:
@@ -273,10 +283,8 @@ class Controller(QObject):
     # --- earlier runs ------------------------------------------------------------------------------------
 
     def _refresh_runs(self) -> None:
-        if self.window.isHidden() or not self._ready:
-            return
-        self._history.refresh()
-        self._render_runs()
+        if self._ready and not self.window.isHidden():
+            self._lister.start()
 
     def open_run(self, path: Path, *, resume: bool = False) -> None:
         """Show an earlier run with its plots; `resume`: go on with it as soon as they are there."""
@@ -352,7 +360,9 @@ class Controller(QObject):
         window.viewing.display(self.viewing)
 
     def render_bar(self) -> None:
-        self.window.run_bar.display(self.machine, self._blocked())
+        blocked = self._blocked()
+        self.window.run_bar.display(self.machine, blocked)
+        self.window.copy_action.setEnabled(not blocked)
 
     def _render_runs(self) -> None:
         self.window.runs.display(self._history.runs, can_resume=self.machine.can_start)
@@ -487,6 +497,7 @@ class Controller(QObject):
         self._timer.stop()
         self._runs_timer.stop()
         self._opener.cancel()
+        self._lister.stop()
         if self._tray is not None:
             self._tray.vanish()
         self.window.close_allowed = True

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.state.history import EventLoader
+from app.state.history import EventLoader, History
 from app.state.log_store import LogStore
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
+from trainer_core.run_dir import RunSummary
 
 if TYPE_CHECKING:
     from app.state.metrics import MetricStore
 
 _SLICE_S: Final = 0.012
+_LIST_SLICE_S: Final = 0.008
 _BREATH_MS: Final = 1  # between two slices: painting and input come first
 
 
@@ -79,3 +83,34 @@ class RunOpener(QObject):
             self.opened.emit(path, record)
         else:
             self.progressed.emit(loader.fraction)
+
+
+class RunLister(QObject):
+    """Looks at the runs folder in slices: a thousand runs take seconds the first time."""
+
+    listed = Signal()
+
+    def __init__(self, history: History, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._history = history
+        self._rest: Iterator[RunSummary] | None = None
+        self._timer = QTimer(self, interval=_BREATH_MS)
+        self._timer.timeout.connect(self._slice)
+
+    def start(self) -> None:
+        """Look again, unless it is looking already."""
+        if self._rest is None:
+            self._rest = self._history.refresh_in_slices()
+            self._timer.start()
+            self._slice()
+
+    def stop(self) -> None:
+        self._timer.stop()
+        self._rest = None
+
+    def _slice(self) -> None:
+        deadline = time.perf_counter() + _LIST_SLICE_S
+        while self._rest is not None and time.perf_counter() < deadline:
+            if next(self._rest, None) is None:
+                self.stop()
+                self.listed.emit()

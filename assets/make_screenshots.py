@@ -122,6 +122,8 @@ def _pictures(
     window = controller.window
 
     def take(name: str) -> None:
+        if "dark" in tail and name not in ("training", "settings", "extremes"):
+            return
         _wait(application, lambda: True)
         window.grab().save(str(folder / f"{name}-{tail}.png"))
 

@@ -528,6 +528,26 @@
         <translation>适合：{hardware}</translation>
     </message>
     <message>
+        <source>{size} of memory</source>
+        <translation>内存 {size}</translation>
+    </message>
+    <message>
+        <source>no NVIDIA GPU</source>
+        <translation>没有 NVIDIA 显卡</translation>
+    </message>
+    <message>
+        <source>{count} CPU cores</source>
+        <translation>{count} 个 CPU 核心</translation>
+    </message>
+    <message>
+        <source>This machine: {parts}</source>
+        <translation>本机：{parts}</translation>
+    </message>
+    <message>
+        <source>, </source>
+        <translation>，</translation>
+    </message>
+    <message>
         <source>Preset</source>
         <translation>预设</translation>
     </message>

@@ -96,7 +96,7 @@ class MainWindow(QMainWindow):
         self._run_menu, self._view_menu, self._help_menu = (QMenu(self) for _ in range(3))
         for menu in (self._run_menu, self._view_menu, self._help_menu):
             self.menuBar().addMenu(menu)
-        self._copy = self._action(self._run_menu, self.command_asked.emit, "Ctrl+Shift+C")
+        self.copy_action = self._action(self._run_menu, self.command_asked.emit, "Ctrl+Shift+C")
         self._folder = self._action(self._run_menu, self.folder_asked.emit)
         self._run_menu.addSeparator()
         self._quit = self._action(self._run_menu, self.close, "Ctrl+Q")
@@ -171,7 +171,7 @@ class MainWindow(QMainWindow):
         self._themes["light"].setText(self.tr("Light"))
         self._themes["dark"].setText(self.tr("Dark"))
         self._themes["system"].setText(self.tr("As the system"))
-        self._copy.setText(self.tr("Copy command line"))
+        self.copy_action.setText(self.tr("Copy command line"))
         self._folder.setText(self.tr("Open the runs folder"))
         self._quit.setText(self.tr("Quit"))
         self._about.setText(self.tr("About Traindeck"))

@@ -123,8 +123,6 @@ class RunBar(Retranslating):
             parts.append(text.format(step=words.count(machine.step), total=words.count(machine.total_steps)))
         elif machine.step:
             parts.append(self.tr("step {step}").format(step=words.count(machine.step)))
-        if machine.epoch:
-            parts.append(self.tr("epoch {epoch}").format(epoch=f"{machine.epoch:.2f}"))
         if machine.pause_pending:
             parts.append(self.tr("pausing after this step"))
         return "  ·  ".join(parts)
@@ -133,10 +131,11 @@ class RunBar(Retranslating):
         machine = self._machine
         if machine.state is RunState.IDLE:
             return ""
-        elapsed = self.tr("elapsed {time}").format(time=words.duration(machine.elapsed_s))
-        if machine.eta_s is None:
-            return elapsed
-        return f"{elapsed}  ·  " + self.tr("about {time} left").format(time=words.duration(machine.eta_s))
+        parts = [self.tr("epoch {epoch}").format(epoch=f"{machine.epoch:.2f}")] if machine.epoch else []
+        parts.append(self.tr("elapsed {time}").format(time=words.duration(machine.elapsed_s)))
+        if machine.eta_s is not None:
+            parts.append(self.tr("about {time} left").format(time=words.duration(machine.eta_s)))
+        return "  ·  ".join(parts)
 
     @staticmethod
     def _put(widget: QLabel | QPushButton, text: str) -> None:

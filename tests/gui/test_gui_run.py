@@ -35,6 +35,7 @@ def test_a_run_from_start_to_finish_fills_plots_log_and_figures(make_window: Mak
     bar, window = controller.window.run_bar, controller.window
     qtbot.waitUntil(lambda: bar.state.text() == "Finished")
     assert "step 20 of 20" in bar.note.text()
+    assert "epoch 0.20" in bar.clock.text()
     assert bar.start.isEnabled()
     assert not bar.stop.isEnabled()
     x, _ = controller.record.metrics.series("train_loss")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
@@ -9,6 +11,9 @@ from app.theme.tokens import SPACE
 from app.views import words
 from app.views.widgets import QuietCombo, Retranslating, label
 from trainer_core.presets import Preset
+
+if TYPE_CHECKING:
+    from trainer_core.hardware import Machine
 
 
 class PresetChooser(Retranslating):
@@ -26,10 +31,12 @@ class PresetChooser(Retranslating):
         self._combo.activated.connect(lambda row: self.chosen.emit(self._presets[row]))
         self._summary = label(wrap=True)
         self._fits = label("muted", wrap=True)
+        self._machine = label("muted", wrap=True, hidden=True)
+        self._facts: Machine | None = None
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(SPACE // 2)
-        for widget in (self._combo, self._summary, self._fits):
+        for widget in (self._combo, self._summary, self._fits, self._machine):
             layout.addWidget(widget)
         self.retranslate()
 
@@ -53,7 +60,19 @@ class PresetChooser(Retranslating):
         self._fits.setText(self.tr("Fits: {hardware}").format(hardware=fits) if fits else "")
         self._fits.setVisible(bool(fits))
 
+    def show_machine(self, facts: Machine) -> None:
+        """Say what this machine has, to hold against what a preset fits."""
+        self._facts = facts
+        memory = self.tr("{size} of memory").format(size=words.size(facts.ram_total))
+        gpus = [f"{gpu.name} ({words.size(gpu.vram_total)})" for gpu in facts.gpus] or [self.tr("no NVIDIA GPU")]
+        cores = self.tr("{count} CPU cores").format(count=facts.cpu_cores)
+        text = self.tr("This machine: {parts}").format(parts=self.tr(", ").join([*gpus, cores, memory]))
+        self._machine.setText(text)
+        self._machine.show()
+
     def retranslate(self) -> None:
+        if self._facts is not None:
+            self.show_machine(self._facts)
         self._combo.setAccessibleName(self.tr("Preset"))
         for row, preset in enumerate(self._presets):
             self._combo.setItemText(row, preset.text(preset.title, words.language()))
