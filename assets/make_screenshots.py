@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from PySide6.QtWidgets import QApplication
 
     from app.controller import Controller
+    from trainer_core.hardware import Machine
 
 _FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
 _SIZE = (1280, 800)
@@ -119,14 +120,18 @@ def _wait(application: QApplication, until: object, seconds: float = 10.0) -> No
 def _pictures(
     folder: Path, tail: str, application: QApplication, controller: Controller, runs: list[Path], *, extremes: bool
 ) -> None:
+    from PySide6.QtGui import QImage
+
     window = controller.window
 
     def take(name: str) -> None:
         if "dark" in tail and name not in ("training", "settings", "extremes"):
             return
         _wait(application, lambda: True)
-        window.grab().save(str(folder / f"{name}-{tail}.png"))
+        picture = window.grab().toImage().convertToFormat(QImage.Format.Format_RGB888)
+        picture.save(str(folder / f"{name}-{tail}.png"), b"PNG", 0)  # 0: as small as it goes
 
+    window.setup.presets.show_machine(_workstation())
     take("empty")
     controller.form.choose_preset(controller.load_preset("a6000"))
     controller.form.set_data(["D:/text/novels.parquet"])
@@ -148,6 +153,15 @@ def _pictures(
     controller.open_run(runs[3])
     _wait(application, lambda: bool(controller.viewing and controller.viewing.loaded == 1.0))
     take("earlier-run")
+
+
+def _workstation() -> Machine:
+    """The machine that the made-up runs come from."""
+    from trainer_core.hardware import GpuInfo, Machine
+
+    card = GpuInfo(0, "NVIDIA RTX A6000", "", 48 * 1024**3, (8, 6))
+    memory = 64 * 1024**3
+    return Machine((card,), None, "", "580.65.06", (13, 0), memory, memory // 2, "", 16, 32, sys.platform)
 
 
 def _replay(controller: Controller, run: Path) -> None:

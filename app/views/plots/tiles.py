@@ -81,6 +81,7 @@ class _Tile(QFrame):
         self.title, self.value, self._note = label("muted"), label("tileValue"), ElidedLabel()
         self.value.setAccessibleName(name)
         self._note.setObjectName("muted")
+        self._note.setText(" ")  # its height also before there is something to say
         layout = QVBoxLayout(self)
         layout.setContentsMargins(SPACE + 4, SPACE - 2, SPACE, SPACE - 2)
         layout.setSpacing(0)
@@ -90,4 +91,4 @@ class _Tile(QFrame):
     def show_value(self, value: str, note: str) -> None:
         if self.value.text() != value:
             self.value.setText(value)
-        self._note.setText(note)
+        self._note.setText(note or " ")

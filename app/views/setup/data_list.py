@@ -22,7 +22,7 @@ from app.theme.tokens import SPACE
 from app.views import words
 from app.views.widgets import Retranslating, named
 
-_ROWS = 3
+_ROWS = 2
 _PATH = Qt.ItemDataRole.UserRole
 
 

@@ -51,7 +51,7 @@ class SetupPanel(Retranslating):
             column.addWidget(self._headings[name])
             for widget in widgets:
                 column.addWidget(widget)
-            column.addSpacing(SPACE)
+            column.addSpacing(SPACE // 2)
         column.addStretch(1)
         scroll = scroll_area(inner)
         outer = QVBoxLayout(self)
