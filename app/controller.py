@@ -5,25 +5,23 @@ Signals come up from the views and the trainer's process; `render` goes down, fr
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from PySide6.QtCore import QByteArray, QObject, QTimer
+from PySide6.QtCore import QObject, QTimer
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication
 
 import trainer_core
-from app import i18n
+from app import i18n, remembering
+from app.closing import Closing
 from app.opening import RunLister, RunOpener, RunRecord
 from app.services import desktop
 from app.services.trainer_process import Outcome, TrainerProcess
 from app.state import command_line
 from app.state.history import History
 from app.state.run_machine import (
-    AskedKill,
     AskedPause,
     AskedResume,
     AskedStop,
@@ -49,9 +47,6 @@ from trainer_core.presets import Preset
 from trainer_core.protocol import AnyEvent
 from trainer_core.run_dir import new_run_path, runs_root, safe_name
 
-if TYPE_CHECKING:
-    from app.views.tray import Tray
-
 _RENDER_MS: Final = 125
 _HIDDEN_MS: Final = 1000
 _RUNS_MS: Final = 5000  # between two looks at the runs folder while its page is shown
@@ -75,13 +70,14 @@ class Controller(QObject):
         self._viewed: RunRecord | None = None  # an earlier run on show instead
         self.viewing: Viewing | None = None
         self._resume_when_opened = False
-        self._closing = False
         self._ready = False  # the first paint is done
-        self._tray: Tray | None = None
         self._history = History(runs_root())
         self._opener = RunOpener(self)
         self._lister = RunLister(self._history, self)
         self.window = MainWindow(self.form, style.resolve(self._settings.theme))
+        self._leaving = Closing(
+            self.window, is_active=lambda: self.machine.is_active, stop=self.stop_run, close=self._close
+        )
         self._connect()
         self._timer = QTimer(self, interval=_RENDER_MS)
         self._timer.timeout.connect(self._on_tick)
@@ -130,7 +126,6 @@ class Controller(QObject):
         window.folder_asked.connect(self._open_runs_folder)
         window.command_asked.connect(self.copy_command)
         window.about_asked.connect(self._show_about)
-        window.close_asked.connect(self._on_close_asked)
         self.form.changed.connect(self.render)
         self.process.event.connect(self.on_event)
         self.process.output.connect(lambda text: self.record.log.add_output(text, time.time()))
@@ -232,13 +227,9 @@ class Controller(QObject):
         self._feed(Exited(outcome.exit_code, outcome.crashed))
         if self.machine.state is RunState.CRASHED or outcome.failed_to_start:
             self._say_crash(outcome)
-        if self._closing:
-            self._close_now()
-            return
-        if self._tray is not None and self.window.isHidden():
-            self._show_from_tray()
-        self._refresh_runs()
-        self.render()
+        if not self._leaving.on_run_ended():
+            self._refresh_runs()
+            self.render()
 
     # --- messages ----------------------------------------------------------------------------------------
 
@@ -304,7 +295,7 @@ class Controller(QObject):
 
     def _on_opening(self, fraction: float) -> None:
         if self.viewing is not None:
-            self.viewing = Viewing(self.viewing.summary, fraction)
+            self.viewing = Viewing(self.viewing.summary, min(fraction, 0.99))  # 1.0 only when all is shown
 
     def _on_opened(self, path: Path, record: RunRecord) -> None:
         summary = self._history.get(path)
@@ -425,15 +416,7 @@ class Controller(QObject):
             wanted = self.load_preset(settings.preset if settings.preset in known else known[0])
             self.window.setup.presets.offer([wanted])  # the others follow after the first paint
             self.form.choose_preset(wanted)
-        if settings.preset:
-            self.form.restore(settings.data, settings.values)
-        self.window.setup.data.recent = settings.recent_data
-        self.window.plots.restore(settings.smoothing, log_scale=settings.log_scale, axis=settings.x_axis)
-        with contextlib.suppress(ValueError):
-            if settings.geometry:
-                self.window.restoreGeometry(QByteArray(base64.b64decode(settings.geometry)))
-            if "main" in settings.splitters:
-                self.window.splitter.restoreState(QByteArray(base64.b64decode(settings.splitters["main"])))
+        remembering.restore(settings, self.form, self.window)
         self._mark_choices()
 
     def load_preset(self, name: str) -> Preset:
@@ -443,52 +426,12 @@ class Controller(QObject):
         return self._presets[name]
 
     def _save_settings(self) -> None:
-        settings, form, plots = self._settings, self.form, self.window.plots
-        settings.preset = form.preset.name if form.preset else ""
-        settings.data = form.data
-        settings.values = {} if form.wrong() else form.changes()
-        settings.smoothing, settings.log_scale, settings.x_axis = plots.choices()
-        settings.geometry = _base64(self.window.saveGeometry())
-        settings.splitters["main"] = _base64(self.window.splitter.saveState())
+        remembering.take(self._settings, self.form, self.window)
         self._store.save()
 
     # --- closing -------------------------------------------------------------------------------------------
 
-    def _on_close_asked(self) -> None:
-        if not self.machine.is_active:
-            self._close_now()
-        elif not self._closing:
-            from app.views import dialogs, tray
-
-            dialogs.ask_closing(self.window, tray=tray.has_tray(), keep=self._keep_in_tray, stop=self._stop_and_close)
-
-    def _keep_in_tray(self) -> None:
-        from app.views.tray import Tray
-
-        if self._tray is None:
-            self._tray = Tray(self.window.windowIcon(), self)
-            self._tray.show_asked.connect(self._show_from_tray)
-            self._tray.stop_asked.connect(self._stop_and_close)
-        QGuiApplication.setQuitOnLastWindowClosed(False)
-        self._tray.appear()
-        self.window.hide()
-
-    def _show_from_tray(self) -> None:
-        if self._tray is not None:
-            self._tray.vanish()
-        QGuiApplication.setQuitOnLastWindowClosed(True)
-        self.window.show()
-        self.window.raise_()
-        self.window.activateWindow()
-
-    def _stop_and_close(self) -> None:
-        self._show_from_tray()
-        self._closing = True
-        self.stop_run()
-        if not self.machine.is_active:
-            self._close_now()
-
-    def _close_now(self) -> None:
+    def _close(self) -> None:
         self._save_settings()
         self.leave()
 
@@ -498,16 +441,6 @@ class Controller(QObject):
         self._runs_timer.stop()
         self._opener.cancel()
         self._lister.stop()
-        if self._tray is not None:
-            self._tray.vanish()
+        self._leaving.vanish()
         self.window.close_allowed = True
-        QGuiApplication.setQuitOnLastWindowClosed(True)
         self.window.close()
-
-    def kill_run(self) -> None:
-        """End the trainer at once."""
-        self._feed(AskedKill())
-
-
-def _base64(content: QByteArray) -> str:
-    return base64.b64encode(content.data()).decode("ascii")

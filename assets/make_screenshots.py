@@ -129,7 +129,7 @@ def _pictures(
             return
         _wait(application, lambda: True)
         picture = window.grab().toImage().convertToFormat(QImage.Format.Format_RGB888)
-        picture.save(str(folder / f"{name}-{tail}.png"), b"PNG", 0)  # 0: as small as it goes
+        picture.save(str(folder / f"{name}-{tail}.png"), quality=0)  # 0: as small as it goes
 
     window.setup.presets.show_machine(_workstation())
     take("empty")
