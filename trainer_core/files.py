@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import secrets
 import shutil
@@ -143,6 +142,8 @@ else:
 
 def sha256(path: Path) -> str:
     """Hex digest of a file's content, read in bounded pieces."""
+    import hashlib  # here: OpenSSL takes 4 MB, which the window never needs
+
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

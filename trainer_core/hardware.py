@@ -8,6 +8,7 @@ callable.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import logging
 import os
@@ -131,11 +132,27 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
+def _library_found() -> bool:
+    """Whether NVML itself is there. Asked first: importing pynvml costs the window 3 MB for nothing."""
+    if sys.platform == "win32":
+        folders = (os.environ.get("WINDIR", ""), os.environ.get("PROGRAMW6432", ""))
+        places = ("System32/nvml.dll", "NVIDIA Corporation/NVSMI/nvml.dll")
+        return any((Path(folder) / place).exists() for folder, place in zip(folders, places, strict=True))
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def _open_nvml(given: Any) -> Iterator[tuple[Any, NoGpu | None, str]]:
     """NVML while it is needed: (module, None, "") or (None, why not, its own words)."""
     module, reason, detail = given, None, ""
     try:
+        if module is None and not _library_found():
+            yield None, "no_library", "NVML Shared Library Not Found"
+            return
         if module is None:
             module = importlib.import_module("pynvml")
         module.nvmlInit()
