@@ -71,6 +71,7 @@ def test_a_driver_without_a_card_is_told_apart_from_no_driver() -> None:
 
 
 def test_a_missing_package_is_a_reason_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "_library_found", lambda: True)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert probe().no_gpu == "no_package"
 
