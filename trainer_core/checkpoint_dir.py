@@ -28,7 +28,7 @@ _DAMAGE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, Over
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
-    """What a manifest says. `eval_loss` is the newest one known when it was saved."""
+    """What a manifest says. `eval_loss` is the held-out loss of that very step, if it was measured."""
 
     path: Path
     step: int

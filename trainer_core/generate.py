@@ -17,9 +17,8 @@ from trainer_core import checkpoint_dir, run_dir
 from trainer_core.data import template
 from trainer_core.data.tokenizer import Codec
 from trainer_core.messages import TraindeckError
-from trainer_core.model import hugging_face
 from trainer_core.model.decoder import Decoder, KvCache
-from trainer_core.train.checkpoint import load_weights
+from trainer_core.train.checkpoint import load_weights, read_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +51,7 @@ def load(checkpoint: Path, device: torch.device) -> tuple[Decoder, Codec]:
     problem = checkpoint_dir.problem(checkpoint)
     if problem:
         raise TraindeckError("checkpoint.damaged", path=str(checkpoint), reason=problem)
-    shape = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
-    model = Decoder(hugging_face.from_dict(shape, str(checkpoint)))
+    model = Decoder(read_shape(checkpoint))
     load_weights(checkpoint, model)
     return model.to(device).eval(), Codec.load(checkpoint / "tokenizer.json")
 

@@ -58,25 +58,32 @@ def _absolute(path: str) -> str:
 
 
 def plan(flags: Mapping[str, Any]) -> Plan:
-    """A new run, a run that goes on in its own folder, or a new run from an older checkpoint."""
+    """A new run, a run that goes on in its own folder, or a new run from an older checkpoint.
+
+    Raises `run.exists` rather than train into a folder that holds another run.
+    """
     wanted: Path | None = flags["run_dir"]
     if flags["resume"] is None:
         config = configuration(flags)
-        path = wanted.absolute() if wanted else run_dir.new_run_path(run_dir.runs_root(), config.preset)
-        if RunDir(path).exists():
-            raise TraindeckError("run.exists", path=str(path))
-        return Plan(config, RunDir(path))
-    source = Path(flags["resume"])
+        return Plan(config, _free_run(wanted, run_dir.runs_root(), config))
+    source = Path(flags["resume"]).resolve()
     is_checkpoint = (source / checkpoint_dir.MANIFEST).is_file()
     if is_checkpoint:
-        run = RunDir(source.absolute().parent.parent)
+        run = RunDir(source.parent.parent)
     else:
         latest = flags["resume"] == "latest" and wanted is not None
         run = run_dir.find_run(str(wanted) if latest else flags["resume"], run_dir.runs_root())
     config = configuration(flags, [Layer(str(run.config), presets.read_mapping(run.config))])
     newest = checkpoint_dir.list_checkpoints(run.checkpoints)[-1:]
-    if is_checkpoint and [source.absolute()] != newest:
+    if is_checkpoint and (wanted is not None or [source] != newest):
         # going back: later checkpoints are never overwritten, so the new branch gets its own folder
-        path = wanted.absolute() if wanted else run_dir.new_run_path(run.path.parent, config.preset)
-        return Plan(config, RunDir(path), resume=True, checkpoint=source.absolute())
-    return Plan(config, run, resume=True, checkpoint=source.absolute() if is_checkpoint else None)
+        return Plan(config, _free_run(wanted, run.path.parent, config), resume=True, checkpoint=source)
+    return Plan(config, run, resume=True, checkpoint=source if is_checkpoint else None)
+
+
+def _free_run(wanted: Path | None, root: Path, config: Config) -> RunDir:
+    """The folder of a new run: the one that is wanted, if it holds no run, or a new one below `root`."""
+    run = RunDir(wanted.absolute() if wanted else run_dir.new_run_path(root, config.preset))
+    if run.exists():
+        raise TraindeckError("run.exists", path=str(run.path))
+    return run

@@ -7,9 +7,11 @@ The folder is a Hugging Face model folder as it stands (`config.json`, `model.sa
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
+import shutil
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,11 +26,13 @@ from torch import Tensor
 from trainer_core import __version__, checkpoint_dir, files
 from trainer_core.checkpoint_dir import WORKING_PREFIX
 from trainer_core.messages import TraindeckError
-from trainer_core.model.decoder import Decoder
+from trainer_core.model import hugging_face
+from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.protocol import Checkpoint, CheckpointKind
 from trainer_core.run_dir import RunDir
 
 _MARGIN_BYTES: Final = 4 * 1024 * 1024  # the small files, and what the file system keeps for itself
+_REPLACED: Final = f"{WORKING_PREFIX}replaced-"
 _TIED_HEAD: Final = "lm_head.weight"
 
 
@@ -95,11 +99,9 @@ def save(
             size = checkpoint_dir.write_manifest(working, state.counters.step, kind, eval_loss)
             _move_into_place(working, run.checkpoints / name)
     except BaseException:
-        files.remove_tree(working)
+        _discard(working)
         raise
-    problem = checkpoint_dir.problem(run.checkpoints / name)
-    if problem:
-        raise TraindeckError("checkpoint.damaged", path=str(run.checkpoints / name), reason=problem)
+    _verify(run.checkpoints / name)
     removed = rotate(run, keep_last, keep_best)
     return Checkpoint(
         step=state.counters.step,
@@ -126,19 +128,62 @@ def rotate(run: RunDir, keep_last: int, keep_best: int) -> list[str]:
     return removed
 
 
+def adopt(run: RunDir, source: Path) -> Path:
+    """A run's own copy of a checkpoint of another run, so that it can go on from it whatever happens there.
+
+    Gives `source` itself back if it is the run's own. Raises as `save` does.
+    """
+    if source.parent == run.checkpoints:
+        return source
+    target, working = run.checkpoints / source.name, run.checkpoints / f"{WORKING_PREFIX}{source.name}-{os.getpid()}"
+    try:
+        with files.said_plainly(run.checkpoints, files.folder_size(source)):
+            shutil.copytree(source, working)
+            for file in working.iterdir():
+                files.flush_file(file)
+            _move_into_place(working, target)
+    except BaseException:
+        _discard(working)
+        raise
+    _verify(target)
+    return target
+
+
 def clean(run: RunDir) -> None:
     """Remove what interrupted writes left behind. Only for the run's owner."""
-    if run.checkpoints.is_dir():
-        for left in run.checkpoints.glob(f"{WORKING_PREFIX}*"):
-            files.remove_tree(left)
+    for left in sorted(run.checkpoints.glob(f"{WORKING_PREFIX}*")):
+        target = run.checkpoints / left.name.removeprefix(_REPLACED).rpartition("-")[0]
+        if left.name.startswith(_REPLACED) and not target.exists():  # it ended between the two renames
+            with contextlib.suppress(OSError):
+                files.replace(left, target)
+        else:
+            _discard(left)
+
+
+def _discard(folder: Path) -> None:
+    """Remove a folder that is not needed. One that is held open is left to the next `clean`."""
+    with contextlib.suppress(OSError):
+        files.remove_tree(folder)
+
+
+def _verify(folder: Path) -> None:
+    problem = checkpoint_dir.problem(folder)
+    if problem:
+        raise TraindeckError("checkpoint.damaged", path=str(folder), reason=problem)
 
 
 def _move_into_place(working: Path, target: Path) -> None:
-    aside = target.with_name(f"{WORKING_PREFIX}replaced-{target.name}-{os.getpid()}")
+    """Rename `working` to `target`. What was there before is gone only when that is done."""
+    aside = target.with_name(f"{_REPLACED}{target.name}-{os.getpid()}")
     if target.exists():  # the same step done again after a resume from before it
         files.replace(target, aside)
-    files.replace(working, target)
-    files.remove_tree(aside)
+    try:
+        files.replace(working, target)
+    except BaseException:
+        if aside.exists() and not target.exists():
+            aside.replace(target)
+        raise
+    _discard(aside)
 
 
 def _write_tensors(path: Path, tensors: dict[str, Tensor], needed: int) -> None:
@@ -160,13 +205,26 @@ def _weights(model: Decoder) -> dict[str, Tensor]:
 
 def _moments(state: TrainState) -> dict[str, Tensor]:
     """AdamW's state by weight name, and the states of torch's generators."""
-    tensors: dict[str, Tensor] = {"generator.cpu": torch.get_rng_state()}
-    if _on_gpu(state.model):
-        tensors["generator.cuda"] = torch.cuda.get_rng_state()
+    tensors = generators(state.model)
     for name, weight in state.model.named_parameters():
         for key, value in state.optimizer.state.get(weight, {}).items():
             tensors[f"{key}.{name}"] = value.detach().contiguous().cpu()
     return tensors
+
+
+def generators(model: Decoder) -> dict[str, Tensor]:
+    """The states of torch's generators that training with this model draws from."""
+    states = {"generator.cpu": torch.get_rng_state()}
+    if _on_gpu(model):
+        states["generator.cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def set_generators(model: Decoder, states: dict[str, Tensor]) -> None:
+    """Bring the states that `generators` gave back."""
+    torch.set_rng_state(states["generator.cpu"].clone())
+    if _on_gpu(model) and "generator.cuda" in states:
+        torch.cuda.set_rng_state(states["generator.cuda"].clone())
 
 
 def _on_gpu(model: Decoder) -> bool:
@@ -199,12 +257,12 @@ def _bytes(tensors: dict[str, Tensor]) -> int:
 
 def read_made_with(folder: Path) -> dict[str, Any]:
     """What a checkpoint was made with, without loading it."""
-    return dict(_read_state(folder)["made_with"])
+    return dict(_read_json(folder, "state.json")["made_with"])
 
 
 def load(folder: Path, state: TrainState) -> None:
     """Bring everything back into `state`, in place. Raises `checkpoint.mismatch` or `checkpoint.damaged`."""
-    document = _read_state(folder)
+    document = _read_json(folder, "state.json")
     load_weights(folder, state.model)
     moments = _read_tensors(folder / "optimizer.safetensors")
     for name, weight in state.model.named_parameters():
@@ -220,9 +278,12 @@ def load(folder: Path, state: TrainState) -> None:
     random.setstate((version, tuple(numbers), gauss))
     kind, keys, position, has_gauss, cached = document["numpy_random"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
-    torch.set_rng_state(moments["generator.cpu"].clone())
-    if _on_gpu(state.model) and "generator.cuda" in moments:
-        torch.cuda.set_rng_state(moments["generator.cuda"].clone())
+    set_generators(state.model, moments)
+
+
+def read_shape(folder: Path) -> ModelConfig:
+    """The shape of a checkpoint's model. Raises `checkpoint.mismatch` or `checkpoint.damaged`."""
+    return hugging_face.from_dict(_read_json(folder, "config.json"), str(folder))
 
 
 def load_weights(folder: Path, model: Decoder) -> None:
@@ -244,9 +305,9 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
         raise TraindeckError("checkpoint.damaged", path=str(path.parent), reason=str(error)) from error
 
 
-def _read_state(folder: Path) -> dict[str, Any]:
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
     try:
-        loaded: dict[str, Any] = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        loaded: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
         return loaded
     except (OSError, ValueError) as error:
         raise TraindeckError("checkpoint.damaged", path=str(folder), reason=str(error)) from error

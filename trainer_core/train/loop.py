@@ -12,6 +12,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,7 @@ class Trainer:
         before = checkpoint.read_made_with(folder)
         if before.get("data") != self.state.made_with["data"]:
             raise TraindeckError("data.changed", what=f"{before.get('data')} → {self.state.made_with['data']}")
+        self._refuse_another_shape(folder)
         checkpoint.load(folder, self.state)
         for what, now in self.state.made_with.items():
             if before.get(what) != now:
@@ -96,6 +98,14 @@ class Trainer:
         self._saved_step = self.state.counters.step
         info = checkpoint_dir.read_info(folder)
         self._finished = info is not None and info.kind == "final" and info.step >= self.total_steps
+
+    def _refuse_another_shape(self, folder: Path) -> None:
+        """Heads or positions that count otherwise fit weights of the same sizes, and make another model."""
+        now, before = asdict(self.model.config), asdict(checkpoint.read_shape(folder))
+        now.pop("dropout"), now.pop("max_seq_len")  # no part of the weights: a change of these is allowed
+        changed = [f"{name} {before[name]} → {value}" for name, value in now.items() if before[name] != value]
+        if changed:
+            raise TraindeckError("checkpoint.mismatch", path=str(folder), what=", ".join(changed))
 
     def run(self) -> protocol.Done:
         """Train to the end. The result is the last checkpoint, of kind `final`."""

@@ -30,22 +30,25 @@ def train(plan: Plan, job: Job) -> None:
     with run_dir.lock(run):
         checkpoint.clean(run)
         job.open_run(run)
-        run.write_config(config)
+        if not run.exists():  # else it stays as it was until nothing speaks against going on
+            run.write_config(config)
         source = _checkpoint_to_resume(plan, job)
+        begun = _step_of(source)
         device = choose_device(config.device)
         set_up_arithmetic(config, device)
         precision = choose_precision(config.mixed_precision, device, session)
         try:
-            _say_hello(job, plan, device, precision.name, source)
+            _say_hello(job, plan, device, precision.name, begun)
             session.enter("preparing")
             prepared = prepare(config, session)
-            _keep_tokenizer(run, prepared)
             trainer = Trainer(config, prepared, run, session, device, precision)
         except StopRequested as stop:  # nothing trained yet, nothing to save
-            session.emit(protocol.Done(reason=stop.reason, steps=0, total_steps=config.max_steps))
+            session.emit(protocol.Done(reason=stop.reason, steps=begun, total_steps=config.max_steps))
             raise
         if source is not None:
             trainer.resume(source)
+        run.write_config(config)
+        _keep_tokenizer(run, prepared)
         session.emit(_ready(trainer, prepared))
         with _watching(job, config, run, device), _reporting_elsewhere(job, config, run):
             _run(trainer, job)
@@ -67,7 +70,7 @@ def _checkpoint_to_resume(plan: Plan, job: Job) -> Path | None:
         problem = checkpoint_dir.problem(plan.checkpoint)
         if problem:
             raise TraindeckError("checkpoint.damaged", path=str(plan.checkpoint), reason=problem)
-        return plan.checkpoint
+        return checkpoint.adopt(plan.run, plan.checkpoint)
     if not plan.resume:
         return None
     good, skipped = checkpoint_dir.latest_good(plan.run.checkpoints)
@@ -78,9 +81,12 @@ def _checkpoint_to_resume(plan: Plan, job: Job) -> Path | None:
     return good
 
 
-def _say_hello(job: Job, plan: Plan, device: torch.device, precision: str, source: Path | None) -> None:
+def _step_of(source: Path | None) -> int:
     info = checkpoint_dir.read_info(source) if source is not None else None
-    resumed = info.step if info is not None else (0 if plan.resume else None)
+    return info.step if info is not None else 0
+
+
+def _say_hello(job: Job, plan: Plan, device: torch.device, precision: str, begun: int) -> None:
     job.session.emit(
         protocol.Hello(
             pid=os.getpid(),
@@ -90,7 +96,7 @@ def _say_hello(job: Job, plan: Plan, device: torch.device, precision: str, sourc
             torch=str(torch.__version__),
             devices=[describe(device)],
             precision=precision,
-            resumed_from_step=resumed,
+            resumed_from_step=begun if plan.resume else None,
             config=to_dict(plan.config),
         )
     )

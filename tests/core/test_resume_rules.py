@@ -1,0 +1,92 @@
+"""What a resume may and may not do: it never damages the run that it goes on with, nor another one."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.core.trainer import TINY, finish, run, start, text_file
+from trainer_core import checkpoint_dir, plans, protocol
+from trainer_core.messages import TraindeckError
+from trainer_core.run_dir import RunDir
+
+FIRST, NEWEST = "step-00000004", "step-00000008"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run of eight steps."""
+    home = tmp_path_factory.mktemp("home")
+    data = str(text_file(home))
+    more = ("--max-steps", "8", "--save-steps", "4", "--eval-steps", "0", "--sample-steps", "0")
+    ended = run(home, "train", *TINY, *more, "--run-dir", "run", "--data", data)
+    assert ended.code == 0, ended.stderr
+    return home
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (["--n-heads", "4"], "checkpoint.mismatch"),  # the weights have the same shapes
+        (["--data", "builtin:tasks"], "data.changed"),
+    ],
+)
+def test_a_refused_resume_leaves_the_run_as_it_was(home: Path, change: list[str], code: str) -> None:
+    kept = [home / "run" / name for name in ("config.yaml", "tokenizer.json")]
+    before = [path.read_bytes() for path in kept]
+    ended = run(home, "train", "--resume", "run", "--max-steps", "12", *change)
+    assert ended.error.code == code
+    assert [path.read_bytes() for path in kept] == before
+
+
+def test_a_branch_holds_the_checkpoint_that_it_began_with_even_when_stopped_at_once(home: Path) -> None:
+    older = home / "run" / "checkpoints" / FIRST
+    process = start(
+        home, "train", "--resume", str(older), "--run-dir", "branch", "--control", "stdin", stdin=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    process.stdin.write(protocol.encode(protocol.Stop()))
+    process.stdin.flush()
+    ended = finish(process)
+    assert ended.code == 3
+    assert ended.of(protocol.Done)[0].steps == 4
+    found, skipped = checkpoint_dir.latest_good(home / "branch" / "checkpoints")
+    assert found is not None
+    assert (found.name, skipped) == (FIRST, [])
+
+
+# --- which folder a resume trains in ---------------------------------------------------------------
+
+
+@pytest.fixture
+def two_checkpoints(tmp_path: Path) -> RunDir:
+    made = RunDir(tmp_path / "run")
+    made.create()
+    made.config.write_text("data: [here.txt]\n", encoding="utf-8")
+    for step in (4, 8):
+        folder = made.checkpoints / checkpoint_dir.folder_name(step)
+        folder.mkdir()
+        (folder / "state.json").write_bytes(b"{}")
+        checkpoint_dir.write_manifest(folder, step, "regular", None)
+    return made
+
+
+def planned(resume: Path, run_dir: Path | None = None) -> plans.Plan:
+    return plans.plan({"preset": None, "config_file": None, "run_dir": run_dir, "resume": str(resume)})
+
+
+def test_going_back_never_trains_into_a_folder_that_holds_a_run(two_checkpoints: RunDir) -> None:
+    with pytest.raises(TraindeckError, match="already holds a run"):
+        planned(two_checkpoints.checkpoints / FIRST, two_checkpoints.path)
+
+
+def test_the_newest_checkpoint_goes_on_in_its_own_run_however_its_path_is_written(two_checkpoints: RunDir) -> None:
+    newest = two_checkpoints.checkpoints / FIRST / ".." / NEWEST
+    assert planned(newest).run.path == two_checkpoints.path.resolve()
+
+
+def test_the_newest_checkpoint_begins_a_new_run_where_a_folder_is_named(two_checkpoints: RunDir) -> None:
+    wanted = two_checkpoints.path.with_name("new")
+    assert planned(two_checkpoints.checkpoints / NEWEST, wanted).run.path == wanted
