@@ -1,6 +1,7 @@
 """Makes docs/images/*.png from the real window: `python -m assets.make_screenshots [FOLDER]`.
 
-Without a display it starts its own Xvfb. The runs shown are made up (demo_run.py) in a temporary folder.
+The runs shown are real: the script first trains `quickstart` and `quickstart_sft` (some minutes), or takes
+those of `--runs FOLDER`. Their events are shown as if they came now. Without a display it starts its own Xvfb.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from PySide6.QtWidgets import QApplication
 
     from app.controller import Controller
-    from trainer_core.hardware import Machine
 
 _FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
 _SIZE = (1280, 800)
@@ -32,16 +32,28 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", default=str(_FOLDER))
     parser.add_argument("--one", help="LANGUAGE-THEME: only these, in this process")
     parser.add_argument("--size", default=f"{_SIZE[0]}x{_SIZE[1]}")
+    parser.add_argument(
+        "--runs", type=Path, help="a runs folder with quickstart and quickstart_sft; else they are trained"
+    )
     parser.add_argument("--extremes", action="store_true", help="long names and wrong values, for looking at")
     options = parser.parse_args()
     if options.one:
         language, theme = options.one.split("-")
         _shoot(Path(options.folder), language, theme, options)
         return
-    with _display() as environment:
+    with _display() as environment, tempfile.TemporaryDirectory() as home:
+        runs = options.runs or _train(Path(home))
         for one in ("en-light", "en-dark", "zh-light", "zh-dark"):
-            again = [sys.executable, "-m", "assets.make_screenshots", *sys.argv[1:], "--one", one]
-            subprocess.run(again, check=True, env=environment)
+            given = [*sys.argv[1:], "--runs", str(runs), "--one", one]
+            subprocess.run([sys.executable, "-m", "assets.make_screenshots", *given], check=True, env=environment)
+
+
+def _train(home: Path) -> Path:
+    """Both quick starts, for real."""
+    for preset in ("quickstart", "quickstart_sft"):
+        place = ["--run-dir", str(home / "runs" / preset), "--cache-dir", str(home / "cache")]
+        subprocess.run([sys.executable, "-m", "trainer_core", "train", "--preset", preset, *place], check=True)
+    return home / "runs"
 
 
 class _display:  # noqa: N801 - used like a function
@@ -68,7 +80,8 @@ def _shoot(folder: Path, language: str, theme: str, options: argparse.Namespace)
     with tempfile.TemporaryDirectory() as home:
         os.environ["TRAINDECK_HOME"] = home
         os.environ["TRAINDECK_CONFIG_DIR"] = f"{home}/config"
-        runs = _make_runs(Path(home))
+        runs = Path(home) / "runs"
+        shutil.copytree(options.runs, runs)
         application, controller = _start(language, theme)
         width, height = map(int, options.size.split("x"))
         controller.window.resize(width, height)
@@ -76,23 +89,6 @@ def _shoot(folder: Path, language: str, theme: str, options: argparse.Namespace)
         _pictures(folder, f"{language}-{theme}", application, controller, runs, extremes=options.extremes)
         controller.window.close_allowed = True
         controller.window.close()
-
-
-def _make_runs(home: Path) -> list[Path]:
-    from assets.demo_run import write_run
-
-    root = home / "runs"
-    plan = [
-        ("a6000-novels", "a6000", ["D:/text/novels.parquet"], 9000, True, False, 5400.0),
-        ("quickstart-20260131-154500", "quickstart", ["builtin:python"], 300, False, True, 90_000.0),
-        ("工单问答-小模型", "quickstart_sft", ["D:/数据/工单.jsonl"], 600, False, True, 200_000.0),
-        ("gpu-wiki-zh", "gpu", ["D:/text/wiki_zh"], 4000, True, False, 400_000.0),
-    ]
-    paths = []
-    for name, preset, data, steps, gpu, done, age in plan:
-        paths.append(root / name)
-        write_run(root / name, preset, data, steps=steps, every=max(1, steps // 450), gpu=gpu, done=done, age_s=age)
-    return paths
 
 
 def _start(language: str, theme: str) -> tuple[QApplication, Controller]:
@@ -118,7 +114,7 @@ def _wait(application: QApplication, until: object, seconds: float = 10.0) -> No
 
 
 def _pictures(
-    folder: Path, tail: str, application: QApplication, controller: Controller, runs: list[Path], *, extremes: bool
+    folder: Path, tail: str, application: QApplication, controller: Controller, runs: Path, *, extremes: bool
 ) -> None:
     from PySide6.QtGui import QImage
 
@@ -131,11 +127,8 @@ def _pictures(
         picture = window.grab().toImage().convertToFormat(QImage.Format.Format_RGB888)
         picture.save(str(folder / f"{name}-{tail}.png"), quality=0)  # 0: as small as it goes
 
-    window.setup.presets.show_machine(_workstation())
     take("empty")
-    controller.form.choose_preset(controller.load_preset("a6000"))
-    controller.form.set_data(["D:/text/novels.parquet"])
-    _replay(controller, runs[0])
+    _replay(controller, runs / "quickstart")
     take("training")
     for page in ("samples", "log", "runs"):
         window.show_page(page)
@@ -150,34 +143,25 @@ def _pictures(
         window.show_page("plots")
         take("extremes")
     controller.form.choose_preset(controller.form.preset) if controller.form.preset else None
-    controller.open_run(runs[3])
+    controller.open_run(runs / "quickstart_sft")
     _wait(application, lambda: bool(controller.viewing and controller.viewing.loaded == 1.0))
     take("earlier-run")
 
 
-def _workstation() -> Machine:
-    """The machine that the made-up runs come from."""
-    from trainer_core.hardware import GpuInfo, Machine
-
-    card = GpuInfo(0, "NVIDIA RTX A6000", "", 48 * 1024**3, (8, 6))
-    memory = 64 * 1024**3
-    return Machine((card,), None, "", "580.65.06", (13, 0), memory, memory // 2, "", 16, 32, sys.platform)
-
-
 def _replay(controller: Controller, run: Path) -> None:
-    """Feed the events of a run as if a trainer sent them now."""
+    """The first three quarters of a run, as if a trainer sent its events now."""
     from app.state.history import load_events
     from app.state.run_machine import Started
     from trainer_core import protocol
 
     controller.machine.feed(Started(str(run)), time.monotonic())
+    first = None
     for event in load_events(run):
+        first = first or event.t
+        controller.machine.elapsed_s = event.t - first
         controller.on_event(event)
-    controller.machine.elapsed_s = 5025.0
-    advice = protocol.Warn(
-        t=time.time(), code="data.truncated", params={"count": 1204, "total": 88_310, "limit": 192}, detail=""
-    )
-    controller.on_event(advice)
+        if isinstance(event, protocol.Progress) and event.unit == "steps" and event.done >= 300:
+            break
     controller.render()
 
 
@@ -185,7 +169,7 @@ def _end(controller: Controller) -> None:
     from app.state.run_machine import Exited
     from trainer_core import protocol
 
-    controller.machine.feed(protocol.Done(reason="stopped", steps=9000, total_steps=14_400), time.monotonic())
+    controller.machine.feed(protocol.Done(reason="stopped", steps=300, total_steps=400), time.monotonic())
     controller.machine.feed(Exited(3), time.monotonic())
     controller.render()
 

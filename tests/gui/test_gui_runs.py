@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 
 from conftest import MakeWindow
+from demo_run import write_run
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.state.run_machine import RunState
-from assets.demo_run import write_run
 
 
 def make_runs(home: Path) -> None:
