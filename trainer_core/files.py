@@ -49,16 +49,16 @@ def _is_shared(error: OSError) -> bool:
     return number in _SHARING_VIOLATIONS
 
 
-def replace(source: Path, target: Path) -> None:
+def replace(source: Path, target: Path, seconds: float = _RETRY_SECONDS) -> None:
     """`os.replace`, tried again on sharing violations, and durable: the folder is flushed after it."""
-    retry_sharing(lambda: source.replace(target))
+    retry_sharing(lambda: source.replace(target), seconds)
     flush_folder(target.parent)
 
 
-def remove_tree(path: Path) -> None:
+def remove_tree(path: Path, seconds: float = _RETRY_SECONDS) -> None:
     """Delete a folder, tried again on sharing violations. One that is not there is fine."""
     with contextlib.suppress(FileNotFoundError):
-        retry_sharing(lambda: shutil.rmtree(path))
+        retry_sharing(lambda: shutil.rmtree(path), seconds)
 
 
 def flush_file(path: Path) -> None:

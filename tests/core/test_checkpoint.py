@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -22,10 +24,10 @@ def run(tmp_path: Path) -> RunDir:
     return made
 
 
-def fill(folder: Path, content: bytes) -> None:
+def fill(folder: Path, content: bytes, step: int = 4) -> None:
     folder.mkdir()
     (folder / "model.safetensors").write_bytes(content)
-    checkpoint_dir.write_manifest(folder, 4, "regular", None)
+    checkpoint_dir.write_manifest(folder, step, "regular", None)
 
 
 def content(run: RunDir) -> bytes:
@@ -38,10 +40,10 @@ def test_a_checkpoint_comes_back_when_its_successor_cannot_take_its_place(
     fill(tmp_path / "other", b"after")
     really = files.replace
 
-    def held_open(source: Path, target: Path) -> None:
+    def held_open(source: Path, target: Path, seconds: float = 10.0) -> None:
         if source.name.startswith(f"{checkpoint_dir.WORKING_PREFIX}step"):
             raise PermissionError(13, "held open")
-        really(source, target)
+        really(source, target, seconds)
 
     monkeypatch.setattr(files, "replace", held_open)
     (tmp_path / "other").rename(tmp_path / NAME)
@@ -64,9 +66,39 @@ def test_litter_that_is_held_open_does_not_keep_a_run_from_starting(
 ) -> None:
     fill(run.checkpoints / f"{checkpoint_dir.WORKING_PREFIX}{NAME}-123", b"half")
 
-    def held_open(path: Path) -> None:
+    def held_open(path: Path, seconds: float = 10.0) -> None:
         raise PermissionError(13, "held open")
 
     monkeypatch.setattr(files, "remove_tree", held_open)
     checkpoint.clean(run)
     assert content(run) == b"before"
+
+
+class HeldError(PermissionError):
+    """What Windows says of a file that another program holds open."""
+
+    winerror = 32
+
+
+def names(run: RunDir) -> list[str]:
+    return sorted(entry.name for entry in run.checkpoints.iterdir())
+
+
+@pytest.mark.parametrize("where", ["rename", "removal"])
+def test_rotation_hardly_waits_for_a_held_checkpoint_and_removes_it_at_a_later_save(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    fill(run.checkpoints / "step-00000006", b"after", step=6)
+
+    def held_open(*_: object) -> None:
+        raise HeldError(13, "held open")
+
+    since = time.monotonic()
+    with monkeypatch.context() as held:
+        held.setattr(*((Path, "replace") if where == "rename" else (shutil, "rmtree")), held_open)
+        removed = checkpoint.rotate(run, keep_last=1, keep_best=0)
+    assert time.monotonic() - since < 4.0
+    assert removed == ([] if where == "rename" else [NAME])
+    assert len(names(run)) == 2
+    checkpoint.rotate(run, keep_last=1, keep_best=0)
+    assert names(run) == ["step-00000006"]

@@ -33,6 +33,8 @@ from trainer_core.run_dir import RunDir
 
 _MARGIN_BYTES: Final = 4 * 1024 * 1024  # the small files, and what the file system keeps for itself
 _REPLACED: Final = f"{WORKING_PREFIX}replaced-"
+_REMOVED: Final = f"{WORKING_PREFIX}removed-"
+_PATIENCE_S: Final = 1.0  # training waits for it, at every save while a program holds a checkpoint open
 _TIED_HEAD: Final = "lm_head.weight"
 
 
@@ -117,14 +119,16 @@ def save(
 def rotate(run: RunDir, keep_last: int, keep_best: int) -> list[str]:
     """Remove what need not be kept. One that cannot be removed now (held open) is left for next time."""
     removed = []
+    for left in sorted(run.checkpoints.glob(f"{_REMOVED}*")):
+        _discard(left, patience_s=0.0)
     for info in checkpoint_dir.to_remove(checkpoint_dir.infos_of(run.checkpoints), keep_last, keep_best):
-        aside = info.path.with_name(f"{WORKING_PREFIX}removed-{info.path.name}-{os.getpid()}")
-        try:
-            files.replace(info.path, aside)  # first out of sight as a whole: never a half-deleted checkpoint
-            removed.append(info.path.name)
-            files.remove_tree(aside)
+        aside = info.path.with_name(f"{_REMOVED}{info.path.name}-{os.getpid()}")
+        try:  # first out of sight as a whole: never a half-deleted checkpoint
+            files.replace(info.path, aside, _PATIENCE_S)
         except OSError:
             continue
+        removed.append(info.path.name)
+        _discard(aside)
     return removed
 
 
@@ -160,10 +164,10 @@ def clean(run: RunDir) -> None:
             _discard(left)
 
 
-def _discard(folder: Path) -> None:
-    """Remove a folder that is not needed. One that is held open is left to the next `clean`."""
+def _discard(folder: Path, patience_s: float = _PATIENCE_S) -> None:
+    """Remove a folder that is not needed. One that is held open is left to the next `rotate` or `clean`."""
     with contextlib.suppress(OSError):
-        files.remove_tree(folder)
+        files.remove_tree(folder, patience_s)
 
 
 def _verify(folder: Path) -> None:
