@@ -164,6 +164,89 @@ def test_a_stop_during_evaluation_is_taken_up_again_where_it_was(tmp_path: Path)
     assert [event.step for event in kept_again.of(protocol.Step)] == [5, 6]
 
 
+def test_a_model_that_turns_out_the_best_after_a_stop_is_kept_as_the_best(tmp_path: Path) -> None:
+    wanted = config(tmp_path, text_file(tmp_path), eval_steps=2, save_steps=1, keep_last=1, keep_best=1)
+    made, _ = trainer(tmp_path, wanted)
+    polls = iter([True])
+
+    def stop_in_evaluation() -> None:
+        if made.state.counters.step == 2 and next(polls, False):
+            raise StopRequested
+
+    made.session.poll = stop_in_evaluation  # type: ignore[method-assign]
+    with pytest.raises(StopRequested):
+        made.run()
+    again, _ = trainer(tmp_path, wanted)
+    again.resume(again.run_dir.checkpoints / "step-00000002")
+    again._after_step()
+    info = checkpoint_dir.read_info(again.run_dir.checkpoints / "step-00000002")
+    assert info is not None
+    assert info.eval_loss == again.state.counters.best_loss
+
+
+def test_a_stop_after_an_evaluation_does_not_report_it_twice(tmp_path: Path) -> None:
+    wanted = config(tmp_path, text_file(tmp_path), sample_steps=4)
+    made, kept = trainer(tmp_path, wanted)
+    polls = iter([True])
+
+    def stop_in_sampling() -> None:
+        if kept.of(protocol.Eval) and next(polls, False):
+            raise StopRequested
+
+    made.session.poll = stop_in_sampling  # type: ignore[method-assign]
+    with pytest.raises(StopRequested):
+        made.run()
+    again, kept_again = trainer(tmp_path, wanted)
+    again.resume(again.run_dir.checkpoints / "step-00000004")
+    again.run()
+    assert [event.step for event in kept.of(protocol.Eval) + kept_again.of(protocol.Eval)] == [4, 6]
+
+
+def test_weights_that_are_no_numbers_are_never_saved_over_good_ones(tmp_path: Path) -> None:
+    made, _ = trainer(tmp_path, config(tmp_path, text_file(tmp_path), save_steps=1))
+    weight = made.model.lm_head.weight
+    weight.register_hook(lambda gradient: gradient * float("inf") if made.state.counters.step == 2 else gradient)
+    with pytest.raises(Exception, match="inf at step 3"):
+        made.run()
+    assert checkpoint_dir.list_checkpoints(made.run_dir.checkpoints)[-1].name == "step-00000002"
+
+
+def test_time_and_tokens_are_counted_alike_between_step_events_and_across_a_resume(tmp_path: Path) -> None:
+    wanted = config(tmp_path, text_file(tmp_path), log_steps=4, save_steps=6, max_steps=6)
+    made, _ = trainer(tmp_path, wanted)
+    made.run()
+    assert made.state.counters.seconds == pytest.approx(made.clock.seconds, rel=1e-6)
+    again, kept = trainer(tmp_path, config(tmp_path, Path(wanted.data[0]), log_steps=4, max_steps=8))
+    again.resume(made.run_dir.checkpoints / "step-00000006")
+    before = again.state.counters.seconds
+    again.run()
+    assert before == made.state.counters.seconds
+    event = kept.of(protocol.Step)[0]
+    took = (event.time_ms.data + event.time_ms.forward + event.time_ms.backward) / 1000
+    assert event.tokens_per_s < (again.state.counters.tokens - made.state.counters.tokens) / (2 * took)
+
+
+def test_what_is_drawn_in_a_step_that_failed_is_drawn_again(tmp_path: Path) -> None:
+    wanted = config(tmp_path, text_file(tmp_path), dropout=0.2)
+    made, _ = trainer(tmp_path, wanted)
+
+    def fail(weight: torch.Tensor) -> None:
+        if made.state.counters.step == 3:
+            raise RuntimeError("a cosmic ray")
+
+    made.model.lm_head.weight.register_hook(fail)
+    with pytest.raises(RuntimeError, match="cosmic"):
+        made.run()
+    whole, kept = trainer(tmp_path, wanted, "whole")
+    whole.run()
+    again, kept_again = trainer(tmp_path, wanted)
+    found, _ = checkpoint_dir.latest_good(made.run_dir.checkpoints)
+    assert found is not None
+    again.resume(found)
+    again.run()
+    assert losses(kept_again) == losses(kept)[3:]
+
+
 def test_checkpoints_that_need_not_be_kept_are_removed_only_after_a_new_one_is_whole(tmp_path: Path) -> None:
     wanted = config(tmp_path, text_file(tmp_path), save_steps=1, keep_last=2, keep_best=1, eval_steps=2, max_steps=6)
     made, kept = trainer(tmp_path, wanted)

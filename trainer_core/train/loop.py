@@ -7,10 +7,8 @@ all its tokens that count, however they are spread over micro-batches.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -74,10 +72,11 @@ class Trainer:
         self._positions = 0  # computed since the last step event, padding and prompts included
         self._logged = Counters()
         self._evaluated: tuple[int, float] | None = None  # the step of the newest evaluation, and its loss
-        self._saved_step = -1
+        self._saved: tuple[int, float | None] = (-1, None)  # the newest checkpoint's step and held-out loss
+        self._seconds_before = 0.0  # spent in steps by earlier processes
         self._finished = False  # resumed from the final checkpoint with nothing left to do
         self._whole = True  # weights and counters belong together: false while the optimizer writes
-        self._generator: Tensor | None = None  # torch's state before a step that draws (dropout)
+        self._generators: dict[str, Tensor] = {}  # torch's states before a step that draws (dropout)
 
     # --- the run -----------------------------------------------------------------------------------
 
@@ -94,10 +93,12 @@ class Trainer:
                 self.session.warn("resume.not_exact", what=what, before=str(before.get(what)), after=str(now))
         self._loss_sum.fill_(self.state.counters.loss_sum)
         self._logged = Counters(tokens=self.state.counters.tokens, samples=self.state.counters.samples)
-        self._logged.tokens -= self.state.counters.loss_tokens
-        self._saved_step = self.state.counters.step
+        self._seconds_before = self.state.counters.seconds
         info = checkpoint_dir.read_info(folder)
-        self._finished = info is not None and info.kind == "final" and info.step >= self.total_steps
+        if info is not None:
+            self._saved = (info.step, info.eval_loss)
+            self._evaluated = (info.step, info.eval_loss) if info.eval_loss is not None else None
+            self._finished = info.kind == "final" and info.step >= self.total_steps
 
     def _refuse_another_shape(self, folder: Path) -> None:
         """Heads or positions that count otherwise fit weights of the same sizes, and make another model."""
@@ -142,18 +143,21 @@ class Trainer:
 
     def _finish(self) -> None:
         step = self.state.counters.step
-        if self._evaluated is None or self._evaluated[0] != step:
+        if self._held_out_loss() is None:
             self.evaluate()
         self.save("final")
         self.writer.write_samples(step)
 
     def _save_in_emergency(self) -> None:
         """After an unexpected failure: the last step boundary, if it is whole. Never hides the failure."""
-        if self._whole and self.state.counters.step > 0:
-            if self._generator is not None:
-                torch.set_rng_state(self._generator)
-            with contextlib.suppress(Exception):
+        step = self.state.counters.step
+        if self._whole and step > 0:
+            try:
+                if self._generators:
+                    checkpoint.set_generators(self.model, self._generators)
                 self.save("emergency")
+            except Exception as error:  # noqa: BLE001 - a broken GPU can fail in any way
+                self.session.warn("checkpoint.not_saved", step=step, reason=str(error).partition("\n")[0])
 
     def _windows(self) -> Iterator[list[Batch]]:
         """Micro-batches in the order of the run, as many as one step takes; a window ends with its epoch."""
@@ -170,7 +174,7 @@ class Trainer:
         rate = optim.learning_rate(counters.step + 1, self.total_steps, self.config)
         tokens = sum(batch.tokens for batch in window)
         window_loss = torch.zeros_like(self._loss_sum)
-        self._generator = torch.get_rng_state() if self.config.dropout else None
+        self._generators = checkpoint.generators(self.model) if self.config.dropout else {}
         for batch in window:
             with self.clock.section("transfer"):
                 input_ids = batch.input_ids.to(self.device, non_blocking=True)
@@ -197,7 +201,7 @@ class Trainer:
         counters.samples += sum(batch.samples for batch in window)
         self._loss_sum += window_loss
         self._positions += sum(batch.input_ids.numel() for batch in window)
-        self._whole, self._generator = True, None
+        self._whole, self._generators = True, {}
 
     def _after_step(self) -> None:
         """What is due at this step: a step event, evaluation, samples, then a checkpoint of it all."""
@@ -207,7 +211,7 @@ class Trainer:
         if (_due(step, self.log_steps) or last) and counters.loss_tokens:
             self.log()
         self.session.progress("training", step, self.total_steps, "steps")
-        better = _due(step, config.eval_steps) and not last and self.evaluate()
+        better = _due(step, config.eval_steps) and not last and self._held_out_loss() is None and self.evaluate()
         if _due(step, self.sample_steps) and not last:
             self.writer.write_samples(step)
         for wish in wishes.samples:
@@ -223,12 +227,11 @@ class Trainer:
 
     def log(self) -> None:
         """A step event: the loss is read here, the only place where the loop waits for the GPU."""
-        counters, since = self.state.counters, time.perf_counter()
+        counters = self.state.counters
+        time_ms, seconds = self.clock.read()
         loss = float(self._loss_sum) / max(1, counters.loss_tokens)
         norm = float(self._grad_norm) if self._grad_norm is not None else None
-        self.clock.add_wall(time.perf_counter() - since)
-        time_ms, seconds = self.clock.read()
-        counters.seconds += seconds
+        self._count_seconds()
         speed = (counters.tokens - self._logged.tokens) / seconds if seconds else 0.0
         self.session.emit(
             protocol.Step(
@@ -248,13 +251,14 @@ class Trainer:
         self._logged = Counters(tokens=counters.tokens, samples=counters.samples)
         self._loss_sum.zero_()
         self._positions = 0
-        counters.loss_tokens, counters.loss_sum = 0, loss
+        counters.loss_tokens = 0
         if not math.isfinite(loss):
             raise TraindeckError("train.not_finite", value=str(loss), step=counters.step)
 
     def evaluate(self) -> bool:
         """Loss on held-out data, and answers for prompt/response data. True if it is the best so far."""
         counters = self.state.counters
+        self._count_seconds()
         total = self.held_out.batches_per_epoch
         if total == 0:
             return False
@@ -284,32 +288,51 @@ class Trainer:
         return better
 
     def save(self, kind: protocol.CheckpointKind) -> None:
-        """A checkpoint of this step boundary; nothing to do if there is one of it (but a final one)."""
-        counters = self.state.counters
-        if counters.step == self._saved_step and kind != "final":
+        """A checkpoint of this step boundary; nothing to do if there is one that says the same (but a final one)."""
+        counters, eval_loss = self.state.counters, self._held_out_loss()
+        if self._saved == (counters.step, eval_loss) and kind != "final":
             return
-        if counters.loss_tokens:
-            counters.loss_sum = float(self._loss_sum)
-            if not math.isfinite(counters.loss_sum):
-                raise TraindeckError("train.not_finite", value=str(counters.loss_sum), step=counters.step)
-        else:
-            counters.loss_sum = 0.0
+        self._count_seconds()
+        counters.loss_sum = float(self._loss_sum)
+        self._refuse_what_is_not_finite()
         self.session.enter("saving", counters.step)
         event = checkpoint.save(
             self.run_dir,
             self.state,
             kind,
             self.writer.companions(),
-            eval_loss=self._evaluated[1] if self._evaluated and self._evaluated[0] == counters.step else None,
+            eval_loss=eval_loss,
             keep_last=self.config.keep_last,
             keep_best=self.config.keep_best,
         )
-        self._saved_step = counters.step
+        self._saved = (counters.step, eval_loss)
         self.session.emit(event)
+
+    def _refuse_what_is_not_finite(self) -> None:
+        """The losses since the last step event tell about every update but the newest; its gradient does.
+
+        A scaler leaves out an update whose gradient is not finite, so there it says nothing.
+        """
+        values = [self.state.counters.loss_sum]
+        if self._grad_norm is not None and not self.precision.needs_scaler:
+            values.append(float(self._grad_norm))
+        for value in values:
+            if not math.isfinite(value):
+                raise TraindeckError("train.not_finite", value=str(value), step=self.state.counters.step)
+
+    def _held_out_loss(self) -> float | None:
+        """The held-out loss of this step, if it was measured."""
+        step, loss = self._evaluated or (-1, None)
+        return loss if step == self.state.counters.step else None
+
+    def _count_seconds(self) -> None:
+        self.clock.catch_up()
+        self.state.counters.seconds = self._seconds_before + self.clock.seconds
 
     def summary(self, reason: protocol.DoneReason) -> protocol.Done:
         """The last event of a run."""
         counters = self.state.counters
+        self._count_seconds()
         model = self.run_dir.checkpoints / checkpoint_dir.folder_name(counters.step)
         peak = torch.cuda.max_memory_reserved(self.device) if self.device.type == "cuda" else None
         return protocol.Done(

@@ -30,13 +30,14 @@ class StepClock:
         self._spare: list[torch.cuda.Event] = []
         self._wall = 0.0
         self._steps = 0
+        self.seconds = 0.0  # of all steps, also those that were read already
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
         """Around one whole step."""
         since = time.perf_counter()
         yield
-        self._wall += time.perf_counter() - since
+        self._add(time.perf_counter() - since)
         self._steps += 1
 
     @contextlib.contextmanager
@@ -59,13 +60,9 @@ class StepClock:
     def read(self) -> tuple[StepTime, float]:
         """Mean milliseconds of a step by section, and the seconds of all steps since the last reading.
 
-        Call it after the loss was read, when the GPU has caught up. The sections add up to the step:
-        `other` is the rest of its wall time.
+        The sections add up to the step: `other` is the rest of its wall time.
         """
-        since = time.perf_counter()
-        if self._on_gpu:
-            torch.cuda.synchronize()  # already reached by reading the loss; makes elapsed_time safe
-        self._wall += time.perf_counter() - since
+        self.catch_up()  # `elapsed_time` may be asked only of events that the GPU has passed
         for name, start, end in self._pending:
             self._seconds[name] += start.elapsed_time(end) / 1000
             self._spare += (start, end)
@@ -77,6 +74,13 @@ class StepClock:
         self._wall, self._steps = 0.0, 0
         return StepTime(**millis, other=other), wall
 
-    def add_wall(self, seconds: float) -> None:
-        """Time at the step's end that belongs to its work (waiting for the GPU when the loss is read)."""
+    def catch_up(self) -> None:
+        """Wait for the GPU: what it still has to do belongs to the steps. Before anything that is no step."""
+        if self._on_gpu:
+            since = time.perf_counter()
+            torch.cuda.synchronize()
+            self._add(time.perf_counter() - since)
+
+    def _add(self, seconds: float) -> None:
         self._wall += seconds
+        self.seconds += seconds
