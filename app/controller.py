@@ -42,7 +42,7 @@ from app.views.setup.form import SetupForm
 from app.views.setup.reason import blocking_reason
 from app.views.viewing import Viewing
 from trainer_core import presets, protocol
-from trainer_core.messages import Language, TraindeckError, word
+from trainer_core.messages import Language, TraindeckError
 from trainer_core.presets import Preset
 from trainer_core.protocol import AnyEvent
 from trainer_core.run_dir import new_run_path, runs_root, safe_name
@@ -236,7 +236,7 @@ class Controller(QObject):
     def _banner(self, level: Any, event: protocol.Notice) -> None:
         text = BannerText(
             level,
-            lambda: word(event.code, event.params, words.language()),
+            lambda: words.message(event.code, event.params),
             detail=event.detail,
             key=event.code,
             offers_resume=isinstance(event, protocol.Error) and self.machine.has_checkpoint,
@@ -245,7 +245,7 @@ class Controller(QObject):
 
     def _say(self, error: TraindeckError) -> None:
         self.window.banners.add(
-            BannerText("error", lambda: word(error.code, error.params, words.language()), error.detail, error.code)
+            BannerText("error", lambda: words.message(error.code, error.params), error.detail, error.code)
         )
 
     def _say_crash(self, outcome: Outcome) -> None:

@@ -10,7 +10,6 @@ from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
 
 from app.state.log_store import CAPACITY, LEVELS, Level, LogEntry, LogFilter, LogStore
 from app.theme.tokens import SPACE, Tokens
-from app.views import words
 from app.views.log_words import sentence
 from app.views.widgets import Retranslating, button, empty_note, line, named
 
@@ -73,7 +72,7 @@ class LogPage(Retranslating):
         wanted = self._filter()
         for entry in store.since(self._next):
             self._next = entry.number + 1
-            text = sentence(entry, words.language())
+            text = sentence(entry)
             if wanted.keeps(entry, text):
                 self._append(entry, text)
         self._show_empty()

@@ -9,20 +9,20 @@ from PySide6.QtCore import QCoreApplication
 
 from app.state.log_store import LogEntry
 from app.views import words
-from trainer_core.messages import CATALOGUE, Language, word
+from trainer_core.messages import CATALOGUE
 from trainer_core.protocol import Param
 
 _Params = dict[str, Param]
 
 
-def sentence(entry: LogEntry, language: Language) -> str:
-    """One entry in the given language. Unknown codes are shown as they are."""
+def sentence(entry: LogEntry) -> str:
+    """One entry in the current language. Unknown codes are shown as they are."""
     if not entry.code:
         return entry.text
     if entry.code in WORDERS:
         line = WORDERS[entry.code](entry.params)
         return f"{line}\n{entry.text}" if entry.text else line
-    text = word(entry.code, entry.params, language)
+    text = words.message(entry.code, entry.params)
     return f"{text}\n{entry.text}" if entry.text and entry.code in CATALOGUE else text
 
 

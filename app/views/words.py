@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import QCoreApplication, QLocale
 
+from app.i18n.knob_words import knob_words
 from app.state.run_machine import RunState
-from trainer_core.config import Knob
-from trainer_core.messages import Language
+from trainer_core.config import Knob, knobs
+from trainer_core.messages import Language, Value, word
 
 _GIB: Final = 1024**3
 _MIB: Final = 1024**2
@@ -19,6 +22,17 @@ _MIB: Final = 1024**2
 def language() -> Language:
     """The language that the window is in now."""
     return "zh" if QLocale().language() == QLocale.Language.Chinese else "en"
+
+
+def message(code: str, params: Mapping[str, Value]) -> str:
+    """The sentence for a code of the catalogue. It names flags, as terminals need; here they are fields."""
+    spoken = language()
+    return re.sub(r"--([a-z][a-z-]+)", lambda flag: _field(flag, spoken), word(code, params, spoken))
+
+
+def _field(flag: re.Match[str], spoken: Language) -> str:
+    knob = knobs().get(flag[1].replace("-", "_"))
+    return f"“{knob_words(spoken).label(knob)}”" if knob else flag[0]
 
 
 def data_name(path: str) -> str:

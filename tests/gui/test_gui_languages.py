@@ -16,6 +16,7 @@ from app.i18n import FOLDER
 from app.i18n.knob_words import knob_words
 from app.i18n.update import sources
 from app.state.log_store import LOG_CODES
+from app.views import words
 from app.views.log_words import WORDERS
 from trainer_core.config import knobs
 
@@ -107,6 +108,16 @@ def test_the_language_is_switched_while_the_window_is_open(make_window: MakeWind
     assert field.error_text == "允许的值：1 到 65,536 之间的整数"
     controller.set_language("en")
     assert window.run_bar.start.text() == "Start"
+
+
+def test_a_message_names_the_field_where_a_terminal_would_name_the_flag(make_window: MakeWindow) -> None:
+    controller = make_window()
+    said = ("data.missing_columns", {"path": "a.parquet", "wanted": "text", "found": "question"})
+    controller.set_language("en")
+    assert "“Prompt column”" in words.message(*said)
+    controller.set_language("zh")
+    assert "“提示列”" in words.message(*said)
+    assert "--" not in words.message(*said)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -9,10 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.state import settings
-from app.state.messages import Wording, exit_code_name, resolve_language
-from app.state.run_machine import ErrorInfo
 from app.state.settings import RECENT, Settings, SettingsStore
-from trainer_core.messages import TraindeckError
 
 
 def test_settings_come_back_as_they_were_saved(tmp_path: Path) -> None:
@@ -83,27 +80,3 @@ def test_the_folder_follows_the_platform(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert settings.config_folder() == tmp_path / "xdg" / "traindeck"
     monkeypatch.delenv("XDG_CONFIG_HOME")
     assert settings.config_folder().parts[-2:] == (".config", "traindeck")
-
-
-# --- the current language ---------------------------------------------------------------------------------
-
-
-def test_the_chosen_language_wins_over_the_desktops() -> None:
-    assert resolve_language("en", "zh_CN") == "en"
-    assert resolve_language("system", "zh_CN") == "zh"
-    assert resolve_language("system", "Chinese (Simplified)_China") == "zh"
-    assert resolve_language("system", "de_DE") == "en"
-
-
-def test_switching_the_language_reaches_everything_worded_after_it() -> None:
-    wording = Wording("en")
-    error = ErrorInfo("data.not_found", {"path": "a.txt"})
-    assert "does not exist" in wording.error(error)
-    wording.language = "zh"
-    assert "不存在" in wording.error(error)
-    assert "不存在" in wording.error(TraindeckError("data.not_found", path="a.txt"))
-
-
-def test_exit_codes_have_names_where_they_mean_something() -> None:
-    assert exit_code_name(5) == "OUT_OF_MEMORY"
-    assert exit_code_name(139) == exit_code_name(None) == ""

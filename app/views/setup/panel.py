@@ -13,7 +13,6 @@ from app.views.setup.knob_field import KnobField
 from app.views.setup.preset_chooser import PresetChooser
 from app.views.widgets import Retranslating, label, line, named, scroll_area
 from trainer_core.config import knobs
-from trainer_core.messages import word
 
 
 class SetupPanel(Retranslating):
@@ -92,4 +91,4 @@ class SetupPanel(Retranslating):
         conflict = self._form.conflict()
         self._conflict.setVisible(conflict is not None)
         if conflict:
-            self._conflict.setText(word(conflict.code, conflict.params, words.language()))
+            self._conflict.setText(words.message(conflict.code, conflict.params))

@@ -10,7 +10,6 @@ from app.i18n.knob_words import knob_words
 from app.views import words
 from app.views.setup.form import SetupForm
 from trainer_core.config import knobs
-from trainer_core.messages import word
 from trainer_core.run_dir import safe_name
 
 
@@ -28,4 +27,4 @@ def blocking_reason(form: SetupForm, taken: Container[str]) -> str:
     if form.run_name and safe_name(form.run_name) in taken:
         return QCoreApplication.translate("Blocked", "There is already a run of this name")
     conflict = form.conflict()
-    return word(conflict.code, conflict.params, words.language()) if conflict else ""
+    return words.message(conflict.code, conflict.params) if conflict else ""
