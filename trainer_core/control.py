@@ -45,11 +45,18 @@ class StdinControl:
 
     def poll(self) -> list[protocol.AnyCommand | bytes]:
         while not self.closed and (waiting := bytes_waiting(self._descriptor)) != 0:
-            chunk = os.read(self._descriptor, min(waiting, _READ_SIZE)) if waiting > 0 else b""
+            chunk = self._read(waiting)
             self.closed = not chunk
             self._rest += chunk
         *lines, self._rest = self._rest.split(b"\n")
         return [_parsed(line) for line in lines if line.strip()]
+
+    def _read(self, waiting: int) -> bytes:
+        """What waits; nothing at the end of input, which a terminal that was hung up says as an error."""
+        try:
+            return os.read(self._descriptor, min(waiting, _READ_SIZE)) if waiting > 0 else b""
+        except OSError:
+            return b""
 
 
 def _parsed(line: bytes) -> protocol.AnyCommand | bytes:
@@ -84,5 +91,8 @@ else:
     def bytes_waiting(descriptor: int) -> int:
         """Bytes that can be read without waiting (at most what one read takes); -1 at the end of input
         is found by the read itself."""
-        ready, _, _ = select.select([descriptor], [], [], 0)
+        try:
+            ready, _, _ = select.select([descriptor], [], [], 0)
+        except OSError:  # there is no such descriptor
+            return -1
         return _READ_SIZE if ready else 0

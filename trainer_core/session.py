@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -49,9 +48,9 @@ class Session:
         self.wire = wire
         self.wishes = Wishes()
         self.settable: dict[str, Callable[[float], None]] = {}  # what `set` may change just now
-        self.paused_seconds = 0.0  # in this process: not time spent training
         self._control = control or NoControl()
         self._stop: Literal["stopped", "parent_lost"] | None = None
+        self._asked_by_key = False
         self._paused = False
         self._phase: PhaseName | None = None
         self.step: int | None = None  # the newest one, for messages
@@ -136,24 +135,24 @@ class Session:
         self.wire.emit(protocol.Ack(command=name, id=command.id, accepted=accepted, reason=reason))
 
     def _wait_while_paused(self) -> None:
-        before, since = self._phase, time.monotonic()
+        before = self._phase
         self.enter("paused", self.step)
         while self._paused and self._stop is None:
             time.sleep(_PAUSE_POLL_S)
             self._listen()
-        self.paused_seconds += time.monotonic() - since
         self._progress_from.clear()  # the pause is no part of the pace
         if before is not None and self._stop is None:
             self.enter(before, self.step)
 
     @contextlib.contextmanager
     def catching_interrupts(self) -> Iterator[None]:
-        """Ctrl+C (or a polite termination) stops at the next step; a second Ctrl+C exits at once."""
-        names = ("SIGINT", "SIGTERM", "SIGBREAK")
+        """Ctrl+C, a polite termination or a closed terminal stops at the next step; a second Ctrl+C exits at once."""
+        names = ("SIGINT", "SIGTERM", "SIGBREAK", "SIGHUP")
         signals = [getattr(signal, name) for name in names if hasattr(signal, name)]
         before = {number: signal.getsignal(number) for number in signals}
-        for number in signals:
-            signal.signal(number, self._interrupted)
+        for number, handler in before.items():
+            if handler != signal.SIG_IGN or number == signal.SIGINT:  # SIGHUP under nohup stays ignored
+                signal.signal(number, self._interrupted)
         try:
             yield
         finally:
@@ -161,10 +160,9 @@ class Session:
                 signal.signal(number, handler)
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
-        if self._asked_by_signal:
-            sys.stderr.flush()
+        # Only a key: `timeout` says SIGTERM, and a terminal that closes says SIGHUP, twice for one wish.
+        by_key = number in (signal.SIGINT, getattr(signal, "SIGBREAK", signal.SIGINT))
+        if by_key and self._asked_by_key:
             os._exit(_INTERRUPTED)
-        self._asked_by_signal = True
+        self._asked_by_key = self._asked_by_key or by_key
         self.request_stop()
-
-    _asked_by_signal = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -165,3 +166,41 @@ def test_a_first_ctrl_c_stops_politely_and_a_second_one_at_once() -> None:
     assert process.stdout.readline() == b"polite\n"
     process.send_signal(2)
     assert process.wait(10) == 130
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals there")
+def test_a_polite_termination_said_twice_is_still_polite() -> None:
+    """`timeout` says it to the process and to its group; a closed terminal sends SIGHUP twice."""
+    program = (
+        "import os, signal\n"
+        "from trainer_core.session import Session\n"
+        "from trainer_core.wire import Wire\n"
+        "session = Session(Wire())\n"
+        "with session.catching_interrupts():\n"
+        "    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGHUP, signal.SIGHUP):\n"
+        "        os.kill(os.getpid(), number)\n"
+        "    try: session.poll()\n"
+        "    except Exception: print('polite', flush=True)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=ROOT, check=False)
+    assert (ended.returncode, ended.stdout) == (0, b"polite\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals there")
+def test_a_closing_terminal_is_still_ignored_where_it_was_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
+    try:
+        session = Session(Wire())
+        with session.catching_interrupts():
+            os.kill(os.getpid(), signal.SIGHUP)
+            session.poll()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_input_that_can_no_longer_be_read_means_that_the_parent_is_gone(pipe: Pipe) -> None:
+    os.close(pipe.write)
+    os.close(pipe.read)
+    with pytest.raises(StopRequested) as stop:
+        pipe.session.poll()
+    assert stop.value.reason == "parent_lost"
