@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
+from pathlib import Path
 from typing import TextIO
 
 from rich.console import Console
@@ -16,19 +19,37 @@ from trainer_core.messages import Language, word
 _GIB = 1024**3
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the program here, which may be hours into a run."""
+        self.silence()
+
+    def silence(self) -> None:
+        """Say nothing more, and let what is still buffered not fail at exit."""
+        self.quiet = True
+        with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), self.file.fileno())
+
+
 class ConsoleSink:
     """Words events for people. Errors go to stderr, the rest to the given stream."""
 
     def __init__(self, stream: TextIO, language: Language) -> None:
         self._language = language
-        self._console = Console(file=stream, highlight=False, soft_wrap=True)
-        self._errors = Console(file=sys.stderr, highlight=False, soft_wrap=True)
+        self._console = _Console(file=stream, highlight=False, soft_wrap=True)
+        self._errors = _Console(file=sys.stderr, highlight=False, soft_wrap=True)
         self._live = self._console.is_terminal
         self._progress: Progress | None = None
         self._bar: TaskID | None = None
         self._phase = ""
 
     def write(self, event: protocol.AnyEvent) -> None:
+        try:
+            self._show(event)
+        except OSError:  # the terminal is gone: nobody to tell
+            self._console.silence()
+
+    def _show(self, event: protocol.AnyEvent) -> None:
         match event:
             case protocol.Progress():
                 self._show_progress(event)
@@ -104,7 +125,8 @@ class ConsoleSink:
                 TextColumn("{task.fields[shown]}"),
                 TimeElapsedColumn(),
             )
-            self._progress = Progress(*columns, console=self._console, transient=True)
+            # What libraries print on stderr stays on its way to the log, instead of going above the bar.
+            self._progress = Progress(*columns, console=self._console, transient=True, redirect_stderr=False)
             self._progress.start()
             self._bar = self._progress.add_task("", total=None, shown="")
         zh = self._language == "zh"

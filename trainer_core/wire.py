@@ -20,6 +20,7 @@ from trainer_core import protocol
 from trainer_core.messages import Value
 
 _QUEUE_LENGTH: Final = 1000
+_FULL_SECONDS: Final = 0.01  # between two tries to write to a full stream that does not block
 _DRAIN_SECONDS: Final = 5.0  # how long a reader may keep us at exit
 
 
@@ -83,9 +84,18 @@ class StreamSink:
     def _run(self) -> None:
         with contextlib.suppress(OSError, ValueError):  # the reader is gone: nobody to tell
             while batch := self._take():
-                self._stream.write(b"".join(map(protocol.encode, batch)))
+                self._send(b"".join(map(protocol.encode, batch)))
         with self._changed:
             self._capacity = 0  # keep nothing for nobody
+
+    def _send(self, content: bytes) -> None:
+        """Everything, to an unbuffered stream that may take less (or, if it does not block, nothing) at a time."""
+        rest = memoryview(content)
+        while rest:
+            taken = self._stream.write(rest)
+            if not taken:
+                time.sleep(_FULL_SECONDS)
+            rest = rest[taken or 0 :]
 
     def _take(self) -> list[protocol.AnyEvent]:
         """Everything that waits, once there is something; empty when closed and drained."""

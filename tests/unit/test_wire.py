@@ -15,6 +15,7 @@ from typing import BinaryIO, cast
 import pytest
 
 from trainer_core import protocol
+from trainer_core.console import ConsoleSink
 from trainer_core.wire import FileSink, StreamSink, Wire
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,3 +126,42 @@ def test_stray_prints_from_python_and_from_c_go_to_stderr_not_into_the_stream() 
     assert json.loads(done.stdout) == {"real": 1}
     for stray in (b"from python", b"from c", b"from a child"):
         assert stray in done.stderr
+
+
+class Choosy(io.RawIOBase):
+    """A pipe that takes a few bytes at a time, and every other time none."""
+
+    calls, taken = 0, b""
+
+    def write(self, data: object) -> int | None:  # type: ignore[override]
+        self.calls += 1
+        if self.calls % 2:
+            return None
+        self.taken += bytes(cast(bytes, data))[:7]
+        return min(7, len(cast(bytes, data)))
+
+
+def test_a_stream_that_takes_little_at_a_time_still_gets_whole_lines() -> None:
+    reader = Choosy()
+    wire = Wire(StreamSink(cast(BinaryIO, reader)))
+    for number in range(3):
+        wire.emit(step(number))
+    wire.close()
+    assert [json.loads(line)["step"] for line in reader.taken.splitlines()] == [0, 1, 2]
+
+
+class Closed(io.StringIO):
+    """A terminal that went away."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+def test_words_for_a_terminal_that_is_gone_do_not_stop_the_work(tmp_path: Path) -> None:
+    console = ConsoleSink(Closed(), "en")
+    wire = Wire(console, FileSink(tmp_path / "events.jsonl"))
+    for number in range(3):
+        wire.emit(step(number))
+    wire.emit(protocol.Error(code="usage", params={"problem": "?"}, exit_code=2))
+    wire.close()
+    assert len((tmp_path / "events.jsonl").read_bytes().splitlines()) == 4
