@@ -223,4 +223,5 @@ def test_loading_is_chosen_by_cores_memory_and_device() -> None:
     assert chosen("cuda", 16, 12) == (0, False, "low_memory")
     assert chosen("cuda", 16, 64, low_memory=True, num_workers=8) == (0, False, "low_memory")
     assert chosen("cuda", 16, 64, num_workers=8, pin_memory=False) == (8, False, "set")
+    assert chosen("cuda", 16, 12, num_workers=2) == (2, False, "set")
     assert chosen("cuda", 6, 64, num_workers=64) == (6, True, "set")

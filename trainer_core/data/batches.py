@@ -134,11 +134,13 @@ def choose(config: Config, device_type: str, cores: int | None = None, memory_by
     """Loader processes and pinning for this machine (or for the one described)."""
     cores = cores or os.cpu_count() or 1
     memory = memory_bytes or psutil.virtual_memory().total
-    pin = config.pin_memory and device_type == "cuda"
-    if config.low_memory or memory < _SMALL_MEMORY:
+    pin = config.pin_memory and device_type == "cuda" and memory >= _SMALL_MEMORY
+    if config.low_memory:
         return Choice(0, False, "low_memory", cores, memory)
-    if config.num_workers >= 0:
+    if config.num_workers >= 0:  # what a person set counts, whatever the machine
         return Choice(min(config.num_workers, cores, _MOST_WORKERS), pin, "set", cores, memory)
+    if memory < _SMALL_MEMORY:
+        return Choice(0, False, "low_memory", cores, memory)
     if device_type == "cpu":
         return Choice(0, False, "cpu", cores, memory)
     return Choice(min(cores // 2, 4), pin, "gpu", cores, memory)
