@@ -28,7 +28,7 @@ class Commands(click.Group):
     """A group for which flags alone mean `train`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0].startswith("-") and args[0] not in ("--help", "--version"):
+        if args and args[0].startswith("-") and args[0] not in ("--help", "-h", "--version"):
             args = ["train", *args]
         return super().parse_args(ctx, args)
 
@@ -228,7 +228,8 @@ def _refuse(error: click.ClickException, arguments: Sequence[str]) -> NoReturn:
         where = plans.where()
         told = TraindeckError("config.unknown_key", where=where, name=error.option_name, nearest=like)
     wanted = "auto"
-    for flag, value in itertools.pairwise(arguments):
+    parts = [part for argument in arguments for part in argument.split("=", 1)]  # --output=json too
+    for flag, value in itertools.pairwise(parts):
         wanted = value if flag == "--output" else wanted
     output: Output = choose_output(wanted)
     job = Job(output)

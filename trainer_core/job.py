@@ -14,6 +14,7 @@ import io
 import logging
 import sys
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -63,6 +64,15 @@ class _Tee(io.TextIOBase):
         return self.stream.fileno()
 
 
+@contextlib.contextmanager
+def _closing(log: IO[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # a full disk: the end of the log is lost, and nothing else
+            log.close()
+
+
 class Job:
     """One command from start to exit code. A failure becomes an `error` event; its traceback goes to the log."""
 
@@ -94,7 +104,7 @@ class Job:
         with files.said_plainly(run.path):
             self._log = run.log.open("a", encoding="utf-8", errors="backslashreplace")
             run.events.touch()
-        self._stack.callback(self._log.close)
+        self._stack.enter_context(_closing(self._log))
         self._stack.enter_context(contextlib.redirect_stderr(_Tee(sys.stderr, self._log)))
         if sys.stdout is not None and isinstance(self._sink, StreamSink):
             self._stack.enter_context(contextlib.redirect_stdout(sys.stderr))
@@ -122,7 +132,9 @@ class Job:
             return True
         if not isinstance(error, Exception):
             return False
-        traceback.print_exception(error, file=self._log or io.StringIO())
+        if self._log is not None:
+            with contextlib.suppress(OSError):  # a full disk must not hide what happened
+                traceback.print_exception(error, file=self._log)
         told = error if isinstance(error, TraindeckError) else self._name(error)
         self.exit_code = told.exit_code
         self.session.enter("failed")

@@ -34,6 +34,9 @@ class Sink(Protocol):
 
 def claim_stdout() -> BinaryIO:
     """A private binary stream to stdout; from now on descriptor 1 and `print` go to stderr."""
+    if sys.stdout is None:  # closed by whoever started us: descriptor 1 must not become one of our files
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for good
+        os.dup2(sys.stdout.fileno(), 1)
     sys.stdout.flush()
     private = os.dup(1)  # not inherited by child processes
     os.dup2(2, 1)

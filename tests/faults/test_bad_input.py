@@ -159,3 +159,15 @@ def test_a_full_disk_ends_the_run_and_keeps_what_was_saved(home: Path, small_dis
     assert [path.name for path in saved] == [event.path for event in ended.of(protocol.Checkpoint)]
     left = [path for path in (folder / "checkpoints").iterdir() if path not in saved]
     assert not left, "nothing half-written stays behind"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_failure_is_told_also_when_the_disk_has_no_room_for_it(home: Path) -> None:
+    (home / "run").mkdir()
+    for name in ("log.txt", "events.jsonl"):
+        (home / "run" / name).symlink_to("/dev/full")
+    ended = train(home, home / "not there.txt")
+    assert ended.code == 4
+    assert [event.code for event in ended.of(protocol.Error)] == ["data.not_found"]
+    assert [event.code for event in ended.of(protocol.Warn)] == ["events.not_written"]
+    assert "Traceback" not in ended.stderr
