@@ -145,10 +145,12 @@ def answer_all(
     for _ in range(steps):
         tokens_BT = _likeliest(model, tokens_BT, padding_B, cache).unsqueeze(1)
         done |= torch.isin(tokens_BT[:, 0], ending)
-        for row in (~done).nonzero()[:, 0].tolist():
-            answers[row].append(int(tokens_BT[row, 0]))
+        ended: list[bool] = done.tolist()  # with the next line the only waits for the GPU
+        for answer, token, over in zip(answers, tokens_BT[:, 0].tolist(), ended, strict=True):
+            if not over:
+                answer.append(token)
         yield answers
-        if bool(done.all()):
+        if all(ended):
             return
 
 

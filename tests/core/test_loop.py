@@ -131,6 +131,13 @@ def test_evaluating_and_sampling_do_not_change_what_is_learnt(tmp_path: Path) ->
         assert torch.equal(watched.model.get_parameter(name), weight), name
 
 
+def test_held_out_prompts_without_room_for_an_answer_are_not_asked(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, config(tmp_path, pairs_file(tmp_path)))
+    made.writer._examples = [("a long question " * 40, "42")]
+    made.evaluate()
+    assert kept.of(protocol.Eval)[0].exact_match is None
+
+
 def test_a_loss_that_is_no_number_ends_the_run_before_it_is_saved(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, config(tmp_path, text_file(tmp_path), save_steps=2))
     with torch.no_grad():

@@ -13,6 +13,7 @@ import os
 import random
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -84,26 +85,17 @@ def save(
     """
     since = time.perf_counter()
     name = checkpoint_dir.folder_name(state.counters.step)
-    working = run.checkpoints / f"{WORKING_PREFIX}{name}-{os.getpid()}"
     weights, moments = _weights(state.model), _moments(state)
     needed = _bytes(weights) + _bytes(moments) + sum(map(len, companions.values())) + _MARGIN_BYTES
     if files.free_bytes(run.checkpoints) < needed:
         raise files.disk_full(run.checkpoints, needed)
-    try:
-        with files.said_plainly(run.checkpoints, needed):
-            files.remove_tree(working)
-            working.mkdir(parents=True)
-            _write_tensors(working / "model.safetensors", weights, needed)
-            _write_tensors(working / "optimizer.safetensors", moments, needed)
-            documents = {**companions, "state.json": _to_json(_state_document(state))}
-            for file_name, content in documents.items():
-                files.write_atomic(working / file_name, content)
-            size = checkpoint_dir.write_manifest(working, state.counters.step, kind, eval_loss)
-            _move_into_place(working, run.checkpoints / name)
-    except BaseException:
-        _discard(working)
-        raise
-    _verify(run.checkpoints / name)
+    with _transaction(run, name, needed) as working:
+        _write_tensors(working / "model.safetensors", weights, needed)
+        _write_tensors(working / "optimizer.safetensors", moments, needed)
+        documents = {**companions, "state.json": _to_json(_state_document(state))}
+        for file_name, content in documents.items():
+            files.write_atomic(working / file_name, content)
+        size = checkpoint_dir.write_manifest(working, state.counters.step, kind, eval_loss)
     removed = rotate(run, keep_last, keep_best)
     return Checkpoint(
         step=state.counters.step,
@@ -139,18 +131,11 @@ def adopt(run: RunDir, source: Path) -> Path:
     """
     if source.parent == run.checkpoints:
         return source
-    target, working = run.checkpoints / source.name, run.checkpoints / f"{WORKING_PREFIX}{source.name}-{os.getpid()}"
-    try:
-        with files.said_plainly(run.checkpoints, files.folder_size(source)):
-            shutil.copytree(source, working)
-            for file in working.iterdir():
-                files.flush_file(file)
-            _move_into_place(working, target)
-    except BaseException:
-        _discard(working)
-        raise
-    _verify(target)
-    return target
+    with _transaction(run, source.name, files.folder_size(source)) as working:
+        shutil.copytree(source, working, dirs_exist_ok=True)
+        for file in working.iterdir():
+            files.flush_file(file)
+    return run.checkpoints / source.name
 
 
 def clean(run: RunDir) -> None:
@@ -164,16 +149,29 @@ def clean(run: RunDir) -> None:
             _discard(left)
 
 
+@contextlib.contextmanager
+def _transaction(run: RunDir, name: str, needed: int) -> Iterator[Path]:
+    """An empty folder for a new checkpoint `name`. It takes its place when it is filled, and is verified
+    there; if anything fails, nothing is left of it."""
+    working, target = run.checkpoints / f"{WORKING_PREFIX}{name}-{os.getpid()}", run.checkpoints / name
+    try:
+        with files.said_plainly(run.checkpoints, needed):
+            files.remove_tree(working)
+            working.mkdir(parents=True)
+            yield working
+            _move_into_place(working, target)
+    except BaseException:
+        _discard(working)
+        raise
+    problem = checkpoint_dir.problem(target)
+    if problem:
+        raise TraindeckError("checkpoint.damaged", path=str(target), reason=problem)
+
+
 def _discard(folder: Path, patience_s: float = _PATIENCE_S) -> None:
     """Remove a folder that is not needed. One that is held open is left to the next `rotate` or `clean`."""
     with contextlib.suppress(OSError):
         files.remove_tree(folder, patience_s)
-
-
-def _verify(folder: Path) -> None:
-    problem = checkpoint_dir.problem(folder)
-    if problem:
-        raise TraindeckError("checkpoint.damaged", path=str(folder), reason=problem)
 
 
 def _move_into_place(working: Path, target: Path) -> None:

@@ -65,11 +65,11 @@ class Writer:
         self._session.emit(protocol.Sample(step=step, prompt=prompt, text="".join(pieces), expected=expected))
 
     def answer_held_out(self) -> Answers | None:
-        """Answers to held-out prompts; None for data without prompts."""
-        if not self._examples:
-            return None
+        """Answers to held-out prompts; None where no prompt leaves room for an answer."""
         prompts = [self._codec.encode_prompt(prompt) for prompt, _ in self._examples]
         fitting = [at for at, prompt in enumerate(prompts) if len(prompt) < self._config.max_seq_len]
+        if not fitting:
+            return None
         tokens = answer_tokens(
             self._model, [prompts[at] for at in fitting], _LONGEST_ANSWER, generate.ends_of(self._codec), self._session
         )

@@ -148,7 +148,7 @@ def _watching(job: Job, config: Config, run: RunDir, device: torch.device) -> It
         return uuid, torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
 
     sampler = hardware.Sampler(job.session.emit, config.hardware_interval_s, run.path, torch_memory)
-    job.session.settable["hardware_interval_s"] = sampler.set_interval
+    job.session.settable["hardware_interval_s"] = lambda seconds: sampler.set_interval(max(0.1, seconds))
     sampler.start()
     try:
         yield
