@@ -24,6 +24,7 @@ from trainer_core.wire import Wire
 
 _PROGRESS_INTERVAL_S: Final = 0.25
 _PAUSE_POLL_S: Final = 0.05
+_SHOW_CURSOR: Final = b"\x1b[?25h"
 _INTERRUPTED: Final = 130  # what shells give a program ended by Ctrl+C
 
 
@@ -163,6 +164,8 @@ class Session:
         # Only a key: `timeout` says SIGTERM, and a terminal that closes says SIGHUP, twice for one wish.
         by_key = number in (signal.SIGINT, getattr(signal, "SIGBREAK", signal.SIGINT))
         if by_key and self._asked_by_key:
+            if os.name != "nt" and os.isatty(2):
+                os.write(2, _SHOW_CURSOR)  # a progress bar has hidden it
             os._exit(_INTERRUPTED)
         self._asked_by_key = self._asked_by_key or by_key
         self.request_stop()

@@ -159,13 +159,15 @@ def test_a_first_ctrl_c_stops_politely_and_a_second_one_at_once() -> None:
         "    except Exception: print('polite', flush=True)\n"
         "    time.sleep(20)\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=ROOT)
+    seen, terminal = os.openpty()
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=terminal, cwd=ROOT)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     process.send_signal(2)
     assert process.stdout.readline() == b"polite\n"
     process.send_signal(2)
     assert process.wait(10) == 130
+    assert os.read(seen, 100) == b"\x1b[?25h", "a progress bar's hidden cursor is shown again"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals there")
