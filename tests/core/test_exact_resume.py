@@ -98,7 +98,7 @@ def test_after_a_kill(home: Path, uninterrupted: Ended, moment: int) -> None:
     process.communicate()
     resumed = run(home, "train", "--resume", name)
     assert resumed.code == 0, resumed.stderr
-    assert resumed.of(protocol.Hello)[0].resumed_from_step in (6, 12, 18, 24)
+    assert resumed.of(protocol.Hello)[0].resumed_from_step >= moment // 6 * 6
     assert_same(home, name, uninterrupted, resumed)
 
 
