@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -76,7 +77,9 @@ def decoded(result: Prepared, split: str) -> str:
 
 
 def leftovers(home: Path) -> list[Path]:
-    return list((home / "cache").glob("*")) if (home / "cache").exists() else []
+    """What lies in the cache's folder, beside the hashes that are remembered there."""
+    found = (home / "cache").glob("*") if (home / "cache").exists() else ()
+    return [path for path in found if path.name != "contents.json"]
 
 
 # --- what is in a cache ----------------------------------------------------------------------------
@@ -241,6 +244,23 @@ def test_a_moved_file_keeps_its_cache(home: Path, text: Path, tmp_path: Path) ->
     (tmp_path / "elsewhere").mkdir()
     text.rename(tmp_path / "elsewhere" / text.name)
     assert prepared(tmp_path / "elsewhere" / text.name).folder == first.folder
+
+
+def test_a_file_with_another_name_and_date_but_the_same_content_keeps_its_cache(home: Path, text: Path) -> None:
+    first = prepared(text)
+    copy = text.with_name("副本.txt")
+    copy.write_bytes(text.read_bytes())
+    os.utime(copy, (1_000_000_000, 1_000_000_000))
+    assert prepared(copy).folder == first.folder
+
+
+def test_a_change_in_the_middle_of_the_same_size_is_seen(home: Path, text: Path) -> None:
+    first = prepared(text)
+    content = bytearray(text.read_bytes())
+    middle = content.index(b" ", len(content) // 2)
+    content[middle] = ord("_")
+    text.write_bytes(content)
+    assert prepared(text).folder != first.folder
 
 
 def test_warnings_are_repeated_when_a_cache_is_reused(home: Path, tmp_path: Path) -> None:

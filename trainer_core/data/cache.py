@@ -30,28 +30,29 @@ import psutil
 from trainer_core import files
 from trainer_core.config import Config
 from trainer_core.data import tasks, tokenizer
-from trainer_core.data.formats import Source
-from trainer_core.data.sources import Look, Task
+from trainer_core.data.sources import Look, Task, cache_root
 
-VERSION: Final = 1  # raise it when the files or their content change
+VERSION: Final = 2  # raise it when the files or their content change
 META: Final = "meta.json"
 _BUILDING: Final = ".building-"
-_EDGE: Final = 64 * 1024  # bytes hashed at either end of a file
+_BLOCK: Final = 4 * 1024 * 1024
 
 
 def fingerprint(looks: Sequence[Look], task: Task, config: Config, poll: Callable[[], None]) -> str:
     """What the cache of this data is called: 24 hex digits that change whenever its content would.
 
-    Files count by name, size, time of change, and a hash of both ends; where they lie does not, so a
-    folder may be moved between a run and its resume.
+    The content of files decides, not where they lie, what they are called or when they were written:
+    a run whose data was moved, copied or unpacked again goes on.
     """
     digest = hashlib.sha256()
+    known = _KnownContents(cache_root(config))
     for one in looks:
-        root = Path(os.path.commonpath([file.path.parent for file in one.files]))
         for file in one.files:
             poll()
-            digest.update(_told(_of_file(file, root)))
+            content = tasks.VERSION if file.format == "tasks" else known.hash_of(file.path, poll)
+            digest.update(_told([file.format, file.encoding, content]))
         digest.update(b"|")
+    known.save()
     options: dict[str, Any] = {"version": VERSION, "task": task, "validation": config.validation_fraction}
     if task == "sft":
         options["columns"] = [config.prompt_column, config.response_column]
@@ -69,16 +70,38 @@ def _told(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True).encode("utf-8") + b"\n"
 
 
-def _of_file(file: Source, root: Path) -> list[Any]:
-    if file.format == "tasks":
-        return ["tasks", tasks.VERSION]
-    status = file.path.stat()
-    with file.path.open("rb") as handle:
-        ends = hashlib.sha256(handle.read(_EDGE))
-        handle.seek(max(0, status.st_size - _EDGE))
-        ends.update(handle.read(_EDGE))
-    name = file.path.relative_to(root).as_posix()
-    return [name, file.format, file.encoding, status.st_size, status.st_mtime_ns, ends.hexdigest()]
+class _KnownContents:
+    """Hashes of file contents, remembered by path, size and time of change: gigabytes are read only once."""
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / "contents.json"
+        self._known: dict[str, list[Any]] = {}
+        self._new = False
+        with contextlib.suppress(OSError, ValueError):
+            loaded = json.loads(self._path.read_bytes())
+            self._known = loaded if isinstance(loaded, dict) else {}
+
+    def hash_of(self, path: Path, poll: Callable[[], None]) -> str:
+        """The hash of a file's whole content."""
+        status = path.stat()
+        version = [status.st_size, status.st_mtime_ns]
+        known = self._known.get(str(path))
+        if isinstance(known, list) and known[:2] == version:
+            return str(known[2])
+        digest = hashlib.blake2b(digest_size=16)
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+                poll()
+        self._known[str(path)] = [*version, digest.hexdigest()]
+        self._new = True
+        return digest.hexdigest()
+
+    def save(self) -> None:
+        """Remember for next time; where that fails the files are just read again."""
+        if self._new:
+            with contextlib.suppress(OSError):
+                files.write_atomic(self._path, json.dumps(self._known).encode("utf-8"))
 
 
 def read_meta(folder: Path) -> dict[str, Any] | None:
