@@ -20,10 +20,17 @@ if TYPE_CHECKING:
 
 _BEGAN: Final = time.perf_counter()
 _APP_ID: Final = "Traindeck.Traindeck"
+NO_DISPLAY: Final = (
+    "There is no display for the window. Train in the terminal instead: ./train_gpu.sh train --preset quickstart\n"
+    "没有可用的显示器，无法打开窗口。请改在终端中训练：./train_gpu.sh train --preset quickstart"
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Show the window and run until it is closed. Returns the exit code."""
+    if sys.platform == "linux" and not _has_display():
+        print(NO_DISPLAY, file=sys.stderr)  # noqa: T201 - Qt would end the process without a word for people
+        return 1
     gc.disable()  # a tenth of the time to the first paint; nothing is thrown away until then
     chosen = options(arguments)
     _prepare_environment()
@@ -41,6 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.run_dir:
         controller.window.painted.connect(lambda: controller.open_run(Path(chosen.run_dir).resolve()))
     return application.exec()
+
+
+def _has_display() -> bool:
+    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"))
 
 
 def options(arguments: list[str] | None) -> argparse.Namespace:

@@ -189,6 +189,6 @@ def disk_full(path: Path, needed: int, error: OSError | None = None) -> Traindec
         "disk.full",
         detail=str(error or ""),
         path=str(path),
-        needed_mib=-(-needed // mib),
-        free_mib=free_bytes(path) // mib,
+        needed_mib=max(1, -(-needed // mib)),
+        free_mib=free_bytes(path) // mib + 1,  # said as "less than"
     )

@@ -39,7 +39,7 @@ def find_checkpoint(text: str, runs: Path) -> Path:
     folder = Path(text)
     if text and (folder / checkpoint_dir.MANIFEST).is_file():
         return folder.resolve()
-    run = run_dir.find_run(text, runs)
+    run = run_dir.find_run(text, runs, trained=True)
     good, _ = checkpoint_dir.latest_good(run.checkpoints)
     if good is None:
         raise TraindeckError("run.no_checkpoint", path=str(run.path))

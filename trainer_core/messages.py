@@ -267,15 +267,21 @@ CATALOGUE: Final[dict[str, Message]] = {
     "disk.full": _error(
         ExitCode.DISK_FULL,
         (
-            "The disk of {path} is full: {needed_mib} MiB are needed and {free_mib} MiB are free.",
+            "The disk of {path} is full: {needed_mib} MiB are needed and less than {free_mib} MiB are free.",
             "Free some space, then resume; everything saved before is intact.",
         ),
-        ("{path} 所在磁盘已满：需要 {needed_mib} MiB，剩余 {free_mib} MiB。", "请腾出空间后继续；此前保存的内容完好。"),
+        (
+            "{path} 所在磁盘已满：需要 {needed_mib} MiB，剩余不到 {free_mib} MiB。",
+            "请腾出空间后继续；此前保存的内容完好。",
+        ),
     ),
     "disk.not_writable": _error(
         ExitCode.FAILED,
-        ("{path} cannot be written: {reason}.", "Choose another folder with --run-dir, or change its permissions."),
-        ("无法写入 {path}：{reason}。", "请用 --run-dir 选择其他文件夹，或修改权限。"),
+        (
+            "{path} cannot be written: {reason}.",
+            "Choose another folder (--run-dir, --cache-dir), or change its permissions.",
+        ),
+        ("无法写入 {path}：{reason}。", "请用 --run-dir 或 --cache-dir 选择其他文件夹，或修改权限。"),
     ),
     "run.in_use": _error(
         _USAGE,
@@ -386,7 +392,7 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("{path} 中有 {count} 个字节无法按 {encoding} 解码，已被替换。", "请检查其编码。"),
     ),
     "data.rows_skipped": _note(
-        ("{count} rows of {path} were skipped: {reason}.", "The first was at {position}."),
+        ("Rows of {path} were skipped, {count} in all: {reason}.", "The first was at {position}."),
         ("{path} 中有 {count} 行被跳过：{reason}。", "第一处位于 {position}。"),
     ),
     "data.truncated": _note(
@@ -404,8 +410,8 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("{total} 个样本中有 {count} 个被舍弃：仅提示就占满了 {limit} 个词元。", "增大 --max-seq-len 可使用它们。"),
     ),
     "data.files_skipped": _note(
-        ("{count} files in {path} cannot be used and were skipped ({reason}).", "The first is {first}."),
-        ("{path} 中有 {count} 个文件无法使用，已跳过（{reason}）。", "第一个是 {first}。"),
+        ("Files in {path} cannot be used and were skipped, {count} in all.", "The first: {first}"),
+        ("{path} 中有 {count} 个文件无法使用，已跳过。", "第一个：{first}"),
     ),
     "data.tokenizer_extended": _note(
         ("The tokenizer {path} lacked {tokens}; they were added at its end.", ""),

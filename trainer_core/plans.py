@@ -60,11 +60,12 @@ def _absolute(path: str) -> str:
 def plan(flags: Mapping[str, Any]) -> Plan:
     """A new run, a run that goes on in its own folder, or a new run from an older checkpoint.
 
-    Raises `run.exists` rather than train into a folder that holds another run.
+    Raises `run.exists` rather than train into a folder that holds another run, and for data that is not there.
     """
     wanted: Path | None = flags["run_dir"]
     if flags["resume"] is None:
         config = configuration(flags)
+        _require_data(config)
         return Plan(config, _free_run(wanted, run_dir.runs_root(), config))
     source = Path(flags["resume"]).resolve()
     is_checkpoint = (source / checkpoint_dir.MANIFEST).is_file()
@@ -79,6 +80,15 @@ def plan(flags: Mapping[str, Any]) -> Plan:
         # going back: later checkpoints are never overwritten, so the new branch gets its own folder
         return Plan(config, _free_run(wanted, run.path.parent, config), resume=True, checkpoint=source)
     return Plan(config, run, resume=True, checkpoint=source if is_checkpoint else None)
+
+
+def _require_data(config: Config) -> None:
+    """Refuse what cannot be trained on before a folder is made for it: `data.none_given`, `data.not_found`."""
+    if not config.data:
+        raise TraindeckError("data.none_given")
+    for path in config.data:
+        if not path.startswith("builtin:") and not Path(path).exists():
+            raise TraindeckError("data.not_found", path=path)
 
 
 def _free_run(wanted: Path | None, root: Path, config: Config) -> RunDir:

@@ -300,12 +300,16 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return loaded if isinstance(loaded, dict) else {}
 
 
-def find_run(text: str, root: Path) -> RunDir:
-    """A run by folder, by name below `root`, or `latest`. Raises `run.not_found`."""
+def find_run(text: str, root: Path, trained: bool = False) -> RunDir:
+    """A run by folder, by name below `root`, or `latest`. Raises `run.not_found`.
+
+    `latest` passes over starts that failed before anything was trained; with `trained`, over every run
+    without a checkpoint.
+    """
     if text in ("", "latest"):
-        newest = list_runs(root)
-        if newest:
-            return RunDir(newest[0].path)
+        for run in list_runs(root):
+            if run.checkpoints or (run.state != "failed" and not trained):
+                return RunDir(run.path)
         raise TraindeckError("run.not_found", path=str(root))
     for candidate in (Path(text), root / text):
         if (candidate / "config.yaml").is_file():

@@ -166,8 +166,9 @@ def test_a_failure_is_told_also_when_the_disk_has_no_room_for_it(home: Path) -> 
     (home / "run").mkdir()
     for name in ("log.txt", "events.jsonl"):
         (home / "run" / name).symlink_to("/dev/full")
-    ended = train(home, home / "not there.txt")
+    (home / "empty.txt").write_bytes(b"")
+    ended = train(home, home / "empty.txt")
     assert ended.code == 4
-    assert [event.code for event in ended.of(protocol.Error)] == ["data.not_found"]
+    assert [event.code for event in ended.of(protocol.Error)] == ["data.empty"]
     assert [event.code for event in ended.of(protocol.Warn)] == ["events.not_written"]
     assert "Traceback" not in ended.stderr

@@ -6,6 +6,7 @@ No torch, no Qt.
 from __future__ import annotations
 
 import heapq
+import logging
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -121,6 +122,8 @@ def prepare(config: Config, reporter: Reporter) -> Prepared:
         if one.skipped:
             first, code = one.skipped[0]
             reporter.warn("data.files_skipped", count=len(one.skipped), path=one.path, first=first, reason=code)
+            for skipped, why in one.skipped:
+                logging.getLogger(__name__).warning("skipped %s (%s)", skipped, why)  # each of them, in log.txt
     task = common_task(looks, config)
     name = cache.fingerprint(looks, task, config, reporter.poll)
     folder = cache_root(config) / name

@@ -1,0 +1,85 @@
+"""What the command line picks, refuses and says before any torch is loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.core.trainer import ROOT, TINY, environment, run, text_file
+from trainer_core import checkpoint_dir, protocol, run_dir
+from trainer_core.messages import TraindeckError
+from trainer_core.run_dir import RunDir
+
+
+def a_run(root: Path, name: str, t: float, *, trained: bool, failed: bool = False) -> RunDir:
+    """A run as it lies on disk."""
+    made = RunDir(root / name)
+    made.create()
+    made.config.write_text("preset: quickstart\n", encoding="utf-8")
+    events: list[protocol.AnyEvent] = [protocol.Phase(phase="preparing", t=t)]
+    if failed:
+        events.append(protocol.Error(code="data.empty", t=t + 1))
+    made.events.write_bytes(b"".join(map(protocol.encode, events)))
+    if trained:
+        folder = made.checkpoints / "step-00000005"
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(b"weights")
+        checkpoint_dir.write_manifest(folder, 5, "regular", None)
+    return made
+
+
+def test_latest_passes_over_starts_that_failed_before_anything_was_trained(tmp_path: Path) -> None:
+    good = a_run(tmp_path, "good", 100.0, trained=True)
+    a_run(tmp_path, "typo", 200.0, trained=False, failed=True)
+    assert run_dir.find_run("latest", tmp_path).path == good.path
+    killed = a_run(tmp_path, "killed early", 300.0, trained=False)
+    assert run_dir.find_run("latest", tmp_path).path == killed.path, "it can be started over"
+    assert run_dir.find_run("latest", tmp_path, trained=True).path == good.path
+
+
+def test_without_any_run_latest_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraindeckError, match="no run"):
+        run_dir.find_run("latest", tmp_path)
+
+
+def test_data_that_is_not_there_leaves_no_run_behind(tmp_path: Path) -> None:
+    ended = run(tmp_path, "train", *TINY, "--data", str(tmp_path / "typo.txt"))
+    assert (ended.error.code, ended.code) == ("data.not_found", 4)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_configuration_that_was_written_repeats_the_run(tmp_path: Path) -> None:
+    data = text_file(tmp_path)
+    first = run(tmp_path, "train", *TINY, "--max-steps", "4", "--data", str(data), "--run-dir", "one")
+    again = run(tmp_path, "train", "--config", "one/config.yaml", "--run-dir", "two")
+    assert (first.code, again.code) == (0, 0)
+    assert again.losses == first.losses
+    weights = "checkpoints/step-00000004/model.safetensors"
+    assert (tmp_path / "two" / weights).read_bytes() == (tmp_path / "one" / weights).read_bytes()
+
+
+def test_presets_and_runs_are_listed_as_json_for_programs(tmp_path: Path) -> None:
+    a_run(tmp_path / "runs", "one", 100.0, trained=True)
+    for command in ("presets", "runs"):
+        done = subprocess.run(
+            [sys.executable, "-m", "trainer_core", command, "--output", "json"],
+            capture_output=True, env=environment(tmp_path), cwd=tmp_path, timeout=60, check=True,
+        )  # fmt: skip
+        assert all(json.loads(line)["name"] for line in done.stdout.splitlines())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems always have a display")
+def test_the_window_without_a_display_says_what_to_do_instead(tmp_path: Path) -> None:
+    bare = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    bare.pop("QT_QPA_PLATFORM", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "app"], capture_output=True, text=True, env=bare, cwd=ROOT, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "./train_gpu.sh train" in done.stderr
+    assert "Traceback" not in done.stderr
