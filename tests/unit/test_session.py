@@ -59,7 +59,7 @@ def test_with_nothing_to_read_polling_returns_at_once(pipe: Pipe) -> None:
     since = time.monotonic()
     for _ in range(1000):
         pipe.session.poll()
-    assert time.monotonic() - since < 1
+    assert time.monotonic() - since < 5  # a wait of 10 ms each would take twice as long
 
 
 def test_every_command_is_acknowledged_with_its_id(pipe: Pipe) -> None:
