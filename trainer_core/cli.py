@@ -18,9 +18,14 @@ import click
 
 from trainer_core import __version__, checkpoint_dir, plans, presets, run_dir
 from trainer_core.config import Knob, knobs, nearest
+from trainer_core.console_words import visible
 from trainer_core.job import Job, Output, choose_output
-from trainer_core.messages import TraindeckError, terminal_language, word
+from trainer_core.messages import Language, TraindeckError, terminal_language, word
 
+_TYPE_PROMPT: dict[Language, str] = {
+    "en": "Type the prompt; end it with Ctrl+D (Ctrl+Z and Enter on Windows).",
+    "zh": "请输入提示，以 Ctrl+D 结束（Windows 上为 Ctrl+Z 后回车）。",
+}
 _INTERRUPTED = 130  # Ctrl+C in a command that has nothing to save
 
 
@@ -132,10 +137,14 @@ def generate(model: str, prompt: str | None, max_tokens: int, device: str, **sam
     with _told_plainly():
         checkpoint = writing.find_checkpoint(model, run_dir.runs_root())
         loaded, codec = writing.load(checkpoint, choose_device(device))
+        if prompt is None and sys.stdin.isatty():
+            click.echo(_TYPE_PROMPT[terminal_language()], err=True)
         text = sys.stdin.read() if prompt is None else prompt
         how, chat = writing.Sampling(**sampling), writing.is_chat(checkpoint)
+        shown = visible if sys.stdout.isatty() else str
+        click.echo("" if chat else shown(text), nl=False)  # a text goes on from its beginning; an answer stands alone
         for piece in writing.write_text(loaded, codec, text, max_tokens, how, chat):
-            click.echo(piece, nl=False)
+            click.echo(shown(piece), nl=False)
         click.echo()
 
 
@@ -171,7 +180,7 @@ def runs_command(ctx: click.Context, /, action: str, run: str | None, output: st
     summaries = run_dir.list_runs(run_dir.runs_root())
     for summary in summaries:
         if output == "json":
-            document = {name: getattr(summary, name) for name in summary.__slots__}
+            document = {name: getattr(summary, name) for name in ("name", "resumable", *summary.__slots__)}
             click.echo(json.dumps({**document, "path": str(summary.path)}))
         else:
             loss = "        " if summary.best_loss is None else f"{summary.best_loss:8.4f}"

@@ -1,0 +1,48 @@
+"""What a terminal shows: lines that fit, in both languages, and nothing that gives it orders."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainer_core import protocol
+from trainer_core.console_words import line, progress, visible
+from trainer_core.messages import Language
+from trainer_core.reference_examples import EVENTS
+
+BOTH: tuple[Language, ...] = ("en", "zh")
+
+
+def test_control_characters_become_pictures_and_text_stays_text() -> None:
+    assert visible("a\x1b[2Jb\x00\x7f\r") == "a␛[2Jb␀␡␍"
+    assert visible("def f():\n\treturn '中文'") == "def f():\n\treturn '中文'"
+
+
+@pytest.mark.parametrize("language", BOTH)
+def test_every_event_can_be_shown(language: Language) -> None:
+    for event in EVENTS.values():
+        assert isinstance(line(event, language), str)
+
+
+@pytest.mark.parametrize("language", BOTH)
+def test_step_and_evaluation_fit_into_80_columns(language: Language) -> None:
+    times = protocol.StepTime(data=0, transfer=0, forward=0, backward=0, optimizer=0, other=0)
+    step = protocol.Step(
+        step=123_456, epoch=1.25, tokens=0, samples=0, loss=4.1234, learning_rate=3e-4, grad_norm=1.25,
+        tokens_per_s=98_765.0, samples_per_s=0, time_ms=times,
+    )  # fmt: skip
+    found = protocol.Eval(
+        step=123_456, loss=4.1234, perplexity=61.77, tokens=1, seconds=1, best=True, bleu4=98.7, exact_match=0.895
+    )
+    for event in (step, found):
+        columns = sum(2 if ord(character) > 0x2E80 else 1 for character in line(event, language))
+        assert columns <= 80, line(event, language)
+
+
+def test_progress_over_bytes_is_told_in_mebibytes() -> None:
+    event = protocol.Progress(phase="preparing", done=1_919_533, total=17_386_428, unit="bytes", eta_s=61.0)
+    assert progress(event, "en") == "1.8/16.6 MiB  about 1:01 left"
+
+
+def test_a_stop_before_anything_was_trained_does_not_say_that_something_was_saved() -> None:
+    done = protocol.Done(reason="stopped", steps=0, total_steps=60)
+    assert "nothing to save" in line(done, "en")

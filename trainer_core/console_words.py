@@ -1,0 +1,149 @@
+"""What a terminal shows of an event: one line of at most 80 columns where that is possible, in either language."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from trainer_core import protocol
+from trainer_core.messages import Language
+
+_GIB: Final = 1024**3
+_MIB: Final = 1024**2
+# Whatever a model writes, it must not be able to give the terminal orders: control characters become pictures.
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+PHASES: Final[dict[str, dict[Language, str]]] = {
+    "preparing": {"en": "preparing data", "zh": "准备数据"},
+    "checking": {"en": "checking", "zh": "检查"},
+    "compiling": {"en": "compiling", "zh": "编译"},
+    "training": {"en": "training", "zh": "训练"},
+    "evaluating": {"en": "evaluating", "zh": "评估"},
+    "saving": {"en": "saving", "zh": "保存"},
+    "paused": {"en": "paused", "zh": "已暂停"},
+    "stopping": {"en": "stopping", "zh": "正在停止"},
+    "done": {"en": "done", "zh": "完成"},
+    "failed": {"en": "failed", "zh": "失败"},
+}
+_SILENT: Final = ("training", "saving", "done", "failed")  # what follows says it better
+_UNITS: Final = {"steps": "步", "bytes": "MiB", "documents": "篇", "tokens": "词元", "batches": "批", "files": "个文件"}
+
+
+def visible(text: str) -> str:
+    """Text that can be written to a terminal: control characters (but tab and newline) as pictures."""
+    return _CONTROLS.sub(lambda found: chr(0x2400 + ord(found[0])) if ord(found[0]) < 32 else "\u2421", text)
+
+
+def line(event: protocol.AnyEvent, language: Language) -> str:
+    """What is printed for an event; empty for one that is not."""
+    zh = language == "zh"
+    match event:
+        case protocol.Hello():
+            devices = ", ".join(event.devices)
+            start = f"Traindeck {event.traindeck} · torch {event.torch} · {devices} · {event.precision}"
+            resumed = (
+                f"从第 {event.resumed_from_step} 步继续" if zh else f"going on from step {event.resumed_from_step}"
+            )
+            return f"{start}\n{event.run_dir}" + (f"\n{resumed}" if event.resumed_from_step else "")
+        case protocol.Ready():
+            return _ready(event, zh)
+        case protocol.Phase():
+            return "" if event.phase in _SILENT else f"[{PHASES[event.phase][language]}]"
+        case protocol.Step():
+            return _step(event, zh)
+        case protocol.Eval():
+            return _eval(event, zh)
+        case protocol.Sample():
+            return _sample(event, zh)
+        case protocol.Checkpoint():
+            size = f"{event.bytes / _MIB:.1f} MiB, {event.seconds:.1f} s"
+            return f"已保存 {event.path}（{size}）" if zh else f"saved {event.path} ({event.kind}, {size})"
+        case protocol.Done():
+            return _done(event, zh)
+    return ""
+
+
+def progress(event: protocol.Progress, language: Language) -> str:
+    """The figures beside a progress bar."""
+    scale = _MIB if event.unit == "bytes" else 1
+    digits = 1 if event.unit == "bytes" else 0
+    total = f"/{event.total / scale:,.{digits}f}" if event.total is not None else ""
+    unit = _UNITS[event.unit] if language == "zh" else event.unit.replace("bytes", "MiB")
+    left = ""
+    if event.eta_s is not None:
+        left = f"  约剩 {_duration(event.eta_s)}" if language == "zh" else f"  about {_duration(event.eta_s)} left"
+    return f"{event.done / scale:,.{digits}f}{total} {unit}{left}"
+
+
+def _ready(event: protocol.Ready, zh: bool) -> str:
+    lines = []
+    for source in event.sources:
+        name = source.path if source.path.startswith("builtin:") else Path(source.path).name
+        files = "" if source.files == 1 else (f"{source.files} 个文件" if zh else f"{source.files:,} files")
+        about = [files, source.format, source.encoding, ", ".join(source.columns), f"{source.bytes / _MIB:,.1f} MiB"]
+        lines.append(f"{name}: " + " · ".join(filter(None, about)))
+    if zh:
+        data = f"{event.train_tokens:,} 个训练词元，留出 {event.validation_tokens:,} 个"
+        lines.append(f"{event.parameters:,} 个参数 · {data} · {event.total_steps:,} 步")
+    else:
+        data = f"{event.train_tokens:,} tokens, {event.validation_tokens:,} held out"
+        lines.append(f"{event.parameters:,} parameters · {data} · {event.total_steps:,} steps")
+    return "\n".join(lines)
+
+
+def _step(event: protocol.Step, zh: bool) -> str:
+    norm = "" if event.grad_norm is None else f"  {'梯度范数' if zh else 'norm'} {event.grad_norm:.2f}"
+    loss, rate = _number(event.loss), f"{event.learning_rate:.2e}"
+    if zh:
+        return f"第 {event.step:>6} 步  损失 {loss}  学习率 {rate}{norm}  {event.tokens_per_s:,.0f} 词元/秒"
+    return (
+        f"step {event.step:>6}  epoch {event.epoch:.2f}  loss {loss}  lr {rate}{norm}"
+        f"  {event.tokens_per_s:,.0f} tokens/s"
+    )
+
+
+def _eval(event: protocol.Eval, zh: bool) -> str:
+    exact = "" if event.exact_match is None else f"  {'完全匹配' if zh else 'exact match'} {event.exact_match:.1%}"
+    bleu = "" if event.bleu4 is None else f"  BLEU-4 {event.bleu4:.1f}"
+    best = ("  最佳" if zh else "  best") if event.best else ""
+    loss, perplexity = _number(event.loss), "?" if event.perplexity is None else f"{event.perplexity:.4g}"
+    if zh:
+        return f"第 {event.step:>6} 步  评估损失 {loss}  困惑度 {perplexity}{exact}{bleu}{best}"
+    return f"eval {event.step:>6}  loss {loss}  perplexity {perplexity}{exact}{bleu}{best}"
+
+
+def _sample(event: protocol.Sample, zh: bool) -> str:
+    head = f"--- 第 {event.step} 步" if zh else f"--- step {event.step}"
+    expected = "" if event.expected is None else f"\n{'正确答案' if zh else 'expected'}: {event.expected}"
+    return visible(f"{head}: {event.prompt.rstrip()} ▸{event.text.rstrip()}{expected}")
+
+
+def _done(event: protocol.Done, zh: bool) -> str:
+    if event.model is None:
+        return "已停止；尚未训练，没有可保存的内容" if zh else "Stopped before anything was trained; nothing to save"
+    words = {
+        "finished": ("Finished", "已完成"),
+        "stopped": ("Stopped and saved; --resume goes on", "已停止并保存；用 --resume 继续"),
+        "parent_lost": ("The starting program is gone; saved", "启动程序已退出；已保存"),
+    }
+    peak = f", {event.peak_vram / _GIB:.1f} GiB VRAM" if event.peak_vram else ""
+    best = ""
+    if event.best_loss is not None:
+        best = f"，最佳评估损失 {event.best_loss:.4f}" if zh else f", best eval loss {event.best_loss:.4f}"
+    steps = f"{event.steps:,}/{event.total_steps:,} {'步' if zh else 'steps'}"
+    speed = f", {event.tokens_per_s:,.0f} {'词元/秒' if zh else 'tokens/s'}" if event.tokens_per_s else ""
+    colon = "：" if zh else ": "
+    return (
+        f"{words[event.reason][zh]}{colon}{steps}{best}{speed}{peak}\n{'模型' if zh else 'Model'}{colon}{event.model}"
+    )
+
+
+def _number(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.4f}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
