@@ -20,7 +20,7 @@ from app.opening import RunLister, RunOpener, RunRecord
 from app.services import desktop
 from app.services.trainer_process import Outcome, TrainerProcess
 from app.state import command_line
-from app.state.history import History
+from app.state.history import History, missed_events
 from app.state.run_machine import (
     AskedPause,
     AskedResume,
@@ -78,6 +78,7 @@ class Controller(QObject):
         self._leaving = Closing(
             self.window, is_active=lambda: self.machine.is_active, stop=self.stop_run, close=self._close
         )
+        self._last_seq = 0  # of the newest event that came
         self._connect()
         self._timer = QTimer(self, interval=_RENDER_MS)
         self._timer.timeout.connect(self._on_tick)
@@ -167,6 +168,7 @@ class Controller(QObject):
 
     def _launch(self, arguments: list[str], path: Path, record: RunRecord) -> None:
         self.record = record
+        self._last_seq = 0
         self._forget_viewed()
         self.window.banners.clear()
         self._feed(Started(str(path)))
@@ -207,6 +209,7 @@ class Controller(QObject):
 
     def on_event(self, event: AnyEvent) -> None:
         """Take one event of the run that this window trains."""
+        self._last_seq = event.seq
         self.record.add(event)
         if self.machine.feed(event, time.monotonic()):
             self.render()
@@ -224,6 +227,9 @@ class Controller(QObject):
                 pass
 
     def _on_finished(self, outcome: Outcome) -> None:
+        if self.machine.run_dir and self.machine.done is None and self.machine.last_error is None:
+            for event in missed_events(Path(self.machine.run_dir), self._last_seq):
+                self.on_event(event)
         self._feed(Exited(outcome.exit_code, outcome.crashed))
         if self.machine.state is RunState.CRASHED or outcome.failed_to_start:
             self._say_crash(outcome)

@@ -90,6 +90,19 @@ def load_events(run_path: Path) -> Iterator[AnyEvent]:
     loader.close()
 
 
+def missed_events(run_path: Path, last_seq: int) -> list[AnyEvent]:
+    """What the newest trainer of a run wrote to disk after event `last_seq`.
+
+    On Wine, a pipe was seen to fall silent in the middle of a run; what is on disk is always whole.
+    """
+    newest: list[AnyEvent] = []
+    for event in load_events(run_path):
+        if isinstance(event, protocol.Hello):
+            newest = []
+        newest.append(event)
+    return [event for event in newest if event.seq > last_seq]
+
+
 class EventLoader:
     """Reads `events.jsonl` in slices: call `read` from a timer until `finished`."""
 

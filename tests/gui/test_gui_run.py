@@ -101,6 +101,14 @@ def test_a_trainer_that_ignores_stop_is_ended_by_a_second_press(make_window: Mak
     assert not controller.process.is_running
 
 
+def test_what_a_silent_pipe_kept_back_is_read_from_disk(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window("silent")
+    start(qtbot, controller)
+    wait_for(qtbot, controller, RunState.FINISHED)
+    assert controller.machine.step == 20
+    assert len(controller.record.metrics.series("train_loss")[0]) == 20
+
+
 @pytest.mark.parametrize(
     ("mode", "words"), [("abort", "last words before the crash"), ("traceback", "the roof fell in")]
 )

@@ -121,6 +121,20 @@ def ok() -> int:
     return 0
 
 
+def silent() -> int:
+    """Trains to the end, but its pipe falls silent after the first event; everything is on disk."""
+    folder = Path(sys.argv[sys.argv.index("--run-dir") + 1])
+    folder.mkdir(parents=True, exist_ok=True)
+    first = hello()
+    first.run_dir = str(folder)
+    lines = [line_of(first)]
+    _out.write(lines[0])
+    _out.flush()
+    lines += [line_of(step(number)) for number in range(1, 21)] + [line_of(done("finished", 20))]
+    (folder / "events.jsonl").write_bytes(b"".join(lines))
+    return 0
+
+
 def traceback() -> int:
     """Dies of an exception that nobody caught."""
     say(hello())
@@ -284,6 +298,7 @@ MODES: dict[str, Callable[[], int]] = {
     mode.__name__: mode
     for mode in (
         ok,
+        silent,
         traceback,
         abort,
         vanish,
