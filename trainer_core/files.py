@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import shutil
 import sys
 import time
@@ -86,7 +85,8 @@ def write_atomic(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not tempfile: on Windows it tries thousands of names in a folder that cannot be written
     # (https://github.com/python/cpython/issues/66305), and its files are private to the user.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    # Not `secrets`: it loads OpenSSL, 4 MB that the window does not need.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         with temporary.open("xb") as file:
             file.write(content)
