@@ -120,6 +120,8 @@ def _sample(event: protocol.Sample, zh: bool) -> str:
 
 
 def _done(event: protocol.Done, zh: bool) -> str:
+    if event.model is None and event.steps:  # a resume that was stopped while its data was prepared
+        return f"已停止；运行仍在第 {event.steps} 步" if zh else f"Stopped; the run is at step {event.steps} as before"
     if event.model is None:
         return "已停止；尚未训练，没有可保存的内容" if zh else "Stopped before anything was trained; nothing to save"
     words = {

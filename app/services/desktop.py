@@ -16,11 +16,6 @@ def open_folder(path: Path) -> bool:
     return QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder.resolve())))
 
 
-def open_url(address: str) -> bool:
-    """Show a web page or a file in the program that the desktop has for it."""
-    return QDesktopServices.openUrl(QUrl.fromUserInput(address))
-
-
 def copy_text(text: str) -> None:
     """Put a text on the clipboard."""
     QGuiApplication.clipboard().setText(text)

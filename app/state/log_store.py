@@ -119,10 +119,6 @@ class LogStore:
         """A line that the trainer printed."""
         return self._append(time, "output", text=text)
 
-    def add_code(self, level: Level, code: str, time: float, params: dict[str, Param] | None = None) -> LogEntry:
-        """News of the window itself; the view knows the code."""
-        return self._append(time, level, code, params or {})
-
     def since(self, number: int) -> list[LogEntry]:
         """Entries from `number` on: what a view has to append."""
         skip = max(0, number - self.first_number)

@@ -160,7 +160,6 @@ class RunMachine:
         self.has_checkpoint = False
         self.pause_pending = False  # asked, not yet paused
         self.resume_pending = False
-        self.stop_acknowledged = False
         self.killed = False
         self._now = 0.0
         self._clock_set = False
@@ -287,7 +286,6 @@ class RunMachine:
     def _on_ack(self, event: protocol.Ack) -> None:
         match event.command:
             case "stop" if event.accepted:
-                self.stop_acknowledged = True
                 self._sign_of_life("ack")
             case "pause":
                 self.pause_pending = self.pause_pending and event.accepted

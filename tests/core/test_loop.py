@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.core.trainer import text_file
+from tests.kept import Kept
 from trainer_core import checkpoint_dir, protocol
 from trainer_core.config import Config, Layer, resolve
 from trainer_core.data.prepare import prepare
@@ -22,20 +23,6 @@ from trainer_core.train.optim import learning_rate
 from trainer_core.wire import Wire
 
 CPU = torch.device("cpu")
-
-
-class Kept:
-    def __init__(self) -> None:
-        self.events: list[protocol.AnyEvent] = []
-
-    def write(self, event: protocol.AnyEvent) -> None:
-        self.events.append(event)
-
-    def close(self) -> None:
-        pass
-
-    def of(self, kind: type) -> list:  # type: ignore[type-arg]
-        return [event for event in self.events if isinstance(event, kind)]
 
 
 def pairs_file(folder: Path) -> Path:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import MakeWindow
 from PySide6.QtCore import QObject
 from pytestqt.qtbot import QtBot
 
+from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
 
 ROOT = Path(__file__).resolve().parent.parent.parent

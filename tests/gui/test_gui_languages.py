@@ -8,7 +8,6 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from conftest import MakeWindow
 from PySide6.QtWidgets import QCheckBox, QPushButton, QTabBar, QToolButton
 from pytestqt.qtbot import QtBot
 
@@ -18,6 +17,7 @@ from app.i18n.update import sources
 from app.state.log_store import LOG_CODES
 from app.views import words
 from app.views.log_words import WORDERS
+from tests.gui.conftest import MakeWindow
 from trainer_core.config import knobs
 
 TS = FOLDER / "traindeck_zh_CN.ts"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from conftest import MakeWindow
 from PySide6.QtGui import QColor
 
 from app.theme.tokens import DARK, LIGHT, Tokens
 from app.views.plots.canvas import tick_text
+from tests.gui.conftest import MakeWindow
 
 
 def luminance(colour: str) -> float:

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import MakeWindow
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from app.state.run_machine import RunState
+from tests.gui.conftest import MakeWindow
 from trainer_core.run_dir import RunDir, list_runs
 
 ROOT = Path(__file__).resolve().parent.parent.parent

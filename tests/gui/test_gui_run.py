@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import pytest
-from conftest import MakeWindow
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
@@ -13,6 +12,7 @@ from pytestqt.qtbot import QtBot
 from app.controller import Controller
 from app.state.run_machine import RunState
 from app.views import tray
+from tests.gui.conftest import MakeWindow
 
 
 def click(qtbot: QtBot, button: QPushButton) -> None:

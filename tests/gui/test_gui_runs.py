@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from conftest import MakeWindow
 from demo_run import write_run
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QPushButton
@@ -13,6 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.state.run_machine import RunState
+from tests.gui.conftest import MakeWindow
 
 
 def make_runs(home: Path) -> None:

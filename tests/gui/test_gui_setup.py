@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import MakeWindow
 from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
 from PySide6.QtGui import QDropEvent, QInputMethodEvent
 from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QPlainTextEdit, QPushButton, QWidget
@@ -14,6 +13,7 @@ from pytestqt.qtbot import QtBot
 from app.controller import Controller
 from app.views.setup.form import as_text, form_knobs
 from app.views.setup.knob_field import KnobField
+from tests.gui.conftest import MakeWindow
 from trainer_core import presets
 from trainer_core.config import knobs
 

@@ -46,3 +46,5 @@ def test_progress_over_bytes_is_told_in_mebibytes() -> None:
 def test_a_stop_before_anything_was_trained_does_not_say_that_something_was_saved() -> None:
     done = protocol.Done(reason="stopped", steps=0, total_steps=60)
     assert "nothing to save" in line(done, "en")
+    resumed = protocol.Done(reason="stopped", steps=40, total_steps=60)
+    assert "at step 40" in line(resumed, "en")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kept import Kept
 from trainer_core import protocol
 from trainer_core.control import StdinControl
 from trainer_core.report import StopRequested
@@ -19,22 +20,6 @@ from trainer_core.session import Session
 from trainer_core.wire import Wire
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-class Kept:
-    """A sink that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.events: list[protocol.AnyEvent] = []
-
-    def write(self, event: protocol.AnyEvent) -> None:
-        self.events.append(event)
-
-    def close(self) -> None:
-        pass
-
-    def of(self, kind: type) -> list:  # type: ignore[type-arg]
-        return [event for event in self.events if isinstance(event, kind)]
 
 
 class Pipe:

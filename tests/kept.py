@@ -1,0 +1,19 @@
+"""A sink that keeps the events it is given."""
+
+from __future__ import annotations
+
+from trainer_core import protocol
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.events: list[protocol.AnyEvent] = []
+
+    def write(self, event: protocol.AnyEvent) -> None:
+        self.events.append(event)
+
+    def close(self) -> None:
+        pass
+
+    def of(self, kind: type) -> list:  # type: ignore[type-arg]
+        return [event for event in self.events if isinstance(event, kind)]
