@@ -48,17 +48,25 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     preset: Annotated[str, knob("data", "The preset that this configuration came from.")] = ""
 
     data: Annotated[list[str], knob("data", "Files or folders to train on, or builtin:python, builtin:tasks.", main=True)] = []
-    data_format: Annotated[Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet"], knob("data", "How to read the files; auto looks at each file.")] = "auto"
+    data_format: Annotated[Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet", "arrow", "tar"], knob("data", "How to read the files; auto looks at each file.")] = "auto"
     task: Annotated[Literal["auto", "pretrain", "sft"], knob("data", "pretrain: learn all text. sft: learn responses to prompts. auto: by the columns found.")] = "auto"
-    text_column: Annotated[str, knob("data", "Name of the column or key that holds text.")] = "text"
-    prompt_column: Annotated[str, knob("data", "Name of the column or key that holds the prompt.")] = "prompt"
-    response_column: Annotated[str, knob("data", "Name of the column or key that holds the response.")] = "response"
+    text_column: Annotated[str, knob("data", "Column or key that holds text.")] = "text"
+    prompt_column: Annotated[str, knob("data", "Column or key that holds the prompt; instruction, question and the like are found too.")] = "prompt"
+    response_column: Annotated[str, knob("data", "Column or key that holds the response; output, answer and the like are found too.")] = "response"
+    input_column: Annotated[str, knob("data", "Column that is added below the prompt where it is filled (Alpaca); empty: none.")] = "input"
+    system_column: Annotated[str, knob("data", "Column that holds the system prompt, where there is one; empty: none.")] = "system"
+    messages_column: Annotated[str, knob("data", "Column or key that holds a chat: a list of messages with roles.")] = "messages"
+    on_bad_row: Annotated[Literal["skip", "stop"], knob("data", "What to do with a row that cannot be read.")] = "skip"
+    bad_row_limit: Annotated[int, knob("data", "Skipped rows after which the data is given up; 0: no limit.", unit="rows", ge=0, le=1_000_000_000)] = 1000
     validation_fraction: Annotated[float, knob("data", "Share of the documents held back to measure eval loss.", ge=0.0, le=0.5)] = 0.05
-    tokenizer: Annotated[str, knob("data", "A tokenizer.json to use; empty: train one on the data.")] = ""
+    tokenizer: Annotated[str, knob("data", "A tokenizer.json or a model's folder to take the tokenizer from; empty: train one on the data.")] = ""
     vocab_size: Annotated[int, knob("data", "Size of the vocabulary when a tokenizer is trained.", unit="tokens", ge=300, le=200_000)] = 8192
     pre_tokenizer: Annotated[Literal["gpt-2", "llama-bpe", "qwen2"], knob("data", "How text is split before byte pairs are merged; qwen2 keeps digits apart.")] = "qwen2"
     tokenizer_sample_mib: Annotated[int, knob("data", "How much text a new tokenizer is trained on at most.", unit="MiB", ge=1, le=4096)] = 32
     cache_dir: Annotated[str, knob("data", "Folder of the token cache; empty: cache/ in Traindeck's folder.")] = ""
+    token_cache: Annotated[bool, knob("data", "Keep the encoded data on disk; off: encode parquet files anew in each epoch, without a cache.")] = True
+    packing: Annotated[bool, knob("data", "Put several prompts and responses into one sequence; they do not see each other.")] = False
+    attend_across_documents: Annotated[bool, knob("data", "In plain text, let tokens see the documents before their own in the same sequence.")] = True
 
     hidden_dim: Annotated[int, knob("model", "Width of the model.", main=True, ge=8, le=65_536)] = 256
     n_layers: Annotated[int, knob("model", "Number of decoder layers.", main=True, ge=1, le=512)] = 4

@@ -1,9 +1,14 @@
-"""Token files: shards of numbers on disk, written once in a stream and then read through memory maps.
+"""Token files: shards of numbers on disk, written in a stream and then read through memory maps.
 
     tokens-00000.bin …   token ids, uint16 where the vocabulary allows, else uint32; little-endian
     offsets.bin          int64: where each document begins in the tokens, and at last where they end
-    responses.bin        int32, only for prompts with responses: tokens before the response
-    texts.jsonl          one line a document: the pair, or the beginning of the text (see `prepare`)
+    spans.bin            int32 pairs, conversations only: [start, stop) of the tokens of a document that
+                         are trained on, counted from its beginning
+    span_offsets.bin     int64, conversations only: where each document's spans begin, and at last their number
+    texts.jsonl          one line a document: its turns, or the beginning of the text (see `encode`)
+
+All of them only ever grow while they are written. `Writer.commit` makes what is there durable and says
+how long each file is; a writer that is given these lengths cuts off whatever came later and goes on.
 
 No torch, no Qt.
 """
@@ -11,6 +16,7 @@ No torch, no Qt.
 from __future__ import annotations
 
 import json
+import os
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -21,94 +27,156 @@ import numpy as np
 import numpy.typing as npt
 
 SHARD_TOKENS: Final = 64 * 1024 * 1024
-_BUFFERED: Final = 4096  # offsets held before they are written
+_BUFFERED: Final = 4096  # numbers held before they are written
+
+State = dict[str, int]  # sizes of files in bytes, and counts
 
 
 def token_type(vocab_size: int) -> str:
     """The numpy type that holds every id."""
-    return "<u2" if vocab_size <= 65_536 else "<u4"
+    return "<u2" if vocab_size <= 1 << 16 else "<u4"
+
+
+class _Growing:
+    """A file that is only appended to."""
+
+    def __init__(self, path: Path, size: int = 0) -> None:
+        self.path = path
+        self._file: BinaryIO = path.open("r+b" if path.exists() else "w+b")
+        self._file.truncate(size)
+        self._file.seek(size)
+        self.size = size
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+        self.size += len(data)
+
+    def flush_to_disk(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Numbers(_Growing):
+    """A file of integers. Those that wait in memory are written when there are enough of them."""
+
+    def __init__(self, path: Path, code: str, size: int = 0) -> None:
+        super().__init__(path, size)
+        self._waiting = array(code)
+
+    def add(self, value: int) -> None:
+        self._waiting.append(value)
+        if len(self._waiting) >= _BUFFERED:
+            self.write_waiting()
+
+    def write_waiting(self) -> None:
+        self.write(self._waiting.tobytes())
+        del self._waiting[:]
+
+    def flush_to_disk(self) -> None:
+        self.write_waiting()
+        super().flush_to_disk()
 
 
 class Writer:
-    """Streams one split to disk. Holds a few kilobytes; close it before its folder is renamed."""
+    """Streams one split to disk. Holds a few kilobytes; close it before its folder is renamed.
 
-    def __init__(self, folder: Path, vocab_size: int, shard_tokens: int = SHARD_TOKENS) -> None:
-        folder.mkdir(parents=True)
+    With `state` (of a `commit`) it goes on where that left off, in the same files.
+    """
+
+    def __init__(
+        self, folder: Path, vocab_size: int, state: State | None = None, shard_tokens: int = SHARD_TOKENS
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        state = state or {}
         self._folder, self._shard_tokens = folder, shard_tokens
         self._type = np.dtype(token_type(vocab_size))
-        self._shard: BinaryIO | None = None
-        self._shards = self._in_shard = 0
-        self.tokens = self.documents = 0
-        self._offsets = _Numbers(folder / "offsets.bin", "q")
-        self._responses = _Numbers(folder / "responses.bin", "i")
-        self._texts = (folder / "texts.jsonl").open("wb")
+        self.tokens, self.documents = state.get("tokens", 0), state.get("documents", 0)
+        self._spans_written = state.get("spans", 0)
+        self._offsets = _Numbers(folder / "offsets.bin", "q", state.get("offsets.bin", 0))
+        self._spans = _Numbers(folder / "spans.bin", "i", state.get("spans.bin", 0))
+        self._span_offsets = _Numbers(folder / "span_offsets.bin", "q", state.get("span_offsets.bin", 0))
+        self._texts = _Growing(folder / "texts.jsonl", state.get("texts.jsonl", 0))
+        self._shards = -(-self.tokens // shard_tokens)
+        self._shard = self._open_shard()
+        self._finished: list[_Growing] = []  # shards that are full and not yet known to be on the disk
 
-    def begin_document(self, text: dict[str, str] | None = None) -> None:
+    def _open_shard(self) -> _Growing | None:
+        """The shard to go on with, cut to the tokens that count; later ones are emptied by being opened anew."""
+        inner = self.tokens % self._shard_tokens
+        if not inner:
+            return None
+        return _Growing(self._shard_path(self._shards - 1), inner * self._type.itemsize)
+
+    def _shard_path(self, number: int) -> Path:
+        return self._folder / f"tokens-{number:05d}.bin"
+
+    def begin_document(self, text: dict[str, Any] | None = None) -> None:
         """What is added from here on belongs to a new document; `text` is kept beside it."""
         self._offsets.add(self.tokens)
         self.documents += 1
         if text is not None:
             self._texts.write(json.dumps(text, ensure_ascii=False).encode("utf-8") + b"\n")
 
-    def add(self, ids: Sequence[int]) -> None:
+    def add(self, ids: Sequence[int] | npt.NDArray[Any]) -> None:
         """Append tokens, beginning new shards where one is full."""
         values = np.asarray(ids, dtype=self._type)
-        self.tokens += len(values)
         while len(values):
-            if self._shard is None or self._in_shard == self._shard_tokens:
+            inner = self.tokens % self._shard_tokens
+            if not inner or self._shard is None:
                 self._next_shard()
             assert self._shard is not None
-            part = values[: self._shard_tokens - self._in_shard]
+            part = values[: self._shard_tokens - inner]
             self._shard.write(part.tobytes())
-            self._in_shard += len(part)
+            self.tokens += len(part)
             values = values[len(part) :]
 
-    def add_pair(self, prompt: Sequence[int], response: Sequence[int]) -> None:
-        self._responses.add(len(prompt))
-        self.add([*prompt, *response])
+    def add_chat(self, ids: Sequence[int] | npt.NDArray[Any], spans: Sequence[tuple[int, int]]) -> None:
+        """Append the tokens of a conversation, of which those in `spans` are trained on."""
+        self._span_offsets.add(self._spans_written)
+        for start, stop in spans:
+            self._spans.add(start)
+            self._spans.add(stop)
+        self._spans_written += len(spans)
+        self.add(ids)
 
     def _next_shard(self) -> None:
         if self._shard is not None:
-            self._shard.close()
-        self._shard = (self._folder / f"tokens-{self._shards:05d}.bin").open("wb")
-        self._shards, self._in_shard = self._shards + 1, 0
+            self._finished.append(self._shard)
+        self._shard = _Growing(self._shard_path(self._shards))
+        self._shards += 1
 
-    def close(self) -> None:
-        """Write what is buffered and close every file, even where writing fails (a full disk)."""
+    def commit(self) -> State:
+        """Put everything on the disk; the result is what a new writer needs to go on from here."""
+        for finished in self._finished:
+            finished.flush_to_disk()
+            finished.close()
+        self._finished.clear()
+        files = (self._offsets, self._spans, self._span_offsets, self._texts)
+        for file in (*files, *([self._shard] if self._shard else [])):
+            file.flush_to_disk()
+        sizes = {file.path.name: file.size for file in files}
+        return {"tokens": self.tokens, "documents": self.documents, "spans": self._spans_written, **sizes}
+
+    def finish(self) -> None:
+        """Write the last offsets, put all on the disk, and close."""
         try:
             self._offsets.add(self.tokens)
-            self._offsets.flush()
-            self._responses.flush()
-            if self._shard is not None:
-                self._shard.flush()
-            self._texts.flush()
+            if self._spans_written:
+                self._span_offsets.add(self._spans_written)
+            self.commit()
         finally:
             self.abandon()
 
     def abandon(self) -> None:
         """Close every file; what is not written is lost."""
-        for file in (self._shard, self._texts, self._offsets.file, self._responses.file):
+        files = [*self._finished, self._shard, self._texts, self._offsets, self._spans, self._span_offsets]
+        for file in files:
             if file is not None:
                 with suppress(OSError):  # closing flushes, which fails again on a full disk
                     file.close()
-
-
-class _Numbers:
-    """A file of integers that grows."""
-
-    def __init__(self, path: Path, code: str) -> None:
-        self.file: BinaryIO = path.open("wb")
-        self._waiting = array(code)
-
-    def add(self, value: int) -> None:
-        self._waiting.append(value)
-        if len(self._waiting) >= _BUFFERED:
-            self.flush()
-
-    def flush(self) -> None:
-        self._waiting.tofile(self.file)
-        del self._waiting[:]
-        self.file.flush()
 
 
 class Split:
@@ -144,9 +212,18 @@ class Split:
         return self._map("offsets.bin", np.dtype("<i8"))
 
     @property
-    def responses(self) -> npt.NDArray[np.int32]:
-        """Tokens of each document that belong to the prompt; empty for plain text."""
-        return self._map("responses.bin", np.dtype("<i4"))
+    def span_offsets(self) -> npt.NDArray[np.int64]:
+        """Where each conversation's spans begin in `spans`, and at last their number; empty for plain text."""
+        return self._map("span_offsets.bin", np.dtype("<i8"))
+
+    @property
+    def spans(self) -> npt.NDArray[np.int32]:
+        """(n, 2): [start, stop) of the tokens trained on, counted from the beginning of their document."""
+        return self._map("spans.bin", np.dtype("<i4")).reshape(-1, 2)
+
+    @property
+    def documents(self) -> int:
+        return max(0, len(self.offsets) - 1)
 
     @property
     def tokens(self) -> int:
@@ -164,7 +241,7 @@ class Split:
             return parts[0].astype(np.int64)
         return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)
 
-    def texts(self) -> Iterator[dict[str, str]]:
+    def texts(self) -> Iterator[dict[str, Any]]:
         """The texts kept beside the documents, in their order."""
         with (self.folder / "texts.jsonl").open("rb") as file:
             for line in file:
