@@ -14,7 +14,6 @@ No torch, no Qt.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import time
@@ -23,17 +22,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import psutil
 import yaml
 
-from trainer_core import checkpoint_dir, files, protocol
+from trainer_core import checkpoint_dir, files, owners, protocol
 from trainer_core.config import Config, to_dict
 from trainer_core.messages import TraindeckError
+from trainer_core.owners import Owner
 
 RunState = Literal["running", "finished", "stopped", "failed", "interrupted"]
-_READ_RETRY_S: Final = 1.0  # for a lock that a virus scanner holds: taken for dead, a run would be trained twice
 _TAIL_BYTES: Final = 256 * 1024
-_START_TOLERANCE_S: Final = 2.0  # clocks of /proc and of a written start time differ by a tick or so
 
 
 def home() -> Path:
@@ -116,61 +113,19 @@ def safe_name(text: str) -> str:
 # --- who owns a run ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The process in `run.lock`. `alive` is False when it is gone or its pid now is another process."""
-
-    pid: int
-    started: float
-    alive: bool
-
-
 def read_owner(run: RunDir) -> Owner | None:
     """Who holds the run; None if nobody does."""
-    try:
-        held = json.loads(files.retry_sharing(run.lock.read_bytes, _READ_RETRY_S))
-        pid, started = int(held["pid"]), float(held["started"])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError):
-        return Owner(0, 0.0, alive=False)
-    try:
-        alive = abs(psutil.Process(pid).create_time() - started) < _START_TOLERANCE_S
-    except (psutil.Error, ValueError, OverflowError):  # the last two: a damaged number
-        alive = False
-    return Owner(pid, started, alive)
+    return owners.read_owner(run.lock)
 
 
 @contextlib.contextmanager
 def lock(run: RunDir) -> Iterator[None]:
     """Hold a run while training. Raises `run.in_use` while a living process holds it."""
-    content = json.dumps({"pid": os.getpid(), "started": psutil.Process().create_time()}).encode()
-    while not _take(run, content):
-        pass
     try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            files.retry_sharing(run.lock.unlink)
-
-
-def _take(run: RunDir, content: bytes) -> bool:
-    """Write `content` into the lock unless its owner lives. False: it was deleted meanwhile, so try again.
-
-    Looking and writing happen under a lock of the system: else two processes that both find a dead
-    owner, or one that is still writing, would both take the run.
-    """
-    with files.said_plainly(run.path):
-        handle = os.open(run.lock, os.O_CREAT | os.O_RDWR | getattr(os, "O_BINARY", 0), 0o666)
-        with os.fdopen(handle, "r+b") as file, files.guarded(file):
-            if os.fstat(file.fileno()).st_nlink == 0:
-                return False
-            owner = read_owner(run)
-            if owner is not None and owner.alive:
-                raise TraindeckError("run.in_use", path=str(run.path), pid=str(owner.pid))
-            file.write(content)
-            file.truncate()
-    return True
+        with owners.held(run.lock):
+            yield
+    except owners.InUse as used:
+        raise TraindeckError("run.in_use", path=str(run.path), pid=str(used.pid)) from used
 
 
 # --- what can be told from outside -----------------------------------------------------------------
