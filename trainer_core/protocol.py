@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-VERSION: Final = (1, 0)
+VERSION: Final = (1, 1)
 """(major, minor). A reader that meets a newer major version says so; a newer minor only adds."""
 
 Param = str | int | float | bool | None
@@ -60,11 +60,17 @@ class Source(msgspec.Struct, kw_only=True):
     """One data source as it was found."""
 
     path: str  # file, folder or builtin:name, as it was given
-    format: str  # text, jsonl, json, csv, tsv or parquet
+    format: str  # text, jsonl, json, csv, tsv, parquet, arrow, tar, or tasks (built in)
     encoding: str = ""  # of text files; empty where the format says it
+    compression: str = ""  # gzip or zstd; empty: none
     columns: list[str] = []  # that were used
+    found: list[str] = []  # all columns that there are
+    used: dict[str, str] = {}  # what a column is used as (text, prompt, response, input, system, messages): its name
     files: int = 1  # how many were read
     bytes: int = 0  # of these files
+    skipped: int = 0  # files of a folder that cannot be used
+    first_skipped: str = ""  # path of the first of them
+    first_skipped_reason: str = ""  # its code of messages.CATALOGUE
 
 
 class Ready(Event, tag="ready", kw_only=True):
@@ -84,6 +90,89 @@ class Ready(Event, tag="ready", kw_only=True):
     total_steps: int  # optimizer updates of the whole run
     loader_workers: int = 0  # processes that load batches; 0: none
     loader_reason: Literal["set", "low_memory", "cpu", "gpu"] = "set"  # why so many
+
+
+class Counts(msgspec.Struct, kw_only=True):
+    """How much data. Tokens are counted as the model gets them: with those that a template or an end adds."""
+
+    documents: int = 0  # rows of a table, or files of plain text
+    characters: int = 0  # of their text
+    bytes: int = 0  # of their text, as UTF-8
+    tokens: int = 0  # of their text, once encoded
+
+
+class LengthBin(msgspec.Struct, kw_only=True):
+    """One bar of a histogram: documents of `start` up to, but not including, `stop` tokens."""
+
+    start: int  # tokens
+    stop: int  # tokens
+    documents: int  # that are so long
+
+
+class BadRow(msgspec.Struct, kw_only=True):
+    """A row that could not be used."""
+
+    path: str  # of its file
+    position: str  # such as: line 17
+    reason: str  # technical
+
+
+class Token(msgspec.Struct, array_like=True):
+    """One token of a sample. Sent as an array of these values, in this order."""
+
+    text: str  # empty: the rest of a character that begins in the token before
+    id: int  # in the vocabulary
+    learned: bool  # the loss counts it; otherwise it is only given
+    special: bool  # a marker, not text
+    document: int  # from 0 in each sample; another number: another document
+
+
+class SampleView(msgspec.Struct, kw_only=True):
+    """A training sample as the model gets it."""
+
+    tokens: list[Token]  # its beginning
+    length: int  # tokens of the whole sample
+
+
+class DataReport(Event, tag="data_report", kw_only=True):
+    """What the data holds: of all of it, or of a part, with estimates for the rest."""
+
+    complete: bool  # all data was read: every figure is exact
+    task: Literal["pretrain", "sft"]  # what is learned: all text, or responses to prompts
+    sources: list[Source] = []  # the data as it was found
+    bytes: int  # of all files
+    read_bytes: int  # of the files, that were read for this report
+    tokenizer: str = ""  # path of the one given; empty: trained on what was read
+    vocab_size: int  # of the tokenizer
+    read: Counts  # what was read; exact
+    total: Counts  # all the data; an estimate where it is not complete
+    train_documents: int  # to train on; estimated as `total` is
+    train_tokens: int  # to train on, per epoch; estimated as `total` is
+    validation_documents: int  # held back; estimated as `total` is
+    validation_tokens: int  # held back; estimated as `total` is
+    max_seq_len: int  # tokens of one sequence
+    lengths: list[LengthBin] = []  # lengths of the documents that were read
+    longest: int = 0  # tokens of the longest document that was read
+    longer: int = 0  # documents read that are longer than a sequence
+    truncated: int = 0  # prompt/response: samples read that are cut at the end of a sequence
+    cut_tokens: int = 0  # prompt/response: tokens of what was read that are cut away
+    dropped: int = 0  # prompt/response: samples read whose prompt leaves no room for a response
+    left_out_tokens: int = 0  # plain text: tokens at the end that make no whole sequence; estimated as `total` is
+    packs: int | None = None  # with packing: sequences made of the samples that were read
+    fill: float | None = None  # with packing: share of their positions that hold tokens, 0..1
+    fill_alone: float | None = None  # the same with one sample a sequence
+    duplicates: int = 0  # documents read whose content was there before
+    empty: int = 0  # rows read without any text
+    bad: int = 0  # rows read that could not be used
+    first_bad: BadRow | None = None  # the first of them
+    undecodable: int = 0  # bytes read that are not of the file's encoding
+    samples_per_epoch: int  # sequences to train on; estimated as `total` is
+    tokens_per_step: int  # tokens of one optimizer update, padding left out
+    steps_per_epoch: int  # optimizer updates, a short last one included; estimated as `total` is
+    full_steps_per_epoch: int  # those of a whole effective batch
+    total_steps: int  # optimizer updates of the whole run; estimated as `total` is
+    samples_per_step: int  # the effective batch: micro-batch times accumulation times devices
+    samples: list[SampleView] = []  # the first few
 
 
 class Phase(Event, tag="phase", kw_only=True):
@@ -247,7 +336,21 @@ class Done(Event, tag="done", kw_only=True):
 
 
 AnyEvent = (
-    Hello | Ready | Phase | Progress | Step | Hardware | Eval | Sample | Checkpoint | Advice | Warn | Error | Ack | Done
+    Hello
+    | Ready
+    | DataReport
+    | Phase
+    | Progress
+    | Step
+    | Hardware
+    | Eval
+    | Sample
+    | Checkpoint
+    | Advice
+    | Warn
+    | Error
+    | Ack
+    | Done
 )
 DROPPABLE: Final = (Step, Hardware, Progress)
 """Events that may be left out when the reader is slow; all others always arrive."""
