@@ -9,7 +9,7 @@ import codecs
 import io
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -100,23 +100,51 @@ class Decoder:
 
 
 class Tally:
-    """What reading one file has come across so far."""
+    """What reading one file has come across so far.
 
-    __slots__ = ("bad", "done", "first_bad", "reason", "rows", "undecodable")
+    `skip` and `move` may be overridden: to stop at a bad row, or to look up now and then while a reader
+    works without giving a row.
+    """
+
+    __slots__ = ("bad", "done", "first_bad", "ignored", "number", "read", "reason", "rows", "undecodable", "unit")
 
     def __init__(self) -> None:
-        self.done = 0  # bytes of the file
+        self.done = 0  # bytes of the file as it is on disk
+        self.read = 0  # rows that the reader gave plus those that it found bad: where to go on, as `Request.skip`
         self.rows = 0  # good ones
-        self.bad = 0
+        self.bad = 0  # found by the reader or by whoever takes its rows
         self.first_bad = ""
         self.reason = ""
         self.undecodable = 0  # bytes
+        self.ignored = 0  # members of an archive that hold no text
+        self.unit = "row"  # what positions count
+        self.number: int | str = 0  # the place of the row given last
+
+    @property
+    def position(self) -> str:
+        """The place of the row given last, as in "line 17"."""
+        return f"{self.unit} {self.number}"
 
     def skip(self, position: str, reason: str) -> None:
         """A row that cannot be used."""
         if not self.bad:
             self.first_bad, self.reason = position, reason
         self.bad += 1
+
+    def move(self, done: int) -> None:
+        """The reader is past `done` bytes of the file; called about once a `CHUNK` or batch."""
+        self.done = done
+
+    def state(self) -> dict[str, int | str]:
+        """What a later process needs to go on after the row given last: `restore` it, and skip `read` rows."""
+        return {name: getattr(self, name) for name in _KEPT}
+
+    def restore(self, state: Mapping[str, int | str]) -> None:
+        for name in _KEPT:
+            setattr(self, name, state[name])
+
+
+_KEPT: Final = ("read", "rows", "bad", "first_bad", "reason", "undecodable", "ignored")
 
 
 def decoded(path: Path, encoding: str, tally: Tally) -> Iterator[str]:

@@ -10,40 +10,43 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from trainer_core.data.encodings import CHUNK, Tally, decoded
-from trainer_core.messages import TraindeckError
+from trainer_core.data.readers.base import TEXT, Reader, Request, Row, Source, bad_format
 
-TEXT: Final = "text"  # the one column of a format without columns
+__all__ = [
+    "FORMATS",
+    "KNOWN",
+    "TEXT",
+    "Format",
+    "Reader",
+    "Request",
+    "Row",
+    "Source",
+    "bad_format",
+    "format_of",
+    "named",
+]
+    "FORMATS",
+    "KNOWN",
+    "TEXT",
+    "Format",
+    "Reader",
+    "Request",
+    "Row",
+    "Source",
+    "bad_format",
+    "format_of",
+    "named",
+]
+
 _LONGEST_LINE: Final = 256 * 1024 * 1024
 _LONGEST_FIELD: Final = 64 * 1024 * 1024
 _BATCH_ROWS: Final = 256  # rows of parquet in memory at once
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One file to read. `encoding` is empty where the format knows its own."""
-
-    path: Path
-    format: str
-    encoding: str
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """How to read a file: which columns (none: all), and how long pieces of plain text are to be."""
-
-    columns: tuple[str, ...] = ()
-    piece: int = 64 * 1024  # characters
-
-
-Row = Mapping[str, Any]
-Reader = Callable[[Source, Request, Tally], Iterator[Row]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +223,6 @@ def parquet_columns(path: Path) -> tuple[str, ...]:
         return tuple(file.schema_arrow.names)
 
 
-def bad_format(source: Source, position: str, reason: str) -> TraindeckError:
-    path = str(source.path)
-    return TraindeckError("data.bad_format", path=path, format=source.format, position=position, reason=reason)
-
-
 _TEXT_SUFFIXES: Final = (
     ".txt", ".text", ".md", ".markdown", ".rst", ".log", ".tex", ".html", ".htm", ".xml", ".yaml", ".yml", ".toml",
     ".ini", ".cfg", ".py", ".pyi", ".js", ".ts", ".jsx", ".tsx", ".java", ".c", ".h", ".cpp", ".hpp", ".cc", ".cs",
@@ -247,3 +245,15 @@ KNOWN: Final = ".txt, .md, .py, .jsonl, .json, .csv, .tsv, .parquet"  # what mes
 def format_of(suffix: str) -> str | None:
     """The format that a file name's suffix stands for."""
     return next((name for name, entry in FORMATS.items() if suffix.lower() in entry.suffixes), None)
+
+
+_COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+
+
+def named(path: Path) -> tuple[str | None, str]:
+    """Format and compression by a file's name: `a.jsonl.gz` is `("jsonl", "gzip")`, `a.doc` is `(None, "")`."""
+    suffix = path.suffix.lower()
+    if suffix == ".tgz":
+        return "tar", "gzip"
+    compression = _COMPRESSIONS.get(suffix, "")
+    return format_of(Path(path.stem).suffix if compression else suffix), compression
