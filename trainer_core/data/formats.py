@@ -31,18 +31,6 @@ __all__ = [
     "format_of",
     "named",
 ]
-    "FORMATS",
-    "KNOWN",
-    "TEXT",
-    "Format",
-    "Reader",
-    "Request",
-    "Row",
-    "Source",
-    "bad_format",
-    "format_of",
-    "named",
-]
 
 _LONGEST_LINE: Final = 256 * 1024 * 1024
 _LONGEST_FIELD: Final = 64 * 1024 * 1024
