@@ -37,10 +37,10 @@ def main() -> None:
     processes = chosen.num_proc or None
 
     begun = time.perf_counter()
-    from datasets import load_dataset
+    from datasets import load_dataset  # type: ignore[import-untyped]
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = PreTrainedTokenizerFast(tokenizer_file=chosen.tokenizer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=chosen.tokenizer)  # type: ignore[no-untyped-call]
     imported = time.perf_counter()
     if chosen.data.endswith(".txt"):
         rows = load_dataset("text", data_files=chosen.data, split="train", keep_linebreaks=True)
