@@ -11,6 +11,7 @@ No torch, no Qt.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,7 @@ import numpy.typing as npt
 Indices = npt.NDArray[np.int64]
 
 _ROUNDS: Final = 8  # four make a permutation look random; small domains of a few bits need more
+_AT_ONCE: Final = 1024  # positions permuted together: numpy takes 0.3 ms for one and hardly more for a thousand
 
 
 def keyed_hash(key: str, number: int) -> int:
@@ -92,3 +94,11 @@ class Plan:
     def indices(self, batch: int, seed: int, epoch: int) -> Indices:
         """The sample indices of this rank in batch `batch`, in the shuffled order of the epoch."""
         return permuted(self.positions(batch), self.samples, seed, epoch)
+
+    def shuffled(self, first: int, seed: int, epoch: int) -> Iterator[Indices]:
+        """`indices` of every batch from `first` to the last of the epoch."""
+        some = max(1, _AT_ONCE // self.batch_size)
+        for start in range(first, self.batches, some):
+            parts = [self.positions(batch) for batch in range(start, min(start + some, self.batches))]
+            order = permuted(np.concatenate(parts), self.samples, seed, epoch)
+            yield from np.split(order, np.cumsum([len(part) for part in parts[:-1]]))
