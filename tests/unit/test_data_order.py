@@ -65,6 +65,25 @@ def test_a_rest_smaller_than_the_ranks_is_left_out_on_all_of_them() -> None:
     assert {plan.batches for plan in plans} == {1}
 
 
+@pytest.mark.parametrize("plan", [Plan(1003, 8), Plan(1003, 8, 1, 3), Plan(1003, 8, block=64), Plan(40, 8, block=64)])
+def test_batches_in_a_row_are_the_batches_that_are_asked_for_one_by_one(plan: Plan) -> None:
+    for first in (0, 5, plan.batches - 1, plan.batches):
+        together = [indices.tolist() for indices in plan.shuffled(first, 5, 1)]
+        assert together == [plan.indices(batch, 5, 1).tolist() for batch in range(first, plan.batches)]
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 1000, 6400])
+def test_blocks_of_neighbours_stay_together_and_are_shuffled(count: int) -> None:
+    plan = Plan(count, count, block=64)
+    orders = [plan.indices(0, 1, epoch) for epoch in (0, 1)]
+    for order in orders:
+        assert sorted(order.tolist()) == list(range(count))
+        for start in range(0, count - 63, 64):
+            assert np.ptp(order[start : start + 64]) == 63
+    if count > 64:
+        assert not np.array_equal(*orders)
+
+
 def test_the_last_batch_is_short_and_none_is_empty() -> None:
     plan = Plan(20, 8)
     assert [len(plan.positions(k)) for k in range(plan.batches)] == [8, 8, 4]

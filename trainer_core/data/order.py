@@ -30,13 +30,13 @@ def keyed_hash(key: str, number: int) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def permuted(positions: Indices, count: int, seed: int, epoch: int) -> Indices:
-    """The indices in [0, count) that stand at `positions` in the order of (seed, epoch).
+def permuted(positions: Indices, count: int, *key: int) -> Indices:
+    """The indices in [0, count) that stand at `positions` in the order of a key such as (seed, epoch).
 
     Distinct positions give distinct indices. `positions`: int64, any shape, each in [0, count).
     """
     half = max(1, -(-max(1, (count - 1).bit_length()) // 2))
-    keys = _round_keys(seed, epoch)
+    keys = _round_keys(key)
     values = _feistel(positions.astype(np.uint64), half, keys)
     outside = values >= count
     while outside.any():  # the domain is at most four times `count`: few rounds
@@ -45,8 +45,25 @@ def permuted(positions: Indices, count: int, seed: int, epoch: int) -> Indices:
     return values.astype(np.int64)
 
 
-def _round_keys(seed: int, epoch: int) -> list[np.uint64]:
-    digest = hashlib.blake2b(f"{seed}/{epoch}".encode(), digest_size=8 * _ROUNDS).digest()
+def permuted_in_blocks(positions: Indices, count: int, block: int, *key: int) -> Indices:
+    """The same for an order in which `block` neighbours stay together: blocks are shuffled, and each in itself.
+
+    What makes no whole block comes last.
+    """
+    blocks = count // block
+    indices = np.empty_like(positions)
+    for place in np.unique(positions // block).tolist():
+        here = positions // block == place
+        start = place * block
+        size = block if place < blocks else count - start
+        if place < blocks:
+            start = block * int(permuted(np.array([place], np.int64), blocks, *key)[0])
+        indices[here] = start + permuted(positions[here] % block, size, *key, place)
+    return indices
+
+
+def _round_keys(key: tuple[int, ...]) -> list[np.uint64]:
+    digest = hashlib.blake2b("/".join(map(str, key)).encode(), digest_size=8 * _ROUNDS).digest()
     return [np.uint64(int.from_bytes(digest[i : i + 8], "little")) for i in range(0, len(digest), 8)]
 
 
@@ -78,6 +95,7 @@ class Plan:
     batch_size: int
     rank: int = 0
     world: int = 1
+    block: int = 0  # neighbours that stay together when samples are shuffled; 0: none do
 
     @property
     def batches(self) -> int:
@@ -93,12 +111,17 @@ class Plan:
 
     def indices(self, batch: int, seed: int, epoch: int) -> Indices:
         """The sample indices of this rank in batch `batch`, in the shuffled order of the epoch."""
-        return permuted(self.positions(batch), self.samples, seed, epoch)
+        return self._ordered(self.positions(batch), seed, epoch)
 
     def shuffled(self, first: int, seed: int, epoch: int) -> Iterator[Indices]:
         """`indices` of every batch from `first` to the last of the epoch."""
         some = max(1, _AT_ONCE // self.batch_size)
         for start in range(first, self.batches, some):
             parts = [self.positions(batch) for batch in range(start, min(start + some, self.batches))]
-            order = permuted(np.concatenate(parts), self.samples, seed, epoch)
+            order = self._ordered(np.concatenate(parts), seed, epoch)
             yield from np.split(order, np.cumsum([len(part) for part in parts[:-1]]))
+
+    def _ordered(self, positions: Indices, seed: int, epoch: int) -> Indices:
+        if self.block:
+            return permuted_in_blocks(positions, self.samples, self.block, seed, epoch)
+        return permuted(positions, self.samples, seed, epoch)
