@@ -258,10 +258,46 @@ CATALOGUE: Final[dict[str, Message]] = {
         ),
         ("此次运行的数据或分词器自开始后已改变（{what}），无法精确继续。", "请恢复数据，或开始新的运行。"),
     ),
+    "data.bad_row": _error(
+        _DATA,
+        ("{path}, {position}, cannot be used: {reason}.", "Mend it, or leave such rows out with --on-bad-row skip."),
+        ("{path} 的 {position} 无法使用：{reason}。", "请修正，或用 --on-bad-row skip 跳过此类行。"),
+    ),
+    "data.too_many_bad_rows": _error(
+        _DATA,
+        (
+            "{count} rows up to here could not be used. The first bad row of {path} is {position}: {reason}.",
+            "Mend the data, or raise --bad-row-limit (0: no limit).",
+        ),
+        (
+            "至此已有 {count} 行无法使用。{path} 的第一个坏行在 {position}：{reason}。",
+            "请修正数据，或增大 --bad-row-limit（0 表示不限）。",
+        ),
+    ),
+    "data.needs_cache": _error(
+        _DATA,
+        ("{path} is no parquet file; only those can be trained on without a token cache.", "Leave out --no-token-cache."),
+        ("{path} 不是 parquet 文件；不用词元缓存时只能使用 parquet。", "请去掉 --no-token-cache。"),
+    ),
+    "data.changed_while_read": _error(
+        _DATA,
+        ("{path} changed or went away while it was being read.", "Start again when nothing writes to it."),
+        ("读取期间 {path} 被修改或删除。", "请在没有程序写入它时重新开始。"),
+    ),
     "data.bad_tokenizer": _error(
         _DATA,
         ("The tokenizer {path} could not be used: {reason}.", "Give a Hugging Face tokenizer.json, or leave it out."),
         ("无法使用分词器 {path}：{reason}。", "请提供 Hugging Face 的 tokenizer.json，或留空。"),
+    ),
+    "data.bad_template": _error(
+        _DATA,
+        ("The chat template in {path} cannot be used: {reason}.", "Mend it, or remove it: then ChatML is used."),
+        ("{path} 中的对话模板无法使用：{reason}。", "请修正或删除它；删除后将使用 ChatML。"),
+    ),
+    "data.chat_refused": _error(
+        _DATA,
+        ("A conversation does not fit the chat template: {reason}.", "Change it or leave it out."),
+        ("有一段对话不符合对话模板：{reason}。", "请修改或舍弃它。"),
     ),
     # --- disk and run directory -----------------------------------------------------------------
     "disk.full": _error(
@@ -416,6 +452,30 @@ CATALOGUE: Final[dict[str, Message]] = {
     "data.tokenizer_extended": _note(
         ("The tokenizer {path} lacked {tokens}; they were added at its end.", ""),
         ("分词器 {path} 缺少 {tokens}，已添加到末尾。", ""),
+    ),
+    "cache.file_changed": _note(
+        ("{path} has changed since the data was last prepared, so it is prepared anew.", ""),
+        ("自上次准备数据以来 {path} 已改变，将重新准备。", ""),
+    ),
+    "cache.file_gone": _note(
+        ("Files that the data had when it was last prepared are gone, {count} in all; it is prepared anew.", "The first: {path}"),
+        ("上次准备数据时的 {count} 个文件已不存在，将重新准备。", "第一个：{path}"),
+    ),
+    "cache.file_new": _note(
+        ("Files have come to the data since it was last prepared, {count} in all; it is prepared anew.", "The first: {path}"),
+        ("自上次准备数据以来新增了 {count} 个文件，将重新准备。", "第一个：{path}"),
+    ),
+    "cache.option_changed": _note(
+        ("The data is prepared anew, for these settings have changed since it was last prepared: {names}.", ""),
+        ("自上次准备数据以来以下设置已改变：{names}，将重新准备数据。", ""),
+    ),
+    "cache.damaged": _note(
+        ("The prepared data was damaged or incomplete, so it is prepared anew.", ""),
+        ("已准备好的数据损坏或不完整，将重新准备。", ""),
+    ),
+    "cache.gone": _note(
+        ("The prepared data was deleted, so it is prepared anew.", ""),
+        ("已准备好的数据已被删除，将重新准备。", ""),
     ),
     "data.few_tokens": _note(
         (

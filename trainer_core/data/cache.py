@@ -1,13 +1,18 @@
 """The token cache: one folder for each combination of data, tokenizer and options.
 
-    CACHE/FINGERPRINT/
-        meta.json        counts, sources, warnings; and the sizes of all files, so that damage is seen
+    CACHE/contents.json         hashes of files that were read, by path, size and time of change
+    CACHE/latest.json           which cache was last used for which data: tells why a new one is made
+    CACHE/FINGERPRINT/          a finished one
+        meta.json               counts, warnings; and the sizes of all files, so that damage is seen
+        inputs.json             what it was made from
         tokenizer.json
         train/  validation/     see store.py
-    CACHE/.building-…/   one being made; renamed when it is whole
+        hashes.bin              uint64, one a document: finds duplicates
+    CACHE/FINGERPRINT.making/   one being made; renamed when it is whole
+        journal.json            how far it is: a process that comes later goes on from there
+    CACHE/FINGERPRINT.lock      who makes it
 
-A cache is made beside its place and renamed, so that there never is half of one under its name. Two
-processes that make the same one both succeed: the later one throws its own away.
+A cache is made beside its place and renamed, so that there never is half of one under its name.
 
 No torch, no Qt.
 """
@@ -17,57 +22,73 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import re
-import socket
-import uuid
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
-from trainer_core import files
+from trainer_core import files, owners
 from trainer_core.config import Config
-from trainer_core.data import tasks, tokenizer
-from trainer_core.data.sources import Look, Task, cache_root
+from trainer_core.data import tasks, tokenizer_files
+from trainer_core.data.columns import Task
+from trainer_core.data.sources import Look, cache_root
+from trainer_core.messages import TraindeckError, Value
+from trainer_core.report import Reporter
 
-VERSION: Final = 2  # raise it when the files or their content change
+VERSION: Final = 3  # raise it when the files or their content change
 META: Final = "meta.json"
-_BUILDING: Final = ".building-"
+_JOURNAL: Final = "journal.json"
+_INPUTS: Final = "inputs.json"
+_LATEST: Final = "latest.json"
+_MAKING: Final = ".making"
 _BLOCK: Final = 4 * 1024 * 1024
+_ABANDONED_S: Final = 7 * 86_400.0  # after that nobody is expected to go on with an unfinished cache
+_WAIT_S: Final = 0.2
+_REMEMBERED: Final = 1000  # data sets in latest.json
+
+Inputs = dict[str, Any]  # {"files": [[path, what is hashed of it]…], "options": {…}}
 
 
-def fingerprint(looks: Sequence[Look], task: Task, config: Config, poll: Callable[[], None]) -> str:
-    """What the cache of this data is called: 24 hex digits that change whenever its content would.
+# --- what a cache is made from ---------------------------------------------------------------------
+
+
+def inputs_of(looks: Sequence[Look], task: Task, config: Config, poll: Callable[[], None]) -> Inputs:
+    """All that the content of a cache depends on. Reads new and changed files whole, once."""
+    known = _KnownContents(cache_root(config))
+    found: list[list[Any]] = []
+    for one in looks:
+        for file, layout in zip(one.files, one.layouts, strict=True):
+            poll()
+            content = tasks.VERSION if file.format == "tasks" else known.hash_of(file.path, poll)
+            found.append([str(file.path), [file.format, file.encoding, content, list(layout.used)]])
+        found.append(["", []])  # the boundary between two --data
+    known.save()
+    options: dict[str, Any] = {"version": VERSION, "task": task, "validation_fraction": config.validation_fraction}
+    if config.tokenizer:
+        options["tokenizer"] = _tokenizer_hashes(config.tokenizer)
+    else:
+        names = ("vocab_size", "pre_tokenizer", "tokenizer_sample_mib")
+        options.update({name: getattr(config, name) for name in names})
+    if not config.token_cache:
+        options["token_cache"] = False
+    return {"files": found, "options": options}
+
+
+def _tokenizer_hashes(given: str) -> list[list[str]]:
+    """Of a tokenizer and of what stands beside it."""
+    path = tokenizer_files.find(given)
+    beside = (path.with_name(name) for name in tokenizer_files.COMPANIONS)
+    return [[file.name, files.sha256(file)] for file in (path, *beside) if file.is_file()]
+
+
+def fingerprint(inputs: Inputs) -> str:
+    """What the cache of these inputs is called: 24 hex digits that change whenever its content would.
 
     The content of files decides, not where they lie, what they are called or when they were written:
     a run whose data was moved, copied or unpacked again goes on.
     """
-    digest = hashlib.sha256()
-    known = _KnownContents(cache_root(config))
-    for one in looks:
-        for file in one.files:
-            poll()
-            content = tasks.VERSION if file.format == "tasks" else known.hash_of(file.path, poll)
-            digest.update(_told([file.format, file.encoding, content]))
-        digest.update(b"|")
-    known.save()
-    options: dict[str, Any] = {"version": VERSION, "task": task, "validation": config.validation_fraction}
-    if task == "sft":
-        options["columns"] = [config.prompt_column, config.response_column]
-    else:
-        options["columns"] = [config.text_column]
-    if config.tokenizer:
-        options["tokenizer"] = files.sha256(tokenizer.find(config.tokenizer))
-    else:
-        options["tokenizer"] = [config.vocab_size, config.pre_tokenizer, config.tokenizer_sample_mib]
-    digest.update(_told(options))
-    return digest.hexdigest()[:24]
-
-
-def _told(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True).encode("utf-8") + b"\n"
+    told = [[content for _, content in inputs["files"]], inputs["options"]]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode("utf-8")).hexdigest()[:24]
 
 
 class _KnownContents:
@@ -75,11 +96,8 @@ class _KnownContents:
 
     def __init__(self, root: Path) -> None:
         self._path = root / "contents.json"
-        self._known: dict[str, list[Any]] = {}
+        self._known: dict[str, list[Any]] = _read_json(self._path)
         self._new = False
-        with contextlib.suppress(OSError, ValueError):
-            loaded = json.loads(self._path.read_bytes())
-            self._known = loaded if isinstance(loaded, dict) else {}
 
     def hash_of(self, path: Path, poll: Callable[[], None]) -> str:
         """The hash of a file's whole content."""
@@ -104,18 +122,68 @@ class _KnownContents:
                 files.write_atomic(self._path, json.dumps(self._known).encode("utf-8"))
 
 
+def _read_json(path: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        loaded = json.loads(path.read_bytes())
+        if isinstance(loaded, dict):
+            return loaded
+    return {}
+
+
+def why_new(config: Config, inputs: Inputs) -> tuple[str, dict[str, Value]] | None:
+    """A message code and its parameters: why the cache last used for this data does not serve. None: there was none."""
+    root = cache_root(config)
+    last = str(_read_json(root / _LATEST).get(_data_key(config), ""))
+    before = _read_json(root / last / _INPUTS) if last else {}
+    if not before:
+        return None if not last else ("cache.gone", {})
+    if last == fingerprint(inputs):
+        return "cache.damaged", {}
+    old, new = dict(before.get("files", [])), dict(inputs["files"])
+    for path, content in new.items():
+        if path in old and old[path] != content:
+            return "cache.file_changed", {"path": path}
+    for code, paths in (("cache.file_gone", old.keys() - new), ("cache.file_new", new.keys() - old)):
+        if paths:
+            return code, {"path": min(paths), "count": len(paths)}
+    options = before.get("options", {})
+    changed = [name for name in {**options, **inputs["options"]} if options.get(name) != inputs["options"].get(name)]
+    return ("cache.option_changed", {"names": ", ".join(sorted(changed))}) if changed else None
+
+
+def remember(config: Config, name: str) -> None:
+    """Note that this data was last read from the cache called `name`."""
+    path = cache_root(config) / _LATEST
+    known = _read_json(path)
+    key = _data_key(config)
+    if known.get(key) != name:
+        known.pop(key, None)
+        kept = dict(list({**known, key: name}.items())[-_REMEMBERED:])
+        with contextlib.suppress(OSError):
+            files.write_atomic(path, json.dumps(kept).encode("utf-8"))
+
+
+def _data_key(config: Config) -> str:
+    return hashlib.sha256(json.dumps(config.data).encode("utf-8")).hexdigest()[:24]
+
+
+# --- on disk ---------------------------------------------------------------------------------------
+
+
 def read_meta(folder: Path) -> dict[str, Any] | None:
     """What a whole cache says of itself; None where there is none, or where files of it are gone."""
     try:
         meta = json.loads((folder / META).read_bytes())
         whole = all((folder / name).stat().st_size == size for name, size in meta["files"].items())
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return meta if whole and isinstance(meta, dict) else None
 
 
-def write_meta(folder: Path, meta: dict[str, Any]) -> None:
-    """Complete a folder: list the sizes of its files, flush them all, and write meta.json."""
+def write_meta(folder: Path, meta: dict[str, Any], inputs: Inputs) -> None:
+    """Complete a folder: flush its files, list their sizes, and write meta.json last."""
+    (folder / _JOURNAL).unlink(missing_ok=True)
+    files.write_atomic(folder / _INPUTS, json.dumps(inputs).encode("utf-8"))
     found = [file for file in sorted(folder.rglob("*")) if file.is_file()]
     for file in found:
         files.flush_file(file)
@@ -124,50 +192,73 @@ def write_meta(folder: Path, meta: dict[str, Any]) -> None:
     files.write_atomic(folder / META, content.encode("utf-8"))
 
 
-@contextlib.contextmanager
-def building(folder: Path) -> Iterator[Path]:
-    """A new folder to fill; becomes `folder` when the block ends well, and nothing otherwise.
+def read_journal(making: Path) -> dict[str, Any]:
+    """How far an earlier process came; empty: begin at the beginning."""
+    return _read_json(making / _JOURNAL)
 
-    Raises `disk.full` or `disk.not_writable` for failed writes in it.
+
+def write_journal(making: Path, journal: dict[str, Any]) -> None:
+    """Everything that the journal speaks of must be on the disk already."""
+    files.write_atomic(making / _JOURNAL, json.dumps(journal).encode("utf-8"))
+
+
+def forget_progress(making: Path) -> None:
+    """Begin again, but for the tokenizer."""
+    (making / _JOURNAL).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def making(folder: Path, reporter: Reporter) -> Iterator[Path | None]:
+    """The folder in which to make the cache `folder`, perhaps with part of the work done; it becomes
+    `folder` when the block ends well. None: another process has made it meanwhile.
+
+    Waits while another process makes it. A stop, a kill or a power cut leaves what is done for the next
+    one; any other failure removes it. Raises `disk.full` or `disk.not_writable` for failed writes.
     """
     root = folder.parent
     with files.said_plainly(root):
         root.mkdir(parents=True, exist_ok=True)
-        _clear_abandoned(root)
-        working = root / f"{_BUILDING}{_host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        working.mkdir()
-        try:
-            yield working
-            _put_in_place(working, folder)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                files.remove_tree(working)
-            raise
-
-
-def _put_in_place(working: Path, folder: Path) -> None:
-    for attempt in range(3):
-        if read_meta(folder) is not None:  # another process was first
-            files.remove_tree(working)
-            return
-        try:
-            if folder.exists():  # a damaged one
-                files.remove_tree(folder)
-            files.replace(working, folder)
-            return
-        except OSError:
-            if attempt == 2:
+        with _alone(folder, reporter):
+            if read_meta(folder) is not None:
+                yield None
+                return
+            _clear_abandoned(root, folder)
+            working = folder.with_name(folder.name + _MAKING)
+            working.mkdir(exist_ok=True)
+            try:
+                yield working
+                _put_in_place(working, folder)
+            except (TraindeckError, OSError):
+                with contextlib.suppress(OSError):
+                    files.remove_tree(working)
                 raise
 
 
-def _host() -> str:
-    return hashlib.sha256(socket.gethostname().encode("utf-8")).hexdigest()[:8]
+@contextlib.contextmanager
+def _alone(folder: Path, reporter: Reporter) -> Iterator[None]:
+    while True:
+        try:
+            with owners.held(folder.with_name(folder.name + ".lock")):
+                yield
+                return
+        except owners.InUse:
+            reporter.progress("preparing", 0, None, "files")
+            reporter.poll()
+            time.sleep(_WAIT_S)
 
 
-def _clear_abandoned(root: Path) -> None:
-    """Remove what processes of this machine that are gone have left half-done."""
-    for entry in root.glob(f"{_BUILDING}{_host()}-*"):
-        found = re.fullmatch(rf"{re.escape(_BUILDING)}[0-9a-f]+-(\d+)-[0-9a-f]+", entry.name)
-        if found and not psutil.pid_exists(int(found[1])):
-            with contextlib.suppress(OSError):
+def _put_in_place(working: Path, folder: Path) -> None:
+    if folder.exists():  # a damaged one
+        files.remove_tree(folder)
+    files.replace(working, folder)
+
+
+def _clear_abandoned(root: Path, folder: Path) -> None:
+    """Remove what others left half-done long ago."""
+    old = [*root.glob(f"*{_MAKING}"), *root.glob(".building-*")]  # the second: of versions before 3
+    for entry in old:
+        owner = owners.read_owner(entry.with_name(entry.stem + ".lock"))
+        busy = entry.stem == folder.name or (owner is not None and owner.alive)
+        with contextlib.suppress(OSError):
+            if not busy and time.time() - entry.stat().st_mtime > _ABANDONED_S:
                 files.remove_tree(entry)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import itertools
 import json
 import re
 import sys
@@ -141,7 +142,7 @@ class _Fast:
     def __init__(self, document: str, composed: bool, added: list[str]) -> None:
         from gigatoken import Tokenizer as Gigatoken  # here: only long batches need it
 
-        self._make: Callable[[], Any] = lambda: Gigatoken.from_json(document).backend
+        self._make: Callable[[], Any] = lambda: Gigatoken.from_json(document)
         self._composed = composed
         self._added = re.compile("|".join(map(re.escape, added))) if added else None
         self._process = psutil.Process()
@@ -171,13 +172,15 @@ class _Fast:
 
     def _encode(self, texts: Sequence[str], slowly: Callable[[Sequence[str]], list[Ids]]) -> list[Ids]:
         assert self._backend is not None
-        encode = self._backend.encode
-        doubtful = self._doubtful if self._doubtful("\n".join(texts)) else None  # rare: one look at all of them
-        ids = [None if doubtful and doubtful(text) else encode(self._normalized(text)) for text in texts]
-        left = [number for number, one in enumerate(ids) if one is None]
-        for number, one in zip(left, slowly([texts[number] for number in left]) if left else (), strict=True):
-            ids[number] = one
-        return ids
+        if not self._doubtful("\n".join(texts)):  # one look at all of them: it is rare
+            found = self._backend.encode_batch([self._normalized(text) for text in texts]).layout  # on all cores
+            ends = np.asarray(found.offsets.data).tolist()
+            flat = np.asarray(found.content.data)
+            return [flat[start:stop] for start, stop in itertools.pairwise(ends)]
+        if len(texts) == 1:
+            return slowly(texts)
+        half = len(texts) // 2
+        return self._encode(texts[:half], slowly) + self._encode(texts[half:], slowly)
 
     def _doubtful(self, text: str) -> bool:
         if not text.isascii():

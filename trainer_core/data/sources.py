@@ -7,28 +7,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final
 
 from trainer_core import run_dir
 from trainer_core.config import Config
-from trainer_core.data import builtin, encodings, formats, tasks
+from trainer_core.data import builtin, columns, encodings, formats, tasks
+from trainer_core.data.columns import PLAIN, BadRow, Document, Layout, Missing, Task
 from trainer_core.data.encodings import Tally
-from trainer_core.data.formats import FORMATS, KNOWN, TEXT, Request, Row, Source
+from trainer_core.data.formats import FORMATS, KNOWN, TEXT, Request, Source
 from trainer_core.messages import TraindeckError
 from trainer_core.report import Reporter
 
-Task = Literal["pretrain", "sft"]
-
 _HEAD: Final = 64 * 1024
 _PIECE_MAX, _PIECE_MIN = 64 * 1024, 512  # characters
+_PART: Final = 4 * _PIECE_MAX  # characters of a row's text that are encoded at once
 _PIECES: Final = 256  # at least so many pieces of all text, so that some can be held back
 _MOST_ROWS: Final = 100  # bad rows after which a file that is mostly bad is given up
 _NONE: Final = "—"
 _TASK_BYTES: Final = 32  # an exercise's length, near enough to show progress
 _BLANK: Final = b" \t\r\n\xef\xbb\xbf\xff\xfe"  # white space and byte order marks
+_EXERCISE: Final = Layout("pair", prompt="prompt", response="response")
+
+Position = dict[str, Any]  # plain values; what `Stream` needs to go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +40,25 @@ class Look:
 
     path: str
     files: tuple[Source, ...]
-    format: str
-    encoding: str
+    layouts: tuple[Layout, ...]  # how each file is read
     columns: tuple[str, ...]
-    task: Task
-    bytes: int
     skipped: tuple[tuple[str, str], ...] = ()  # files of a folder that cannot be used, with the reason's code
 
+    @property
+    def format(self) -> str:
+        return self.files[0].format
 
-class Piece(NamedTuple):
-    """A document or, of a long text, a part of one. Parts of one document have the same number."""
+    @property
+    def encoding(self) -> str:
+        return self.files[0].encoding
 
-    document: int
-    prompt: str  # empty for plain text
-    text: str  # the text, or the response
+    @property
+    def task(self) -> Task:
+        return self.layouts[0].task
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
 
 
 def _no_poll() -> None:
@@ -71,7 +79,7 @@ def look(path: str, config: Config, poll: Callable[[], None] = _no_poll) -> Look
     if path == builtin.PYTHON:
         _, found = builtin.python_library()
         sources = tuple(Source(file, "text", "utf-8", file.stat().st_size) for file in found)
-        return _summary(path, sources, (), config)
+        return Look(path, sources, (_layout(sources[0], (), config),) * len(sources), ())
     place = Path(path).expanduser()
     try:
         if not place.exists():
@@ -79,48 +87,43 @@ def look(path: str, config: Config, poll: Callable[[], None] = _no_poll) -> Look
         if place.is_dir():
             return _look_at_folder(place, config, poll)
         source = _look_at_file(place, config)
-        return _summary(path, (source,), columns(source), config)
+        names = columns_of(source)
+        return Look(path, (source,), (_layout(source, names, config),), names)
     except OSError as error:
         raise _unreadable(place, error) from error
 
 
 def _look_at_tasks(path: str, config: Config) -> Look:
+    names = _EXERCISE.used
     if config.task == "pretrain":
-        found = f"{config.prompt_column}, {config.response_column}"
-        raise TraindeckError("data.missing_columns", path=path, wanted=config.text_column, found=found)
+        raise TraindeckError("data.missing_columns", path=path, wanted=config.text_column, found=", ".join(names))
     source = Source(Path(path), "tasks", "", tasks.count() * _TASK_BYTES)
-    return Look(path, (source,), "tasks", "", (config.prompt_column, config.response_column), "sft", source.bytes)
+    return Look(path, (source,), (_EXERCISE,), names)
 
 
 def _look_at_folder(folder: Path, config: Config, poll: Callable[[], None]) -> Look:
-    sources: list[Source] = []
+    usable: list[tuple[Source, Layout, tuple[str, ...]]] = []
     skipped: list[tuple[str, str]] = []
-    shared: tuple[Task, tuple[str, ...]] | None = None
     for file in files_below(folder, config):
         poll()
         try:
             source = _look_at_file(file, config)
-            found = columns(source)
-            task = task_of(source, found, config)
+            names = columns_of(source)
+            usable.append((source, _layout(source, names, config), names))
         except (TraindeckError, OSError) as error:
             code = error.code if isinstance(error, TraindeckError) else "data.unreadable"
             if code != "data.empty":
                 skipped.append((str(file), code))
-            continue
-        if shared is None or (task == "sft" and shared[0] == "pretrain" and config.task == "auto"):
-            # Prompts and responses beside plain text: the text is a README, not what is to be learned.
-            skipped.extend((str(other.path), "data.missing_columns") for other in sources)
-            shared, sources = (task, found), []
-        if task == shared[0]:
-            sources.append(source)
-        else:
-            skipped.append((str(file), "data.missing_columns"))
-    if not sources or shared is None:
+    if not usable:
         if len(skipped) == 1:
             return look(skipped[0][0], config)  # says what is wrong with the only file there is
         raise TraindeckError("data.no_files", path=str(folder), known=KNOWN)
-    summary = _summary(str(folder), tuple(sources), shared[1], config)
-    return replace(summary, skipped=tuple(skipped))
+    # Prompts and responses beside plain text: the text is a README, not what is to be learned.
+    task: Task = "sft" if any(layout.task == "sft" for _, layout, _ in usable) else "pretrain"
+    chosen = [one for one in usable if one[1].task == task]
+    skipped += [(str(source.path), "data.missing_columns") for source, layout, _ in usable if layout.task != task]
+    sources, layouts = tuple(source for source, _, _ in chosen), tuple(layout for _, layout, _ in chosen)
+    return Look(str(folder), sources, layouts, chosen[0][2], tuple(sorted(skipped)))
 
 
 def cache_root(config: Config) -> Path:
@@ -136,7 +139,7 @@ def files_below(folder: Path, config: Config) -> list[Path]:
         shown = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
         folders[:] = [name for name in shown if Path(place, name).resolve() not in ours]
         for name in names:
-            kind = formats.format_of(Path(name).suffix)
+            kind = formats.named(Path(name))[0]
             wanted = kind is not None if config.data_format == "auto" else kind == config.data_format
             if wanted and not name.startswith("."):
                 found.append(Path(place, name))
@@ -146,25 +149,25 @@ def files_below(folder: Path, config: Config) -> list[Path]:
 def _look_at_file(path: Path, config: Config) -> Source:
     if not path.is_file():
         raise TraindeckError("data.unreadable", path=str(path), reason="it is not a regular file")
-    size = path.stat().st_size
+    size, compression = path.stat().st_size, formats.named(path)[1]
     with path.open("rb") as file:
         head = file.read(_HEAD)
         if size <= _HEAD and not head.strip(_BLANK):
             raise TraindeckError("data.empty", path=str(path))
         kind = config.data_format if config.data_format != "auto" else _kind(path, head)
         if FORMATS[kind].binary:
-            return Source(path, kind, "", size)
+            return Source(path, kind, "", size, compression)
         if encodings.looks_binary(head):
-            known = formats.format_of(path.suffix) is not None or not path.suffix or config.data_format != "auto"
+            known = formats.named(path)[0] is not None or not path.suffix or config.data_format != "auto"
             code = "data.binary" if known else "data.unknown_format"
             raise TraindeckError(code, path=str(path), known=KNOWN)
         encoding = encodings.detect(file, size)
-    return Source(path, kind, encoding, size)
+    return Source(path, kind, encoding, size, compression)
 
 
 def _kind(path: Path, head: bytes) -> str:
     """The format by name, then by content: `.json` files often hold one object a line."""
-    named = formats.format_of(path.suffix)
+    named = formats.named(path)[0]
     if head.startswith(b"PAR1") and named is None:
         return "parquet"
     if named == "json" and not head.lstrip(b"\xef\xbb\xbf \t\r\n\x00\xff\xfe").startswith(b"["):
@@ -172,15 +175,16 @@ def _kind(path: Path, head: bytes) -> str:
     return named or "text"
 
 
-def columns(source: Source) -> tuple[str, ...]:
+def columns_of(source: Source) -> tuple[str, ...]:
     """The columns of a file: those of its schema or of its first rows. Empty for plain text."""
-    if not FORMATS[source.format].tabular:
+    entry = FORMATS[source.format]
+    if not entry.tabular:
         return ()
     if source.format == "parquet":
         return _parquet_columns(source)
     tally = Tally()
     found: dict[str, None] = {}
-    for row in islice(FORMATS[source.format].read(source, Request(), tally), 20):
+    for row in islice(entry.read(source, Request(), tally), 20):
         found.update(dict.fromkeys(str(name) for name in row))
     if not found and tally.bad:
         raise formats.bad_format(source, tally.first_bad, tally.reason)
@@ -198,37 +202,21 @@ def _parquet_columns(source: Source) -> tuple[str, ...]:
         raise formats.bad_format(source, "the schema", str(error).splitlines()[0]) from error
 
 
-def task_of(source: Source, found: Sequence[str], config: Config) -> Task:
-    """What a file with these columns can teach; raises `data.missing_columns`.
-
-    `auto`: prompt and response, where there are both and no text, make it `sft`.
-    """
-    pair = (config.prompt_column, config.response_column)
+def _layout(source: Source, found: Sequence[str], config: Config) -> Layout:
+    """How a file is read; raises `data.missing_columns`."""
     if not FORMATS[source.format].tabular:
         if config.task != "sft":
-            return "pretrain"
-        raise _missing(source, pair[0], found)
-    has_pair, has_text = set(pair) <= set(found), config.text_column in found
-    if config.task == "sft" or (config.task == "auto" and has_pair and not has_text):
-        if has_pair:
-            return "sft"
-        raise _missing(source, next(name for name in pair if name not in found), found)
-    if has_text:
-        return "pretrain"
-    if config.task == "auto" and (pair[0] in found or pair[1] in found):
-        raise _missing(source, pair[1] if pair[0] in found else pair[0], found)
-    raise _missing(source, config.text_column, found)
+            return PLAIN
+        raise _missing(source, config.prompt_column, found)
+    try:
+        return columns.find_layout(found, config)
+    except Missing as missing:
+        raise _missing(source, missing.wanted, found) from missing
 
 
 def _missing(source: Source, wanted: str, found: Sequence[str]) -> TraindeckError:
     shown = ", ".join(found) or _NONE
     return TraindeckError("data.missing_columns", path=str(source.path), wanted=wanted, found=shown)
-
-
-def _summary(path: str, files: tuple[Source, ...], found: tuple[str, ...], config: Config) -> Look:
-    first = files[0]
-    size = sum(file.bytes for file in files)
-    return Look(path, files, first.format, first.encoding, found, task_of(first, found, config), size)
 
 
 def _unreadable(path: Path, error: OSError) -> TraindeckError:
@@ -237,7 +225,7 @@ def _unreadable(path: Path, error: OSError) -> TraindeckError:
 
 
 def common_task(looks: Sequence[Look], config: Config) -> Task:
-    """The task of all data together; raises `data.missing_columns` where text and pairs are mixed."""
+    """The task of all data together; raises `data.missing_columns` where text and conversations are mixed."""
     if all(one.task == "sft" for one in looks):
         return "sft"
     for one in looks:
@@ -249,118 +237,180 @@ def common_task(looks: Sequence[Look], config: Config) -> Task:
 # --- streaming -------------------------------------------------------------------------------------
 
 
-class Stream:
-    """All documents of some looked-at data, in order, each time it is iterated.
+@dataclass(slots=True)
+class Counts:
+    """What a stream has come across so far, over all files."""
 
-    `done` counts the bytes of the files read so far, of `total`. With a reporter, what had to be
-    skipped or replaced is warned of at the end of each file. Raises `data.unreadable`, `data.bad_format`.
+    rows: int = 0  # good ones; pieces of plain text
+    empty: int = 0  # rows without any text
+    bad: int = 0
+    first_bad: dict[str, str] = field(default_factory=dict)  # path, position, reason
+    undecodable: int = 0  # bytes
+    characters: int = 0
+
+
+class _Judge(Tally):
+    """A tally that gives up when there are too many bad rows, and lets a stop through between them."""
+
+    def __init__(self, file: Source, config: Config, before: int, poll: Callable[[], None]) -> None:
+        super().__init__()
+        self._file, self._config, self._before, self._poll = file, config, before, poll
+
+    def skip(self, position: str, reason: str) -> None:
+        super().skip(position, reason)
+        self._poll()
+        path, config = str(self._file.path), self._config
+        if config.on_bad_row == "stop":
+            raise TraindeckError("data.bad_row", path=path, position=position, reason=reason)
+        if self.bad >= _MOST_ROWS and self.bad > self.rows:
+            raise formats.bad_format(self._file, self.first_bad, self.reason)
+        count = self._before + self.bad
+        if config.bad_row_limit and count > config.bad_row_limit:
+            told = {"position": self.first_bad, "reason": self.reason}
+            raise TraindeckError("data.too_many_bad_rows", path=path, count=count, **told)
+
+    def move(self, done: int) -> None:
+        super().move(done)
+        self._poll()
+
+
+class Stream:
+    """All documents of some looked-at data, in order.
+
+    `done` counts the bytes of the files read so far, of `total`. `position` after a document is where
+    another stream over the same data goes on with the next one; None within a long text. With a
+    reporter, what had to be skipped or replaced is warned of at the end of each file. Raises
+    `data.unreadable`, `data.bad_format`, `data.bad_row` or `data.too_many_bad_rows`.
     """
 
-    def __init__(self, looks: Sequence[Look], config: Config, reporter: Reporter | None = None) -> None:
-        self._looks = looks
-        self._config = config
-        self._reporter = reporter
-        self._finished = 0
+    def __init__(
+        self, looks: Sequence[Look], config: Config, reporter: Reporter | None = None, position: Position | None = None
+    ) -> None:
+        self._files = [pair for one in looks for pair in zip(one.files, one.layouts, strict=True)]
+        self._config, self._reporter = config, reporter
         self._tally = Tally()
         self.total = sum(one.bytes for one in looks)
         self.task = common_task(looks, config)
-        plain = sum(file.bytes for one in looks for file in one.files if not _tabular(file))
+        plain = sum(file.bytes for file, layout in self._files if layout is PLAIN)
         self._piece = min(_PIECE_MAX, max(_PIECE_MIN, plain // _PIECES))
+        self._within = False  # a long text of which more parts follow
+        start = position or {"file": 0, "number": 0, "unit": 0, "counts": {}, "tally": None}
+        self._file: int = start["file"]
+        self._number: int = start["number"]
+        self._unit: int = start["unit"]
+        self._restored: dict[str, Any] | None = start["tally"]
+        self.counts = Counts(**start["counts"])
+        self._finished = sum(file.bytes for file, _ in self._files[: self._file])
 
     @property
     def done(self) -> int:
         return self._finished + self._tally.done
 
-    def __iter__(self) -> Iterator[Piece]:
-        self._finished, document = 0, 0
-        for file in (file for one in self._looks for file in one.files):
-            self._tally = Tally()
-            if file.format == "tasks":
-                for prompt, response in tasks.examples():
-                    self._tally.done += _TASK_BYTES
-                    yield Piece(document, prompt, response)
-                    document += 1
-            else:
-                try:
-                    for piece in self._pieces(file, document):
-                        document = piece.document
-                        yield piece
-                except OSError as error:
-                    raise _unreadable(file.path, error) from error
-                document += 1
-            self._warn(file)
-            self._finished += file.bytes
-            self._tally = Tally()
+    @property
+    def position(self) -> Position | None:
+        if self._within:
+            return None
+        counts, tally = asdict(self.counts), self._restored or self._tally.state()
+        return {"file": self._file, "number": self._number, "unit": self._unit, "counts": counts, "tally": tally}
 
-    def _pieces(self, file: Source, document: int) -> Iterator[Piece]:
-        tally, config = self._tally, self._config
-        pair = self.task == "sft"
-        wanted = (config.prompt_column, config.response_column) if pair else (config.text_column,)
-        for row in FORMATS[file.format].read(file, Request(wanted, self._piece), tally):
-            if not _tabular(file):
-                yield Piece(document, "", row[TEXT])
-                continue
-            values = _values(row, wanted, tally)
-            if values is not None:
-                if pair:
-                    yield Piece(document, *values)
-                else:
-                    yield from (Piece(document, "", part) for part in _parts(values[0]))
-                document += 1
-            if tally.bad >= _MOST_ROWS and tally.bad > tally.rows:
-                raise formats.bad_format(file, tally.first_bad, tally.reason)
-        if tally.bad > tally.rows:
+    def __iter__(self) -> Iterator[Document]:
+        poll = self._reporter.poll if self._reporter is not None else _no_poll
+        while self._file < len(self._files):
+            file, layout = self._files[self._file]
+            self._tally = tally = _Judge(file, self._config, self.counts.bad, poll)
+            if self._restored is not None:
+                tally.restore(self._restored)
+                self._restored = None
+            try:
+                yield from self._exercises(tally) if file.format == "tasks" else self._documents(file, layout, tally)
+            except OSError as error:
+                raise _unreadable(file.path, error) from error
+            self._end_file(file, layout, tally)
+
+    def refuse(self, document: Document, reason: str) -> None:
+        """Count a document of this stream as a bad row: something later cannot use it."""
+        file, _ = self._files[document.file]
+        judge = self._tally if document.file == self._file else _Judge(file, self._config, self.counts.bad, _no_poll)
+        judge.rows -= 1
+        judge.skip(f"row {document.row + 1}", reason)
+        if judge is not self._tally:
+            self._add_bad(file, judge)
+
+    def _end_file(self, file: Source, layout: Layout, tally: Tally) -> None:
+        if tally.bad > tally.rows and tally.bad:
             raise formats.bad_format(file, tally.first_bad, tally.reason)
-
-    def _warn(self, file: Source) -> None:
-        if self._reporter is None:
-            return
-        tally, path = self._tally, str(file.path)
-        if tally.undecodable:
+        path, counts = str(file.path), self.counts
+        if self._reporter is not None and tally.undecodable:
             self._reporter.warn("data.undecodable", count=tally.undecodable, path=path, encoding=file.encoding)
-        if tally.bad:
-            self._reporter.warn(
-                "data.rows_skipped", count=tally.bad, path=path, reason=tally.reason, position=tally.first_bad
-            )
+        if self._reporter is not None and tally.bad:
+            told = {"reason": tally.reason, "position": tally.first_bad}
+            self._reporter.warn("data.rows_skipped", count=tally.bad, path=path, **told)
+        self._add_bad(file, tally)
+        counts.undecodable += tally.undecodable
+        self._number += layout is PLAIN
+        self._file += 1
+        self._finished += file.bytes
+        self._tally = Tally()
+
+    def _add_bad(self, file: Source, tally: Tally) -> None:
+        if tally.bad and not self.counts.first_bad:
+            told = {"position": tally.first_bad, "reason": tally.reason}
+            self.counts.first_bad = {"path": str(file.path), **told}
+        self.counts.bad += tally.bad
+
+    def _exercises(self, tally: Tally) -> Iterator[Document]:
+        for prompt, response in tasks.examples()[tally.read :]:
+            tally.read += 1
+            tally.rows += 1
+            tally.move(tally.read * _TASK_BYTES)
+            yield self._row("", (("user", prompt), ("assistant", response)))
+
+    def _documents(self, file: Source, layout: Layout, tally: Tally) -> Iterator[Document]:
+        read = FORMATS[file.format].read
+        for row in read(file, Request(layout.used, self._piece, tally.read), tally):
+            tally.rows += 1
+            if layout is PLAIN:
+                yield self._piece_of_text(row[TEXT])
+                continue
+            try:
+                turns = columns.turns_of(row, layout) if layout.task == "sft" else ()
+                text = "" if turns else columns.text_of(row, layout)
+            except BadRow as bad:
+                tally.rows -= 1
+                tally.skip(tally.position, str(bad))
+                continue
+            if turns or text:
+                yield from self._parts(text) if len(text) > _PART else (self._row(text, turns),)
+            else:
+                self.counts.empty += 1
+
+    def _piece_of_text(self, text: str) -> Document:
+        document = Document(self._number, text, (), self._unit, self._file, self._tally.read - 1)
+        self._count(text)
+        self._unit += 1
+        return document
+
+    def _row(self, text: str, turns: tuple[columns.Turn, ...] = ()) -> Document:
+        document = Document(self._number, text, turns, self._unit, self._file, self._tally.read - 1)
+        self._count(text, *(content for _, content in turns))
+        self._number, self._unit = self._number + 1, self._unit + 1
+        return document
+
+    def _parts(self, text: str) -> Iterator[Document]:
+        """A row's text in parts that do not fill memory once encoded."""
+        self._within = True
+        *parts, last = parts_of(text)
+        for part in parts:
+            self.counts.characters += len(part)
+            yield Document(self._number, part, (), self._unit, self._file, self._tally.read - 1)
+        self._within = False
+        yield self._row(last)
+
+    def _count(self, *texts: str) -> None:
+        self.counts.rows += 1
+        self.counts.characters += sum(map(len, texts))
 
 
-def _tabular(file: Source) -> bool:
-    return file.format not in FORMATS or FORMATS[file.format].tabular
-
-
-def _values(row: Row, wanted: tuple[str, ...], tally: Tally) -> list[str] | None:
-    """The wanted values as text, or None: a row without them is counted; an empty text is no loss."""
-    number = tally.rows + tally.bad + 1
-    values: list[str] = []
-    for name in wanted:
-        value = row.get(name)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            value = str(value)
-        if value is not None and not isinstance(value, str):
-            tally.skip(f"row {number}", f"“{name}” is not text")
-            return None
-        if not value and (len(wanted) > 1 or name not in row):
-            tally.skip(f"row {number}", f"“{name}” is empty")
-            return None
-        values.append(clean(value or ""))
-    tally.rows += 1
-    return values if any(values) else None
-
-
-def clean(text: str) -> str:
-    """Text with `\\n` line ends and without lone surrogates (JSON escapes can make them; UTF-8 cannot)."""
-    if "\r" in text:
-        text = text.replace("\r\n", "\n")
-    if text.isascii():
-        return text
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
-
-
-def _parts(text: str) -> Iterator[str]:
-    """A row's text, cut where it is so long that it would fill memory once encoded."""
-    for start in range(0, len(text), 4 * _PIECE_MAX):
-        yield text[start : start + 4 * _PIECE_MAX]
+def parts_of(text: str) -> list[str]:
+    """A row's text, cut where it is longer than is encoded at once."""
+    return [text[start : start + _PART] for start in range(0, len(text), _PART)]

@@ -5,6 +5,7 @@
     spans.bin            int32 pairs, conversations only: [start, stop) of the tokens of a document that
                          are trained on, counted from its beginning
     span_offsets.bin     int64, conversations only: where each document's spans begin, and at last their number
+    places.bin           int32 pairs, only without tokens on disk: file and row of each document (see `direct`)
     texts.jsonl          one line a document: its turns, or the beginning of the text (see `encode`)
 
 All of them only ever grow while they are written. `Writer.commit` makes what is there durable and says
@@ -37,7 +38,7 @@ def token_type(vocab_size: int) -> str:
     return "<u2" if vocab_size <= 1 << 16 else "<u4"
 
 
-class _Growing:
+class Growing:
     """A file that is only appended to."""
 
     def __init__(self, path: Path, size: int = 0) -> None:
@@ -59,12 +60,15 @@ class _Growing:
         self._file.close()
 
 
-class _Numbers(_Growing):
+class Numbers(Growing):
     """A file of integers. Those that wait in memory are written when there are enough of them."""
 
     def __init__(self, path: Path, code: str, size: int = 0) -> None:
         super().__init__(path, size)
         self._waiting = array(code)
+
+    def __len__(self) -> int:
+        return self.size // self._waiting.itemsize + len(self._waiting)
 
     def add(self, value: int) -> None:
         self._waiting.append(value)
@@ -83,11 +87,17 @@ class _Numbers(_Growing):
 class Writer:
     """Streams one split to disk. Holds a few kilobytes; close it before its folder is renamed.
 
-    With `state` (of a `commit`) it goes on where that left off, in the same files.
+    With `state` (of a `commit`) it goes on where that left off, in the same files. Without `keep_tokens` it
+    notes where documents stand, and counts their tokens.
     """
 
     def __init__(
-        self, folder: Path, vocab_size: int, state: State | None = None, shard_tokens: int = SHARD_TOKENS
+        self,
+        folder: Path,
+        vocab_size: int,
+        state: State | None = None,
+        keep_tokens: bool = True,
+        shard_tokens: int = SHARD_TOKENS,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         state = state or {}
@@ -95,27 +105,31 @@ class Writer:
         self._type = np.dtype(token_type(vocab_size))
         self.tokens, self.documents = state.get("tokens", 0), state.get("documents", 0)
         self._spans_written = state.get("spans", 0)
-        self._offsets = _Numbers(folder / "offsets.bin", "q", state.get("offsets.bin", 0))
-        self._spans = _Numbers(folder / "spans.bin", "i", state.get("spans.bin", 0))
-        self._span_offsets = _Numbers(folder / "span_offsets.bin", "q", state.get("span_offsets.bin", 0))
-        self._texts = _Growing(folder / "texts.jsonl", state.get("texts.jsonl", 0))
+        self._offsets = Numbers(folder / "offsets.bin", "q", state.get("offsets.bin", 0))
+        self._spans = Numbers(folder / "spans.bin", "i", state.get("spans.bin", 0))
+        self._span_offsets = Numbers(folder / "span_offsets.bin", "q", state.get("span_offsets.bin", 0))
+        self._places = None if keep_tokens else Numbers(folder / "places.bin", "i", state.get("places.bin", 0))
+        self._texts = Growing(folder / "texts.jsonl", state.get("texts.jsonl", 0))
         self._shards = -(-self.tokens // shard_tokens)
         self._shard = self._open_shard()
-        self._finished: list[_Growing] = []  # shards that are full and not yet known to be on the disk
+        self._finished: list[Growing] = []  # shards that are full and not yet known to be on the disk
 
-    def _open_shard(self) -> _Growing | None:
+    def _open_shard(self) -> Growing | None:
         """The shard to go on with, cut to the tokens that count; later ones are emptied by being opened anew."""
         inner = self.tokens % self._shard_tokens
-        if not inner:
+        if not inner or self._places is not None:
             return None
-        return _Growing(self._shard_path(self._shards - 1), inner * self._type.itemsize)
+        return Growing(self._shard_path(self._shards - 1), inner * self._type.itemsize)
 
     def _shard_path(self, number: int) -> Path:
         return self._folder / f"tokens-{number:05d}.bin"
 
-    def begin_document(self, text: dict[str, Any] | None = None) -> None:
+    def begin_document(self, text: dict[str, Any] | None = None, place: tuple[int, int] = (0, 0)) -> None:
         """What is added from here on belongs to a new document; `text` is kept beside it."""
         self._offsets.add(self.tokens)
+        if self._places is not None:
+            self._places.add(place[0])
+            self._places.add(place[1])
         self.documents += 1
         if text is not None:
             self._texts.write(json.dumps(text, ensure_ascii=False).encode("utf-8") + b"\n")
@@ -123,6 +137,9 @@ class Writer:
     def add(self, ids: Sequence[int] | npt.NDArray[Any]) -> None:
         """Append tokens, beginning new shards where one is full."""
         values = np.asarray(ids, dtype=self._type)
+        if self._places is not None:
+            self.tokens += len(values)
+            return
         while len(values):
             inner = self.tokens % self._shard_tokens
             if not inner or self._shard is None:
@@ -145,7 +162,7 @@ class Writer:
     def _next_shard(self) -> None:
         if self._shard is not None:
             self._finished.append(self._shard)
-        self._shard = _Growing(self._shard_path(self._shards))
+        self._shard = Growing(self._shard_path(self._shards))
         self._shards += 1
 
     def commit(self) -> State:
@@ -154,8 +171,8 @@ class Writer:
             finished.flush_to_disk()
             finished.close()
         self._finished.clear()
-        files = (self._offsets, self._spans, self._span_offsets, self._texts)
-        for file in (*files, *([self._shard] if self._shard else [])):
+        files = [self._offsets, self._spans, self._span_offsets, self._texts, *([self._places] if self._places else [])]
+        for file in [*files, *([self._shard] if self._shard else [])]:
             file.flush_to_disk()
         sizes = {file.path.name: file.size for file in files}
         return {"tokens": self.tokens, "documents": self.documents, "spans": self._spans_written, **sizes}
@@ -164,7 +181,7 @@ class Writer:
         """Write the last offsets, put all on the disk, and close."""
         try:
             self._offsets.add(self.tokens)
-            if self._spans_written:
+            if len(self._span_offsets):
                 self._span_offsets.add(self._spans_written)
             self.commit()
         finally:
@@ -172,7 +189,15 @@ class Writer:
 
     def abandon(self) -> None:
         """Close every file; what is not written is lost."""
-        files = [*self._finished, self._shard, self._texts, self._offsets, self._spans, self._span_offsets]
+        files = [
+            *self._finished,
+            self._shard,
+            self._texts,
+            self._offsets,
+            self._spans,
+            self._span_offsets,
+            self._places,
+        ]
         for file in files:
             if file is not None:
                 with suppress(OSError):  # closing flushes, which fails again on a full disk
@@ -220,6 +245,11 @@ class Split:
     def spans(self) -> npt.NDArray[np.int32]:
         """(n, 2): [start, stop) of the tokens trained on, counted from the beginning of their document."""
         return self._map("spans.bin", np.dtype("<i4")).reshape(-1, 2)
+
+    @property
+    def places(self) -> npt.NDArray[np.int32]:
+        """(documents, 2): file and row of each document; empty where tokens are on disk."""
+        return self._map("places.bin", np.dtype("<i4")).reshape(-1, 2)
 
     @property
     def documents(self) -> int:

@@ -1,0 +1,227 @@
+"""Which columns of a table hold what is to be learned, and rows as documents.
+
+No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from trainer_core.config import Config, knobs
+
+Task = Literal["pretrain", "sft"]
+Kind = Literal["text", "pair", "messages"]
+Turn = tuple[str, str]  # (role, content); role: system, user, assistant or tool
+
+# Names that data sets use in place of ours; looked for only where the knob is left as it is.
+_TEXTS: Final = ("content", "document", "raw_content", "code")
+_PAIRS: Final = (
+    ("prompt", "completion"),
+    ("instruction", "output"),
+    ("instruction", "response"),
+    ("question", "answer"),
+    ("query", "response"),
+)
+_MESSAGES: Final = ("conversations",)
+_ROLES: Final = {
+    "system": "system", "developer": "system",
+    "user": "user", "human": "user", "prompter": "user",
+    "assistant": "assistant", "gpt": "assistant", "bot": "assistant", "model": "assistant", "chatbot": "assistant",
+    "tool": "tool", "function": "tool", "observation": "tool", "ipython": "tool", "function_response": "tool",
+}  # fmt: skip
+
+
+class Document(NamedTuple):
+    """One row, or a part of one long text: parts of one text have the same number."""
+
+    number: int
+    text: str = ""
+    turns: tuple[Turn, ...] = ()  # a conversation; then there is no text
+    unit: int = 0  # what goes whole into one split: a row, or a part of a plain text
+    file: int = 0  # number of its file in the data
+    row: int = 0  # number of its row, or part, in that file, from 0; bad ones count
+
+
+class BadRow(Exception):  # noqa: N818 - it is counted, not raised to the user
+    """A row that cannot be used; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What is read from a table. Names that are not used are empty."""
+
+    kind: Kind
+    text: str = ""
+    prompt: str = ""
+    response: str = ""
+    input: str = ""
+    system: str = ""
+    messages: str = ""
+
+    @property
+    def task(self) -> Task:
+        return "pretrain" if self.kind == "text" else "sft"
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The columns that are read, in the order in which a document is made of them."""
+        names = (self.text, self.system, self.prompt, self.input, self.response, self.messages)
+        return tuple(name for name in names if name)
+
+
+PLAIN: Final = Layout("text")  # a text without columns
+
+
+class Missing(Exception):  # noqa: N818 - the caller knows the path and words it
+    """No way to read these columns; `wanted` is the first one that lacks."""
+
+    def __init__(self, wanted: str) -> None:
+        super().__init__(wanted)
+        self.wanted = wanted
+
+
+def find_layout(found: Sequence[str], config: Config) -> Layout:
+    """How to read a table with these columns; raises `Missing`.
+
+    `auto`: text where there is a text column, else messages, else prompt and response.
+    """
+    text, messages, pair = _text(found, config), _messages(found, config), _pair(found, config)
+    if config.task != "sft" and text and (config.task == "pretrain" or text == config.text_column):
+        return Layout("text", text=text)
+    if config.task != "pretrain":
+        if messages:
+            return Layout("messages", messages=messages)
+        if pair:
+            extra = {
+                "input": config.input_column if config.input_column in found else "",
+                "system": config.system_column if config.system_column in found else "",
+            }
+            extra = {name: column if column not in pair else "" for name, column in extra.items()}
+            return Layout("pair", prompt=pair[0], response=pair[1], **extra)
+    if config.task == "auto" and text:
+        return Layout("text", text=text)
+    raise Missing(_lacking(found, config))
+
+
+def _lacking(found: Sequence[str], config: Config) -> str:
+    pair = (config.prompt_column, config.response_column)
+    half = pair[0] in found or pair[1] in found
+    if config.task == "sft" or (config.task == "auto" and half):
+        return next(name for name in pair if name not in found)
+    return config.text_column
+
+
+def _is_default(*names: str) -> bool:
+    return all(value == knobs()[name].default for name, value in zip(names[::2], names[1::2], strict=True))
+
+
+def _text(found: Sequence[str], config: Config) -> str:
+    if config.text_column in found:
+        return config.text_column
+    if not _is_default("text_column", config.text_column):
+        return ""
+    return next((name for name in _TEXTS if name in found), "")
+
+
+def _messages(found: Sequence[str], config: Config) -> str:
+    if config.messages_column in found:
+        return config.messages_column
+    if not _is_default("messages_column", config.messages_column):
+        return ""
+    return next((name for name in _MESSAGES if name in found), "")
+
+
+def _pair(found: Sequence[str], config: Config) -> tuple[str, str] | None:
+    own = (config.prompt_column, config.response_column)
+    if set(own) <= set(found):
+        return own
+    if not _is_default("prompt_column", own[0], "response_column", own[1]):
+        return None
+    return next((pair for pair in _PAIRS if set(pair) <= set(found)), None)
+
+
+# --- rows ------------------------------------------------------------------------------------------
+
+
+def text_of(row: Mapping[str, Any], layout: Layout) -> str:
+    """The text of a row; empty for a row without any. Raises `BadRow`."""
+    if layout.text not in row:
+        raise BadRow(f"“{layout.text}” is missing")
+    return _as_text(row, layout.text)
+
+
+def turns_of(row: Mapping[str, Any], layout: Layout) -> tuple[Turn, ...]:
+    """The conversation of a row, which ends with an assistant's turn. Raises `BadRow`."""
+    return _chat(row, layout.messages) if layout.kind == "messages" else _exchange(row, layout)
+
+
+def _exchange(row: Mapping[str, Any], layout: Layout) -> tuple[Turn, ...]:
+    prompt, response = _as_text(row, layout.prompt), _as_text(row, layout.response)
+    added = _as_text(row, layout.input) if layout.input in row else ""
+    system = _as_text(row, layout.system) if layout.system in row else ""
+    if added:
+        prompt = f"{prompt}\n\n{added}" if prompt else added
+    for name, value in ((layout.prompt, prompt), (layout.response, response)):
+        if not value:
+            raise BadRow(f"“{name}” is empty")
+    exchange: tuple[Turn, ...] = (("user", prompt), ("assistant", response))
+    return (("system", system), *exchange) if system else exchange
+
+
+def _as_text(row: Mapping[str, Any], name: str) -> str:
+    value = row.get(name)
+    if isinstance(value, str):
+        return clean(value)
+    if value is None:
+        return ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise BadRow(f"“{name}” is not text")
+
+
+def _chat(row: Mapping[str, Any], name: str) -> tuple[Turn, ...]:
+    messages = row.get(name)
+    if isinstance(messages, str):  # a table that cannot nest holds the list as JSON
+        try:
+            messages = json.loads(messages)
+        except (ValueError, RecursionError):
+            raise BadRow(f"“{name}” is not a list of messages") from None
+    if not isinstance(messages, list) or not messages:
+        raise BadRow(f"“{name}” is not a list of messages")
+    turns = [_turn(message, name) for message in messages]
+    while turns and turns[-1][0] != "assistant":  # nothing is learned from what nobody answered
+        turns.pop()
+    if not turns:
+        raise BadRow(f"“{name}” has no answer of an assistant")
+    return tuple(turns)
+
+
+def _turn(message: Any, name: str) -> Turn:
+    if not isinstance(message, Mapping):
+        raise BadRow(f"“{name}” is not a list of messages")
+    role = message.get("role", message.get("from"))
+    content = message.get("content", message.get("value"))
+    known = _ROLES.get(role.lower()) if isinstance(role, str) else None
+    if known is None:
+        raise BadRow(f"a message's role is {str(role)[:40]!r}")
+    if isinstance(content, list):  # parts, as multimodal data has them
+        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+    if content is not None and not isinstance(content, str):
+        raise BadRow("a message's content is not text")
+    return known, clean(content or "")
+
+
+def clean(text: str) -> str:
+    """Text with `\\n` line ends and without lone surrogates (JSON escapes can make them; UTF-8 cannot)."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n")
+    if text.isascii():
+        return text
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
