@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from trainer_core import console_words, protocol
+from trainer_core import console_report, console_words, protocol
 from trainer_core.messages import Language, word
 
 
@@ -59,6 +59,9 @@ class ConsoleSink:
             case protocol.Done():
                 self.close()
                 self._say(self._console, "bold green", console_words.line(event, self._language))
+            case protocol.DataReport():
+                self.close()
+                self._show_report(event)
             case _:
                 line = console_words.line(event, self._language)
                 if line:
@@ -66,6 +69,13 @@ class ConsoleSink:
 
     def _say(self, console: Console, style: str, line: str) -> None:
         console.print(Text(line, style=style))
+
+    def _show_report(self, report: protocol.DataReport) -> None:
+        encoding = (getattr(self._console.file, "encoding", "") or "utf-8").lower()
+        colour = self._console.color_system is not None and not self._console.no_color
+        look = console_report.Look(self._language, colour, blocks=encoding.startswith("utf"))
+        for line in console_report.lines(report, look):
+            self._console.print(line)
 
     def _show_progress(self, event: protocol.Progress) -> None:
         if not self._live:

@@ -1,0 +1,91 @@
+"""A look at the data in a terminal: both languages, with and without colours, and nothing that gives it orders."""
+
+from __future__ import annotations
+
+import io
+
+import msgspec
+import pytest
+
+from trainer_core import protocol
+from trainer_core.console import ConsoleSink
+from trainer_core.console_report import Look, lines
+from trainer_core.messages import Language
+from trainer_core.reference_examples import EVENTS
+
+REPORT: protocol.DataReport = EVENTS[protocol.DataReport]
+
+
+def text_of(report: protocol.DataReport, look: Look) -> str:
+    return "\n".join(line.plain for line in lines(report, look))
+
+
+def with_tokens(*tokens: protocol.Token, length: int = 0) -> protocol.DataReport:
+    sample = protocol.SampleView(tokens=list(tokens), length=length or len(tokens))
+    return msgspec.structs.replace(REPORT, samples=[sample])
+
+
+def test_estimates_are_marked_and_exact_figures_are_not() -> None:
+    part = text_of(REPORT, Look("en"))
+    assert "16.0 MiB of 1,042.6 MiB were read" in part
+    assert "≈ 10,000,000" in part
+    assert "≈ 98,951 per epoch (≈ 98,950 of 96 samples and a short one)" in part
+    whole = text_of(msgspec.structs.replace(REPORT, complete=True), Look("en"))
+    assert "every figure is exact" in whole
+    assert "≈" not in whole
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_every_figure_that_people_act_on_is_there(language: Language) -> None:
+    packed = msgspec.structs.replace(
+        REPORT, packs=1234, fill=0.987, fill_alone=0.31, undecodable=77, empty=5, left_out_tokens=99, tokenizer="t.json"
+    )
+    shown = text_of(packed, Look(language))
+    for figure in ("414", "498", "23,118", "37 (0.024 %)", "row 4117", "1,234", "98.7 %", "31.0 %", "77", "99"):
+        assert figure in shown
+    assert "prompt: question, response: answer" in shown
+    assert "t.json" in shown
+
+
+def test_the_longest_bar_fills_its_room_and_the_shortest_is_still_seen() -> None:
+    for blocks, full, least in ((True, "█" * 40, "▎"), (False, "#" * 40, "#")):
+        rows = [line.plain.strip() for line in lines(REPORT, Look("en", blocks=blocks))]
+        assert f"32  {full} 84,410" in rows
+        assert f"256  {least} 414" in rows
+        assert rows.index("--------------------------------------------- 256") == rows.index(f"256  {least} 414") - 1
+
+
+def test_a_terminal_that_has_no_blocks_gets_only_what_its_encoding_has() -> None:
+    shown = text_of(REPORT, Look("zh", colour=False, blocks=False))
+    assert shown.encode("gb18030").decode("gb18030") == shown
+    assert not set("≈█▎↵…") & set(shown)
+
+
+def test_what_is_learned_is_coloured_or_stands_between_marks() -> None:
+    without = text_of(REPORT, Look("en", colour=False))
+    assert "[[4<|im_end|>]]" in without
+    coloured = [line for line in lines(REPORT, Look("en")) if "im_end" in line.plain][-1]
+    learned = [coloured.plain[span.start : span.end] for span in coloured.spans if "green" in str(span.style)]
+    assert learned == ["4", "<|im_end|>"]
+
+
+def test_another_document_and_what_is_not_shown_are_said() -> None:
+    report = with_tokens(protocol.Token("a", 1, True, False, 0), protocol.Token("b", 2, False, False, 1), length=2000)
+    shown = text_of(report, Look("en", colour=False))
+    assert "[[a\n--- document 2\n]]b … and 1,998 more tokens" in shown
+
+
+def test_text_in_the_data_gives_the_terminal_no_orders() -> None:
+    report = with_tokens(protocol.Token("\x1b[2J", 1, True, False, 0))
+    bad = protocol.BadRow(path="a\x1bb", position="line 1", reason="\x1b]0;x\x07")
+    for changed in (report, msgspec.structs.replace(report, first_bad=bad, tokenizer="\x1b")):
+        assert "\x1b" not in text_of(changed, Look("en"))
+
+
+def test_the_console_shows_the_report_on_a_stream_without_colours() -> None:
+    stream = io.StringIO()
+    sink = ConsoleSink(stream, "zh")
+    sink.write(REPORT)
+    sink.close()
+    assert "[[4<|im_end|>]]" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()
