@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QApplication
 import trainer_core
 from app import i18n, remembering
 from app.closing import Closing
+from app.looking import DataLooker
 from app.opening import RunLister, RunOpener, RunRecord
 from app.services import desktop
 from app.services.trainer_process import Outcome, TrainerProcess
@@ -56,7 +57,11 @@ class Controller(QObject):
     """One window and at most one run that it trains."""
 
     def __init__(
-        self, settings: SettingsStore, translator: i18n.Translator, process: TrainerProcess | None = None
+        self,
+        settings: SettingsStore,
+        translator: i18n.Translator,
+        process: TrainerProcess | None = None,
+        looking: TrainerProcess | None = None,
     ) -> None:
         super().__init__()
         self._store = settings
@@ -66,6 +71,7 @@ class Controller(QObject):
         self._presets: dict[str, Preset] = {}
         self.machine = RunMachine()
         self.process = process or TrainerProcess(self)
+        self.looker = DataLooker(self.form, self._say, looking)
         self.record = RunRecord()  # of the run that this window trains
         self._viewed: RunRecord | None = None  # an earlier run on show instead
         self.viewing: Viewing | None = None
@@ -140,6 +146,7 @@ class Controller(QObject):
     def _connect_pages(self) -> None:
         window = self.window
         window.samples.sample_asked.connect(self.process.sample)
+        self.looker.connect_page(window.data)
         window.runs.open_asked.connect(self.open_run)
         window.runs.resume_asked.connect(lambda path: self.open_run(path, resume=True))
         window.runs.folder_asked.connect(desktop.open_folder)
@@ -350,6 +357,7 @@ class Controller(QObject):
         window.advanced.display(editable=editable)
         window.plots.display(record.metrics)
         window.log.display(record.log)
+        self.looker.display(self.shown.ready)
         asking = self.machine.state is RunState.TRAINING and self._viewed is None
         window.samples.display(record.samples, can_ask=asking)
         if self.viewing is not None:
@@ -447,6 +455,7 @@ class Controller(QObject):
         self._runs_timer.stop()
         self._opener.cancel()
         self._lister.stop()
+        self.looker.leave()
         self._leaving.vanish()
         self.window.close_allowed = True
         self.window.close()

@@ -30,6 +30,7 @@ class RunRecord:
     def __init__(self) -> None:
         self.log = LogStore()
         self.samples: list[protocol.Sample] = []
+        self.ready: protocol.Ready | None = None  # what it trains on
 
     @cached_property
     def metrics(self) -> MetricStore:
@@ -43,6 +44,8 @@ class RunRecord:
         self.log.add(event)
         if isinstance(event, protocol.Sample):
             self.samples.append(event)
+        elif isinstance(event, protocol.Ready):
+            self.ready = event
 
 
 class RunOpener(QObject):

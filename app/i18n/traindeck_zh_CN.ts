@@ -150,6 +150,165 @@
     </message>
 </context>
 <context>
+    <name>DataFigures</name>
+    <message>
+        <source>Documents</source>
+        <translation>文档</translation>
+    </message>
+    <message>
+        <source>Tokens</source>
+        <translation>词元</translation>
+    </message>
+    <message>
+        <source>Samples per epoch</source>
+        <translation>每轮样本</translation>
+    </message>
+    <message>
+        <source>Steps per epoch</source>
+        <translation>每轮步数</translation>
+    </message>
+    <message>
+        <source>Steps in all</source>
+        <translation>总步数</translation>
+    </message>
+    <message>
+        <source>all read</source>
+        <translation>已全部读取</translation>
+    </message>
+    <message>
+        <source>{count} read</source>
+        <translation>已读 {count}</translation>
+    </message>
+    <message>
+        <source>{count} characters each</source>
+        <translation>每个 {count} 字符</translation>
+    </message>
+    <message>
+        <source>{count} tokens at most</source>
+        <translation>每个至多 {count} 词元</translation>
+    </message>
+    <message>
+        <source>{count} full ones and a short one</source>
+        <translation>{count} 个整步加一个不满的步</translation>
+    </message>
+    <message>
+        <source>{count} samples each</source>
+        <translation>每步 {count} 个样本</translation>
+    </message>
+    <message>
+        <source>one epoch</source>
+        <translation>一轮</translation>
+    </message>
+    <message>
+        <source>{count} epochs</source>
+        <translation>{count} 轮</translation>
+    </message>
+    <message>
+        <source>Longer than a sequence</source>
+        <translation>超过序列长度</translation>
+    </message>
+    <message>
+        <source>Tokens cut away</source>
+        <translation>被截去的词元</translation>
+    </message>
+    <message>
+        <source>Left out: no room for a response</source>
+        <translation>舍弃：放不下回答</translation>
+    </message>
+    <message>
+        <source>Tokens left over at the end</source>
+        <translation>末尾剩余的词元</translation>
+    </message>
+    <message>
+        <source>Packed into sequences</source>
+        <translation>打包成的序列</translation>
+    </message>
+    <message>
+        <source>Filled with tokens</source>
+        <translation>词元填充率</translation>
+    </message>
+    <message>
+        <source>{packed}, unpacked {alone}</source>
+        <translation>{packed}，不打包为 {alone}</translation>
+    </message>
+    <message>
+        <source>Duplicates</source>
+        <translation>重复</translation>
+    </message>
+    <message>
+        <source>Rows without text</source>
+        <translation>没有文本的行</translation>
+    </message>
+    <message>
+        <source>Rows that cannot be used</source>
+        <translation>无法使用的行</translation>
+    </message>
+    <message>
+        <source>Undecodable bytes</source>
+        <translation>无法解码的字节</translation>
+    </message>
+    <message>
+        <source>Characters</source>
+        <translation>字符</translation>
+    </message>
+    <message>
+        <source>Documents to train on</source>
+        <translation>训练文档</translation>
+    </message>
+    <message>
+        <source>Documents held back</source>
+        <translation>验证文档</translation>
+    </message>
+    <message>
+        <source>Tokens to train on</source>
+        <translation>训练词元</translation>
+    </message>
+    <message>
+        <source>Tokens held back</source>
+        <translation>验证词元</translation>
+    </message>
+    <message>
+        <source>Tokens per step</source>
+        <translation>每步词元</translation>
+    </message>
+    <message>
+        <source>Vocabulary</source>
+        <translation>词表</translation>
+    </message>
+    <message>
+        <source>text</source>
+        <translation>文本</translation>
+    </message>
+    <message>
+        <source>prompt</source>
+        <translation>提示</translation>
+    </message>
+    <message>
+        <source>response</source>
+        <translation>回答</translation>
+    </message>
+    <message>
+        <source>input</source>
+        <translation>输入</translation>
+    </message>
+    <message>
+        <source>system</source>
+        <translation>系统</translation>
+    </message>
+    <message>
+        <source>messages</source>
+        <translation>对话</translation>
+    </message>
+    <message>
+        <source>All of it was read, {size}: every figure is exact.</source>
+        <translation>已读取全部 {size}，所有数字都是准确值。</translation>
+    </message>
+    <message>
+        <source>{read} of {size} were read: figures with ≈ are estimates, the others are of that part.</source>
+        <translation>已读取 {size} 中的 {read}：带 ≈ 的是估计值，其余是已读部分的数字。</translation>
+    </message>
+</context>
+<context>
     <name>DataList</name>
     <message>
         <source>Drop files or folders here</source>
@@ -193,6 +352,72 @@
     </message>
 </context>
 <context>
+    <name>DataLooker</name>
+    <message>
+        <source>The trainer could not be started. Run the set-up again, then try once more.</source>
+        <translation>无法启动训练程序。请重新运行安装程序，然后再试一次。</translation>
+    </message>
+    <message>
+        <source>Looking at the data ended unexpectedly (code {code}). {words}</source>
+        <translation>查看数据时意外结束（代码 {code}）。{words}</translation>
+    </message>
+</context>
+<context>
+    <name>DataPage</name>
+    <message>
+        <source>ending</source>
+        <translation>正在结束</translation>
+    </message>
+    <message>
+        <source>starting to look</source>
+        <translation>开始查看</translation>
+    </message>
+    <message>
+        <source>The run on show trains on {documents} documents, {tokens} tokens: {steps} steps per epoch, {total} in all.</source>
+        <translation>当前显示的运行使用 {documents} 篇文档、{tokens} 个词元训练：每轮 {steps} 步，共 {total} 步。</translation>
+    </message>
+    <message>
+        <source>longest {count}</source>
+        <translation>最长 {count}</translation>
+    </message>
+    <message>
+        <source>sequence length {count}</source>
+        <translation>序列长度 {count}</translation>
+    </message>
+    <message>
+        <source>Look at the data</source>
+        <translation>查看数据</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Progress</source>
+        <translation>进度</translation>
+    </message>
+    <message>
+        <source>Data or settings have changed since this was looked at. Look again to see their effect.</source>
+        <translation>查看之后数据或设置已改变。请重新查看以了解其影响。</translation>
+    </message>
+    <message>
+        <source>Look at the data before you train: what was found in it, how long its documents are, what is cut or left out, how many steps an epoch has, and the first samples as the model will get them.</source>
+        <translation>训练前先查看数据：其中有什么、文档有多长、哪些会被截断或舍弃、每轮有多少步，以及模型将看到的前几个样本。</translation>
+    </message>
+    <message>
+        <source>In figures</source>
+        <translation>数据概况</translation>
+    </message>
+    <message>
+        <source>Length of the documents in tokens</source>
+        <translation>文档长度（词元）</translation>
+    </message>
+    <message>
+        <source>No documents</source>
+        <translation>没有文档</translation>
+    </message>
+</context>
+<context>
     <name>Figures</name>
     <message>
         <source>{days} d {clock}</source>
@@ -227,6 +452,14 @@
     <message>
         <source>Data ready: {train} tokens to train on, {held_out} held out; vocabulary {vocabulary}; {weights} weights</source>
         <translation>数据就绪：训练 {train} 词元，验证 {held_out} 词元；词表 {vocabulary}；模型 {weights} 个参数</translation>
+    </message>
+    <message>
+        <source>Data looked at: {documents} documents, {tokens} tokens to train on, {steps} steps per epoch</source>
+        <translation>已查看数据：训练用 {documents} 篇文档、{tokens} 个词元，每轮 {steps} 步</translation>
+    </message>
+    <message>
+        <source>Data looked at, {read} of {bytes}: about {documents} documents, {tokens} tokens to train on, {steps} steps per epoch</source>
+        <translation>已查看数据（{bytes} 中的 {read}）：训练用约 {documents} 篇文档、{tokens} 个词元，每轮 {steps} 步</translation>
     </message>
     <message>
         <source>, </source>
@@ -317,6 +550,10 @@
     <message>
         <source>Plots</source>
         <translation>图表</translation>
+    </message>
+    <message>
+        <source>Data</source>
+        <translation>数据</translation>
     </message>
     <message>
         <source>Samples</source>
@@ -679,6 +916,45 @@
     </message>
 </context>
 <context>
+    <name>SamplesCard</name>
+    <message>
+        <source>{number} of {count}, {tokens} tokens</source>
+        <translation>第 {number} 个，共 {count} 个，{tokens} 词元</translation>
+    </message>
+    <message>
+        <source>Document {number}</source>
+        <translation>文档 {number}</translation>
+    </message>
+    <message>
+        <source>… and {count} more tokens</source>
+        <translation>…… 还有 {count} 个词元</translation>
+    </message>
+    <message>
+        <source>Token {id}</source>
+        <translation>词元 {id}</translation>
+    </message>
+    <message>
+        <source>First samples, as the model gets them</source>
+        <translation>模型看到的前几个样本</translation>
+    </message>
+    <message>
+        <source>Previous sample</source>
+        <translation>上一个样本</translation>
+    </message>
+    <message>
+        <source>Next sample</source>
+        <translation>下一个样本</translation>
+    </message>
+    <message>
+        <source>learned</source>
+        <translation>学习</translation>
+    </message>
+    <message>
+        <source>given</source>
+        <translation>给定</translation>
+    </message>
+</context>
+<context>
     <name>SamplesPage</name>
     <message>
         <source>Step {step}</source>
@@ -738,6 +1014,33 @@
     <message>
         <source>All settings…</source>
         <translation>全部设置…</translation>
+    </message>
+</context>
+<context>
+    <name>SourcesTable</name>
+    <message>
+        <source>Sources</source>
+        <translation>数据来源</translation>
+    </message>
+    <message>
+        <source>Source</source>
+        <translation>来源</translation>
+    </message>
+    <message>
+        <source>Format</source>
+        <translation>格式</translation>
+    </message>
+    <message>
+        <source>Columns in use</source>
+        <translation>使用的列</translation>
+    </message>
+    <message>
+        <source>Files</source>
+        <translation>文件</translation>
+    </message>
+    <message>
+        <source>Size</source>
+        <translation>大小</translation>
     </message>
 </context>
 <context>

@@ -38,9 +38,21 @@ def train(
 
     `loaded` saves reading the preset's file again. Raises `TraindeckError` for a value that no run takes.
     """
+    arguments = ["train", *_configuration(preset, changed, data, loaded)]
+    return arguments + (_flag("--run-dir", run_dir) if run_dir else [])
+
+
+def preview(
+    preset: str, changed: Mapping[str, Any], data: Sequence[str] = (), *, loaded: Preset | None = None
+) -> list[str]:
+    """`prepare --preview --preset NAME …`: a look at the data of what `train` would train on."""
+    return ["prepare", "--preview", *_configuration(preset, changed, data, loaded)]
+
+
+def _configuration(preset: str, changed: Mapping[str, Any], data: Sequence[str], loaded: Preset | None) -> list[str]:
     found = loaded or (presets.load(preset) if preset else None)
     base: Mapping[str, Any] = found.knobs if found else {}
-    arguments = ["train", *(["--preset", preset] if preset else [])]
+    arguments = ["--preset", preset] if preset else []
     if data and list(data) != base.get("data"):
         for path in data:
             arguments += _flag("--data", path)
@@ -50,7 +62,7 @@ def train(
         value = config.check_value(name, changed[name], "form")
         if value != base.get(name, spec.default):
             arguments += _knob_flag(spec, value)
-    return arguments + (_flag("--run-dir", run_dir) if run_dir else [])
+    return arguments
 
 
 def resume(run_dir: str) -> list[str]:

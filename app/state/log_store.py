@@ -31,6 +31,7 @@ LOG_CODES: Final[dict[str, tuple[str, ...]]] = {
         "parameters",
         "total_steps",
     ),
+    "log.data_report": ("complete", "read_bytes", "bytes", "train_documents", "train_tokens", "steps_per_epoch"),
     "log.phase": ("phase", "step"),
     "log.eval": ("step", "loss", "perplexity", "best", "bleu4", "exact_match"),
     "log.sample": ("step", "prompt", "expected"),  # the sample itself is in `text`
@@ -100,6 +101,8 @@ class LogStore:
                 return self._append(event.t, "info", "log.hello", _fields(event, "log.hello"))
             case protocol.Ready():
                 return self._append(event.t, "info", "log.ready", _fields(event, "log.ready"))
+            case protocol.DataReport():
+                return self._append(event.t, "info", "log.data_report", _fields(event, "log.data_report"))
             case protocol.Phase():
                 return self._append(event.t, "info", "log.phase", _fields(event, "log.phase"))
             case protocol.Eval():

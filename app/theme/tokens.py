@@ -38,6 +38,10 @@ class Tokens:
     curve_b: str  # eval loss, second curve
     curve_c: str
     curve_d: str
+    learned_a: str  # behind tokens that the loss counts; a and b in turn, so that tokens are told apart
+    learned_b: str
+    given_a: str  # behind tokens that are only given
+    given_b: str
 
 
 LIGHT: Final = Tokens(
@@ -61,6 +65,10 @@ LIGHT: Final = Tokens(
     curve_b="#c75100",
     curve_c="#00805d",
     curve_d="#a8508a",
+    learned_a="#cdeadb",
+    learned_b="#b3ddc7",
+    given_a="#eef0f3",
+    given_b="#e1e5ea",
 )
 
 DARK: Final = Tokens(
@@ -84,6 +92,10 @@ DARK: Final = Tokens(
     curve_b="#f0a030",
     curve_c="#3ecf9d",
     curve_d="#dd94c0",
+    learned_a="#17452f",
+    learned_b="#1f573c",
+    given_a="#262b33",
+    given_b="#2f353e",
 )
 
 SPACE: Final = 8

@@ -54,6 +54,26 @@ def _ready(params: _Params) -> str:
     )
 
 
+def _data_report(params: _Params) -> str:
+    if params.get("complete"):
+        text = QCoreApplication.translate(
+            "Log", "Data looked at: {documents} documents, {tokens} tokens to train on, {steps} steps per epoch"
+        )
+    else:
+        text = QCoreApplication.translate(
+            "Log",
+            "Data looked at, {read} of {bytes}: about {documents} documents, {tokens} tokens to train on, "
+            "{steps} steps per epoch",
+        )
+    return text.format(
+        read=words.size(_number(params, "read_bytes")),
+        bytes=words.size(_number(params, "bytes")),
+        documents=words.count(_number(params, "train_documents")),
+        tokens=words.count(_number(params, "train_tokens")),
+        steps=words.count(_number(params, "steps_per_epoch")),
+    )
+
+
 def _comma() -> str:
     return QCoreApplication.translate("Log", ", ")
 
@@ -109,6 +129,7 @@ def _done(params: _Params) -> str:
 WORDERS: Final[dict[str, Callable[[_Params], str]]] = {
     "log.hello": _hello,
     "log.ready": _ready,
+    "log.data_report": _data_report,
     "log.phase": _phase,
     "log.eval": _eval,
     "log.sample": _sample,

@@ -16,6 +16,7 @@ from app.views.viewing import ViewingStrip
 from app.views.widgets import named
 
 _SETUP_WIDTH = 340
+PAGES = ("plots", "data", "samples", "log", "runs", "settings")
 
 
 class MainWindow(QMainWindow):
@@ -39,7 +40,7 @@ class MainWindow(QMainWindow):
         self.viewing = ViewingStrip()
         self.plots = PlotsPage(tokens)
         self._form, self._tokens = form, tokens
-        self.pages: dict[str, QWidget] = {name: QWidget() for name in ("plots", "samples", "log", "runs", "settings")}
+        self.pages: dict[str, QWidget] = {name: QWidget() for name in PAGES}
         self._painted = False
         self.tabs = QTabWidget(documentMode=True)
         self.tabs.tabBar().setDrawBase(False)
@@ -77,13 +78,15 @@ class MainWindow(QMainWindow):
 
     def build_rest(self) -> None:
         """Make the pages behind the first one. They cost 0.1 s, which the first paint need not wait for."""
+        from app.views.data.page import DataPage
         from app.views.log import LogPage
         from app.views.runs import RunsPage
         from app.views.samples import SamplesPage
         from app.views.setup.advanced import AdvancedForm
 
         self.samples, self.log, self.runs = SamplesPage(self._tokens), LogPage(self._tokens), RunsPage()
-        self.advanced = AdvancedForm(self._form)
+        self.data, self.advanced = DataPage(self._tokens), AdvancedForm(self._form)
+        self._fill("data", self.data)
         self._fill("samples", self.samples)
         self._fill("log", self.log)
         self._fill("runs", self.runs)
@@ -146,7 +149,7 @@ class MainWindow(QMainWindow):
 
     def retheme(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        for view in (self.run_bar, self.banners, self.plots, self.samples, self.log):
+        for view in (self.run_bar, self.banners, self.plots, self.data, self.samples, self.log):
             view.retheme(tokens)
 
     # --- words and closing -----------------------------------------------------------------------------
@@ -155,6 +158,7 @@ class MainWindow(QMainWindow):
         self.setWindowTitle("Traindeck")
         titles = {
             "plots": self.tr("Plots"),
+            "data": self.tr("Data"),
             "samples": self.tr("Samples"),
             "log": self.tr("Log"),
             "runs": self.tr("Runs"),

@@ -103,6 +103,23 @@ def count(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
 
+def big(value: float) -> str:
+    """A figure that may be huge, short enough for a tile: 9,499,257, but 637.5M (or 6.375 亿)."""
+    if value < 1e7:
+        return f"{value:,.0f}"
+    if language() == "zh":
+        return f"{value / 1e8:,.4g} 亿" if value >= 1e8 else f"{value / 1e4:,.0f} 万"
+    return f"{value / 1e9:,.4g}B" if value >= 1e9 else f"{value / 1e6:,.4g}M"
+
+
+def share(part: float, whole: float) -> str:
+    """A part of a whole in per cent; what is there never reads as nothing."""
+    if not whole or not part:
+        return "0 %"
+    percent = 100 * part / whole
+    return "< 0.01 %" if percent < 0.01 else f"{percent:.2g} %" if percent < 1 else f"{percent:.1f} %"
+
+
 def loss(value: float | None) -> str:
     """A loss: four significant digits are what one compares."""
     if value is None or value != value:
@@ -120,6 +137,15 @@ def size(value: float | None) -> str:
     if value is None or value != value:
         return "–"
     return f"{value / _GIB:.1f} GiB" if value >= _GIB else f"{value / _MIB:.0f} MiB"
+
+
+def small_size(value: float) -> str:
+    """Bytes of a file, which may be few."""
+    if value >= 10 * _MIB:
+        return size(value)
+    if value >= 0.1 * _MIB:
+        return f"{value / _MIB:.1f} MiB"
+    return f"{value / 1024:.1f} KiB" if value >= 1024 else f"{value:.0f} B"
 
 
 def when(seconds: float) -> str:

@@ -36,18 +36,22 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def make_window(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeWindow]:
-    """Open the window; `mode`: which fake trainer it starts, None for the real one."""
+    """Open the window; `mode` and `look`: which fake trainers it starts to train and to look at data, None: real."""
     made: list[Controller] = []
     translator = Translator()
 
-    def make(mode: str | None = "ok", language: str = "en", theme: str = "light") -> Controller:
+    def process(mode: str | None) -> TrainerProcess:
+        return TrainerProcess(command=[sys.executable, "-u", "-X", "utf8", str(FAKE), mode] if mode else None)
+
+    def make(
+        mode: str | None = "ok", language: str = "en", theme: str = "light", *, look: str | None = None
+    ) -> Controller:
         dress(qapp)
         qapp.setFont(style.font())
         translator.switch("zh" if language == "zh" else "en")
         store = SettingsStore()
         store.load().theme = "dark" if theme == "dark" else "light"
-        command = [sys.executable, "-u", "-X", "utf8", str(FAKE), mode] if mode else None
-        controller = Controller(store, translator, TrainerProcess(command=command))
+        controller = Controller(store, translator, process(mode), process(look))
         style.apply(qapp, style.resolve(store.settings.theme))
         made.append(controller)
         controller.start()
@@ -56,8 +60,9 @@ def make_window(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeWindow]:
 
     yield make
     for controller in made:
-        controller.process.blockSignals(True)
-        controller.process.shutdown(grace_s=0.1)
+        for process_ in (controller.process, controller.looker.process):
+            process_.blockSignals(True)
+            process_.shutdown(grace_s=0.1)
         controller.leave()
         shiboken6.delete(controller.window)  # or every later style sheet polishes it again
     translator.switch("en")

@@ -19,6 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from trainer_core import protocol
+from trainer_core.reference_examples import EVENTS
 
 FLOOD = 200_000
 SLOW_SAVE_S = 3.0
@@ -294,6 +295,25 @@ def error() -> int:
     return 4
 
 
+def look() -> int:
+    """Looks at data, as `prepare --preview` does."""
+    say(protocol.Phase(phase="preparing"))
+    say(protocol.Progress(phase="preparing", done=5, total=10, unit="bytes"))
+    say(protocol.Warn(code="data.truncated", params={"count": 402, "total": 153_450, "limit": 256}))
+    say(EVENTS[protocol.DataReport])
+    say(protocol.Phase(phase="done"))
+    return 0
+
+
+def slow_look() -> int:
+    """Goes on looking until it is told to stop."""
+    say(protocol.Phase(phase="preparing"))
+    say(protocol.Progress(phase="preparing", done=5, total=10, unit="bytes"))
+    while not isinstance(take_command(60.0), protocol.Stop):
+        pass
+    return 3
+
+
 MODES: dict[str, Callable[[], int]] = {
     mode.__name__: mode
     for mode in (
@@ -314,6 +334,8 @@ MODES: dict[str, Callable[[], int]] = {
         newer,
         newer_and_strange,
         error,
+        look,
+        slow_look,
     )
 }
 

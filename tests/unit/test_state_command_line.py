@@ -113,3 +113,9 @@ def test_the_line_to_copy_can_name_another_program() -> None:
 def test_nothing_with_a_meaning_to_cmd_stays_unquoted() -> None:
     for letter in "&|<>^()!;'` \t%$*?[]{}~#":
         assert command_line.shell_line([f"a{letter}b"], windows=True).endswith(f'"a{letter}b"')
+
+
+def test_a_preview_has_the_configuration_of_the_run_it_is_for() -> None:
+    changed = {"batch_size": 3, "packing": True}
+    train = command_line.train("cpu", changed, ["a b.txt"])
+    assert command_line.preview("cpu", changed, ["a b.txt"]) == ["prepare", "--preview", *train[1:]]

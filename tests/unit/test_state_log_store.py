@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.state.log_store import LOG_CODES, LogFilter, LogStore
-from trainer_core import protocol
+from trainer_core import protocol, reference_examples
 from trainer_core.messages import CATALOGUE
 
 
@@ -13,6 +13,7 @@ def phase(step: int) -> protocol.Phase:
     return protocol.Phase(t=float(step), phase="training", step=step)
 
 
+REPORT: protocol.DataReport = reference_examples.EVENTS[protocol.DataReport]
 EVENTS: list[tuple[protocol.AnyEvent, str, str]] = [
     (protocol.Hello(pid=1, run_dir="r", traindeck="0", python="3", torch="2", devices=["a", "b"]), "info", "log.hello"),
     (
@@ -30,6 +31,7 @@ EVENTS: list[tuple[protocol.AnyEvent, str, str]] = [
         "info",
         "log.ready",
     ),
+    (REPORT, "info", "log.data_report"),
     (phase(1), "info", "log.phase"),
     (protocol.Eval(step=1, loss=2.0, perplexity=None, tokens=1, seconds=1.0), "info", "log.eval"),
     (protocol.Sample(step=1, prompt="p", text="written"), "info", "log.sample"),
@@ -64,7 +66,7 @@ def test_measurements_and_plain_acknowledgements_are_no_news() -> None:
 
 def test_parameters_are_plain_values_and_texts_stay_beside_them() -> None:
     log = LogStore()
-    hello, sample, error = (log.add(EVENTS[place][0]) for place in (0, 4, 10))
+    hello, sample, error = (log.add(EVENTS[place][0]) for place in (0, 5, 11))
     assert hello is not None
     assert sample is not None
     assert error is not None

@@ -19,7 +19,7 @@ class Tiles(Retranslating):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._tiles = {name: _Tile(name) for name in ("loss", "eval", "speed", "memory")}
+        self._tiles = {name: Tile(name) for name in ("loss", "eval", "speed", "memory")}
         self._store: MetricStore | None = None
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
@@ -74,7 +74,9 @@ class Tiles(Retranslating):
             self.display(self._store)
 
 
-class _Tile(QFrame):
+class Tile(QFrame):
+    """One figure in large, with its title above and a line of context below."""
+
     def __init__(self, name: str) -> None:
         super().__init__()
         self.setObjectName("card")

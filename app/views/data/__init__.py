@@ -1,0 +1,1 @@
+"""What the chosen data holds. Only `histogram.py` imports pyqtgraph, when there is something to plot."""

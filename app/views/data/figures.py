@@ -1,0 +1,158 @@
+"""What a data report says, as titles, figures and lines of context in the current language."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from PySide6.QtCore import QCoreApplication
+
+from app.views import words
+from trainer_core.protocol import DataReport
+
+Row = tuple[str, str]
+"""(what, how much)"""
+
+TILES: Final = ("documents", "tokens", "samples", "epoch", "steps")
+
+
+def tile_title(name: str) -> str:
+    return {
+        "documents": QCoreApplication.translate("DataFigures", "Documents"),
+        "tokens": QCoreApplication.translate("DataFigures", "Tokens"),
+        "samples": QCoreApplication.translate("DataFigures", "Samples per epoch"),
+        "epoch": QCoreApplication.translate("DataFigures", "Steps per epoch"),
+        "steps": QCoreApplication.translate("DataFigures", "Steps in all"),
+    }[name]
+
+
+def tile(report: DataReport, name: str) -> tuple[str, str]:
+    """The figure of a tile and the line below it."""
+    match name:
+        case "documents":
+            return about(report, report.total.documents), _read(report)
+        case "tokens":
+            return about(report, report.total.tokens), _per_token(report)
+        case "samples":
+            return about(report, report.samples_per_epoch), _to_train_on(report)
+        case "epoch":
+            return about(report, report.steps_per_epoch), _steps(report)
+        case _:
+            return about(report, report.total_steps), _epochs(report)
+
+
+def about(report: DataReport, value: float) -> str:
+    """A figure of all the data: marked where it is an estimate."""
+    return words.big(value) if report.complete else f"≈ {words.big(value)}"
+
+
+def _read(report: DataReport) -> str:
+    if report.complete:
+        return QCoreApplication.translate("DataFigures", "all read")
+    text = QCoreApplication.translate("DataFigures", "{count} read")
+    return text.format(count=words.count(report.read.documents))
+
+
+def _per_token(report: DataReport) -> str:
+    text = QCoreApplication.translate("DataFigures", "{count} characters each")
+    return text.format(count=f"{report.read.characters / max(1, report.read.tokens):.2f}")
+
+
+def _to_train_on(report: DataReport) -> str:
+    text = QCoreApplication.translate("DataFigures", "{count} tokens at most")
+    return text.format(count=words.count(report.max_seq_len))
+
+
+def _steps(report: DataReport) -> str:
+    short = report.steps_per_epoch - report.full_steps_per_epoch
+    if short and report.complete:
+        text = QCoreApplication.translate("DataFigures", "{count} full ones and a short one")
+        return text.format(count=words.count(report.full_steps_per_epoch))
+    text = QCoreApplication.translate("DataFigures", "{count} samples each")
+    return text.format(count=words.count(report.samples_per_step))
+
+
+def _epochs(report: DataReport) -> str:
+    epochs = report.total_steps / max(1, report.steps_per_epoch)
+    if epochs == 1:
+        return QCoreApplication.translate("DataFigures", "one epoch")
+    return QCoreApplication.translate("DataFigures", "{count} epochs").format(count=f"{epochs:.4g}")
+
+
+def rows(report: DataReport) -> list[Row]:
+    """The other figures, those first that people act on."""
+    return [*_fit(report), *_packing(report), *_counts(report)]
+
+
+def _fit(report: DataReport) -> list[Row]:
+    read = report.read
+    longer = QCoreApplication.translate("DataFigures", "Longer than a sequence")
+    found = [(longer, _of(report.longer, read.documents))]
+    if report.task == "sft":
+        cut = QCoreApplication.translate("DataFigures", "Tokens cut away")
+        found.append((cut, _of(report.cut_tokens, read.tokens)))
+        dropped = QCoreApplication.translate("DataFigures", "Left out: no room for a response")
+        found.append((dropped, _of(report.dropped, read.documents)))
+    else:
+        left = QCoreApplication.translate("DataFigures", "Tokens left over at the end")
+        found.append((left, words.count(report.left_out_tokens)))
+    return found
+
+
+def _packing(report: DataReport) -> list[Row]:
+    if report.packs is None or report.fill is None:
+        return []
+    packed = QCoreApplication.translate("DataFigures", "Packed into sequences")
+    filled = QCoreApplication.translate("DataFigures", "Filled with tokens")
+    change = QCoreApplication.translate("DataFigures", "{packed}, unpacked {alone}")
+    shares = change.format(packed=words.share(report.fill, 1), alone=words.share(report.fill_alone or 0, 1))
+    return [(packed, words.count(report.packs)), (filled, shares)]
+
+
+def _counts(report: DataReport) -> list[Row]:
+    read = report.read
+    return [
+        (QCoreApplication.translate("DataFigures", "Duplicates"), _of(report.duplicates, read.documents)),
+        (QCoreApplication.translate("DataFigures", "Rows without text"), words.count(report.empty)),
+        (QCoreApplication.translate("DataFigures", "Rows that cannot be used"), words.count(report.bad)),
+        (QCoreApplication.translate("DataFigures", "Undecodable bytes"), _of(report.undecodable, read.bytes)),
+        (QCoreApplication.translate("DataFigures", "Characters"), about(report, report.total.characters)),
+        (QCoreApplication.translate("DataFigures", "Documents to train on"), about(report, report.train_documents)),
+        (QCoreApplication.translate("DataFigures", "Documents held back"), about(report, report.validation_documents)),
+        (QCoreApplication.translate("DataFigures", "Tokens to train on"), about(report, report.train_tokens)),
+        (QCoreApplication.translate("DataFigures", "Tokens held back"), about(report, report.validation_tokens)),
+        (QCoreApplication.translate("DataFigures", "Tokens per step"), words.count(report.tokens_per_step)),
+        (QCoreApplication.translate("DataFigures", "Vocabulary"), words.count(report.vocab_size)),
+    ]
+
+
+def _of(part: int, whole: int) -> str:
+    """`414 (0.27 %)`; a plain 0 where there is none."""
+    return f"{words.count(part)} ({words.share(part, whole)})" if part else "0"
+
+
+def used(roles: dict[str, str], columns: list[str]) -> str:
+    """Which columns are used as what: `prompt: question, response: answer`."""
+    names = {
+        "text": QCoreApplication.translate("DataFigures", "text"),
+        "prompt": QCoreApplication.translate("DataFigures", "prompt"),
+        "response": QCoreApplication.translate("DataFigures", "response"),
+        "input": QCoreApplication.translate("DataFigures", "input"),
+        "system": QCoreApplication.translate("DataFigures", "system"),
+        "messages": QCoreApplication.translate("DataFigures", "messages"),
+    }
+    if not roles:
+        return ", ".join(columns)
+    return ", ".join(
+        column if column == role else f"{names.get(role, role)}: {column}" for role, column in roles.items()
+    )
+
+
+def state(report: DataReport) -> str:
+    """How much of the data a report rests on."""
+    if report.complete:
+        text = QCoreApplication.translate("DataFigures", "All of it was read, {size}: every figure is exact.")
+        return text.format(size=words.small_size(report.bytes))
+    text = QCoreApplication.translate(
+        "DataFigures", "{read} of {size} were read: figures with ≈ are estimates, the others are of that part."
+    )
+    return text.format(read=words.small_size(report.read_bytes), size=words.small_size(report.bytes))

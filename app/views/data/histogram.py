@@ -1,0 +1,107 @@
+"""A histogram of document lengths, with the sequence length as a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor, QMouseEvent, QWheelEvent
+from PySide6.QtWidgets import QWidget
+
+from app.theme.tokens import Tokens
+from app.views.plots.canvas import tick_text
+from trainer_core.protocol import LengthBin
+
+_AXIS_WIDTH = 52
+_LABEL_PX = 46  # room for one label below the bars
+
+
+class _Edges(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
+    """Labels the edges of bars; bars are equally wide whatever lengths they stand for."""
+
+    def __init__(self) -> None:
+        super().__init__("bottom")
+        self.edges: list[int] = []
+
+    def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[int]]]:  # noqa: N802 - pyqtgraph's name
+        room = max(1, int(size // _LABEL_PX))
+        every = next((n for n in (1, 2, 4, 8, 16, 32) if len(self.edges) <= n * room), 64)
+        # From an edge that stays a round figure when others are left out: powers of two are.
+        first = next((place for place, edge in enumerate(self.edges) if edge and edge & (edge - 1) == 0), 0) % every
+        return [(float(every), list(range(first, len(self.edges), every)))]
+
+    def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:  # noqa: N802 - pyqtgraph's name
+        return [tick_text(float(self.edges[int(value)]), 1.0) for value in values]
+
+
+class _Counts(pg.AxisItem):  # type: ignore[misc]
+    def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:  # noqa: N802 - pyqtgraph's name
+        return [tick_text(value, spacing) if value == int(value) else "" for value in values]
+
+
+class Histogram(pg.PlotWidget):  # type: ignore[misc]
+    """Bars over bins of lengths. Nothing in it moves: there is nothing beyond what is seen."""
+
+    def __init__(self, tokens: Tokens, parent: QWidget | None = None) -> None:
+        self._edges, counts = _Edges(), _Counts("left")
+        super().__init__(parent=parent, axisItems={"left": counts, "bottom": self._edges})
+        self._within, self._over = pg.BarGraphItem(x=[], height=[], width=1), pg.BarGraphItem(x=[], height=[], width=1)
+        self._line = pg.InfiniteLine(angle=90, movable=False)
+        for item in (self._within, self._over, self._line):
+            self.addItem(item)
+        plot = self.getPlotItem()
+        plot.setMenuEnabled(False)
+        plot.hideButtons()
+        plot.getViewBox().setMouseEnabled(x=False, y=False)
+        for axis in (counts, self._edges):
+            axis.enableAutoSIPrefix(False)
+            axis.setStyle(tickLength=-4, maxTickLevel=0, hideOverlappingLabels=True)
+        counts.setWidth(_AXIS_WIDTH)
+        self._edges.setHeight(20)
+        self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
+        self.retheme(tokens)
+
+    def show_bins(self, bins: Sequence[LengthBin], limit: int) -> None:
+        """Bars for these bins; those of documents over `limit` tokens in the second colour."""
+        self._edges.edges = [one.start for one in bins] + [one.stop for one in bins[-1:]]
+        places = np.arange(len(bins)) + 0.5
+        heights = np.array([one.documents for one in bins], dtype=float)
+        over = np.array([one.start >= limit for one in bins], dtype=bool)
+        self._within.setOpts(x=places[~over], height=heights[~over], width=0.92)
+        self._over.setOpts(x=places[over], height=heights[over], width=0.92)
+        place = position(self._edges.edges, limit)
+        self._line.setVisible(place is not None)
+        self._line.setValue(place or 0.0)
+        view = self.getPlotItem().getViewBox()
+        view.setXRange(0, max(1, len(bins)), padding=0.01)
+        view.setYRange(0, 1.05 * float(heights.max(initial=1.0)), padding=0)
+        self._edges.picture = None
+        self._edges.update()
+
+    def retheme(self, tokens: Tokens) -> None:
+        self.setBackground(tokens.surface)
+        small = self.font()
+        small.setPointSizeF(max(7.0, small.pointSizeF() - 1.5))
+        for name in ("left", "bottom"):
+            axis = self.getPlotItem().getAxis(name)
+            axis.setPen(pg.mkPen(tokens.border))
+            axis.setTextPen(pg.mkPen(tokens.muted))
+            axis.setStyle(tickFont=small)
+        for bars, token in ((self._within, tokens.curve_a), (self._over, tokens.curve_b)):
+            bars.setOpts(brush=QColor(token), pen=pg.mkPen(None))
+        self._line.setPen(pg.mkPen(tokens.text, width=1, style=Qt.PenStyle.DashLine))
+
+    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802 - Qt's name
+        event.ignore()  # the page scrolls
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:  # noqa: N802 - Qt's name
+        event.ignore()
+
+
+def position(edges: Sequence[int], value: int) -> float | None:
+    """Where a length stands among edges that are drawn one apart; None: beyond them."""
+    if not edges or not edges[0] <= value <= edges[-1]:
+        return None
+    return float(np.interp(value, edges, np.arange(len(edges))))

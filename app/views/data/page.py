@@ -1,0 +1,259 @@
+"""The page that shows what the chosen data holds, and looks at it on request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QProgressBar, QVBoxLayout, QWidget
+
+from app.state.data_looks import Look
+from app.theme.tokens import SPACE, Tokens
+from app.views import words
+from app.views.data import figures
+from app.views.data.sample_view import SamplesCard
+from app.views.data.sources_table import SourcesTable
+from app.views.plots.chart import Chart, LegendEntry
+from app.views.plots.tiles import Tile
+from app.views.widgets import ElidedLabel, Retranslating, button, card, label, named, scroll_area
+from trainer_core.protocol import DataReport, Notice, Ready
+
+if TYPE_CHECKING:
+    from app.views.data.histogram import Histogram
+
+_FINE = 1000  # steps of the progress bar
+_HISTOGRAM_HEIGHT = 230
+
+
+@dataclass(frozen=True, slots=True)
+class DataState:
+    """Everything the page shows."""
+
+    look: Look | None = None  # the report to show
+    current: bool = False  # it is of the configuration in the form
+    running: Look | None = None  # the look that is under way
+    cancelling: bool = False
+    failure: str = ""  # why the last look ended without a report
+    blocked: str = ""  # why the data cannot be looked at now
+    ready: Ready | None = None  # what the run on show trains on
+
+
+class DataPage(Retranslating):
+    """Shows a `DataState`."""
+
+    look_asked = Signal()
+    cancel_asked = Signal()
+
+    def __init__(self, tokens: Tokens, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._tokens = tokens
+        self._state = DataState()
+        self._report: DataReport | None = None  # the one that is painted
+        self._said: list[Notice] | None = None
+        self.look, self.cancel = button("lookAtData"), button("cancelLook")
+        self.status, self.hint, self.failure = ElidedLabel(), label("warnText", wrap=True), label("error", wrap=True)
+        self.status.setObjectName("muted")
+        self.run = ElidedLabel()
+        self.run.setObjectName("muted")
+        self.bar = QProgressBar(textVisible=False, maximum=_FINE)
+        self._empty = label("muted", wrap=True, centred=True)
+        self._empty.setContentsMargins(10 * SPACE, 0, 10 * SPACE, 10 * SPACE)
+        self.tiles = {name: Tile(name) for name in figures.TILES}
+        self.notes = label("warnText", wrap=True)
+        self.notes.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.sources = SourcesTable()
+        self.chart = Chart("lengths")
+        self.histogram: Histogram | None = None
+        self.samples = SamplesCard(tokens)
+        self._rows = QGridLayout()
+        self._facts_title = label("section")
+        self._arrange()
+        self.look.clicked.connect(self.look_asked)
+        self.cancel.clicked.connect(self.cancel_asked)
+        self.retranslate()
+
+    # --- layout ----------------------------------------------------------------------------------------
+
+    def _arrange(self) -> None:
+        top = QHBoxLayout()
+        top.setSpacing(SPACE)
+        top.addWidget(self.look)
+        top.addWidget(self.cancel)
+        top.addWidget(self.status, 1)
+        self._content = named(QWidget(), "scrolled")
+        content = QVBoxLayout(self._content)
+        content.setContentsMargins(0, 0, SPACE // 2, 0)
+        content.setSpacing(SPACE)
+        tiles = QHBoxLayout()
+        tiles.setSpacing(SPACE)
+        for tile in self.tiles.values():
+            tiles.addWidget(tile, 1)
+        inner = QVBoxLayout()
+        inner.addWidget(self.notes)
+        self._notes_card = card(inner)
+        content.addLayout(tiles)
+        content.addWidget(self._notes_card)
+        content.addWidget(self.sources)
+        content.addLayout(self._middle())
+        content.addWidget(self.samples)
+        content.addStretch(1)
+        self._area = scroll_area(self._content)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, SPACE, 0, 0)
+        layout.setSpacing(SPACE)
+        layout.addLayout(top)
+        for widget in (self.bar, self.failure, self.hint, self.run):
+            layout.addWidget(widget)
+        layout.addWidget(self._area, 1)
+        layout.addWidget(self._empty, 1)
+
+    def _middle(self) -> QHBoxLayout:
+        self.chart.setMinimumHeight(_HISTOGRAM_HEIGHT)
+        facts = QVBoxLayout()
+        facts.setSpacing(SPACE // 2)
+        facts.addWidget(self._facts_title)
+        facts.addLayout(self._rows)
+        facts.addStretch(1)
+        self._rows.setHorizontalSpacing(2 * SPACE)
+        self._rows.setVerticalSpacing(1)
+        self._rows.setColumnStretch(1, 1)
+        middle = QHBoxLayout()
+        middle.setSpacing(SPACE)
+        middle.addWidget(self.chart, 5)
+        middle.addWidget(card(facts), 4)
+        return middle
+
+    # --- showing ---------------------------------------------------------------------------------------
+
+    def display(self, state: DataState) -> None:
+        """Show this; cheap where nothing has changed."""
+        self._state = state
+        self.look.setEnabled(state.running is None and not state.blocked)
+        self.look.setToolTip(state.blocked)
+        self.cancel.setVisible(state.running is not None)
+        self.cancel.setEnabled(not state.cancelling)
+        self._show_progress(state)
+        self.failure.setVisible(bool(state.failure))
+        _put(self.failure, state.failure)
+        known = state.look is not None
+        self.hint.setVisible(known and not state.current and state.running is None and not state.failure)
+        self._area.setVisible(known)
+        self._empty.setVisible(not known)
+        self.run.setVisible(state.ready is not None)
+        self.run.setText(self._of_run(state.ready))
+        if self.isVisible():
+            self._show_report(state.look)
+
+    def _show_progress(self, state: DataState) -> None:
+        self.bar.setVisible(state.running is not None)
+        progress = state.running.progress if state.running else None
+        share = progress.done / progress.total if progress and progress.total else None
+        self.bar.setMaximum(0 if share is None and state.running else _FINE)  # 0: Qt shows that something goes on
+        self.bar.setValue(round((share or 0.0) * _FINE))
+        if state.running is None:
+            self.status.setText(figures.state(state.look.report) if state.look and state.look.report else "")
+        elif state.cancelling:
+            self.status.setText(self.tr("ending"))
+        elif progress is None:
+            self.status.setText(self.tr("starting to look"))
+        else:
+            self.status.setText(words.amount(progress.done, progress.total, progress.unit))
+
+    def _of_run(self, ready: Ready | None) -> str:
+        if ready is None:
+            return ""
+        text = self.tr(
+            "The run on show trains on {documents} documents, {tokens} tokens: {steps} steps per epoch, {total} in all."
+        )
+        return text.format(
+            documents=words.count(ready.train_documents),
+            tokens=words.count(ready.train_tokens),
+            steps=words.count(ready.steps_per_epoch),
+            total=words.count(ready.total_steps),
+        )
+
+    def _show_report(self, look: Look | None) -> None:
+        report = look.report if look else None
+        if look is None or report is None or (report is self._report and look.warnings == self._said):
+            return
+        self._report, self._said = report, list(look.warnings)
+        for name, tile in self.tiles.items():
+            tile.title.setText(figures.tile_title(name))
+            tile.show_value(*figures.tile(report, name))
+        self._show_notes(look.warnings)
+        self.sources.display(report.sources)
+        self._show_facts(report)
+        self._show_lengths(report)
+        self.samples.display(report.samples)
+
+    def _show_notes(self, notes: list[Notice]) -> None:
+        self._notes_card.setVisible(bool(notes))
+        self.notes.setTextFormat(Qt.TextFormat.PlainText)
+        self.notes.setText("\n".join(words.message(note.code, note.params) for note in notes))
+
+    def _show_facts(self, report: DataReport) -> None:
+        while self._rows.count():
+            item = self._rows.takeAt(0)
+            widget = item.widget() if item else None
+            if widget is not None:
+                widget.deleteLater()
+        for place, (what, amount) in enumerate(figures.rows(report)):
+            name, value = label("muted"), ElidedLabel()
+            name.setText(what)
+            value.setText(amount)
+            self._rows.addWidget(name, place, 0)
+            self._rows.addWidget(value, place, 1)
+
+    def _show_lengths(self, report: DataReport) -> None:
+        if self.histogram is None:
+            from app.views.data.histogram import Histogram
+
+            self.histogram = Histogram(self._tokens)
+            self.chart.take_canvas(self.histogram)
+        self.histogram.show_bins(report.lengths, report.max_seq_len)
+        self.chart.show_data(bool(report.lengths))
+        self._show_legend(report)
+
+    def _show_legend(self, report: DataReport) -> None:
+        longest = self.tr("longest {count}").format(count=words.count(report.longest))
+        length = self.tr("sequence length {count}").format(count=words.count(report.max_seq_len))
+        entries: list[LegendEntry] = [("dots", "curve_a", longest), ("dashed", "text", length)]
+        self.chart.set_legend(entries, self._tokens)
+
+    # --- looks and words -----------------------------------------------------------------------------------
+
+    def retheme(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self.samples.retheme(tokens)
+        if self.histogram is not None:
+            self.histogram.retheme(tokens)
+        self.retranslate()
+
+    def retranslate(self) -> None:
+        self.look.setText(self.tr("Look at the data"))
+        self.cancel.setText(self.tr("Cancel"))
+        self.bar.setAccessibleName(self.tr("Progress"))
+        self.hint.setText(
+            self.tr("Data or settings have changed since this was looked at. Look again to see their effect.")
+        )
+        self._empty.setText(
+            self.tr(
+                "Look at the data before you train: what was found in it, how long its documents are, what is cut "
+                "or left out, how many steps an epoch has, and the first samples as the model will get them."
+            )
+        )
+        self._facts_title.setText(self.tr("In figures"))
+        self.chart.set_words(self.tr("Length of the documents in tokens"), self.tr("No documents"))
+        self.sources.retranslate()
+        self._report = None
+        self.display(self._state)
+
+    def showEvent(self, event: object) -> None:  # noqa: N802 - Qt's name
+        super().showEvent(event)  # type: ignore[arg-type]
+        self.display(self._state)
+
+
+def _put(widget: QLabel, text: str) -> None:
+    if widget.text() != text:
+        widget.setText(text)

@@ -1,0 +1,193 @@
+"""The Data page: looks in the background, keeps what it found, and says what is estimated, cut and learned."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor, QTextCursor
+from pytestqt.qtbot import QtBot
+
+from app.controller import Controller
+from app.theme.tokens import DARK, LIGHT
+from app.views.data import figures
+from app.views.data.histogram import position
+from tests.gui.conftest import MakeWindow
+from trainer_core import protocol
+from trainer_core.reference_examples import EVENTS
+
+REPORT: protocol.DataReport = EVENTS[protocol.DataReport]
+
+
+def look(controller: Controller, qtbot: QtBot) -> None:
+    """Press the button and wait for the end."""
+    controller.window.show_page("data")
+    qtbot.mouseClick(controller.window.data.look, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: controller.looker.running is None, timeout=30_000)
+
+
+def backgrounds(controller: Controller) -> dict[str, str]:
+    """The colour behind each token of the sample on show, by the token's text."""
+    document = controller.window.data.samples.text.document()
+    found = {}
+    for place in range(document.characterCount() - 1):
+        cursor = QTextCursor(document)
+        cursor.setPosition(place)
+        cursor.setPosition(place + 1, QTextCursor.MoveMode.KeepAnchor)
+        found[cursor.selectedText()] = cursor.charFormat().background().color().name()
+    return found
+
+
+def test_before_a_look_the_page_says_what_it_is_for(make_window: MakeWindow) -> None:
+    page = make_window().window.data
+    make = page.window()
+    make.show_page("data")  # type: ignore[attr-defined]
+    assert page.look.isEnabled()
+    assert not page.cancel.isVisible()
+    assert not page.hint.isVisible()
+
+
+def test_a_look_shows_what_was_found_and_what_was_said(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window(look="look")
+    look(controller, qtbot)
+    page = controller.window.data
+    assert page.tiles["documents"].value.text() == "≈ 10M"
+    assert page.tiles["epoch"].value.text() == "≈ 98,951"
+    assert "16 MiB of 1.0 GiB were read" in page.status.text()
+    assert "402 of 153,450 samples were longer than 256 tokens" in page.notes.text()
+    assert page.sources.rows.rowCount() == 1
+    assert page.sources.rows.data(page.sources.rows.index(0, 2)) == "prompt: question, response: answer"
+    assert page.histogram is not None
+    assert not page.bar.isVisible()
+    assert not page.failure.isVisible()
+    text = page.samples.text.toPlainText()
+    assert text == "<|im_start|>user↵\n2+2?<|im_end|>↵\n<|im_start|>assistant↵\n4<|im_end|>"
+    assert backgrounds(controller)["4"] in (LIGHT.learned_a, LIGHT.learned_b)
+    assert backgrounds(controller)["2"] in (LIGHT.given_a, LIGHT.given_b)
+
+
+def test_a_report_stays_with_its_configuration_and_another_one_gets_a_hint(
+    make_window: MakeWindow, qtbot: QtBot
+) -> None:
+    controller = make_window(look="look")
+    page, form = controller.window.data, controller.form
+    look(controller, qtbot)
+    form.set_text("learning_rate", "1e-4")  # has nothing to do with the data
+    assert not page.hint.isVisible()
+    form.set_text("batch_size", "3")
+    assert page.hint.isVisible()
+    assert page.tiles["documents"].value.text() == "≈ 10M"
+    form.reset("batch_size")
+    assert not page.hint.isVisible()
+    form.add_data(["/somewhere/else.txt"])
+    assert page.hint.isVisible()
+
+
+def test_a_look_that_takes_long_can_be_cancelled(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window(look="slow_look")
+    page = controller.window.data
+    controller.window.show_page("data")
+    qtbot.mouseClick(page.look, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: page.bar.value() == 500, timeout=30_000)
+    assert page.cancel.isVisible()
+    assert not page.look.isEnabled()
+    qtbot.mouseClick(page.cancel, Qt.MouseButton.LeftButton)
+    assert not page.cancel.isEnabled()
+    qtbot.waitUntil(lambda: controller.looker.running is None, timeout=30_000)
+    assert page.look.isEnabled()
+    assert not page.failure.isVisible()
+    assert not page.bar.isVisible()
+
+
+def test_a_trainer_that_hears_nothing_is_ended_all_the_same(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window(look="family")
+    controller.window.show_page("data")
+    qtbot.mouseClick(controller.window.data.look, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: controller.looker.process.pid is not None)
+    controller.looker.cancel()
+    qtbot.waitUntil(lambda: controller.looker.running is None, timeout=30_000)
+    assert controller.window.data.look.isEnabled()
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"), [("error", "C:\\数据\\a.txt does not exist"), ("traceback", "the roof fell in")]
+)
+def test_a_look_that_fails_says_why(make_window: MakeWindow, qtbot: QtBot, mode: str, words: str) -> None:
+    controller = make_window(look=mode)
+    look(controller, qtbot)
+    page = controller.window.data
+    assert page.failure.isVisible()
+    assert words in page.failure.text()
+    controller.set_language("zh")
+    assert ("不存在" if mode == "error" else "意外结束") in page.failure.text()
+
+
+def test_a_run_goes_on_beside_a_look(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window("slow_stop", look="look")
+    qtbot.mouseClick(controller.window.run_bar.start, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: controller.machine.step > 2, timeout=30_000)
+    look(controller, qtbot)
+    assert controller.machine.is_active
+    step = controller.machine.step
+    qtbot.waitUntil(lambda: controller.machine.step > step, timeout=30_000)
+
+
+def test_what_the_run_on_show_trains_on_is_said(make_window: MakeWindow) -> None:
+    controller = make_window()
+    controller.window.show_page("data")
+    assert not controller.window.data.run.isVisible()
+    controller.on_event(EVENTS[protocol.Ready])
+    controller.render()
+    assert "11,482,330 tokens: 700 steps per epoch, 2,100 in all" in controller.window.data.run.text()
+
+
+def test_without_data_there_is_nothing_to_look_at(make_window: MakeWindow) -> None:
+    controller = make_window()
+    controller.window.show_page("data")
+    controller.form.set_data([])
+    assert not controller.window.data.look.isEnabled()
+    assert controller.window.data.look.toolTip()
+
+
+def test_the_page_follows_language_and_theme(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window(look="look")
+    look(controller, qtbot)
+    page = controller.window.data
+    controller.set_language("zh")
+    assert page.tiles["tokens"].title.text() == "词元"
+    assert page.tiles["tokens"].value.text() == "≈ 6.375 亿"
+    assert "样本中有 402 个" in page.notes.text()
+    controller.set_theme("dark")
+    assert backgrounds(controller)["4"] in (DARK.learned_a, DARK.learned_b)
+    assert page.samples.text.document().characterCount() > 40
+    picture = page.grab().toImage()
+    assert picture.pixelColor(3, picture.height() - 3) in (QColor(DARK.window), QColor(DARK.surface))
+
+
+def test_samples_are_leafed_through(make_window: MakeWindow) -> None:
+    card = make_window().window.data.samples
+    one = protocol.SampleView(tokens=[protocol.Token("a", 1, True, False, 0)], length=1)
+    two = protocol.SampleView(
+        tokens=[protocol.Token("b", 2, False, False, 0), protocol.Token("c", 3, True, False, 1)], length=9
+    )
+    card.display([one, two])
+    assert (card.back.isEnabled(), card.next.isEnabled()) == (False, True)
+    card.next.click()
+    assert (card.back.isEnabled(), card.next.isEnabled()) == (True, False)
+    assert card.text.toPlainText() == "b\nDocument 2\nc  … and 7 more tokens"
+    card.back.click()
+    assert card.text.toPlainText() == "a"
+
+
+def test_the_sequence_length_stands_where_it_falls_between_bars() -> None:
+    edges = [0, 1, 2, 4, 8]
+    assert position(edges, 4) == 3.0
+    assert position(edges, 6) == 3.5
+    assert position(edges, 9) is None
+    assert position([], 4) is None
+
+
+def test_a_short_step_is_told_where_the_figures_are_exact() -> None:
+    exact = protocol.decode_event(protocol.encode(REPORT))
+    assert isinstance(exact, protocol.DataReport)
+    exact.complete = True
+    assert figures.tile(exact, "epoch") == ("98,951", "98,950 full ones and a short one")

@@ -1,0 +1,63 @@
+"""Reports are kept for the configuration they are true of."""
+
+from __future__ import annotations
+
+from app.state.data_looks import Look, Looks, key_of
+from trainer_core import protocol
+from trainer_core.reference_examples import EVENTS
+
+REPORT: protocol.DataReport = EVENTS[protocol.DataReport]
+
+
+def look(name: str) -> Look:
+    found = Look(key_of({}, [name]))
+    found.add(REPORT)
+    return found
+
+
+def test_a_report_depends_on_data_sequence_and_steps_and_on_nothing_else() -> None:
+    key = key_of({}, ["a"])
+    for changed in ({"batch_size": 3}, {"max_seq_len": 9}, {"packing": True}, {"text_column": "t"}, {"max_epochs": 2}):
+        assert key_of(changed, ["a"]) != key
+    for unimportant in (
+        {"learning_rate": 1.0},
+        {"hidden_dim": 8},
+        {"cache_dir": "x"},
+        {"seed": 4},
+        {"use_wandb": True},
+    ):
+        assert key_of(unimportant, ["a"]) == key
+    assert key_of({"batch_size": 16}, ["a"]) == key  # the default, said
+    assert key_of({}, ["b"]) != key
+
+
+def test_events_of_a_look_are_sorted_into_what_the_page_shows() -> None:
+    found = look("a")
+    warning = protocol.Warn(code="data.truncated")
+    progress = protocol.Progress(phase="preparing", done=1)
+    error = protocol.Error(code="data.empty")
+    for event in (warning, progress, error, protocol.Phase(phase="done")):
+        found.add(event)
+    assert (found.report, found.warnings, found.progress, found.error) == (REPORT, [warning], progress, error)
+
+
+def test_a_known_configuration_shows_its_own_report_and_another_the_last_one_shown() -> None:
+    looks = Looks()
+    assert looks.show(key_of({}, ["a"])) == (None, False)
+    one, two = look("a"), look("b")
+    looks.keep(one)
+    looks.keep(two)
+    assert looks.show(key_of({}, ["a"])) == (one, True)
+    assert looks.show(key_of({}, ["c"])) == (one, False)
+    assert looks.show(None) == (one, False)
+    again = look("b")
+    looks.keep(again)
+    assert looks.show(key_of({}, ["b"])) == (again, True)
+
+
+def test_only_the_newest_few_are_kept() -> None:
+    looks = Looks()
+    for number in range(20):
+        looks.keep(look(str(number)))
+    assert looks.show(key_of({}, ["19"]))[1]
+    assert not looks.show(key_of({}, ["0"]))[1]
