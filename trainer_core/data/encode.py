@@ -79,10 +79,10 @@ def encode_all(working: Path, looks: Sequence[Look], codec: Codec, config: Confi
     """
     journal = cache.read_journal(working)
     stream = Stream(looks, config, notes, journal.get("position"))
-    files = _Files(working, codec, config, journal, stream.refuse)
+    files = Files(working, codec, config, journal, stream.refuse)
     base = 0.0 if config.tokenizer else stream.total  # training the tokenizer was the first half
     try:
-        for batch in _batches(stream, _SMALL_BATCH if config.low_memory else _BATCH):
+        for batch in batches(stream, _SMALL_BATCH if config.low_memory else _BATCH):
             files.add(batch)
             if files.due() and stream.position is not None:
                 files.commit(stream.position, notes.warnings)
@@ -95,7 +95,7 @@ def encode_all(working: Path, looks: Sequence[Look], codec: Codec, config: Confi
         files.abandon()
 
 
-def _poll(notes: Notes, files: _Files, stream: Stream) -> None:
+def _poll(notes: Notes, files: Files, stream: Stream) -> None:
     """A stop commits first what was done since the last commit."""
     try:
         notes.poll()
@@ -105,7 +105,7 @@ def _poll(notes: Notes, files: _Files, stream: Stream) -> None:
         raise
 
 
-def _batches(documents: Iterable[Document], size: int) -> Iterator[list[Document]]:
+def batches(documents: Iterable[Document], size: int) -> Iterator[list[Document]]:
     """Documents in batches of about `size` characters, never reading ahead of what is handed out."""
     batch: list[Document] = []
     length = 0
@@ -119,7 +119,7 @@ def _batches(documents: Iterable[Document], size: int) -> Iterator[list[Document
         yield batch
 
 
-class _Files:
+class Files:
     """The files of a cache in the making."""
 
     def __init__(
