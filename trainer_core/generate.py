@@ -5,7 +5,6 @@ Shapes: B batch, T tokens given, S tokens seen, V vocabulary.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,13 @@ import torch
 from torch import Tensor
 
 from trainer_core import checkpoint_dir, run_dir
-from trainer_core.data import template
 from trainer_core.data.tokenizer import Codec
+from trainer_core.data.tokenizer_files import task_of
 from trainer_core.messages import TraindeckError
 from trainer_core.model.decoder import Decoder, KvCache
 from trainer_core.train.checkpoint import load_weights, read_shape
+
+_CONTEXTS = (16, 128)  # tokens of a text that say how it goes on; more where they begin within a character
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,8 @@ def load(checkpoint: Path, device: torch.device) -> tuple[Decoder, Codec]:
 
 
 def is_chat(checkpoint: Path) -> bool:
-    """Whether the model was trained to answer prompts (its texts end with the end of a turn)."""
-    words = json.loads((checkpoint / "tokenizer_config.json").read_text(encoding="utf-8"))
-    return bool(words.get("eos_token") == template.IM_END)
+    """Whether the model was trained to answer prompts."""
+    return task_of(checkpoint) == "sft"
 
 
 def write_text(
@@ -67,14 +67,9 @@ def write_text(
 ) -> Iterator[str]:
     """What the model writes after `prompt` (as an answer to it if `chat`), piece by piece."""
     ids = codec.encode_prompt(prompt) if chat else codec.encode(prompt)
-    stream = TextStream(codec)
-    for token in write_tokens(model, ids or [codec.end_of_text], max_tokens, sampling, ends_of(codec)):
+    stream = TextStream(codec, () if chat else ids)
+    for token in write_tokens(model, ids or [codec.end_of_text], max_tokens, sampling, codec.ends):
         yield stream.add(token)
-
-
-def ends_of(codec: Codec) -> frozenset[int]:
-    """The tokens that end a text or an answer."""
-    return frozenset((codec.end_of_text, codec.im_end))
 
 
 @torch.no_grad()
@@ -167,12 +162,17 @@ def _likeliest(model: Decoder, tokens_BT: Tensor, padding_B: Tensor, cache: KvCa
 
 
 class TextStream:
-    """Text from tokens one by one: a piece is given out when its last character is whole."""
+    """Text from tokens one by one: a piece is given out when its last character is whole.
 
-    def __init__(self, codec: Codec) -> None:
+    `before`: the tokens of a text that is gone on with. Some tokenizers leave out the space at the
+    beginning of what they decode, which here is in the middle.
+    """
+
+    def __init__(self, codec: Codec, before: Sequence[int] = ()) -> None:
         self._codec = codec
-        self._tokens: list[int] = []
-        self._given = 0
+        tails = (before[-length:] for length in _CONTEXTS)
+        self._tokens = list(next((tail for tail in tails if "\ufffd" not in codec.decode(tail)), before))
+        self._given = len(codec.decode(self._tokens))
 
     def add(self, token: int) -> str:
         self._tokens.append(token)

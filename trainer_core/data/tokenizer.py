@@ -1,4 +1,4 @@
-"""Text to token ids and back: training a byte-level BPE tokenizer, loading a given one, and ChatML.
+"""A tokenizer in use: completed where it lacks something, turning texts and conversations into ids and back.
 
 No torch, no Qt.
 """
@@ -6,208 +6,253 @@ No torch, no Qt.
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, NamedTuple
 
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+import numpy as np
+from tokenizers import Tokenizer
 
-from trainer_core.data import template
+from trainer_core.data import chat
+from trainer_core.data.chat import ChatMl, ChatTemplate, Mark, Place, Segment, refused
+from trainer_core.data.columns import Task, Turn
+from trainer_core.data.encoder import Encoder
+from trainer_core.data.pieces import Ids, PieceEncoder, Unfit
+from trainer_core.data.tokenizer_files import CONFIG, Description, bad, describe, find, read
 from trainer_core.messages import TraindeckError
 
-PreTokenizer = Literal["gpt-2", "llama-bpe", "qwen2"]
+__all__ = ["CONFIG", "Chat", "Codec", "find", "load_given"]
 
-# How each family splits text before merging, as in its tokenizer.json and, by the same name, in llama.cpp
-# (src/llama-vocab.cpp, LLAMA_VOCAB_PRE_TYPE_GPT2, _LLAMA3 and _QWEN2). A GGUF file names one of these in
-# `tokenizer.ggml.pre` and cannot carry a regex of its own.
-REGEXES: Final[dict[PreTokenizer, str]] = {
-    "gpt-2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-    "llama-bpe": (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-    ),
-    "qwen2": (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-    ),
-}
-
-_POLL_SECONDS: Final = 0.1
+# Tokens that end a text, where nothing says which one does.
+_ENDS: Final = (chat.END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<｜end▁of▁sentence｜>", "[EOS]", "<|eos|>")
+_SHORT: Final = 24  # characters of a text that is likely to come again, such as "assistant\n"
+_REMEMBERED: Final = 4096
 
 
-def train(texts: Iterable[str], vocab_size: int, pre_tokenizer: PreTokenizer, poll: Callable[[], None]) -> Tokenizer:
-    """A byte-level BPE tokenizer learned from `texts`; the same texts always give the same one.
+class Chat(NamedTuple):
+    """A conversation as ids, up to the last one that is learned. `spans`: [start, stop) of those that are."""
 
-    Ids: the special tokens 0 to 2, the 256 bytes, then merges, up to `vocab_size` (fewer if there is
-    too little text). `poll` is called about ten times a second and may raise to abandon the training.
+    ids: Ids
+    spans: list[tuple[int, int]]
+
+
+def load_given(path: Path) -> tuple[Codec, list[str]]:
+    """A person's own tokenizer, and the tokens that it lacked and was given (at the end).
+
+    It gets `<|endoftext|>` where nothing ends a text, and the marks of ChatML where it has no template of
+    its own. Raises `data.bad_tokenizer`; a template that cannot be used comes to light where one is needed.
     """
-    tokenizer = Tokenizer(models.BPE())
-    split = pre_tokenizers.Split(Regex(REGEXES[pre_tokenizer]), behavior="isolated")
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
-    tokenizer.decoder = decoders.ByteLevel()
-    if pre_tokenizer == "qwen2":
-        # As Qwen's own has it. transformers 5 puts its Qwen2Tokenizer, which composes characters so, in the
-        # place of any tokenizer that stands beside a Qwen2 model; without this the ids would differ.
-        tokenizer.normalizer = normalizers.NFC()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        min_frequency=2,
-        show_progress=False,
-        special_tokens=list(template.SPECIAL_TOKENS),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
-    _polled(lambda feed: tokenizer.train_from_iterator(feed, trainer), texts, poll)
-    return tokenizer
-
-
-class _Abandoned(Exception):  # noqa: N818 - ends the feed from within
-    pass
-
-
-def _polled(work: Callable[[Iterator[str]], None], texts: Iterable[str], poll: Callable[[], None]) -> None:
-    """Run `work` beside this thread, which goes on polling: merging pairs takes seconds without a pause.
-
-    When `poll` raises, the feed ends; a merge that has begun runs out unattended and is thrown away.
-    """
-    abandoned = threading.Event()
-    failures: list[BaseException] = []
-
-    def feed() -> Iterator[str]:
-        for text in texts:
-            if abandoned.is_set():
-                raise _Abandoned
-            yield text
-
-    def run() -> None:
-        try:
-            work(feed())
-        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
-            failures.append(error)
-
-    thread = threading.Thread(target=run, name="tokenizer-training")
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(_POLL_SECONDS)
-            poll()
-    except BaseException:
-        abandoned.set()
-        raise
-    if failures:
-        raise failures[0]
-
-
-# --- a given tokenizer -----------------------------------------------------------------------------
-
-
-def find(given: str) -> Path:
-    """The tokenizer.json at a path or in a folder; raises `data.bad_tokenizer`."""
-    path = Path(given).expanduser()
-    if path.is_dir():
-        path = path / "tokenizer.json"
-    if not path.is_file():
-        raise TraindeckError("data.bad_tokenizer", path=str(path), reason="there is no such file")
-    return path
-
-
-def load_given(path: Path) -> tuple[Tokenizer, list[str]]:
-    """A person's own tokenizer, and the special tokens that it lacked and was given (at the end).
-
-    Raises `data.bad_tokenizer`.
-    """
-    try:
-        tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as error:  # tokenizers raises bare Exception
-        raise TraindeckError("data.bad_tokenizer", path=str(path), reason=str(error)) from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    missing = [token for token in template.SPECIAL_TOKENS if tokenizer.token_to_id(token) is None]
-    tokenizer.add_special_tokens(list(template.SPECIAL_TOKENS))  # also marks as special those it had as plain words
-    return tokenizer, missing
-
-
-# --- using one -------------------------------------------------------------------------------------
+    tokenizer, description = read(path), describe(path)
+    had = tokenizer.get_vocab(with_added_tokens=True)
+    tokenizer.add_tokens([token for token in description.added if token.content not in had])
+    marks = [description.tokens[name] for name in sorted(description.tokens)]
+    known = {token.content: token.special for token in tokenizer.get_added_tokens_decoder().values()}
+    if "eos_token" not in description.tokens and not any(name in known for name in (description.end_of_text, *_ENDS)):
+        marks.append(chat.END_OF_TEXT)
+    if description.template == chat.CHATML:
+        marks += [chat.IM_START, chat.IM_END]
+    tokenizer.add_special_tokens([name for name in dict.fromkeys(marks) if not known.get(name)])
+    now = tokenizer.get_vocab(with_added_tokens=True)
+    if "strftime_now" in description.template:
+        description = replace(description, now=datetime.now().isoformat(timespec="seconds"))
+    return Codec(tokenizer, description), sorted(now.keys() - had.keys(), key=lambda name: now[name])
 
 
 class Codec:
-    """A tokenizer in use. What people wrote is encoded as text even where it spells a special token."""
+    """A tokenizer in use. What people wrote is encoded as text even where it spells a special token.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        # Without this, `<|im_end|>` in somebody's text would end the turn.
-        tokenizer.encode_special_tokens = True
-        self.end_of_text = self._id(template.END_OF_TEXT)
-        self.im_start = self._id(template.IM_START)
-        self.im_end = self._id(template.IM_END)
+    `end_of_text` ends a document; `end_of_turn` ends an answer; `ends`: all that end either; `pad`: what
+    transformers is told to pad with. `fast`: whether gigatoken may encode. Raises `data.bad_tokenizer`.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, description: Description | None = None, fast: bool = True) -> None:
+        self.tokenizer = tokenizer
+        self._description = description or Description()
+        added = tokenizer.get_added_tokens_decoder()
+        special = {one.content: Mark(number, one.lstrip, one.rstrip) for number, one in added.items() if one.special}
+        words = {one.content: Mark(number, one.lstrip, one.rstrip) for number, one in added.items() if not one.special}
+        self._template, self._problem = self._find_template(special, words)
+        self.end_of_text = self._find_end_of_text(self._template.ends if self._template else frozenset())
+        self.end_of_turn = self._template.end if self._template else self.end_of_text
+        self.ends = frozenset((self.end_of_text, *(self._template.ends if self._template else ())))
+        hidden = {*special, *(self._template.promoted if self._template else ())}
+        try:
+            self._pieces = PieceEncoder(tokenizer, hidden, fast)
+        except Unfit as error:
+            raise bad(self._description.path, str(error)) from error
+        own_pad: int | None = tokenizer.token_to_id(self._description.tokens.get("pad_token", ""))
+        self.pad = self.end_of_text if own_pad is None else own_pad
         # The largest id counts, not the number of tokens: some tokenizers leave ids out.
         self.vocab_size: int = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
-        self._user_end = [self.im_end, *self.encode("\n"), self.im_start, *self.encode(template.ASSISTANT_HEAD)]
-
-    def _id(self, token: str) -> int:
-        number: int | None = self._tokenizer.token_to_id(token)
-        assert number is not None, token
-        return number
+        self._remembered: dict[tuple[str, Place], Ids] = {}
 
     @classmethod
-    def load(cls, path: Path) -> Codec:
-        """From a tokenizer.json that holds the special tokens; raises `data.bad_tokenizer`."""
-        tokenizer, missing = load_given(path)
-        if missing:
-            raise TraindeckError("data.bad_tokenizer", path=str(path), reason=f"it lacks {', '.join(missing)}")
-        return cls(tokenizer)
+    def load(cls, path: Path, fast: bool = True) -> Codec:
+        """From a complete tokenizer.json and what stands beside it; raises `data.bad_tokenizer`."""
+        return cls(read(path), describe(path), fast)
+
+    # --- what the tokenizer has -----------------------------------------------------------------------
+
+    def _find_template(
+        self, special: dict[str, Mark], words: dict[str, Mark]
+    ) -> tuple[ChatTemplate | None, dict[str, Any]]:
+        """The template, or why there is none: that is of no consequence to those who learn plain text."""
+        told = self._description
+        if told.template == chat.CHATML:
+            return ChatMl(self._require(chat.IM_START), self._require(chat.IM_END)), {}
+        from trainer_core.data.chat_jinja import ModelTemplate  # Jinja: only for models that have a template
+
+        now = datetime.fromisoformat(told.now) if told.now else datetime.now()
+        try:
+            return ModelTemplate(told.template, told.tokens, special, words, self._find_end_of_text(), now), {}
+        except TraindeckError as error:
+            return None, {"path": str(told.template_path), "reason": error.params["reason"]}
+
+    @property
+    def template(self) -> ChatTemplate:
+        """Raises `data.bad_template`."""
+        if self._template is None:
+            raise TraindeckError("data.bad_template", **self._problem)
+        return self._template
+
+    def _find_end_of_text(self, turn_ends: frozenset[int] = frozenset()) -> int:
+        """eos_token, unless that ends an answer and another token is there that ends a text."""
+        if self._description.end_of_text:
+            return self._require(self._description.end_of_text)
+        own = self._description.tokens.get("eos_token", "")
+        number: int | None = self.tokenizer.token_to_id(own)
+        if number is not None and (own in _ENDS or number not in turn_ends):
+            return number
+        added = {one.content: number for number, one in self.tokenizer.get_added_tokens_decoder().items()}
+        known = [added[name] for name in _ENDS if name in added]
+        if known:
+            return known[0]
+        return number if number is not None else self._require(chat.END_OF_TEXT)
+
+    def _require(self, token: str) -> int:
+        number: int | None = self.tokenizer.token_to_id(token)
+        if number is None:
+            raise bad(self._description.path, f"it lacks {token}")
+        return number
+
+    @property
+    def encoder(self) -> Encoder:
+        """For display: which way texts are encoded, and why."""
+        return self._pieces.encoder
+
+    # --- to ids and back ------------------------------------------------------------------------------
 
     def encode(self, text: str) -> list[int]:
-        return self.encode_batch([text])[0]
+        return self.encode_texts([text])[0].tolist()  # type: ignore[no-any-return]
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of plain texts, on all cores. Keep batches to a few MiB: each token costs memory here."""
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
+    def encode_texts(self, texts: Sequence[str]) -> list[Ids]:
+        """Ids of plain texts, on all cores. Keep a call to a few MiB of text. Raises `EncoderDiffers`."""
+        return self._pieces.encode([(text, "start") for text in texts])
 
-    def encode_prompt(self, prompt: str) -> list[int]:
-        """The ids of `template.render_prompt(prompt)`."""
-        return self.encode_pairs([(prompt, "")])[0][0]
+    def encode_chats(
+        self, chats: Sequence[Sequence[Turn]], on_refused: Callable[[int, TraindeckError], None] | None = None
+    ) -> list[Chat]:
+        """Conversations as ids, without what follows the last answer: nothing would be learned from it.
 
-    def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
-        """The ids of the rendered prompt and of the rendered response, for each pair."""
-        flat = [text for prompt, response in pairs for text in (template.USER_HEAD + prompt, response)]
-        ids = iter(self.encode_batch(flat))
-        return [
-            ([self.im_start, *prompt, *self._user_end], [*response, self.im_end])
-            for prompt, response in zip(ids, ids, strict=True)
-        ]
+        One that the template refuses is told to `on_refused` by its number and comes out empty; without
+        that, raises `data.chat_refused`. Raises `data.bad_template` and `EncoderDiffers`.
+        """
+        template, rendered = self.template, list[list[Segment]]()
+        for number, turns in enumerate(chats):
+            try:
+                rendered.append(_up_to_the_last_learned(template.segments(turns)))
+            except TraindeckError as error:
+                if on_refused is None:
+                    raise
+                on_refused(number, error)
+                rendered.append([])
+        return self._encode(rendered)
+
+    def encode_prompt(self, prompt: str | Sequence[Turn]) -> list[int]:
+        """A prompt, or a conversation, up to where the model begins to write.
+
+        Raises `data.chat_refused` and `data.bad_template`.
+        """
+        turns = (("user", prompt),) if isinstance(prompt, str) else prompt
+        return self._encode([self.template.prompt(turns)])[0].ids.tolist()  # type: ignore[no-any-return]
+
+    def _encode(self, chats: Sequence[Sequence[Segment]]) -> list[Chat]:
+        wanted = [(one.text, one.place) for segments in chats for one in segments if one.mark < 0]
+        ids = self._encode_pieces(wanted)
+        return [_joined(segments, ids) for segments in chats]
+
+    def _encode_pieces(self, pieces: Sequence[tuple[str, Place]]) -> Iterator[Ids]:
+        """As `PieceEncoder.encode`, but what a template always writes is encoded once."""
+        new = [piece for piece in dict.fromkeys(pieces) if piece not in self._remembered]
+        known = dict(zip(new, self._pieces.encode(new), strict=True))
+        short = [piece for piece in new if len(piece[0]) <= _SHORT]
+        for piece in islice(short, _REMEMBERED - len(self._remembered)):
+            self._remembered[piece] = known[piece]
+        for piece in pieces:
+            found = known.get(piece)
+            yield self._remembered[piece] if found is None else found
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of ids. A character cut in the middle comes out as U+FFFD."""
-        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        text: str = self.tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
         return text
 
+    # --- files ----------------------------------------------------------------------------------------
+
     def save(self, path: Path) -> None:
-        """Write tokenizer.json, which `tokenizers` and transformers load with the same ids."""
-        path.write_bytes(self._tokenizer.to_str(pretty=False).encode("utf-8"))
+        """Write tokenizer.json, which `tokenizers` and transformers load with the same ids, and its companion."""
+        path.write_bytes(self.tokenizer.to_str(pretty=False).encode("utf-8"))
+        path.with_name(CONFIG).write_bytes(self.config())
+
+    def config(self, task: Task = "pretrain", max_seq_len: int | None = None) -> bytes:
+        """tokenizer_config.json: what transformers and converters want to know of a model trained for `task`.
+
+        A tuned model ends its answer with eos_token, a pretrained one its text; but where the template asks
+        for eos_token, that stays what it was.
+        """
+        told, template = self._description, self._template
+        names = {name: self.tokenizer.id_to_token(getattr(self, name)) for name in ("end_of_text", "end_of_turn")}
+        further: dict[str, Any] = {"model_max_length": max_seq_len} if max_seq_len else {}
+        tokens = {**told.tokens, "pad_token": self.tokenizer.id_to_token(self.pad)}
+        if "eos_token" not in tokens or (template is not None and not template.uses_eos):
+            tokens["eos_token"] = names["end_of_turn" if task == "sft" else "end_of_text"]
+        if told.template == chat.CHATML:
+            tokens.setdefault("bos_token", names["end_of_text"])
+            further["additional_special_tokens"] = [chat.IM_START, chat.IM_END]
+        values = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            **tokens,
+            **further,
+            "chat_template": told.template,
+            "add_bos_token": False,
+            "clean_up_tokenization_spaces": False,
+            "traindeck": {"task": task, "end_of_text": names["end_of_text"], "now": told.now, "tokens": told.tokens},
+        }
+        return json.dumps(values, indent=1, ensure_ascii=False).encode("utf-8")
 
 
-def tokenizer_config(task: Literal["pretrain", "sft"], max_seq_len: int) -> dict[str, Any]:
-    """What tokenizer_config.json of a checkpoint says, so that transformers and converters know the rest.
-
-    A tuned model ends its turn with `<|im_end|>`, a pretrained one its text with `<|endoftext|>`.
-    """
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": max_seq_len,
-        "bos_token": template.END_OF_TEXT,
-        "eos_token": template.IM_END if task == "sft" else template.END_OF_TEXT,
-        "pad_token": template.END_OF_TEXT,
-        "additional_special_tokens": [template.IM_START, template.IM_END],
-        "chat_template": template.CHAT_TEMPLATE,
-        "add_bos_token": False,
-        "clean_up_tokenization_spaces": False,
-    }
+def _up_to_the_last_learned(segments: list[Segment]) -> list[Segment]:
+    while segments and not segments[-1].learned:
+        segments.pop()
+    if not segments:
+        raise refused("the model's chat template writes none of its answers")
+    return segments
 
 
-def save_config(folder: Path, task: Literal["pretrain", "sft"], max_seq_len: int) -> None:
-    """Write tokenizer_config.json into a checkpoint folder."""
-    text = json.dumps(tokenizer_config(task, max_seq_len), indent=2, ensure_ascii=False)
-    (folder / "tokenizer_config.json").write_text(text, encoding="utf-8", newline="\n")
+def _joined(segments: Sequence[Segment], ids: Iterator[Ids]) -> Chat:
+    """One conversation of its segments; takes the ids of its texts from `ids`."""
+    parts: list[Ids] = []
+    spans: list[tuple[int, int]] = []
+    length = 0
+    for segment in segments:
+        part = next(ids) if segment.mark < 0 else np.array((segment.mark,), dtype=np.uint32)
+        start, length = length, length + len(part)
+        parts.append(part)
+        if segment.learned and spans and spans[-1][1] == start:
+            spans[-1] = (spans[-1][0], length)
+        elif segment.learned and length > start:
+            spans.append((start, length))
+    return Chat(np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32), spans)

@@ -6,7 +6,6 @@ import json
 
 from trainer_core import generate, protocol
 from trainer_core.config import Config
-from trainer_core.data import tokenizer as tokenizing
 from trainer_core.data.prepare import Prepared
 from trainer_core.data.tokenizer import Codec
 from trainer_core.generate import Sampling
@@ -31,13 +30,13 @@ class Writer:
 
     def companions(self) -> dict[str, bytes]:
         """The small files that make a checkpoint a model folder which other programs load."""
-        end_id = self._codec.im_end if self._chat else self._codec.end_of_text
-        model = hugging_face.to_dict(self._model.config, end_id, self._codec.end_of_text)
-        words = tokenizing.tokenizer_config(self._prepared.task, self._config.max_seq_len)
+        codec, limit = self._codec, self._config.max_seq_len
+        end_id = codec.end_of_turn if self._chat else codec.end_of_text
+        model = hugging_face.to_dict(self._model.config, end_id, codec.pad)
         return {
             "config.json": json.dumps(model, indent=1).encode("utf-8"),
             "tokenizer.json": self._prepared.tokenizer.read_bytes(),
-            "tokenizer_config.json": json.dumps(words, indent=1).encode("utf-8"),
+            "tokenizer_config.json": codec.config(self._prepared.task, limit),
         }
 
     def write_samples(self, step: int) -> None:
@@ -71,7 +70,7 @@ class Writer:
         if not fitting:
             return None
         tokens = answer_tokens(
-            self._model, [prompts[at] for at in fitting], _LONGEST_ANSWER, generate.ends_of(self._codec), self._session
+            self._model, [prompts[at] for at in fitting], _LONGEST_ANSWER, self._codec.ends, self._session
         )
         texts = [self._codec.decode(answer) for answer in tokens]
         return answer_quality(texts, [self._examples[at][1] for at in fitting])

@@ -13,6 +13,7 @@ import torch
 from trainer_core import __version__, checkpoint_dir, files, hardware, protocol, run_dir
 from trainer_core.config import Config, to_dict
 from trainer_core.data.prepare import Prepared, prepare
+from trainer_core.data.tokenizer_files import CONFIG
 from trainer_core.job import Job
 from trainer_core.messages import TraindeckError
 from trainer_core.plans import Plan
@@ -127,14 +128,20 @@ def _ready(trainer: Trainer, prepared: Prepared) -> protocol.Ready:
         parameters=trainer.model.count_parameters(),
         steps_per_epoch=trainer.steps_per_epoch,
         total_steps=trainer.total_steps,
+        samples_per_epoch=prepared.train.samples,
+        fill=prepared.fill,
+        fill_alone=prepared.fill_alone,
         loader_workers=choice.num_workers,
+        loader_ahead=choice.ahead,
+        loader_pinned=choice.pin_memory,
         loader_reason=choice.reason,
     )
 
 
 def _keep_tokenizer(run: RunDir, prepared: Prepared) -> None:
     with files.said_plainly(run.path):
-        files.write_atomic(run.tokenizer, prepared.tokenizer.read_bytes())
+        for file in (prepared.tokenizer, prepared.tokenizer.with_name(CONFIG)):
+            files.write_atomic(run.path / file.name, file.read_bytes())
 
 
 @contextlib.contextmanager
