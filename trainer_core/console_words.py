@@ -26,6 +26,13 @@ PHASES: Final[dict[str, dict[Language, str]]] = {
     "done": {"en": "done", "zh": "完成"},
     "failed": {"en": "failed", "zh": "失败"},
 }
+LOADER_REASONS: Final[dict[str, dict[Language, str]]] = {
+    "set": {"en": "as set", "zh": "按设置"},
+    "low_memory": {"en": "to spare memory", "zh": "节省内存"},
+    "cpu": {"en": "the CPU trains", "zh": "由 CPU 训练"},
+    "gpu": {"en": "the data stays in memory", "zh": "数据可留在内存中"},
+    "disk": {"en": "the data is larger than half of the memory", "zh": "数据超过内存的一半"},
+}
 _SILENT: Final = ("training", "saving", "done", "failed")  # what follows says it better
 _UNITS: Final = {"steps": "步", "bytes": "MiB", "documents": "篇", "tokens": "词元", "batches": "批", "files": "个文件"}
 
@@ -89,7 +96,28 @@ def _ready(event: protocol.Ready, zh: bool) -> str:
     else:
         data = f"{event.train_tokens:,} tokens, {event.validation_tokens:,} held out"
         lines.append(f"{event.parameters:,} parameters · {data} · {event.total_steps:,} steps")
+    if event.fill is not None:
+        lines.append(_packed(event, zh))
+    lines.append(_loading(event, zh))
     return "\n".join(lines)
+
+
+def _packed(event: protocol.Ready, zh: bool) -> str:
+    alone = f"{event.fill_alone or 0:.1%}"
+    if zh:
+        return f"打包成 {event.samples_per_epoch:,} 个序列，填充率 {event.fill:.1%}（不打包为 {alone}）"
+    return f"packed into {event.samples_per_epoch:,} sequences, {event.fill:.1%} full (without packing {alone})"
+
+
+def _loading(event: protocol.Ready, zh: bool) -> str:
+    if event.loader_workers:
+        how = (f"{event.loader_workers} processes", f"{event.loader_workers} 个进程")[zh]
+    elif event.loader_ahead:
+        how = (f"a thread, {event.loader_ahead} ahead", f"一个线程，预备 {event.loader_ahead} 批")[zh]
+    else:
+        how = ("made when needed", "用时生成")[zh]
+    pinned = ("", "，锁页内存" if zh else ", pinned")[event.loader_pinned]
+    return ("batches: ", "批次：")[zh] + how + pinned + " · " + LOADER_REASONS[event.loader_reason]["zh" if zh else "en"]
 
 
 def _step(event: protocol.Step, zh: bool) -> str:

@@ -88,8 +88,13 @@ class Ready(Event, tag="ready", kw_only=True):
     parameters: int  # trainable weights
     steps_per_epoch: int  # optimizer updates
     total_steps: int  # optimizer updates of the whole run
+    samples_per_epoch: int = 0  # sequences to train on; with packing several conversations each
+    fill: float | None = None  # with packing: share of their positions that hold tokens, 0..1
+    fill_alone: float | None = None  # what it would be with one conversation a sequence
     loader_workers: int = 0  # processes that load batches; 0: none
-    loader_reason: Literal["set", "low_memory", "cpu", "gpu"] = "set"  # why so many
+    loader_ahead: int = 0  # batches kept ready, by these or by a thread; 0: made when they are needed
+    loader_pinned: bool = False  # batches are put into page-locked memory
+    loader_reason: Literal["set", "low_memory", "cpu", "gpu", "disk"] = "set"  # why so
 
 
 class Counts(msgspec.Struct, kw_only=True):

@@ -31,6 +31,10 @@ _EVENTS: Final[list[protocol.AnyEvent]] = [
         parameters=4_507_392,
         steps_per_epoch=700,
         total_steps=2100,
+        samples_per_epoch=22_414,
+        loader_ahead=4,
+        loader_pinned=True,
+        loader_reason="gpu",
     ),
     protocol.DataReport(
         complete=False,

@@ -454,6 +454,46 @@
         <translation>数据就绪：训练 {train} 词元，验证 {held_out} 词元；词表 {vocabulary}；模型 {weights} 个参数</translation>
     </message>
     <message>
+        <source>Packed into {sequences} sequences, {fill} full; without packing it would be {alone}</source>
+        <translation>打包成 {sequences} 个序列，填充率 {fill}；不打包则为 {alone}</translation>
+    </message>
+    <message>
+        <source>Batches come from {workers} processes</source>
+        <translation>由 {workers} 个进程加载批次</translation>
+    </message>
+    <message>
+        <source>A thread keeps {ahead} batches ready</source>
+        <translation>一个线程预备 {ahead} 批</translation>
+    </message>
+    <message>
+        <source>Batches are made when they are needed</source>
+        <translation>批次在用到时生成</translation>
+    </message>
+    <message>
+        <source>in page-locked memory</source>
+        <translation>锁页内存</translation>
+    </message>
+    <message>
+        <source>as set</source>
+        <translation>按设置</translation>
+    </message>
+    <message>
+        <source>to spare memory</source>
+        <translation>节省内存</translation>
+    </message>
+    <message>
+        <source>the CPU trains</source>
+        <translation>由 CPU 训练</translation>
+    </message>
+    <message>
+        <source>the data stays in memory</source>
+        <translation>数据可留在内存中</translation>
+    </message>
+    <message>
+        <source>the data is larger than half of the memory</source>
+        <translation>数据超过内存的一半</translation>
+    </message>
+    <message>
         <source>Data looked at: {documents} documents, {tokens} tokens to train on, {steps} steps per epoch</source>
         <translation>已查看数据：训练用 {documents} 篇文档、{tokens} 个词元，每轮 {steps} 步</translation>
     </message>

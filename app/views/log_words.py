@@ -46,12 +46,48 @@ def _ready(params: _Params) -> str:
     text = QCoreApplication.translate(
         "Log", "Data ready: {train} tokens to train on, {held_out} held out; vocabulary {vocabulary}; {weights} weights"
     )
-    return text.format(
+    text = text.format(
         train=words.count(_number(params, "train_tokens")),
         held_out=words.count(_number(params, "validation_tokens")),
         vocabulary=words.count(_number(params, "vocab_size")),
         weights=words.count(_number(params, "parameters")),
     )
+    return "\n".join([text, *_packed(params), _loading(params)])
+
+
+def _packed(params: _Params) -> list[str]:
+    fill, alone = _number(params, "fill"), _number(params, "fill_alone")
+    if fill is None or alone is None:
+        return []
+    text = QCoreApplication.translate(
+        "Log", "Packed into {sequences} sequences, {fill} full; without packing it would be {alone}"
+    )
+    sequences = words.count(_number(params, "samples_per_epoch"))
+    return [text.format(sequences=sequences, fill=f"{fill:.1%}", alone=f"{alone:.1%}")]
+
+
+def _loading(params: _Params) -> str:
+    workers, ahead = _number(params, "loader_workers"), _number(params, "loader_ahead")
+    if workers:
+        text = QCoreApplication.translate("Log", "Batches come from {workers} processes")
+    elif ahead:
+        text = QCoreApplication.translate("Log", "A thread keeps {ahead} batches ready")
+    else:
+        text = QCoreApplication.translate("Log", "Batches are made when they are needed")
+    text = text.format(workers=words.count(workers), ahead=words.count(ahead))
+    if params.get("loader_pinned"):
+        text += _comma() + QCoreApplication.translate("Log", "in page-locked memory")
+    return f"{text} ({_loading_reason(str(params.get('loader_reason', '')))})"
+
+
+def _loading_reason(code: str) -> str:
+    return {
+        "set": QCoreApplication.translate("Log", "as set"),
+        "low_memory": QCoreApplication.translate("Log", "to spare memory"),
+        "cpu": QCoreApplication.translate("Log", "the CPU trains"),
+        "gpu": QCoreApplication.translate("Log", "the data stays in memory"),
+        "disk": QCoreApplication.translate("Log", "the data is larger than half of the memory"),
+    }.get(code, code)
 
 
 def _data_report(params: _Params) -> str:

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from trainer_core.config import Config
-from trainer_core.data import template
-from trainer_core.data.batches import IGNORED, Batch, Loader, Samples, choose
+from trainer_core.data.batches import IGNORED, Batch, Loader, Samples
 from trainer_core.data.prepare import Prepared, prepare
 from trainer_core.report import Quiet
 
@@ -51,11 +50,25 @@ def paired(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Prepa
     return prepare(config, Quiet()), config
 
 
+@pytest.fixture(scope="module")
+def packed(paired: tuple[Prepared, Config]) -> tuple[Prepared, Config]:
+    config = with_workers(paired[1], 0, packing=True, max_seq_len=96)
+    return prepare(config, Quiet()), config
+
+
 def same(a: list[Batch], b: list[Batch]) -> bool:
     return len(a) == len(b) and all(
-        torch.equal(x.input_ids, y.input_ids) and torch.equal(x.labels, y.labels) and x.tokens == y.tokens
+        torch.equal(x.input_ids, y.input_ids)
+        and torch.equal(x.labels, y.labels)
+        and (x.tokens, x.samples) == (y.tokens, y.samples)
+        and same_or_none(x.segments, y.segments)
+        and same_or_none(x.positions, y.positions)
         for x, y in zip(a, b, strict=True)
     )
+
+
+def same_or_none(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
+    return a is b if a is None or b is None else torch.equal(a, b)
 
 
 def with_workers(config: Config, workers: int, **knobs: Any) -> Config:
@@ -91,11 +104,10 @@ def test_only_the_response_and_its_end_are_learned(paired: tuple[Prepared, Confi
         for inputs, labels in zip(batch.input_ids, batch.labels, strict=True):
             counted = labels != IGNORED
             response = codec.decode(labels[counted].tolist(), skip_special_tokens=False)
-            text = codec.decode(inputs.tolist(), skip_special_tokens=False)
-            prompt = text.split(template.USER_HEAD)[1].split(template.IM_END)[0]
-            assert response == template.render_response(f"It is {int(prompt.split()[1]) + 1}")
             first = int(counted.nonzero()[0])
-            assert codec.decode(inputs[: first + 1].tolist(), False) == template.render_prompt(prompt)
+            number = int(codec.decode(inputs[: first + 1].tolist()).split("Add")[1].split()[0])
+            assert response == f"It is {number + 1}<|im_end|>"
+            assert inputs[: first + 1].tolist() == codec.encode_prompt(f"Add {number}")
             assert labels[first - 1] == IGNORED
 
 
@@ -135,25 +147,61 @@ def test_an_epoch_shows_every_sample_once_and_the_next_in_another_order(plain: t
     assert len(list(loader.iterate(0))) == loader.batches_per_epoch
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+def loading(loader: Loader, how: str) -> Loader:
+    """Batches made when they are asked for, kept ready by a thread, or by processes."""
+    if how == "thread":
+        loader.choice = replace(loader.choice, ahead=3)
+    return loader
+
+
+@pytest.mark.parametrize("how", ["here", "thread", "processes"])
 def test_resuming_at_any_batch_gives_exactly_the_rest_of_the_epoch(
-    plain: tuple[Prepared, Config], paired: tuple[Prepared, Config], workers: int
+    plain: tuple[Prepared, Config], paired: tuple[Prepared, Config], packed: tuple[Prepared, Config], how: str
 ) -> None:
-    for prepared, config in (plain, paired):
+    for prepared, config in (plain, paired, packed):
         expected = list(Loader(prepared, with_workers(config, 0)).iterate(3))
-        loader = Loader(prepared, with_workers(config, workers))
+        loader = loading(Loader(prepared, with_workers(config, 2 if how == "processes" else 0)), how)
         for start in (0, 5, len(expected) - 1, len(expected)):
             assert same(list(loader.iterate(3, start)), expected[start:])
         loader.close()
 
 
-def test_leaving_an_epoch_half_way_does_not_disturb_the_next(plain: tuple[Prepared, Config]) -> None:
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("how", ["here", "thread", "processes"])
+def test_epochs_follow_each_other_as_if_each_were_opened_anew(
+    packed: tuple[Prepared, Config], how: str, persistent: bool
+) -> None:
+    prepared, config = packed
+    expected = [list(Loader(prepared, with_workers(config, 0)).iterate(epoch)) for epoch in range(4)]
+    workers = 2 if how == "processes" else 0
+    loader = loading(Loader(prepared, with_workers(config, workers, persistent_workers=persistent)), how)
+    for epoch in (0, 1, 2, 0, 3):
+        assert same(list(loader.iterate(epoch)), expected[epoch])
+    loader.close()
+
+
+@pytest.mark.parametrize("how", ["here", "thread", "processes"])
+def test_leaving_an_epoch_half_way_does_not_disturb_the_next(plain: tuple[Prepared, Config], how: str) -> None:
     prepared, config = plain
     expected = list(Loader(prepared, config).iterate(1))
-    loader = Loader(prepared, with_workers(config, 2))
+    loader = loading(Loader(prepared, with_workers(config, 2 if how == "processes" else 0)), how)
     abandoned = loader.iterate(0)
     next(abandoned)
     assert same(list(loader.iterate(1)), expected)
+    loader.close()
+
+
+@pytest.mark.parametrize("how", ["thread", "processes"])
+def test_the_next_epoch_is_begun_before_this_one_ends(plain: tuple[Prepared, Config], how: str) -> None:
+    """Nothing stalls at the boundary: the source is asked for the next epoch while this one is handed out."""
+    prepared, config = plain
+    loader = loading(Loader(prepared, with_workers(config, 2 if how == "processes" else 0)), how)
+    asked: list[int] = []
+    plan = loader._batches._epoch
+    loader._batches._epoch = lambda epoch, start: asked.append(epoch) or plan(epoch, start)  # type: ignore[func-returns-value,assignment]
+    for _ in loader.iterate(0):
+        seen = list(asked)
+    assert seen == [0, 1]
     loader.close()
 
 
@@ -193,12 +241,25 @@ def test_closing_ends_the_loader_processes(plain: tuple[Prepared, Config]) -> No
     assert {child.pid for child in psutil.Process().children()} <= before
 
 
-def test_samples_can_be_sent_to_a_process_that_was_spawned(paired: tuple[Prepared, Config]) -> None:
-    samples = Samples(paired[0], "train")
-    first = samples[60]
-    again = pickle.loads(pickle.dumps(samples))
-    assert [part.tolist() for part in again[60]] == [part.tolist() for part in first]
-    assert len(pickle.dumps(samples)) < 2000  # no arrays in it
+def test_held_out_data_starts_no_processes(plain: tuple[Prepared, Config]) -> None:
+    prepared, config = plain
+    loader = Loader(prepared, with_workers(config, 2), "validation")
+    before = {child.pid for child in psutil.Process().children()}
+    list(loader.iterate(0))
+    assert {child.pid for child in psutil.Process().children()} <= before
+
+
+def test_samples_can_be_sent_to_a_process_that_was_spawned(
+    paired: tuple[Prepared, Config], packed: tuple[Prepared, Config]
+) -> None:
+    for prepared, _ in (paired, packed):
+        samples = Samples(prepared, "train")
+        first = samples[10]
+        again = pickle.loads(pickle.dumps(samples))
+        assert again[10].input_ids.tolist() == first.input_ids.tolist()
+        assert again[10].labels.tolist() == first.labels.tolist()
+        assert list(again[10].begins) == list(first.begins)
+        assert len(pickle.dumps(samples)) < 2000  # no arrays in it
 
 
 def test_a_cache_can_be_deleted_once_it_is_closed(plain: tuple[Prepared, Config], tmp_path: Path) -> None:
@@ -210,18 +271,3 @@ def test_a_cache_can_be_deleted_once_it_is_closed(plain: tuple[Prepared, Config]
     maps = [entry.path for entry in psutil.Process().memory_maps()] if hasattr(psutil.Process, "memory_maps") else []
     assert not [path for path in maps if str(tmp_path) in path]
     shutil.rmtree(moved.folder)
-
-
-def test_loading_is_chosen_by_cores_memory_and_device() -> None:
-    def chosen(device: str, cores: int, gigabytes: float, **knobs: Any) -> tuple[int, bool, str]:
-        choice = choose(Config(**knobs), device, cores, int(gigabytes * 1e9))
-        return choice.num_workers, choice.pin_memory, choice.reason
-
-    assert chosen("cpu", 8, 32) == (0, False, "cpu")
-    assert chosen("cuda", 16, 64) == (4, True, "gpu")
-    assert chosen("cuda", 4, 64) == (2, True, "gpu")
-    assert chosen("cuda", 16, 12) == (0, False, "low_memory")
-    assert chosen("cuda", 16, 64, low_memory=True, num_workers=8) == (0, False, "low_memory")
-    assert chosen("cuda", 16, 64, num_workers=8, pin_memory=False) == (8, False, "set")
-    assert chosen("cuda", 16, 12, num_workers=2) == (2, False, "set")
-    assert chosen("cuda", 6, 64, num_workers=64) == (6, True, "set")

@@ -17,13 +17,14 @@ import numpy as np
 
 from trainer_core.config import Config
 from trainer_core.data import cache
+from trainer_core.data.direct import BLOCK
 from trainer_core.data.packing import Numbers, fill_alone, pack
 from trainer_core.data.sequences import VERSION, WIDTH_MULTIPLE, fit, folder_of
 from trainer_core.data.store import Split
 from trainer_core.report import Reporter
 
 SPLITS: Final = ("train", "validation")
-AT_ONCE: Final = 1 << 19  # documents packed together: 50 MB, and more would not fill packs better
+_AT_ONCE: Final = 1 << 19  # documents packed together: 50 MB, and more would not fill packs better
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +43,15 @@ class Arranged:
 
 
 def arrange(
-    cache_folder: Path, vocab_size: int, config: Config, reporter: Reporter, at_once: int = AT_ONCE
+    cache_folder: Path, vocab_size: int, config: Config, reporter: Reporter, at_once: int = 0
 ) -> dict[str, Arranged]:
     """Arrange the conversations of both splits of a finished cache, or find that done already.
 
-    Holds `at_once` of them in memory; only these can share sequences.
+    Holds `at_once` of them in memory, and only these can share sequences; 0: as many as is good.
 
     Two processes may do so at once. Raises `disk.full`, `disk.not_writable` and what `reporter.poll` raises.
     """
+    at_once = at_once or (_AT_ONCE if config.token_cache else BLOCK)
     folder = folder_of(cache_folder, config.max_seq_len, config.packing)
     meta = cache.read_meta(folder)
     while meta is None:
@@ -58,6 +60,8 @@ def arrange(
                 splits = {name: Split(cache_folder / name, vocab_size) for name in SPLITS}
                 counts = {name: _arrange(working / name, splits[name], config, reporter, at_once) for name in SPLITS}
                 made_from = {"max_seq_len": config.max_seq_len, "packed": config.packing, "version": VERSION}
+                for split in splits.values():
+                    split.close()
                 cache.write_meta(working, {name: asdict(one) for name, one in counts.items()}, made_from)
         meta = cache.read_meta(folder)
     return {name: Arranged(**meta[name]) for name in SPLITS}

@@ -7,71 +7,111 @@ Shapes: B sequences, T positions. Labels are shifted already: `labels[b, t]` is 
 
 from __future__ import annotations
 
-import os
+import itertools
 import signal
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from trainer_core.config import Config
+from trainer_core.data.loading import Ahead, choose
 from trainer_core.data.order import Plan
-from trainer_core.data.prepare import Prepared, lengths, windows
+from trainer_core.data.sequences import WIDTH_MULTIPLE, Sequences, folder_of, windows
+from trainer_core.data.store import token_type
+
+if TYPE_CHECKING:  # loader processes that are started anew need not import all that prepares data
+    from trainer_core.data.prepare import Prepared
 
 IGNORED: Final = -100
-_ROUND: Final = 8  # padded lengths are multiples of it: tensor cores like them, and fewer shapes occur
-_SMALL_MEMORY: Final = 15e9
-_MOST_WORKERS: Final = 16
+PADDING: Final = -1  # in `Batch.segments`
 
-Item = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+Ids = npt.NDArray[np.int64]
 SplitName = Literal["train", "validation"]
+
+
+class Item(NamedTuple):
+    """One sequence: two arrays (T,), and the places in it at which documents begin, 0 first."""
+
+    input_ids: Ids
+    labels: Ids
+    begins: Sequence[int] = (0,)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One micro-batch on the CPU."""
+    """One micro-batch.
 
-    input_ids: torch.Tensor  # (B, T) int64
-    labels: torch.Tensor  # (B, T) int64, IGNORED where nothing is to be predicted
+    `segments` are there where sequences hold several documents that do not see each other; then tokens
+    attend only within their segment, and `positions` count from 0 in each. Without them attention is
+    causal over the whole sequence, which is right for one document with padding behind it.
+    """
+
+    input_ids: Tensor  # (B, T) int64
+    labels: Tensor  # (B, T) int64, IGNORED where nothing is to be predicted
     tokens: int  # labels that count
-    samples: int  # B
+    samples: int  # sequences of text, or conversations
+    segments: Tensor | None = None  # (B, T) int32: number of the document in its sequence; PADDING behind the last
+    positions: Tensor | None = None  # (B, T) int64
 
     def pin_memory(self) -> Batch:
         """The same in page-locked memory. DataLoader calls this by its name."""
-        return Batch(self.input_ids.pin_memory(), self.labels.pin_memory(), self.tokens, self.samples)
+        return self._each(Tensor.pin_memory)
+
+    def to(self, device: torch.device) -> Batch:
+        """The same on `device`. From page-locked memory the copy runs beside what the device does."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        return replace(
+            self,
+            input_ids=change(self.input_ids),
+            labels=change(self.labels),
+            segments=None if self.segments is None else change(self.segments),
+            positions=None if self.positions is None else change(self.positions),
+        )
 
 
 class Samples(Dataset[Item]):
-    """The samples of one split: item i is (input_ids, labels), both (T,) int64.
+    """The sequences of one split, as items of at most `max_seq_len` positions.
 
-    Plain text: window i of `max_seq_len` tokens. Pairs: prompt and response in ChatML, cut at the end
-    where longer than `max_seq_len`, with labels for the response (and its `<|im_end|>`) alone.
+    Plain text: windows of the whole text, one after the other. Unless tokens attend across documents, a
+    window is divided where a document begins, and that document's first token is not predicted.
+    Conversations: one a sequence, or several where packed, each cut at its end where it is too long, with
+    labels for the spans that are trained on alone.
     Picklable; each process opens the memory maps at its first item.
     """
 
     def __init__(self, prepared: Prepared, split: SplitName) -> None:
         self._split = prepared.split(split)
         self._length = prepared.max_seq_len
-        self._pairs = prepared.task == "sft"
         self._pad = prepared.end_of_text
+        self._divided = not prepared.attend_across_documents
         counts = prepared.train if split == "train" else prepared.validation
-        self._count = counts.samples if self._pairs else windows(counts.tokens, self._length, split)
-        self._all_usable = self._count == counts.documents
-        self._usable: npt.NDArray[np.int64] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_usable": None}
+        self._sequences: Sequences | None = None
+        if prepared.task == "sft":
+            folder = folder_of(prepared.folder, prepared.max_seq_len, prepared.packed)
+            self._sequences = Sequences(folder / split, prepared.packed)
+        self._count = counts.samples if self._sequences else windows(counts.tokens, self._length, split)
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, index: int) -> Item:
-        return self._pair(index) if self._pairs else self._window(index)
+        if self._sequences is None:
+            return self._window(index)
+        parts = [self._conversation(document) for document in map(int, self._sequences.documents(index))]
+        if len(parts) == 1:
+            return parts[0]
+        begins = [0, *itertools.accumulate(len(part.input_ids) for part in parts)]
+        inputs, labels = (np.concatenate([part[which] for part in parts]) for which in (0, 1))
+        return Item(inputs, labels, begins[:-1])
 
     def __getitems__(self, indices: Sequence[int]) -> list[Item]:
         return [self[index] for index in indices]
@@ -79,89 +119,91 @@ class Samples(Dataset[Item]):
     def _window(self, index: int) -> Item:
         start = index * self._length
         tokens = self._split.read(start, min(start + self._length + 1, self._split.tokens))
-        missing = self._length + 1 - len(tokens)
-        if not missing:
-            return tokens[:-1], tokens[1:]
-        inputs = np.pad(tokens[:-1], (0, missing), constant_values=self._pad)
-        return inputs, np.pad(tokens[1:], (0, missing), constant_values=IGNORED)
+        inputs, labels = tokens[:-1], tokens[1:]
+        if not self._divided:
+            return Item(inputs, labels)
+        offsets = self._split.offsets
+        first, last = np.searchsorted(offsets, (start, start + len(labels)), side="right").tolist()
+        begins = offsets[first:last] - start  # of documents that begin behind the first token: 1 to len(labels)
+        labels = labels.copy()
+        labels[begins - 1] = IGNORED
+        return Item(inputs, labels, [0, *begins[begins < len(inputs)].tolist()])
 
-    def _pair(self, index: int) -> Item:
-        document = index if self._all_usable else int(self._usable_documents()[index])
-        start, end = self._split.offsets[document : document + 2].tolist()
-        tokens = self._split.read(start, min(end, start + self._length + 1))
-        labels = tokens[1:].copy()
-        labels[: int(self._split.responses[document]) - 1] = IGNORED
-        return tokens[:-1], labels
-
-    def _usable_documents(self) -> npt.NDArray[np.int64]:
-        if self._usable is None:
-            self._usable = np.flatnonzero(lengths(self._split, self._length).usable)
-        return self._usable
+    def _conversation(self, document: int) -> Item:
+        split = self._split
+        start, end = split.offsets[document : document + 2].tolist()
+        tokens = split.read(start, min(end, start + self._length + 1))
+        labels = np.full(len(tokens) - 1, IGNORED, dtype=np.int64)
+        first, last = split.span_offsets[document : document + 2].tolist()
+        for begin, stop in split.spans[first:last].tolist():
+            begin = max(begin, 1)  # nothing stands before a first token that could predict it
+            labels[begin - 1 : max(stop - 1, 0)] = tokens[begin:stop]
+        return Item(tokens[:-1], labels)
 
     def collate(self, items: Sequence[Item]) -> Batch:
-        """Items side by side, padded on the right to the longest of them (a multiple of 8 for pairs)."""
-        longest = max(len(inputs) for inputs, _ in items)
-        width = min(-(-longest // _ROUND) * _ROUND, self._length) if self._pairs else longest
+        """Items side by side, padded on the right to the longest of them (conversations: to a multiple of 8)."""
+        width = max(len(item.input_ids) for item in items)
+        if self._sequences is None:
+            width = self._length  # a shorter one stands only at the end of held-out text
+        else:
+            width = min(-(-width // WIDTH_MULTIPLE) * WIDTH_MULTIPLE, self._length)
         input_ids = np.full((len(items), width), self._pad, dtype=np.int64)
         labels = np.full((len(items), width), IGNORED, dtype=np.int64)
-        for row, (inputs, targets) in enumerate(items):
-            input_ids[row, : len(inputs)] = inputs
-            labels[row, : len(targets)] = targets
-        counted = int(np.count_nonzero(labels != IGNORED))
-        return Batch(torch.from_numpy(input_ids), torch.from_numpy(labels), counted, len(items))
+        for row, item in enumerate(items):
+            input_ids[row, : len(item.input_ids)] = item.input_ids
+            labels[row, : len(item.labels)] = item.labels
+        segments, positions = _segments(items, width) if any(len(item.begins) > 1 for item in items) else (None, None)
+        return Batch(
+            torch.from_numpy(input_ids),
+            torch.from_numpy(labels),
+            tokens=int(np.count_nonzero(labels != IGNORED)),
+            samples=len(items) if self._sequences is None else sum(len(item.begins) for item in items),
+            segments=segments,
+            positions=positions,
+        )
 
     def close(self) -> None:
         """Let go of the files, so that Windows can delete them."""
         self._split.close()
+        if self._sequences is not None:
+            self._sequences.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """How batches are loaded, and why: `reason` is a short code, shown with the numbers.
-
-    set: as configured; low_memory: spared on purpose or under 15 GB of RAM; cpu: the cores compute, and
-    a memory-mapped cache needs no help; gpu: half of the cores, at most four.
-    """
-
-    num_workers: int
-    pin_memory: bool
-    reason: Literal["set", "low_memory", "cpu", "gpu"]
-    cores: int
-    memory_bytes: int
-
-
-def choose(config: Config, device_type: str, cores: int | None = None, memory_bytes: int | None = None) -> Choice:
-    """Loader processes and pinning for this machine (or for the one described)."""
-    cores = cores or os.cpu_count() or 1
-    memory = memory_bytes or psutil.virtual_memory().total
-    pin = config.pin_memory and device_type == "cuda" and memory >= _SMALL_MEMORY
-    if config.low_memory:
-        return Choice(0, False, "low_memory", cores, memory)
-    if config.num_workers >= 0:  # what a person set counts, whatever the machine
-        return Choice(min(config.num_workers, cores, _MOST_WORKERS), pin, "set", cores, memory)
-    if memory < _SMALL_MEMORY:
-        return Choice(0, False, "low_memory", cores, memory)
-    if device_type == "cpu":
-        return Choice(0, False, "cpu", cores, memory)
-    return Choice(min(cores // 2, 4), pin, "gpu", cores, memory)
+def _segments(items: Sequence[Item], width: int) -> tuple[Tensor, Tensor]:
+    """`Batch.segments` and `Batch.positions`."""
+    segments = np.full((len(items), width), PADDING, dtype=np.int32)
+    positions = np.zeros((len(items), width), dtype=np.int64)
+    for row, item in enumerate(items):
+        length, begins = len(item.input_ids), np.asarray(item.begins)
+        number = np.repeat(np.arange(len(begins)), np.diff(begins, append=length))
+        segments[row, :length] = number
+        positions[row, :length] = np.arange(length) - begins[number]
+    return torch.from_numpy(segments), torch.from_numpy(positions)
 
 
 class _Batches:
-    """The batch sampler: batches of sample indices of the epoch that is set, from the one that is set."""
+    """The batch sampler: batches of sample indices from the place that is set, through the next epochs too.
 
-    def __init__(self, plan: Plan, seed: int, shuffled: bool) -> None:
-        self.plan, self.seed, self.shuffled = plan, seed, shuffled
+    So loader processes are at the next epoch's first batches before an epoch ends.
+    """
+
+    def __init__(self, plan: Plan, seed: int, shuffled: bool, endless: bool) -> None:
+        self.plan, self.seed, self.shuffled, self.endless = plan, seed, shuffled, endless
         self.epoch = self.start = 0
 
-    def __len__(self) -> int:
-        return self.plan.batches - self.start
-
     def __iter__(self) -> Iterator[list[int]]:
-        for batch in range(self.start, self.plan.batches):
-            if self.shuffled:
-                yield self.plan.indices(batch, self.seed, self.epoch).tolist()
-            else:
-                yield self.plan.positions(batch).tolist()
+        start = self.start
+        for epoch in itertools.count(self.epoch):
+            for indices in self._epoch(epoch, start):
+                yield indices.tolist()
+            if not self.endless or not self.plan.batches:
+                return
+            start = 0
+
+    def _epoch(self, epoch: int, start: int) -> Iterator[Ids]:
+        if self.shuffled:
+            return self.plan.shuffled(start, self.seed, epoch)
+        return (self.plan.positions(batch) for batch in range(start, self.plan.batches))
 
 
 class Loader:
@@ -180,15 +222,20 @@ class Loader:
         world: int = 1,
     ) -> None:
         self._dataset = Samples(prepared, split)
-        self._plan = Plan(len(self._dataset), config.batch_size, rank, world)
-        self._batches = _Batches(self._plan, config.seed, shuffled=split == "train")
-        self._config = config
+        self._plan = Plan(len(self._dataset), config.batch_size, rank, world, _neighbours(prepared))
+        self._batches = _Batches(self._plan, config.seed, split == "train", config.persistent_workers)
         self._loader: DataLoader[Item] | None = None
-        self.choice = choose(config, device_type)
+        self._config = config
+        self._stream: Iterator[Batch] | None = None
+        self._next: tuple[int, int] | None = None  # epoch and number of the batch that the stream gives next
+        token_bytes = np.dtype(token_type(prepared.vocab_size)).itemsize
+        self.choice = choose(config, device_type, prepared.train.tokens * token_bytes)
+        if split == "validation" and self.choice.num_workers:  # not worth starting processes for
+            self.choice = replace(self.choice, num_workers=0, ahead=config.prefetch_factor)
 
     @property
     def samples(self) -> int:
-        """Samples of the split, of all ranks together."""
+        """Sequences of the split, of all ranks together."""
         return len(self._dataset)
 
     @property
@@ -198,16 +245,35 @@ class Loader:
 
     def iterate(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
         """Batches `start_batch` to the last of an epoch (counted from 0). Touches no global RNG."""
-        self._batches.epoch, self._batches.start = epoch, start_batch
+        if self._next != (epoch, start_batch):
+            self._batches.epoch, self._batches.start = epoch, start_batch
+            self._end_stream()
+            self._stream = self._open()
+        stream, self._next = self._stream, None
+        assert stream is not None
+        for batch in range(start_batch, self._plan.batches):
+            loaded = next(stream)
+            if batch + 1 == self._plan.batches and self._batches.endless:
+                self._next = epoch + 1 if self._batches.shuffled else epoch, 0
+            yield loaded
+
+    def _open(self) -> Iterator[Batch]:
         if self.choice.num_workers:
-            yield from self._workers()
-            return
+            return self._from_processes()
+        if not self.choice.ahead:
+            return self._from_here()
+        if not self.choice.pin_memory:
+            return Ahead(self._from_here(), self.choice.ahead)
+        # A thread begins with the first GPU as its device, and pinning there would take memory of it on every rank.
+        return Ahead(self._from_here(), self.choice.ahead, partial(torch.cuda.set_device, torch.cuda.current_device()))
+
+    def _from_here(self) -> Iterator[Batch]:
         for indices in self._batches:
             batch = self._dataset.collate(self._dataset.__getitems__(indices))
             yield batch.pin_memory() if self.choice.pin_memory else batch
 
-    def _workers(self) -> DataLoader[Any]:
-        if self._loader is None or not self._config.persistent_workers:
+    def _from_processes(self) -> Iterator[Batch]:
+        if self._loader is None:
             self._loader = DataLoader(
                 self._dataset,
                 batch_sampler=self._batches,
@@ -220,15 +286,32 @@ class Loader:
                 # Without its own generator DataLoader draws a seed from the global one, and resume is not exact.
                 generator=torch.Generator().manual_seed(0),
             )
-        return self._loader
+        return iter(self._loader)
+
+    def _end_stream(self) -> None:
+        """End a thread, or processes that are not to stay."""
+        stream, self._stream, self._next = self._stream, None, None
+        if isinstance(stream, Ahead):
+            stream.close()
+        elif stream is not None and self._loader is not None and not self._config.persistent_workers:
+            stream._shutdown_workers()  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        """End the loader processes and let go of the files."""
-        loader, self._loader = self._loader, None
-        iterator = getattr(loader, "_iterator", None)
-        if iterator is not None:
-            iterator._shutdown_workers()
+        """End the thread or the loader processes, and let go of the files."""
+        if self._loader is not None and self._stream is not None:
+            self._stream._shutdown_workers()  # type: ignore[attr-defined]
+        self._end_stream()
+        self._loader = None
         self._dataset.close()
+
+
+def _neighbours(prepared: Prepared) -> int:
+    """Samples that stay together when they are shuffled, so that not every row is looked up by itself; 0: none."""
+    if prepared.token_cache:
+        return 0
+    from trainer_core.data.direct import BLOCK  # here: it brings all that reads and encodes files
+
+    return max(1, BLOCK * prepared.train.samples // prepared.train.documents) if prepared.packed else BLOCK
 
 
 def _ignore_interrupts(worker: int) -> None:

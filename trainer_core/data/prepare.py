@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from trainer_core.config import Config
 from trainer_core.data import cache, direct
-from trainer_core.data.arrange import SPLITS, arrange
+from trainer_core.data.arrange import SPLITS, arrange, fill_without_packing
 from trainer_core.data.bpe import train
 from trainer_core.data.columns import Task, Turn
 from trainer_core.data.direct import DirectSplit
@@ -77,6 +77,8 @@ class Prepared:
     reused: bool  # the cache was there already
     token_cache: bool = True  # the tokens are on disk
     report: dict[str, Any] = field(default_factory=dict)  # what the stream came across; see `sources.Counts`
+    fill: float | None = None  # packed: the share of positions of the training sequences that hold tokens
+    fill_alone: float | None = None  # packed: what it would be with one conversation a sequence
 
     def split(self, name: str) -> Split:
         """The tokens of `train` or `validation`."""
@@ -266,10 +268,14 @@ def _described(
 ) -> Prepared:
     truncated = dropped = 0
     if task == "sft":
+    packed, fill, fill_alone = config.packing and task == "sft", None, None
         arranged = arrange(folder, meta["vocab_size"], config, reporter)
         samples = {split: one.samples for split, one in arranged.items()}
         truncated, dropped = (sum(getattr(one, what) for one in arranged.values()) for what in ("truncated", "dropped"))
     else:
+        if packed:
+            fill = arranged["train"].fill(config.max_seq_len)
+            fill_alone = fill_without_packing(folder, config)
         samples = {split: windows(meta[split]["tokens"], config.max_seq_len, split) for split in SPLITS}
     counts = {
         split: SplitCounts(meta[split]["documents"], meta[split]["tokens"], number) for split, number in samples.items()
@@ -283,7 +289,9 @@ def _described(
         end_of_text=meta["end_of_text"],
         max_seq_len=config.max_seq_len,
         token_cache=config.token_cache,
-        packed=config.packing and task == "sft",
+        fill=fill,
+        fill_alone=fill_alone,
+        packed=packed,
         attend_across_documents=config.attend_across_documents,
         train=counts["train"],
         validation=counts["validation"],

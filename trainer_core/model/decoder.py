@@ -217,6 +217,13 @@ class Backbone(nn.Module):
         return self.norm(x)  # type: ignore[no-any-return]
 
 
+def document_mask(segments_BT: Tensor) -> Tensor:
+    """Who may look at whom (B, 1, T, T), where each token sees those before it in its own segment, and itself."""
+    length = segments_BT.shape[1]
+    same = segments_BT.unsqueeze(2) == segments_BT.unsqueeze(1)
+    return (same & same.new_ones(length, length).tril()).unsqueeze(1)
+
+
 def rotary_table(config: ModelConfig) -> tuple[Tensor, Tensor]:
     """Cosine and sine, each (max_seq_len, C) in fp32, the frequencies written twice (half-rotation)."""
     half = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim

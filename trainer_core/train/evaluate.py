@@ -5,6 +5,7 @@ Nothing here draws from a global generator, so evaluating never changes what tra
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterable, Sequence
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from trainer_core.data.batches import Batch
 from trainer_core.generate import answer_all
-from trainer_core.model.decoder import Decoder
+from trainer_core.model.decoder import Decoder, document_mask
 from trainer_core.report import Reporter
 from trainer_core.train.device import Precision
 
@@ -52,6 +53,13 @@ def token_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
     return F.cross_entropy(flat, labels_BT.flatten(), ignore_index=-100, reduction="sum")
 
 
+def batch_loss(model: Decoder, batch: Batch) -> Tensor:
+    """`token_loss` of a batch that is on the model's device. No token sees those of another document where
+    the batch divides its sequences."""
+    mask = None if batch.segments is None else document_mask(batch.segments)
+    return token_loss(model(batch.input_ids, positions_BT=batch.positions, mask_B1TS=mask), batch.labels)
+
+
 @torch.no_grad()
 def held_out_loss(
     model: Decoder, batches: Iterable[Batch], total: int, device: torch.device, precision: Precision, reporter: Reporter
@@ -61,13 +69,10 @@ def held_out_loss(
     summed, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
     model.eval()
     try:
-        for done, batch in enumerate(batches):
-            if done >= total:
-                break
+        for done, batch in enumerate(itertools.islice(batches, total)):
             reporter.poll()
             with precision.autocast():
-                logits = model(batch.input_ids.to(device))
-            summed += token_loss(logits, batch.labels.to(device))
+                summed += batch_loss(model, batch.to(device))
             tokens += batch.tokens
             reporter.progress("evaluating", done + 1, total, "batches")
     finally:

@@ -29,7 +29,7 @@ from trainer_core.session import Session
 from trainer_core.train import checkpoint, flops, optim
 from trainer_core.train.checkpoint import Counters, TrainState
 from trainer_core.train.device import Precision, describe
-from trainer_core.train.evaluate import held_out_loss, token_loss
+from trainer_core.train.evaluate import batch_loss, held_out_loss
 from trainer_core.train.samples import Writer
 from trainer_core.train.timing import StepClock
 
@@ -177,10 +177,9 @@ class Trainer:
         self._generators = checkpoint.generators(self.model) if self.config.dropout else {}
         for batch in window:
             with self.clock.section("transfer"):
-                input_ids = batch.input_ids.to(self.device, non_blocking=True)
-                labels = batch.labels.to(self.device, non_blocking=True)
+                there = batch.to(self.device)
             with self.clock.section("forward"), self.precision.autocast():
-                loss = token_loss(self.model(input_ids), labels)
+                loss = batch_loss(self.model, there)
                 window_loss += loss.detach()
             with self.clock.section("backward"):
                 torch.autograd.backward(state.scaler.scale(loss / max(1, tokens)))
@@ -360,6 +359,8 @@ def _made_with(config: Config, prepared: Prepared, device: torch.device, precisi
         "batch_size": config.batch_size,
         "gradient_accumulation_steps": config.gradient_accumulation_steps,
         "max_seq_len": config.max_seq_len,
+        "packing": prepared.packed,
+        "attend_across_documents": prepared.attend_across_documents,
         "seed": config.seed,
         "device": device.type,
         "precision": precision.name,
