@@ -1,23 +1,37 @@
 """Documents to token files: fills a cache, and goes on where an earlier process was stopped.
 
+One process reads and writes; as many others as there are cores encode, where there is enough to do.
+What comes out is the same, byte for byte, however many they are and wherever they were interrupted.
+
 No torch, no Qt.
 """
 
 from __future__ import annotations
 
+import logging
+import multiprocessing
+import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+import psutil
+
 from trainer_core.config import Config
 from trainer_core.data import cache
 from trainer_core.data.columns import Document
-from trainer_core.data.measures import ContentHash, count_duplicates
-from trainer_core.data.order import keyed_hash
-from trainer_core.data.sources import Look, Stream
-from trainer_core.data.store import Growing, State, Writer
+from trainer_core.data.encode_batch import Content, Encoded, begin, encode_batch, encode_here
+from trainer_core.data.measures import count_duplicates
+from trainer_core.data.sources import Look, Position, Stream
+from trainer_core.data.split_files import HeldOut, SplitFiles
+from trainer_core.data.store import Growing
 from trainer_core.data.tokenizer import Codec
 from trainer_core.messages import TraindeckError, Value
 from trainer_core.protocol import PhaseName
@@ -25,12 +39,13 @@ from trainer_core.report import Reporter, Unit
 
 HASHES: Final = "hashes.bin"
 SPLITS: Final = ("train", "validation")
-_PARTS: Final = 1_000_000  # resolution of validation_fraction
 _BATCH, _SMALL_BATCH = 1024 * 1024, 128 * 1024  # characters encoded at once
 _COMMIT_S: Final = 3.0  # work that a kill may cost
-_BEGINNING: Final = 240  # characters kept of a text
-_TRAIN_BEGINNINGS: Final = 64
-_EXAMPLES: Final = 4096  # held-out texts that are all kept; of more, ever fewer
+_WORTH_IT: Final = 48 * 1024 * 1024  # bytes of data that repay the start of processes
+_MOST: Final = 6  # processes; more would take over 1 GB together, and wait for the one that reads
+_POLL_S: Final = 0.1
+
+Warning_ = tuple[str, dict[str, Value]]
 
 
 class Notes:
@@ -38,7 +53,7 @@ class Notes:
 
     def __init__(self, reporter: Reporter, warnings: Iterable[Sequence[Any]] = ()) -> None:
         self._reporter = reporter
-        self.warnings: list[tuple[str, dict[str, Value]]] = [(code, params) for code, params in warnings]
+        self.warnings: list[Warning_] = [(code, params) for code, params in warnings]
 
     def progress(self, phase: PhaseName, done: float, total: float | None, unit: Unit) -> None:
         self._reporter.progress(phase, done, total, unit)
@@ -51,58 +66,114 @@ class Notes:
         self._reporter.poll()
 
 
-class HeldOut:
-    """Which units are for validation: one at a hashed place in every `1 / fraction`.
-
-    A hash of each number alone would leave a small data set without any by chance.
-    """
-
-    def __init__(self, fraction: float) -> None:
-        self._share = round(fraction * _PARTS)
-        self._chosen = self._end = -1  # of the block that was asked for last
-
-    def __contains__(self, number: int) -> bool:
-        if not self._share:
-            return False
-        if not self._chosen <= number < self._end:
-            block = number * self._share // _PARTS
-            start, self._end = -(-block * _PARTS // self._share), -(-(block + 1) * _PARTS // self._share)
-            self._chosen = start + keyed_hash("validation", block) % (self._end - start)
-        return number == self._chosen
+# --- the pipeline ----------------------------------------------------------------------------------
 
 
-def encode_all(working: Path, looks: Sequence[Look], codec: Codec, config: Config, notes: Notes) -> dict[str, Any]:
+def encode_all(
+    working: Path, tokenizer: Path, looks: Sequence[Look], config: Config, notes: Notes, fast: bool = True
+) -> dict[str, Any]:
     """Fill `working` with the tokens of all documents; the result is what meta.json says of them.
 
-    What an earlier process committed there is kept; the files come out the same, byte for byte.
-    Raises what `Stream`, `Codec` and `notes.poll` raise.
+    What an earlier process committed there is kept. Raises what `Stream`, `Codec` and `notes.poll` raise.
     """
-    journal = cache.read_journal(working)
-    stream = Stream(looks, config, notes, journal.get("position"))
-    files = Files(working, codec, config, journal, stream.refuse)
-    base = 0.0 if config.tokenizer else stream.total  # training the tokenizer was the first half
+    processes = choose_processes(config, sum(one.bytes for one in looks), tokenizer)
     try:
-        for batch in batches(stream, _SMALL_BATCH if config.low_memory else _BATCH):
-            files.add(batch)
-            if files.due() and stream.position is not None:
-                files.commit(stream.position, notes.warnings)
-            notes.progress("preparing", base + stream.done, base + stream.total, "bytes")
-            _poll(notes, files, stream)
-        counts = files.finish()
-        report = {**asdict(stream.counts), "duplicates": count_duplicates(working / HASHES)}
-        return {**counts, "warnings": notes.warnings, "report": report}
-    finally:
-        files.abandon()
+        return _Pipeline(working, tokenizer, looks, config, notes, fast, processes).run()
+    except BrokenProcessPool:  # the system may have ended one for its memory
+        logging.getLogger(__name__).warning("a process that encodes was lost; going on without others")
+        journal = cache.read_journal(working)
+        notes.warnings[:] = [(code, params) for code, params in journal.get("warnings", ())]
+        return _Pipeline(working, tokenizer, looks, config, notes, fast, 0).run()
 
 
-def _poll(notes: Notes, files: Files, stream: Stream) -> None:
-    """A stop commits first what was done since the last commit."""
-    try:
-        notes.poll()
-    except BaseException:
-        if stream.position is not None:
-            files.commit(stream.position, notes.warnings)
-        raise
+def choose_processes(config: Config, data_bytes: int, tokenizer: Path) -> int:
+    """How many processes encode beside this one, which has little to do: one a core; none for little data or memory."""
+    if config.low_memory or data_bytes < _WORTH_IT:
+        return 0
+    each = 120e6 + 25 * tokenizer.stat().st_size  # a large vocabulary takes memory in each of them
+    fitting = int(min(0.8e9, psutil.virtual_memory().available / 4) / each)
+    return max(0, min(os.cpu_count() or 1, _MOST, fitting))
+
+
+class _Pipeline:
+    """Reads batches, has them encoded, and writes them in their order."""
+
+    def __init__(
+        self,
+        working: Path,
+        tokenizer: Path,
+        looks: Sequence[Look],
+        config: Config,
+        notes: Notes,
+        fast: bool,
+        processes: int,
+    ) -> None:
+        journal = cache.read_journal(working)
+        self._working, self._config, self._notes, self._processes = working, config, notes, processes
+        self._stream = Stream(looks, config, notes, journal.get("position"))
+        self._codec = Codec.load(tokenizer, fast)
+        self._files = Files(working, self._codec, config, journal, self._stream.path_of)
+        self._pool: AbstractContextManager[ProcessPoolExecutor | None] = nullcontext()
+        if processes:
+            # spawn everywhere: it is what Windows has, and a fork of a process with threads can hang
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(processes, context, begin, (tokenizer, fast))
+        self._base = 0.0 if config.tokenizer else self._stream.total  # training the tokenizer was the first half
+
+    def run(self) -> dict[str, Any]:
+        stream, files, notes = self._stream, self._files, self._notes
+        try:
+            with self._pool as pool:
+                try:
+                    for batch, encoded, done, position, warnings in self._encoded(pool):
+                        files.write(batch, encoded)
+                        if files.due() and position is not None:
+                            files.commit(position, notes.warnings[:warnings])
+                        notes.progress("preparing", self._base + done, self._base + stream.total, "bytes")
+                        self._poll(position, warnings)
+                except BaseException:
+                    if pool is not None:
+                        pool.shutdown(wait=True, cancel_futures=True)
+                    raise
+            counts = files.finish(notes)
+            report = asdict(stream.counts)
+            report["bad"] += files.refused
+            return {**counts, "warnings": notes.warnings, "report": {**report, **files.report()}}
+        finally:
+            files.abandon()
+
+    def _encoded(
+        self, pool: ProcessPoolExecutor | None
+    ) -> Iterator[tuple[list[Document], Encoded, float, Position | None, int]]:
+        """Batches with their tokens, in order, and where the stream stood after each."""
+        waiting: deque[tuple[list[Document], Future[Encoded], float, Position | None, int]] = deque()
+        for batch in batches(self._stream, _SMALL_BATCH if self._config.low_memory else _BATCH):
+            place = self._stream.done, self._stream.position, len(self._notes.warnings)
+            if pool is None:
+                yield (batch, encode_batch(self._codec, contents(batch)), *place)
+                continue
+            waiting.append((batch, pool.submit(encode_here, contents(batch)), *place))
+            while len(waiting) > 2 * self._processes or (waiting and waiting[0][1].done()):
+                yield self._next(waiting)
+        while waiting:
+            yield self._next(waiting)
+
+    def _next(self, waiting: deque[Any]) -> Any:
+        batch, future, *place = waiting.popleft()
+        while True:
+            try:
+                return batch, future.result(_POLL_S), *place
+            except TimeoutError:
+                self._notes.poll()
+
+    def _poll(self, position: Position | None, warnings: int) -> None:
+        """A stop commits first what was done since the last commit."""
+        try:
+            self._notes.poll()
+        except BaseException:
+            if position is not None:
+                self._files.commit(position, self._notes.warnings[:warnings])
+            raise
 
 
 def batches(documents: Iterable[Document], size: int) -> Iterator[list[Document]]:
@@ -111,7 +182,7 @@ def batches(documents: Iterable[Document], size: int) -> Iterator[list[Document]
     length = 0
     for document in documents:
         batch.append(document)
-        length += len(document.text) + sum(len(content) for _, content in document.turns)
+        length += len(document.text) if document.text else sum(len(content) for _, content in document.turns)
         if length >= size:
             yield batch
             batch, length = [], 0
@@ -119,119 +190,79 @@ def batches(documents: Iterable[Document], size: int) -> Iterator[list[Document]
         yield batch
 
 
+def contents(batch: Sequence[Document]) -> list[Content]:
+    return [document.turns or document.text for document in batch]
+
+
+# --- the files -------------------------------------------------------------------------------------
+
+
 class Files:
-    """The files of a cache in the making."""
+    """The files of a cache in the making. `path_of` names a file of the data by its number."""
 
     def __init__(
-        self,
-        working: Path,
-        codec: Codec,
-        config: Config,
-        journal: dict[str, Any],
-        refuse: Callable[[Document, str], None],
+        self, working: Path, codec: Codec, config: Config, journal: dict[str, Any], path_of: Callable[[int], str]
     ) -> None:
-        self._working, self._codec, self._refuse = working, codec, refuse
+        self._working, self._codec, self._config, self._path_of = working, codec, config, path_of
         self._held_out = HeldOut(config.validation_fraction)
         self._splits = {
-            name: _SplitFiles(working / name, codec, journal.get(name), name == "validation", config.token_cache)
+            name: SplitFiles(working / name, codec, journal.get(name), name == "validation", config.token_cache)
             for name in SPLITS
         }
         self._hashes = Growing(working / HASHES, journal.get(HASHES, 0))
-        self._unit, self._hash = -1, ContentHash()
+        self.refused: int = journal.get("refused", 0)  # conversations that the chat template does not take
+        self._first_refused: dict[str, str] = journal.get("first_refused", {})
         self._committed = time.monotonic()
 
     def add(self, batch: list[Document]) -> None:
-        for document in batch:
-            self._note_content(document)
-        if batch[0].turns:
-            self._add_chats(batch)
-        else:
-            for document, ids in zip(batch, self._codec.encode_texts([one.text for one in batch]), strict=True):
-                self._split_of(document).add_text(document, ids)
+        """Encode and write a batch."""
+        self.write(batch, encode_batch(self._codec, contents(batch)))
 
-    def _add_chats(self, batch: list[Document]) -> None:
-        def refused(number: int, error: TraindeckError) -> None:
-            self._refuse(batch[number], str(error.params.get("reason", error.code)))
+    def write(self, batch: list[Document], encoded: Encoded) -> None:
+        for number, reason in encoded.refused:
+            self._refuse(batch[number], reason)
+        self._hashes.write(encoded.hashes.astype("<u8").tobytes())
+        held_out = self._held_out.among(np.array([document.unit for document in batch]))
+        for name, split in self._splits.items():
+            wanted = held_out if name == "validation" else ~held_out
+            if encoded.refused:
+                wanted &= encoded.lengths > 0
+            if wanted.any():
+                split.add(batch, encoded, wanted)
 
-        for document, chat in zip(batch, self._codec.encode_chats([one.turns for one in batch], refused), strict=True):
-            if len(chat.ids):
-                self._split_of(document).add_chat(document, chat.ids, chat.spans)
-
-    def _note_content(self, document: Document) -> None:
-        if document.unit != self._unit:
-            self._write_hash()
-            self._unit = document.unit
-        if document.turns:
-            self._hash.turns(document.turns)
-        else:
-            self._hash.text(document.text)
-
-    def _write_hash(self) -> None:
-        if self._unit >= 0:
-            self._hashes.write(self._hash.value.to_bytes(8, "little"))
-            self._unit, self._hash = -1, ContentHash()
-
-    def _split_of(self, document: Document) -> _SplitFiles:
-        return self._splits["validation" if document.unit in self._held_out else "train"]
+    def _refuse(self, document: Document, reason: str) -> None:
+        told = {"path": self._path_of(document.file), "position": f"row {document.row + 1}", "reason": reason}
+        self.refused += 1
+        self._first_refused = self._first_refused or told
+        if self._config.on_bad_row == "stop":
+            raise TraindeckError("data.bad_row", **told)
+        if 0 < self._config.bad_row_limit < self.refused:
+            raise TraindeckError("data.too_many_bad_rows", count=self.refused, **self._first_refused)
 
     def due(self) -> bool:
         return time.monotonic() - self._committed > _COMMIT_S
 
-    def commit(self, position: dict[str, Any], warnings: list[tuple[str, dict[str, Value]]]) -> None:
+    def commit(self, position: Position, warnings: Sequence[Warning_]) -> None:
+        """Make durable what was written; another process goes on from here."""
         states = {name: split.commit() for name, split in self._splits.items()}
-        self._write_hash()
         self._hashes.flush_to_disk()
+        refused = {"refused": self.refused, "first_refused": self._first_refused}
         sizes = {HASHES: self._hashes.size}
-        cache.write_journal(self._working, {"position": position, "warnings": warnings, **states, **sizes})
+        cache.write_journal(self._working, {"position": position, "warnings": warnings, **states, **sizes, **refused})
         self._committed = time.monotonic()
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self, notes: Reporter) -> dict[str, Any]:
+        """Close all files; the result counts documents and tokens."""
         counts = {name: split.finish() for name, split in self._splits.items()}
-        self._write_hash()
         self._hashes.flush_to_disk()
+        if self.refused:
+            notes.warn("data.rows_skipped", count=self.refused, **self._first_refused)
         return counts
+
+    def report(self) -> dict[str, Any]:
+        return {"duplicates": count_duplicates(self._working / HASHES)}
 
     def abandon(self) -> None:
         for split in self._splits.values():
-            split.writer.abandon()
+            split.abandon()
         self._hashes.close()
-
-
-class _SplitFiles:
-    """Writes documents into one split, with `<|endoftext|>` after each text."""
-
-    def __init__(self, folder: Path, codec: Codec, state: State | None, validation: bool, keep_tokens: bool) -> None:
-        self.writer = Writer(folder, codec.vocab_size, state, keep_tokens)
-        self._end_of_text, self._validation = codec.end_of_text, validation
-        self._number, self._unit = (state or {}).get("number", -1), (state or {}).get("unit", -1)
-
-    def add_text(self, document: Document, ids: Any) -> None:
-        another = document.number != self._number
-        if another and self._number >= 0:
-            self.writer.add([self._end_of_text])
-        if another or document.unit > self._unit + 1:  # a part of this text went into the other split
-            text = {"text": document.text[:_BEGINNING]} if self._wanted() else None
-            self.writer.begin_document(text, (document.file, document.row))
-        self._number, self._unit = document.number, document.unit
-        self.writer.add(ids)
-
-    def add_chat(self, document: Document, ids: Any, spans: Sequence[tuple[int, int]]) -> None:
-        text = {"turns": document.turns} if self._validation and self._wanted() else None
-        self.writer.begin_document(text, (document.file, document.row))
-        self.writer.add_chat(ids, spans)
-
-    def _wanted(self) -> bool:
-        """Whether a document's text is kept: of the training data the first ones, else so many that they stay few."""
-        count = self.writer.documents
-        if not self._validation:
-            return count < _TRAIN_BEGINNINGS
-        return count < _EXAMPLES or keyed_hash("kept", count) < 2**64 * _EXAMPLES // (count + 1)
-
-    def commit(self) -> State:
-        return {**self.writer.commit(), "number": self._number, "unit": self._unit}
-
-    def finish(self) -> dict[str, int]:
-        if self._number >= 0:
-            self.writer.add([self._end_of_text])
-        self.writer.finish()
-        return {"documents": self.writer.documents, "tokens": self.writer.tokens}

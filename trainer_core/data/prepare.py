@@ -18,11 +18,12 @@ from trainer_core.data.arrange import SPLITS, arrange, fill_without_packing
 from trainer_core.data.bpe import train
 from trainer_core.data.columns import Task, Turn
 from trainer_core.data.direct import DirectSplit
-from trainer_core.data.encode import HeldOut, Notes, encode_all
+from trainer_core.data.encode import Notes, encode_all
 from trainer_core.data.encoder import EncoderDiffers
 from trainer_core.data.order import keyed_hash
 from trainer_core.data.sequences import windows
 from trainer_core.data.sources import Look, Stream, cache_root, common_task, look
+from trainer_core.data.split_files import HeldOut
 from trainer_core.data.store import Split
 from trainer_core.data.tokenizer import Codec, load_given
 from trainer_core.data.tokenizer_files import find
@@ -76,9 +77,9 @@ class Prepared:
     sources: tuple[SourceInfo, ...]
     reused: bool  # the cache was there already
     token_cache: bool = True  # the tokens are on disk
-    report: dict[str, Any] = field(default_factory=dict)  # what the stream came across; see `sources.Counts`
     fill: float | None = None  # packed: the share of positions of the training sequences that hold tokens
     fill_alone: float | None = None  # packed: what it would be with one conversation a sequence
+    report: dict[str, Any] = field(default_factory=dict)  # what the stream came across; see `sources.Counts`
 
     def split(self, name: str) -> Split:
         """The tokens of `train` or `validation`."""
@@ -202,16 +203,16 @@ def _make(
 
 def _encode(working: Path, looks: list[Look], config: Config, reporter: Reporter, fast: bool) -> dict[str, Any]:
     notes = Notes(reporter, cache.read_journal(working).get("warnings", ()))
-    codec = _tokenizer(working, looks, config, notes, fast)
-    counts = encode_all(working, looks, codec, config, notes)
-    ids = {"vocab_size": codec.vocab_size, "end_of_text": codec.end_of_text}
-    return {**ids, **counts, "encoder": codec.encoder.path}
+    tokenizer = _tokenizer(working, looks, config, notes)
+    counts = encode_all(working, tokenizer, looks, config, notes, fast)
+    codec = Codec.load(tokenizer)
+    return {"vocab_size": codec.vocab_size, "end_of_text": codec.end_of_text, **counts}
 
 
 # --- tokenizer -------------------------------------------------------------------------------------
 
 
-def _tokenizer(working: Path, looks: list[Look], config: Config, reporter: Reporter, fast: bool) -> Codec:
+def _tokenizer(working: Path, looks: list[Look], config: Config, reporter: Reporter) -> Path:
     """The tokenizer of the cache in the making: from an earlier process, given, or trained now."""
     path = working / "tokenizer.json"
     if not path.exists():
@@ -222,7 +223,7 @@ def _tokenizer(working: Path, looks: list[Look], config: Config, reporter: Repor
         else:
             codec = _trained(looks, config, reporter)
         codec.save(path)
-    return Codec.load(path, fast)
+    return path
 
 
 def _trained(looks: list[Look], config: Config, reporter: Reporter) -> Codec:
@@ -267,15 +268,15 @@ def _described(
     reused: bool,
 ) -> Prepared:
     truncated = dropped = 0
-    if task == "sft":
     packed, fill, fill_alone = config.packing and task == "sft", None, None
+    if task == "sft":
         arranged = arrange(folder, meta["vocab_size"], config, reporter)
         samples = {split: one.samples for split, one in arranged.items()}
         truncated, dropped = (sum(getattr(one, what) for one in arranged.values()) for what in ("truncated", "dropped"))
-    else:
         if packed:
             fill = arranged["train"].fill(config.max_seq_len)
             fill_alone = fill_without_packing(folder, config)
+    else:
         samples = {split: windows(meta[split]["tokens"], config.max_seq_len, split) for split in SPLITS}
     counts = {
         split: SplitCounts(meta[split]["documents"], meta[split]["tokens"], number) for split, number in samples.items()

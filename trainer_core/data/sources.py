@@ -327,14 +327,9 @@ class Stream:
                 raise _unreadable(file.path, error) from error
             self._end_file(file, layout, tally)
 
-    def refuse(self, document: Document, reason: str) -> None:
-        """Count a document of this stream as a bad row: something later cannot use it."""
-        file, _ = self._files[document.file]
-        judge = self._tally if document.file == self._file else _Judge(file, self._config, self.counts.bad, _no_poll)
-        judge.rows -= 1
-        judge.skip(f"row {document.row + 1}", reason)
-        if judge is not self._tally:
-            self._add_bad(file, judge)
+    def path_of(self, number: int) -> str:
+        """The path of a file by its number in the data."""
+        return str(self._files[number][0].path)
 
     def _end_file(self, file: Source, layout: Layout, tally: Tally) -> None:
         if tally.bad > tally.rows and tally.bad:
@@ -345,18 +340,14 @@ class Stream:
         if self._reporter is not None and tally.bad:
             told = {"reason": tally.reason, "position": tally.first_bad}
             self._reporter.warn("data.rows_skipped", count=tally.bad, path=path, **told)
-        self._add_bad(file, tally)
+        if tally.bad and not counts.first_bad:
+            counts.first_bad = {"path": path, "position": tally.first_bad, "reason": tally.reason}
+        counts.bad += tally.bad
         counts.undecodable += tally.undecodable
         self._number += layout is PLAIN
         self._file += 1
         self._finished += file.bytes
         self._tally = Tally()
-
-    def _add_bad(self, file: Source, tally: Tally) -> None:
-        if tally.bad and not self.counts.first_bad:
-            told = {"position": tally.first_bad, "reason": tally.reason}
-            self.counts.first_bad = {"path": str(file.path), **told}
-        self.counts.bad += tally.bad
 
     def _exercises(self, tally: Tally) -> Iterator[Document]:
         for prompt, response in tasks.examples()[tally.read :]:

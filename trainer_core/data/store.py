@@ -18,17 +18,16 @@ from __future__ import annotations
 
 import json
 import os
-from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 SHARD_TOKENS: Final = 64 * 1024 * 1024
-_BUFFERED: Final = 4096  # numbers held before they are written
+NO_NUMBERS: Final[npt.NDArray[np.int64]] = np.zeros(0, np.int64)
 
 State = dict[str, int]  # sizes of files in bytes, and counts
 
@@ -60,28 +59,15 @@ class Growing:
         self._file.close()
 
 
-class Numbers(Growing):
-    """A file of integers. Those that wait in memory are written when there are enough of them."""
+class Block(NamedTuple):
+    """Tokens to append. `begins`: where in `ids` documents begin; each array is int64 or of the stored type."""
 
-    def __init__(self, path: Path, code: str, size: int = 0) -> None:
-        super().__init__(path, size)
-        self._waiting = array(code)
-
-    def __len__(self) -> int:
-        return self.size // self._waiting.itemsize + len(self._waiting)
-
-    def add(self, value: int) -> None:
-        self._waiting.append(value)
-        if len(self._waiting) >= _BUFFERED:
-            self.write_waiting()
-
-    def write_waiting(self) -> None:
-        self.write(self._waiting.tobytes())
-        del self._waiting[:]
-
-    def flush_to_disk(self) -> None:
-        self.write_waiting()
-        super().flush_to_disk()
+    ids: npt.NDArray[Any]
+    begins: npt.NDArray[Any]
+    spans: npt.NDArray[Any] = NO_NUMBERS  # (n, 2), of conversations
+    span_counts: npt.NDArray[Any] = NO_NUMBERS  # spans of each document; none: this is plain text
+    texts: Sequence[dict[str, Any]] = ()  # kept beside the tokens
+    places: npt.NDArray[Any] = NO_NUMBERS  # (documents, 2), where tokens are not kept
 
 
 class Writer:
@@ -101,43 +87,47 @@ class Writer:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         state = state or {}
-        self._folder, self._shard_tokens = folder, shard_tokens
+        self._folder, self._shard_tokens, self._keep_tokens = folder, shard_tokens, keep_tokens
         self._type = np.dtype(token_type(vocab_size))
         self.tokens, self.documents = state.get("tokens", 0), state.get("documents", 0)
         self._spans_written = state.get("spans", 0)
-        self._offsets = Numbers(folder / "offsets.bin", "q", state.get("offsets.bin", 0))
-        self._spans = Numbers(folder / "spans.bin", "i", state.get("spans.bin", 0))
-        self._span_offsets = Numbers(folder / "span_offsets.bin", "q", state.get("span_offsets.bin", 0))
-        self._places = None if keep_tokens else Numbers(folder / "places.bin", "i", state.get("places.bin", 0))
-        self._texts = Growing(folder / "texts.jsonl", state.get("texts.jsonl", 0))
-        self._shards = -(-self.tokens // shard_tokens)
+        names = ("offsets.bin", "spans.bin", "span_offsets.bin", "places.bin", "texts.jsonl")
+        self._files = {name: Growing(folder / name, state.get(name, 0)) for name in names}
+        self._shards = -(-self.tokens // shard_tokens) if keep_tokens else 0
         self._shard = self._open_shard()
         self._finished: list[Growing] = []  # shards that are full and not yet known to be on the disk
 
     def _open_shard(self) -> Growing | None:
         """The shard to go on with, cut to the tokens that count; later ones are emptied by being opened anew."""
         inner = self.tokens % self._shard_tokens
-        if not inner or self._places is not None:
+        if not inner or not self._keep_tokens:
             return None
         return Growing(self._shard_path(self._shards - 1), inner * self._type.itemsize)
 
     def _shard_path(self, number: int) -> Path:
         return self._folder / f"tokens-{number:05d}.bin"
 
-    def begin_document(self, text: dict[str, Any] | None = None, place: tuple[int, int] = (0, 0)) -> None:
-        """What is added from here on belongs to a new document; `text` is kept beside it."""
-        self._offsets.add(self.tokens)
-        if self._places is not None:
-            self._places.add(place[0])
-            self._places.add(place[1])
-        self.documents += 1
-        if text is not None:
-            self._texts.write(json.dumps(text, ensure_ascii=False).encode("utf-8") + b"\n")
+    def add_block(self, block: Block) -> None:
+        """Append documents, or parts of them."""
+        self._write("offsets.bin", block.begins.astype("<i8") + self.tokens)
+        self.documents += len(block.begins)
+        if len(block.span_counts):
+            begins = np.cumsum(block.span_counts) - block.span_counts
+            self._write("span_offsets.bin", begins.astype("<i8") + self._spans_written)
+            self._write("spans.bin", block.spans.astype("<i4"))
+            self._spans_written += len(block.spans)
+        if not self._keep_tokens:
+            self._write("places.bin", block.places.astype("<i4"))
+        for text in block.texts:
+            self._files["texts.jsonl"].write(json.dumps(text, ensure_ascii=False).encode("utf-8") + b"\n")
+        self._add_tokens(block.ids)
 
-    def add(self, ids: Sequence[int] | npt.NDArray[Any]) -> None:
-        """Append tokens, beginning new shards where one is full."""
-        values = np.asarray(ids, dtype=self._type)
-        if self._places is not None:
+    def _write(self, name: str, numbers: npt.NDArray[Any]) -> None:
+        self._files[name].write(numbers.tobytes())
+
+    def _add_tokens(self, ids: npt.NDArray[Any]) -> None:
+        values = ids.astype(self._type)
+        if not self._keep_tokens:
             self.tokens += len(values)
             return
         while len(values):
@@ -149,15 +139,6 @@ class Writer:
             self._shard.write(part.tobytes())
             self.tokens += len(part)
             values = values[len(part) :]
-
-    def add_chat(self, ids: Sequence[int] | npt.NDArray[Any], spans: Sequence[tuple[int, int]]) -> None:
-        """Append the tokens of a conversation, of which those in `spans` are trained on."""
-        self._span_offsets.add(self._spans_written)
-        for start, stop in spans:
-            self._spans.add(start)
-            self._spans.add(stop)
-        self._spans_written += len(spans)
-        self.add(ids)
 
     def _next_shard(self) -> None:
         if self._shard is not None:
@@ -171,37 +152,45 @@ class Writer:
             finished.flush_to_disk()
             finished.close()
         self._finished.clear()
-        files = [self._offsets, self._spans, self._span_offsets, self._texts, *([self._places] if self._places else [])]
-        for file in [*files, *([self._shard] if self._shard else [])]:
+        for file in [*self._files.values(), *([self._shard] if self._shard else [])]:
             file.flush_to_disk()
-        sizes = {file.path.name: file.size for file in files}
+        sizes = {name: file.size for name, file in self._files.items()}
         return {"tokens": self.tokens, "documents": self.documents, "spans": self._spans_written, **sizes}
 
     def finish(self) -> None:
         """Write the last offsets, put all on the disk, and close."""
         try:
-            self._offsets.add(self.tokens)
-            if len(self._span_offsets):
-                self._span_offsets.add(self._spans_written)
+            self._write("offsets.bin", np.array([self.tokens], "<i8"))
+            if self._spans_written:
+                self._write("span_offsets.bin", np.array([self._spans_written], "<i8"))
             self.commit()
         finally:
             self.abandon()
+        for name, file in self._files.items():
+            if not file.size and name != "texts.jsonl":
+                (self._folder / name).unlink()
 
     def abandon(self) -> None:
         """Close every file; what is not written is lost."""
-        files = [
-            *self._finished,
-            self._shard,
-            self._texts,
-            self._offsets,
-            self._spans,
-            self._span_offsets,
-            self._places,
-        ]
-        for file in files:
+        for file in (*self._finished, self._shard, *self._files.values()):
             if file is not None:
                 with suppress(OSError):  # closing flushes, which fails again on a full disk
                     file.close()
+
+    # --- one document at a time -------------------------------------------------------------------
+
+    def begin_document(self) -> None:
+        """What is added from here on belongs to a new document."""
+        self.add_block(Block(NO_NUMBERS, np.zeros(1, np.int64)))
+
+    def add(self, ids: Sequence[int]) -> None:
+        """Append tokens to the document that was begun."""
+        self.add_block(Block(np.asarray(ids, np.int64), NO_NUMBERS))
+
+    def add_chat(self, ids: Sequence[int], spans: Sequence[tuple[int, int]]) -> None:
+        """Append the tokens of the conversation that was begun, of which those in `spans` are trained on."""
+        learned = np.array(spans, np.int64).reshape(-1, 2)
+        self.add_block(Block(np.asarray(ids, np.int64), NO_NUMBERS, learned, np.array([len(spans)])))
 
 
 class Split:

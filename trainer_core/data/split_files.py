@@ -1,0 +1,122 @@
+"""Which documents are held out, and how the documents of a split stand one after the other.
+
+No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer_core.data.columns import Document
+from trainer_core.data.encode_batch import Encoded
+from trainer_core.data.order import keyed_hash
+from trainer_core.data.store import NO_NUMBERS, Block, State, Writer
+from trainer_core.data.tokenizer import Codec
+
+_PARTS: Final = 1_000_000  # resolution of validation_fraction
+_BEGINNING: Final = 240  # characters kept of a text
+_TRAIN_BEGINNINGS: Final = 64
+_EXAMPLES: Final = 4096  # held-out texts that are all kept; of more, ever fewer
+
+Mask = npt.NDArray[np.bool_]
+
+
+class HeldOut:
+    """Which units are for validation: one at a hashed place in every `1 / fraction`.
+
+    A hash of each number alone would leave a small data set without any by chance.
+    """
+
+    def __init__(self, fraction: float) -> None:
+        self._share = round(fraction * _PARTS)
+
+    def __contains__(self, unit: int) -> bool:
+        return bool(self.among(np.array([unit]))[0])
+
+    def among(self, units: npt.NDArray[Any]) -> Mask:
+        """Which of these are."""
+        found = np.zeros(len(units), np.bool_)
+        if self._share and len(units):
+            blocks = units * self._share // _PARTS
+            for block in np.unique(blocks).tolist():
+                found |= units == self._chosen(block)
+        return found
+
+    def _chosen(self, block: int) -> int:
+        start, end = -(-block * _PARTS // self._share), -(-(block + 1) * _PARTS // self._share)
+        return start + keyed_hash("validation", block) % (end - start)
+
+
+class SplitFiles:
+    """Writes the documents of one split; a text ends with `<|endoftext|>` (or what this tokenizer has for it)."""
+
+    def __init__(self, folder: Path, codec: Codec, state: State | None, validation: bool, keep_tokens: bool) -> None:
+        state = state or {}
+        self._writer = Writer(folder, codec.vocab_size, state, keep_tokens)
+        self._end_of_text, self._validation = codec.end_of_text, validation
+        # Of the document written last. A text that came in parts is ended when the next one begins.
+        self._number, self._unit = state.get("number", -1), state.get("unit", -1)
+
+    def add(self, batch: list[Document], encoded: Encoded, wanted: Mask) -> None:
+        """Append the documents of a batch that are `wanted` here."""
+        documents = [batch[index] for index in np.flatnonzero(wanted).tolist()]
+        lengths = encoded.lengths[wanted]
+        whole = bool(wanted.all())
+        ids = encoded.ids if whole else encoded.ids[np.repeat(wanted, encoded.lengths)]
+        places = np.array([(document.file, document.row) for document in documents], np.int64)
+        if len(encoded.span_counts):
+            spans = encoded.spans if whole else encoded.spans[np.repeat(wanted, encoded.span_counts)]
+            begins, counts = np.cumsum(lengths) - lengths, encoded.span_counts[wanted]
+            kept = self._kept(documents) if self._validation else []
+            texts: list[dict[str, Any]] = [{"turns": one.turns} for one in kept]
+            self._writer.add_block(Block(ids, begins, spans, counts, texts, places))
+            return
+        ids, begins, new = self._ended(documents, lengths, ids)
+        firsts = [document for document, is_new in zip(documents, new.tolist(), strict=True) if is_new]
+        texts = [{"text": one.text[:_BEGINNING]} for one in self._kept(firsts)]
+        self._writer.add_block(Block(ids, begins, texts=texts, places=places[new]))
+
+    def _ended(
+        self, documents: list[Document], lengths: npt.NDArray[np.int64], ids: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], Mask]:
+        """Ids with an end after each text but the last, where documents begin in them, and which of these are new.
+
+        Of a text that goes on behind a part that is in the other split, the rest counts as a document of its own.
+        """
+        numbers = np.array([self._number, *(document.number for document in documents)])
+        units = np.array([self._unit, *(document.unit for document in documents)])
+        another = np.diff(numbers) != 0
+        new = another | (np.diff(units) > 1)
+        ended = another & (numbers[:-1] >= 0)
+        begins = np.cumsum(lengths) - lengths
+        ids = np.insert(ids, begins[ended], self._end_of_text)
+        self._number, self._unit = int(numbers[-1]), int(units[-1])
+        return ids, (begins + np.cumsum(ended))[new], new
+
+    def _kept(self, documents: list[Document]) -> list[Document]:
+        """Those whose text is kept: of the training data the first ones, else so many that they stay few."""
+        first = self._writer.documents
+        if not self._validation:
+            return documents[: max(0, _TRAIN_BEGINNINGS - first)]
+        return [
+            document
+            for count, document in enumerate(documents, first)
+            if count < _EXAMPLES or keyed_hash("kept", count) < 2**64 * _EXAMPLES // (count + 1)
+        ]
+
+    def commit(self) -> State:
+        return {**self._writer.commit(), "number": self._number, "unit": self._unit}
+
+    def finish(self) -> dict[str, int]:
+        """End the last text and close; counts documents and tokens."""
+        if self._number >= 0:
+            self._writer.add_block(Block(np.array([self._end_of_text]), NO_NUMBERS))
+        self._writer.finish()
+        return {"documents": self._writer.documents, "tokens": self._writer.tokens}
+
+    def abandon(self) -> None:
+        self._writer.abandon()
