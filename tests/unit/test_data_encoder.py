@@ -1,0 +1,144 @@
+"""The quick way to encode and the reference make the same ids, whatever the text."""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from trainer_core.data import encoder as encoding
+from trainer_core.data.bpe import REGEXES, PreTokenizer, train
+from trainer_core.data.encoder import Encoder, EncoderDiffers
+
+STDLIB = Path(json.__file__).parents[1]
+CHINESE = "我们的模型在2024年学会了中文，“你好”！今天天气很好，大家都在学习如何训练语言模型。"
+
+
+def corpus() -> Iterator[str]:
+    for file in sorted(STDLIB.glob("*.py"))[:40]:
+        yield file.read_text(encoding="utf-8")
+    yield from (CHINESE[start:] for start in range(len(CHINESE)))
+
+
+@pytest.fixture(scope="module", params=list(REGEXES))
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return trained(request.param)
+
+
+def trained(pre_tokenizer: PreTokenizer) -> Tokenizer:
+    return train(corpus(), 1500, pre_tokenizer, lambda: None)
+
+
+def both(tokenizer: Tokenizer) -> tuple[Encoder, Encoder]:
+    """An encoder that has chosen gigatoken, and one on the reference alone."""
+    quick = Encoder(Tokenizer.from_str(tokenizer.to_str()))
+    quick.encode_many(["x" * 70_000])
+    assert (quick.path, quick.reason) == ("gigatoken", "equal")
+    return quick, Encoder(Tokenizer.from_str(tokenizer.to_str()), fast=False)
+
+
+def same(quick: Encoder, reference: Encoder, texts: list[str]) -> bool:
+    pairs = zip(quick.encode_many(texts), reference.encode_many(texts), strict=True)
+    return all(np.array_equal(ours, theirs) for ours, theirs in pairs)
+
+
+NASTY = st.sampled_from(
+    ["'s", "'S", "'ſ", "'ll", "<|im_end|>", "<|endoftext|>", " " * 40, "\r\n", "\n\n", "1234", "e\u0301", "İ", "ﬁ",
+     "我们", "😀", "👨‍👩‍👧", "\u200b", "\ufeff", "\u3000", "\x85", "\u2028", "\u180e", "\x00", "a" * 200, "\U000323b0"]
+)  # fmt: skip
+TEXT = st.lists(st.one_of(NASTY, st.text(max_size=12)), max_size=12).map("".join)
+
+
+def test_random_and_nasty_texts_get_the_ids_of_the_reference(tokenizer: Tokenizer) -> None:
+    quick, reference = both(tokenizer)
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(TEXT, min_size=1, max_size=20))
+    def check(texts: list[str]) -> None:
+        assert same(quick, reference, texts)
+
+    check()
+
+
+def test_every_character_gets_the_ids_of_the_reference_between_letters_digits_and_marks(tokenizer: Tokenizer) -> None:
+    quick, reference = both(tokenizer)
+    known = [chr(code) for code in range(0x2FA20) if unicodedata.category(chr(code)) not in ("Cn", "Cs", "Co")]
+    some = [*known[:8000], *known[8000::37]]  # all of the small alphabets, and the large ones thinned
+    assert same(quick, reference, [f"a{one}b 1{one}2 '{one}\n{one} !{one}{one}" for one in some])
+
+
+def test_characters_newer_than_the_tables_of_python_go_to_the_reference() -> None:
+    quick, reference = both(trained("qwen2"))
+    newer = [chr(code) for code in range(0x32000, sys.maxunicode, 997) if unicodedata.category(chr(code)) == "Cn"]
+    assert len(newer) > 100
+    assert same(quick, reference, [f"a{one}b 1{one}2" for one in newer])
+
+
+def test_a_million_of_one_character_is_encoded_in_good_time() -> None:
+    quick, reference = both(trained("qwen2"))
+    assert same(quick, reference, ["a" * 100_000, " " * 100_000, "\n" * 100_000, "我" * 100_000, "!1" * 50_000, ""])
+
+
+def test_words_added_to_a_tokenizer_are_found_in_texts() -> None:
+    tokenizer = trained("qwen2")
+    tokenizer.add_tokens([AddedToken("<tool>", special=False)])
+    quick, reference = both(tokenizer)
+    texts = ["call <tool> now", "nothing here", "<tool><tool>"]
+    assert same(quick, reference, texts)
+    assert tokenizer.token_to_id("<tool>") in quick.encode("call <tool> now")
+
+
+def test_short_texts_do_not_ask_for_gigatoken() -> None:
+    short = Encoder(trained("gpt-2"))
+    short.encode_many(["a few words"])
+    assert (short.path, short.reason) == ("tokenizers", "")
+
+
+def test_a_tokenizer_of_another_kind_is_encoded_by_the_reference() -> None:
+    words = Tokenizer(models.WordLevel({"a": 0, "?": 1}, unk_token="?"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    metaspace = Tokenizer(models.BPE({"▁": 0, "a": 1}, []))
+    metaspace.pre_tokenizer = pre_tokenizers.Metaspace()
+    metaspace.decoder = decoders.Metaspace()
+    for other in (words, metaspace):
+        encoder = Encoder(other)
+        encoder.encode_many(["a " * 50_000])
+        assert (encoder.path, encoder.reason) == ("tokenizers", "unknown_kind")
+
+
+def test_an_unusual_split_or_normalizer_is_encoded_by_the_reference() -> None:
+    tokenizer = trained("gpt-2")
+    tokenizer.normalizer = normalizers.Lowercase()
+    encoder = Encoder(tokenizer)
+    assert len(encoder.encode_many(["ABC " * 20_000])[0])
+    assert encoder.reason == "unknown_kind"
+
+
+def test_a_difference_on_the_way_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick, _ = both(trained("gpt-2"))
+    assert quick._fast is not None
+    monkeypatch.setattr(quick._fast, "_composed", True)  # as if NFC were asked for, which the reference does not do
+    with pytest.raises(EncoderDiffers):
+        quick.encode_many(["e\u0301 " * 100])
+
+
+def test_memory_stays_bounded_over_texts_that_never_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "_RENEW_BYTES", 8 * 2**20)
+    monkeypatch.setattr(encoding, "_RENEW_AFTER", 1 * 2**20)
+    quick, _ = both(trained("gpt-2"))
+    letters = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz    ", np.uint8)
+    draw = np.random.default_rng(0)
+    process, before = psutil.Process(), psutil.Process().memory_info().rss
+    for _ in range(30):
+        text = letters[draw.integers(0, len(letters), 2**20)].tobytes().decode()
+        quick.encode_many([text[start : start + 4096] for start in range(0, len(text), 4096)])
+    assert process.memory_info().rss - before < 100 * 2**20  # without renewal it is 190
