@@ -9,8 +9,8 @@ import codecs
 import io
 import re
 import threading
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO, Final
 
 CHUNK: Final = 256 * 1024
@@ -19,11 +19,15 @@ _SLICES, _SLICE = 16, 64 * 1024  # and places spread over the rest: a long file 
 
 _BOMS: Final = (
     (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _MAGIC: Final = (b"\x89PNG", b"PK\x03\x04", b"\x1f\x8b", b"%PDF-", b"\xff\xd8\xff", b"GIF8", b"7z\xbc\xaf", b"MZ\x90")
 _CONTROL: Final = bytes(set(range(32)) - set(b"\t\n\r\f\x08\x0c\x1a\x1b"))
+_TRIED: Final = 4096  # characters that are looked at to tell UTF-16 without a mark
+_ODD_SHARE: Final = 0.02
 _FOREIGN_SHARE: Final = 0.1  # of the non-ASCII bytes; more than that undecodable means another encoding
 
 
@@ -31,10 +35,12 @@ def looks_binary(head: bytes) -> bool:
     """Whether the beginning of a file is not text of any encoding that is read here."""
     if head.startswith(tuple(bom for bom, _ in _BOMS)):
         return False
-    if head.startswith(_MAGIC) or b"\x00" in head:
+    if head.startswith(_MAGIC):
         return True
+    if b"\x00" in head:
+        return not _utf_16_without_mark(head)
     controls = len(head) - len(head.translate(None, _CONTROL))
-    return controls > len(head) * 0.02
+    return controls > len(head) * _ODD_SHARE
 
 
 def detect(file: BinaryIO, size: int) -> str:
@@ -48,6 +54,8 @@ def detect(file: BinaryIO, size: int) -> str:
     for bom, name in _BOMS:
         if parts[0].startswith(bom):
             return name
+    if b"\x00" in parts[0] and (unmarked := _utf_16_without_mark(parts[0])):
+        return unmarked
     if size > _SAMPLE:
         for i in range(_SLICES):
             file.seek(_SAMPLE + (size - _SAMPLE) * i // _SLICES)
@@ -57,6 +65,31 @@ def detect(file: BinaryIO, size: int) -> str:
         if sum(_undecodable(part, name) for part in parts) <= foreign * _FOREIGN_SHARE:
             return name
     return "cp1252"
+
+
+def _utf_16_without_mark(head: bytes) -> str:
+    """Which UTF-16 the beginning of a file with zero bytes is, or empty: it is binary.
+
+    Binary data hardly ever decodes without a lone surrogate, a control or an unassigned character. Plain
+    ASCII with a zero in it would, as Chinese, so there nearly every second byte has to be zero.
+    """
+    head = head[: min(len(head), 2 * _TRIED) & ~1]
+    low, high = head[::2].count(0), head[1::2].count(0)
+    if head.isascii() and (min(low, high) or max(low, high) < 0.4 * len(head)):
+        return ""
+    odd = {name: _odd_share(head, name) for name in ("utf-16-le", "utf-16-be")}
+    name = min(odd, key=lambda name: odd[name])
+    return name if odd[name] <= _ODD_SHARE else ""
+
+
+def _odd_share(head: bytes, encoding: str) -> float:
+    """The share of characters that no text has; 1 where the bytes do not decode."""
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(head)  # it may end within a character
+    except UnicodeDecodeError:
+        return 1.0
+    odd = sum(unicodedata.category(char) in ("Cc", "Cn", "Co") and char not in "\t\n\r\f" for char in text)
+    return odd / len(text) if text else 1.0
 
 
 def _undecodable(part: bytes, encoding: str) -> int:
@@ -106,7 +139,9 @@ class Tally:
     works without giving a row.
     """
 
-    __slots__ = ("bad", "done", "first_bad", "ignored", "number", "read", "reason", "rows", "undecodable", "unit")
+    __slots__ = (
+        "bad", "content", "done", "first_bad", "ignored", "number", "read", "reason", "rows", "undecodable", "unit",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.done = 0  # bytes of the file as it is on disk
@@ -115,7 +150,8 @@ class Tally:
         self.bad = 0  # found by the reader or by whoever takes its rows
         self.first_bad = ""
         self.reason = ""
-        self.undecodable = 0  # bytes
+        self.undecodable = 0  # bytes, of `content`
+        self.content = 0  # bytes read so far, decompressed; counted anew when a file is gone on with
         self.ignored = 0  # members of an archive that hold no text
         self.unit = "row"  # what positions count
         self.number: int | str = 0  # the place of the row given last
@@ -147,13 +183,13 @@ class Tally:
 _KEPT: Final = ("read", "rows", "bad", "first_bad", "reason", "undecodable", "ignored")
 
 
-def decoded(path: Path, encoding: str, tally: Tally) -> Iterator[str]:
-    """The text of a file in chunks, its line ends as `\\n`. Raises `OSError`."""
+def decoded(chunks: Iterable[bytes], encoding: str, tally: Tally) -> Iterator[str]:
+    """Text in chunks, its line ends as `\\n`."""
     decoder, newlines = Decoder(encoding), io.IncrementalNewlineDecoder(None, translate=True)
-    with path.open("rb") as file:
-        while data := file.read(CHUNK):
-            yield newlines.decode(decoder.feed(data))
-            tally.done += len(data)
-            tally.undecodable = decoder.undecodable
-        yield newlines.decode(decoder.feed(b"", final=True), final=True)
+    for data in chunks:
+        text = newlines.decode(decoder.feed(data))
         tally.undecodable = decoder.undecodable
+        yield text
+    text = newlines.decode(decoder.feed(b"", final=True), final=True)
+    tally.undecodable = decoder.undecodable
+    yield text

@@ -15,6 +15,7 @@ from trainer_core.messages import TraindeckError
 
 TEXT: Final = "text"  # the one column of a format without columns
 LONGEST: Final = 64 * 1024 * 1024  # bytes of a line, an element, a field or a member; more is a bad row
+TOO_LONG: Final = f"longer than {LONGEST >> 20} MiB"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,53 @@
+"""Data sets that the Hugging Face `datasets` library has written into a folder.
+
+No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+_STATE, _SPLITS, _ABOUT = "state.json", "dataset_dict.json", "dataset_info.json"
+_TRAIN: Final = "train"
+
+
+def hugging_face_files(folder: Path) -> list[Path] | None:
+    """The Arrow files of a data set in their order; None: the folder is no such data set.
+
+    Of a data set with splits, those of `train` (else of the first split): the others are for measuring,
+    not for training. A folder of the library's cache is one too; results that it keeps there for itself
+    (`cache-….arrow`) are none of the data. Files may be missing: whoever opens them says so. Raises `OSError`.
+    """
+    splits = _content(folder / _SPLITS).get("splits")
+    if isinstance(splits, list) and splits:
+        chosen = _TRAIN if _TRAIN in splits else str(splits[0])
+        return _saved(folder / chosen) if Path(chosen).name == chosen != ".." else None
+    return _saved(folder) or _cached(folder)
+
+
+def _saved(folder: Path) -> list[Path] | None:
+    """What `save_to_disk` has written."""
+    listed = _content(folder / _STATE).get("_data_files")
+    if not isinstance(listed, list):
+        return None
+    names = [str(one["filename"]) for one in listed if isinstance(one, dict) and "filename" in one]
+    return [folder / Path(name).name for name in names]
+
+
+def _cached(folder: Path) -> list[Path] | None:
+    """What `load_dataset` keeps."""
+    if not (folder / _ABOUT).is_file():
+        return None
+    shards = sorted(path for path in folder.glob("*.arrow") if not path.name.startswith("cache-"))
+    return [path for path in shards if f"-{_TRAIN}" in path.name] or shards or None
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """A JSON file's object; empty where there is none."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
