@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO, Final
 
 CHUNK: Final = 256 * 1024
-_SAMPLE: Final = 1024 * 1024  # the head of the file, read whole
+SAMPLE: Final = 1024 * 1024  # the head of the file, read whole
 _SLICES, _SLICE = 16, 64 * 1024  # and places spread over the rest: a long file may begin in plain ASCII
 
 _BOMS: Final = (
@@ -50,15 +50,15 @@ def detect(file: BinaryIO, size: int) -> str:
     where that does not fit either. Single bad bytes do not turn UTF-8 into something else.
     """
     file.seek(0)
-    parts = [file.read(_SAMPLE)]
+    parts = [file.read(SAMPLE)]
     for bom, name in _BOMS:
         if parts[0].startswith(bom):
             return name
     if b"\x00" in parts[0] and (unmarked := _utf_16_without_mark(parts[0])):
         return unmarked
-    if size > _SAMPLE:
+    if size > SAMPLE:
         for i in range(_SLICES):
-            file.seek(_SAMPLE + (size - _SAMPLE) * i // _SLICES)
+            file.seek(SAMPLE + (size - SAMPLE) * i // _SLICES)
             parts.append(file.read(_SLICE))
     foreign = sum(len(part) - len(part.translate(None, bytes(range(128, 256)))) for part in parts)
     for name in ("utf-8", "gb18030"):

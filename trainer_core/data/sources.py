@@ -5,6 +5,7 @@ No torch, no Qt.
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -18,6 +19,7 @@ from trainer_core.data import builtin, columns, encodings, formats, tasks
 from trainer_core.data.columns import PLAIN, BadRow, Document, Layout, Missing, Task
 from trainer_core.data.encodings import Tally
 from trainer_core.data.formats import FORMATS, KNOWN, TEXT, Request, Source
+from trainer_core.data.readers import streams
 from trainer_core.messages import TraindeckError
 from trainer_core.report import Reporter
 
@@ -104,7 +106,7 @@ def _look_at_tasks(path: str, config: Config) -> Look:
 def _look_at_folder(folder: Path, config: Config, poll: Callable[[], None]) -> Look:
     usable: list[tuple[Source, Layout, tuple[str, ...]]] = []
     skipped: list[tuple[str, str]] = []
-    for file in files_below(folder, config):
+    for file in formats.hugging_face_files(folder) or files_below(folder, config):
         poll()
         try:
             source = _look_at_file(file, config)
@@ -147,27 +149,25 @@ def files_below(folder: Path, config: Config) -> list[Path]:
 
 
 def _look_at_file(path: Path, config: Config) -> Source:
-    if not path.is_file():
-        raise TraindeckError("data.unreadable", path=str(path), reason="it is not a regular file")
-    size, compression = path.stat().st_size, formats.named(path)[1]
+    streams.check_regular(path)
+    size, (named, compression) = path.stat().st_size, formats.named(path)
+    head = streams.head(path, compression, encodings.SAMPLE if compression else _HEAD)
+    if len(head) < _HEAD and not head.strip(_BLANK):
+        raise TraindeckError("data.empty", path=str(path))
+    kind = config.data_format if config.data_format != "auto" else _kind(named, head)
+    if FORMATS[kind].binary:
+        return Source(path, kind, "", size, compression)
+    if encodings.looks_binary(head):
+        known = named is not None or not path.suffix or config.data_format != "auto"
+        raise TraindeckError("data.binary" if known else "data.unknown_format", path=str(path), known=KNOWN)
+    if compression:
+        return Source(path, kind, encodings.detect(io.BytesIO(head), len(head)), size, compression)
     with path.open("rb") as file:
-        head = file.read(_HEAD)
-        if size <= _HEAD and not head.strip(_BLANK):
-            raise TraindeckError("data.empty", path=str(path))
-        kind = config.data_format if config.data_format != "auto" else _kind(path, head)
-        if FORMATS[kind].binary:
-            return Source(path, kind, "", size, compression)
-        if encodings.looks_binary(head):
-            known = formats.named(path)[0] is not None or not path.suffix or config.data_format != "auto"
-            code = "data.binary" if known else "data.unknown_format"
-            raise TraindeckError(code, path=str(path), known=KNOWN)
-        encoding = encodings.detect(file, size)
-    return Source(path, kind, encoding, size, compression)
+        return Source(path, kind, encodings.detect(file, size), size)
 
 
-def _kind(path: Path, head: bytes) -> str:
+def _kind(named: str | None, head: bytes) -> str:
     """The format by name, then by content: `.json` files often hold one object a line."""
-    named = formats.named(path)[0]
     if head.startswith(b"PAR1") and named is None:
         return "parquet"
     if named == "json" and not head.lstrip(b"\xef\xbb\xbf \t\r\n\x00\xff\xfe").startswith(b"["):
@@ -180,8 +180,8 @@ def columns_of(source: Source) -> tuple[str, ...]:
     entry = FORMATS[source.format]
     if not entry.tabular:
         return ()
-    if source.format == "parquet":
-        return _parquet_columns(source)
+    if entry.columns is not None:
+        return entry.columns(source)
     tally = Tally()
     found: dict[str, None] = {}
     for row in islice(entry.read(source, Request(), tally), 20):
@@ -191,15 +191,6 @@ def columns_of(source: Source) -> tuple[str, ...]:
     if not found:
         raise TraindeckError("data.empty", path=str(source.path))
     return tuple(found)
-
-
-def _parquet_columns(source: Source) -> tuple[str, ...]:
-    try:
-        return formats.parquet_columns(source.path)
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise formats.bad_format(source, "the schema", str(error).splitlines()[0]) from error
 
 
 def _layout(source: Source, found: Sequence[str], config: Config) -> Layout:
