@@ -1,48 +1,27 @@
-"""Preparation: right counts, one clear error, and never half a cache, whoever interrupts it."""
+"""The token cache: reused, rebuilt with a reason, gone on with, and never taken for whole when it is not."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
-import pickle
+import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import psutil
 import pytest
-from tokenizers import Tokenizer
 
-from trainer_core.config import Config
-from trainer_core.data import cache, prepare, store, template
-from trainer_core.data.prepare import Prepared, held_out
-from trainer_core.data.store import Split, Writer
-from trainer_core.messages import CATALOGUE, TraindeckError, Value
-from trainer_core.report import Quiet, StopRequested
+from tests.preparing import Listener, caches, content, decoded, prepared
+from trainer_core.data import cache, encode, prepare
+from trainer_core.data.store import Writer
+from trainer_core.messages import TraindeckError
+from trainer_core.report import StopRequested
 
 ROOT = Path(prepare.__file__).resolve().parents[2]
-
-
-class Listener(Quiet):
-    """Notes warnings; stops at poll number `stop_at`."""
-
-    def __init__(self, stop_at: int = 0) -> None:
-        self.warnings: dict[str, dict[str, Value]] = {}
-        self.polls, self.stop_at = 0, stop_at
-
-    def warn(self, code: str, **params: Value) -> None:
-        assert code in CATALOGUE
-        self.warnings[code] = params
-
-    def poll(self) -> None:
-        self.polls += 1
-        if self.polls == self.stop_at:
-            raise StopRequested
 
 
 @pytest.fixture
@@ -66,150 +45,35 @@ def pairs(tmp_path: Path) -> Path:
     return path
 
 
-def prepared(*data: Path, listener: Listener | None = None, **knobs: Any) -> Prepared:
-    values = {"vocab_size": 320, "max_seq_len": 32, **knobs}
-    return prepare.prepare(Config(data=[str(path) for path in data], **values), listener or Listener())
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small batches, each of them committed."""
+    monkeypatch.setattr(encode, "_BATCH", 4096)
+    monkeypatch.setattr(encode, "_COMMIT_S", 0.0)
 
 
-def decoded(result: Prepared, split: str) -> str:
-    tokens = result.split(split)
-    return result.codec().decode(tokens.read(0, tokens.tokens).tolist(), skip_special_tokens=False)
+SCRIPT = """
+import sys
+from trainer_core.config import Config
+from trainer_core.data import encode
+from trainer_core.data.prepare import prepare
+from trainer_core.report import Quiet
+if __name__ == "__main__":
+    encode._BATCH, encode._COMMIT_S = 4096, 0.0
+    processes = int(sys.argv[2])
+    encode.choose_processes = lambda *_: processes
+    done = prepare(Config(data=[sys.argv[1]], vocab_size=320, max_seq_len=32), Quiet())
+    print(done.train.tokens, flush=True)
+"""
 
 
-def leftovers(home: Path) -> list[Path]:
-    """What lies in the cache's folder, beside the hashes that are remembered there."""
-    found = (home / "cache").glob("*") if (home / "cache").exists() else ()
-    return [path for path in found if path.name != "contents.json"]
-
-
-# --- what is in a cache ----------------------------------------------------------------------------
-
-
-def test_both_splits_together_hold_the_whole_text_once(home: Path, text: Path) -> None:
-    result = prepared(text)
-    lines = (decoded(result, "train") + decoded(result, "validation")).replace(template.END_OF_TEXT, "").splitlines()
-    assert sorted(lines) == sorted(text.read_text(encoding="utf-8").splitlines())
-    share = result.validation.tokens / (result.train.tokens + result.validation.tokens)
-    assert 0.03 < share < 0.07
-
-
-def test_end_of_text_stands_between_files_and_not_within_one(home: Path, tmp_path: Path, text: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    for name in ("a.txt", "b.txt"):
-        (tmp_path / "folder" / name).write_bytes(text.read_bytes())
-    result = prepared(tmp_path / "folder", validation_fraction=0.0)
-    content = text.read_text(encoding="utf-8") + template.END_OF_TEXT
-    assert decoded(result, "train") == content * 2
-
-
-def test_pairs_are_stored_in_chatml_with_the_place_where_the_response_begins(home: Path, pairs: Path) -> None:
-    result = prepared(pairs, max_seq_len=128)
-    assert (result.task, result.train.documents + result.validation.documents) == ("sft", 500)
-    split, codec = result.split("validation"), result.codec()
-    for i, (prompt, response) in enumerate((row["prompt"], row["response"]) for row in split.texts()):
-        start, end = split.offsets[i : i + 2].tolist()
-        middle = start + int(split.responses[i])
-        assert codec.decode(split.read(start, middle).tolist(), False) == template.render_prompt(prompt)
-        assert codec.decode(split.read(middle, end).tolist(), False) == template.render_response(response)
-
-
-def test_held_out_examples_are_always_the_same_and_were_held_out(home: Path, pairs: Path) -> None:
-    result = prepared(pairs)
-    examples = result.held_out_examples(10)
-    assert len(examples) == 10
-    assert examples == prepared(pairs).held_out_examples(20)[:10]
-    assert not [prompt for prompt, _ in examples if prompt in decoded(result, "train")]
-
-
-def test_beginnings_for_samples_come_from_held_out_text(home: Path, text: Path) -> None:
-    result = prepared(text)
-    beginnings = result.held_out_beginnings(4)
-    assert len(beginnings) == 4
-    assert all(0 < len(one) <= 64 and one in decoded(result, "validation") for one in beginnings)
-
-
-def test_without_validation_beginnings_come_from_the_training_text(home: Path, text: Path) -> None:
-    assert prepared(text, validation_fraction=0.0).held_out_beginnings(2)
-
-
-def test_what_was_prepared_can_be_sent_to_another_process(home: Path, text: Path) -> None:
-    result = prepared(text)
-    assert pickle.loads(pickle.dumps(result)) == result
-
-
-def test_a_given_tokenizer_is_used_and_its_missing_tokens_are_named(home: Path, tmp_path: Path, text: Path) -> None:
-    ours = json.loads(prepared(text).tokenizer.read_text(encoding="utf-8"))
-    ours["added_tokens"] = [token for token in ours["added_tokens"] if token["content"] != template.IM_END]
-    del ours["model"]["vocab"][template.IM_END]
-    (tmp_path / "tokenizer.json").write_text(json.dumps(ours), encoding="utf-8")
-    listener = Listener()
-    result = prepared(text, tokenizer=str(tmp_path), listener=listener)
-    assert listener.warnings["data.tokenizer_extended"]["tokens"] == template.IM_END
-    assert Tokenizer.from_file(str(result.tokenizer)).token_to_id(template.IM_END) == result.vocab_size - 1
-
-
-# --- too little, too long --------------------------------------------------------------------------
-
-
-def test_no_data_at_all_is_said_so(home: Path) -> None:
-    with pytest.raises(TraindeckError) as caught:
-        prepared()
-    assert caught.value.code == "data.none_given"
-
-
-def test_a_text_shorter_than_one_sequence_is_refused(home: Path, tmp_path: Path) -> None:
-    (tmp_path / "short.txt").write_text("Too short to train on.", encoding="utf-8")
-    with pytest.raises(TraindeckError) as caught:
-        prepared(tmp_path / "short.txt", max_seq_len=256)
-    assert caught.value.code == "data.too_short"
-    assert caught.value.params["needed"] == 257
-
-
-def test_too_little_text_for_validation_is_trained_on_with_a_warning(home: Path, tmp_path: Path) -> None:
-    (tmp_path / "short.txt").write_text("A few words to train on, no more. " * 10, encoding="utf-8")
-    listener = Listener()
-    result = prepared(tmp_path / "short.txt", listener=listener)
-    assert result.train.samples > 0
-    assert result.validation.samples == 0
-    assert "data.no_validation" in listener.warnings
-
-
-def test_a_table_without_rows_is_empty(home: Path, tmp_path: Path) -> None:
-    pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "a.parquet")
-    with pytest.raises(TraindeckError) as caught:
-        prepared(tmp_path / "a.parquet")
-    assert caught.value.code == "data.empty"
-
-
-def test_a_relative_path_is_prepared_too(home: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(text.parent)
-    assert prepared(Path(text.name)).folder == prepared(text).folder
-
-
-def test_pairs_that_are_too_long_are_cut_or_left_out_and_counted(home: Path, tmp_path: Path) -> None:
-    rows = [{"prompt": "short", "response": "short"}] * 50
-    rows += [{"prompt": "short", "response": "long " * 100}] * 3 + [{"prompt": "long " * 100, "response": "x"}] * 2
-    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    listener = Listener()
-    result = prepared(tmp_path / "a.jsonl", listener=listener, validation_fraction=0.0, max_seq_len=64)
-    assert (result.truncated, result.dropped, result.train.samples) == (3, 2, 53)
-    assert listener.warnings["data.truncated"]["count"] == 3
-    assert listener.warnings["data.samples_dropped"]["count"] == 2
-
-
-def test_pairs_of_which_none_fits_are_refused(home: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text(json.dumps({"prompt": "long " * 100, "response": "x"}), encoding="utf-8")
-    with pytest.raises(TraindeckError) as caught:
-        prepared(tmp_path / "a.jsonl", max_seq_len=8)
-    assert caught.value.code == "data.too_few_samples"
-
-
-@pytest.mark.parametrize("fraction", [0.01, 0.05, 0.1, 0.3, 0.4, 0.5])
-def test_every_stretch_of_documents_gives_its_share_to_validation(fraction: float) -> None:
-    chosen = np.array([held_out(i, fraction) for i in range(4000)])
-    assert abs(chosen.mean() - fraction) < 0.002
-    block = round(2 / fraction)
-    assert all(chosen[i : i + block].any() for i in range(0, 4000 - block, block))
+def start(data: Path, folder: Path, processes: int = 0) -> subprocess.Popen[str]:
+    """A process that prepares `data`, committing often."""
+    script = folder / "preparing it.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(script), str(data), str(processes)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
 # --- reuse -----------------------------------------------------------------------------------------
@@ -217,7 +81,7 @@ def test_every_stretch_of_documents_gives_its_share_to_validation(fraction: floa
 
 def test_the_same_data_is_not_tokenised_twice(home: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = prepared(text)
-    monkeypatch.setattr(prepare, "_build", lambda *_: pytest.fail("built again"))
+    monkeypatch.setattr(prepare, "_make", lambda *_: pytest.fail("made again"))
     second = prepared(text)
     assert (first.reused, second.reused) == (False, True)
     assert (first.folder, first.train, first.vocab_size) == (second.folder, second.train, second.vocab_size)
@@ -280,55 +144,155 @@ def test_a_cache_that_lost_a_file_is_built_again(home: Path, text: Path) -> None
     assert decoded(second, "train") == before
 
 
+def test_a_rebuilt_cache_says_why(home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "novels"
+    folder.mkdir()
+    for name in ("a.txt", "b.txt"):
+        (folder / name).write_text(f"All about {name}. " * 200, encoding="utf-8")
+
+    def why(**knobs: Any) -> tuple[str, dict[str, Any]]:
+        listener = Listener()
+        prepared(folder, listener=listener, **knobs)
+        ((code, params),) = [item for item in listener.warnings.items() if item[0].startswith("cache.")] or [("", {})]
+        return code, params
+
+    assert why() == ("", {})
+    (folder / "a.txt").write_text("Something else. " * 300, encoding="utf-8")
+    assert why() == ("cache.file_changed", {"path": str(folder / "a.txt")})
+    (folder / "c.txt").write_text("A third one. " * 100, encoding="utf-8")
+    assert why() == ("cache.file_new", {"path": str(folder / "c.txt"), "count": 1})
+    (folder / "b.txt").unlink()
+    assert why() == ("cache.file_gone", {"path": str(folder / "b.txt"), "count": 1})
+    assert why(vocab_size=330) == ("cache.option_changed", {"names": "vocab_size"})
+    last = max(caches(home), key=lambda one: one.stat().st_mtime)
+    (last / "train" / "offsets.bin").unlink()
+    assert why(vocab_size=330) == ("cache.damaged", {})
+    cache.files.remove_tree(last)
+    assert why(vocab_size=330) == ("cache.gone", {})
+
+
 # --- interruptions ---------------------------------------------------------------------------------
 
 
-def test_a_stop_at_any_poll_leaves_nothing_and_the_next_goes_through(home: Path, text: Path) -> None:
+def test_a_stop_at_any_poll_loses_nothing_and_changes_nothing(home: Path, text: Path, eager: None) -> None:
+    whole = content(prepared(text).folder)
+    cache.files.remove_tree(home / "cache")
+    polls, stops, result = 0, 0, None
+    while result is None:
+        polls += 1 if polls < 3 else 7
+        try:
+            result = prepared(text, listener=Listener(stop_at=polls))
+        except StopRequested:
+            stops += 1
+            assert [one for one in caches(home) if cache.read_meta(one)] == []
+    assert stops > 3
+    assert content(result.folder) == whole
+    assert caches(home) == [result.folder]
+
+
+def test_what_was_done_before_a_stop_is_not_done_again(home: Path, text: Path, eager: None) -> None:
     counting = Listener()
-    prepared(text, listener=counting, vocab_size=310)
-    assert counting.polls >= 3  # the fingerprint, the tokenizer, each batch
-    for stop_at in range(1, counting.polls + 1):
-        with contextlib.suppress(StopRequested):  # one that is quicker than the first may have fewer polls
-            prepared(text, listener=Listener(stop_at), vocab_size=300 + stop_at)
-        assert all(cache.read_meta(folder) for folder in leftovers(home))
-    assert prepared(text, vocab_size=301).train.samples > 0
+    prepared(text, listener=counting)
+    cache.files.remove_tree(home / "cache")
+    with pytest.raises(StopRequested):
+        prepared(text, listener=Listener(stop_at=counting.polls - 3))
+    (making,) = [one for one in caches(home) if one.suffix == ".making"]
+    position = json.loads((making / "journal.json").read_bytes())["position"]
+    assert position["tally"]["read"] > 20
+    rest = Listener()
+    prepared(text, listener=rest)
+    assert rest.polls < counting.polls / 2
 
 
-def test_what_a_killed_process_left_is_removed_by_the_next(home: Path, text: Path) -> None:
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    half = home / "cache" / f".building-{cache._host()}-{dead.pid}-0123abcd"
+@pytest.mark.parametrize("processes", [0, 2])
+def test_killed_at_any_moment_it_goes_on_and_the_result_is_the_same(home: Path, text: Path, processes: int) -> None:
+    assert start(text, text.parent, processes).communicate(timeout=60)[0]
+    (folder,) = caches(home)
+    whole = content(folder)
+    cache.files.remove_tree(home / "cache")
+    draw, kills, done = random.Random(processes), 0, False
+    while not done:
+        process = start(text, text.parent, processes)
+        try:
+            process.communicate(timeout=draw.uniform(0.6, 1.6) + 0.1 * kills)
+            done = process.returncode == 0
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            kills += 1
+            assert not (folder / cache.META).exists() or cache.read_meta(folder)
+    assert content(folder) == whole
+
+
+def test_helpers_end_with_the_process_that_is_killed(home: Path, tmp_path: Path) -> None:
+    data = tmp_path / "much.txt"
+    data.write_text("".join(f"Line {i} of a text about {i * 7} things.\n" for i in range(400_000)), encoding="utf-8")
+    process = start(data, tmp_path, processes=2)
+    helpers: list[psutil.Process] = []
+    until = time.monotonic() + 60
+    while len(helpers) < 3 and process.poll() is None and time.monotonic() < until:  # two, and what watches them
+        helpers = psutil.Process(process.pid).children(recursive=True)
+        time.sleep(0.05)
+    assert len(helpers) >= 2
+    process.kill()
+    process.communicate()
+    _, alive = psutil.wait_procs(helpers, timeout=20)
+    assert alive == []
+
+
+def test_a_lost_helper_costs_nothing(home: Path, text: Path, eager: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = content(prepared(text).folder)
+    cache.files.remove_tree(home / "cache")
+    monkeypatch.setattr(encode, "choose_processes", lambda *_: 2)
+
+    class Killer(Listener):
+        def poll(self) -> None:
+            super().poll()
+            for child in psutil.Process().children() if self.polls > 10 else ():
+                if "multiprocessing.spawn" in " ".join(child.cmdline()):
+                    child.kill()
+
+    result = prepared(text, listener=Killer())
+    assert content(result.folder) == whole
+
+
+def test_an_unfinished_cache_of_long_ago_is_removed(home: Path, text: Path) -> None:
+    half = home / "cache" / "0123456789abcdef01234567.making"
     half.mkdir(parents=True)
     (half / "tokens").write_bytes(b"x")
+    recent = home / "cache" / "1123456789abcdef01234567.making"
+    recent.mkdir()
+    os.utime(half, (1_000_000_000, 1_000_000_000))
     result = prepared(text)
-    assert leftovers(home) == [result.folder]
+    assert sorted(caches(home)) == sorted([result.folder, recent])
 
 
-def test_two_processes_that_prepare_the_same_data_both_succeed(home: Path, text: Path) -> None:
-    script = (
-        "import sys; from trainer_core.config import Config; from trainer_core.data.prepare import prepare;"
-        "from trainer_core.report import Quiet;"
-        "print(prepare(Config(data=[sys.argv[1]], vocab_size=320, max_seq_len=32), Quiet()).train.tokens)"
-    )
-    command = [sys.executable, "-c", script, str(text)]
-    running = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+def test_processes_that_prepare_the_same_data_at_once_all_succeed_and_it_is_done_once(home: Path, text: Path) -> None:
+    running = [start(text, text.parent) for _ in range(3)]
     said = [process.communicate(timeout=60)[0].strip() for process in running]
     assert [process.returncode for process in running] == [0, 0, 0]
     result = prepared(text)
     assert result.reused
     assert said == [str(result.train.tokens)] * 3
-    assert leftovers(home) == [result.folder]
+    assert caches(home) == [result.folder]
+
+
+def test_a_second_process_waits_for_the_first_and_can_be_stopped(home: Path, text: Path) -> None:
+    name = prepared(text).folder.name
+    cache.files.remove_tree(home / "cache" / name)
+    with cache.owners.held(home / "cache" / f"{name}.lock"), pytest.raises(StopRequested):
+        prepared(text, listener=Listener(stop_at=8))
 
 
 def test_a_full_disk_is_said_and_leaves_nothing(home: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Writer, "add", full)
+    monkeypatch.setattr(Writer, "add_block", full)
     with pytest.raises(TraindeckError) as caught:
         prepared(text)
     assert caught.value.code == "disk.full"
-    assert leftovers(home) == []
+    assert caches(home) == []
 
 
 def test_a_cache_folder_that_cannot_be_made_is_said(home: Path, text: Path) -> None:
@@ -337,31 +301,15 @@ def test_a_cache_folder_that_cannot_be_made_is_said(home: Path, text: Path) -> N
     assert caught.value.code == "disk.not_writable"
 
 
-def test_preparing_needs_no_torch(home: Path, text: Path) -> None:
-    script = (
-        "import sys; from trainer_core.config import Config; from trainer_core.data.prepare import prepare;"
-        "from trainer_core.report import Quiet; prepare(Config(data=[sys.argv[1]], vocab_size=320), Quiet());"
-        "assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", script, str(text)], cwd=ROOT, check=True)
+def test_a_file_that_changes_while_it_is_read_is_said_and_nothing_is_kept(home: Path, text: Path, eager: None) -> None:
+    class Writing(Listener):
+        def poll(self) -> None:
+            super().poll()
+            if self.polls == 30:
+                with text.open("a", encoding="utf-8") as file:
+                    file.write("one more line\n")
 
-
-# --- token files -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("vocab_size", "width"), [(65_536, 2), (65_537, 4)])
-def test_tokens_are_read_across_shards(tmp_path: Path, vocab_size: int, width: int) -> None:
-    writer = Writer(tmp_path / "split", vocab_size, shard_tokens=10)
-    tokens = list(range(vocab_size - 47, vocab_size))
-    for start in range(0, 47, 6):
-        writer.begin_document()
-        writer.add(tokens[start : start + 6])
-    writer.close()
-    shards = sorted((tmp_path / "split").glob("tokens-*.bin"))
-    assert [shard.stat().st_size for shard in shards] == [10 * width] * 4 + [7 * width]
-    split = pickle.loads(pickle.dumps(Split(tmp_path / "split", vocab_size, shard_tokens=10)))
-    assert split.offsets.tolist() == [*range(0, 48, 6), 47] if 47 % 6 else True
-    for start, stop in [(0, 47), (9, 11), (10, 20), (3, 3), (19, 41), (46, 47)]:
-        assert split.read(start, stop).tolist() == tokens[start:stop]
-    split.close()
-    assert store.token_type(vocab_size) == f"<u{width}"
+    with pytest.raises(TraindeckError) as caught:
+        prepared(text, listener=Writing())
+    assert caught.value.code == "data.changed_while_read"
+    assert caches(home) == []

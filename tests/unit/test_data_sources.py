@@ -6,7 +6,7 @@ import json
 import os
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +14,7 @@ import pytest
 
 from trainer_core.config import Config
 from trainer_core.data import formats, sources
-from trainer_core.data.sources import Piece, Stream, look
+from trainer_core.data.sources import Stream, look
 from trainer_core.messages import CATALOGUE, TraindeckError, Value
 from trainer_core.report import Quiet
 
@@ -30,10 +30,23 @@ class Listener(Quiet):
         self.warnings.append((code, params))
 
 
+class Piece(NamedTuple):
+    """A document as (number, prompt, text or response)."""
+
+    document: int
+    prompt: str
+    text: str
+
+
 def pieces(*paths: Path | str, listener: Listener | None = None, **knobs: Any) -> list[Piece]:
     config = Config(**knobs)
     looks = [look(str(path), config) for path in paths]
-    return list(Stream(looks, config, listener))
+    found = []
+    for document in Stream(looks, config, listener):
+        said = dict(document.turns)
+        assert not said or list(said) == ["user", "assistant"]
+        found.append(Piece(document.number, said.get("user", ""), said.get("assistant", document.text)))
+    return found
 
 
 def texts(*paths: Path | str, **knobs: Any) -> list[str]:
@@ -84,11 +97,11 @@ def test_a_text_file_of_an_unknown_kind_is_read_as_text(tmp_path: Path) -> None:
 
 
 def test_parquet_without_the_columns_names_those_it_has(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"id": [1], "content": ["hello"]}), tmp_path / "a.parquet")
-    with pytest.raises(TraindeckError, match="id, content") as caught:
+    pq.write_table(pa.table({"id": [1], "title": ["hello"]}), tmp_path / "a.parquet")
+    with pytest.raises(TraindeckError, match="id, title") as caught:
         pieces(tmp_path / "a.parquet")
     assert caught.value.code == "data.missing_columns"
-    assert texts(tmp_path / "a.parquet", text_column="content") == ["hello"]
+    assert texts(tmp_path / "a.parquet", text_column="title") == ["hello"]
 
 
 def test_a_file_that_only_claims_to_be_parquet_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,221 @@
+"""Which columns are found, and what rows become."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.preparing import Listener
+from trainer_core.config import Config
+from trainer_core.data import columns
+from trainer_core.data.columns import BadRow, Layout, Missing, find_layout
+from trainer_core.data.sources import Stream, look
+from trainer_core.messages import TraindeckError
+
+MESSAGES = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Hello"},
+    {"role": "user", "content": "Bye"},
+    {"role": "assistant", "content": "So long"},
+]
+
+
+@pytest.mark.parametrize(
+    ("found", "kind", "used"),
+    [
+        ("id text", "text", "text"),
+        ("prompt response", "pair", "prompt response"),
+        ("prompt completion meta", "pair", "prompt completion"),
+        ("instruction input output", "pair", "instruction input output"),
+        ("instruction output system", "pair", "system instruction output"),
+        ("question answer", "pair", "question answer"),
+        ("id messages", "messages", "messages"),
+        ("conversations source", "messages", "conversations"),
+        ("messages prompt response", "messages", "messages"),
+        ("content url", "text", "content"),
+        ("text prompt response", "text", "text"),
+    ],
+)
+def test_the_usual_columns_are_found_by_looking(found: str, kind: str, used: str) -> None:
+    layout = find_layout(found.split(), Config())
+    assert (layout.kind, " ".join(layout.used)) == (kind, used)
+
+
+def test_a_task_or_a_column_that_is_set_decides() -> None:
+    assert find_layout(["text", "prompt", "response"], Config(task="sft")).kind == "pair"
+    assert find_layout(["messages", "content"], Config(task="pretrain")).text == "content"
+    assert find_layout(["q", "a", "text"], Config(task="sft", prompt_column="q", response_column="a")).used == (
+        "q",
+        "a",
+    )
+    assert find_layout(["body"], Config(text_column="body")).text == "body"
+    assert find_layout(["instruction", "context", "output"], Config(input_column="context")).input == "context"
+    assert find_layout(["instruction", "input", "output"], Config(input_column="")).input == ""
+
+
+def test_a_column_that_is_set_and_not_there_is_not_replaced_by_another() -> None:
+    for config in (Config(text_column="body"), Config(task="sft", prompt_column="q"), Config(task="sft")):
+        with pytest.raises(Missing):
+            find_layout(["content"], config)
+    with pytest.raises(Missing) as caught:
+        find_layout(["prompt", "reply"], Config())
+    assert caught.value.wanted == "response"
+
+
+def test_alpaca_rows_become_an_instruction_with_its_input_below() -> None:
+    layout = find_layout(["instruction", "input", "output"], Config())
+    row = {"instruction": "Add them.", "input": "1 and 2", "output": "3"}
+    assert columns.turns_of(row, layout) == (("user", "Add them.\n\n1 and 2"), ("assistant", "3"))
+    assert columns.turns_of({**row, "input": ""}, layout)[0] == ("user", "Add them.")
+    assert columns.turns_of({**row, "input": None}, layout)[0] == ("user", "Add them.")
+
+
+def test_a_system_column_begins_the_conversation_where_it_is_filled() -> None:
+    layout = find_layout(["system", "prompt", "response"], Config())
+    row = {"system": "Be brief.", "prompt": "Hi", "response": "Hello"}
+    assert columns.turns_of(row, layout)[0] == ("system", "Be brief.")
+    assert columns.turns_of({**row, "system": ""}, layout)[0] == ("user", "Hi")
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_chats_keep_all_their_turns(as_text: bool) -> None:
+    layout = Layout("messages", messages="messages")
+    row = {"messages": json.dumps(MESSAGES) if as_text else MESSAGES}
+    assert columns.turns_of(row, layout) == tuple((one["role"], one["content"]) for one in MESSAGES)
+
+
+def test_the_names_of_sharegpt_are_understood_and_what_nobody_answered_is_left_out() -> None:
+    layout = Layout("messages", messages="conversations")
+    row = {
+        "conversations": [
+            {"from": "human", "value": "Hi"},
+            {"from": "gpt", "value": "Hello"},
+            {"from": "human", "value": "?"},
+        ]
+    }
+    assert columns.turns_of(row, layout) == (("user", "Hi"), ("assistant", "Hello"))
+
+
+def test_parts_of_a_message_are_joined() -> None:
+    parts = [{"type": "text", "text": "Hel"}, {"type": "image"}, {"type": "text", "text": "lo"}]
+    row = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": parts}]}
+    assert columns.turns_of(row, Layout("messages", messages="messages"))[1] == ("assistant", "Hello")
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        (None, "not a list"),
+        ([], "not a list"),
+        ("{", "not a list"),
+        ("[" * 100_000, "not a list"),
+        ([1, 2], "not a list"),
+        ([{"role": "user", "content": "Hi"}], "no answer"),
+        ([{"role": "wizard", "content": "Hi"}], "role is 'wizard'"),
+        ([{"role": "assistant", "content": 7}], "not text"),
+    ],
+)
+def test_what_is_no_chat_is_a_bad_row_with_its_reason(messages: Any, reason: str) -> None:
+    with pytest.raises(BadRow, match=reason):
+        columns.turns_of({"messages": messages}, Layout("messages", messages="messages"))
+
+
+KEYS = st.sampled_from(["role", "content", "from", "value", "text", "x"])
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(ANYTHING)
+def test_whatever_stands_in_a_column_is_a_document_or_a_bad_row(value: Any) -> None:
+    for layout in (
+        Layout("messages", messages="a"),
+        Layout("pair", prompt="a", response="a"),
+        Layout("text", text="a"),
+    ):
+        with contextlib.suppress(BadRow):
+            turns = columns.turns_of({"a": value}, layout) if layout.task == "sft" else ()
+            text = "" if turns else columns.text_of({"a": value}, Layout("text", text="a"))
+            assert turns or isinstance(text, str)
+            assert all(isinstance(content, str) for _, content in turns)
+
+
+# --- in a stream -----------------------------------------------------------------------------------
+
+
+def write(folder: Path) -> list[Path]:
+    """Files of several kinds with bad rows, empty rows, a long text and undecodable bytes in them."""
+    rows = [{"text": f"row {i}"} if i % 7 else {"text": ""} for i in range(40)]
+    lines = [json.dumps(row) for row in rows]
+    lines[11], lines[23] = '{"text": "cut in ha', '{"other": 1}'
+    (folder / "a.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "b.txt").write_bytes("零一二三四五六七八九\n".encode() * 900 + b"\xff\xfe\n")
+    pq.write_table(
+        pa.table({"text": ["short", "long " * 200_000, None, "end"] * 3}), folder / "c.parquet", row_group_size=5
+    )
+    (folder / "d.csv").write_text('text,x\none,1\n"two\nlines",2\nthree,3\n', encoding="utf-8")
+    return [folder / name for name in ("a.jsonl", "b.txt", "c.parquet", "d.csv")]
+
+
+def test_a_stream_goes_on_from_any_position_with_the_same_documents_and_counts(tmp_path: Path) -> None:
+    config = Config()
+    looks = [look(str(path), config) for path in write(tmp_path)]
+    whole = Stream(looks, config, Listener())
+    documents, positions = [], [Stream(looks, config).position]
+    for document in whole:
+        documents.append(document)
+        positions.append(whole.position)
+    assert positions.count(None) == 9  # within the three long texts, which come in four parts
+    assert (whole.counts.bad, whole.counts.undecodable, whole.counts.empty) == (2, 2, 9)
+    for number in range(0, len(positions), 3):
+        position = positions[number]
+        if position is not None:
+            rest = Stream(looks, config, Listener(), json.loads(json.dumps(position)))
+            assert list(rest) == documents[number:]
+            assert rest.counts == whole.counts
+
+
+def test_files_of_one_folder_may_have_different_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"instruction": "Hi", "output": "Hello"}), encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text(json.dumps({"messages": MESSAGES}), encoding="utf-8")
+    config = Config()
+    found = look(str(tmp_path), config)
+    assert [layout.kind for layout in found.layouts] == ["pair", "messages"]
+    assert [len(document.turns) for document in Stream([found], config)] == [2, 5]
+
+
+def test_a_bad_row_ends_the_reading_where_that_is_wanted(tmp_path: Path) -> None:
+    path = write(tmp_path)[0]
+    config = Config(on_bad_row="stop")
+    with pytest.raises(TraindeckError) as caught:
+        list(Stream([look(str(path), config)], config))
+    assert (caught.value.code, caught.value.params["position"]) == ("data.bad_row", "line 12")
+    assert str(path) in str(caught.value)
+
+
+def test_more_bad_rows_than_the_limit_end_the_reading(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    lines = ['{"text": "fine"}'] * 300
+    lines[20::10] = ["broken"] * len(lines[20::10])
+    path.write_text("\n".join(lines), encoding="utf-8")
+    for limit, count in ((5, 6), (27, 28)):
+        config = Config(bad_row_limit=limit)
+        with pytest.raises(TraindeckError) as caught:
+            list(Stream([look(str(path), config)], config))
+        assert (caught.value.code, caught.value.params["count"]) == ("data.too_many_bad_rows", count)
+        assert caught.value.params["position"] == "line 21"
+    for limit in (28, 0):
+        config = Config(bad_row_limit=limit)
+        stream = Stream([look(str(path), config)], config)
+        assert (len(list(stream)), stream.counts.bad) == (272, 28)

@@ -1,0 +1,186 @@
+"""What is prepared: right content, right counts, and one clear error where it cannot be."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tokenizers import Tokenizer
+
+from tests.preparing import Listener, decoded, prepared
+from trainer_core.data import chat, prepare
+from trainer_core.data.split_files import HeldOut
+from trainer_core.messages import TraindeckError
+
+ROOT = Path(prepare.__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"Line {i} of a text about {i * 7} things.\n" for i in range(4000)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    path = tmp_path / "pairs.jsonl"
+    rows = [{"prompt": f"What is {i} plus 1?", "response": f"It is {i + 1}."} for i in range(500)]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
+
+
+# --- what is in a cache ----------------------------------------------------------------------------
+
+
+def test_both_splits_together_hold_the_whole_text_once(home: Path, text: Path) -> None:
+    result = prepared(text)
+    lines = (decoded(result, "train") + decoded(result, "validation")).replace(chat.END_OF_TEXT, "").splitlines()
+    assert sorted(lines) == sorted(text.read_text(encoding="utf-8").splitlines())
+    share = result.validation.tokens / (result.train.tokens + result.validation.tokens)
+    assert 0.03 < share < 0.07
+
+
+def test_end_of_text_stands_between_files_and_not_within_one(home: Path, tmp_path: Path, text: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / "folder" / name).write_bytes(text.read_bytes())
+    result = prepared(tmp_path / "folder", validation_fraction=0.0)
+    content = text.read_text(encoding="utf-8") + chat.END_OF_TEXT
+    assert decoded(result, "train") == content * 2
+
+
+def test_pairs_are_stored_in_chatml_and_learned_from_the_response_to_its_end(home: Path, pairs: Path) -> None:
+    result = prepared(pairs, max_seq_len=128)
+    assert (result.task, result.train.documents + result.validation.documents) == ("sft", 500)
+    split, codec = result.split("validation"), result.codec()
+    for i, row in enumerate(split.texts()):
+        (_, prompt), (_, response) = row["turns"]
+        start, end = split.offsets[i : i + 2].tolist()
+        ((first, stop),) = split.spans[slice(*split.span_offsets[i : i + 2])].tolist()
+        assert codec.decode(split.read(start, start + first).tolist(), False) == (
+            f"<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
+        )
+        assert codec.decode(split.read(start + first, start + stop).tolist(), False) == f"{response}<|im_end|>"
+        assert start + stop == end
+
+
+def test_held_out_conversations_are_always_the_same_and_were_held_out(home: Path, pairs: Path) -> None:
+    result = prepared(pairs)
+    chats = result.held_out_chats(10)
+    assert len(chats) == 10
+    assert chats == prepared(pairs).held_out_chats(20)[:10]
+    assert not [turns for turns in chats if turns[0][1] in decoded(result, "train")]
+
+
+def test_beginnings_for_samples_come_from_held_out_text(home: Path, text: Path) -> None:
+    result = prepared(text)
+    beginnings = result.held_out_beginnings(4)
+    assert len(beginnings) == 4
+    assert all(0 < len(one) <= 64 and one in decoded(result, "validation") for one in beginnings)
+
+
+def test_without_validation_beginnings_come_from_the_training_text(home: Path, text: Path) -> None:
+    assert prepared(text, validation_fraction=0.0).held_out_beginnings(2)
+
+
+def test_what_was_prepared_can_be_sent_to_another_process(home: Path, text: Path) -> None:
+    result = prepared(text)
+    assert pickle.loads(pickle.dumps(result)) == result
+
+
+def test_a_given_tokenizer_is_used_and_its_missing_tokens_are_named(home: Path, tmp_path: Path, text: Path) -> None:
+    ours = json.loads(prepared(text).tokenizer.read_text(encoding="utf-8"))
+    ours["added_tokens"] = [token for token in ours["added_tokens"] if token["content"] != chat.IM_END]
+    del ours["model"]["vocab"][chat.IM_END]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(ours), encoding="utf-8")
+    listener = Listener()
+    result = prepared(text, tokenizer=str(tmp_path), listener=listener)
+    assert listener.warnings["data.tokenizer_extended"]["tokens"] == chat.IM_END
+    assert Tokenizer.from_file(str(result.tokenizer)).token_to_id(chat.IM_END) == result.vocab_size - 1
+
+
+# --- too little, too long --------------------------------------------------------------------------
+
+
+def test_no_data_at_all_is_said_so(home: Path) -> None:
+    with pytest.raises(TraindeckError) as caught:
+        prepared()
+    assert caught.value.code == "data.none_given"
+
+
+def test_a_text_shorter_than_one_sequence_is_refused(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("Too short to train on.", encoding="utf-8")
+    with pytest.raises(TraindeckError) as caught:
+        prepared(tmp_path / "short.txt", max_seq_len=256)
+    assert caught.value.code == "data.too_short"
+    assert caught.value.params["needed"] == 257
+
+
+def test_too_little_text_for_validation_is_trained_on_with_a_warning(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("A few words to train on, no more. " * 10, encoding="utf-8")
+    listener = Listener()
+    result = prepared(tmp_path / "short.txt", listener=listener)
+    assert result.train.samples > 0
+    assert result.validation.samples == 0
+    assert "data.no_validation" in listener.warnings
+
+
+def test_a_table_without_rows_is_empty(home: Path, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "a.parquet")
+    with pytest.raises(TraindeckError) as caught:
+        prepared(tmp_path / "a.parquet")
+    assert caught.value.code == "data.empty"
+
+
+def test_a_relative_path_is_prepared_too(home: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(text.parent)
+    assert prepared(Path(text.name)).folder == prepared(text).folder
+
+
+def test_pairs_that_are_too_long_are_cut_or_left_out_and_counted(home: Path, tmp_path: Path) -> None:
+    rows = [{"prompt": "short", "response": "short"}] * 50
+    rows += [{"prompt": "short", "response": "long " * 100}] * 3 + [{"prompt": "long " * 100, "response": "x"}] * 2
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    listener = Listener()
+    result = prepared(tmp_path / "a.jsonl", listener=listener, validation_fraction=0.0, max_seq_len=64)
+    assert (result.truncated, result.dropped, result.train.samples) == (3, 2, 53)
+    assert listener.warnings["data.truncated"]["count"] == 3
+    assert listener.warnings["data.samples_dropped"]["count"] == 2
+
+
+def test_pairs_of_which_none_fits_are_refused(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"prompt": "long " * 100, "response": "x"}), encoding="utf-8")
+    with pytest.raises(TraindeckError) as caught:
+        prepared(tmp_path / "a.jsonl", max_seq_len=8)
+    assert caught.value.code == "data.too_few_samples"
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.05, 0.1, 0.3, 0.4, 0.5])
+def test_every_stretch_of_documents_gives_its_share_to_validation(fraction: float) -> None:
+    chosen = HeldOut(fraction).among(np.arange(4000))
+    assert abs(chosen.mean() - fraction) < 0.002
+    block = round(2 / fraction)
+    assert all(chosen[i : i + block].any() for i in range(0, 4000 - block, block))
+
+
+def test_preparing_needs_no_torch(home: Path, text: Path) -> None:
+    script = (
+        "import sys; from trainer_core.config import Config; from trainer_core.data.prepare import prepare;"
+        "from trainer_core.report import Quiet; prepare(Config(data=[sys.argv[1]], vocab_size=320), Quiet());"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script, str(text)], cwd=ROOT, check=True)
