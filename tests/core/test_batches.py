@@ -85,7 +85,7 @@ def test_windows_of_text_follow_each_other_and_labels_are_the_next_tokens(plain:
     tokens = torch.from_numpy(split.read(0, split.tokens))
     assert len(samples) == (split.tokens - 1) // LENGTH == prepared.train.samples
     for i in (0, 1, len(samples) - 1):
-        inputs, labels = (torch.from_numpy(part) for part in samples[i])
+        inputs, labels = (torch.from_numpy(part) for part in samples[i][:2])
         assert torch.equal(inputs, tokens[i * LENGTH : (i + 1) * LENGTH])
         assert torch.equal(labels, tokens[i * LENGTH + 1 : (i + 1) * LENGTH + 1])
 

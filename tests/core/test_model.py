@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from trainer_core.model import hugging_face
-from trainer_core.model.decoder import Decoder, KvCache, ModelConfig
+from trainer_core.model.decoder import Decoder, KvCache, ModelConfig, document_mask
 
 SMALL = ModelConfig(
     vocab_size=97, hidden_dim=48, n_layers=3, n_heads=6, n_kv_heads=6, mlp_dim=64, max_seq_len=32, tie_embeddings=False
@@ -85,3 +85,23 @@ def test_a_token_never_sees_later_ones() -> None:
         before, after = model(tokens), model(changed)
     torch.testing.assert_close(before[:, :10], after[:, :10])
     assert not torch.allclose(before[:, 10:], after[:, 10:])
+
+
+def test_a_document_mask_lets_tokens_see_what_came_before_them_in_their_own_document() -> None:
+    mask = document_mask(torch.tensor([[0, 0, 1, 1, 1, -1]]))
+    assert mask.shape == (1, 1, 6, 6)
+    assert [[at for at, seen in enumerate(row) if seen] for row in mask[0, 0].tolist()] == [
+        [0], [0, 1], [2], [2, 3], [2, 3, 4], [5]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
+def test_documents_in_one_sequence_have_the_logits_that_they_have_alone(config: ModelConfig) -> None:
+    model, tokens = drawn(config), ids(2, 20)
+    segments = torch.tensor([[0] * 7 + [1] * 13, [0] * 12 + [1] * 3 + [2] * 5])
+    positions = torch.tensor([[*range(7), *range(13)], [*range(12), *range(3), *range(5)]])
+    with torch.no_grad():
+        together = model(tokens, positions_BT=positions, mask_B1TS=document_mask(segments))
+        for row, begin, end in ((0, 0, 7), (0, 7, 20), (1, 0, 12), (1, 12, 15), (1, 15, 20)):
+            alone = model(tokens[row : row + 1, begin:end])
+            torch.testing.assert_close(together[row : row + 1, begin:end], alone, rtol=1e-4, atol=1e-5)
