@@ -4,7 +4,7 @@
         config.yaml     resolved; `train --config` on it repeats the run
         events.jsonl    all events, append-only
         log.txt         what libraries print, and tracebacks
-        tokenizer.json  what this run tokenises with
+        tokenizer.json  what this run tokenises with; beside it tokenizer_config.json
         checkpoints/    see checkpoint_dir.py
         run.lock        pid and process start time of the trainer
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import unicodedata
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from trainer_core.data import template, tokenizer
-from trainer_core.data.tokenizer import REGEXES, Codec
+from tests.unit.model_folders import FAMILIES, model_folder
+from trainer_core.data import bpe, chat, tokenizer, tokenizer_files
+from trainer_core.data.bpe import REGEXES
+from trainer_core.data.tokenizer import Codec
 from trainer_core.messages import TraindeckError
 from trainer_core.report import StopRequested
 
@@ -41,7 +46,7 @@ def nothing() -> None:
 
 
 def trained(kind: Any = "qwen2", vocab_size: int = 400) -> Codec:
-    return Codec(tokenizer.train(TEXTS, vocab_size, kind, nothing))
+    return Codec(bpe.train(TEXTS, vocab_size, kind, nothing))
 
 
 @pytest.mark.parametrize("kind", REGEXES)
@@ -54,19 +59,20 @@ def test_any_text_comes_back_as_it_was(kind: str) -> None:
 
 def test_special_tokens_come_first_and_the_vocabulary_is_as_large_as_asked() -> None:
     codec = trained(vocab_size=350)
-    assert (codec.end_of_text, codec.im_start, codec.im_end, codec.vocab_size) == (0, 1, 2, 350)
+    assert (codec.end_of_text, codec.end_of_turn, codec.vocab_size) == (0, 2, 350)
+    assert codec.ends == {0, 2}
 
 
 def test_too_little_text_makes_a_smaller_vocabulary() -> None:
-    codec = Codec(tokenizer.train(["ab"], 8192, "qwen2", nothing))
+    codec = Codec(bpe.train(["ab"], 8192, "qwen2", nothing))
     assert codec.vocab_size == 3 + 256
 
 
 def test_the_same_text_always_trains_the_same_tokenizer(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from trainer_core.data import tokenizer as t;"
+        "import sys; from pathlib import Path; from trainer_core.data import bpe, tokenizer as t;"
         "texts = Path(t.__file__).read_text(encoding='utf-8').splitlines(keepends=True);"
-        "t.Codec(t.train(texts, 600, 'qwen2', lambda: None)).save(Path(sys.argv[1]))"
+        "t.Codec(bpe.train(texts, 600, 'qwen2', lambda: None)).save(Path(sys.argv[1]))"
     )
     for name in ("a.json", "b.json"):
         root = Path(tokenizer.__file__).parents[2]
@@ -76,7 +82,7 @@ def test_the_same_text_always_trains_the_same_tokenizer(tmp_path: Path) -> None:
 
 def test_qwen2_keeps_digits_apart_and_the_others_group_them() -> None:
     def pieces(kind: Any) -> int:
-        codec = Codec(tokenizer.train(["12345 " * 500], 300, kind, nothing))
+        codec = Codec(bpe.train(["12345 " * 500], 300, kind, nothing))
         return len(codec.encode("12345"))
 
     assert [pieces(kind) for kind in ("qwen2", "llama-bpe", "gpt-2")] == [5, 2, 1]
@@ -84,20 +90,10 @@ def test_qwen2_keeps_digits_apart_and_the_others_group_them() -> None:
 
 def test_a_marker_that_somebody_wrote_stays_text() -> None:
     codec = trained()
-    for marker in template.SPECIAL_TOKENS:
+    for marker in chat.SPECIAL_TOKENS:
         ids = codec.encode(f"before {marker} after")
         assert not {0, 1, 2} & set(ids)
         assert codec.decode(ids) == f"before {marker} after"
-
-
-def test_a_prompt_is_encoded_as_the_rendered_text_is() -> None:
-    codec = trained()
-    reference = Tokenizer.from_str(codec._tokenizer.to_str())
-    for prompt in ("What is 12 plus 30?", "  leading space", "\nnew line", "床前明月光", ""):
-        rendered = reference.encode(template.render_prompt(prompt), add_special_tokens=False).ids
-        assert codec.encode_prompt(prompt) == rendered
-    (_, response), *_ = codec.encode_pairs([("a", "It is 42")])
-    assert response == reference.encode(template.render_response("It is 42"), add_special_tokens=False).ids
 
 
 def test_training_stops_soon_after_it_was_asked_to() -> None:
@@ -114,7 +110,7 @@ def test_training_stops_soon_after_it_was_asked_to() -> None:
             yield TEXTS[0]
 
     with pytest.raises(StopRequested):
-        tokenizer.train(endless(), 400, "qwen2", stop_at_third)
+        bpe.train(endless(), 400, "qwen2", stop_at_third)
 
 
 def test_an_error_while_reading_comes_out_of_training() -> None:
@@ -123,7 +119,7 @@ def test_an_error_while_reading_comes_out_of_training() -> None:
         raise TraindeckError("data.unreadable", path="x", reason="y")
 
     with pytest.raises(TraindeckError):
-        tokenizer.train(broken(), 400, "qwen2", nothing)
+        bpe.train(broken(), 400, "qwen2", nothing)
 
 
 # --- given tokenizers ------------------------------------------------------------------------------
@@ -141,30 +137,139 @@ def plain_tokenizer(path: Path) -> Path:
     return path
 
 
-def test_a_given_tokenizer_gets_the_special_tokens_that_it_lacks(tmp_path: Path) -> None:
-    given, missing = tokenizer.load_given(plain_tokenizer(tmp_path / "tokenizer.json"))
-    assert missing == list(template.SPECIAL_TOKENS)
-    codec = Codec(given)
+def test_a_given_tokenizer_gets_the_tokens_that_nothing_in_it_replaces(tmp_path: Path) -> None:
+    codec, missing = tokenizer.load_given(plain_tokenizer(tmp_path / "tokenizer.json"))
+    assert missing == list(chat.SPECIAL_TOKENS)
     assert codec.vocab_size == 259
     assert len(codec.encode("longer than four")) == 16  # neither cut nor padded
 
 
+@pytest.mark.parametrize(
+    ("family", "end_of_text", "end_of_turn", "missing"),
+    [
+        ("llama3", "<|end_of_text|>", "<|eot_id|>", []),
+        ("qwen2.5", "<|endoftext|>", "<|im_end|>", []),
+        ("mistral", "</s>", "</s>", []),
+        ("gemma", "<eos>", "<end_of_turn>", []),
+        ("phi3", "<|endoftext|>", "<|end|>", []),
+        ("deepseek", "<｜end▁of▁sentence｜>", "<｜end▁of▁sentence｜>", []),
+        ("unigram", "</s>", "<|im_end|>", ["<|im_start|>", "<|im_end|>"]),
+    ],
+)
+def test_a_given_tokenizer_keeps_its_own_special_tokens(
+    tmp_path: Path, family: str, end_of_text: str, end_of_turn: str, missing: list[str]
+) -> None:
+    codec, added = tokenizer.load_given(model_folder(tmp_path, family) / "tokenizer.json")
+    assert added == missing
+    ids = [codec.tokenizer.token_to_id(token) for token in (end_of_text, end_of_turn)]
+    assert [codec.end_of_text, codec.end_of_turn] == ids
+    assert codec.ends == set(ids)
+    codec.save(tmp_path / "kept.json")  # as a cache keeps it
+    again = Codec.load(tmp_path / "kept.json")
+    assert [again.end_of_text, again.end_of_turn, again.ends] == [*ids, codec.ends]
+    assert again.encode_prompt("Hello") == codec.encode_prompt("Hello")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_text_goes_through_every_kind_of_tokenizer_and_comes_back(tmp_path: Path, family: str) -> None:
+    codec, _ = tokenizer.load_given(model_folder(tmp_path, family) / "tokenizer.json")
+    for text in [*TEXTS, "a  b", "naïve café", "👩‍👩‍👧 emoji", "日本語テキスト", "tab\tand\nlines\n"]:
+        assert codec.decode(codec.encode(text)) == text
+
+
+def test_a_token_that_only_the_configuration_names_is_added_as_transformers_would(tmp_path: Path) -> None:
+    further = {"700000": {"content": "<|extra|>", "special": True}, "x": 1}
+    folder = model_folder(tmp_path, "qwen2.5", bos_token="<|begin|>", added_tokens_decoder=further)
+    codec, missing = tokenizer.load_given(folder / "tokenizer.json")
+    assert missing == ["<|extra|>", "<|begin|>"]
+    assert codec.tokenizer.token_to_id("<|begin|>") == codec.vocab_size - 1
+
+
+def test_older_models_name_their_tokens_in_a_file_of_their_own(tmp_path: Path) -> None:
+    folder = model_folder(tmp_path, "llama2", bos_token=None, eos_token=None)
+    names = {"bos_token": {"content": "<s>"}, "eos_token": "</s>"}
+    (folder / "special_tokens_map.json").write_text(json.dumps(names), encoding="utf-8")
+    codec, _ = tokenizer.load_given(folder / "tokenizer.json")
+    assert codec.decode(codec.encode_prompt("Hello"), skip_special_tokens=False).startswith("<s>")
+
+
 def test_a_tokenizer_may_be_given_by_its_folder(tmp_path: Path) -> None:
     path = plain_tokenizer(tmp_path / "tokenizer.json")
-    assert tokenizer.find(str(tmp_path)) == path
+    assert tokenizer_files.find(str(tmp_path)) == path
 
 
-@pytest.mark.parametrize("content", ["", "{}", "not json", '{"model": {"type": "Unheard"}}'])
-def test_what_is_no_tokenizer_is_refused_with_its_code(tmp_path: Path, content: str) -> None:
-    (tmp_path / "tokenizer.json").write_text(content, encoding="utf-8")
+BYTES_THAT_ARE_NONE: dict[str, bytes] = {
+    "empty": b"",
+    "no fields": b"{}",
+    "no JSON": b"not json",
+    "unknown model": b'{"model": {"type": "Unheard"}}',
+    "no UTF-8": b"\xff\xfe" * 100,
+    "a list": b"[1, 2]",
+    "deep": b"[" * 100_000,
+    "no vocabulary": b'{"model": {"type": "Unigram", "vocab": []}}',
+    "merges of nothing": b'{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "b"]]}}',
+}
+
+
+@pytest.mark.parametrize("content", BYTES_THAT_ARE_NONE.values(), ids=BYTES_THAT_ARE_NONE.keys())
+def test_what_is_no_tokenizer_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(TraindeckError) as caught:
         tokenizer.load_given(tmp_path / "tokenizer.json")
     assert caught.value.code == "data.bad_tokenizer"
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 500
+
+
+@given(place=st.integers(0, 10**9), byte=st.integers(0, 255), cut=st.booleans())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_damaged_tokenizer_is_refused_or_works(tmp_path: Path, place: int, byte: int, cut: bool) -> None:
+    folder = model_folder(tmp_path, "unigram")
+    content = bytearray((folder / "tokenizer.json").read_bytes())
+    place %= len(content)
+    content[place:] = bytes([byte]) if cut else bytes([byte]) + content[place + 1 :]
+    (folder / "tokenizer.json").write_bytes(content)
+    code = "data.bad_tokenizer"
+    try:
+        codec, _ = tokenizer.load_given(folder / "tokenizer.json")
+        codec.encode_chats([[("user", "Hello"), ("assistant", "Hello, how are you?")]])
+    except TraindeckError as error:
+        code = error.code
+    assert code == "data.bad_tokenizer"
+
+
+def test_a_hundred_megabytes_of_nonsense_are_refused_quickly(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(b'{"version": "' + b"nonsense" * 13_000_000 + b'"}')
+    since = time.monotonic()
+    with pytest.raises(TraindeckError, match=r"tokenizer\.json could not be used"):
+        tokenizer.load_given(tmp_path / "tokenizer.json")
+    assert time.monotonic() - since < 10
+
+
+def test_a_file_too_large_for_any_tokenizer_is_not_even_read(tmp_path: Path) -> None:
+    with (tmp_path / "tokenizer.json").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(TraindeckError, match="larger than"):
+        tokenizer.load_given(tmp_path / "tokenizer.json")
+
+
+def test_a_tokenizer_that_fails_on_some_characters_is_refused_before_it_does(tmp_path: Path) -> None:
+    made = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="<unk>"))
+    (tmp_path / "tokenizer.json").write_text(made.to_str(), encoding="utf-8")
+    with pytest.raises(TraindeckError, match="cannot encode every text"):
+        tokenizer.load_given(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "[" * 100_000])
+def test_what_stands_broken_beside_a_tokenizer_is_named(tmp_path: Path, content: str) -> None:
+    (model_folder(tmp_path, "llama3") / "tokenizer_config.json").write_text(content, encoding="utf-8")
+    with pytest.raises(TraindeckError, match=r"tokenizer_config\.json could not be used"):
+        tokenizer.load_given(tmp_path / "tokenizer.json")
 
 
 def test_a_tokenizer_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(TraindeckError, match="no such file"):
-        tokenizer.find(str(tmp_path))
+        tokenizer_files.find(str(tmp_path))
 
 
 # --- transformers ----------------------------------------------------------------------------------
@@ -177,6 +282,11 @@ MODELS = {
 }
 
 
+def write_checkpoint_files(folder: Path, codec: Codec, task: Any = "sft") -> None:
+    codec.save(folder / "tokenizer.json")
+    (folder / "tokenizer_config.json").write_bytes(codec.config(task, 256))
+
+
 # transformers 5 forces its Qwen2Tokenizer, with Qwen's regex, on models of the type qwen2.
 LOADED = [(kind, model) for kind in REGEXES for model in MODELS if model != "qwen2" or kind == "qwen2"]
 
@@ -185,8 +295,7 @@ LOADED = [(kind, model) for kind in REGEXES for model in MODELS if model != "qwe
 def test_transformers_load_the_folder_with_the_same_ids(tmp_path: Path, kind: str, model: str) -> None:
     transformers = pytest.importorskip("transformers")
     codec = trained(kind)
-    codec.save(tmp_path / "tokenizer.json")
-    tokenizer.save_config(tmp_path, "sft", 256)
+    write_checkpoint_files(tmp_path, codec)
     if MODELS[model]:
         (tmp_path / "config.json").write_text(json.dumps(MODELS[model]), encoding="utf-8")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -195,7 +304,36 @@ def test_transformers_load_the_folder_with_the_same_ids(tmp_path: Path, kind: st
         assert theirs.encode(text) == codec.encode(text)  # and they add nothing of their own
     assert (theirs.eos_token_id, theirs.pad_token_id, theirs.model_max_length) == (2, 0, 256)
     messages = [{"role": "user", "content": "What is 1 plus 2?"}]
-    rendered = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    assert rendered == template.render_prompt("What is 1 plus 2?")
-    assert theirs.encode(rendered, add_special_tokens=False) == codec.encode_prompt("What is 1 plus 2?")
+    prompt = theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    assert prompt == codec.encode_prompt("What is 1 plus 2?")
     assert theirs.decode(codec.encode("it's , fine .")) == "it's , fine ."
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_checkpoint_of_a_given_tokenizer_is_the_same_to_transformers(tmp_path: Path, family: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    codec, _ = tokenizer.load_given(model_folder(tmp_path / "given", family) / "tokenizer.json")
+    (tmp_path / "made").mkdir()
+    write_checkpoint_files(tmp_path / "made", codec)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "made")
+    ours = Codec.load(tmp_path / "made" / "tokenizer.json")
+    for text in [*TEXTS, "naïve café", "日本語テキスト"]:
+        assert theirs.encode(text) == ours.encode(text) == codec.encode(text)
+        assert Tokenizer.from_file(str(tmp_path / "made" / "tokenizer.json")).encode(text).ids == ours.encode(text)
+    messages = [{"role": "user", "content": "What is 12 plus 30?"}]
+    prompt = theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    assert prompt == ours.encode_prompt("What is 12 plus 30?") == codec.encode_prompt("What is 12 plus 30?")
+    assert (ours.ends, ours.end_of_text, ours.vocab_size) == (codec.ends, codec.end_of_text, codec.vocab_size)
+    assert theirs.eos_token_id in ours.ends
+    assert theirs.pad_token_id == ours.pad
+
+
+@pytest.mark.parametrize("family", ["mistral", "qwen2.5", "unigram"])
+def test_a_checkpoint_says_whether_its_model_answers(tmp_path: Path, family: str) -> None:
+    """Also where one token ends both texts and answers."""
+    codec, _ = tokenizer.load_given(model_folder(tmp_path, family) / "tokenizer.json")
+    for task in ("pretrain", "sft"):
+        write_checkpoint_files(tmp_path, codec, task)
+        assert tokenizer_files.task_of(tmp_path) == task
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}', encoding="utf-8")  # of Traindeck 0.1
+    assert tokenizer_files.task_of(tmp_path) == "sft"

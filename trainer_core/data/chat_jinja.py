@@ -90,8 +90,8 @@ class ModelTemplate:
         longest_first = sorted(filter(None, self._marks), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
         self._frames: dict[tuple[tuple[str, str | None], ...], _Frame] = {}
+        self._given = self._pattern.split(self._frame([("user", "?")], prompt=True).literals[-1])[-1]
         found = self._frame([(role, "?") for role in probe], prompt=False)
-        self._frame([("user", "?")], prompt=True)
         ending = [self._marks[found.marks[answer.end]].id if answer.end >= 0 else last for answer in found.answers]
         self.end, self.ends = ending[-1] if ending else last, frozenset(ending or (last,))
         self.uses_eos = "eos_token" in self._template.variables
@@ -155,9 +155,8 @@ class ModelTemplate:
         """Where an assistant's turn stands in `text`, the frame with its stand-ins.
 
         It begins where the prompt ends (`generation`). Where the text does not begin with that, as with a
-        template that writes the system's words before the last message only, it begins after the mark before
-        it and what stands after the last mark of the prompt. None: the template leaves this turn out, or it
-        is empty and nothing shows where it would be.
+        template that writes the system's words before the last message only, see `_head`. None: the template
+        leaves this turn out, or it is empty and nothing shows where it would be.
         """
         literals, begins = frame.literals, _begins(frame.literals, [neutral[slot][1] for slot in frame.slots])
         prompted = generation is not None and text.startswith(generation)
@@ -169,11 +168,11 @@ class ModelTemplate:
         if not slots and (neutral[turn][1].strip() or not prompted):
             return None
         if not prompted or begin[1] > len(literals[literal]):  # the latter: within a content, by chance
-            prompted, begin = False, (slots[0], self._head(literals[slots[0]], generation or ""))
+            prompted, begin = False, (slots[0], self._head(literals[slots[0]]))
         following = slots[0] + 1 if slots else begin[0]
         mark = self._pattern.search(literals[following], 0 if slots else begin[1])
-        if mark is None or (slots and literals[following][: mark.start()].strip()):
-            end = -1
+        if mark is None or (slots and any(map(str.isalnum, literals[following][: mark.start()]))):
+            end = -1  # no mark, or one that comes after further words: that of another turn
         else:
             end = sum(len(self._pattern.findall(one)) for one in literals[:following])
             end += len(self._pattern.findall(literals[following][: mark.start()]))
@@ -181,12 +180,12 @@ class ModelTemplate:
             return None
         return _Answer(turn, begin, prompted, slots[0] if slots else -1, end)
 
-    def _head(self, literal: str, generation: str) -> int:
-        """How much of the literal before an answer is given to the model, going by some generation prompt."""
-        given = self._pattern.split(generation)[-1]
+    def _head(self, literal: str) -> int:
+        """How much of the literal before an answer is given to the model: up to its last mark, and what stands
+        after the last mark of any prompt; all of it where it ends otherwise."""
         head = self._pattern.split(literal)[-1]
-        if len(head) < len(literal) and head.startswith(given):
-            return len(literal) - len(head) + len(given)
+        if len(head) < len(literal) and head.startswith(self._given):
+            return len(literal) - len(head) + len(self._given)
         return len(literal) if head.strip() else len(literal) - len(head)
 
     # --- rendering ----------------------------------------------------------------------------------

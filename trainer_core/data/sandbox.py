@@ -8,9 +8,10 @@ No torch, no Qt.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import jinja2
 import jinja2.ext
@@ -21,6 +22,8 @@ import jinja2.utils
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from trainer_core.data.chat import refused
+
+T = TypeVar("T")
 
 _LONGEST: Final = 1024 * 1024  # characters of a template; long ones have some 20,000
 
@@ -51,6 +54,28 @@ class Template:
             return self._template.render(messages=list(messages), tools=None, documents=None, **variables)
         except Exception as error:
             raise refused(_told(error)) from error
+
+
+def within(seconds: float, work: Callable[[], T]) -> T:
+    """What `work` gives. Raises `data.chat_refused` where that takes longer, as with a template that counts for
+    ever; nothing can end its thread, but it does not keep the process."""
+    results: list[T] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except Exception as error:  # noqa: BLE001 - handed to the thread that waits
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="chat-template", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise refused(f"it has not come to an end in {seconds:g} s")
+    return results[0]
 
 
 class _Generation(jinja2.ext.Extension):

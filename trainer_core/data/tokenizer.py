@@ -30,6 +30,7 @@ __all__ = ["CONFIG", "Chat", "Codec", "find", "load_given"]
 _ENDS: Final = (chat.END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<｜end▁of▁sentence｜>", "[EOS]", "<|eos|>")
 _SHORT: Final = 24  # characters of a text that is likely to come again, such as "assistant\n"
 _REMEMBERED: Final = 4096
+_PATIENCE_S: Final = 20.0  # with a template that is tried; on a slow machine one takes some 0.1 s
 
 
 class Chat(NamedTuple):
@@ -104,10 +105,12 @@ class Codec:
         if told.template == chat.CHATML:
             return ChatMl(self._require(chat.IM_START), self._require(chat.IM_END)), {}
         from trainer_core.data.chat_jinja import ModelTemplate  # Jinja: only for models that have a template
+        from trainer_core.data.sandbox import within
 
-        now = datetime.fromisoformat(told.now) if told.now else datetime.now()
+        now, last = datetime.fromisoformat(told.now) if told.now else datetime.now(), self._find_end_of_text()
         try:
-            return ModelTemplate(told.template, told.tokens, special, words, self._find_end_of_text(), now), {}
+            made = within(_PATIENCE_S, lambda: ModelTemplate(told.template, told.tokens, special, words, last, now))
+            return made, {}
         except TraindeckError as error:
             return None, {"path": str(told.template_path), "reason": error.params["reason"]}
 

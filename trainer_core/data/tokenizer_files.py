@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,8 +72,16 @@ def describe(path: Path) -> Description:
         template_path=template_path,
         added=_added(config),
         end_of_text=str(ours.get("end_of_text", "")),
-        now=str(ours.get("now", "")),
+        now=_moment(ours.get("now")),
     )
+
+
+def _moment(given: Any) -> str:
+    """A time in ISO form; empty where it is none."""
+    try:
+        return datetime.fromisoformat(given).isoformat(timespec="seconds")
+    except (TypeError, ValueError):
+        return ""
 
 
 def _named(values: Any) -> dict[str, str]:

@@ -1,0 +1,35 @@
+"""Text that a model writes, token by token: whole characters, and the spaces where they belong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.model_folders import FAMILIES, model_folder
+from trainer_core.data import tokenizer
+from trainer_core.generate import TextStream
+
+TEXT = "The quick brown 床😀 fox jumps 床前😀, twice"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_text_goes_on_where_it_was_cut(tmp_path: Path, family: str) -> None:
+    """Tokenizers of SentencePiece's kind decode `▁the` as `the` at the beginning, and write a space there."""
+    codec, _ = tokenizer.load_given(model_folder(tmp_path, family) / "tokenizer.json")
+    whole = codec.encode(TEXT)
+    for cut in range(1, len(whole)):
+        before = codec.decode(whole[:cut])
+        if "\ufffd" in before:  # within a character: no prompt ends so
+            continue
+        stream = TextStream(codec, whole[:cut])
+        assert before + "".join(stream.add(token) for token in whole[cut:]) == TEXT
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_answer_comes_out_in_whole_characters(tmp_path: Path, family: str) -> None:
+    codec, _ = tokenizer.load_given(model_folder(tmp_path, family) / "tokenizer.json")
+    stream = TextStream(codec)
+    pieces = [stream.add(token) for token in codec.encode(TEXT)]
+    assert "".join(pieces) == TEXT
+    assert not any("\ufffd" in piece for piece in pieces)

@@ -1,0 +1,189 @@
+"""Folders of models as others publish them, small: a tokenizer and a chat template in the manner of each family."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from trainer_core.data.bpe import REGEXES
+
+CORPUS: Final = [
+    "def add(a, b):\n    return a + b  # it's 12345\n",
+    "床前明月光，疑是地上霜。举头望明月，低头思故乡。\n",
+    "What is 12 plus 30? It's 42, they'LL say. user assistant system Hello, how are you today?\n\n",
+    "The quick brown fox jumps over the lazy dog. Answer: yes.\n",
+] * 20
+
+
+# --- tokenizers ------------------------------------------------------------------------------------
+
+
+def byte_level(kind: Any, special: Sequence[str | AddedToken], vocab_size: int = 420) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    split = pre_tokenizers.Split(Regex(REGEXES[kind]), behavior="isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator(
+        CORPUS, trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
+    )
+    tokenizer.add_special_tokens(list(special))
+    return tokenizer
+
+
+def _byte_tokens() -> list[str]:
+    return [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def sentencepiece_bpe(special: Sequence[str], way: str) -> Tokenizer:
+    """BPE as converted from SentencePiece, with bytes for unknown characters.
+
+    `way`: prepend (Llama 2: a normalizer writes a space first), first (Mistral: the pre-tokenizer, at the
+    very start), gemma (no space is written).
+    """
+    known = ["<unk>", *special, *_byte_tokens()]
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=known, show_progress=False)
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    document = json.loads(tokenizer.to_str())
+    named = {"<unk>", *special}
+    document["added_tokens"] = [token for token in document["added_tokens"] if token["content"] in named]
+    tokenizer = Tokenizer.from_str(json.dumps(document))
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    if way == "prepend":
+        tokenizer.pre_tokenizer = None
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    elif way == "first":
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+        tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.decoder = decoders.Sequence(parts if way == "gemma" else [*parts, decoders.Strip(" ", 1, 0)])
+    return tokenizer
+
+
+def unigram(special: Sequence[str], scheme: Any = "always") -> Tokenizer:
+    """As converted from SentencePiece: its special tokens are pieces that text can spell."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    known = ["<unk>", *special, *_byte_tokens()]
+    trainer = trainers.UnigramTrainer(vocab_size=600, special_tokens=known, unk_token="<unk>", show_progress=False)
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    document = json.loads(tokenizer.to_str())
+    document["model"]["byte_fallback"] = True
+    named = {"<unk>", *special}
+    document["added_tokens"] = [token for token in document["added_tokens"] if token["content"] in named]
+    tokenizer = Tokenizer.from_str(json.dumps(document))
+    metaspace = decoders.Metaspace(prepend_scheme=scheme)
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), metaspace])
+    return tokenizer
+
+
+def template(name: str) -> str:
+    """One of chat_templates/, each in the manner of a family.
+
+    llama2: marks that are plain text, and a space before the token that ends a turn. phi3: marks that take
+    the white space after them, and an end of text after the last turn. deepseek: marks that are not called
+    special, and reasoning that is left out of answers. alpaca: no mark at all.
+    """
+    return (Path(__file__).parent / "chat_templates" / f"{name}.jinja").read_text(encoding="utf-8")
+
+
+# --- families --------------------------------------------------------------------------------------
+
+
+def _llama3() -> tuple[Tokenizer, dict[str, Any]]:
+    marks = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+    tokenizer = byte_level("llama-bpe", marks)
+    bos = ("<|begin_of_text|>", tokenizer.token_to_id("<|begin_of_text|>"))
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{bos[0]} $A", special_tokens=[bos])
+    return tokenizer, {"bos_token": bos[0], "eos_token": "<|eot_id|>", "chat_template": template("llama3")}
+
+
+def _qwen(name: str) -> tuple[Tokenizer, dict[str, Any]]:
+    tokenizer = byte_level("qwen2", ["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    tokenizer.normalizer = normalizers.NFC()
+    words = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
+    tokenizer.add_tokens([AddedToken(word, special=False, normalized=False) for word in words])
+    return tokenizer, {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "chat_template": template(name)}
+
+
+def _mistral() -> tuple[Tokenizer, dict[str, Any]]:
+    tokenizer = sentencepiece_bpe(["<s>", "</s>", "[INST]", "[/INST]"], "first")
+    return tokenizer, {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "chat_template": template("mistral"),
+    }
+
+
+def _llama2() -> tuple[Tokenizer, dict[str, Any]]:
+    names = {"bos_token": {"content": "<s>", "__type": "AddedToken"}, "eos_token": "</s>", "unk_token": "<unk>"}
+    return sentencepiece_bpe(["<s>", "</s>"], "prepend"), {**names, "chat_template": template("llama2")}
+
+
+def _gemma() -> tuple[Tokenizer, dict[str, Any]]:
+    marks = ["<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"]
+    tokenizer = sentencepiece_bpe(marks, "gemma")
+    tokenizer.add_tokens([AddedToken("\n" * n, special=False, normalized=False) for n in range(1, 8)])
+    return tokenizer, {
+        "bos_token": "<bos>",
+        "eos_token": "<eos>",
+        "pad_token": "<pad>",
+        "chat_template": template("gemma"),
+    }
+
+
+def _phi3() -> tuple[Tokenizer, dict[str, Any]]:
+    marks = [AddedToken(f"<|{name}|>", rstrip=True, special=True) for name in ("user", "assistant", "system", "end")]
+    tokenizer = sentencepiece_bpe(["<s>", "</s>"], "prepend")
+    tokenizer.add_special_tokens([AddedToken("<|endoftext|>", special=True), *marks])
+    return tokenizer, {"bos_token": "<s>", "eos_token": "<|endoftext|>", "chat_template": template("phi3")}
+
+
+def _deepseek() -> tuple[Tokenizer, dict[str, Any]]:
+    tokenizer = byte_level("qwen2", ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"])
+    words = ["<｜User｜>", "<｜Assistant｜>", "<think>", "</think>"]
+    tokenizer.add_tokens([AddedToken(word, special=False, normalized=False) for word in words])
+    names = {"bos_token": "<｜begin▁of▁sentence｜>", "eos_token": "<｜end▁of▁sentence｜>"}
+    return tokenizer, {**names, "chat_template": template("deepseek")}
+
+
+def _unigram_chatml() -> tuple[Tokenizer, dict[str, Any]]:
+    return unigram(["<s>", "</s>"]), {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+
+
+FAMILIES: Final[dict[str, Callable[[], tuple[Tokenizer, dict[str, Any]]]]] = {
+    "llama3": _llama3,
+    "qwen2.5": lambda: _qwen("qwen25"),
+    "qwen3": lambda: _qwen("qwen3"),
+    "mistral": _mistral,
+    "llama2": _llama2,
+    "gemma": _gemma,
+    "phi3": _phi3,
+    "deepseek": _deepseek,
+    "unigram": _unigram_chatml,
+}
+
+
+@cache
+def _made(family: str) -> tuple[str, dict[str, Any]]:
+    tokenizer, config = FAMILIES[family]()
+    return tokenizer.to_str(), config
+
+
+def model_folder(folder: Path, family: str, **changed: Any) -> Path:
+    """A folder with the tokenizer files of a family; `changed` replaces entries of its tokenizer_config.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer, config = _made(family)
+    (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
+    values = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **config, **changed}
+    (folder / "tokenizer_config.json").write_text(json.dumps(values), encoding="utf-8")
+    return folder
