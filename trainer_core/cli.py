@@ -105,17 +105,27 @@ def train(ctx: click.Context, /, **flags: Any) -> None:
 
 @commands.command()
 @source_flags
+@click.option(
+    "--preview", is_flag=True, help="Only look: what the data holds, from a part of it, in about ten seconds."
+)
 @knob_flags
 @click.pass_context
-def prepare(ctx: click.Context, /, **flags: Any) -> None:
-    """Read the data, train its tokenizer and fill the token cache, without training a model."""
+def prepare(ctx: click.Context, /, preview: bool, **flags: Any) -> None:
+    """Read the data, train its tokenizer and fill the token cache, without training a model; tell what is there."""
     with _job(flags) as job:
         config = plans.configuration(flags)
+        from trainer_core.data import insight
         from trainer_core.data.prepare import prepare as work
 
         job.session.enter("preparing")
-        prepared = work(config, job.session)
-        click.echo(f"{prepared.folder}", err=True)
+        if preview:
+            report = insight.preview(config, job.session)
+        else:
+            prepared = work(config, job.session)
+            click.echo(f"{prepared.folder}", err=True)
+            report = insight.of_prepared(prepared, config)
+        insight.warn_of_duplicates(report, job.session)
+        job.session.emit(report)
         job.session.enter("done")
     ctx.exit(job.exit_code)
 

@@ -19,7 +19,7 @@ from trainer_core.protocol import DataReport, LengthBin, SampleView, Source, Tok
 
 _MIB: Final = 1024**2
 _BAR: Final = 40  # columns of the longest bar
-_SAMPLE: Final = 1_500  # characters shown of a sample
+_SAMPLE: Final = 500  # characters shown of a sample
 _LEARNED: Final = ("[[", "]]")  # around what is learned, where colours cannot tell
 _STYLES: Final = {"heading": "bold", "learned": "green", "given": "dim", "special": "bold cyan", "over": "yellow"}
 
@@ -146,7 +146,7 @@ def _counts(report: DataReport, look: Look) -> Iterator[tuple[str, str]]:
 
 
 def _trouble(report: DataReport, look: Look) -> Iterator[tuple[str, str]]:
-    share = _share(report.duplicates, report.read.documents)
+    share = _share(report.duplicates, report.read.rows)
     yield look.say("duplicates"), f"{report.duplicates:,} ({share})" if report.duplicates else "0"
     if report.empty:
         yield look.say("empty"), f"{report.empty:,}"
@@ -155,7 +155,7 @@ def _trouble(report: DataReport, look: Look) -> Iterator[tuple[str, str]]:
         told = {} if bad is None else {"position": bad.position, "path": Path(bad.path).name, "reason": bad.reason}
         yield look.say("bad"), f"{report.bad:,}" + (f"   {visible(look.say('first', **told))}" if told else "")
     if report.undecodable:
-        share = _share(report.undecodable, report.read.bytes)
+        share = _share(report.undecodable, report.read_bytes)
         yield look.say("undecodable"), look.say("bytes", count=f"{report.undecodable:,}", share=share)
 
 

@@ -100,9 +100,9 @@ class Ready(Event, tag="ready", kw_only=True):
 class Counts(msgspec.Struct, kw_only=True):
     """How much data. Tokens are counted as the model gets them: with those that a template or an end adds."""
 
-    documents: int = 0  # rows of a table, or files of plain text
+    rows: int = 0  # of tables, with something to learn in them; pieces of plain text
+    documents: int = 0  # rows, or texts and the parts of them that a split has
     characters: int = 0  # of their text
-    bytes: int = 0  # of their text, as UTF-8
     tokens: int = 0  # of their text, once encoded
 
 
@@ -166,7 +166,7 @@ class DataReport(Event, tag="data_report", kw_only=True):
     packs: int | None = None  # with packing: sequences made of the samples that were read
     fill: float | None = None  # with packing: share of their positions that hold tokens, 0..1
     fill_alone: float | None = None  # the same with one sample a sequence
-    duplicates: int = 0  # documents read whose content was there before
+    duplicates: int = 0  # rows read whose content was there before
     empty: int = 0  # rows read without any text
     bad: int = 0  # rows read that could not be used
     first_bad: BadRow | None = None  # the first of them

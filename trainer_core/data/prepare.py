@@ -28,9 +28,11 @@ from trainer_core.data.store import Split
 from trainer_core.data.tokenizer import Codec, load_given
 from trainer_core.data.tokenizer_files import find
 from trainer_core.messages import TraindeckError
+from trainer_core.protocol import Source
 from trainer_core.report import Reporter
 
 _MIB: Final = 1024 * 1024
+_ROLES: Final = ("text", "system", "prompt", "input", "response", "messages")  # of columns
 _PROMPT: Final = 64  # characters of a beginning that is given to the model
 
 
@@ -41,19 +43,6 @@ class SplitCounts:
     documents: int
     tokens: int
     samples: int
-
-
-@dataclass(frozen=True, slots=True)
-class SourceInfo:
-    """One data path, for display."""
-
-    path: str
-    format: str
-    encoding: str
-    compression: str
-    columns: tuple[str, ...]  # that are read
-    files: int
-    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +63,7 @@ class Prepared:
     truncated: int  # conversations cut at max_seq_len, of both splits
     dropped: int  # conversations of which nothing to learn would be left
     bytes: int
-    sources: tuple[SourceInfo, ...]
+    sources: tuple[Source, ...]
     reused: bool  # the cache was there already
     token_cache: bool = True  # the tokens are on disk
     fill: float | None = None  # packed: the share of positions of the training sequences that hold tokens
@@ -299,15 +288,31 @@ def _described(
         truncated=truncated,
         dropped=dropped,
         bytes=sum(one.bytes for one in looks),
-        sources=tuple(map(_source_info, looks)),
+        sources=tuple(map(describe, looks)),
         reused=reused,
         report=meta["report"],
     )
 
 
-def _source_info(one: Look) -> SourceInfo:
-    first, used = one.files[0], one.layouts[0].used
-    return SourceInfo(one.path, first.format, first.encoding, first.compression, used, len(one.files), one.bytes)
+def describe(one: Look) -> Source:
+    """What was found at a path, for display."""
+    first, layout = one.files[0], one.layouts[0]
+    used = {role: getattr(layout, role) for role in _ROLES if getattr(layout, role)} if one.columns else {}
+    skipped, reason = one.skipped[0] if one.skipped else ("", "")
+    return Source(
+        path=one.path,
+        format=first.format,
+        encoding=first.encoding,
+        compression=first.compression,
+        columns=list(used.values()),
+        found=list(one.columns),
+        used=used,
+        files=len(one.files),
+        bytes=one.bytes,
+        skipped=len(one.skipped),
+        first_skipped=skipped,
+        first_skipped_reason=reason,
+    )
 
 
 def _check(prepared: Prepared, config: Config, reporter: Reporter) -> None:

@@ -107,17 +107,7 @@ def _ready(trainer: Trainer, prepared: Prepared) -> protocol.Ready:
     choice = trainer.train_data.choice
     return protocol.Ready(
         task=prepared.task,
-        sources=[
-            protocol.Source(
-                path=source.path,
-                format=source.format,
-                encoding=source.encoding,
-                columns=list(source.columns),
-                files=source.files,
-                bytes=source.bytes,
-            )
-            for source in prepared.sources
-        ],
+        sources=list(prepared.sources),
         train_documents=prepared.train.documents,
         train_tokens=prepared.train.tokens,
         validation_documents=prepared.validation.documents,

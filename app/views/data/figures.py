@@ -111,10 +111,10 @@ def _packing(report: DataReport) -> list[Row]:
 def _counts(report: DataReport) -> list[Row]:
     read = report.read
     return [
-        (QCoreApplication.translate("DataFigures", "Duplicates"), _of(report.duplicates, read.documents)),
+        (QCoreApplication.translate("DataFigures", "Duplicates"), _of(report.duplicates, read.rows)),
         (QCoreApplication.translate("DataFigures", "Rows without text"), words.count(report.empty)),
         (QCoreApplication.translate("DataFigures", "Rows that cannot be used"), words.count(report.bad)),
-        (QCoreApplication.translate("DataFigures", "Undecodable bytes"), _of(report.undecodable, read.bytes)),
+        (QCoreApplication.translate("DataFigures", "Undecodable bytes"), _of(report.undecodable, report.read_bytes)),
         (QCoreApplication.translate("DataFigures", "Characters"), about(report, report.total.characters)),
         (QCoreApplication.translate("DataFigures", "Documents to train on"), about(report, report.train_documents)),
         (QCoreApplication.translate("DataFigures", "Documents held back"), about(report, report.validation_documents)),

@@ -1,0 +1,104 @@
+"""The samples that a look shows are those that training gets: the same tokens, and labels where they are learned."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from tests.preparing import prepared
+from trainer_core.config import Config
+from trainer_core.data.batches import IGNORED, Samples
+from trainer_core.data.bpe import train
+from trainer_core.data.insight import of_prepared
+from trainer_core.data.tokenizer import Codec
+from trainer_core.data.views import token_texts
+
+KNOBS: dict[str, Any] = {"vocab_size": 320, "max_seq_len": 96, "validation_fraction": 0.1}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path / "home"))
+
+
+def rows(kind: str) -> list[dict[str, Any]]:
+    if kind == "text":
+        return [{"text": f"第{n}篇 text. " * (1 + n % 4)} for n in range(150)]
+    return [
+        {
+            "messages": [
+                {"role": "user", "content": f"{n}？"},
+                {"role": "assistant", "content": "yes " * (n % 9)},
+                {"role": "user", "content": "and"},
+                {"role": "assistant", "content": "no"},
+            ]
+        }
+        for n in range(150)
+    ]
+
+
+@pytest.mark.parametrize(("kind", "option"), [("text", True), ("text", False), ("chat", True), ("chat", False)])
+def test_shown_samples_are_those_of_training(tmp_path: Path, kind: str, option: bool) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text("\n".join(json.dumps(row) for row in rows(kind)), encoding="utf-8")
+    knobs = {**KNOBS, ("attend_across_documents" if kind == "text" else "packing"): option}
+    result = prepared(data, **knobs)
+    report = of_prepared(result, Config(data=[str(data)], **knobs))
+    samples = Samples(result, "train")
+    assert len(report.samples) == 5
+    several = False
+    for index, shown in enumerate(report.samples):
+        item = samples[index]
+        begins = [*item.begins, len(item.input_ids)]
+        several = several or len(item.begins) > 1
+        if kind == "text":
+            ids = [token.id for token in shown.tokens]
+            assert ids == [*item.input_ids.tolist(), ids[-1]]
+            learned = [ids[place + 1] if shown.tokens[place + 1].learned else IGNORED for place in range(len(ids) - 1)]
+            assert learned == item.labels.tolist()
+            continue
+        assert {token.document for token in shown.tokens} == set(range(len(item.begins)))
+        for number, (start, stop) in enumerate(itertools.pairwise(begins)):
+            tokens = [token for token in shown.tokens if token.document == number]
+            assert [token.id for token in tokens[:-1]] == item.input_ids[start:stop].tolist()
+            assert [token.id if token.learned else IGNORED for token in tokens[1:]] == item.labels[start:stop].tolist()
+    assert several == ((kind == "text" and not option) or (kind == "chat" and option))
+
+
+# --- texts of tokens ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def codec() -> Codec:
+    tokenizer: Tokenizer = train(["the cat sat. " * 50, "春眠不觉晓" * 20], 300, "qwen2", lambda: None)
+    return Codec(tokenizer)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(alphabet=st.characters(exclude_categories=("Cs",), exclude_characters="\ufffd"), max_size=60))
+def test_the_texts_of_tokens_make_up_the_text(codec: Codec, text: str) -> None:
+    ids = codec.encode(text)
+    texts = token_texts(codec, ids)
+    assert len(texts) == len(ids)
+    assert "".join(texts) == codec.decode(ids, skip_special_tokens=False)
+    assert "\ufffd" not in "".join(texts)
+
+
+def test_a_character_of_several_tokens_stands_with_the_first_of_them(codec: Codec) -> None:
+    assert token_texts(codec, codec.encode("a🙂b")) == ["a", "🙂", "", "", "", "b"]
+
+
+def test_bytes_that_are_no_character_do_not_hold_up_what_follows(codec: Codec) -> None:
+    smile = codec.encode("🙂")
+    texts = token_texts(codec, [smile[0], smile[0], *codec.encode("the cat")])
+    assert "".join(texts).endswith("cat")
+    assert "\ufffd" in "".join(texts)
+    assert token_texts(codec, smile[:2]) == ["\ufffd", ""]
+    assert token_texts(codec, []) == []

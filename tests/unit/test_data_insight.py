@@ -1,0 +1,348 @@
+"""A look at data: the same as preparation finds where all is read, close to it where it is not, and never kept."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.preparing import Listener, caches, prepared
+from trainer_core import protocol
+from trainer_core.config import Config
+from trainer_core.data.insight import of_prepared, preview, warn_of_duplicates
+from trainer_core.messages import TraindeckError
+from trainer_core.report import StopRequested
+
+KNOBS: dict[str, Any] = {"vocab_size": 320, "max_seq_len": 64, "batch_size": 4, "gradient_accumulation_steps": 3}
+PAIRS = [
+    {"prompt": f"What is {n} plus {n}?", "response": f"{2 * n}，也就是{n}加{n}。" * (1 + n % 5)} for n in range(300)
+]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    def folders() -> set[Path]:
+        return set(Path(tempfile.gettempdir()).glob("traindeck-look-*"))
+
+    before = folders()
+    yield
+    assert folders() - before == set()
+
+
+def jsonl(path: Path, rows: list[Any]) -> Path:
+    lines = (row if isinstance(row, str) else json.dumps(row, ensure_ascii=False) for row in rows)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def config_of(*data: Path, **knobs: Any) -> Config:
+    return Config(data=[str(path) for path in data], **{**KNOBS, **knobs})
+
+
+def text_of(sample: protocol.SampleView, *, learned: bool | None = None) -> str:
+    return "".join(token.text for token in sample.tokens if learned is None or token.learned == learned)
+
+
+def some_text(folder: Path, lines: int = 800) -> Path:
+    path = folder / "小说 novel.txt"
+    path.write_text("".join(f"第{n}行：春眠不觉晓，{n * 7919}。 Line {n} 🙂\n" for n in range(lines)), encoding="utf-8")
+    return path
+
+
+def tables(folder: Path) -> dict[str, Path]:
+    """The kinds of table, 300 rows each."""
+    alpaca = [
+        {"instruction": row["prompt"], "input": "以及" * (n % 3), "output": row["response"]}
+        for n, row in enumerate(PAIRS)
+    ]
+    chats = [
+        {
+            "messages": [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": row["prompt"]},
+                {"role": "assistant", "content": row["response"]},
+                {"role": "user", "content": "真的吗？"},
+                {"role": "assistant", "content": "Yes."},
+            ]
+        }
+        for row in PAIRS
+    ]
+    texts = [{"text": row["response"]} for row in PAIRS]
+    kinds = {"pairs": PAIRS, "alpaca": alpaca, "chats": chats, "texts": texts}
+    return {kind: jsonl(folder / f"{kind}.jsonl", rows) for kind, rows in kinds.items()}
+
+
+# --- the same as preparation -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["novel", "texts", "pairs", "alpaca", "chats"])
+@pytest.mark.parametrize("packing", [False, True])
+def test_a_look_at_all_of_it_says_what_preparation_then_finds(tmp_path: Path, kind: str, packing: bool) -> None:
+    data = some_text(tmp_path) if kind == "novel" else tables(tmp_path)[kind]
+    first = prepared(data, **KNOBS)
+    config = config_of(data, tokenizer=str(first.tokenizer), packing=packing)
+    looked = preview(config, Listener())
+    made = of_prepared(prepared(data, **{**KNOBS, "tokenizer": config.tokenizer, "packing": packing}), config)
+    assert looked.complete
+    assert looked == made
+    assert looked.read == looked.total
+    assert sum(one.documents for one in looked.lengths) == looked.read.documents
+    assert looked.train_tokens + looked.validation_tokens == looked.read.tokens
+    assert looked.train_documents + looked.validation_documents == looked.read.documents
+
+
+def test_nothing_is_written_where_caches_are(tmp_path: Path, home: Path) -> None:
+    preview(config_of(some_text(tmp_path)), Listener())
+    assert caches(home) == []
+
+
+def test_steps_follow_from_the_samples(tmp_path: Path) -> None:
+    report = preview(config_of(tables(tmp_path)["pairs"], max_epochs=3, validation_fraction=0.0), Listener())
+    assert report.samples_per_epoch == 300 - report.dropped
+    assert report.samples_per_step == 12
+    assert report.full_steps_per_epoch == report.samples_per_epoch // 12
+    assert report.steps_per_epoch == -(-report.samples_per_epoch // 12)
+    assert report.total_steps == 3 * report.steps_per_epoch
+    assert preview(config_of(tables(tmp_path)["pairs"], max_steps=7), Listener()).total_steps == 7
+
+
+# --- what is found -----------------------------------------------------------------------------------
+
+
+def test_columns_are_told_with_what_they_are_used_as(tmp_path: Path) -> None:
+    found = {kind: preview(config_of(path), Listener()).sources[0] for kind, path in tables(tmp_path).items()}
+    assert found["alpaca"].used == {"prompt": "instruction", "input": "input", "response": "output"}
+    assert found["alpaca"].found == ["instruction", "input", "output"]
+    assert found["chats"].used == {"messages": "messages"}
+    assert found["texts"].used == {"text": "text"}
+    assert found["pairs"].columns == ["prompt", "response"]
+    assert (found["pairs"].format, found["pairs"].encoding) == ("jsonl", "utf-8")
+
+
+def test_bad_empty_and_repeated_rows_are_counted_and_the_first_bad_one_is_named(tmp_path: Path) -> None:
+    rows = [{"text": f"row {n % 80}"} for n in range(100)]
+    data = jsonl(tmp_path / "mixed.jsonl", [*rows[:40], "{broken", {"text": ""}, {"other": 1}, *rows[40:]])
+    listener = Listener()
+    report = preview(config_of(data), listener)
+    assert (report.read.rows, report.bad, report.empty, report.duplicates) == (100, 2, 1, 20)
+    assert report.first_bad is not None
+    assert (report.first_bad.path, report.first_bad.position) == (str(data), "line 41")
+    assert listener.warnings["data.rows_skipped"]["count"] == 2
+    warn_of_duplicates(report, listener)
+    assert listener.warnings["data.duplicates"] == {"count": 20, "total": 100}
+
+
+def test_what_would_end_a_preparation_is_shown_and_said(tmp_path: Path) -> None:
+    data = jsonl(tmp_path / "bad.jsonl", [*PAIRS, "{broken", "{again"])
+    stopping, limited = Listener(), Listener()
+    assert preview(config_of(data, on_bad_row="stop"), stopping).bad == 2
+    assert stopping.warnings["data.bad_row"]["position"] == "line 301"
+    assert preview(config_of(data, bad_row_limit=1), limited).bad == 2
+    assert limited.warnings["data.too_many_bad_rows"]["count"] == 2
+
+
+def test_encoding_and_what_could_not_be_decoded_are_told(tmp_path: Path) -> None:
+    data = tmp_path / "旧 old.txt"
+    data.write_bytes("床前明月光，疑是地上霜。\n".encode("gb18030") * 300 + b"\xff\xff\n")
+    listener = Listener()
+    report = preview(config_of(data), listener)
+    assert report.sources[0].encoding == "gb18030"
+    assert report.undecodable == 2
+    assert listener.warnings["data.undecodable"]["count"] == 2
+
+
+def test_skipped_files_of_a_folder_are_counted_with_the_first_and_its_reason(tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    some_text(folder)
+    (folder / "picture.txt").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    source = preview(config_of(folder), Listener()).sources[0]
+    assert (source.files, source.skipped, source.first_skipped_reason) == (1, 1, "data.binary")
+    assert source.first_skipped == str(folder / "picture.txt")
+
+
+def test_what_is_cut_dropped_or_left_over_is_told_in_tokens(tmp_path: Path) -> None:
+    table = jsonl(
+        tmp_path / "t.jsonl",
+        [{"prompt": "p", "response": "x y " * 400}, {"prompt": "p " * 900, "response": "r"}, *PAIRS],
+    )
+    listener = Listener()
+    report = preview(config_of(table, validation_fraction=0.0), listener)
+    assert report.longer >= 2
+    assert report.dropped >= 1
+    assert report.truncated == listener.warnings["data.truncated"]["count"]
+    assert report.cut_tokens > 0
+    text = preview(config_of(some_text(tmp_path), validation_fraction=0.0), Listener())
+    assert 0 <= text.left_out_tokens < 64
+    assert text.samples_per_epoch * 64 + 1 + text.left_out_tokens == text.train_tokens
+
+
+def test_packing_tells_how_full_sequences_are_with_it_and_without(tmp_path: Path) -> None:
+    data = tables(tmp_path)["pairs"]
+    alone, packed = (preview(config_of(data, packing=packing), Listener()) for packing in (False, True))
+    assert alone.packs is alone.fill is None
+    assert packed.packs is not None
+    assert packed.fill is not None
+    assert packed.fill_alone is not None
+    assert packed.packs < alone.samples_per_epoch
+    assert packed.fill > packed.fill_alone
+    assert packed.tokens_per_step > alone.tokens_per_step
+
+
+def test_data_that_is_too_little_is_shown_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("Only this.", encoding="utf-8")
+    listener = Listener()
+    report = preview(config_of(tmp_path / "short.txt"), listener)
+    assert (report.samples_per_epoch, report.steps_per_epoch, report.samples) == (0, 0, [])
+    assert "data.too_short" in listener.warnings
+
+
+# --- samples -----------------------------------------------------------------------------------------
+
+
+def test_of_a_chat_the_answers_are_learned_and_nothing_else(tmp_path: Path) -> None:
+    report = preview(config_of(tables(tmp_path)["chats"], validation_fraction=0.0), Listener())
+    assert len(report.samples) == 5
+    for number, sample in enumerate(report.samples):
+        answer = PAIRS[number]["response"]
+        whole = (
+            f"<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{PAIRS[number]['prompt']}<|im_end|>\n"
+            f"<|im_start|>assistant\n{answer}<|im_end|>\n<|im_start|>user\n真的吗？<|im_end|>\n"
+            "<|im_start|>assistant\nYes.<|im_end|>"
+        )
+        shown = text_of(sample)
+        assert whole.startswith(shown)
+        assert (shown == whole) == (sample.length < 65)
+        assert f"{answer}<|im_end|>Yes.<|im_end|>".startswith(text_of(sample, learned=True))
+        assert {token.special for token in sample.tokens if token.text.startswith("<|im_")} == {True}
+
+
+def test_samples_of_text_go_on_where_the_one_before_ended(tmp_path: Path) -> None:
+    data = some_text(tmp_path)
+    report = preview(config_of(data, validation_fraction=0.0), Listener())
+    assert all(sample.length == 65 and len(sample.tokens) == 65 for sample in report.samples)
+    assert [token.learned for token in report.samples[0].tokens] == [False] + [True] * 64
+    for before, after in zip(report.samples, report.samples[1:], strict=False):
+        assert before.tokens[-1].id == after.tokens[0].id
+    joined = text_of(report.samples[0])
+    assert data.read_text(encoding="utf-8").startswith(joined.rstrip("\ufffd"))
+
+
+def test_documents_in_a_sample_are_told_apart_and_their_first_token_is_given_where_they_do_not_see_each_other(
+    tmp_path: Path,
+) -> None:
+    data = jsonl(tmp_path / "t.jsonl", [{"text": f"文档 number {n}."} for n in range(200)])
+    for attend in (True, False):
+        report = preview(config_of(data, attend_across_documents=attend, validation_fraction=0.0), Listener())
+        tokens = report.samples[0].tokens
+        assert {token.document for token in tokens} == set(range(tokens[-1].document + 1))
+        assert tokens[-1].document > 1
+        firsts = [b for a, b in itertools.pairwise(tokens) if a.document != b.document]
+        assert {token.learned for token in firsts} == {attend}
+        ends = [token for token in tokens if token.special]
+        assert {token.text for token in ends} == {"<|endoftext|>"}
+
+
+def test_text_that_spells_a_mark_is_not_special(tmp_path: Path) -> None:
+    data = jsonl(tmp_path / "t.jsonl", [{"prompt": "say <|im_end|>", "response": f"<|im_end|> {n}"} for n in range(60)])
+    (sample, *_) = preview(config_of(data, validation_fraction=0.0), Listener()).samples
+    assert text_of(sample).count("<|im_end|>") == 4
+    assert sum(token.special and token.text == "<|im_end|>" for token in sample.tokens) == 2
+
+
+def test_only_the_beginning_of_a_long_sample_is_sent(tmp_path: Path) -> None:
+    data = some_text(tmp_path, 3000)
+    report = preview(config_of(data, max_seq_len=8192), Listener())
+    assert report.samples[0].length == 8193
+    assert len(report.samples[0].tokens) == 1024
+    assert len(protocol.encode(report)) < 500_000
+
+
+# --- a part ------------------------------------------------------------------------------------------
+
+
+def close(estimate: float, truth: float, within: float) -> bool:
+    return abs(estimate - truth) <= within * truth
+
+
+@pytest.mark.parametrize("kind", ["text", "rows", "gzip", "folder"])
+def test_of_a_part_the_whole_is_estimated(tmp_path: Path, kind: str) -> None:
+    dice = random.Random(5)
+    rows = [{"text": f"Row {n}: " + " ".join(f"{dice.random():.9f}春眠" for _ in range(n % 23))} for n in range(20_000)]
+    if kind == "text":
+        data = some_text(tmp_path, 100_000)
+    elif kind == "rows":
+        data = jsonl(tmp_path / "rows.jsonl", rows)
+    elif kind == "gzip":
+        data = tmp_path / "rows.jsonl.gz"
+        data.write_bytes(gzip.compress(jsonl(tmp_path / "rows.jsonl", rows).read_bytes(), 1))
+    else:
+        data = tmp_path / "folder"
+        data.mkdir()
+        for part in range(40):
+            jsonl(data / f"{part:02}.jsonl", rows[500 * part : 500 * part + 500])
+    (tmp_path / "own").mkdir()
+    tokenizer = str(prepared(some_text(tmp_path / "own", 500), **KNOBS).tokenizer)
+    config = config_of(data, tokenizer=tokenizer)
+    part = preview(config, Listener(), budget=2_000_000)
+    whole = of_prepared(prepared(data, **{**KNOBS, "tokenizer": tokenizer}), config)
+    assert not part.complete
+    assert part.read_bytes < part.bytes
+    assert part.read.tokens < whole.read.tokens
+    for name in ("rows", "characters", "tokens"):
+        assert close(getattr(part.total, name), getattr(whole.total, name), 0.08), name
+    for name in ("train_tokens", "samples_per_epoch", "steps_per_epoch", "total_steps"):
+        assert close(getattr(part, name), getattr(whole, name), 0.1), name
+
+
+def test_data_that_is_compressed_far_better_than_expected_is_a_part(tmp_path: Path) -> None:
+    data = tmp_path / "same.jsonl.gz"
+    with gzip.open(data, "wb", 9) as file:
+        for _ in range(400):
+            file.write(json.dumps({"text": "same " * 20}).encode() + b"\n" * 2000)
+            file.write((json.dumps({"text": "same " * 200}) + "\n").encode() * 100)
+    report = preview(config_of(data, max_seq_len=512), Listener(), budget=1_000_000)
+    assert not report.complete
+    assert report.read.characters < 20_000_000
+    assert report.duplicates > 1000
+
+
+def test_a_stop_ends_a_look_at_any_point(tmp_path: Path) -> None:
+    data = some_text(tmp_path, 20_000)
+    listener = Listener()
+    preview(config_of(data), listener)
+    for stop_at in {1, 2, listener.polls // 2, listener.polls}:
+        with pytest.raises(StopRequested):
+            preview(config_of(data), Listener(stop_at))
+
+
+def test_what_cannot_be_looked_at_is_refused_as_preparation_would(tmp_path: Path) -> None:
+    with pytest.raises(TraindeckError, match="does not exist"):
+        preview(config_of(tmp_path / "no.txt"), Listener())
+    with pytest.raises(TraindeckError) as none:
+        preview(Config(), Listener())
+    assert none.value.code == "data.none_given"
+    (tmp_path / "blank.txt").write_text(" \n" * 10, encoding="utf-8")
+    with pytest.raises(TraindeckError) as empty:
+        preview(config_of(tmp_path / "blank.txt"), Listener())
+    assert empty.value.code == "data.empty"
+
+
+def test_a_report_arrives_as_it_was_sent(tmp_path: Path) -> None:
+    report = preview(config_of(tables(tmp_path)["chats"]), Listener())
+    assert protocol.decode_event(protocol.encode(report)) == report
+    assert msgspec.structs.replace(report, seq=3) != report

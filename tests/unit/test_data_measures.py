@@ -1,0 +1,110 @@
+"""Lengths, duplicates and steps: the same as counted one by one, in memory that does not grow."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer_core.data import measures
+from trainer_core.data.measures import EpochSteps, Lengths, count_duplicates, steps_per_epoch
+from trainer_core.data.order import Plan
+
+LENGTHS = st.lists(st.one_of(st.integers(1, 40), st.integers(1, 5_000_000)), min_size=1, max_size=80)
+
+
+def counted(lengths: list[int], limit: int = 128) -> Lengths:
+    found = Lengths(limit)
+    found.add(np.array(lengths, np.int64))
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(LENGTHS)
+def test_every_document_is_in_the_one_bar_that_its_length_belongs_to(lengths: list[int]) -> None:
+    bins = counted(lengths).bins()
+    assert len(bins) <= 40
+    assert all(one.stop == following.start for one, following in itertools.pairwise(bins))
+    assert [sum(one.start <= length < one.stop for length in lengths) for one in bins] == [b.documents for b in bins]
+    assert bins[0].documents
+    assert bins[-1].documents
+
+
+@settings(max_examples=150, deadline=None)
+@given(LENGTHS, st.integers(1, 1000))
+def test_what_is_longer_than_a_sequence_is_counted_exactly(lengths: list[int], limit: int) -> None:
+    found = counted(lengths, limit)
+    assert found.longer == sum(length > limit for length in lengths)
+    assert (found.documents, found.tokens, found.longest) == (len(lengths), sum(lengths), max(lengths))
+
+
+def test_offsets_say_the_same_as_lengths_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measures, "_AT_ONCE", 3)
+    lengths = [5, 1, 300, 7, 7, 64, 128, 2]
+    by_offsets = Lengths(128)
+    by_offsets.add_offsets(np.cumsum([0, *lengths]))
+    assert by_offsets.bins() == counted(lengths).bins()
+    assert by_offsets.tokens == sum(lengths)
+    nothing = Lengths(128)
+    nothing.add_offsets(np.zeros(0, np.int64))
+    assert nothing.bins() == []
+
+
+def test_bars_are_as_fine_as_the_spread_of_lengths_allows() -> None:
+    assert [b.start for b in counted(list(range(200, 260))).bins()][:4] == [200, 204, 208, 212]
+    assert [b.start for b in counted([1, 100_000]).bins()][:7] == [1, 2, 3, 4, 6, 8, 12]
+    assert 20 <= len(counted([1, 100_000]).bins()) <= 40
+    assert len(counted([7]).bins()) == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=60), st.lists(st.integers(0, 59), max_size=120))
+def test_duplicates_are_what_a_set_would_say(
+    tmp_path_factory: pytest.TempPathFactory, some: list[int], again: list[int]
+) -> None:
+    hashes = some + [some[place % len(some)] for place in again if some]
+    path = tmp_path_factory.mktemp("hashes") / "hashes.bin"
+    path.write_bytes(np.array(hashes, "<u8").tobytes())
+    assert count_duplicates(path) == len(hashes) - len(set(hashes))
+
+
+@pytest.mark.parametrize("held", [1, 7, 64, 4096])
+def test_duplicates_are_the_same_however_little_is_held_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    monkeypatch.setattr(measures, "_HELD", held)
+    monkeypatch.setattr(measures, "_AT_ONCE", 13)
+    dice = np.random.default_rng(3)
+    hashes = np.concatenate([dice.integers(0, 2**64, 300, np.uint64)] * 2 + [np.full(200, 7, np.uint64)])
+    (tmp_path / "hashes.bin").write_bytes(dice.permutation(hashes).astype("<u8").tobytes())
+    assert count_duplicates(tmp_path / "hashes.bin") == 300 + 199
+
+
+def test_a_file_that_is_not_there_or_empty_has_no_duplicates(tmp_path: Path) -> None:
+    assert count_duplicates(tmp_path / "no.bin") == 0
+    (tmp_path / "empty.bin").touch()
+    assert count_duplicates(tmp_path / "empty.bin") == 0
+
+
+def test_ten_million_samples_on_two_devices_make_52083_full_steps() -> None:
+    steps = steps_per_epoch(10_000_000, batch_size=32, accumulation=3, world=2)
+    assert steps == EpochSteps(full=52_083, rest=64)
+    assert steps.full == 10_000_000 // (32 * 3 * 2)
+    assert steps.total == 52_084  # the 64 samples that are left make a step of their own
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 500), st.integers(1, 9), st.integers(1, 5), st.integers(1, 4))
+def test_steps_are_those_that_the_loop_takes(samples: int, batch: int, accumulation: int, world: int) -> None:
+    """As `train.loop` has it: windows of micro-batches, the last one as long as it comes out."""
+    steps = steps_per_epoch(samples, batch, accumulation, world)
+    batches = Plan(samples, batch, 0, world).batches
+    taken = [len(range(n, min(n + accumulation, batches))) for n in range(0, batches, accumulation)]
+    assert steps.total == len(taken)
+    trained = sum(len(Plan(samples, batch, rank, world).positions(n)) for n in range(batches) for rank in range(world))
+    assert steps.full * batch * accumulation * world + steps.rest == trained
+    assert samples - trained < world
