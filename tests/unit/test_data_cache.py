@@ -210,17 +210,17 @@ def test_killed_at_any_moment_it_goes_on_and_the_result_is_the_same(home: Path, 
     (folder,) = caches(home)
     whole = content(folder)
     cache.files.remove_tree(home / "cache")
-    draw, kills, done = random.Random(processes), 0, False
-    while not done:
+    draw, journal = random.Random(processes), home / "cache" / f"{folder.name}.making" / "journal.json"
+    for _ in range(5):
+        before = journal.read_bytes() if journal.exists() else b""
         process = start(text, text.parent, processes)
-        try:
-            process.communicate(timeout=draw.uniform(0.6, 1.6) + 0.1 * kills)
-            done = process.returncode == 0
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-            kills += 1
-            assert not (folder / cache.META).exists() or cache.read_meta(folder)
+        while process.poll() is None and (not journal.exists() or journal.read_bytes() == before):
+            time.sleep(0.01)
+        time.sleep(draw.uniform(0.0, 0.1))
+        process.kill()
+        process.communicate()
+        assert not (folder / cache.META).exists() or cache.read_meta(folder)
+    assert start(text, text.parent, processes).communicate(timeout=60)[0]
     assert content(folder) == whole
 
 

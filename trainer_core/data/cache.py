@@ -225,6 +225,8 @@ def making(folder: Path, reporter: Reporter) -> Iterator[Path | None]:
             _clear_abandoned(root, folder)
             working = folder.with_name(folder.name + _MAKING)
             working.mkdir(exist_ok=True)
+            for unfinished in working.glob(".*.tmp"):  # of a process that was killed while it wrote one
+                unfinished.unlink()
             try:
                 yield working
                 _put_in_place(working, folder)

@@ -111,6 +111,7 @@ class DirectSplit(Split):
     def _rows(source: Source, layout: Layout, wanted: Sequence[int]) -> list[Row]:
         """The rows with these numbers, which rise. The file is opened, and closed again."""
         tally, left, found = Tally(), set(wanted), []
+        tally.read = wanted[0]
         try:
             for row in FORMATS[source.format].read(source, Request(layout.used, skip=wanted[0]), tally):
                 if tally.read - 1 in left:

@@ -1,0 +1,68 @@
+"""Without a token cache: the same tokens, read from where the rows lie."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.preparing import prepared
+from trainer_core.data import direct
+from trainer_core.data.direct import DirectSplit
+from trainer_core.messages import TraindeckError
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(direct, "_RUN_TOKENS", 700)
+
+
+@pytest.fixture(params=["text", "pairs"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Two parquet files with several row groups, an empty row and a row that cannot be used."""
+    (tmp_path / "数据").mkdir()
+    for number in range(2):
+        texts: list[str | None] = [f"Row {i} of file {number}, which says {'much ' * (i % 50)}." for i in range(300)]
+        if request.param == "text":
+            texts[17], texts[40] = "", None
+            table = pa.table({"text": texts})
+        else:
+            texts[17] = None
+            table = pa.table({"prompt": [f"What is row {i}?" for i in range(300)], "response": texts})
+        pq.write_table(table, tmp_path / "数据" / f"{number}.parquet", row_group_size=70)
+    return tmp_path / "数据"
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_any_stretch_of_tokens_is_what_the_cache_would_hold(folder: Path, split: str) -> None:
+    cached, uncached = prepared(folder).split(split), prepared(folder, token_cache=False).split(split)
+    assert isinstance(uncached, DirectSplit)
+    assert not list(uncached.folder.glob("tokens-*"))
+    assert np.array_equal(cached.offsets, uncached.offsets)
+    assert np.array_equal(cached.spans, uncached.spans)
+    assert np.array_equal(cached.read(0, cached.tokens), uncached.read(0, uncached.tokens))
+    draw = np.random.default_rng(1)
+    again = pickle.loads(pickle.dumps(uncached))
+    for start, stop in np.sort(draw.integers(0, cached.tokens + 1, (60, 2)), axis=1).tolist():
+        assert np.array_equal(cached.read(start, stop), again.read(start, stop))
+    again.close()
+
+
+def test_rows_that_changed_since_are_said(folder: Path) -> None:
+    split = prepared(folder, token_cache=False).split("train")
+    pq.write_table(pq.read_table(folder / "0.parquet").slice(0, 50), folder / "0.parquet")
+    with pytest.raises(TraindeckError) as caught:
+        split.read(0, 4000)
+    assert caught.value.code == "data.changed_while_read"
+
+
+def test_files_that_are_not_parquet_need_the_cache(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("words " * 2000, encoding="utf-8")
+    with pytest.raises(TraindeckError) as caught:
+        prepared(tmp_path / "a.txt", token_cache=False)
+    assert caught.value.code == "data.needs_cache"
