@@ -183,7 +183,8 @@ def _steps(report: DataReport, look: Look) -> Iterator[tuple[str, str]]:
     detail = look.say("full", count=samples)
     if short:
         detail = look.say("short", count=f"{mark}{report.full_steps_per_epoch:,}", samples=samples)
-    told = {"steps": f"{mark}{report.steps_per_epoch:,}", "total": f"{mark}{report.total_steps:,}", "detail": detail}
+    told = {"steps": f"{mark}{report.steps_per_epoch:,}", "detail": detail}
+    told["total"] = f"{'' if report.limited else mark}{report.total_steps:,}"
     tokens = look.say("per_step", tokens=f"{report.tokens_per_step:,}")
     yield look.say("steps"), f"{look.say('per_epoch', **told)}   {tokens}"
 

@@ -175,7 +175,8 @@ class DataReport(Event, tag="data_report", kw_only=True):
     tokens_per_step: int  # tokens of one optimizer update, padding left out
     steps_per_epoch: int  # optimizer updates, a short last one included; estimated as `total` is
     full_steps_per_epoch: int  # those of a whole effective batch
-    total_steps: int  # optimizer updates of the whole run; estimated as `total` is
+    total_steps: int  # optimizer updates of the whole run; estimated as `total` is, unless limited
+    limited: bool = False  # max_steps says how many there are in all
     samples_per_step: int  # the effective batch: micro-batch times accumulation times devices
     samples: list[SampleView] = []  # the first few
 

@@ -292,6 +292,7 @@ def _report(found: _Found, config: Config) -> protocol.DataReport:
         steps_per_epoch=steps.total,
         full_steps_per_epoch=steps.full,
         total_steps=config.max_steps or config.max_epochs * steps.total,
+        limited=config.max_steps > 0,
         samples_per_step=config.effective_batch,
     )
     if found.arranged is None:

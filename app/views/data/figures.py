@@ -37,7 +37,8 @@ def tile(report: DataReport, name: str) -> tuple[str, str]:
         case "epoch":
             return about(report, report.steps_per_epoch), _steps(report)
         case _:
-            return about(report, report.total_steps), _epochs(report)
+            exact = report.complete or report.limited
+            return words.big(report.total_steps) if exact else about(report, report.total_steps), _epochs(report)
 
 
 def about(report: DataReport, value: float) -> str:
@@ -75,7 +76,7 @@ def _epochs(report: DataReport) -> str:
     epochs = report.total_steps / max(1, report.steps_per_epoch)
     if epochs == 1:
         return QCoreApplication.translate("DataFigures", "one epoch")
-    return QCoreApplication.translate("DataFigures", "{count} epochs").format(count=f"{epochs:.4g}")
+    return QCoreApplication.translate("DataFigures", "{count} epochs").format(count=f"{epochs:.3g}")
 
 
 def rows(report: DataReport) -> list[Row]:

@@ -33,12 +33,19 @@ class _Edges(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
         return [(float(every), list(range(first, len(self.edges), every)))]
 
     def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:  # noqa: N802 - pyqtgraph's name
-        return [tick_text(float(self.edges[int(value)]), 1.0) for value in values]
+        return [edge_text(self.edges[int(value)]) for value in values]
 
 
 class _Counts(pg.AxisItem):  # type: ignore[misc]
     def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:  # noqa: N802 - pyqtgraph's name
         return [tick_text(value, spacing) if value == int(value) else "" for value in values]
+
+
+def edge_text(edge: int) -> str:
+    """A length in few letters: 1,024 and 32.8k."""
+    if edge >= 1_000_000:
+        return f"{edge / 1e6:.3g}M"
+    return f"{edge / 1e3:.3g}k" if edge >= 10_000 else f"{edge:,}"
 
 
 class Histogram(pg.PlotWidget):  # type: ignore[misc]
@@ -63,12 +70,12 @@ class Histogram(pg.PlotWidget):  # type: ignore[misc]
         self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
         self.retheme(tokens)
 
-    def show_bins(self, bins: Sequence[LengthBin], limit: int) -> None:
-        """Bars for these bins; those of documents over `limit` tokens in the second colour."""
+    def show_bins(self, bins: Sequence[LengthBin], limit: int, *, cut: bool) -> None:
+        """Bars for these bins; where documents over `limit` tokens are cut, those in the second colour."""
         self._edges.edges = [one.start for one in bins] + [one.stop for one in bins[-1:]]
         places = np.arange(len(bins)) + 0.5
         heights = np.array([one.documents for one in bins], dtype=float)
-        over = np.array([one.start >= limit for one in bins], dtype=bool)
+        over = np.array([cut and one.start >= limit for one in bins], dtype=bool)
         self._within.setOpts(x=places[~over], height=heights[~over], width=0.92)
         self._over.setOpts(x=places[over], height=heights[over], width=0.92)
         place = position(self._edges.edges, limit)

@@ -211,7 +211,7 @@ class DataPage(Retranslating):
 
             self.histogram = Histogram(self._tokens)
             self.chart.take_canvas(self.histogram)
-        self.histogram.show_bins(report.lengths, report.max_seq_len)
+        self.histogram.show_bins(report.lengths, report.max_seq_len, cut=report.task == "sft")
         self.chart.show_data(bool(report.lengths))
         self._show_legend(report)
 

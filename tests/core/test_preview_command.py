@@ -1,0 +1,51 @@
+"""`prepare --preview` and `prepare` as programs and people call them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.core.trainer import Ended, environment, run, text_file
+from trainer_core import protocol
+
+FLAGS = ("--vocab-size", "320", "--max-seq-len", "32", "--batch-size", "4")
+
+
+def report_of(ended: Ended) -> protocol.DataReport:
+    (report,) = ended.of(protocol.DataReport)
+    assert isinstance(report, protocol.DataReport)
+    return report
+
+
+def test_a_preview_tells_as_json_and_keeps_nothing_and_preparing_tells_the_same(tmp_path: Path) -> None:
+    data = text_file(tmp_path)
+    looked = run(tmp_path, "prepare", "--preview", *FLAGS, "--data", str(data))
+    assert looked.code == 0
+    assert not (tmp_path / "cache").exists()
+    made = run(tmp_path, "prepare", *FLAGS, "--data", str(data))
+    assert made.code == 0
+    assert (tmp_path / "cache").is_dir()
+    for report in (report_of(looked), report_of(made)):
+        assert report.complete
+        assert report.read.characters == len(data.read_text(encoding="utf-8"))
+        assert len(report.samples) == 5
+        assert report.steps_per_epoch == -(-report.samples_per_epoch // 4)
+
+
+def test_a_preview_in_words_has_no_colours_where_nobody_sees_them(tmp_path: Path) -> None:
+    data = text_file(tmp_path)
+    shown = subprocess.run(
+        [sys.executable, "-X", "utf8", "-m", "trainer_core", "prepare", "--preview", *FLAGS, "--data", str(data)]
+        + ["--output", "plain"],
+        capture_output=True, env={**environment(tmp_path), "TRAINDECK_LANG": "zh"}, cwd=tmp_path, timeout=60, check=True,
+    )  # fmt: skip
+    text = shown.stdout.decode("utf-8")
+    for words in ("已读取全部", "文档长度（词元）", "模型看到的前几个样本", "序列长度 32", "[["):
+        assert words in text
+    assert "\x1b" not in text
+
+
+def test_data_that_cannot_be_looked_at_is_refused_with_its_exit_code(tmp_path: Path) -> None:
+    ended = run(tmp_path, "prepare", "--preview", "--data", str(tmp_path / "no.txt"))
+    assert (ended.error.code, ended.code) == ("data.not_found", 4)

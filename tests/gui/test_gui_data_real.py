@@ -1,0 +1,73 @@
+"""The Data page with the real trainer behind it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from app.theme.tokens import LIGHT
+from tests.gui.conftest import MakeWindow
+from tests.gui.test_gui_data import backgrounds, look
+
+ROWS = [{"instruction": f"{n} 加 {n}？", "input": "", "output": f"等于{2 * n}。"} for n in range(500)]
+
+
+def test_ones_own_data_is_looked_at_and_looked_at_again_when_it_was_mended(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, own_folders: Path
+) -> None:
+    data = tmp_path / "问答 alpaca.jsonl"
+    lines = [json.dumps(row, ensure_ascii=False) for row in ROWS]
+    data.write_text("\n".join([*lines[:7], "{broken", *lines[7:], lines[0]]), encoding="utf-8")
+    controller = make_window(None)
+    page, form = controller.window.data, controller.form
+    form.add_data([str(data)])
+    form.set_text("vocab_size", "320")
+    form.set_text("validation_fraction", "0")
+    look(controller, qtbot)
+    assert page.failure.text() == ""
+    assert page.tiles["documents"].value.text() == "501"
+    assert "every figure is exact" in page.status.text()
+    assert "line 8" in page.notes.text()
+    shown = page.sources.rows
+    assert shown.data(shown.index(0, 2)) == "prompt: instruction, input, response: output"
+    assert page.samples.text.toPlainText() == (
+        "<|im_start|>user↵\n0 加 0？<|im_end|>↵\n<|im_start|>assistant↵\n等于0。<|im_end|>"
+    )
+    assert backgrounds(controller)["等"] in (LIGHT.learned_a, LIGHT.learned_b)
+    assert backgrounds(controller)["加"] in (LIGHT.given_a, LIGHT.given_b)
+    assert not (own_folders / "cache").exists()
+    data.write_text("\n".join(lines), encoding="utf-8")
+    look(controller, qtbot)
+    assert page.tiles["documents"].value.text() == "500"
+    assert not page.notes.isVisible()
+
+
+def test_a_look_while_training_and_its_cancelling_leave_the_run_alone(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
+) -> None:
+    data = tmp_path / "long.txt"
+    data.write_text("".join(f"line {n}: {n * 7919}\n" for n in range(1_500_000)), encoding="utf-8")
+    controller = make_window("slow_stop")
+    controller.form.add_data([str(data)])
+    controller.form.set_text("vocab_size", "8192")
+    controller.window.show_page("data")
+    qtbot.mouseClick(controller.window.data.look, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: bool(controller.looker.running and controller.looker.running.progress), timeout=60_000)
+    qtbot.mouseClick(controller.window.run_bar.start, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: controller.machine.step > 2, timeout=30_000)
+    controller.window.show_page("data")
+    qtbot.mouseClick(controller.window.data.cancel, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: controller.looker.running is None, timeout=30_000)
+    assert controller.window.data.failure.text() == ""
+    step = controller.machine.step
+    qtbot.waitUntil(lambda: controller.machine.step > step, timeout=30_000)
+
+
+def test_data_that_is_not_there_is_said_in_words(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
+    controller = make_window(None, "zh")
+    controller.form.add_data([str(tmp_path / "没有.txt")])
+    look(controller, qtbot)
+    assert controller.window.data.failure.text().startswith("数据路径")
