@@ -35,11 +35,11 @@ def test_a_preview_tells_as_json_and_keeps_nothing_and_preparing_tells_the_same(
 
 def test_a_preview_in_words_has_no_colours_where_nobody_sees_them(tmp_path: Path) -> None:
     data = text_file(tmp_path)
+    command = [sys.executable, "-X", "utf8", "-m", "trainer_core", "prepare", "--preview", "--output", "plain"]
+    chinese = {**environment(tmp_path), "TRAINDECK_LANG": "zh"}
     shown = subprocess.run(
-        [sys.executable, "-X", "utf8", "-m", "trainer_core", "prepare", "--preview", *FLAGS, "--data", str(data)]
-        + ["--output", "plain"],
-        capture_output=True, env={**environment(tmp_path), "TRAINDECK_LANG": "zh"}, cwd=tmp_path, timeout=60, check=True,
-    )  # fmt: skip
+        [*command, *FLAGS, "--data", str(data)], capture_output=True, env=chinese, cwd=tmp_path, timeout=60, check=True
+    )
     text = shown.stdout.decode("utf-8")
     for words in ("已读取全部", "文档长度（词元）", "模型看到的前几个样本", "序列长度 32", "[["):
         assert words in text
