@@ -446,8 +446,8 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("{total} 个样本中有 {count} 个被舍弃：仅提示就占满了 {limit} 个词元。", "增大 --max-seq-len 可使用它们。"),
     ),
     "data.duplicates": _note(
-        ("{count} of {total} rows are there more than once.", "A model learns by heart what it reads often."),
-        ("{total} 行中有 {count} 行是重复的。", "模型会死记硬背反复读到的内容。"),
+        ("Of {total} rows (or pieces of text), {count} repeat another.", "A model learns by heart what it reads often."),
+        ("{total} 行（或文本片段）中有 {count} 个与其他重复。", "模型会死记硬背反复读到的内容。"),
     ),
     "data.files_skipped": _note(
         ("Files in {path} cannot be used and were skipped, {count} in all.", "The first: {first}"),
