@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from trainer_core import checkpoint_dir, run_dir
+from trainer_core.data.columns import Turn
 from trainer_core.data.tokenizer import Codec
 from trainer_core.data.tokenizer_files import task_of
 from trainer_core.messages import TraindeckError
@@ -63,10 +64,13 @@ def is_chat(checkpoint: Path) -> bool:
 
 
 def write_text(
-    model: Decoder, codec: Codec, prompt: str, max_tokens: int, sampling: Sampling, chat: bool
+    model: Decoder, codec: Codec, prompt: str | Sequence[Turn], max_tokens: int, sampling: Sampling, chat: bool
 ) -> Iterator[str]:
-    """What the model writes after `prompt` (as an answer to it if `chat`), piece by piece."""
-    ids = codec.encode_prompt(prompt) if chat else codec.encode(prompt)
+    """What the model writes after `prompt` (as an answer to it if `chat`), piece by piece.
+
+    A conversation, rather than a text, is for `chat` only. Raises `data.chat_refused`.
+    """
+    ids = codec.encode(prompt) if isinstance(prompt, str) and not chat else codec.encode_prompt(prompt)
     stream = TextStream(codec, () if chat else ids)
     for token in write_tokens(model, ids or [codec.end_of_text], max_tokens, sampling, codec.ends):
         yield stream.add(token)

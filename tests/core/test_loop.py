@@ -20,6 +20,7 @@ from trainer_core.session import Session
 from trainer_core.train.device import choose_precision, set_up_arithmetic
 from trainer_core.train.loop import Trainer
 from trainer_core.train.optim import learning_rate
+from trainer_core.train.samples import Example
 from trainer_core.wire import Wire
 
 CPU = torch.device("cpu")
@@ -120,7 +121,7 @@ def test_evaluating_and_sampling_do_not_change_what_is_learnt(tmp_path: Path) ->
 
 def test_held_out_prompts_without_room_for_an_answer_are_not_asked(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, config(tmp_path, pairs_file(tmp_path)))
-    made.writer._examples = [("a long question " * 40, "42")]
+    made.writer._examples = [Example([("user", "a long question")], list(range(100)), "42")]
     made.evaluate()
     assert kept.of(protocol.Eval)[0].exact_match is None
 

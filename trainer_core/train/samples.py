@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from trainer_core import generate, protocol
 from trainer_core.config import Config
+from trainer_core.data.columns import Turn
 from trainer_core.data.prepare import Prepared
 from trainer_core.data.tokenizer import Codec
 from trainer_core.generate import Sampling
+from trainer_core.messages import TraindeckError
 from trainer_core.model import hugging_face
 from trainer_core.model.decoder import Decoder
 from trainer_core.session import Session
@@ -18,6 +22,15 @@ _SAMPLES = 2  # texts per occasion where the user names no prompts
 _LONGEST_ANSWER = 128
 
 
+class Example(NamedTuple):
+    """A held-out conversation: all before its last answer, as turns and as ids, and that answer as the model
+    would have to write it."""
+
+    before: Sequence[Turn]
+    prompt: list[int]
+    answer: str
+
+
 class Writer:
     """Writes with the model in training, from generators of its own."""
 
@@ -25,8 +38,21 @@ class Writer:
         self._model, self._prepared, self._config, self._session = model, prepared, config, session
         self._codec = Codec.load(prepared.tokenizer)
         self._chat = prepared.task == "sft"
-        self._examples = prepared.held_out_examples(config.eval_examples) if self._chat else []
+        self._examples = self._held_out(config.eval_examples)
         self._texts = [] if self._chat else prepared.held_out_beginnings(_SAMPLES)
+
+    def _held_out(self, n: int) -> list[Example]:
+        """Held-out conversations that can be asked: with something before the answer that the template takes."""
+        found: list[Example] = []
+        for *before, last in self._prepared.held_out_chats(n):
+            try:
+                prompt, whole = self._codec.encode_prompt(before), self._codec.encode_chats([[*before, last]])[0]
+                answer = self._codec.decode(whole.ids[slice(*whole.spans[-1])].tolist())
+                found.append(Example(before, prompt, answer))
+            except TraindeckError as error:
+                if error.code != "data.chat_refused":
+                    raise
+        return found
 
     def companions(self) -> dict[str, bytes]:
         """The small files that make a checkpoint a model folder which other programs load."""
@@ -41,13 +67,20 @@ class Writer:
 
     def write_samples(self, step: int) -> None:
         """Texts from the user's prompts, or from held-out data."""
-        prompts: list[tuple[str, str | None]] = [(prompt, None) for prompt in self._config.sample_prompts]
-        prompts = prompts or [(prompt, answer) for prompt, answer in self._examples[:_SAMPLES]]
+        prompts: list[tuple[str | Sequence[Turn], str | None]] = [(text, None) for text in self._config.sample_prompts]
+        prompts = prompts or [(example.before, example.answer) for example in self._examples[:_SAMPLES]]
         prompts = prompts or [(text, None) for text in self._texts]
         for number, (prompt, expected) in enumerate(prompts):
             self.write_one(step, prompt, self._config.sample_tokens, expected, number)
 
-    def write_one(self, step: int, prompt: str, max_tokens: int, expected: str | None = None, number: int = 0) -> None:
+    def write_one(
+        self,
+        step: int,
+        prompt: str | Sequence[Turn],
+        max_tokens: int,
+        expected: str | None = None,
+        number: int = 0,
+    ) -> None:
         """One text, as a sample event. `number` tells the draws of several prompts at one step apart."""
         greedy = expected is not None
         sampling = Sampling(
@@ -59,18 +92,22 @@ class Writer:
             for piece in generate.write_text(self._model, self._codec, prompt, max_tokens, sampling, self._chat):
                 pieces.append(piece)
                 self._session.poll()
+        except TraindeckError as error:
+            if error.code != "data.chat_refused":
+                raise
+            self._session.warn(error.code, **error.params)  # no reason to end a run
+            return
         finally:
             self._model.train()
-        self._session.emit(protocol.Sample(step=step, prompt=prompt, text="".join(pieces), expected=expected))
+        asked = prompt if isinstance(prompt, str) else prompt[-1][1]
+        self._session.emit(protocol.Sample(step=step, prompt=asked, text="".join(pieces), expected=expected))
 
     def answer_held_out(self) -> Answers | None:
         """Answers to held-out prompts; None where no prompt leaves room for an answer."""
-        prompts = [self._codec.encode_prompt(prompt) for prompt, _ in self._examples]
-        fitting = [at for at, prompt in enumerate(prompts) if len(prompt) < self._config.max_seq_len]
+        fitting = [example for example in self._examples if len(example.prompt) < self._config.max_seq_len]
         if not fitting:
             return None
-        tokens = answer_tokens(
-            self._model, [prompts[at] for at in fitting], _LONGEST_ANSWER, self._codec.ends, self._session
-        )
+        prompts = [example.prompt for example in fitting]
+        tokens = answer_tokens(self._model, prompts, _LONGEST_ANSWER, self._codec.ends, self._session)
         texts = [self._codec.decode(answer) for answer in tokens]
-        return answer_quality(texts, [self._examples[at][1] for at in fitting])
+        return answer_quality(texts, [example.answer for example in fitting])
