@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -225,6 +227,34 @@ def test_ranks_share_out_each_batch(plain: tuple[Prepared, Config]) -> None:
     parts = zip(*(half.iterate(2) for half in halves), strict=True)
     for whole, (first, second) in zip(together.iterate(2), parts, strict=False):
         assert torch.equal(whole.input_ids, torch.cat([first.input_ids, second.input_ids]))
+
+
+@pytest.mark.parametrize("columns", [("text",), ("prompt", "response")])
+@pytest.mark.parametrize("packing", [False, True])
+def test_without_a_token_cache_an_epoch_holds_the_same(
+    tmp_path: Path, cache: Path, columns: tuple[str, ...], packing: bool
+) -> None:
+    path = tmp_path / "rows.parquet"
+    rows = [{name: f"{name} {n} " + "word " * (n % 9) for name in columns} for n in range(3000)]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    config = config_for(path, cache, packing=packing, max_seq_len=64)
+    cached, direct = (
+        list(Loader(prepare(one, Quiet()), one).iterate(1))
+        for one in (config, with_workers(config, 0, token_cache=False))
+    )
+    assert sum(batch.tokens for batch in cached) == sum(batch.tokens for batch in direct)
+    assert sum(batch.samples for batch in cached) == sum(batch.samples for batch in direct)
+    if not packing:  # with packing, others share a sequence: only neighbours do
+        assert shown(cached) == shown(direct)
+
+
+def shown(batches: list[Batch]) -> list[list[int]]:
+    """All sequences, in an order that does not depend on theirs."""
+    return sorted(
+        [token for token, label in zip(inputs, labels, strict=True) if label != IGNORED]
+        for batch in batches
+        for inputs, labels in zip(batch.input_ids.tolist(), batch.labels.tolist(), strict=True)
+    )
 
 
 # --- processes and files ---------------------------------------------------------------------------
