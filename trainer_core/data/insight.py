@@ -25,6 +25,7 @@ from trainer_core.data.columns import Document, Task
 from trainer_core.data.encode import Files, batches
 from trainer_core.data.encoder import EncoderDiffers
 from trainer_core.data.measures import Lengths, steps_per_epoch
+from trainer_core.data.order import keyed_hash
 from trainer_core.data.part import Part, PartReader
 from trainer_core.data.prepare import Prepared, describe
 from trainer_core.data.sequences import Sequences, fit, folder_of, windows
@@ -151,12 +152,13 @@ def _tokenizer(folder: Path, part: Part, config: Config, reporter: Reporter) -> 
 
 
 def _texts(documents: Sequence[Document]) -> Iterator[str]:
-    """Texts to train a tokenizer on: from all over the part."""
-    characters = sum(map(_characters, documents))
-    for document in documents[:: -(-characters // _TRAINED_ON)]:
-        for role, content in document.turns:
-            yield f"{role}\n{content}"
-        yield document.text
+    """Texts to train a tokenizer on: from all over the part, and at no fixed distance, for rows may alternate."""
+    share = _TRAINED_ON / max(1, sum(map(_characters, documents)))
+    for document in documents:
+        if keyed_hash("preview", document.unit) < share * 2**64:
+            for role, content in document.turns:
+                yield f"{role}\n{content}"
+            yield document.text
 
 
 def _characters(document: Document) -> int:
