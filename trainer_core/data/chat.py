@@ -85,23 +85,27 @@ class ChatMl:
 
     def __init__(self, start: int, end: int) -> None:
         self.start, self.end, self.ends = start, end, frozenset((end,))
+        # Made once: millions of conversations have them.
+        self._answer = (Segment(mark=start), Segment("assistant\n"))
+        self._answered = (Segment(mark=end, learned=True), Segment("\n"))
+        self._said = (Segment(mark=end), Segment("\n"))
 
     def segments(self, turns: Sequence[Turn]) -> list[Segment]:
         check(turns)
         found: list[Segment] = []
         for role, content in turns:
-            answer = role == "assistant"
-            found.append(Segment(mark=self.start))
-            found.append(Segment(f"{role}\n" if answer else f"{role}\n{content}"))
-            if answer and content:
-                found.append(Segment(content, learned=True, place="text"))
-            found.append(Segment(mark=self.end, learned=answer))
-            found.append(Segment("\n"))
+            if role == "assistant":
+                found += self._answer
+                if content:
+                    found.append(Segment(content, learned=True, place="text"))
+                found += self._answered
+            else:
+                found += (self._answer[0], Segment(f"{role}\n{content}"), *self._said)
         return found
 
     def prompt(self, turns: Sequence[Turn]) -> list[Segment]:
         given = [segment._replace(learned=False) for segment in self.segments(turns)]
-        return [*given, Segment(mark=self.start), Segment("assistant\n")]
+        return [*given, *self._answer]
 
 
 def check(turns: Sequence[Turn]) -> None:

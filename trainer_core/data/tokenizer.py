@@ -6,10 +6,9 @@ No torch, no Qt.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -183,20 +182,21 @@ class Codec:
         return self._encode([self.template.prompt(turns)])[0].ids.tolist()  # type: ignore[no-any-return]
 
     def _encode(self, chats: Sequence[Sequence[Segment]]) -> list[Chat]:
-        wanted = [(one.text, one.place) for segments in chats for one in segments if one.mark < 0]
-        ids = self._encode_pieces(wanted)
-        return [_joined(segments, ids) for segments in chats]
+        ids = iter(self._encode_pieces([(one.text, one.place) for chat in chats for one in chat if one.mark < 0]))
+        marks = {one.mark for chat in chats for one in chat}
+        arrays = {mark: np.array((mark,), dtype=np.uint32) for mark in marks if mark >= 0}
+        return [_joined(segments, ids, arrays) for segments in chats]
 
-    def _encode_pieces(self, pieces: Sequence[tuple[str, Place]]) -> Iterator[Ids]:
+    def _encode_pieces(self, pieces: Sequence[tuple[str, Place]]) -> list[Ids]:
         """As `PieceEncoder.encode`, but what a template always writes is encoded once."""
-        new = [piece for piece in dict.fromkeys(pieces) if piece not in self._remembered]
-        known = dict(zip(new, self._pieces.encode(new), strict=True))
-        short = [piece for piece in new if len(piece[0]) <= _SHORT]
-        for piece in islice(short, _REMEMBERED - len(self._remembered)):
-            self._remembered[piece] = known[piece]
-        for piece in pieces:
-            found = known.get(piece)
-            yield self._remembered[piece] if found is None else found
+        known = self._remembered
+        found: list[Any] = [known.get(piece) if len(piece[0]) <= _SHORT else None for piece in pieces]
+        new = [number for number, ids in enumerate(found) if ids is None]
+        for number, ids in zip(new, self._pieces.encode([pieces[number] for number in new]), strict=True):
+            found[number] = ids
+            if len(pieces[number][0]) <= _SHORT and len(known) < _REMEMBERED:
+                known[pieces[number]] = ids
+        return found
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of ids. A character cut in the middle comes out as U+FFFD."""
@@ -245,17 +245,19 @@ def _up_to_the_last_learned(segments: list[Segment]) -> list[Segment]:
     return segments
 
 
-def _joined(segments: Sequence[Segment], ids: Iterator[Ids]) -> Chat:
+def _joined(segments: Sequence[Segment], ids: Iterator[Ids], marks: Mapping[int, Ids]) -> Chat:
     """One conversation of its segments; takes the ids of its texts from `ids`."""
     parts: list[Ids] = []
     spans: list[tuple[int, int]] = []
     length = 0
-    for segment in segments:
-        part = next(ids) if segment.mark < 0 else np.array((segment.mark,), dtype=np.uint32)
-        start, length = length, length + len(part)
+    for _, mark, learned, _ in segments:
+        part = next(ids) if mark < 0 else marks[mark]
         parts.append(part)
-        if segment.learned and spans and spans[-1][1] == start:
+        start, length = length, length + len(part)
+        if not learned or length == start:
+            continue
+        if spans and spans[-1][1] == start:
             spans[-1] = (spans[-1][0], length)
-        elif segment.learned and length > start:
+        else:
             spans.append((start, length))
     return Chat(np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32), spans)
