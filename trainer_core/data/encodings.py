@@ -19,10 +19,10 @@ _SLICES, _SLICE = 16, 64 * 1024  # and places spread over the rest: a long file 
 
 _BOMS: Final = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _MAGIC: Final = (b"\x89PNG", b"PK\x03\x04", b"\x1f\x8b", b"%PDF-", b"\xff\xd8\xff", b"GIF8", b"7z\xbc\xaf", b"MZ\x90")
 _CONTROL: Final = bytes(set(range(32)) - set(b"\t\n\r\f\x08\x0c\x1a\x1b"))
@@ -119,16 +119,23 @@ codecs.register_error("traindeck.count", _replace_and_count)
 
 
 class Decoder:
-    """Bytes to text piece by piece. Bad bytes become U+FFFD and are counted in `undecodable`."""
+    """Bytes to text piece by piece, without a byte order mark at its beginning.
+
+    Bad bytes become U+FFFD and are counted in `undecodable`.
+    """
 
     def __init__(self, encoding: str) -> None:
         self._decoder = codecs.getincrementaldecoder(encoding)("traindeck.count")
+        self._begun = False
         self.undecodable = 0
 
     def feed(self, data: bytes, final: bool = False) -> str:
         before = _counted.bytes
         text = self._decoder.decode(data, final)
         self.undecodable += _counted.bytes - before
+        if not self._begun and text:
+            self._begun = True
+            return text.removeprefix("\ufeff")
         return text
 
 

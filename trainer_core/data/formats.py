@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trainer_core.data.readers import columnar
+from trainer_core.data.readers import parquet
+from trainer_core.data.readers.arrow import arrow_columns, read_arrow
 from trainer_core.data.readers.base import TEXT, Reader, Request, Row, Source, bad_format
-from trainer_core.data.readers.columnar import arrow_columns, read_arrow, read_parquet
 from trainer_core.data.readers.hugging_face import hugging_face_files
 from trainer_core.data.readers.json_array import read_json
 from trainer_core.data.readers.lines import read_csv, read_jsonl, read_tsv
@@ -56,7 +56,7 @@ FORMATS: Final[dict[str, Format]] = {
     "json": Format(read_json, (".json",)),
     "csv": Format(read_csv, (".csv",)),
     "tsv": Format(read_tsv, (".tsv", ".tab")),
-    "parquet": Format(read_parquet, (".parquet", ".pq"), binary=True, columns=columnar.parquet_columns),
+    "parquet": Format(parquet.read_parquet, (".parquet", ".pq"), binary=True, columns=parquet.parquet_columns),
     "arrow": Format(read_arrow, (".arrow", ".feather"), binary=True, columns=arrow_columns),
     "tar": Format(read_tar, (".tar",), binary=True),
 }
@@ -84,4 +84,4 @@ def named(path: Path) -> tuple[str | None, str]:
 
 
 def parquet_columns(path: Path) -> tuple[str, ...]:
-    return columnar.parquet_columns(Source(path, "parquet", "", 0))
+    return parquet.parquet_columns(Source(path, "parquet", "", 0))

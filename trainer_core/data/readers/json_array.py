@@ -8,13 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from trainer_core.data.encodings import Tally
 from trainer_core.data.readers.base import LONGEST, TOO_LONG, Request, Row, Source, bad_format
-from trainer_core.data.readers.json_rows import FAILURES, Rows, row_type, utf_8
+from trainer_core.data.readers.json_rows import Rows, utf_8
 
 _BETWEEN: Final = b", \t\r\n"  # what stands between elements
 _PAST: Final = re.compile(rb"[, \t\r\n]*")
@@ -28,7 +26,7 @@ def read_json(source: Source, request: Request, tally: Tally) -> Iterator[Row]:
     """An array of JSON objects. Elements that are not objects are skipped and counted."""
     tally.unit = "element"
     rows = Rows(request.columns, tally)
-    elements = enumerate(_elements(source, request, tally), 1)
+    elements = enumerate(_elements(source, rows, tally), 1)
     for number, element in islice(elements, request.skip, None):
         tally.number = number
         tally.read += 1
@@ -39,9 +37,8 @@ def read_json(source: Source, request: Request, tally: Tally) -> Iterator[Row]:
             yield row
 
 
-def _elements(source: Source, request: Request, tally: Tally) -> Iterator[Row | bytes | None]:
+def _elements(source: Source, rows: Rows, tally: Tally) -> Iterator[Row | bytes | None]:
     """The elements: rows where many could be decoded at once, else bytes. None: one longer than `LONGEST`."""
-    decode = msgspec.json.Decoder(list[row_type(request.columns)]).decode  # type: ignore[misc]
     opened, number = False, 0
     element: _Element | None = None
     for chunk in filter(None, utf_8(source, tally)):
@@ -60,7 +57,7 @@ def _elements(source: Source, request: Request, tally: Tally) -> Iterator[Row | 
             number += 1
             yield element.data
             element = None
-        many, place = _run(chunk, place, decode)
+        many, place = _run(chunk, place, rows)
         number += len(many)
         yield from many
         while (place := _end(_PAST, chunk, place)) < len(chunk):
@@ -75,7 +72,7 @@ def _elements(source: Source, request: Request, tally: Tally) -> Iterator[Row | 
     raise bad_format(source, f"element {number + 1}" if opened else "the beginning", "it ends too early")
 
 
-def _run(chunk: bytes, start: int, decode: Any) -> tuple[list[Row], int]:
+def _run(chunk: bytes, start: int, rows: Rows) -> tuple[list[Row], int]:
     """As many whole elements as can be decoded at once, and where they end.
 
     The place between two elements is guessed: what parses as an array up to there cannot end within a
@@ -86,10 +83,9 @@ def _run(chunk: bytes, start: int, decode: Any) -> tuple[list[Row], int]:
         stop = _gap(chunk, start, stop)
         if not stop:
             break
-        try:
-            return decode(b"[" + chunk[start:stop].strip(_BETWEEN) + b"]"), stop
-        except FAILURES:
-            pass
+        many = rows.array(b"[" + chunk[start:stop].strip(_BETWEEN) + b"]")
+        if many is not None:
+            return many, stop
     return [], start
 
 

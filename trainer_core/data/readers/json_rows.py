@@ -16,44 +16,58 @@ from trainer_core.data.encodings import Decoder, Tally, decoded
 from trainer_core.data.readers import streams
 from trainer_core.data.readers.base import Row, Source
 
-FAILURES: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # of a decoder of msgspec
+_FAILURES: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # of a decoder of msgspec
 _HEAD: Final = 64 * 1024  # tells whether lines end in "\r" alone
 
 
-def row_type(columns: tuple[str, ...]) -> Any:
-    """What msgspec decodes an object to: a dict of the columns alone (none: of all). The others are passed over."""
-    if not columns:
-        return dict[str, Any]
-    return cast(Callable[..., Any], TypedDict)("Columns", dict.fromkeys(columns, Any), total=False)
-
-
 class Rows:
-    """From the bytes of one JSON object, UTF-8, to a row."""
+    """From the bytes of JSON objects, UTF-8, to rows of the columns asked for; the others are passed over."""
 
     def __init__(self, columns: tuple[str, ...], tally: Tally) -> None:
         self._columns = columns
         self._tally = tally
-        self._decode = msgspec.json.Decoder(row_type(columns)).decode
+        # msgspec 0.22 misses keys of a TypedDict that are not ASCII, depending on what was decoded before.
+        self._whole = not columns or not all(name.isascii() for name in columns)
+        kind: Any = dict[str, Any]
+        if not self._whole:
+            kind = cast(Callable[..., Any], TypedDict)("Columns", dict.fromkeys(columns, Any), total=False)
+        self._decode = msgspec.json.Decoder(kind).decode
+        self._decode_array = msgspec.json.Decoder(list[kind]).decode
 
     def row(self, data: bytes) -> Row | str:
-        """The row, or why there is none."""
+        """The row of one object, or why there is none."""
         try:
-            return cast(Row, self._decode(data))
-        except FAILURES:
+            row = self._decode(data)
+        except _FAILURES:
             return self._patiently(data)
+        return self._chosen(row) if self._whole else cast(Row, row)
+
+    def array(self, data: bytes) -> list[Row] | None:
+        """The rows of an array of objects, or None where one of them wants patience."""
+        try:
+            rows = self._decode_array(data)
+        except _FAILURES:
+            return None
+        return [self._chosen(row) for row in rows] if self._whole else rows
+
+    def _chosen(self, row: dict[str, Any]) -> Row:
+        return {name: row[name] for name in self._columns if name in row} if self._columns else row
 
     def _patiently(self, data: bytes) -> Row | str:
-        """As the json module reads it: NaN and infinities, halves of surrogate pairs, bytes that are not UTF-8."""
+        """As the json module reads it: NaN and infinities, halves of surrogate pairs, bytes that are not UTF-8.
+
+        A byte order mark is one more thing: it is left in the middle where files were put together.
+        """
         decoder = Decoder("utf-8")
         text = decoder.feed(data, final=True)
         self._tally.undecodable += decoder.undecodable
         try:
-            row = json.loads(text.lstrip("\ufeff"))  # left in the middle where files were put together
+            row = json.loads(text)
         except (ValueError, RecursionError) as error:
             return getattr(error, "msg", "") or type(error).__name__
         if not isinstance(row, dict):
             return "not a JSON object"
-        return {name: row[name] for name in self._columns if name in row} if self._columns else row
+        return self._chosen(row)
 
 
 def utf_8(source: Source, tally: Tally) -> Iterator[bytes]:
