@@ -144,7 +144,7 @@ def run(command: Sequence[str], env: Mapping[str, str] | None = None, watched: b
     with tempfile.TemporaryFile() as told:
         began = time.perf_counter()
         process = subprocess.Popen(
-            list(command), stdout=subprocess.PIPE, stderr=told, cwd=ROOT, env={**os.environ, **(env or {})}
+            list(command), stdout=subprocess.PIPE, stderr=told, cwd=ROOT, env={**_environment(), **(env or {})}
         )
         watch = _Watch(process.pid) if watched else None
         if watch is not None:
@@ -159,6 +159,11 @@ def run(command: Sequence[str], env: Mapping[str, str] | None = None, watched: b
             raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{words}")
     cpu = None if before is None or after is None else after - before
     return Finished(seconds, cpu, output.decode("utf-8", "replace"), memory)
+
+
+def _environment() -> dict[str, str]:
+    """That of this process; Python may keep its bytecode, as it does for users, rather than compile at each start."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _children_cpu() -> float | None:
