@@ -309,6 +309,20 @@ def test_of_a_part_the_whole_is_estimated(tmp_path: Path, kind: str) -> None:
         assert close(getattr(part, name), getattr(whole, name), 0.1), name
 
 
+def test_a_part_of_a_long_file_is_from_all_over_it_and_its_bad_rows_are_found_again(tmp_path: Path) -> None:
+    rows = [json.dumps({"text": "short"})] * 60_000 + [json.dumps({"text": f"long {n} " * 30}) for n in range(20_000)]
+    rows[60_100::50] = ["{broken"] * len(rows[60_100::50])
+    data = jsonl(tmp_path / "sorted.jsonl", rows)
+    report = preview(config_of(data), Listener(), budget=3_000_000)
+    whole = of_prepared(prepared(data, **KNOBS), config_of(data))
+    assert close(report.total.characters, whole.total.characters, 0.1)
+    assert report.longer > 0
+    assert report.first_bad is not None
+    assert report.first_bad.path == str(data)
+    line, offset = report.first_bad.position.removeprefix("line ").split(" after byte ")
+    assert data.read_bytes()[int(offset) :].split(b"\n")[int(line) - 1] == b"{broken"
+
+
 def test_data_that_is_compressed_far_better_than_expected_is_a_part(tmp_path: Path) -> None:
     data = tmp_path / "same.jsonl.gz"
     with gzip.open(data, "wb", 9) as file:

@@ -112,12 +112,12 @@ def preview(config: Config, reporter: Reporter, budget: int = _BUDGET) -> protoc
     common_task(looks, config)
     # Bad rows are to be seen and counted; whether they would stop a preparation is said, too.
     lenient = msgspec.structs.replace(config, on_bad_row="skip", bad_row_limit=0, token_cache=True)
-    part = _read(looks, lenient, reporter, budget)
-    if not part.documents:
-        raise TraindeckError("data.empty", path=", ".join(config.data))
-    _warn_of_files(looks, part, reporter)
     with tempfile.TemporaryDirectory(prefix="traindeck-look-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
+        part = _read(folder, looks, lenient, reporter, budget)
+        if not part.documents:
+            raise TraindeckError("data.empty", path=", ".join(config.data))
+        _warn_of_files(looks, part, reporter)
         _tokenizer(folder, part, lenient, reporter)
         try:
             found = _encoded(folder / "fast", looks, part, lenient, reporter, began, fast=True)
@@ -130,12 +130,12 @@ def preview(config: Config, reporter: Reporter, budget: int = _BUDGET) -> protoc
     return report
 
 
-def _read(looks: Sequence[Look], config: Config, reporter: Reporter, budget: int) -> Part:
+def _read(folder: Path, looks: Sequence[Look], config: Config, reporter: Reporter, budget: int) -> Part:
     def poll() -> None:
         reporter.progress("preparing", reader.part.bytes, 2 * reader.total, "bytes")
         reporter.poll()
 
-    reader = PartReader(looks, config, budget, _READ_S, poll)
+    reader = PartReader(looks, config, budget, _READ_S, folder, poll)
     return reader.read()
 
 

@@ -6,14 +6,17 @@ No torch, no Qt.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, islice
+from pathlib import Path
 from typing import Any, Final
 
 from trainer_core.config import Config
 from trainer_core.data.columns import Document
 from trainer_core.data.formats import Source
-from trainer_core.data.sources import Counts, Look, Stream
+from trainer_core.data.slices import Slices, slice_up
+from trainer_core.data.sources import Counts, Look, Stream, piece_size
 from trainer_core.messages import Value
 from trainer_core.report import Quiet
 
@@ -76,36 +79,63 @@ class Part:
 
 
 class _Ears(Quiet):
-    """What a stream has to say, and a chance to stop it."""
+    """What a stream has to say, and a chance to stop it. Slices are called by the file that they are of."""
 
-    def __init__(self, part: Part, poll: Callable[[], None]) -> None:
+    def __init__(self, part: Part, sliced: Iterable[Slices], poll: Callable[[], None]) -> None:
         self._part, self._poll = part, poll
+        self._sliced = {str(one.source.path): one for one in sliced}
 
     def warn(self, code: str, **params: Value) -> None:
-        self._part.warnings.append((code, params))
+        self._part.warnings.append((code, self.placed(params)))
+
+    def placed(self, told: Mapping[str, Value]) -> dict[str, Any]:
+        slices = self._sliced.get(str(told.get("path")))
+        if slices is None:
+            return dict(told)
+        position = {"position": slices.position(str(told["position"]))} if "position" in told else {}
+        return {**told, **position, "path": str(slices.original.path)}
 
     def poll(self) -> None:
         self._poll()
 
 
 class PartReader:
-    """Reads about `budget` bytes of text: all of it where there is no more, else the beginnings of files.
+    """Reads about `budget` bytes of text: all of it where there is no more, else some of every file.
 
-    It ends after `seconds` with what there is. `poll` is called often, and may raise.
+    That is slices from all over a long file of lines (kept in `folder` meanwhile), and the beginning of any
+    other. It ends after `seconds` with what there is. `poll` is called often, and may raise.
     """
 
     def __init__(
-        self, looks: Sequence[Look], config: Config, budget: int, seconds: float, poll: Callable[[], None]
+        self,
+        looks: Sequence[Look],
+        config: Config,
+        budget: int,
+        seconds: float,
+        folder: Path,
+        poll: Callable[[], None],
     ) -> None:
-        self._looks, self._config = looks, config
+        self._config, self._piece = config, piece_size(looks)
         self._files = [file for one in looks for file in one.files]
-        self._starts = [0]
-        for file in self._files:
-            self._starts.append(self._starts[-1] + file.bytes)
+        self.part = Part(bytes_in_all=sum(file.bytes for file in self._files))
         self._limits = limits(self._files, budget)
-        self.part = Part(bytes_in_all=self._starts[-1])
-        self._ears = _Ears(self.part, poll)
+        self._originals = list(self._files)
+        self._ears = _Ears(self.part, self._slice_up(folder), poll)
+        rest = iter(self._files)
+        self._looks = [replace(one, files=tuple(islice(rest, len(one.files)))) for one in looks]
+        self._starts = list(accumulate((file.bytes for file in self._files), initial=0))
         self._deadline, self._budget, self._characters = time.monotonic() + seconds, budget, 0
+
+    def _slice_up(self, folder: Path) -> list[Slices]:
+        """Put slices in the place of long files."""
+        sliced = []
+        for number, limit in self._limits.items():
+            file = self._files[number]
+            slices = slice_up(file, limit, folder / f"slices-{number}") if limit < file.bytes else None
+            if slices is not None:
+                self._files[number], self._limits[number] = slices.source, slices.source.bytes
+                sliced.append(slices)
+        return sliced
 
     @property
     def total(self) -> int:
@@ -115,7 +145,7 @@ class PartReader:
     def read(self) -> Part:
         """Raises what `Stream` and `poll` raise."""
         part = self.part
-        part.complete = len(self._limits) == len(self._files)
+        part.complete = len(self._limits) == len(self._files) and self._files == self._originals
         next_file: int | None = next(iter(self._limits), None)
         while next_file is not None and not self._ended():
             next_file = self._read_from(next_file)
@@ -132,7 +162,7 @@ class PartReader:
         last = part.documents[-1] if part.documents else None
         number, unit = (last.number + 1, last.unit + 1) if last else (0, 0)
         start = {"file": first, "number": number, "unit": unit, "counts": {}, "tally": None}
-        stream = Stream(self._looks, self._config, self._ears, start)
+        stream = Stream(self._looks, self._config, self._ears, start, self._piece)
         file, enough = -1, False
         for document in stream:
             if document.file != file:
@@ -141,12 +171,12 @@ class PartReader:
                     self._take_counts(stream, None)
                     return self._after(document.file)
                 file, enough = document.file, False
-                part.files[file] = FilePart(self._files[file])
+                part.files[file] = FilePart(self._originals[file])
             done = stream.done - self._starts[file]
             if done > part.files[file].read and not enough:  # all rows of so many bytes have come
                 part.files[file].read = done
                 enough = self._enough(file) or self._ended()
-            if enough and document.unit != part.documents[-1].unit:
+            if enough and part.documents and document.unit != part.documents[-1].unit:
                 part.complete = False
                 self._take_counts(stream, file)
                 return self._after(file + 1)
@@ -159,7 +189,7 @@ class PartReader:
         """Whether so much of a file was read as was to be read: of its text, where it is compressed."""
         file, limit = self.part.files[number], self._limits[number]
         expansion = _expansion(file.source)
-        if limit >= file.source.bytes * expansion:
+        if limit >= self._files[number].bytes * expansion:
             return False
         return (file.read if expansion == 1 else _BYTES * file.characters) >= limit
 
@@ -193,7 +223,7 @@ class PartReader:
         if tally.get("undecodable"):
             encoding = self._files[left or 0].encoding
             self._ears.warn("data.undecodable", count=int(tally["undecodable"]), path=path, encoding=encoding)
-        counts.first_bad = counts.first_bad or own.first_bad
+        counts.first_bad = counts.first_bad or self._ears.placed(own.first_bad)
         counts.bad += own.bad + int(tally.get("bad", 0))
         counts.undecodable += own.undecodable + int(tally.get("undecodable", 0))
 

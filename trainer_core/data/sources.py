@@ -265,25 +265,37 @@ class _Judge(Tally):
         self._poll()
 
 
+def piece_size(looks: Sequence[Look]) -> int:
+    """Into pieces of how many characters plain text is cut."""
+    files = (pair for one in looks for pair in zip(one.files, one.layouts, strict=True))
+    plain = sum(file.bytes for file, layout in files if layout is PLAIN)
+    return min(_PIECE_MAX, max(_PIECE_MIN, plain // _PIECES))
+
+
 class Stream:
     """All documents of some looked-at data, in order.
 
     `done` counts the bytes of the files read so far, of `total`. `position` after a document is where
     another stream over the same data goes on with the next one; None within a long text. With a
-    reporter, what had to be skipped or replaced is warned of at the end of each file. Raises
+    reporter, what had to be skipped or replaced is warned of at the end of each file. `piece`: another
+    size of the pieces of plain text, where this is a part of larger data. Raises
     `data.unreadable`, `data.bad_format`, `data.bad_row` or `data.too_many_bad_rows`.
     """
 
     def __init__(
-        self, looks: Sequence[Look], config: Config, reporter: Reporter | None = None, position: Position | None = None
+        self,
+        looks: Sequence[Look],
+        config: Config,
+        reporter: Reporter | None = None,
+        position: Position | None = None,
+        piece: int = 0,
     ) -> None:
         self._files = [pair for one in looks for pair in zip(one.files, one.layouts, strict=True)]
         self._config, self._reporter = config, reporter
         self._tally = Tally()
         self.total = sum(one.bytes for one in looks)
         self.task = common_task(looks, config)
-        plain = sum(file.bytes for file, layout in self._files if layout is PLAIN)
-        self._piece = min(_PIECE_MAX, max(_PIECE_MIN, plain // _PIECES))
+        self._piece = piece or piece_size(looks)
         self._within = False  # a long text of which more parts follow
         start = position or {"file": 0, "number": 0, "unit": 0, "counts": {}, "tally": None}
         self._file: int = start["file"]
