@@ -161,7 +161,7 @@ class Writer:
         """Write the last offsets, put all on the disk, and close."""
         try:
             self._write("offsets.bin", np.array([self.tokens], "<i8"))
-            if self._spans_written:
+            if self._files["span_offsets.bin"].size:  # conversations, even if there is nothing to learn in any
                 self._write("span_offsets.bin", np.array([self._spans_written], "<i8"))
             self.commit()
         finally:
