@@ -121,7 +121,7 @@ def written(folder: Path, chats: list[tuple[int, Spans]], split: str = "train") 
 
 
 @given(chats=st.lists(conversation(), min_size=1, max_size=12), limit=st.integers(1, 12))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_conversation_is_used_where_something_to_learn_is_left_of_it(
     tmp_path_factory: pytest.TempPathFactory, chats: list[tuple[int, Spans]], limit: int
 ) -> None:
