@@ -117,7 +117,10 @@ class _Pipeline:
         if processes:
             # spawn everywhere: it is what Windows has, and a fork of a process with threads can hang
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(processes, context, begin, (tokenizer, fast))
+            self._codec.encoder.choose()
+            self._codec.encoder.forget()
+            may = self._codec.encoder.path == "gigatoken"
+            self._pool = ProcessPoolExecutor(processes, context, begin, (tokenizer, may))
         self._base = 0.0 if config.tokenizer else self._stream.total  # training the tokenizer was the first half
 
     def run(self) -> dict[str, Any]:

@@ -75,13 +75,18 @@ _codec: Codec | None = None
 
 
 def begin(tokenizer: Path, fast: bool) -> None:
-    """Set a process up. It ends when the one that started it is gone, however that ended."""
+    """Set a process up; `fast`: the one that starts it has found that gigatoken may encode.
+
+    It ends when the one that started it is gone, however that ended.
+    """
     global _codec
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C reaches every process of a terminal; only one answers
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     _codec = Codec.load(tokenizer, fast)
+    if fast:
+        _codec.encoder.choose(compare=False)
 
 
 def _end_with(parent: Any) -> None:

@@ -33,6 +33,7 @@ Reason = Literal["", "equal", "switched_off", "not_installed", "unknown_kind", "
 
 _WORTH_IT: Final = 64 * 1024  # characters in one call that repay the proof; shorter ones use the reference
 _COMPARED: Final = 2048  # characters of each batch that both paths encode
+_MOST_COMPARED: Final = 16_384  # tokens of a vocabulary: all of those that are trained here by default
 _RENEW_BYTES: Final = 96 * 1024 * 1024  # gigatoken remembers every word it saw, without bound
 _RENEW_AFTER: Final = 8 * 1024 * 1024  # characters between two looks at how much memory that takes
 _PROBE: Final = (
@@ -73,7 +74,7 @@ class Encoder:
         Raises `EncoderDiffers`.
         """
         if not self.reason and sum(map(len, texts)) >= _WORTH_IT:
-            self._choose()
+            self.choose()
         if self._fast is None:
             return self._slowly(texts)
         return self._fast.encode_many(texts, self._slowly)
@@ -82,23 +83,31 @@ class Encoder:
         encodings = self._reference.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
-    def _choose(self) -> None:
+    def choose(self, compare: bool = True) -> None:
+        """Decide which way long batches take. Without `compare`, another process has found both ways equal."""
+        if self.reason:
+            return
         self.reason, fast = _find_fast(self._reference)
-        if fast is not None:
-            words = _vocabulary(self._reference)
-            try:
-                for probe in (_PROBE, words):
-                    fast.compare(probe, self._slowly)
-            except EncoderDiffers:
-                self.reason = "differs"
-                return
+        if fast is None:
+            return
+        try:
+            if compare:
+                fast.compare([*_PROBE, *_vocabulary(self._reference)], self._slowly)
+        except EncoderDiffers:
+            self.reason = "differs"
+        else:
             self._fast, self.path = fast, "gigatoken"
+
+    def forget(self) -> None:
+        """Free the memory of the quick way; short texts do not need it."""
+        self._fast = None
 
 
 def _vocabulary(tokenizer: Tokenizer) -> list[str]:
-    """Every token as text (those that are text): each alone, and several side by side."""
+    """Tokens as text (those that are text), spread over a large vocabulary: each alone, and several side by side."""
     count = tokenizer.get_vocab_size(with_added_tokens=True)
-    alone = [text for text in tokenizer.decode_batch([[number] for number in range(count)]) if "\ufffd" not in text]
+    numbers = range(0, count, -(-count // _MOST_COMPARED))
+    alone = [text for text in tokenizer.decode_batch([[number] for number in numbers]) if "\ufffd" not in text]
     together = ["".join(alone[start : start + 40]) for start in range(0, len(alone), 40)]
     return alone + together
 
