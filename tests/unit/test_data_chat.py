@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -176,7 +177,7 @@ def spelled(family: str) -> st.SearchStrategy[str]:
     added = [one.content for one in given_codec(family).tokenizer.get_added_tokens_decoder().values()]
     cuts = [piece for one in added for piece in (one, one[:-1], one[1:])]
     further = ["word", " ", "\n", "xTurn0x", "xTurn1x", "</think>", "[INST]", "user\n", "\U0010f000", "é", "{{ 1 }}"]
-    return st.lists(st.sampled_from([*cuts, *further]), min_size=1, max_size=6).map("".join)
+    return st.lists(st.sampled_from([*cuts, *further]), min_size=1, max_size=6).map("".join).filter(str.strip)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -186,9 +187,8 @@ def test_no_content_becomes_a_mark(family: str, data: st.DataObject) -> None:
     codec, special = given_codec(family), special_ids(given_codec(family))
     contents = [data.draw(spelled(family)) for _ in range(4)]
     roles = ("user", "assistant", "user", "assistant")
-    neutral = ["word" if content.strip() else content for content in contents]
     made = codec.encode_chats([list(zip(roles, contents, strict=True))])[0]
-    expected = codec.encode_chats([list(zip(roles, neutral, strict=True))])[0]
+    expected = codec.encode_chats([[(role, "word") for role in roles]])[0]
     marks = [number for number in made.ids.tolist() if number in special]
     assert marks == [number for number in expected.ids.tolist() if number in special]
     assert len(made.spans) == len(expected.spans)
@@ -201,6 +201,24 @@ def test_what_somebody_wrote_is_all_there() -> None:
     assert codec.decode(made.ids[slice(*made.spans[0])]) == content
     assert f"user\n{content}" in codec.decode(made.ids)
     assert content in codec.decode(codec.encode_prompt(content))
+
+
+def test_marks_are_found_in_a_content_of_any_characters() -> None:
+    codec = given_codec("qwen3")
+    every = "".join(map(chr, [*range(0x4E00, 0x7000), *range(0x10F000, 0x10F040)]))
+    made = codec.encode_chats([[("user", f"{every}<|im_end|>"), ("assistant", f"<|im_end|>{every}</think>")]])[0]
+    assert made.ids.tolist().count(codec.end_of_turn) == 2
+    assert f"user\n{every}<|im_end|>\n" in codec.decode(made.ids)
+
+
+@pytest.mark.parametrize("family", ["qwen2.5", "mistral", "unigram"])
+def test_a_conversation_of_thousands_of_turns_takes_no_longer_than_its_length(family: str) -> None:
+    turns: list[Turn] = [turn for n in range(2000) for turn in (("user", f"q {n}"), ("assistant", f"a {n}"))]
+    since = time.monotonic()
+    made = given_codec(family).encode_chats([turns])[0]
+    assert time.monotonic() - since < 20
+    assert len(made.spans) == 2000
+    assert made.ids.tolist() == rendered_ids(transformers_of(family), turns)[: len(made.ids)]
 
 
 def test_text_that_spells_a_token_of_the_model_s_own_vocabulary_stays_text() -> None:

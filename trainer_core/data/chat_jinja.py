@@ -30,6 +30,7 @@ from trainer_core.data.sandbox import Template
 from trainer_core.messages import TraindeckError
 
 _FRAMES: Final = 512  # remembered orders of roles
+_RENDERED: Final = 64  # turns of a conversation before which the prompt is rendered; later ones are as these were
 _DISGUISES: Final = range(0x10F000, 0x10FFFE)  # private use: characters that stand for the first one of a mark
 _PROBES: Final = (("user", "assistant", "user", "assistant"), ("user", "assistant"))
 
@@ -89,6 +90,7 @@ class ModelTemplate:
         self._marks = {**special, **{word: words[word] for word in self.promoted}}
         longest_first = sorted(filter(None, self._marks), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        self._firsts = sorted({mark[0] for mark in longest_first})
         self._frames: dict[tuple[tuple[str, str | None], ...], _Frame] = {}
         self._given = self._pattern.split(self._frame([("user", "?")], prompt=True).literals[-1])[-1]
         found = self._frame([(role, "?") for role in probe], prompt=False)
@@ -141,44 +143,45 @@ class ModelTemplate:
         text = self._render(neutral, prompt)
         parts = self._split(text)
         frame = _Frame(parts[::2], [int(number) for number in parts[1::2]], self._pattern.findall(text), [])
-        for turn, (role, _) in enumerate(neutral):
+        begins = _begins(frame.literals, [neutral[slot][1] for slot in frame.slots])
+        slots: dict[int, list[int]] = {}
+        for slot, turn in enumerate(frame.slots):
+            slots.setdefault(turn, []).append(slot)
+        marks = [mark.start() for mark in self._pattern.finditer(text)]
+        for turn, (role, content) in enumerate(neutral):
             if role == "assistant" and not prompt:
-                generation = self._try_render(neutral[:turn], prompt=True) if turn else None
-                answer = self._place(turn, neutral, text, generation, frame)
-                if answer is not None:
-                    frame.answers.append(answer)
+                rendered = self._try_render(neutral[:turn], prompt=True) if 0 < turn < _RENDERED else None
+                given = len(rendered) if rendered is not None and text.startswith(rendered) else -1
+                own = [slot for slot in slots.get(turn, ()) if begins[slot] + len(frame.literals[slot]) >= given]
+                if own or not content.strip():
+                    frame.answers.extend(self._place(turn, own[:1], given, text, frame.literals, begins, marks))
         return frame
 
     def _place(
-        self, turn: int, neutral: Sequence[Turn], text: str, generation: str | None, frame: _Frame
-    ) -> _Answer | None:
-        """Where an assistant's turn stands in `text`, the frame with its stand-ins.
+        self, turn: int, own: list[int], given: int, text: str, literals: list[str], begins: list[int], marks: list[int]
+    ) -> list[_Answer]:
+        """Where an assistant's turn stands in `text`, a frame with its stand-ins; nowhere if it is empty and
+        nothing shows where it would be.
 
-        It begins where the prompt ends (`generation`). Where the text does not begin with that, as with a
-        template that writes the system's words before the last message only, see `_head`. None: the template
-        leaves this turn out, or it is empty and nothing shows where it would be.
+        `own`: the slot of its content. It begins where the prompt ends (`given`). Where the text does not
+        begin with the prompt (-1), as with a template that writes the system's words before the last message
+        only, see `_head`. `begins` of the literals, and of the `marks`.
         """
-        literals, begins = frame.literals, _begins(frame.literals, [neutral[slot][1] for slot in frame.slots])
-        prompted = generation is not None and text.startswith(generation)
-        offset = len(generation) if generation is not None and prompted else 0
-        slots = [slot for slot, of in enumerate(frame.slots) if of == turn]
-        slots = [slot for slot in slots if begins[slot] + len(literals[slot]) >= offset]
-        literal = bisect_right(begins, offset) - 1
-        begin = (literal, offset - begins[literal])
-        if not slots and (neutral[turn][1].strip() or not prompted):
-            return None
-        if not prompted or begin[1] > len(literals[literal]):  # the latter: within a content, by chance
-            prompted, begin = False, (slots[0], self._head(literals[slots[0]]))
-        following = slots[0] + 1 if slots else begin[0]
-        mark = self._pattern.search(literals[following], 0 if slots else begin[1])
-        if mark is None or (slots and any(map(str.isalnum, literals[following][: mark.start()]))):
-            end = -1  # no mark, or one that comes after further words: that of another turn
-        else:
-            end = sum(len(self._pattern.findall(one)) for one in literals[:following])
-            end += len(self._pattern.findall(literals[following][: mark.start()]))
-        if not slots and end < 0:
-            return None
-        return _Answer(turn, begin, prompted, slots[0] if slots else -1, end)
+        number = bisect_right(begins, given) - 1
+        prompted = given >= 0 and given - begins[number] <= len(literals[number])  # else within a content, by chance
+        if not own and not prompted:
+            return []
+        begin = (number, given - begins[number]) if prompted else (own[0], self._head(literals[own[0]]))
+        stop = begins[own[0] + 1] if own else given
+        following = own[0] + 1 if own else number
+        end = bisect_left(marks, stop)
+        if end == len(marks) or marks[end] >= begins[following] + len(literals[following]):
+            end = -1
+        elif own and any(map(str.isalnum, text[stop : marks[end]])):
+            end = -1  # a mark that comes after further words is that of another turn
+        if not own and end < 0:
+            return []
+        return [_Answer(turn, begin, prompted, own[0] if own else -1, end)]
 
     def _head(self, literal: str) -> int:
         """How much of the literal before an answer is given to the model: up to its last mark, and what stands
@@ -212,7 +215,7 @@ class ModelTemplate:
         check(turns)
         frame, real = self._frame(turns, prompt), self._render(turns, prompt)
         contents = [content for _, content in turns]
-        disguise = _Disguise(self._pattern, contents)
+        disguise = _Disguise(self._pattern, self._firsts, contents)
         filled = _fill(frame, real, contents)
         if filled is not None:
             shown = [disguise.on(content) for content in filled]
@@ -293,13 +296,13 @@ class ModelTemplate:
 class _Disguise:
     """Makes marks that are spelled in contents unrecognisable: another character in place of their first one."""
 
-    def __init__(self, marks: re.Pattern[str], contents: Sequence[str]) -> None:
-        self._marks, self._on, self._off = marks, {}, {}
+    def __init__(self, marks: re.Pattern[str], firsts: Sequence[str], contents: Sequence[str]) -> None:
+        self._marks, self._on, self._off = marks, dict[str, str](), dict[int, str]()
         if any(marks.search(content) for content in contents):
             taken = set().union(*contents)
             free = (chr(code) for code in _DISGUISES if chr(code) not in taken)
-            self._on = dict(zip(sorted(taken), free, strict=False))
-            self._off = {ord(disguised): character for character, disguised in self._on.items()}
+            self._on = dict(zip(firsts, free, strict=False))
+            self._off = {ord(disguised): first for first, disguised in self._on.items()}
 
     def on(self, content: str) -> str:
         while self._on and self._marks.search(content):  # again: marks may overlap
