@@ -29,6 +29,7 @@ class SamplesCard(Retranslating):
         self.back, self.next = button("sampleBack"), button("sampleNext")
         self.text = named(QTextEdit(), "sampleText")
         self.text.setReadOnly(True)
+        self.text.setUndoRedoEnabled(False)
         self.text.setFixedHeight(_HEIGHT)
         self.text.setFrameShape(QFrame.Shape.NoFrame)
         self._arrange()
@@ -78,7 +79,9 @@ class SamplesCard(Retranslating):
         block = QTextBlockFormat()
         block.setLineHeight(140, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
         cursor.setBlockFormat(block)
+        cursor.beginEditBlock()  # lays everything out once instead of after each token
         self._write_tokens(cursor, sample)
+        cursor.endEditBlock()
         self.text.moveCursor(QTextCursor.MoveOperation.Start)
 
     def _write_tokens(self, cursor: QTextCursor, sample: SampleView) -> None:
