@@ -31,7 +31,8 @@ from trainer_core.data.prepare import Prepared, describe
 from trainer_core.data.sequences import Sequences, fit, folder_of, windows
 from trainer_core.data.sources import Look, common_task, look
 from trainer_core.data.store import Split
-from trainer_core.data.tokenizer import Codec, find, load_given
+from trainer_core.data.tokenizer import Codec, load_given
+from trainer_core.data.tokenizer_files import find
 from trainer_core.data.views import Viewer
 from trainer_core.messages import TraindeckError
 from trainer_core.report import Quiet, Reporter
