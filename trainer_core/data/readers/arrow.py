@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from trainer_core.data.encodings import Tally
 from trainer_core.data.readers.base import Request, Row, Source, bad_format
-from trainer_core.data.readers.columnar import is_deep, plain_errors, rows_at_once, rows_of, wanted
+from trainer_core.data.readers.columnar import plain_errors, rows_at_once, rows_of, undecoded, wanted
 from trainer_core.data.readers.streams import check_regular
 
 _MAPPED: Final = 64 * 1024 * 1024  # bytes read after which the file is mapped anew
@@ -83,13 +83,14 @@ def _window(source: Source, columns: Sequence[str], start: _Part, mapped: bool) 
     skip = start.skip
     with pa.memory_map(str(source.path)) if mapped else pa.OSFile(str(source.path)) as file:
         for number, begin, end, batch in _batches(file, columns, start.number, mapped):
-            _check(batch)
+            _check_whole(batch)
             total = max(1, batch.num_rows)
             rows = rows_at_once(end - begin, total)
             for row in range(skip, batch.num_rows, rows):
                 if source.path.stat().st_size < source.bytes:  # beyond its end a mapped file kills the process
                     raise bad_format(source, f"batch {number + 1}", "the file became shorter while it was read")
                 part = batch.slice(row, rows)
+                _check_part(part)
                 done = begin + (end - begin) * (row + part.num_rows) // total
                 yield _Part(part, number, row + part.num_rows, done)
                 if mapped and done - start.done > _MAPPED:
@@ -98,12 +99,26 @@ def _window(source: Source, columns: Sequence[str], start: _Part, mapped: bool) 
             yield _Part(batch.slice(0, 0), number + 1, skip, end)
 
 
-def _check(batch: Any) -> None:
-    """Raises `ArrowInvalid` where places in a damaged file lead anywhere; flat columns are checked by `columnar`."""
+def _check_whole(batch: Any) -> None:
+    """Raises `ArrowInvalid` where places in a damaged file lead anywhere: to follow them ends the process."""
     batch.validate()
     for column in batch.columns:
-        if is_deep(column.type):
+        if _is_deep(column):
+            column.validate(full=True)  # takes as long for a part as for the whole
+
+
+def _check_part(part: Any) -> None:
+    """The rest of it. Texts are looked at as bytes: whether they are UTF-8 is found as they are decoded."""
+    for column in undecoded(part).columns:
+        if not _is_deep(column):
             column.validate(full=True)
+
+
+def _is_deep(column: Any) -> bool:
+    """Whether its values hold others."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type))
 
 
 def _batches(file: Any, columns: Sequence[str], first: int, mapped: bool) -> Iterator[_Batch]:

@@ -45,42 +45,19 @@ def rows_of(batches: Iterator[tuple[Any, int]], request: Request, tally: Tally) 
 
 
 def _rows(batch: Any, tally: Tally) -> Iterator[Row | str]:
-    """The rows of a batch; a text in place of a row says why there is none. Raises `ArrowInvalid`."""
-    batch = _checked(batch)
+    """The rows of a batch; a text in place of a row says why there is none."""
     if batch.num_rows > 1 and batch.nbytes > min(_LARGE, LONGEST):
         return _one_by_one(batch, tally)
     if batch.nbytes > LONGEST:
         return iter([TOO_LONG])
     try:
         return _decoded(batch, tally)
-    except _UNUSABLE as error:
-        return _one_by_one(batch, tally) if batch.num_rows > 1 else iter([_first_line(error)])
-
-
-def _checked(batch: Any) -> Any:
-    """The batch, with its texts as bytes if one of them is not UTF-8.
-
-    Raises `ArrowInvalid` where places within a damaged file lead anywhere: to follow them ends the process.
-    """
+    except _UNUSABLE:
+        pass
     try:
-        _check(batch)
-    except ValueError:
-        batch = _undecoded(batch)
-        _check(batch)
-    return batch
-
-
-def _check(batch: Any) -> None:
-    for column in batch.columns:
-        if not is_deep(column.type):  # to check the values within takes as long for a part as for the whole
-            column.validate(full=True)
-
-
-def is_deep(kind: Any) -> bool:
-    """Whether values of this type hold others."""
-    import pyarrow as pa
-
-    return bool(pa.types.is_nested(kind) or pa.types.is_dictionary(kind))
+        return _decoded(undecoded(batch), tally)
+    except _UNUSABLE as error:  # deep within a nested value
+        return _one_by_one(batch, tally) if batch.num_rows > 1 else iter([_first_line(error)])
 
 
 def _one_by_one(batch: Any, tally: Tally) -> Iterator[Row | str]:
@@ -88,7 +65,7 @@ def _one_by_one(batch: Any, tally: Tally) -> Iterator[Row | str]:
         yield from _rows(batch.slice(row, 1), tally)
 
 
-def _undecoded(batch: Any) -> Any:
+def undecoded(batch: Any) -> Any:
     """The batch with its texts as bytes."""
     import pyarrow as pa
 
