@@ -20,6 +20,7 @@ from tests.unit.model_folders import FAMILIES, model_folder, template
 from trainer_core.data import chat, tokenizer
 from trainer_core.data.columns import Turn
 from trainer_core.data.tokenizer import Codec
+from trainer_core.data.tokenizer_files import Description
 from trainer_core.messages import TraindeckError
 
 CHATS: list[list[Turn]] = [
@@ -379,7 +380,7 @@ def test_a_template_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 @given(source=st.text("{}%#-' m.content\n|messages(),[]0forinefd<>_", max_size=40))
 def test_whatever_stands_in_a_template_nothing_but_a_refusal_comes_of_it(source: str) -> None:
     codec = given_codec("llama3")
-    description = tokenizer.Description(template=source + " ", tokens={"eos_token": "<|end_of_text|>"})
+    description = Description(template=source + " ", tokens={"eos_token": "<|end_of_text|>"})
     try:
         made = Codec(codec.tokenizer, description).encode_chats([CHATS[0]])
     except TraindeckError as error:

@@ -23,7 +23,7 @@ from trainer_core.data.pieces import Ids, PieceEncoder, Unfit
 from trainer_core.data.tokenizer_files import CONFIG, Description, bad, describe, find, read
 from trainer_core.messages import TraindeckError
 
-__all__ = ["CONFIG", "Chat", "Codec", "find", "load_given"]
+__all__ = ["Chat", "Codec", "find", "load_given"]
 
 # Tokens that end a text, where nothing says which one does.
 _ENDS: Final = (chat.END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<｜end▁of▁sentence｜>", "[EOS]", "<|eos|>")
