@@ -121,13 +121,18 @@ def _pictures(
     window = controller.window
 
     def take(name: str) -> None:
-        if "dark" in tail and name not in ("training", "settings", "extremes"):
+        if "dark" in tail and name not in ("training", "data", "settings", "extremes"):
             return
         _wait(application, lambda: True)
         picture = window.grab().toImage().convertToFormat(QImage.Format.Format_RGB888)
         picture.save(str(folder / f"{name}-{tail}.png"), quality=0)  # 0: as small as it goes
 
     take("empty")
+    window.show_page("data")
+    controller.looker.start()
+    _wait(application, lambda: controller.looker.running is None, 60.0)
+    take("data")
+    window.show_page("plots")
     _replay(controller, runs / "quickstart")
     take("training")
     for page in ("samples", "log", "runs"):

@@ -104,11 +104,11 @@ def count(value: float | None) -> str:
 
 
 def big(value: float) -> str:
-    """A figure that may be huge, short enough for a tile: 9,499,257, but 637.5M (or 6.375 亿)."""
-    if value < 1e7:
+    """A figure that may be huge, short enough for a tile: 949,257, but 9.499M (or 949.9 万)."""
+    if value < 1e6:
         return f"{value:,.0f}"
     if language() == "zh":
-        return f"{value / 1e8:,.4g} 亿" if value >= 1e8 else f"{value / 1e4:,.0f} 万"
+        return f"{value / 1e8:,.4g} 亿" if value >= 1e8 else f"{value / 1e4:,.4g} 万"
     return f"{value / 1e9:,.4g}B" if value >= 1e9 else f"{value / 1e6:,.4g}M"
 
 

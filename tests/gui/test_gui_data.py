@@ -163,6 +163,22 @@ def test_the_page_follows_language_and_theme(make_window: MakeWindow, qtbot: QtB
     assert picture.pixelColor(3, picture.height() - 3) in (QColor(DARK.window), QColor(DARK.surface))
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("size", [(1280, 720), (1024, 700), (860, 560)])
+def test_nothing_reaches_beyond_the_page(
+    make_window: MakeWindow, qtbot: QtBot, language: str, size: tuple[int, int]
+) -> None:
+    controller = make_window(language=language, look="look")
+    controller.window.resize(*size)
+    look(controller, qtbot)
+    page = controller.window.data
+    area = page._area
+    qtbot.waitUntil(lambda: page._content.width() <= area.viewport().width(), timeout=2000)
+    assert page._content.minimumSizeHint().width() <= area.viewport().width()
+    for tile in page.tiles.values():
+        assert tile.value.width() >= tile.value.sizeHint().width()
+
+
 def test_samples_are_leafed_through(make_window: MakeWindow) -> None:
     card = make_window().window.data.samples
     one = protocol.SampleView(tokens=[protocol.Token("a", 1, True, False, 0)], length=1)

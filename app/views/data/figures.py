@@ -29,21 +29,37 @@ def tile(report: DataReport, name: str) -> tuple[str, str]:
     """The figure of a tile and the line below it."""
     match name:
         case "documents":
-            return about(report, report.total.documents), _read(report)
+            return _short(report, report.total.documents), _read(report)
         case "tokens":
-            return about(report, report.total.tokens), _per_token(report)
+            return _short(report, report.total.tokens), _per_token(report)
         case "samples":
-            return about(report, report.samples_per_epoch), _to_train_on(report)
+            return _short(report, report.samples_per_epoch), _to_train_on(report)
         case "epoch":
-            return about(report, report.steps_per_epoch), _steps(report)
+            return _short(report, report.steps_per_epoch), _steps(report)
         case _:
             exact = report.complete or report.limited
-            return words.big(report.total_steps) if exact else about(report, report.total_steps), _epochs(report)
+            return words.big(report.total_steps) if exact else _short(report, report.total_steps), _epochs(report)
 
 
-def about(report: DataReport, value: float) -> str:
-    """A figure of all the data: marked where it is an estimate."""
+def tile_tooltip(report: DataReport, name: str) -> str:
+    """The figure of a tile in full."""
+    figures = {
+        "documents": report.total.documents,
+        "tokens": report.total.tokens,
+        "samples": report.samples_per_epoch,
+        "epoch": report.steps_per_epoch,
+        "steps": report.total_steps,
+    }
+    return words.count(figures[name])
+
+
+def _short(report: DataReport, value: float) -> str:
     return words.big(value) if report.complete else f"≈ {words.big(value)}"
+
+
+def _about(report: DataReport, value: float) -> str:
+    """A figure of all the data: marked where it is an estimate."""
+    return words.count(value) if report.complete else f"≈ {words.count(value)}"
 
 
 def _read(report: DataReport) -> str:
@@ -116,11 +132,11 @@ def _counts(report: DataReport) -> list[Row]:
         (QCoreApplication.translate("DataFigures", "Rows without text"), words.count(report.empty)),
         (QCoreApplication.translate("DataFigures", "Rows that cannot be used"), words.count(report.bad)),
         (QCoreApplication.translate("DataFigures", "Undecodable bytes"), _of(report.undecodable, report.read_bytes)),
-        (QCoreApplication.translate("DataFigures", "Characters"), about(report, report.total.characters)),
-        (QCoreApplication.translate("DataFigures", "Documents to train on"), about(report, report.train_documents)),
-        (QCoreApplication.translate("DataFigures", "Documents held back"), about(report, report.validation_documents)),
-        (QCoreApplication.translate("DataFigures", "Tokens to train on"), about(report, report.train_tokens)),
-        (QCoreApplication.translate("DataFigures", "Tokens held back"), about(report, report.validation_tokens)),
+        (QCoreApplication.translate("DataFigures", "Characters"), _about(report, report.total.characters)),
+        (QCoreApplication.translate("DataFigures", "Documents to train on"), _about(report, report.train_documents)),
+        (QCoreApplication.translate("DataFigures", "Documents held back"), _about(report, report.validation_documents)),
+        (QCoreApplication.translate("DataFigures", "Tokens to train on"), _about(report, report.train_tokens)),
+        (QCoreApplication.translate("DataFigures", "Tokens held back"), _about(report, report.validation_tokens)),
         (QCoreApplication.translate("DataFigures", "Tokens per step"), words.count(report.tokens_per_step)),
         (QCoreApplication.translate("DataFigures", "Vocabulary"), words.count(report.vocab_size)),
     ]

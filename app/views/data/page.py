@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QProgressBar, QVBoxLayout, QWidget
+from PySide6.QtGui import QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QBoxLayout, QGridLayout, QHBoxLayout, QLabel, QProgressBar, QVBoxLayout, QWidget
 
 from app.state.data_looks import Look
 from app.theme.tokens import SPACE, Tokens
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _FINE = 1000  # steps of the progress bar
 _HISTOGRAM_HEIGHT = 230
+_NARROW = 760  # pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,9 @@ class DataPage(Retranslating):
         self.chart = Chart("lengths")
         self.histogram: Histogram | None = None
         self.samples = SamplesCard(tokens)
-        self._rows = QGridLayout()
+        self._rows, self._tiles = QGridLayout(), QGridLayout()
+        self._middle = QBoxLayout(QBoxLayout.Direction.LeftToRight)
+        self._narrow: bool | None = None
         self._facts_title = label("section")
         self._arrange()
         self.look.clicked.connect(self.look_asked)
@@ -85,17 +89,15 @@ class DataPage(Retranslating):
         content = QVBoxLayout(self._content)
         content.setContentsMargins(0, 0, SPACE // 2, 0)
         content.setSpacing(SPACE)
-        tiles = QHBoxLayout()
-        tiles.setSpacing(SPACE)
-        for tile in self.tiles.values():
-            tiles.addWidget(tile, 1)
+        self._tiles.setSpacing(SPACE)
         inner = QVBoxLayout()
         inner.addWidget(self.notes)
         self._notes_card = card(inner)
-        content.addLayout(tiles)
+        content.addLayout(self._tiles)
         content.addWidget(self._notes_card)
         content.addWidget(self.sources)
-        content.addLayout(self._middle())
+        self._arrange_middle()
+        content.addLayout(self._middle)
         content.addWidget(self.samples)
         content.addStretch(1)
         self._area = scroll_area(self._content)
@@ -107,8 +109,9 @@ class DataPage(Retranslating):
             layout.addWidget(widget)
         layout.addWidget(self._area, 1)
         layout.addWidget(self._empty, 1)
+        self._fit(_NARROW)
 
-    def _middle(self) -> QHBoxLayout:
+    def _arrange_middle(self) -> None:
         self.chart.setMinimumHeight(_HISTOGRAM_HEIGHT)
         facts = QVBoxLayout()
         facts.setSpacing(SPACE // 2)
@@ -118,11 +121,23 @@ class DataPage(Retranslating):
         self._rows.setHorizontalSpacing(2 * SPACE)
         self._rows.setVerticalSpacing(1)
         self._rows.setColumnStretch(1, 1)
-        middle = QHBoxLayout()
-        middle.setSpacing(SPACE)
-        middle.addWidget(self.chart, 5)
-        middle.addWidget(card(facts), 4)
-        return middle
+        self._middle.setSpacing(SPACE)
+        self._middle.addWidget(self.chart, 5)
+        self._middle.addWidget(card(facts), 4)
+
+    def _fit(self, width: int) -> None:
+        """A narrow page puts under one another what otherwise stands side by side."""
+        narrow = width < _NARROW
+        if narrow is self._narrow:
+            return
+        self._narrow = narrow
+        for place, tile in enumerate(self.tiles.values()):
+            self._tiles.addWidget(tile, *divmod(place, 3 if narrow else len(self.tiles)))
+        for column in range(len(self.tiles)):
+            self._tiles.setColumnStretch(column, 1 if column < 3 or not narrow else 0)
+        direction = QBoxLayout.Direction
+        self._middle.setDirection(direction.TopToBottom if narrow else direction.LeftToRight)
+        self.sources.fit(narrow=narrow)
 
     # --- showing ---------------------------------------------------------------------------------------
 
@@ -181,6 +196,7 @@ class DataPage(Retranslating):
         for name, tile in self.tiles.items():
             tile.title.setText(figures.tile_title(name))
             tile.show_value(*figures.tile(report, name))
+            tile.value.setToolTip(figures.tile_tooltip(report, name))
         self._show_notes(look.warnings)
         self.sources.display(report.sources)
         self._show_facts(report)
@@ -249,9 +265,13 @@ class DataPage(Retranslating):
         self._report = None
         self.display(self._state)
 
-    def showEvent(self, event: object) -> None:  # noqa: N802 - Qt's name
-        super().showEvent(event)  # type: ignore[arg-type]
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
+        super().showEvent(event)
         self.display(self._state)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
+        super().resizeEvent(event)
+        self._fit(event.size().width())
 
 
 def _put(widget: QLabel, text: str) -> None:

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QTextEdit, QVBoxLayou
 
 from app.theme.tokens import SPACE, Tokens
 from app.views import words
-from app.views.widgets import Retranslating, button, label, named
+from app.views.widgets import ElidedLabel, Retranslating, button, label, named
 from trainer_core.protocol import SampleView, Token
 
 _HEIGHT = 190
@@ -24,7 +24,7 @@ class SamplesCard(Retranslating):
         self._tokens = tokens
         self._samples: Sequence[SampleView] = ()
         self._place = 0
-        self._title, self._where = label("section"), label("muted")
+        self._title, self._where = label("section"), named(ElidedLabel(), "muted")
         self._legend = QLabel(textFormat=Qt.TextFormat.RichText)
         self.back, self.next = button("sampleBack"), button("sampleNext")
         self.text = named(QTextEdit(), "sampleText")
@@ -41,8 +41,7 @@ class SamplesCard(Retranslating):
         head = QHBoxLayout()
         head.setSpacing(SPACE)
         head.addWidget(self._title)
-        head.addWidget(self._where)
-        head.addStretch(1)
+        head.addWidget(self._where, 1)
         for widget in (self._legend, self.back, self.next):
             head.addWidget(widget)
         frame = named(QFrame(), "card")

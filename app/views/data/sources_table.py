@@ -15,6 +15,7 @@ from trainer_core.protocol import Source
 
 _COLUMNS: Final = ("name", "format", "columns", "files", "size")
 _WIDTHS: Final = {"format": 150, "columns": 250, "files": 60, "size": 84}
+_NARROW: Final = {"format": 110, "columns": 150}
 _NUMBERS: Final = ("files", "size")
 _MOST_ROWS: Final = 5  # without scrolling
 _Index = QModelIndex | QPersistentModelIndex
@@ -43,6 +44,12 @@ class SourcesTable(QTableView):
             if column in _WIDTHS:
                 self.setColumnWidth(place, _WIDTHS[column])
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
+
+    def fit(self, *, narrow: bool) -> None:
+        """A narrow table leaves out the number of files and gives its names more room."""
+        self.setColumnHidden(_COLUMNS.index("files"), narrow)
+        for column in ("format", "columns"):
+            self.setColumnWidth(_COLUMNS.index(column), _NARROW[column] if narrow else _WIDTHS[column])
 
     def display(self, sources: list[Source]) -> None:
         self.rows.show(sources)
