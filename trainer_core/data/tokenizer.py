@@ -20,10 +20,8 @@ from trainer_core.data.chat import ChatMl, ChatTemplate, Mark, Place, Segment, r
 from trainer_core.data.columns import Task, Turn
 from trainer_core.data.encoder import Encoder
 from trainer_core.data.pieces import Ids, PieceEncoder, Unfit
-from trainer_core.data.tokenizer_files import CONFIG, Description, bad, describe, find, read
+from trainer_core.data.tokenizer_files import CONFIG, Description, bad, describe, read
 from trainer_core.messages import TraindeckError
-
-__all__ = ["Chat", "Codec", "find", "load_given"]
 
 # Tokens that end a text, where nothing says which one does.
 _ENDS: Final = (chat.END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<｜end▁of▁sentence｜>", "[EOS]", "<|eos|>")
