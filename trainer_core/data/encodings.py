@@ -74,12 +74,13 @@ def _utf_16_without_mark(head: bytes) -> str:
     ASCII with a zero in it would, as Chinese, so there nearly every second byte has to be zero.
     """
     head = head[: min(len(head), 2 * _TRIED) & ~1]
-    low, high = head[::2].count(0), head[1::2].count(0)
-    if head.isascii() and (min(low, high) or max(low, high) < 0.4 * len(head)):
-        return ""
-    odd = {name: _odd_share(head, name) for name in ("utf-16-le", "utf-16-be")}
-    name = min(odd, key=lambda name: odd[name])
-    return name if odd[name] <= _ODD_SHARE else ""
+    names = ["utf-16-le", "utf-16-be"]
+    if head.isascii():
+        zeros = {"utf-16-be": head[::2].count(0), "utf-16-le": head[1::2].count(0)}
+        names = [name for name in names if zeros[name] == sum(zeros.values()) >= 0.4 * len(head)]
+    odd = {name: _odd_share(head, name) for name in names}
+    name = min(odd, key=lambda name: odd[name], default="")
+    return name if name and odd[name] <= _ODD_SHARE else ""
 
 
 def _odd_share(head: bytes, encoding: str) -> float:

@@ -143,7 +143,11 @@ class _Element:
         return place
 
     def _past_string(self, chunk: bytes, place: int) -> int:
-        place = _end(_IN_STRING, chunk, place + self._escaped)
+        place += self._escaped
+        quote = chunk.find(b'"', place)
+        end = quote if quote >= 0 else len(chunk)
+        # The pattern takes ten times as long, so it is left for strings with escapes.
+        place = end if chunk.find(b"\\", place, end) < 0 else _end(_IN_STRING, chunk, place)
         self._escaped = chunk[place : place + 1] == b"\\"  # the last byte of the chunk
         self._in_string = place == len(chunk) or self._escaped
         return place + 1 if place < len(chunk) else place

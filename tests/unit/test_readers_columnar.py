@@ -1,0 +1,237 @@
+"""Parquet, Arrow files and Hugging Face data sets on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.reading import columnar_file, limits, read, read_and_tally, source_of
+from trainer_core.data.encodings import Tally
+from trainer_core.data.formats import FORMATS, Request, hugging_face_files
+from trainer_core.messages import TraindeckError
+
+KINDS = ("parquet", "arrow", "feather")
+CHAT = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "你好"}]
+
+
+def file_of(tmp_path: Path, kind: str, table: pa.Table, rows: int = 7) -> Path:
+    (tmp_path / "a").write_bytes(columnar_file(table, kind, rows))
+    return tmp_path / "a"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_of_every_kind_are_given_as_python_has_them(tmp_path: Path, kind: str) -> None:
+    columns: dict[str, Any] = {
+        "text": ["one", None, ""],
+        "number": [1, None, 3],
+        "share": [0.5, None, float("inf")],
+        "messages": [CHAT, [], None],
+        "choice": pa.array(["x", "y", "x"]).dictionary_encode(),
+        "long": pa.array(["a", None, "c"], pa.large_string()),
+        "a.b": ["dotted", "name", "名"],
+    }
+    path = file_of(tmp_path, kind, pa.table(columns))
+    wanted = [
+        {
+            "text": text,
+            "number": number,
+            "share": share,
+            "messages": chat,
+            "choice": choice,
+            "long": long,
+            "a.b": dotted,
+        }
+        for text, number, share, chat, choice, long, dotted in zip(
+            *(column if isinstance(column, list) else column.to_pylist() for column in columns.values()), strict=True
+        )
+    ]
+    assert read(source_of(path, kind)) == wanted
+    assert read(source_of(path, kind), ("a.b", "messages", "no")) == [
+        {"messages": row["messages"], "a.b": row["a.b"]} for row in wanted
+    ]
+    assert read(source_of(path, kind), ("no",)) == [{}, {}, {}]
+    assert FORMATS[source_of(path, kind).format].columns(source_of(path, kind)) == tuple(columns)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_are_read_as_text_and_those_that_are_none_are_counted(tmp_path: Path, kind: str) -> None:
+    table = pa.table({"text": pa.array([b"one", b"tw\xff\xfeo", None, "三".encode()], pa.binary())})
+    rows, states, tally = read_and_tally(source_of(file_of(tmp_path, kind, table), kind))
+    assert [row["text"] for row in rows] == ["one", "tw\ufffd\ufffdo", None, "三"]
+    assert (tally.undecodable, tally.bad) == (2, 0)
+    assert [state["undecodable"] for state in states] == [0, 2, 2, 2]
+
+
+def damaged_text(*texts: bytes) -> pa.Array:
+    """Texts that pyarrow believes to be UTF-8."""
+    return pa.Array.from_buffers(pa.string(), len(texts), pa.array(texts, pa.binary()).buffers())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_that_are_not_utf_8_are_decoded_as_far_as_they_go(tmp_path: Path, kind: str) -> None:
+    table = pa.table({"text": damaged_text(b"one", b"tw\xff", b"three")})
+    rows, _, tally = read_and_tally(source_of(file_of(tmp_path, kind, table), kind))
+    assert [row["text"] for row in rows] == ["one", "tw\ufffd", "three"]
+    assert (tally.undecodable, tally.bad) == (1, 0)
+
+
+def test_a_chat_with_bytes_that_are_not_utf_8_is_a_bad_row(tmp_path: Path) -> None:
+    texts = damaged_text(b"a", b"b\xff", b"c", b"d")
+    chats = pa.ListArray.from_arrays([0, 1, 2, 4], texts)
+    rows, _, tally = read_and_tally(source_of(file_of(tmp_path, "parquet", pa.table({"text": chats})), "parquet"))
+    assert [row["text"] for row in rows] == [["a"], ["c", "d"]]
+    assert (tally.bad, tally.first_bad) == (1, "row 2")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_that_are_too_long_are_bad_rows(tmp_path: Path, kind: str) -> None:
+    path = file_of(tmp_path, kind, pa.table({"text": ["a" * 10, "b" * 2000, "c" * 700] * 5}), rows=100)
+    with limits(longest=1000):
+        rows, _, tally = read_and_tally(source_of(path, kind))
+    assert [row["text"][0] for row in rows] == ["a", "c"] * 5
+    assert (tally.bad, tally.first_bad, tally.position) == (5, "row 2", "row 15")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_something_else_is_a_plain_error(tmp_path: Path, kind: str) -> None:
+    with zipfile.ZipFile(tmp_path / "zip", "w") as file:
+        file.writestr("x", "y" * 1000)
+    others = [(tmp_path / "zip").read_bytes(), b"", b"words " * 100, b"FEA1" + bytes(100), b"PAR1" + os.urandom(300)]
+    others += [columnar_file(pa.table({"text": ["a"]}), "arrow" if kind == "parquet" else "parquet")]
+    for content in others:
+        (tmp_path / "a").write_bytes(content)
+        source = source_of(tmp_path / "a", kind)
+        for call in (lambda source: read(source), FORMATS[source.format].columns):
+            with pytest.raises(TraindeckError) as caught:
+                call(source)  # type: ignore[misc]
+            assert caught.value.code == "data.bad_format"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_is_cut_short_says_how_far_it_was_read(tmp_path: Path, kind: str) -> None:
+    path = file_of(tmp_path, kind, pa.table({"text": [os.urandom(50).hex() for _ in range(5000)]}), rows=500)
+    path.write_bytes(path.read_bytes()[:-50_000])
+    tally, count = Tally(), 0
+    with pytest.raises(TraindeckError) as caught:  # noqa: PT012 - rows may come first
+        for _ in FORMATS[source_of(path, kind).format].read(source_of(path, kind), Request(), tally):
+            count += 1
+    assert caught.value.code == "data.bad_format"
+    assert count == (4500 if kind == "arrow" else 0)  # the others keep their index at the end
+    assert caught.value.params["position"] == (f"row {count + 1}" if count else "its beginning")
+
+
+def test_a_damaged_page_in_the_middle_is_a_plain_error_with_the_row(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    table = pa.table({"text": [os.urandom(50).hex() for _ in range(5000)]})
+    pq.write_table(table, path, row_group_size=500, write_page_checksum=True, use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    tally = Tally()
+    with pytest.raises(TraindeckError) as caught:
+        list(FORMATS["parquet"].read(source_of(path, "parquet"), Request(), tally))
+    assert caught.value.code == "data.bad_format"
+    assert caught.value.params["position"] == f"row {tally.read + 1}"
+    assert 2000 <= tally.read <= 2500
+
+
+def test_an_arrow_file_that_becomes_shorter_while_it_is_read_is_a_plain_error(tmp_path: Path) -> None:
+    path = file_of(tmp_path, "arrow", pa.table({"text": ["words " * 50] * 5000}), rows=100)
+    rows = FORMATS["arrow"].read(source_of(path, "arrow"), Request(), Tally())
+    next(rows)
+    with path.open("r+b") as file:
+        file.truncate(100_000)
+    with pytest.raises(TraindeckError, match="shorter"):
+        list(rows)
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+@pytest.mark.parametrize("kind", ["arrow", "feather"])
+def test_compressed_arrow_files_are_read(tmp_path: Path, kind: str, compression: str) -> None:
+    table = pa.table({"id": list(range(3000)), "text": [f"some text {i} " * 9 for i in range(3000)]})
+    opened = pa.ipc.new_stream if kind == "arrow" else pa.ipc.new_file
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with opened(str(tmp_path / "a"), table.schema, options=options) as writer:
+        writer.write_table(table, 1000)
+    source = source_of(tmp_path / "a", kind)
+    assert read(source, ("text",)) == table.select(["text"]).to_pylist()
+    assert read(source, ("id",), skip=1500) == [{"id": i} for i in range(1500, 3000)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_progress_grows_to_the_whole_file(tmp_path: Path, kind: str) -> None:
+    path = file_of(tmp_path, kind, pa.table({"text": ["words " * 50] * 1000}), rows=100)
+    source, tally, done = source_of(path, kind), Tally(), []
+    for _ in FORMATS[source.format].read(source, Request(), tally):
+        done.append(tally.done)
+    assert done == sorted(done)
+    assert done[500] > source.bytes * 0.2
+    assert source.bytes * 0.9 < tally.done <= source.bytes
+
+
+def test_columns_with_the_same_name_do_not_end_in_a_traceback(tmp_path: Path) -> None:
+    table = pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    for kind in KINDS:
+        path = file_of(tmp_path, kind, table)
+        assert [row["text"] for row in read(source_of(path, kind), ("text",))] in (["a"], ["b"])
+
+
+# --- Hugging Face folders --------------------------------------------------------------------------
+
+
+def saved(folder: Path, texts: list[list[str]]) -> None:
+    """A folder as `Dataset.save_to_disk` writes it, with a file for each list."""
+    folder.mkdir(parents=True)
+    names = [f"data-{i:05}-of-{len(texts):05}.arrow" for i in range(len(texts))]
+    for name, values in zip(names, texts, strict=True):
+        (folder / name).write_bytes(columnar_file(pa.table({"text": values}), "arrow"))
+    (folder / "dataset_info.json").write_text('{"features": {}}', encoding="utf-8")
+    state = {"_data_files": [{"filename": name} for name in reversed(names)], "_split": None}
+    (folder / "state.json").write_text(json.dumps(state), encoding="utf-8")
+
+
+def texts_in(folder: Path) -> list[str] | None:
+    files = hugging_face_files(folder)
+    return None if files is None else [row["text"] for file in files for row in read(source_of(file, "arrow"))]
+
+
+def test_the_files_of_a_saved_data_set_are_read_in_its_own_order(tmp_path: Path) -> None:
+    saved(tmp_path / "d", [["a", "b"], ["c"]])
+    (tmp_path / "d" / "cache-1.arrow").write_bytes(b"not of the data")
+    assert texts_in(tmp_path / "d") == ["c", "a", "b"]
+
+
+def test_of_a_data_set_with_splits_the_training_split_is_taken(tmp_path: Path) -> None:
+    saved(tmp_path / "test", [["measured"]])
+    saved(tmp_path / "train", [["learned"]])
+    for splits, wanted in ((["test", "train"], ["learned"]), (["test"], ["measured"]), ([".."], None), (["no"], None)):
+        (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": splits}), encoding="utf-8")
+        assert texts_in(tmp_path) == wanted
+
+
+def test_of_a_folder_of_the_library_s_cache_only_the_training_data_is_taken(tmp_path: Path) -> None:
+    for name in ("web-train-00000-of-00002", "web-train-00001-of-00002", "web-test", "cache-abc"):
+        (tmp_path / f"{name}.arrow").write_bytes(columnar_file(pa.table({"text": [name[-10:]]}), "arrow"))
+    assert hugging_face_files(tmp_path) is None
+    (tmp_path / "dataset_info.json").write_text("{}", encoding="utf-8")
+    assert texts_in(tmp_path) == ["0-of-00002", "1-of-00002"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"_data_files": 5}', '{"splits": {}}', '{"_data_files": [5]}'])
+def test_folders_of_something_else_are_no_data_set(tmp_path: Path, content: str) -> None:
+    (tmp_path / "state.json").write_text(content, encoding="utf-8")
+    (tmp_path / "dataset_dict.json").write_text(content, encoding="utf-8")
+    assert not hugging_face_files(tmp_path)
+
+
+def test_a_data_set_cannot_name_files_outside_its_folder(tmp_path: Path) -> None:
+    state = {"_data_files": [{"filename": "../../secret.arrow"}]}
+    (tmp_path / "state.json").write_text(json.dumps(state), encoding="utf-8")
+    assert hugging_face_files(tmp_path) == [tmp_path / "secret.arrow"]

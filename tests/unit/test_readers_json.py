@@ -1,0 +1,92 @@
+"""JSON arrays: elements are found and decoded one by one however the file is laid out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.reading import limits, read_and_tally, source_of
+from trainer_core.data.encodings import Tally
+from trainer_core.data.formats import FORMATS, Request
+from trainer_core.messages import TraindeckError
+
+texts = st.text(st.sampled_from('ab"\\{}[],: \n床\ud800'), max_size=12)
+scalars = st.none() | st.booleans() | st.integers() | st.just(float("nan")) | texts
+anything = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+elements = st.lists(st.dictionaries(texts, anything, max_size=3) | anything, max_size=30)
+
+
+def rows_of(folder: Path, content: str | bytes) -> tuple[list[dict[str, Any]], Tally]:
+    data = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+    (folder / "a.json").write_bytes(data)
+    rows, _, tally = read_and_tally(source_of(folder / "a.json", "json"))
+    return rows, tally
+
+
+@settings(max_examples=150, deadline=None)
+@given(array=elements, chunk=st.integers(1, 400), indent=st.sampled_from([None, 0, 2]), ascii=st.booleans())
+def test_every_object_of_an_array_is_a_row_and_all_else_is_bad(
+    tmp_path_factory: pytest.TempPathFactory, array: list[Any], chunk: int, indent: int | None, ascii: bool
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    content = json.dumps(array, indent=indent, ensure_ascii=ascii)
+    wanted = [row for row in json.loads(content.encode("utf-8", "replace")) if isinstance(row, dict)]
+    with limits(chunk):
+        rows, tally = rows_of(folder, content.encode("utf-8", "replace"))
+    assert repr(rows) == repr(wanted)
+    assert (tally.bad, tally.read) == (len(array) - len(rows), len(array))
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_a_damaged_element_is_counted_and_the_next_is_read(tmp_path: Path, chunk: int) -> None:
+    with limits(chunk):
+        rows, tally = rows_of(tmp_path, '[{"a": 1}, {"a": tru}, {"a" 2}, x, {"a": 3},, {"a": 4} {"a": 5}]')
+    assert [row["a"] for row in rows] == [1, 3, 4, 5]
+    assert (tally.bad, tally.first_bad) == (3, "element 2")
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+@pytest.mark.parametrize("end", ["", ",", ', {"a": 3', ', {"a": "tw', ", 17", ', {"a": "\\'])
+def test_an_array_that_breaks_off_gives_its_rows_and_then_an_error_with_the_place(
+    tmp_path: Path, chunk: int, end: str
+) -> None:
+    (tmp_path / "a.json").write_text('[{"a": 1}, {"a": 2}' + end, encoding="utf-8")
+    source, tally = source_of(tmp_path / "a.json", "json"), Tally()
+    rows = FORMATS["json"].read(source, Request(), tally)
+    with limits(chunk):
+        assert [next(rows), next(rows)] == [{"a": 1}, {"a": 2}]
+        with pytest.raises(TraindeckError, match=r"element 3.*ends too early"):
+            next(rows)
+
+
+@pytest.mark.parametrize("content", ["", "  \n", '{"a": 1}', "words", "\0"])
+def test_what_is_no_array_is_an_error(tmp_path: Path, content: str) -> None:
+    with pytest.raises(TraindeckError, match="the beginning") as caught:
+        rows_of(tmp_path, content)
+    assert caught.value.code == "data.bad_format"
+
+
+def test_what_follows_the_array_is_passed_over(tmp_path: Path) -> None:
+    assert rows_of(tmp_path, '[{"a": 1}] trailing ] } words')[0] == [{"a": 1}]
+
+
+def test_elements_over_many_chunks_are_read_whole(tmp_path: Path) -> None:
+    array = [{"text": "x\\" * n + '"床"'} for n in (10, 9_000, 5, 250, 7)]
+    with limits(100):
+        assert rows_of(tmp_path, json.dumps(array))[0] == array
+
+
+def test_a_chat_is_cut_between_elements_and_not_between_its_messages(tmp_path: Path) -> None:
+    array = [{"messages": [{"role": "user", "content": "},{ ],["}] * 9}] * 500
+    rows, tally = rows_of(tmp_path, json.dumps(array))
+    assert rows == array
+    assert tally.bad == 0

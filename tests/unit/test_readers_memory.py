@@ -1,0 +1,115 @@
+"""What a reader holds in memory at most, measured as the peak of a process of its own."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from trainer_core.data import formats
+
+MIB = 1024 * 1024
+
+# Prints how many rows, how many bad ones, and the most memory that was held, in MiB.
+READ = """
+import sys
+from pathlib import Path
+from trainer_core.data.encodings import Tally
+from trainer_core.data.formats import FORMATS, Request, Source
+
+path, kind, compression = Path(sys.argv[1]), *sys.argv[2:]
+source = Source(path, kind, "" if FORMATS[kind].binary else "utf-8", path.stat().st_size, compression)
+tally = Tally()
+for row in FORMATS[kind].read(source, Request(("text",) if FORMATS[kind].tabular else ()), tally):
+    pass
+if sys.platform == "win32":
+    import psutil
+    peak = psutil.Process().memory_info().peak_wset
+elif sys.platform == "linux":  # getrusage counts what the parent held when it forked
+    peak = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
+else:
+    import resource
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(tally.read - tally.bad, tally.bad, peak // 1024**2)
+"""
+
+
+def measured(path: Path, kind: str, compression: str = "") -> tuple[int, int, int]:
+    command = [sys.executable, "-c", READ, str(path), kind, compression]
+    root = Path(formats.__file__).parents[2]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root, timeout=120)
+    good, bad, peak = map(int, done.stdout.split())
+    return good, bad, peak
+
+
+def long_line(kind: str, text: str, size: int) -> Iterator[bytes]:
+    """A file with a good row, one of `size` bytes of text, and another good one."""
+    row = {"jsonl": '{"text": "%s"}', "json": '{"text": "%s"}', "csv": '"%s"', "text": "%s"}[kind]
+    start, between, end = {"csv": ("text\n", "\n", "\n"), "json": ("[", ",", "]")}.get(kind, ("", "\n", "\n"))
+    before, after = row.split("%s")
+    yield f"{start}{before}good{after}{between}{before}".encode()
+    part = text.encode() * (MIB // len(text.encode()))
+    for _ in range(size // len(part)):
+        yield part
+    yield f"{after}{between}{before}good{after}{end}".encode()
+
+
+@pytest.mark.parametrize("text", ["床前明月光", "a smile 😀"])
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "text"])
+def test_a_line_of_200_megabytes_is_never_held(tmp_path: Path, kind: str, text: str) -> None:
+    with (tmp_path / "a").open("wb") as file:
+        file.writelines(long_line(kind, text, 200 * 1000 * 1000))
+    good, bad, peak = measured(tmp_path / "a", kind)
+    assert (good, bad) == (2, 1) if kind != "text" else (good > 500 and bad == 0)
+    assert peak < 150
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv"])
+def test_the_longest_line_that_is_taken_fits_into_600_mebibytes(tmp_path: Path, kind: str) -> None:
+    size = 30 * MIB if kind == "csv" else 62 * MIB
+    with (tmp_path / "a").open("wb") as file:
+        file.writelines(long_line(kind, "plain words and a smile 😀", size))
+    good, bad, peak = measured(tmp_path / "a", kind)
+    assert (good, bad) == (3, 0)
+    assert peak < 600
+
+
+def test_a_file_that_unpacks_to_half_a_gigabyte_is_not_held(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "a", "wb", compresslevel=1) as file:
+        for _ in range(512):
+            file.write(b"x" * MIB)
+    good, bad, peak = measured(tmp_path / "a", "jsonl", "gzip")
+    assert (good, bad) == (0, 1)
+    assert peak < 150
+
+
+def texts(rows: int) -> pa.Table:
+    """Rows of 1,000 letters each that do not compress well."""
+    letters = np.random.default_rng(0).integers(97, 123, rows * 1000, np.uint8)
+    offsets = pa.py_buffer(np.arange(0, rows * 1000 + 1, 1000, dtype=np.int64))
+    text = pa.Array.from_buffers(pa.large_string(), rows, [None, offsets, pa.py_buffer(letters)])
+    return pa.table({"id": np.arange(rows), "text": text})
+
+
+def test_one_row_group_of_300_megabytes_is_not_held(tmp_path: Path) -> None:
+    pq.write_table(texts(300_000), tmp_path / "a", row_group_size=300_000, compression="none")
+    good, bad, peak = measured(tmp_path / "a", "parquet")
+    assert (good, bad) == (300_000, 0)
+    assert peak < 200
+
+
+@pytest.mark.parametrize("opened", [pa.ipc.new_stream, pa.ipc.new_file])
+def test_one_batch_of_300_megabytes_is_not_held(tmp_path: Path, opened: type) -> None:
+    table = texts(300_000)
+    with opened(str(tmp_path / "a"), table.schema) as writer:
+        writer.write_batch(table.combine_chunks().to_batches()[0])
+    good, bad, peak = measured(tmp_path / "a", "arrow")
+    assert (good, bad) == (300_000, 0)
+    assert peak < 250

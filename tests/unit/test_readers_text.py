@@ -1,0 +1,160 @@
+"""Plain text, encodings, and the bytes of compressed files."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.reading import compressed, limits, read, read_and_tally, source_of
+from trainer_core.data import encodings
+from trainer_core.data.encodings import Tally
+from trainer_core.data.formats import FORMATS, Request
+from trainer_core.data.readers import streams
+from trainer_core.messages import TraindeckError
+
+POEM = "床前明月光，疑是地上霜。\n举头望明月，低头思故乡。\n"
+PROSE = "The quick brown fox, 5 years old, jumps over the lazy dog.\n"
+
+
+def detected(content: bytes) -> str:
+    return encodings.detect(io.BytesIO(content), len(content))
+
+
+# --- encodings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [POEM * 50, PROSE * 50, POEM + PROSE, "一二三\n一一一\n", "hi\n", PROSE * 99 + POEM])
+@pytest.mark.parametrize(
+    ("encoding", "mark"),
+    [("utf-16-le", True), ("utf-16-le", False), ("utf-16-be", True), ("utf-16-be", False), ("utf-32-le", True)],
+)
+def test_utf_16_is_recognised_with_and_without_a_mark(tmp_path: Path, text: str, encoding: str, mark: bool) -> None:
+    content = ("\ufeff" if mark else "").encode(encoding) + text.encode(encoding)
+    assert not encodings.looks_binary(content[:4096])
+    assert detected(content) == encoding
+    (tmp_path / "a.txt").write_bytes(content)
+    assert "".join(row["text"] for row in read(source_of(tmp_path / "a.txt", "text", encoding))) == text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        PROSE.encode() * 9 + b"\0" + PROSE.encode() * 9,
+        POEM.encode() * 9 + b"\0" + POEM.encode() * 9,
+        POEM.encode("gb18030") * 50 + b"\0",
+        bytes(range(256)) * 20,
+        bytes(4000),
+        b"\0\1" * 2000,
+        gzip.compress(PROSE.encode(), mtime=0),
+    ],
+)
+def test_zero_bytes_elsewhere_are_those_of_a_binary_file(content: bytes) -> None:
+    assert encodings.looks_binary(content)
+
+
+@settings(max_examples=200)
+@given(text=st.text(), encoding=st.sampled_from(["utf-8", "utf-16-le", "utf-16-be", "gb18030"]), step=st.integers(1, 9))
+def test_text_is_decoded_the_same_however_it_is_cut(text: str, encoding: str, step: int) -> None:
+    content = text.encode(encoding, "replace")
+    chunks = [content[i : i + step] for i in range(0, len(content), step)]
+    tally = Tally()
+    wanted = content.decode(encoding).removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    assert "".join(encodings.decoded(iter(chunks), encoding, tally)) == wanted
+    assert tally.undecodable == 0
+
+
+def test_bytes_that_do_not_decode_are_counted_beside_all_that_were_read(tmp_path: Path) -> None:
+    content = (PROSE.encode() * 50 + b"\xff\xfe") * 10
+    (tmp_path / "a.txt").write_bytes(content)
+    with limits():
+        rows, _, tally = read_and_tally(source_of(tmp_path / "a.txt", "text"))
+    assert "".join(row["text"] for row in rows) == (PROSE * 50 + "\ufffd\ufffd") * 10
+    assert (tally.undecodable, tally.content) == (20, len(content))
+
+
+# --- pieces ----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.text(st.sampled_from("ab床\n\r "), max_size=400), piece=st.integers(1, 60), chunk=st.integers(1, 90))
+@example(text="a" * 400, piece=10, chunk=7)
+def test_pieces_make_up_the_text_and_are_never_much_longer_than_asked_for(
+    tmp_path_factory: pytest.TempPathFactory, text: str, piece: int, chunk: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "a.txt"
+    path.write_bytes(text.encode("utf-8"))
+    with limits(chunk):
+        pieces = [row["text"] for row in read(source_of(path, "text"), piece=piece)]
+    assert "".join(pieces) == text.replace("\r\n", "\n").replace("\r", "\n")
+    assert all(0 < len(one) <= 4 * piece for one in pieces)
+
+
+# --- compressed files ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+@pytest.mark.parametrize("cut", [1, 5, 0.5, 0.9])
+def test_a_compressed_file_that_breaks_off_gives_its_rows_and_then_says_how_far_it_got(
+    tmp_path: Path, compression: str, cut: float
+) -> None:
+    lines = b"".join(json.dumps({"text": os.urandom(20).hex()}).encode() + b"\n" for _ in range(20_000))
+    whole = compressed(lines, compression, parts=3)
+    (tmp_path / "a").write_bytes(whole[: int(len(whole) * cut) if cut < 1 else -int(cut)])
+    source, tally, count = source_of(tmp_path / "a", "jsonl", compression=compression), Tally(), 0
+    with pytest.raises(TraindeckError) as caught:  # noqa: PT012 - rows come first
+        for _ in FORMATS["jsonl"].read(source, Request(), tally):
+            count += 1
+    assert caught.value.code == "data.bad_format"
+    assert caught.value.params["reason"] == "the compressed data breaks off"
+    position = str(caught.value.params["position"])
+    assert position.startswith("byte ")
+    assert position.endswith(f" of {source.bytes}, after line {count}")
+    assert count > 20_000 * (cut if cut < 1 else 1) * 0.4  # what was decompressed before, by the chunk
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_a_file_that_is_damaged_or_not_compressed_at_all_is_an_error(tmp_path: Path, compression: str) -> None:
+    whole = bytearray(compressed(os.urandom(100_000).hex().encode(), compression))
+    if compression == "gzip":
+        whole[len(whole) // 2] ^= 0x55
+    else:
+        whole[4:12] = bytes(8)  # in the middle it would have to have a checksum
+    for content in (bytes(whole), PROSE.encode(), b"\x1f\x8b\x08", compressed(b"abc", compression) + PROSE.encode()):
+        (tmp_path / "a").write_bytes(content)
+        with pytest.raises(TraindeckError) as caught:
+            read(source_of(tmp_path / "a", "text", compression=compression))
+        assert caught.value.code == "data.bad_format"
+
+
+def test_gzip_may_be_padded_with_zeros(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(gzip.compress(PROSE.encode(), mtime=0) + bytes(1000))
+    assert read(source_of(tmp_path / "a", "text", compression="gzip")) == [{"text": PROSE}]
+
+
+def test_frames_of_zstd_that_hold_no_data_are_passed_over(tmp_path: Path) -> None:
+    notes = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"notes"
+    (tmp_path / "a").write_bytes(notes + pa.Codec("zstd").compress(PROSE.encode(), asbytes=True) + notes)
+    assert read(source_of(tmp_path / "a", "text", compression="zstd")) == [{"text": PROSE}]
+
+
+@pytest.mark.parametrize("compression", ["", "gzip", "zstd"])
+def test_the_beginning_of_a_file_can_be_looked_at_decompressed(tmp_path: Path, compression: str) -> None:
+    content = os.urandom(700_000)
+    (tmp_path / "a").write_bytes(compressed(content, compression, 2) if compression else content)
+    for size in (1, 1000, 600_000, 2_000_000):
+        assert streams.head(tmp_path / "a", compression, size) == content[:size]
+
+
+def test_progress_counts_the_bytes_on_disk(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(compressed(PROSE.encode() * 50_000, "gzip"))
+    _, _, tally = read_and_tally(source_of(tmp_path / "a", "text", compression="gzip"))
+    assert tally.done == (tmp_path / "a").stat().st_size
+    assert tally.content == len(PROSE) * 50_000
