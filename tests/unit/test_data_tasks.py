@@ -5,16 +5,18 @@ from __future__ import annotations
 import datetime
 import re
 
+import numpy as np
+
 from trainer_core.config import Config
 from trainer_core.data import builtin, tasks
-from trainer_core.data.prepare import held_out
 from trainer_core.data.sources import Stream, look
+from trainer_core.data.split_files import HeldOut
 
 
 def test_no_prompt_occurs_twice_so_held_out_ones_were_never_trained_on() -> None:
     prompts = [prompt for prompt, _ in tasks.examples()]
     assert len(prompts) == len(set(prompts)) > 10_000
-    assert 0.04 < sum(held_out(i, 0.05) for i in range(len(prompts))) / len(prompts) < 0.06
+    assert 0.04 < HeldOut(0.05).among(np.arange(len(prompts))).mean() < 0.06
 
 
 def test_the_exercises_are_always_the_same() -> None:
@@ -60,5 +62,5 @@ def test_the_built_in_data_streams_like_any_other() -> None:
     assert sum(1 for _ in library) > 300
     exercises = Stream([look("builtin:tasks", config)], config)
     assert exercises.task == "sft"
-    assert [(piece.prompt, piece.text) for piece in exercises] == list(tasks.examples())
+    assert [(prompt, response) for (_, prompt), (_, response) in (one.turns for one in exercises)] == list(tasks.examples())
     assert exercises.done == exercises.total

@@ -84,9 +84,6 @@ class Prepared:
             return []
         return [[(role, content) for role, content in row["turns"]] for row in self._chosen("validation", n)]
 
-    def held_out_examples(self, n: int) -> list[tuple[str, str]]:
-        return [(turns[-2][1] if len(turns) > 1 else "", turns[-1][1]) for turns in self.held_out_chats(n)]
-
     def held_out_beginnings(self, n: int) -> list[str]:
         """Up to `n` beginnings of held-out texts (of training texts where none are held out)."""
         found = self._chosen("validation", 4 * n) or self._chosen("train", 4 * n)
