@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trainer_core.data.readers import parquet
 from trainer_core.data.readers.arrow import arrow_columns, read_arrow
 from trainer_core.data.readers.base import TEXT, Reader, Request, Row, Source, bad_format
 from trainer_core.data.readers.hugging_face import hugging_face_files
 from trainer_core.data.readers.json_array import read_json
 from trainer_core.data.readers.lines import read_csv, read_jsonl, read_tsv
+from trainer_core.data.readers.parquet import parquet_columns, read_parquet
 from trainer_core.data.readers.tar import read_tar
 from trainer_core.data.readers.text import read_text
 
 __all__ = [
     "FORMATS", "KNOWN", "TEXT", "Format", "Reader", "Request", "Row", "Source", "bad_format", "format_of",
-    "hugging_face_files", "named", "parquet_columns",
+    "hugging_face_files", "named",
 ]  # fmt: skip
 
 
@@ -56,7 +56,7 @@ FORMATS: Final[dict[str, Format]] = {
     "json": Format(read_json, (".json",)),
     "csv": Format(read_csv, (".csv",)),
     "tsv": Format(read_tsv, (".tsv", ".tab")),
-    "parquet": Format(parquet.read_parquet, (".parquet", ".pq"), binary=True, columns=parquet.parquet_columns),
+    "parquet": Format(read_parquet, (".parquet", ".pq"), binary=True, columns=parquet_columns),
     "arrow": Format(read_arrow, (".arrow", ".feather"), binary=True, columns=arrow_columns),
     "tar": Format(read_tar, (".tar",), binary=True),
 }
@@ -81,7 +81,3 @@ def named(path: Path) -> tuple[str | None, str]:
     compression = _COMPRESSIONS.get(suffix, "")
     kind = format_of(Path(path.stem).suffix if compression else suffix)
     return (None if compression and kind not in _COMPRESSIBLE else kind), compression
-
-
-def parquet_columns(path: Path) -> tuple[str, ...]:
-    return parquet.parquet_columns(Source(path, "parquet", "", 0))
