@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 import unicodedata
 from pathlib import Path
@@ -20,7 +18,6 @@ from trainer_core.data import bpe, chat, tokenizer, tokenizer_files
 from trainer_core.data.bpe import REGEXES
 from trainer_core.data.tokenizer import Codec
 from trainer_core.messages import TraindeckError
-from trainer_core.report import StopRequested
 
 TEXTS = [
     "def add(a, b):\n    return a + b  # it's 12345\n" * 20,
@@ -63,63 +60,12 @@ def test_special_tokens_come_first_and_the_vocabulary_is_as_large_as_asked() -> 
     assert codec.ends == {0, 2}
 
 
-def test_too_little_text_makes_a_smaller_vocabulary() -> None:
-    codec = Codec(bpe.train(["ab"], 8192, "qwen2", nothing))
-    assert codec.vocab_size == 3 + 256
-
-
-def test_the_same_text_always_trains_the_same_tokenizer(tmp_path: Path) -> None:
-    script = (
-        "import sys; from pathlib import Path; from trainer_core.data import bpe, tokenizer as t;"
-        "texts = Path(t.__file__).read_text(encoding='utf-8').splitlines(keepends=True);"
-        "t.Codec(bpe.train(texts, 600, 'qwen2', lambda: None)).save(Path(sys.argv[1]))"
-    )
-    for name in ("a.json", "b.json"):
-        root = Path(tokenizer.__file__).parents[2]
-        subprocess.run([sys.executable, "-c", script, str(tmp_path / name)], check=True, cwd=root)
-    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
-
-
-def test_qwen2_keeps_digits_apart_and_the_others_group_them() -> None:
-    def pieces(kind: Any) -> int:
-        codec = Codec(bpe.train(["12345 " * 500], 300, kind, nothing))
-        return len(codec.encode("12345"))
-
-    assert [pieces(kind) for kind in ("qwen2", "llama-bpe", "gpt-2")] == [5, 2, 1]
-
-
 def test_a_marker_that_somebody_wrote_stays_text() -> None:
     codec = trained()
     for marker in chat.SPECIAL_TOKENS:
         ids = codec.encode(f"before {marker} after")
         assert not {0, 1, 2} & set(ids)
         assert codec.decode(ids) == f"before {marker} after"
-
-
-def test_training_stops_soon_after_it_was_asked_to() -> None:
-    calls = 0
-
-    def stop_at_third() -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            raise StopRequested
-
-    def endless() -> Any:
-        while True:
-            yield TEXTS[0]
-
-    with pytest.raises(StopRequested):
-        bpe.train(endless(), 400, "qwen2", stop_at_third)
-
-
-def test_an_error_while_reading_comes_out_of_training() -> None:
-    def broken() -> Any:
-        yield TEXTS[0]
-        raise TraindeckError("data.unreadable", path="x", reason="y")
-
-    with pytest.raises(TraindeckError):
-        bpe.train(broken(), 400, "qwen2", nothing)
 
 
 # --- given tokenizers ------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ NOTHING: Final = -1  # between two words, and inside of a token
 BITS: Final = 20  # of a token's number in the key of a pair: left << BITS | right
 CHUNK: Final = 1 << 17  # places that are worked on at once: in the processor's cache, and a few milliseconds
 _SKETCH_BITS: Final = 21
-_PLACES: Final = 12 * 1024 * 1024  # places of pairs that are collected at once
+_PLACES: Final = 8 * 1024 * 1024  # places of pairs that are collected at once
 _WAITING: Final = 1 << 17  # pairs that wait to be added up
 _DISTINCT: Final = 1 << 20  # pairs that are added up in one pass
 
