@@ -16,13 +16,15 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from bench import measure, texts
+
+if TYPE_CHECKING:
+    from trainer_core.data.store import Block
 
 TARGET_MS: Final = 50.0
 VARIANTS: Final[dict[str, list[str]]] = {
@@ -64,27 +66,25 @@ def fill(folder: Path, kind: texts.Kind, vocab_size: int, tokens: int) -> int:
 
     rng = np.random.default_rng(0)
     writer = Writer(folder, vocab_size)
-    for ids in _documents(rng, vocab_size, tokens):
-        writer.begin_document()
-        if kind == "pairs":
-            writer.add_chat(ids, [(len(ids) // 4 + 1, len(ids))])
-        else:
-            writer.add(ids)
+    while writer.tokens < tokens:
+        writer.add_block(_block(rng, kind, vocab_size, min(_DRAWN, tokens - writer.tokens)))
     writer.finish()
     return writer.documents
 
 
-def _documents(rng: np.random.Generator, vocab_size: int, tokens: int) -> Iterator[np.ndarray[Any, Any]]:
+def _block(rng: np.random.Generator, kind: texts.Kind, vocab_size: int, tokens: int) -> Block:
     """Documents of random tokens that are `tokens` long together; most are short, some are twice a sequence."""
-    left = tokens
-    while left:
-        ids = rng.integers(0, vocab_size, min(left, _DRAWN), dtype=np.uint32)
-        mean = np.log(_DOCUMENT) - 0.32
-        lengths = np.clip(rng.lognormal(mean, 0.8, _DRAWN // 20), 20, 2 * _SEQUENCE).astype(np.int64)
-        ends = np.cumsum(lengths)
-        ends = np.append(ends[ends < len(ids) - 20], len(ids))
-        yield from np.split(ids, ends[:-1])
-        left -= len(ids)
+    from trainer_core.data.store import Block
+
+    mean = np.log(_DOCUMENT) - 0.32
+    lengths = np.clip(rng.lognormal(mean, 0.8, tokens // 20 + 1), 20, 2 * _SEQUENCE).astype(np.int64)
+    begins = np.cumsum(lengths) - lengths
+    begins = begins[begins <= max(0, tokens - 20)]
+    ids = rng.integers(0, vocab_size, tokens)
+    if kind == "text":
+        return Block(ids, begins)
+    ends = np.diff(begins, append=tokens)
+    return Block(ids, begins, np.stack([ends // 4 + 1, ends], axis=1), np.ones(len(begins), np.int64))
 
 
 # --- asking for a batch ----------------------------------------------------------------------------
