@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import json
 import os
 import string
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.core.trainer import TINY, Ended, environment, run, text_file
+from tests.reading import columnar_file, tar_of
 from trainer_core import checkpoint_dir, protocol
 from trainer_core.messages import CATALOGUE
 
@@ -64,6 +69,30 @@ def test_a_parquet_file_without_the_columns(home: Path) -> None:
     pq.write_table(pa.table({"body": ["one", "two"], "id": [1, 2]}), home / "rows.parquet")
     error = told(train(home, home / "rows.parquet"), "data.missing_columns", 4)
     assert "body" in str(error.params["found"])
+
+
+def damaged(name: str) -> bytes:
+    """The content of a file that cannot be read as what its name says."""
+    if name == "zip.parquet":
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("rows.csv", "text\none\n")
+        return file.getvalue()
+    if name == "cut.parquet":
+        return columnar_file(pa.table({"text": ["some words"] * 5000}), "parquet")[:-100]
+    if name == "cut.jsonl.gz":
+        return gzip.compress(json.dumps({"text": os.urandom(300_000).hex()}).encode() + b"\n")[:-50]
+    if name == "cut.json":
+        return b'[{"text": "some words"}, {"text": "some w'
+    return tar_of({"1.txt": b"some words" * 100, "2.txt": b"some words" * 100})[:2000]  # cut.tar
+
+
+@pytest.mark.parametrize("name", ["zip.parquet", "cut.parquet", "cut.jsonl.gz", "cut.json", "cut.tar"])
+def test_a_file_that_is_damaged_is_named_with_the_place(home: Path, name: str) -> None:
+    (home / name).write_bytes(damaged(name))
+    error = told(train(home, home / name), "data.bad_format", 4)
+    assert str(error.params["path"]).endswith(name)
+    assert error.params["position"]
 
 
 def test_a_text_shorter_than_one_sequence(home: Path) -> None:
