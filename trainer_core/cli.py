@@ -114,7 +114,7 @@ def prepare(ctx: click.Context, /, preview: bool, **flags: Any) -> None:
     """Read the data, train its tokenizer and fill the token cache, without training a model; tell what is there."""
     with _job(flags) as job:
         config = plans.configuration(flags)
-        from trainer_core.data import insight
+        from trainer_core.data.insight import report as insight
         from trainer_core.data.prepare import prepare as work
 
         job.session.enter("preparing")

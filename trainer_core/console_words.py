@@ -117,7 +117,9 @@ def _loading(event: protocol.Ready, zh: bool) -> str:
     else:
         how = ("made when needed", "用时生成")[zh]
     pinned = ("", "，锁页内存" if zh else ", pinned")[event.loader_pinned]
-    return ("batches: ", "批次：")[zh] + how + pinned + " · " + LOADER_REASONS[event.loader_reason]["zh" if zh else "en"]
+    return (
+        ("batches: ", "批次：")[zh] + how + pinned + " · " + LOADER_REASONS[event.loader_reason]["zh" if zh else "en"]
+    )
 
 
 def _step(event: protocol.Step, zh: bool) -> str:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from trainer_core import checkpoint_dir, run_dir
 from trainer_core.data.columns import Turn
-from trainer_core.data.tokenizer import Codec
-from trainer_core.data.tokenizer_files import task_of
+from trainer_core.data.tokenizing.tokenizer import Codec
+from trainer_core.data.tokenizing.tokenizer_files import task_of
 from trainer_core.messages import TraindeckError
 from trainer_core.model.decoder import Decoder, KvCache
 from trainer_core.train.checkpoint import load_weights, read_shape

@@ -18,8 +18,8 @@ from typing import Final
 
 from tokenizers import Tokenizer
 
-from trainer_core.data import bpe
-from trainer_core.data.chat import SPECIAL_TOKENS
+from trainer_core.data.tokenizing import bpe
+from trainer_core.data.tokenizing.chat import SPECIAL_TOKENS
 
 _PIECE: Final = 64 * 1024  # characters
 

@@ -15,10 +15,10 @@ from tokenizers import Tokenizer
 from tests.preparing import prepared
 from trainer_core.config import Config
 from trainer_core.data.batches import IGNORED, Samples
-from trainer_core.data.bpe import train
-from trainer_core.data.insight import of_prepared
-from trainer_core.data.tokenizer import Codec
-from trainer_core.data.views import token_texts
+from trainer_core.data.insight.report import of_prepared
+from trainer_core.data.insight.views import token_texts
+from trainer_core.data.tokenizing.bpe import train
+from trainer_core.data.tokenizing.tokenizer import Codec
 
 KNOBS: dict[str, Any] = {"vocab_size": 320, "max_seq_len": 96, "validation_fraction": 0.1}
 

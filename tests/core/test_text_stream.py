@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.model_folders import FAMILIES, model_folder
-from trainer_core.data import tokenizer
+from trainer_core.data.tokenizing import tokenizer
 from trainer_core.generate import TextStream
 
 TEXT = "The quick brown 床😀 fox jumps 床前😀, twice"

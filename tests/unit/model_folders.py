@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from trainer_core.data.bpe import REGEXES
+from trainer_core.data.tokenizing.bpe import REGEXES
 
 CORPUS: Final = [
     "def add(a, b):\n    return a + b  # it's 12345\n",

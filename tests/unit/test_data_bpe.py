@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from bench.texts import mixed_text
-from trainer_core.data import bpe, bpe_merges, bpe_pairs, bpe_words
-from trainer_core.data.bpe import REGEXES, PreTokenizer
-from trainer_core.data.bpe_split import Splitter, blocks
-from trainer_core.data.bpe_words import WordTable
-from trainer_core.data.chat import SPECIAL_TOKENS
+from trainer_core.data.tokenizing import bpe, bpe_merges, bpe_pairs, bpe_words
+from trainer_core.data.tokenizing.bpe import REGEXES, PreTokenizer
+from trainer_core.data.tokenizing.bpe_split import Splitter, blocks
+from trainer_core.data.tokenizing.bpe_words import WordTable
+from trainer_core.data.tokenizing.chat import SPECIAL_TOKENS
 from trainer_core.messages import TraindeckError
 from trainer_core.report import StopRequested
 

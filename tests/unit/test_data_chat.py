@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.model_folders import FAMILIES, model_folder, template
-from trainer_core.data import chat, tokenizer
 from trainer_core.data.columns import Turn
-from trainer_core.data.tokenizer import Codec
-from trainer_core.data.tokenizer_files import Description
+from trainer_core.data.tokenizing import chat, tokenizer
+from trainer_core.data.tokenizing.tokenizer import Codec
+from trainer_core.data.tokenizing.tokenizer_files import Description
 from trainer_core.messages import TraindeckError
 
 CHATS: list[list[Turn]] = [

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from trainer_core.data import encoder as encoding
-from trainer_core.data.bpe import REGEXES, PreTokenizer, train
-from trainer_core.data.encoder import Encoder, EncoderDiffers
+from trainer_core.data.tokenizing import encoder as encoding
+from trainer_core.data.tokenizing.bpe import REGEXES, PreTokenizer, train
+from trainer_core.data.tokenizing.encoder import Encoder, EncoderDiffers
 
 STDLIB = Path(json.__file__).parents[1]
 CHINESE = "我们的模型在2024年学会了中文，“你好”！今天天气很好，大家都在学习如何训练语言模型。"

@@ -17,7 +17,7 @@ import pytest
 from tests.preparing import Listener, caches, prepared
 from trainer_core import protocol
 from trainer_core.config import Config
-from trainer_core.data.insight import of_prepared, preview, warn_of_duplicates
+from trainer_core.data.insight.report import of_prepared, preview, warn_of_duplicates
 from trainer_core.messages import TraindeckError
 from trainer_core.report import StopRequested
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer_core.data import measures
-from trainer_core.data.measures import EpochSteps, Lengths, count_duplicates, steps_per_epoch
+from trainer_core.data.insight import measures
+from trainer_core.data.insight.measures import EpochSteps, Lengths, count_duplicates, steps_per_epoch
 from trainer_core.data.order import Plan
 
 LENGTHS = st.lists(st.one_of(st.integers(1, 40), st.integers(1, 5_000_000)), min_size=1, max_size=80)

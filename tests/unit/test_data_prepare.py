@@ -15,8 +15,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from tests.preparing import Listener, decoded, prepared
-from trainer_core.data import chat, prepare
+from trainer_core.data import prepare
 from trainer_core.data.split_files import HeldOut
+from trainer_core.data.tokenizing import chat
 from trainer_core.messages import TraindeckError
 
 ROOT = Path(prepare.__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainer_core.data.formats import Source
-from trainer_core.data.slices import slice_up
+from trainer_core.data.insight.slices import slice_up
 
 SIZE = 600_000
 

@@ -62,5 +62,7 @@ def test_the_built_in_data_streams_like_any_other() -> None:
     assert sum(1 for _ in library) > 300
     exercises = Stream([look("builtin:tasks", config)], config)
     assert exercises.task == "sft"
-    assert [(prompt, response) for (_, prompt), (_, response) in (one.turns for one in exercises)] == list(tasks.examples())
+    assert [(prompt, response) for (_, prompt), (_, response) in (one.turns for one in exercises)] == list(
+        tasks.examples()
+    )
     assert exercises.done == exercises.total

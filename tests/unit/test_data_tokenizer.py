@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.unit.model_folders import FAMILIES, model_folder
-from trainer_core.data import bpe, chat, tokenizer, tokenizer_files
-from trainer_core.data.bpe import REGEXES
-from trainer_core.data.tokenizer import Codec
+from trainer_core.data.tokenizing import bpe, chat, tokenizer, tokenizer_files
+from trainer_core.data.tokenizing.bpe import REGEXES
+from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError
 
 TEXTS = [

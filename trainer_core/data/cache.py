@@ -29,9 +29,10 @@ from typing import Any, Final
 
 from trainer_core import files, owners
 from trainer_core.config import Config
-from trainer_core.data import tasks, tokenizer_files
+from trainer_core.data import tasks
 from trainer_core.data.columns import Task
 from trainer_core.data.sources import Look, cache_root
+from trainer_core.data.tokenizing import tokenizer_files
 from trainer_core.messages import TraindeckError, Value
 from trainer_core.report import Reporter
 

@@ -25,7 +25,7 @@ from trainer_core.data.encodings import Tally
 from trainer_core.data.formats import FORMATS, Request, Row, Source
 from trainer_core.data.sources import Look, parts_of
 from trainer_core.data.store import Split
-from trainer_core.data.tokenizer import Codec
+from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError
 
 BLOCK: Final = 2048  # samples that are shuffled among themselves; their rows stand close together

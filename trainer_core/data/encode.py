@@ -28,11 +28,11 @@ from trainer_core.config import Config
 from trainer_core.data import cache
 from trainer_core.data.columns import Document
 from trainer_core.data.encode_batch import Content, Encoded, begin, encode_batch, encode_here
-from trainer_core.data.measures import count_duplicates
+from trainer_core.data.insight.measures import count_duplicates
 from trainer_core.data.sources import Look, Position, Stream
 from trainer_core.data.split_files import HeldOut, SplitFiles
 from trainer_core.data.store import Growing
-from trainer_core.data.tokenizer import Codec
+from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError, Value
 from trainer_core.protocol import PhaseName
 from trainer_core.report import Reporter, Unit

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from trainer_core.data.columns import Turn
 from trainer_core.data.store import NO_NUMBERS
-from trainer_core.data.tokenizer import Codec
+from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError
 
 Content = str | tuple[Turn, ...]  # a text, or a conversation

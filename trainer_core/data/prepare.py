@@ -15,18 +15,18 @@ from typing import Any, Final
 from trainer_core.config import Config
 from trainer_core.data import cache, direct
 from trainer_core.data.arrange import SPLITS, arrange, fill_without_packing
-from trainer_core.data.bpe import train
 from trainer_core.data.columns import Task, Turn
 from trainer_core.data.direct import DirectSplit
 from trainer_core.data.encode import Notes, encode_all
-from trainer_core.data.encoder import EncoderDiffers
 from trainer_core.data.order import keyed_hash
 from trainer_core.data.sequences import windows
 from trainer_core.data.sources import Look, Stream, cache_root, common_task, look
 from trainer_core.data.split_files import HeldOut
 from trainer_core.data.store import Split
-from trainer_core.data.tokenizer import Codec, load_given
-from trainer_core.data.tokenizer_files import find
+from trainer_core.data.tokenizing.bpe import train
+from trainer_core.data.tokenizing.encoder import EncoderDiffers
+from trainer_core.data.tokenizing.tokenizer import Codec, load_given
+from trainer_core.data.tokenizing.tokenizer_files import find
 from trainer_core.messages import TraindeckError
 from trainer_core.protocol import Source
 from trainer_core.report import Reporter

@@ -15,7 +15,7 @@ from trainer_core.data.columns import Document
 from trainer_core.data.encode_batch import Encoded
 from trainer_core.data.order import keyed_hash
 from trainer_core.data.store import NO_NUMBERS, Block, State, Writer
-from trainer_core.data.tokenizer import Codec
+from trainer_core.data.tokenizing.tokenizer import Codec
 
 _PARTS: Final = 1_000_000  # resolution of validation_fraction
 _BEGINNING: Final = 240  # characters kept of a text

@@ -10,7 +10,7 @@ from trainer_core import generate, protocol
 from trainer_core.config import Config
 from trainer_core.data.columns import Turn
 from trainer_core.data.prepare import Prepared
-from trainer_core.data.tokenizer import Codec
+from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.generate import Sampling
 from trainer_core.messages import TraindeckError
 from trainer_core.model import hugging_face

@@ -13,7 +13,7 @@ import torch
 from trainer_core import __version__, checkpoint_dir, files, hardware, protocol, run_dir
 from trainer_core.config import Config, to_dict
 from trainer_core.data.prepare import Prepared, prepare
-from trainer_core.data.tokenizer_files import CONFIG
+from trainer_core.data.tokenizing.tokenizer_files import CONFIG
 from trainer_core.job import Job
 from trainer_core.messages import TraindeckError
 from trainer_core.plans import Plan

@@ -1,0 +1,261 @@
+"""A tokenizer in use: completed where it lacks something, turning texts and conversations into ids and back.
+
+No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from trainer_core.data.columns import Task, Turn
+from trainer_core.data.tokenizing import chat
+from trainer_core.data.tokenizing.chat import ChatMl, ChatTemplate, Mark, Place, Segment, refused
+from trainer_core.data.tokenizing.encoder import Encoder
+from trainer_core.data.tokenizing.pieces import Ids, PieceEncoder, Unfit
+from trainer_core.data.tokenizing.tokenizer_files import CONFIG, Description, bad, describe, read
+from trainer_core.messages import TraindeckError
+
+# Tokens that end a text, where nothing says which one does.
+_ENDS: Final = (chat.END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<｜end▁of▁sentence｜>", "[EOS]", "<|eos|>")
+_SHORT: Final = 24  # characters of a text that is likely to come again, such as "assistant\n"
+_REMEMBERED: Final = 4096
+_PATIENCE_S: Final = 20.0  # with a template that is tried; on a slow machine one takes some 0.1 s
+
+
+class Chat(NamedTuple):
+    """A conversation as ids, up to the last one that is learned. `spans`: [start, stop) of those that are."""
+
+    ids: Ids
+    spans: list[tuple[int, int]]
+
+
+def load_given(path: Path) -> tuple[Codec, list[str]]:
+    """A person's own tokenizer, and the tokens that it lacked and was given (at the end).
+
+    It gets `<|endoftext|>` where nothing ends a text, and the marks of ChatML where it has no template of
+    its own. Raises `data.bad_tokenizer`; a template that cannot be used comes to light where one is needed.
+    """
+    tokenizer, description = read(path), describe(path)
+    had = tokenizer.get_vocab(with_added_tokens=True)
+    tokenizer.add_tokens([token for token in description.added if token.content not in had])
+    marks = [description.tokens[name] for name in sorted(description.tokens)]
+    known = {token.content: token.special for token in tokenizer.get_added_tokens_decoder().values()}
+    if "eos_token" not in description.tokens and not any(name in known for name in (description.end_of_text, *_ENDS)):
+        marks.append(chat.END_OF_TEXT)
+    if description.template == chat.CHATML:
+        marks += [chat.IM_START, chat.IM_END]
+    tokenizer.add_special_tokens([name for name in dict.fromkeys(marks) if not known.get(name)])
+    now = tokenizer.get_vocab(with_added_tokens=True)
+    if "strftime_now" in description.template:
+        description = replace(description, now=datetime.now().isoformat(timespec="seconds"))
+    return Codec(tokenizer, description), sorted(now.keys() - had.keys(), key=lambda name: now[name])
+
+
+class Codec:
+    """A tokenizer in use. What people wrote is encoded as text even where it spells a special token.
+
+    `end_of_text` ends a document; `end_of_turn` ends an answer; `ends`: all that end either; `pad`: what
+    transformers is told to pad with. `fast`: whether gigatoken may encode. Raises `data.bad_tokenizer`.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, description: Description | None = None, fast: bool = True) -> None:
+        self.tokenizer = tokenizer
+        self._description = description or Description()
+        added = tokenizer.get_added_tokens_decoder()
+        special = {one.content: Mark(number, one.lstrip, one.rstrip) for number, one in added.items() if one.special}
+        words = {one.content: Mark(number, one.lstrip, one.rstrip) for number, one in added.items() if not one.special}
+        self._template, self._problem = self._find_template(special, words)
+        self.end_of_text = self._find_end_of_text(self._template.ends if self._template else frozenset())
+        self.end_of_turn = self._template.end if self._template else self.end_of_text
+        self.ends = frozenset((self.end_of_text, *(self._template.ends if self._template else ())))
+        hidden = {*special, *(self._template.promoted if self._template else ())}
+        try:
+            self._pieces = PieceEncoder(tokenizer, hidden, fast)
+        except Unfit as error:
+            raise bad(self._description.path, str(error)) from error
+        own_pad: int | None = tokenizer.token_to_id(self._description.tokens.get("pad_token", ""))
+        self.pad = self.end_of_text if own_pad is None else own_pad
+        # The largest id counts, not the number of tokens: some tokenizers leave ids out.
+        self.vocab_size: int = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+        self._remembered: dict[tuple[str, Place], Ids] = {}
+
+    @classmethod
+    def load(cls, path: Path, fast: bool = True) -> Codec:
+        """From a complete tokenizer.json and what stands beside it; raises `data.bad_tokenizer`."""
+        return cls(read(path), describe(path), fast)
+
+    # --- what the tokenizer has -----------------------------------------------------------------------
+
+    def _find_template(
+        self, special: dict[str, Mark], words: dict[str, Mark]
+    ) -> tuple[ChatTemplate | None, dict[str, Any]]:
+        """The template, or why there is none: that is of no consequence to those who learn plain text."""
+        told = self._description
+        if told.template == chat.CHATML:
+            return ChatMl(self._require(chat.IM_START), self._require(chat.IM_END)), {}
+        from trainer_core.data.tokenizing.chat_jinja import ModelTemplate  # Jinja: only for models that have a template
+        from trainer_core.data.tokenizing.sandbox import within
+
+        now, last = datetime.fromisoformat(told.now) if told.now else datetime.now(), self._find_end_of_text()
+        try:
+            made = within(_PATIENCE_S, lambda: ModelTemplate(told.template, told.tokens, special, words, last, now))
+            return made, {}
+        except TraindeckError as error:
+            return None, {"path": str(told.template_path), "reason": error.params["reason"]}
+
+    @property
+    def template(self) -> ChatTemplate:
+        """Raises `data.bad_template`."""
+        if self._template is None:
+            raise TraindeckError("data.bad_template", **self._problem)
+        return self._template
+
+    def _find_end_of_text(self, turn_ends: frozenset[int] = frozenset()) -> int:
+        """eos_token, unless that ends an answer and another token is there that ends a text."""
+        if self._description.end_of_text:
+            return self._require(self._description.end_of_text)
+        own = self._description.tokens.get("eos_token", "")
+        number: int | None = self.tokenizer.token_to_id(own)
+        if number is not None and (own in _ENDS or number not in turn_ends):
+            return number
+        added = {one.content: number for number, one in self.tokenizer.get_added_tokens_decoder().items()}
+        known = [added[name] for name in _ENDS if name in added]
+        if known:
+            return known[0]
+        return number if number is not None else self._require(chat.END_OF_TEXT)
+
+    def _require(self, token: str) -> int:
+        number: int | None = self.tokenizer.token_to_id(token)
+        if number is None:
+            raise bad(self._description.path, f"it lacks {token}")
+        return number
+
+    @property
+    def encoder(self) -> Encoder:
+        """For display: which way texts are encoded, and why."""
+        return self._pieces.encoder
+
+    # --- to ids and back ------------------------------------------------------------------------------
+
+    def encode(self, text: str) -> list[int]:
+        return self.encode_texts([text])[0].tolist()  # type: ignore[no-any-return]
+
+    def encode_texts(self, texts: Sequence[str]) -> list[Ids]:
+        """Ids of plain texts, on all cores. Keep a call to a few MiB of text. Raises `EncoderDiffers`."""
+        return self._pieces.encode([(text, "start") for text in texts])
+
+    def encode_chats(
+        self, chats: Sequence[Sequence[Turn]], on_refused: Callable[[int, TraindeckError], None] | None = None
+    ) -> list[Chat]:
+        """Conversations as ids, without what follows the last answer: nothing would be learned from it.
+
+        One that the template refuses is told to `on_refused` by its number and comes out empty; without
+        that, raises `data.chat_refused`. Raises `data.bad_template` and `EncoderDiffers`.
+        """
+        template, rendered = self.template, list[list[Segment]]()
+        for number, turns in enumerate(chats):
+            try:
+                rendered.append(_up_to_the_last_learned(template.segments(turns)))
+            except TraindeckError as error:
+                if on_refused is None:
+                    raise
+                on_refused(number, error)
+                rendered.append([])
+        return self._encode(rendered)
+
+    def encode_prompt(self, prompt: str | Sequence[Turn]) -> list[int]:
+        """A prompt, or a conversation, up to where the model begins to write.
+
+        Raises `data.chat_refused` and `data.bad_template`.
+        """
+        turns = (("user", prompt),) if isinstance(prompt, str) else prompt
+        return self._encode([self.template.prompt(turns)])[0].ids.tolist()  # type: ignore[no-any-return]
+
+    def _encode(self, chats: Sequence[Sequence[Segment]]) -> list[Chat]:
+        ids = iter(self._encode_pieces([(one.text, one.place) for chat in chats for one in chat if one.mark < 0]))
+        marks = {one.mark for chat in chats for one in chat}
+        arrays = {mark: np.array((mark,), dtype=np.uint32) for mark in marks if mark >= 0}
+        return [_joined(segments, ids, arrays) for segments in chats]
+
+    def _encode_pieces(self, pieces: Sequence[tuple[str, Place]]) -> list[Ids]:
+        """As `PieceEncoder.encode`, but what a template always writes is encoded once."""
+        known = self._remembered
+        found: list[Any] = [known.get(piece) if len(piece[0]) <= _SHORT else None for piece in pieces]
+        new = [number for number, ids in enumerate(found) if ids is None]
+        for number, ids in zip(new, self._pieces.encode([pieces[number] for number in new]), strict=True):
+            found[number] = ids
+            if len(pieces[number][0]) <= _SHORT and len(known) < _REMEMBERED:
+                known[pieces[number]] = ids
+        return found
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Text of ids. A character cut in the middle comes out as U+FFFD."""
+        text: str = self.tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        return text
+
+    # --- files ----------------------------------------------------------------------------------------
+
+    def save(self, path: Path) -> None:
+        """Write tokenizer.json, which `tokenizers` and transformers load with the same ids, and its companion."""
+        path.write_bytes(self.tokenizer.to_str(pretty=False).encode("utf-8"))
+        path.with_name(CONFIG).write_bytes(self.config())
+
+    def config(self, task: Task = "pretrain", max_seq_len: int | None = None) -> bytes:
+        """tokenizer_config.json: what transformers and converters want to know of a model trained for `task`.
+
+        A tuned model ends its answer with eos_token, a pretrained one its text; but where the template asks
+        for eos_token, that stays what it was.
+        """
+        told, template = self._description, self._template
+        names = {name: self.tokenizer.id_to_token(getattr(self, name)) for name in ("end_of_text", "end_of_turn")}
+        further: dict[str, Any] = {"model_max_length": max_seq_len} if max_seq_len else {}
+        tokens = {**told.tokens, "pad_token": self.tokenizer.id_to_token(self.pad)}
+        if "eos_token" not in tokens or (template is not None and not template.uses_eos):
+            tokens["eos_token"] = names["end_of_turn" if task == "sft" else "end_of_text"]
+        if told.template == chat.CHATML:
+            tokens.setdefault("bos_token", names["end_of_text"])
+            further["additional_special_tokens"] = [chat.IM_START, chat.IM_END]
+        values = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            **tokens,
+            **further,
+            "chat_template": told.template,
+            "add_bos_token": False,
+            "clean_up_tokenization_spaces": False,
+            "traindeck": {"task": task, "end_of_text": names["end_of_text"], "now": told.now, "tokens": told.tokens},
+        }
+        return json.dumps(values, indent=1, ensure_ascii=False).encode("utf-8")
+
+
+def _up_to_the_last_learned(segments: list[Segment]) -> list[Segment]:
+    while segments and not segments[-1].learned:
+        segments.pop()
+    if not segments:
+        raise refused("the model's chat template writes none of its answers")
+    return segments
+
+
+def _joined(segments: Sequence[Segment], ids: Iterator[Ids], marks: Mapping[int, Ids]) -> Chat:
+    """One conversation of its segments; takes the ids of its texts from `ids`."""
+    parts: list[Ids] = []
+    spans: list[tuple[int, int]] = []
+    length = 0
+    for _, mark, learned, _ in segments:
+        part = next(ids) if mark < 0 else marks[mark]
+        parts.append(part)
+        start, length = length, length + len(part)
+        if not learned or length == start:
+            continue
+        if spans and spans[-1][1] == start:
+            spans[-1] = (spans[-1][0], length)
+        else:
+            spans.append((start, length))
+    return Chat(np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32), spans)

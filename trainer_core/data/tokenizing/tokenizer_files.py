@@ -1,0 +1,175 @@
+"""A tokenizer on disk: tokenizer.json, and what stands beside it.
+
+    tokenizer.json              the tokenizer itself, as `tokenizers` reads it
+    tokenizer_config.json       its named tokens (bos_token …) and its chat template
+    special_tokens_map.json     older models: named tokens
+    chat_template.jinja, .json  the chat template, where it has a file of its own
+
+Caches, runs and checkpoints hold the first two; what only Traindeck wants to know stands in the second,
+below `traindeck`.
+
+No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizers import AddedToken, Tokenizer
+
+from trainer_core.data.columns import Task
+from trainer_core.data.tokenizing import chat
+from trainer_core.messages import TraindeckError
+
+CONFIG: Final = "tokenizer_config.json"
+COMPANIONS: Final = (CONFIG, "special_tokens_map.json", "chat_template.jinja", "chat_template.json")
+_LARGEST: Final = 256 * 1024 * 1024  # bytes; the largest tokenizers known have 35 MB
+
+
+def find(given: str) -> Path:
+    """The tokenizer.json at a path or in a folder; raises `data.bad_tokenizer`."""
+    path = Path(given).expanduser()
+    if path.is_dir():
+        path = path / "tokenizer.json"
+    if not path.is_file():
+        raise bad(path, "there is no such file")
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What stands beside a tokenizer.json. `now`, in ISO form, is what the template takes for the present."""
+
+    path: Path = field(default_factory=Path)  # of the tokenizer.json
+    tokens: Mapping[str, str] = field(default_factory=dict)  # bos_token, eos_token …
+    template: str = chat.CHATML
+    template_path: Path = field(default_factory=Path)
+    added: Sequence[AddedToken] = ()  # further tokens that it names, in the order of their ids
+    end_of_text: str = ""  # empty: not said
+    now: str = ""
+
+
+def describe(path: Path) -> Description:
+    """Reads what stands beside a tokenizer.json. Raises `data.bad_tokenizer` or `data.bad_template`."""
+    config = _json(path.with_name(CONFIG))
+    template, template_path = _template(path, config)
+    ours = config.get("traindeck")
+    ours = ours if isinstance(ours, dict) else {}
+    if isinstance(ours.get("tokens"), dict):
+        tokens = _named(ours["tokens"])
+    else:
+        older = _json(path.with_name("special_tokens_map.json"))
+        tokens = {**_named(older), **_named(config), **_named(config.get("extra_special_tokens"))}
+    return Description(
+        path=path,
+        tokens=tokens,
+        template=template or chat.CHATML,
+        template_path=template_path,
+        added=_added(config),
+        end_of_text=str(ours.get("end_of_text", "")),
+        now=_moment(ours.get("now")),
+    )
+
+
+def _moment(given: Any) -> str:
+    """A time in ISO form; empty where it is none."""
+    try:
+        return datetime.fromisoformat(given).isoformat(timespec="seconds")
+    except (TypeError, ValueError):
+        return ""
+
+
+def _named(values: Any) -> dict[str, str]:
+    """Tokens by name: bos_token and its like, a text each, or an object that describes the token."""
+    found: dict[str, str] = {}
+    for name, value in values.items() if isinstance(values, dict) else ():
+        content = value.get("content") if isinstance(value, dict) else value
+        if name.endswith("_token") and isinstance(content, str) and content:
+            found[name] = content
+    return found
+
+
+def task_of(folder: Path) -> Task:
+    """What the model of a checkpoint folder was trained for."""
+    config = _json(folder / CONFIG)
+    ours = config.get("traindeck")
+    if isinstance(ours, dict):
+        return "sft" if ours.get("task") == "sft" else "pretrain"
+    return "sft" if config.get("eos_token") == chat.IM_END else "pretrain"  # written by Traindeck 0.1
+
+
+def _template(path: Path, config: Mapping[str, Any]) -> tuple[str, Path]:
+    """A model's chat template and where it was found, empty where there is none. In transformers' order."""
+    file = path.with_name("chat_template.jinja")
+    if file.is_file():
+        try:
+            return content_of(file).decode("utf-8").replace("\r\n", "\n"), file
+        except UnicodeDecodeError as error:
+            raise TraindeckError("data.bad_template", path=str(file), reason=str(error)) from error
+    for file in (path.with_name(CONFIG), path.with_name("chat_template.json")):
+        found = (config if file.name == CONFIG else _json(file)).get("chat_template")
+        if isinstance(found, list):  # several, by name
+            found = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
+        if isinstance(found, dict):
+            found = found.get("default")
+        if isinstance(found, str) and found:
+            return found, file
+    return "", path
+
+
+def _added(config: Mapping[str, Any]) -> list[AddedToken]:
+    """Tokens that a tokenizer_config.json adds to the vocabulary, as transformers would."""
+    found = config.get("added_tokens_decoder")
+    rows = [(number, row) for number, row in found.items() if isinstance(row, dict)] if isinstance(found, dict) else []
+    flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    return [
+        AddedToken(row["content"], **{flag: bool(row[flag]) for flag in flags if flag in row})
+        for _, row in sorted(rows, key=lambda row: int(row[0]) if str(row[0]).isdigit() else -1)
+        if isinstance(row.get("content"), str) and row["content"]
+    ]
+
+
+def content_of(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise bad(path, f"it is larger than {_LARGEST >> 20} MiB")
+        return path.read_bytes()
+    except OSError as error:
+        raise bad(path, error.strerror or str(error)) from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """An object in a JSON file; empty where there is no such file. Raises `data.bad_tokenizer`."""
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(content_of(path).decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise bad(path, str(error)) from error
+    if not isinstance(found, dict):
+        raise bad(path, "it holds no JSON object")
+    return found
+
+
+def read(path: Path) -> Tokenizer:
+    """A tokenizer.json, without what would cut, pad or add tokens. Raises `data.bad_tokenizer`."""
+    content = content_of(path)
+    try:
+        tokenizer = Tokenizer.from_str(content.decode("utf-8-sig"))
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.post_processor = None  # begins texts with bos_token, say: here texts have an end, and templates all
+        return tokenizer
+    except BaseException as error:  # tokenizers raises bare Exception, and on some input panics
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise bad(path, (str(error).splitlines() or [type(error).__name__])[0][:200]) from error
+
+
+def bad(path: Path, reason: str) -> TraindeckError:
+    return TraindeckError("data.bad_tokenizer", path=str(path), reason=reason.rstrip("."))
