@@ -60,30 +60,26 @@ def _row(sample: _Sample, rows: Rows, tally: Tally) -> Row | str:
     for kind, data in sorted(sample.members.items()):  # .json, then .txt: its text is the one that counts
         if data is None:
             return f".{kind} is {TOO_LONG}"
+        text = _text(data, tally)
         if kind == _TEXT:
-            row = {**row, TEXT: _text(data, tally)}
+            row = {**row, TEXT: text}
             continue
-        found = rows.row(data if _is_utf_8(data) else _text(data, tally).encode("utf-8"))
+        found = rows.row(text.encode("utf-8"))
         if isinstance(found, str):
             return f".{kind}: {found}"
         row = found
     return row
 
 
-def _is_utf_8(data: bytes) -> bool:
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _text(data: bytes, tally: Tally) -> str:
     """A member's text in whatever encoding it is."""
-    decoder = Decoder(detect(io.BytesIO(data), len(data)))
-    text = decoder.feed(data, final=True)
-    tally.undecodable += decoder.undecodable
-    return text
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        decoder = Decoder(detect(io.BytesIO(data), len(data)))
+        text = decoder.feed(data, final=True)
+        tally.undecodable += decoder.undecodable
+        return text
 
 
 def _samples(source: Source, tally: Tally) -> Iterator[_Sample]:
