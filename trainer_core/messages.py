@@ -276,7 +276,10 @@ CATALOGUE: Final[dict[str, Message]] = {
     ),
     "data.needs_cache": _error(
         _DATA,
-        ("{path} is no parquet file; only those can be trained on without a token cache.", "Leave out --no-token-cache."),
+        (
+            "{path} is no parquet file; only those can be trained on without a token cache.",
+            "Leave out --no-token-cache.",
+        ),
         ("{path} 不是 parquet 文件；不用词元缓存时只能使用 parquet。", "请去掉 --no-token-cache。"),
     ),
     "data.changed_while_read": _error(
@@ -446,7 +449,10 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("{total} 个样本中有 {count} 个被舍弃：仅提示就占满了 {limit} 个词元。", "增大 --max-seq-len 可使用它们。"),
     ),
     "data.duplicates": _note(
-        ("Of {total} rows (or pieces of text), {count} repeat another.", "A model learns by heart what it reads often."),
+        (
+            "Of {total} rows (or pieces of text), {count} repeat another.",
+            "A model learns by heart what it reads often.",
+        ),
         ("{total} 行（或文本片段）中有 {count} 个与其他重复。", "模型会死记硬背反复读到的内容。"),
     ),
     "data.files_skipped": _note(
@@ -462,11 +468,17 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("自上次准备数据以来 {path} 已改变，将重新准备。", ""),
     ),
     "cache.file_gone": _note(
-        ("Files that the data had when it was last prepared are gone, {count} in all; it is prepared anew.", "The first: {path}"),
+        (
+            "Files that the data had when it was last prepared are gone, {count} in all; it is prepared anew.",
+            "The first: {path}",
+        ),
         ("上次准备数据时的 {count} 个文件已不存在，将重新准备。", "第一个：{path}"),
     ),
     "cache.file_new": _note(
-        ("Files have come to the data since it was last prepared, {count} in all; it is prepared anew.", "The first: {path}"),
+        (
+            "Files have come to the data since it was last prepared, {count} in all; it is prepared anew.",
+            "The first: {path}",
+        ),
         ("自上次准备数据以来新增了 {count} 个文件，将重新准备。", "第一个：{path}"),
     ),
     "cache.option_changed": _note(
