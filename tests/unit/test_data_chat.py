@@ -359,7 +359,7 @@ def test_a_template_that_cannot_be_used_is_named_in_one_line(tmp_path: Path, sou
 def test_a_template_that_counts_for_ever_is_not_waited_for() -> None:
     """In a process of its own: its thread goes on counting to the end of the process."""
     script = (
-        "from datetime import datetime; from trainer_core.data import sandbox\n"
+        "from datetime import datetime; from trainer_core.data.tokenizing import sandbox\n"
         "source = '{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}'\n"
         "endless = sandbox.Template(source, datetime.now())\n"
         "try: sandbox.within(0.5, lambda: endless.render([]))\n"
