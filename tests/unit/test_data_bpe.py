@@ -276,7 +276,7 @@ def test_qwen2_keeps_digits_apart_and_the_others_group_them() -> None:
 def test_the_same_text_always_trains_the_same_tokenizer(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from trainer_core.data.tokenizing import bpe; bpe._BUDGET = 8000;"
-        "texts = Path(bpe.__file__).with_name('sources.py').read_text(encoding='utf-8').splitlines(keepends=True);"
+        "texts = Path(bpe.__file__).with_name('bpe_words.py').read_text(encoding='utf-8').splitlines(keepends=True);"
         "bpe.train(texts, 600, 'qwen2', lambda: None).save(sys.argv[1])"
     )
     for name, seed in (("a.json", "1"), ("b.json", "2")):
