@@ -204,11 +204,11 @@ CATALOGUE: Final[dict[str, Message]] = {
         _DATA,
         (
             "{path} looks like a binary file, not text.",
-            "Traindeck reads .txt, .md, .jsonl, .json, .csv, .tsv and .parquet; convert it first.",
+            "Traindeck reads {known}; convert it first.",
         ),
         (
             "{path} 看起来是二进制文件，不是文本。",
-            "可读取 .txt、.md、.jsonl、.json、.csv、.tsv 和 .parquet，请先转换。",
+            "可读取：{known}；请先转换。",
         ),
     ),
     "data.unknown_format": _error(
