@@ -167,7 +167,7 @@ class Merger:
         """Pairs `neighbour << shift | other` are gone, each as often as it weighs."""
         if len(neighbours) > _MANY:
             weights = np.bincount(neighbours + 1, weights=weights)[1:].astype(np.int64)
-            keys = np.arange(len(weights)) << shift | other
+            keys = np.arange(len(weights), dtype=np.int64) << shift | other
             tracked = weights > 0
         else:
             keys = neighbours.astype(np.int64) << shift | other
