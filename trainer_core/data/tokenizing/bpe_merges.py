@@ -64,6 +64,7 @@ class Merger:
         while len(self.spellings) < self._vocab_size and self._track():
             while self._queue and len(self.spellings) < self._vocab_size:
                 self._take(self._queue[0])
+                self._poll()
                 if len(self._counts) > self._limit:
                     self._raise_floor()
 
@@ -78,7 +79,6 @@ class Merger:
         else:
             heapq.heappop(self._queue)
             self._merge(key)
-            self._poll()
 
     # --- tracking ---
 

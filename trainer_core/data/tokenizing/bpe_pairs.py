@@ -107,9 +107,14 @@ class Sketch:
 
     def floor(self, least: int, limit: int) -> int:
         """How often a pair must be seen so that about `limit` ones are, or fewer where these have many places."""
-        rank = len(self._sums) - min(limit, len(self._sums) - 1)
-        bound = max(least, int(np.partition(self._sums, rank)[rank]))
-        self._poll()
+        limit = min(limit, len(self._sums))
+        highest = self._sums[:0]
+        for start in range(0, len(self._sums), CHUNK):
+            highest = np.concatenate([highest, self._sums[start : start + CHUNK]])
+            if len(highest) > limit:
+                highest = np.partition(highest, -limit)[-limit:]
+            self._poll()
+        bound = max(least, int(highest.min()))
         often = np.flatnonzero(self._sums >= bound)
         if not len(often):
             return least
