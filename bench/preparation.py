@@ -193,14 +193,16 @@ def _ratios(kind: str, ways: list[Way]) -> dict[str, Any]:
 
 def lines(kind: str, found: dict[str, Any]) -> list[str]:
     """What was found, as a table and a few sentences."""
-    head = ["", "whole s", "map alone s", "M tokens/s", "peak MB", "processes"]
+    head = ["", "whole s", "map alone s", "CPU s", "M tokens/s", "peak MB", "processes"]
     rows = []
     for name, told in found["ways"].items():
         memory = told["watched"]["memory"]
         alone = told.get("map_seconds")
         best = told.get("map_tokens_per_s", told["tokens_per_s"]) / 1e6
         alone_shown = "–" if alone is None else f"{alone:.1f}"
-        rows.append([name, told["seconds"]["median"], alone_shown, best, memory["peak"] / 1e6, memory["processes"]])
+        cpu = "–" if None in told["cpu_seconds"] else f"{measure.spread(told['cpu_seconds'])['median']:.1f}"
+        times = [told["seconds"]["median"], alone_shown, cpu]
+        rows.append([name, *times, best, memory["peak"] / 1e6, memory["processes"]])
     spans = ", ".join(f"{one:.2f}" for one in found["ratio_to_map_alone_by_repetition"])
     return [
         f"{kind}: {found['documents']:,} documents, {found['tokens']:,} tokens ({found['peer_tokens']:,} of the peer); "
