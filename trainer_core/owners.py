@@ -76,11 +76,11 @@ def _take(path: Path, content: bytes) -> bool:
     with files.said_plainly(path.parent):
         handle = os.open(path, os.O_CREAT | os.O_RDWR | getattr(os, "O_BINARY", 0), 0o666)
         with os.fdopen(handle, "r+b") as file, files.guarded(file):
-            if os.fstat(file.fileno()).st_nlink == 0:
-                return False
             owner = read_owner(path)
             if owner is not None and owner.alive:
                 raise InUse(owner.pid)
+            if os.fstat(file.fileno()).st_nlink == 0:  # asked last: the owner may have let go just now
+                return False
             file.write(content)
             file.truncate()
     return True

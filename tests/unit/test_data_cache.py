@@ -171,6 +171,48 @@ def test_a_rebuilt_cache_says_why(home: Path, tmp_path: Path) -> None:
     assert why(vocab_size=330) == ("cache.gone", {})
 
 
+def test_another_role_of_the_same_columns_makes_a_new_cache_and_names_columns_as_the_reason(
+    home: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.jsonl"
+    row = {"instruction": "Add.", "input": "1 and 2", "output": "3"}
+    path.write_text("\n".join([json.dumps(row)] * 50), encoding="utf-8")
+    first, listener = prepared(path), Listener()
+    roles = {"system_column": "instruction", "prompt_column": "input", "response_column": "output"}
+    second = prepared(path, listener=listener, **roles)
+    assert first.folder != second.folder
+    assert listener.warnings["cache.option_changed"] == {"names": "columns"}
+
+
+def test_bad_rows_that_a_cache_was_made_in_spite_of_still_end_what_does_not_allow_them(
+    home: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "some words to train on"}\n' * 100 + "bad\nworse\n", encoding="utf-8")
+    prepared(path)
+    for knobs, code in (({"on_bad_row": "stop"}, "data.bad_row"), ({"bad_row_limit": 1}, "data.too_many_bad_rows")):
+        with pytest.raises(TraindeckError) as caught:
+            prepared(path, **knobs)
+        assert (caught.value.code, caught.value.params["position"]) == (code, "line 101")
+
+
+def test_a_finished_cache_that_could_not_be_renamed_is_put_in_place_by_the_next(
+    home: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def held(*_: Any) -> None:
+        raise PermissionError(13, "held by a scanner")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            cache.files, "replace", lambda source, target: held() if source.is_dir() else source.replace(target)
+        )
+        with pytest.raises(TraindeckError) as caught:
+            prepared(text)
+        assert caught.value.code == "disk.not_writable"
+    monkeypatch.setattr(prepare, "_encode", lambda *_: pytest.fail("encoded again"))
+    assert prepared(text).train.samples > 0
+
+
 # --- interruptions ---------------------------------------------------------------------------------
 
 
@@ -222,6 +264,45 @@ def test_killed_at_any_moment_it_goes_on_and_the_result_is_the_same(home: Path, 
         assert not (folder / cache.META).exists() or cache.read_meta(folder)
     assert start(text, text.parent, processes).communicate(timeout=60)[0]
     assert content(folder) == whole
+
+
+@pytest.mark.parametrize("damage", ["gone", "short"])
+def test_files_that_have_less_than_was_committed_are_made_from_the_beginning(
+    home: Path, text: Path, eager: None, damage: str
+) -> None:
+    counting = Listener()
+    whole = content(prepared(text, listener=counting).folder)
+    cache.files.remove_tree(home / "cache")
+    with pytest.raises(StopRequested):
+        prepared(text, listener=Listener(stop_at=counting.polls - 3))
+    (making,) = [one for one in caches(home) if one.suffix == ".making"]
+    tokens = making / "train" / "tokens-00000.bin"
+    tokens.unlink() if damage == "gone" else os.truncate(tokens, 100)
+    assert content(prepared(text).folder) == whole
+
+
+def test_where_the_two_ways_to_encode_differ_the_slow_one_is_kept_to_after_an_interruption(
+    home: Path, text: Path, eager: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[bool] = []
+    encode_all = prepare.encode_all
+
+    def watched(*given: Any) -> Any:
+        tried.append(given[-1])
+        if given[-1]:
+            raise prepare.EncoderDiffers
+        return encode_all(*given)
+
+    monkeypatch.setattr(prepare, "encode_all", watched)
+    counting = Listener()
+    whole = prepared(text, listener=counting)
+    kept = content(whole.folder)
+    cache.files.remove_tree(home / "cache")
+    tried.clear()
+    with pytest.raises(StopRequested):
+        prepared(text, listener=Listener(stop_at=counting.polls - 3))
+    assert content(prepared(text).folder) == kept
+    assert tried == [True, False, False]
 
 
 def test_helpers_end_with_the_process_that_is_killed(home: Path, tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ from trainer_core.data.tokenizing import tokenizer_files
 from trainer_core.messages import TraindeckError, Value
 from trainer_core.report import Reporter
 
-VERSION: Final = 3  # raise it when the files or their content change
+VERSION: Final = 4  # raise it when the files or their content change
 META: Final = "meta.json"
 _JOURNAL: Final = "journal.json"
 _INPUTS: Final = "inputs.json"
@@ -46,32 +47,35 @@ _BLOCK: Final = 4 * 1024 * 1024
 _ABANDONED_S: Final = 7 * 86_400.0  # after that nobody is expected to go on with an unfinished cache
 _WAIT_S: Final = 0.2
 _REMEMBERED: Final = 1000  # data sets in latest.json
+_FILES_REMEMBERED: Final = 100_000  # in contents.json
 
-Inputs = dict[str, Any]  # {"files": [[path, what is hashed of it]…], "options": {…}}
+Inputs = dict[str, Any]  # {"files": [[path, [hash, and how it is read]]…], "options": {…}}
 
 
 # --- what a cache is made from ---------------------------------------------------------------------
 
 
-def inputs_of(looks: Sequence[Look], task: Task, config: Config, poll: Callable[[], None]) -> Inputs:
+def inputs_of(looks: Sequence[Look], task: Task, config: Config, reporter: Reporter) -> Inputs:
     """All that the content of a cache depends on. Reads new and changed files whole, once."""
-    known = _KnownContents(cache_root(config))
+    known = _KnownContents(cache_root(config), reporter, sum(one.bytes for one in looks))
     found: list[list[Any]] = []
-    for one in looks:
-        for file, layout in zip(one.files, one.layouts, strict=True):
-            poll()
-            content = tasks.VERSION if file.format == "tasks" else known.hash_of(file.path, poll)
-            found.append([str(file.path), [file.format, file.encoding, content, list(layout.used)]])
-        found.append(["", []])  # the boundary between two --data
-    known.save()
+    try:
+        for one in looks:
+            for file, layout in zip(one.files, one.layouts, strict=True):
+                reporter.poll()
+                content = tasks.VERSION if file.format == "tasks" else known.hash_of(file.path)
+                found.append([str(file.path), [content, file.format, file.encoding, asdict(layout)]])
+            found.append(["", []])  # the boundary between two --data
+    finally:
+        known.save()
     options: dict[str, Any] = {"version": VERSION, "task": task, "validation_fraction": config.validation_fraction}
     if config.tokenizer:
         options["tokenizer"] = _tokenizer_hashes(config.tokenizer)
     else:
         names = ("vocab_size", "pre_tokenizer", "tokenizer_sample_mib")
         options.update({name: getattr(config, name) for name in names})
-    if not config.token_cache:
-        options["token_cache"] = False
+    if not config.token_cache:  # then it says where the rows lie
+        options["token_cache"] = [path for path, _ in found]
     return {"files": found, "options": options}
 
 
@@ -95,32 +99,39 @@ def fingerprint(inputs: Inputs) -> str:
 class _KnownContents:
     """Hashes of file contents, remembered by path, size and time of change: gigabytes are read only once."""
 
-    def __init__(self, root: Path) -> None:
-        self._path = root / "contents.json"
+    def __init__(self, root: Path, reporter: Reporter, total: int) -> None:
+        self._path, self._reporter, self._done, self._total = root / "contents.json", reporter, 0, total
         self._known: dict[str, list[Any]] = _read_json(self._path)
         self._new = False
 
-    def hash_of(self, path: Path, poll: Callable[[], None]) -> str:
+    def hash_of(self, path: Path) -> str:
         """The hash of a file's whole content."""
         status = path.stat()
         version = [status.st_size, status.st_mtime_ns]
-        known = self._known.get(str(path))
-        if isinstance(known, list) and known[:2] == version:
-            return str(known[2])
+        known = self._known.pop(str(path), None)  # and put back at the end: the oldest ones are forgotten
+        if not isinstance(known, list) or known[:2] != version:
+            known, self._new = [*version, self._read(path)], True
+        else:
+            self._done += status.st_size
+        self._known[str(path)] = known
+        return str(known[2])
+
+    def _read(self, path: Path) -> str:
         digest = hashlib.blake2b(digest_size=16)
         with path.open("rb") as file:
             while block := file.read(_BLOCK):
                 digest.update(block)
-                poll()
-        self._known[str(path)] = [*version, digest.hexdigest()]
-        self._new = True
+                self._done += len(block)
+                self._reporter.progress("preparing", self._done, self._total, "bytes")
+                self._reporter.poll()
         return digest.hexdigest()
 
     def save(self) -> None:
         """Remember for next time; where that fails the files are just read again."""
         if self._new:
+            kept = dict(list(self._known.items())[-_FILES_REMEMBERED:])
             with contextlib.suppress(OSError):
-                files.write_atomic(self._path, json.dumps(self._known).encode("utf-8"))
+                files.write_atomic(self._path, json.dumps(kept).encode("utf-8"))
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -142,13 +153,15 @@ def why_new(config: Config, inputs: Inputs) -> tuple[str, dict[str, Value]] | No
         return "cache.damaged", {}
     old, new = dict(before.get("files", [])), dict(inputs["files"])
     for path, content in new.items():
-        if path in old and old[path] != content:
+        if old.get(path, content)[:1] != content[:1]:
             return "cache.file_changed", {"path": path}
     for code, paths in (("cache.file_gone", old.keys() - new), ("cache.file_new", new.keys() - old)):
         if paths:
             return code, {"path": min(paths), "count": len(paths)}
     options = before.get("options", {})
     changed = [name for name in {**options, **inputs["options"]} if options.get(name) != inputs["options"].get(name)]
+    if old != new:
+        changed.append("columns")
     return ("cache.option_changed", {"names": ", ".join(sorted(changed))}) if changed else None
 
 
@@ -183,14 +196,14 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
 
 def write_meta(folder: Path, meta: dict[str, Any], inputs: Inputs) -> None:
     """Complete a folder: flush its files, list their sizes, and write meta.json last."""
-    (folder / _JOURNAL).unlink(missing_ok=True)
     files.write_atomic(folder / _INPUTS, json.dumps(inputs).encode("utf-8"))
-    found = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+    found = [file for file in sorted(folder.rglob("*")) if file.is_file() and file.name != _JOURNAL]
     for file in found:
         files.flush_file(file)
     sizes = {file.relative_to(folder).as_posix(): file.stat().st_size for file in found}
     content = json.dumps({**meta, "files": sizes}, ensure_ascii=False, indent=1)
     files.write_atomic(folder / META, content.encode("utf-8"))
+    (folder / _JOURNAL).unlink(missing_ok=True)
 
 
 def read_journal(making: Path) -> dict[str, Any]:
@@ -203,20 +216,16 @@ def write_journal(making: Path, journal: dict[str, Any]) -> None:
     files.write_atomic(making / _JOURNAL, json.dumps(journal).encode("utf-8"))
 
 
-def forget_progress(making: Path) -> None:
-    """Begin again, but for the tokenizer."""
-    (making / _JOURNAL).unlink(missing_ok=True)
-
-
 @contextlib.contextmanager
 def making(folder: Path, reporter: Reporter) -> Iterator[Path | None]:
     """The folder in which to make the cache `folder`, perhaps with part of the work done; it becomes
-    `folder` when the block ends well. None: another process has made it meanwhile.
+    `folder` when the block ends well. None: it is made already, by another process or an earlier one.
 
-    Waits while another process makes it. A stop, a kill or a power cut leaves what is done for the next
-    one; any other failure removes it. Raises `disk.full` or `disk.not_writable` for failed writes.
+    Waits while another process makes it. A `TraindeckError` or a failed write within the block removes what
+    is there; whatever else ends it (a stop, a kill, a power cut) leaves it for the next one. Raises
+    `disk.full` or `disk.not_writable` for failed writes.
     """
-    root = folder.parent
+    root, working = folder.parent, folder.with_name(folder.name + _MAKING)
     with files.said_plainly(root):
         root.mkdir(parents=True, exist_ok=True)
         with _alone(folder, reporter):
@@ -224,17 +233,20 @@ def making(folder: Path, reporter: Reporter) -> Iterator[Path | None]:
                 yield None
                 return
             _clear_abandoned(root, folder)
-            working = folder.with_name(folder.name + _MAKING)
             working.mkdir(exist_ok=True)
             for unfinished in working.glob(".*.tmp"):  # of a process that was killed while it wrote one
                 unfinished.unlink()
+            if read_meta(working) is not None:  # all is done but the renaming
+                _put_in_place(working, folder)
+                yield None
+                return
             try:
                 yield working
-                _put_in_place(working, folder)
             except (TraindeckError, OSError):
                 with contextlib.suppress(OSError):
                     files.remove_tree(working)
                 raise
+            _put_in_place(working, folder)  # where that fails (somebody holds a file), the next one does it
 
 
 @contextlib.contextmanager

@@ -86,7 +86,7 @@ class Missing(Exception):  # noqa: N818 - the caller knows the path and words it
 def find_layout(found: Sequence[str], config: Config) -> Layout:
     """How to read a table with these columns; raises `Missing`.
 
-    `auto`: text where there is a text column, else messages, else prompt and response.
+    `auto`: a column named as the knob says text, else messages, else prompt and response, else another text.
     """
     text, messages, pair = _text(found, config), _messages(found, config), _pair(found, config)
     if config.task != "sft" and text and (config.task == "pretrain" or text == config.text_column):

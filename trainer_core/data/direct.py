@@ -43,14 +43,23 @@ def check(looks: Sequence[Look]) -> None:
             raise TraindeckError("data.needs_cache", path=str(file.path))
 
 
-def write_index(folder: Path, looks: Sequence[Look]) -> None:
-    """Keep which files the rows are in, and how they are read."""
+def write_index(folder: Path, looks: Sequence[Look], fast: bool) -> None:
+    """Keep which files the rows are in, how they are read, and whether gigatoken may encode them."""
     files = [
         {"path": str(file.path), "bytes": file.bytes, "layout": asdict(layout)}
         for one in looks
         for file, layout in zip(one.files, one.layouts, strict=True)
     ]
-    (folder / _INDEX).write_text(json.dumps(files), encoding="utf-8")
+    (folder / _INDEX).write_text(json.dumps({"fast": fast, "files": files}), encoding="utf-8")
+
+
+def _version(path: Path) -> list[int]:
+    """Size and time of change; empty for a file that is gone."""
+    try:
+        status = path.stat()
+    except OSError:
+        return []
+    return [status.st_size, status.st_mtime_ns]
 
 
 class DirectSplit(Split):
@@ -60,6 +69,7 @@ class DirectSplit(Split):
         super().__init__(folder, vocab_size)
         self._codec: Codec | None = None
         self._sources: list[tuple[Source, Layout]] = []
+        self._versions: list[list[int]] = []
         self._runs: OrderedDict[int, Ids] = OrderedDict()
 
     def __getstate__(self) -> Any:
@@ -93,6 +103,7 @@ class DirectSplit(Split):
         parts: list[Ids] = []
         for number in np.unique(places[:, 0]).tolist():
             source, layout = self._sources[number]
+            self._check(number)
             rows = self._rows(source, layout, places[places[:, 0] == number, 1].tolist())
             if layout.task == "sft":
                 parts += [
@@ -106,6 +117,11 @@ class DirectSplit(Split):
         if len(ids) != int(self.offsets[last] - self.offsets[first]):
             raise TraindeckError("data.changed_while_read", path=str(source.path))
         return ids
+
+    def _check(self, number: int) -> None:
+        path = self._sources[number][0].path
+        if not self._versions[number] or _version(path) != self._versions[number]:
+            raise TraindeckError("data.changed_while_read", path=str(path))
 
     @staticmethod
     def _rows(source: Source, layout: Layout, wanted: Sequence[int]) -> list[Row]:
@@ -125,10 +141,12 @@ class DirectSplit(Split):
     def _open(self) -> None:
         if self._codec is None:
             folder = self.folder.parent
-            self._codec = Codec.load(folder / "tokenizer.json")
-            for one in json.loads((folder / _INDEX).read_text(encoding="utf-8")):
+            index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
+            for one in index["files"]:
                 source = Source(Path(one["path"]), "parquet", "", one["bytes"])
                 self._sources.append((source, Layout(**one["layout"])))
+                self._versions.append(_version(source.path))  # as `prepare` has found it just now
+            self._codec = Codec.load(folder / "tokenizer.json", index["fast"])
 
     def close(self) -> None:
         self._runs.clear()

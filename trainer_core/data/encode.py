@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +28,7 @@ from trainer_core.data import cache
 from trainer_core.data.columns import Document
 from trainer_core.data.encode_batch import Content, Encoded, begin, encode_batch, encode_here
 from trainer_core.data.insight.measures import count_duplicates
+from trainer_core.data.loading import usable_cores
 from trainer_core.data.sources import Look, Position, Stream
 from trainer_core.data.split_files import HeldOut, SplitFiles
 from trainer_core.data.store import Growing
@@ -49,18 +49,41 @@ Warning_ = tuple[str, dict[str, Value]]
 
 
 class Notes:
-    """Passes everything on and remembers warnings: they hold for the cache, whoever uses it later."""
+    """Passes everything on and remembers warnings: they hold for the cache, whoever uses it later.
 
-    def __init__(self, reporter: Reporter, warnings: Iterable[Sequence[Any]] = ()) -> None:
+    What was said once is not said again.
+    """
+
+    def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
-        self.warnings: list[Warning_] = [(code, params) for code, params in warnings]
+        self._said: set[str] = set()
+        self.warnings: list[Warning_] = []
+
+    def begin(self, warnings: Iterable[Sequence[Any]]) -> None:
+        """Take over what an earlier process was warned of."""
+        self.warnings = []
+        for code, params in warnings:
+            self.warn(code, **params)
+
+    def repeat(self, warnings: Iterable[Sequence[Any]]) -> None:
+        """Say what has not been said yet."""
+        for code, params in warnings:
+            self.say(code, **params)
+
+    def say(self, code: str, **params: Value) -> None:
+        """Warn without remembering it for the cache."""
+        told = repr((code, sorted(params.items())))
+        if told not in self._said:
+            self._said.add(told)
+            self._reporter.warn(code, **params)
+
+    def warn(self, code: str, **params: Value) -> None:
+        if (code, params) not in self.warnings:
+            self.warnings.append((code, params))
+        self.say(code, **params)
 
     def progress(self, phase: PhaseName, done: float, total: float | None, unit: Unit) -> None:
         self._reporter.progress(phase, done, total, unit)
-
-    def warn(self, code: str, **params: Value) -> None:
-        self.warnings.append((code, params))
-        self._reporter.warn(code, **params)
 
     def poll(self) -> None:
         self._reporter.poll()
@@ -81,8 +104,7 @@ def encode_all(
         return _Pipeline(working, tokenizer, looks, config, notes, fast, processes).run()
     except BrokenProcessPool:  # the system may have ended one for its memory
         logging.getLogger(__name__).warning("a process that encodes was lost; going on without others")
-        journal = cache.read_journal(working)
-        notes.warnings[:] = [(code, params) for code, params in journal.get("warnings", ())]
+        notes.begin(cache.read_journal(working).get("warnings", ()))
         return _Pipeline(working, tokenizer, looks, config, notes, fast, 0).run()
 
 
@@ -92,7 +114,7 @@ def choose_processes(config: Config, data_bytes: int, tokenizer: Path) -> int:
         return 0
     each = 120e6 + 25 * tokenizer.stat().st_size  # a large vocabulary takes memory in each of them
     fitting = int(min(0.8e9, psutil.virtual_memory().available / 4) / each)
-    return max(0, min(os.cpu_count() or 1, _MOST, fitting))
+    return max(0, min(usable_cores(), _MOST, fitting))
 
 
 class _Pipeline:
@@ -108,20 +130,27 @@ class _Pipeline:
         fast: bool,
         processes: int,
     ) -> None:
-        journal = cache.read_journal(working)
-        self._working, self._config, self._notes, self._processes = working, config, notes, processes
+        journal = {**cache.read_journal(working), "fast": fast}
+        self._config, self._notes, self._processes = config, notes, processes
         self._stream = Stream(looks, config, notes, journal.get("position"))
         self._codec = Codec.load(tokenizer, fast)
+        self._pool = self._make_pool(tokenizer)
         self._files = Files(working, self._codec, config, journal, self._stream.path_of)
-        self._pool: AbstractContextManager[ProcessPoolExecutor | None] = nullcontext()
-        if processes:
-            # spawn everywhere: it is what Windows has, and a fork of a process with threads can hang
-            context = multiprocessing.get_context("spawn")
-            self._codec.encoder.choose()
-            self._codec.encoder.forget()
-            may = self._codec.encoder.path == "gigatoken"
-            self._pool = ProcessPoolExecutor(processes, context, begin, (tokenizer, may))
         self._base = 0.0 if config.tokenizer else self._stream.total  # training the tokenizer was the first half
+
+    def _make_pool(self, tokenizer: Path) -> AbstractContextManager[ProcessPoolExecutor | None]:
+        if not self._processes:
+            return nullcontext()
+        self._codec.encoder.choose()
+        self._codec.encoder.forget()
+        may = self._codec.encoder.path == "gigatoken"
+        # spawn everywhere: it is what Windows has, and a fork of a process with threads can hang
+        context = multiprocessing.get_context("spawn")
+        try:
+            return ProcessPoolExecutor(self._processes, context, begin, (tokenizer, may))
+        except (OSError, NotImplementedError):  # no semaphores here (some containers)
+            self._processes = 0
+            return nullcontext()
 
     def run(self) -> dict[str, Any]:
         stream, files, notes = self._stream, self._files, self._notes
@@ -129,6 +158,7 @@ class _Pipeline:
             with self._pool as pool:
                 try:
                     for batch, encoded, done, position, warnings in self._encoded(pool):
+                        files.bad_rows = stream.bad
                         files.write(batch, encoded)
                         if files.due() and position is not None:
                             files.commit(position, notes.warnings[:warnings])
@@ -141,6 +171,7 @@ class _Pipeline:
             counts = files.finish(notes)
             report = asdict(stream.counts)
             report["bad"] += files.refused
+            report["first_bad"] = report["first_bad"] or files.first_refused
             return {**counts, "warnings": notes.warnings, "report": {**report, **files.report()}}
         finally:
             files.abandon()
@@ -207,14 +238,16 @@ class Files:
         self, working: Path, codec: Codec, config: Config, journal: dict[str, Any], path_of: Callable[[int], str]
     ) -> None:
         self._working, self._codec, self._config, self._path_of = working, codec, config, path_of
+        self._fast: bool = journal.get("fast", True)
         self._held_out = HeldOut(config.validation_fraction)
         self._splits = {
             name: SplitFiles(working / name, codec, journal.get(name), name == "validation", config.token_cache)
             for name in SPLITS
         }
         self._hashes = Growing(working / HASHES, journal.get(HASHES, 0))
+        self.bad_rows = 0  # that the reader has come across
         self.refused: int = journal.get("refused", 0)  # conversations that the chat template does not take
-        self._first_refused: dict[str, str] = journal.get("first_refused", {})
+        self.first_refused: dict[str, str] = journal.get("first_refused", {})
         self._committed = time.monotonic()
 
     def add(self, batch: list[Document]) -> None:
@@ -236,11 +269,12 @@ class Files:
     def _refuse(self, document: Document, reason: str) -> None:
         told = {"path": self._path_of(document.file), "position": f"row {document.row + 1}", "reason": reason}
         self.refused += 1
-        self._first_refused = self._first_refused or told
+        self.first_refused = self.first_refused or told
         if self._config.on_bad_row == "stop":
             raise TraindeckError("data.bad_row", **told)
-        if 0 < self._config.bad_row_limit < self.refused:
-            raise TraindeckError("data.too_many_bad_rows", count=self.refused, **self._first_refused)
+        count = self.refused + self.bad_rows
+        if 0 < self._config.bad_row_limit < count:
+            raise TraindeckError("data.too_many_bad_rows", count=count, **self.first_refused)
 
     def due(self) -> bool:
         return time.monotonic() - self._committed > _COMMIT_S
@@ -249,7 +283,7 @@ class Files:
         """Make durable what was written; another process goes on from here."""
         states = {name: split.commit() for name, split in self._splits.items()}
         self._hashes.flush_to_disk()
-        refused = {"refused": self.refused, "first_refused": self._first_refused}
+        refused = {"refused": self.refused, "first_refused": self.first_refused, "fast": self._fast}
         sizes = {HASHES: self._hashes.size}
         cache.write_journal(self._working, {"position": position, "warnings": warnings, **states, **sizes, **refused})
         self._committed = time.monotonic()
@@ -259,7 +293,7 @@ class Files:
         counts = {name: split.finish() for name, split in self._splits.items()}
         self._hashes.flush_to_disk()
         if self.refused:
-            notes.warn("data.rows_skipped", count=self.refused, **self._first_refused)
+            notes.warn("data.rows_skipped", count=self.refused, **self.first_refused)
         return counts
 
     def report(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from trainer_core.data.order import keyed_hash
 from trainer_core.data.sequences import windows
 from trainer_core.data.sources import Look, Stream, cache_root, common_task, look
 from trainer_core.data.split_files import HeldOut
-from trainer_core.data.store import Split
+from trainer_core.data.store import FilesAreShortError, Split
 from trainer_core.data.tokenizing.bpe import train
 from trainer_core.data.tokenizing.encoder import EncoderDiffers
 from trainer_core.data.tokenizing.tokenizer import Codec, load_given
@@ -119,17 +119,16 @@ def prepare(config: Config, reporter: Reporter) -> Prepared:
     if not config.token_cache:
         direct.check(looks)
     versions = _versions(looks)
-    inputs = cache.inputs_of(looks, task, config, reporter.poll)
+    inputs = cache.inputs_of(looks, task, config, reporter)
     name = cache.fingerprint(inputs)
     folder = cache_root(config) / name
     meta = cache.read_meta(folder)
     reused = meta is not None
+    notes = Notes(reporter)
     while meta is None:
-        _make(folder, looks, versions, inputs, config, reporter)
+        _make(folder, looks, versions, inputs, config, notes)
         meta = cache.read_meta(folder)
-    if reused:
-        for code, params in meta["warnings"]:
-            reporter.warn(code, **params)
+    notes.repeat(meta["warnings"])
     cache.remember(config, name)
     prepared = _described(name, folder, task, meta, looks, config, reporter, reused)
     _check(prepared, config, reporter)
@@ -163,36 +162,41 @@ def _make(
     versions: dict[Path, tuple[int, int]],
     inputs: cache.Inputs,
     config: Config,
-    reporter: Reporter,
+    notes: Notes,
 ) -> None:
     """Make the cache, or go on with one that was begun."""
     why = cache.why_new(config, inputs)
-    with cache.making(folder, reporter) as working:
+    with cache.making(folder, notes) as working:
         if working is None:
             return
-        if why is not None and not cache.read_journal(working):
-            reporter.warn(why[0], **why[1])
+        journal = cache.read_journal(working)
+        if why is not None and not journal:
+            notes.say(why[0], **why[1])
         try:
-            meta = _encode(working, looks, config, reporter, fast=True)
+            meta = _encode(working, looks, config, notes, fast=journal.get("fast", True))
         except EncoderDiffers:
             logging.getLogger(__name__).warning("gigatoken and tokenizers differ on this data; tokenizers is used")
-            cache.forget_progress(working)
-            meta = _encode(working, looks, config, reporter, fast=False)
+            cache.write_journal(working, {"fast": False})
+            meta = _encode(working, looks, config, notes, fast=False)
+        except FilesAreShortError:
+            logging.getLogger(__name__).warning("what was prepared before is damaged; beginning again")
+            cache.write_journal(working, {"fast": journal.get("fast", True)})
+            meta = _encode(working, looks, config, notes, fast=journal.get("fast", True))
         now = _versions(looks)
         for path, version in versions.items():
             if now[path] != version:
                 raise TraindeckError("data.changed_while_read", path=str(path))
         if not config.token_cache:
-            direct.write_index(working, looks)
+            direct.write_index(working, looks, meta["fast"])
         cache.write_meta(working, meta, inputs)
 
 
-def _encode(working: Path, looks: list[Look], config: Config, reporter: Reporter, fast: bool) -> dict[str, Any]:
-    notes = Notes(reporter, cache.read_journal(working).get("warnings", ()))
+def _encode(working: Path, looks: list[Look], config: Config, notes: Notes, fast: bool) -> dict[str, Any]:
+    notes.begin(cache.read_journal(working).get("warnings", ()))
     tokenizer = _tokenizer(working, looks, config, notes)
     counts = encode_all(working, tokenizer, looks, config, notes, fast)
     codec = Codec.load(tokenizer)
-    return {"vocab_size": codec.vocab_size, "end_of_text": codec.end_of_text, **counts}
+    return {"vocab_size": codec.vocab_size, "end_of_text": codec.end_of_text, "fast": fast, **counts}
 
 
 # --- tokenizer -------------------------------------------------------------------------------------
@@ -201,14 +205,14 @@ def _encode(working: Path, looks: list[Look], config: Config, reporter: Reporter
 def _tokenizer(working: Path, looks: list[Look], config: Config, reporter: Reporter) -> Path:
     """The tokenizer of the cache in the making: from an earlier process, given, or trained now."""
     path = working / "tokenizer.json"
-    if not path.exists():
-        if config.tokenizer:
-            codec, missing = load_given(find(config.tokenizer))
-            if missing:
-                reporter.warn("data.tokenizer_extended", path=config.tokenizer, tokens=", ".join(missing))
-        else:
-            codec = _trained(looks, config, reporter)
-        codec.save(path)
+    if config.tokenizer:
+        codec, missing = load_given(find(config.tokenizer))
+        if missing:
+            reporter.warn("data.tokenizer_extended", path=config.tokenizer, tokens=", ".join(missing))
+        if not path.exists():
+            codec.save(path)
+    elif not path.exists():
+        _trained(looks, config, reporter).save(path)
     return path
 
 
@@ -229,7 +233,7 @@ def _sample(stream: Stream, config: Config) -> Iterator[str]:
     held_out = HeldOut(config.validation_fraction)
     taken = 0
     for number, document in enumerate(stream):
-        if document.unit in held_out or keyed_hash("sample", number) >= kept * 2**64:
+        if keyed_hash("sample", number) >= kept * 2**64 or document.unit in held_out:
             continue
         for role, content in document.turns:
             yield f"{role}\n{content}"
@@ -314,6 +318,11 @@ def describe(one: Look) -> Source:
 
 def _check(prepared: Prepared, config: Config, reporter: Reporter) -> None:
     documents = prepared.train.documents + prepared.validation.documents
+    bad, first = prepared.report.get("bad", 0), prepared.report.get("first_bad", {})
+    if bad and (config.on_bad_row == "stop" or not documents):  # a cache that was made with other settings
+        raise TraindeckError("data.bad_row", **first)
+    if 0 < config.bad_row_limit < bad:
+        raise TraindeckError("data.too_many_bad_rows", count=bad, **first)
     if not documents:
         raise TraindeckError("data.empty", path=", ".join(config.data))
     if not prepared.train.samples and prepared.task == "pretrain":

@@ -106,7 +106,10 @@ def _look_at_tasks(path: str, config: Config) -> Look:
 def _look_at_folder(folder: Path, config: Config, poll: Callable[[], None]) -> Look:
     usable: list[tuple[Source, Layout, tuple[str, ...]]] = []
     skipped: list[tuple[str, str]] = []
-    for file in formats.hugging_face_files(folder) or files_below(folder, config):
+    unreadable: list[OSError] = []
+    found = formats.hugging_face_files(folder) or files_below(folder, config, unreadable.append)
+    skipped += [(str(error.filename), "data.unreadable") for error in unreadable]
+    for file in found:
         poll()
         try:
             source = _look_at_file(file, config)
@@ -133,11 +136,14 @@ def cache_root(config: Config) -> Path:
     return Path(config.cache_dir).expanduser().resolve() if config.cache_dir else run_dir.home() / "cache"
 
 
-def files_below(folder: Path, config: Config) -> list[Path]:
-    """The files of a folder that have a known kind of name, in the same order on every system."""
+def files_below(folder: Path, config: Config, on_error: Callable[[OSError], None] | None = None) -> list[Path]:
+    """The files of a folder that have a known kind of name, in the same order on every system.
+
+    `on_error` is told of folders that cannot be read.
+    """
     found: list[Path] = []
     ours = {run_dir.runs_root(), cache_root(config)}  # Traindeck's own files are no data
-    for place, folders, names in os.walk(folder):
+    for place, folders, names in os.walk(folder, onerror=on_error):
         shown = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
         folders[:] = [name for name in shown if Path(place, name).resolve() not in ours]
         for name in names:
@@ -308,6 +314,11 @@ class Stream:
     @property
     def done(self) -> int:
         return self._finished + self._tally.done
+
+    @property
+    def bad(self) -> int:
+        """Rows up to here that could not be used."""
+        return self.counts.bad + self._tally.bad
 
     @property
     def position(self) -> Position | None:

@@ -39,11 +39,11 @@ class HeldOut:
 
     def among(self, units: npt.NDArray[Any]) -> Mask:
         """Which of these are."""
-        found = np.zeros(len(units), np.bool_)
-        if self._share and len(units):
-            blocks = units * self._share // _PARTS
-            for block in np.unique(blocks).tolist():
-                found |= units == self._chosen(block)
+        if not self._share or not len(units):
+            return np.zeros(len(units), np.bool_)
+        blocks, place = np.unique(units * self._share // _PARTS, return_inverse=True)
+        chosen = np.array([self._chosen(block) for block in blocks.tolist()])
+        found: Mask = chosen[place] == units
         return found
 
     def _chosen(self, block: int) -> int:

@@ -26,6 +26,8 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from trainer_core import files
+
 SHARD_TOKENS: Final = 64 * 1024 * 1024
 NO_NUMBERS: Final[npt.NDArray[np.int64]] = np.zeros(0, np.int64)
 
@@ -37,10 +39,16 @@ def token_type(vocab_size: int) -> str:
     return "<u2" if vocab_size <= 1 << 16 else "<u4"
 
 
+class FilesAreShortError(Exception):
+    """A file has less in it than was committed: the work cannot be gone on with."""
+
+
 class Growing:
-    """A file that is only appended to."""
+    """A file that is only appended to; what is behind `size` is cut off. Raises `FilesAreShortError`."""
 
     def __init__(self, path: Path, size: int = 0) -> None:
+        if size and (not path.exists() or path.stat().st_size < size):
+            raise FilesAreShortError(path)
         self.path = path
         self._file: BinaryIO = path.open("r+b" if path.exists() else "w+b")
         self._file.truncate(size)
@@ -99,8 +107,14 @@ class Writer:
 
     def _open_shard(self) -> Growing | None:
         """The shard to go on with, cut to the tokens that count; later ones are emptied by being opened anew."""
-        inner = self.tokens % self._shard_tokens
-        if not inner or not self._keep_tokens:
+        if not self._keep_tokens:
+            return None
+        full, inner = divmod(self.tokens, self._shard_tokens)
+        for number in range(full):
+            path, size = self._shard_path(number), self._shard_tokens * self._type.itemsize
+            if not path.exists() or path.stat().st_size != size:
+                raise FilesAreShortError(path)
+        if not inner:
             return None
         return Growing(self._shard_path(self._shards - 1), inner * self._type.itemsize)
 
@@ -154,6 +168,7 @@ class Writer:
         self._finished.clear()
         for file in [*self._files.values(), *([self._shard] if self._shard else [])]:
             file.flush_to_disk()
+        files.flush_folder(self._folder)
         sizes = {name: file.size for name, file in self._files.items()}
         return {"tokens": self.tokens, "documents": self.documents, "spans": self._spans_written, **sizes}
 

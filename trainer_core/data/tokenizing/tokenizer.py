@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
+from trainer_core import files
 from trainer_core.data.columns import Task, Turn
 from trainer_core.data.tokenizing import chat
 from trainer_core.data.tokenizing.chat import ChatMl, ChatTemplate, Mark, Place, Segment, refused
@@ -205,8 +206,8 @@ class Codec:
 
     def save(self, path: Path) -> None:
         """Write tokenizer.json, which `tokenizers` and transformers load with the same ids, and its companion."""
-        path.write_bytes(self.tokenizer.to_str(pretty=False).encode("utf-8"))
-        path.with_name(CONFIG).write_bytes(self.config())
+        files.write_atomic(path.with_name(CONFIG), self.config())  # first: tokenizer.json says that both are there
+        files.write_atomic(path, self.tokenizer.to_str(pretty=False).encode("utf-8"))
 
     def config(self, task: Task = "pretrain", max_seq_len: int | None = None) -> bytes:
         """tokenizer_config.json: what transformers and converters want to know of a model trained for `task`.
