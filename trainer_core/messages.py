@@ -213,13 +213,19 @@ CATALOGUE: Final[dict[str, Message]] = {
     ),
     "data.unknown_format": _error(
         _DATA,
-        ("{path} is of a kind that Traindeck does not read.", "Use one of: {known}, or set data_format."),
-        ("{path} 的格式无法读取。", "请使用：{known}，或设置 data_format。"),
+        (
+            "{path} is of a kind that Traindeck does not read.",
+            "Use one of: {known}, or name its format with --data-format.",
+        ),
+        ("{path} 的格式无法读取。", "请使用：{known}，或用 --data-format 指定格式。"),
     ),
     "data.bad_format": _error(
         _DATA,
-        ("{path} could not be read as {format} (at {position}): {reason}.", "Repair the file or set data_format."),
-        ("无法按 {format} 读取 {path}（位置 {position}）：{reason}。", "请修复文件或设置 data_format。"),
+        (
+            "{path} could not be read as {format} (at {position}): {reason}.",
+            "Repair the file, or name its format with --data-format.",
+        ),
+        ("无法按 {format} 读取 {path}（位置 {position}）：{reason}。", "请修复文件，或用 --data-format 指定格式。"),
     ),
     "data.missing_columns": _error(
         _DATA,
@@ -458,6 +464,28 @@ CATALOGUE: Final[dict[str, Message]] = {
     "data.files_skipped": _note(
         ("Files in {path} cannot be used and were skipped, {count} in all.", "The first: {first}"),
         ("{path} 中有 {count} 个文件无法使用，已跳过。", "第一个：{first}"),
+    ),
+    "data.other_task": _note(
+        (
+            "Files of {path} hold plain text and were left out, {count} in all, for others hold conversations.",
+            "The first: {first}. With --task pretrain the texts are read instead.",
+        ),
+        (
+            "{path} 中有 {count} 个纯文本文件未使用，因为其他文件是对话。",
+            "第一个：{first}。用 --task pretrain 可改为读取文本。",
+        ),
+    ),
+    "cache.waiting": _note(
+        ("Another program prepares the same data; waiting for it.", ""),
+        ("另一个程序正在准备相同的数据，等待其完成。", ""),
+    ),
+    "cache.going_on": _note(
+        ("Preparation goes on where it was stopped.", ""),
+        ("从上次停止处继续准备数据。", ""),
+    ),
+    "cache.kept": _note(
+        ("What was prepared so far is kept; the next start goes on from there.", ""),
+        ("已准备的部分已保留，下次启动将从该处继续。", ""),
     ),
     "data.tokenizer_extended": _note(
         ("The tokenizer {path} lacked {tokens}; they were added at its end.", ""),

@@ -70,7 +70,8 @@ if __name__ == "__main__":
 def start(data: Path, folder: Path, processes: int = 0) -> subprocess.Popen[str]:
     """A process that prepares `data`, committing often."""
     script = folder / "preparing it.py"
-    script.write_text(SCRIPT, encoding="utf-8")
+    if not script.exists():  # another process may be reading it
+        script.write_text(SCRIPT, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(script), str(data), str(processes)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)

@@ -251,12 +251,16 @@ def making(folder: Path, reporter: Reporter) -> Iterator[Path | None]:
 
 @contextlib.contextmanager
 def _alone(folder: Path, reporter: Reporter) -> Iterator[None]:
+    told = False
     while True:
         try:
             with owners.held(folder.with_name(folder.name + ".lock")):
                 yield
                 return
         except owners.InUse:
+            if not told:
+                reporter.warn("cache.waiting")
+            told = True
             reporter.progress("preparing", 0, None, "files")
             reporter.poll()
             time.sleep(_WAIT_S)

@@ -17,15 +17,19 @@ Kind = Literal["text", "pair", "messages"]
 Turn = tuple[str, str]  # (role, content); role: system, user, assistant or tool
 
 # Names that data sets use in place of ours; looked for only where the knob is left as it is.
-_TEXTS: Final = ("content", "document", "raw_content", "code")
+_TEXTS: Final = ("text", "content", "document", "raw_content", "code", "文本", "内容")
 _PAIRS: Final = (
+    ("prompt", "response"),
     ("prompt", "completion"),
     ("instruction", "output"),
     ("instruction", "response"),
     ("question", "answer"),
     ("query", "response"),
+    ("问题", "回答"),
+    ("问题", "答案"),
+    ("指令", "输出"),
 )
-_MESSAGES: Final = ("conversations",)
+_MESSAGES: Final = ("messages", "conversations")
 _ROLES: Final = {
     "system": "system", "developer": "system",
     "user": "user", "human": "user", "prompter": "user",
@@ -89,7 +93,7 @@ def find_layout(found: Sequence[str], config: Config) -> Layout:
     `auto`: a column named as the knob says text, else messages, else prompt and response, else another text.
     """
     text, messages, pair = _text(found, config), _messages(found, config), _pair(found, config)
-    if config.task != "sft" and text and (config.task == "pretrain" or text == config.text_column):
+    if config.task != "sft" and text and (config.task == "pretrain" or text.lower() == config.text_column.lower()):
         return Layout("text", text=text)
     if config.task != "pretrain":
         if messages:
@@ -123,7 +127,7 @@ def _text(found: Sequence[str], config: Config) -> str:
         return config.text_column
     if not _is_default("text_column", config.text_column):
         return ""
-    return next((name for name in _TEXTS if name in found), "")
+    return next((own for own in (_named(name, found) for name in _TEXTS) if own), "")
 
 
 def _messages(found: Sequence[str], config: Config) -> str:
@@ -131,7 +135,7 @@ def _messages(found: Sequence[str], config: Config) -> str:
         return config.messages_column
     if not _is_default("messages_column", config.messages_column):
         return ""
-    return next((name for name in _MESSAGES if name in found), "")
+    return next((own for own in (_named(name, found) for name in _MESSAGES) if own), "")
 
 
 def _pair(found: Sequence[str], config: Config) -> tuple[str, str] | None:
@@ -140,7 +144,13 @@ def _pair(found: Sequence[str], config: Config) -> tuple[str, str] | None:
         return own
     if not _is_default("prompt_column", own[0], "response_column", own[1]):
         return None
-    return next((pair for pair in _PAIRS if set(pair) <= set(found)), None)
+    pairs = ((_named(prompt, found), _named(response, found)) for prompt, response in _PAIRS)
+    return next((pair for pair in pairs if all(pair)), None)
+
+
+def _named(name: str, found: Sequence[str]) -> str:
+    """The column of this name, however it is capitalised; empty where there is none."""
+    return next((own for own in found if own.strip().lower() == name), "")
 
 
 # --- rows ------------------------------------------------------------------------------------------
@@ -207,11 +217,19 @@ def _turn(message: Any, name: str) -> Turn:
     known = _ROLES.get(role.lower()) if isinstance(role, str) else None
     if known is None:
         raise BadRow(f"a message's role is {str(role)[:40]!r}")
-    if isinstance(content, list):  # parts, as multimodal data has them
-        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
-    if content is not None and not isinstance(content, str):
+    parts = content if isinstance(content, list) else [content]  # a list: as multimodal data has it
+    text = clean("".join(_part(part) for part in parts))
+    if known == "assistant" and not text.strip():  # it calls a tool, say: a model would learn to say nothing
+        raise BadRow("an assistant's message has no text")
+    return known, text
+
+
+def _part(part: Any) -> str:
+    """The text of a part of a message; tables fill what a part lacks, such as an image's text, with null."""
+    text = part.get("text") if isinstance(part, Mapping) else part
+    if text is not None and not isinstance(text, str):
         raise BadRow("a message's content is not text")
-    return known, clean(content or "")
+    return text or ""
 
 
 def clean(text: str) -> str:

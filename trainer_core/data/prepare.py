@@ -29,7 +29,7 @@ from trainer_core.data.tokenizing.tokenizer import Codec, load_given
 from trainer_core.data.tokenizing.tokenizer_files import find
 from trainer_core.messages import TraindeckError
 from trainer_core.protocol import Source
-from trainer_core.report import Reporter
+from trainer_core.report import Reporter, StopRequested
 
 _MIB: Final = 1024 * 1024
 _ROLES: Final = ("text", "system", "prompt", "input", "response", "messages")  # of columns
@@ -137,11 +137,14 @@ def prepare(config: Config, reporter: Reporter) -> Prepared:
 
 def _tell_skipped(looks: list[Look], reporter: Reporter) -> None:
     for one in looks:
-        if one.skipped:
-            first, code = one.skipped[0]
-            reporter.warn("data.files_skipped", count=len(one.skipped), path=one.path, first=first, reason=code)
-            for skipped, why in one.skipped:
-                logging.getLogger(__name__).warning("skipped %s (%s)", skipped, why)  # each of them, in log.txt
+        for skipped, why in one.skipped:
+            logging.getLogger(__name__).warning("skipped %s (%s)", skipped, why)  # each of them, in log.txt
+        others = [path for path, why in one.skipped if why == "data.other_task"]
+        unusable = [path for path, why in one.skipped if why != "data.other_task"]
+        if others:
+            reporter.warn("data.other_task", count=len(others), path=one.path, first=others[0])
+        if unusable:
+            reporter.warn("data.files_skipped", count=len(unusable), path=one.path, first=unusable[0])
 
 
 def _versions(looks: list[Look]) -> dict[Path, tuple[int, int]]:
@@ -172,8 +175,14 @@ def _make(
         journal = cache.read_journal(working)
         if why is not None and not journal:
             notes.say(why[0], **why[1])
+        if "position" in journal:
+            notes.say("cache.going_on")
         try:
             meta = _encode(working, looks, config, notes, fast=journal.get("fast", True))
+        except StopRequested:
+            if "position" in cache.read_journal(working):
+                notes.say("cache.kept")
+            raise
         except EncoderDiffers:
             logging.getLogger(__name__).warning("gigatoken and tokenizers differ on this data; tokenizers is used")
             cache.write_journal(working, {"fast": False})

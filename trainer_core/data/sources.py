@@ -119,6 +119,8 @@ def _look_at_folder(folder: Path, config: Config, poll: Callable[[], None]) -> L
             code = error.code if isinstance(error, TraindeckError) else "data.unreadable"
             if code != "data.empty":
                 skipped.append((str(file), code))
+    if not usable and not skipped and found:
+        raise TraindeckError("data.empty", path=str(folder))
     if not usable:
         if len(skipped) == 1:
             return look(skipped[0][0], config)  # says what is wrong with the only file there is
@@ -126,7 +128,7 @@ def _look_at_folder(folder: Path, config: Config, poll: Callable[[], None]) -> L
     # Prompts and responses beside plain text: the text is a README, not what is to be learned.
     task: Task = "sft" if any(layout.task == "sft" for _, layout, _ in usable) else "pretrain"
     chosen = [one for one in usable if one[1].task == task]
-    skipped += [(str(source.path), "data.missing_columns") for source, layout, _ in usable if layout.task != task]
+    skipped += [(str(source.path), "data.other_task") for source, layout, _ in usable if layout.task != task]
     sources, layouts = tuple(source for source, _, _ in chosen), tuple(layout for _, layout, _ in chosen)
     return Look(str(folder), sources, layouts, chosen[0][2], tuple(sorted(skipped)))
 

@@ -52,5 +52,5 @@ Reader = Callable[[Source, Request, Tally], Iterator[Row]]
 
 def bad_format(source: Source, position: str, reason: str) -> TraindeckError:
     """The error that ends the reading of a file."""
-    path = str(source.path)
-    return TraindeckError("data.bad_format", path=path, format=source.format, position=position, reason=reason)
+    told = {"path": str(source.path), "format": source.format, "position": position, "reason": reason.rstrip(".")}
+    return TraindeckError("data.bad_format", **told)
