@@ -12,7 +12,7 @@ for _stream in (sys.stdout, sys.stderr, sys.stdin):  # a Chinese or western Wind
 # spinning makes a step three times as slow. Read when torch is loaded, so set before.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from trainer_core.cli import main  # noqa: E402
+if __name__ == "__main__":  # the processes that encode or load are started with this file too, and need no command line
+    from trainer_core.cli import main
 
-if __name__ == "__main__":
     main()
