@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -324,6 +322,17 @@ def test_refused_conversations_can_be_counted_while_the_others_are_encoded() -> 
     assert found[1].params == {"reason": "System role not supported"}
 
 
+@pytest.mark.parametrize("family", ["qwen2.5", "unigram"])
+def test_a_conversation_too_long_for_memory_is_refused_and_the_others_are_encoded(family: str) -> None:
+    codec, found = given_codec(family), {}
+    half = "word " * (chat.LONGEST // 10 + 1)
+    made = codec.encode_chats([CHATS[0], [("user", half), ("assistant", half)], CHATS[0]], found.__setitem__)
+    assert [len(one.ids) > 0 for one in made] == [True, False, True]
+    assert found[1].params == {"reason": "it is longer than 4 million characters"}
+    with pytest.raises(TraindeckError, match="longer than 4 million characters"):
+        codec.encode_prompt(half + half)
+
+
 # --- templates that cannot be used -------------------------------------------------------------------
 
 BAD = {
@@ -337,6 +346,7 @@ BAD = {
     "reads files": "{% include '/etc/passwd' %}",
     "calls itself": "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}",
     "counts for ever": "{% for i in range(999999999) %}{% endfor %}",
+    "counts for ever, twice": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
     "wants what is not there": "{{ messages[0].content.parts[3].text }}",
     "refuses all": "{{ raise_exception('No chat here.\nNone at all') }}",
     "nested": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
@@ -354,19 +364,6 @@ def test_a_template_that_cannot_be_used_is_named_in_one_line(tmp_path: Path, sou
     assert len(str(caught.value).splitlines()) == 1
     assert codec.decode(codec.encode("Plain text needs no template.")) == "Plain text needs no template."
     assert codec.end_of_text in codec.ends
-
-
-def test_a_template_that_counts_for_ever_is_not_waited_for() -> None:
-    """In a process of its own: its thread goes on counting to the end of the process."""
-    script = (
-        "from datetime import datetime; from trainer_core.data.tokenizing import sandbox\n"
-        "source = '{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}'\n"
-        "endless = sandbox.Template(source, datetime.now())\n"
-        "try: sandbox.within(0.5, lambda: endless.render([]))\n"
-        "except Exception as error: print(error)"
-    )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
-    assert "has not come to an end in 0.5 s" in ended.stdout
 
 
 def test_a_template_file_that_is_no_text_is_refused(tmp_path: Path) -> None:

@@ -42,6 +42,9 @@ MESSAGES = [
         ("conversations source", "messages", "conversations"),
         ("messages prompt response", "messages", "messages"),
         ("content url", "text", "content"),
+        ("Question Answer", "pair", "Question Answer"),
+        ("问题 回答 编号", "pair", "问题 回答"),
+        ("Text id", "text", "Text"),
         ("text prompt response", "text", "text"),
     ],
 )
@@ -106,9 +109,20 @@ def test_the_names_of_sharegpt_are_understood_and_what_nobody_answered_is_left_o
 
 
 def test_parts_of_a_message_are_joined() -> None:
-    parts = [{"type": "text", "text": "Hel"}, {"type": "image"}, {"type": "text", "text": "lo"}]
+    parts = [{"type": "text", "text": "Hel"}, {"type": "image"}, {"type": "text", "text": "l"}, "o"]
     row = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": parts}]}
     assert columns.turns_of(row, Layout("messages", messages="messages"))[1] == ("assistant", "Hello")
+
+
+def test_a_part_whose_text_a_table_has_filled_with_null_adds_nothing() -> None:
+    parts = [{"type": "text", "text": "Hello"}, {"type": "image", "text": None}, None]
+    rows = pa.table({"messages": [[{"role": "assistant", "content": parts}]]}).to_pylist()
+    assert columns.turns_of(rows[0], Layout("messages", messages="messages")) == (("assistant", "Hello"),)
+
+
+def test_a_message_to_the_model_may_be_empty() -> None:
+    row = {"messages": [{"role": "user", "content": None}, {"role": "assistant", "content": "Hello"}]}
+    assert columns.turns_of(row, Layout("messages", messages="messages"))[0] == ("user", "")
 
 
 @pytest.mark.parametrize(
@@ -122,6 +136,16 @@ def test_parts_of_a_message_are_joined() -> None:
         ([{"role": "user", "content": "Hi"}], "no answer"),
         ([{"role": "wizard", "content": "Hi"}], "role is 'wizard'"),
         ([{"role": "assistant", "content": 7}], "not text"),
+        ([{"role": "assistant", "content": [{"text": 7}]}], "not text"),
+        ([{"role": "assistant", "content": [{"text": ["Hi"]}, {"text": "Hi"}]}], "not text"),
+        ([{"role": "assistant", "content": [["Hi"]]}], "not text"),
+        ([{"role": "assistant", "content": ""}], "an assistant's message has no text"),
+        ([{"role": "assistant", "content": " \n"}], "an assistant's message has no text"),
+        ([{"role": "assistant", "content": [{"type": "image"}]}], "an assistant's message has no text"),
+        (
+            [{"role": "assistant", "tool_calls": [{}]}, {"role": "tool", "content": "4"}, MESSAGES[2]],
+            "an assistant's message has no text",
+        ),
     ],
 )
 def test_what_is_no_chat_is_a_bad_row_with_its_reason(messages: Any, reason: str) -> None:

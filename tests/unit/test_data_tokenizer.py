@@ -68,6 +68,14 @@ def test_a_marker_that_somebody_wrote_stays_text() -> None:
         assert codec.decode(ids) == f"before {marker} after"
 
 
+def test_what_is_remembered_of_a_batch_does_not_keep_the_batch() -> None:
+    codec = trained()
+    codec.encode_chats([(("user", f"number {n}"), ("assistant", "a long answer " * 20)) for n in range(500)])
+    assert codec.encoder.path == "gigatoken"
+    assert len(codec._remembered) > 100
+    assert all(ids.base is None for ids in codec._remembered.values())
+
+
 # --- given tokenizers ------------------------------------------------------------------------------
 
 

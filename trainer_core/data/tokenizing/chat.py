@@ -30,6 +30,7 @@ END_OF_TEXT: Final = "<|endoftext|>"
 IM_START: Final = "<|im_start|>"
 IM_END: Final = "<|im_end|>"
 SPECIAL_TOKENS: Final = (END_OF_TEXT, IM_START, IM_END)
+LONGEST: Final = 4 * 1024 * 1024  # characters of a conversation, which is encoded at once: 200 bytes each
 ROLES: Final = ("system", "user", "assistant", "tool")
 
 # As Jinja, for tokenizer_config.json; renders what `ChatMl` makes.
@@ -109,9 +110,11 @@ class ChatMl:
 
 
 def check(turns: Sequence[Turn]) -> None:
-    """Refuse what no template takes: no turns, or a role that is none. Raises `data.chat_refused`."""
+    """Refuse what no template takes: no turns, a role that is none, too long a text. Raises `data.chat_refused`."""
     if not turns:
         raise refused("it has no messages")
+    if sum(len(content) for _, content in turns) > LONGEST:
+        raise refused("it is longer than 4 million characters")
     for role, _ in turns:
         if role not in ROLES:  # templates write roles out: one could spell a mark
             raise refused(f"a message's role is {role[:40]!r}")

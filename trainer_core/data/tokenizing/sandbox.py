@@ -18,29 +18,37 @@ import jinja2.ext
 import jinja2.meta
 import jinja2.nodes
 import jinja2.parser
+import jinja2.runtime
 import jinja2.utils
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from trainer_core.data.tokenizing.chat import refused
+from trainer_core.data.tokenizing.chat import LONGEST, refused
 
 T = TypeVar("T")
 
 _LONGEST: Final = 1024 * 1024  # characters of a template; long ones have some 20,000
+_MOST_WRITTEN: Final = 2 * LONGEST  # characters of a rendered conversation
+_MOST_STEPS: Final = 5_000_000  # turns of a loop; about a second
+_CALL: Final = 50  # steps for which a call of a macro, a block or a recursive loop counts
+_STEP: Final = "a step"  # the name of a filter that no template can write
 
 
 class Template:
     """A compiled template. `variables` are those that it asks for. Raises `data.chat_refused`.
 
-    `now` is what it takes for the present: data that is prepared again must come out the same.
+    `now` is what it takes for the present: data that is prepared again must come out the same. A rendering
+    is bounded in its steps and in what it writes, not in time: the same conversations are refused each time.
+    What a single expression takes (a filter on a long list, say) is not bounded.
     """
 
     def __init__(self, source: str, now: datetime) -> None:
         if len(source) > _LONGEST:
             raise refused(f"it has {len(source)} characters")
-        environment = ImmutableSandboxedEnvironment(
+        self._steps = 0  # of the present rendering
+        environment = _Environment(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
         )
-        environment.filters["tojson"] = _to_json
+        environment.filters.update({"tojson": _to_json, _STEP: self._step})
         environment.globals.update(raise_exception=_raise, strftime_now=now.strftime, namespace=_namespace)
         try:
             self._template = environment.from_string(source)
@@ -50,10 +58,24 @@ class Template:
 
     def render(self, messages: Sequence[dict[str, str]], **variables: Any) -> str:
         """Raises `data.chat_refused`, whatever the template raised."""
+        self._steps, length, parts = 0, 0, list[str]()
         try:
-            return self._template.render(messages=list(messages), tools=None, documents=None, **variables)
+            for part in self._template.generate(messages=list(messages), tools=None, documents=None, **variables):
+                parts.append(part)
+                length += len(part)
+                if length > _MOST_WRITTEN:
+                    _raise(f"the chat template makes more than {_MOST_WRITTEN} characters of it")
         except Exception as error:
             raise refused(_told(error)) from error
+        return "".join(parts)
+
+    @jinja2.pass_context
+    def _step(self, context: jinja2.runtime.Context, steps: int) -> bool:
+        """Counts steps. With a context, for else Jinja would take it for a constant."""
+        self._steps += steps
+        if self._steps > _MOST_STEPS:
+            _raise(f"the chat template has not come to an end after {_MOST_STEPS} steps")
+        return True
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
@@ -76,6 +98,36 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     if not results:
         raise refused(f"it has not come to an end in {seconds:g} s")
     return results[0]
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox, in which loops, macros and blocks count their steps, and there are no powers: those of
+    large numbers take for ever, and nothing else runs in the meantime."""
+
+    intercepted_binops = frozenset(("**",))
+
+    def call_binop(self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any) -> Any:
+        raise jinja2.exceptions.SecurityError(f"a template may not use {operator}")
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> jinja2.nodes.Template:
+        tree = super()._parse(source, name, filename)
+        for loop in tree.find_all(jinja2.nodes.For):
+            loop.body.insert(0, _counted(_CALL if loop.recursive else 1, loop.lineno))
+            if loop.test is not None:  # `if`: not all turns come to the body
+                loop.test = jinja2.nodes.And(_steps(1), loop.test)
+        for macro in tree.find_all(jinja2.nodes.Macro):
+            macro.body.insert(0, _counted(_CALL, macro.lineno))
+        for block in tree.find_all(jinja2.nodes.Block):
+            block.body.insert(0, _counted(_CALL, block.lineno))
+        return tree.set_environment(self)  # type: ignore[return-value]
+
+
+def _counted(steps: int, line: int) -> jinja2.nodes.Node:
+    return jinja2.nodes.ExprStmt(_steps(steps)).set_lineno(line)
+
+
+def _steps(steps: int) -> jinja2.nodes.Filter:
+    return jinja2.nodes.Filter(jinja2.nodes.Const(steps), _STEP, [], [], None, None)
 
 
 class _Generation(jinja2.ext.Extension):

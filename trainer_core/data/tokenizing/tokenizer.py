@@ -194,7 +194,7 @@ class Codec:
         for number, ids in zip(new, self._pieces.encode([pieces[number] for number in new]), strict=True):
             found[number] = ids
             if len(pieces[number][0]) <= _SHORT and len(known) < _REMEMBERED:
-                known[pieces[number]] = ids
+                known[pieces[number]] = ids.copy()  # `ids` may be a view that keeps its whole batch in memory
         return found
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:

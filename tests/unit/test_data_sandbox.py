@@ -1,0 +1,67 @@
+"""Templates are code from strangers: whatever they do, they come to an end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from datetime import datetime
+
+import pytest
+
+from trainer_core.data.tokenizing import sandbox
+from trainer_core.messages import TraindeckError
+
+ENDLESS = {
+    "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "loops with a test": "{% for a in range(99999) %}{% for b in range(99999) if false %}{% endfor %}{% endfor %}",
+    "a loop that calls itself": "{% for a in [[1]] recursive %}{% if loop.depth0 < 99 %}{{ loop([a, a]) }}{% endif %}"
+    "{% endfor %}",
+    "a macro": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(99) }}",
+    "a block": "{% set ns = namespace(n=0) %}{% block f %}{% for a in (1, 2) %}{% if ns.n < 50 %}"
+    "{% set ns.n = ns.n + 1 %}{{ self.f() }}{% set ns.n = ns.n - 1 %}{% endif %}{% endfor %}{% endblock %}",
+    "a power": "{{ 9 ** 9 ** messages|length ** 9 ** 9 }}",
+    "a constant power": "{{ 9 ** 9 ** 9 }}",
+    "output": "{% for a in range(99999) %}{{ 'x' * 99999 }}{% endfor %}",
+}
+
+
+def render(source: str, content: str) -> str:
+    messages = [{"role": "user", "content": content}] * 9
+    return sandbox.Template(source, datetime.now()).render(messages)
+
+
+@pytest.mark.parametrize("source", ENDLESS.values(), ids=ENDLESS.keys())
+def test_a_template_that_goes_on_for_ever_with_some_contents_is_refused_these(source: str) -> None:
+    """In a process of its own: one that did go on would not let the test end."""
+    source = "{% if messages[0].content == 'go' %}" + source + "{% else %}fine{% endif %}"
+    script = (
+        "import sys; from tests.unit.test_data_sandbox import render\n"
+        "print(render(sys.argv[1], 'stay'))\n"
+        "try: print(len(render(sys.argv[1], 'go')))\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    ended = subprocess.run([sys.executable, "-c", script, source], capture_output=True, text=True, timeout=60)
+    assert ended.stdout.startswith("fine\nTraindeckError"), ended.stdout + ended.stderr
+
+
+def test_counting_steps_changes_nothing_in_what_is_written() -> None:
+    source = (
+        "{% macro f(x) %}<{{ x }}>{% endmacro %}"
+        "{% for m in messages if loop is not defined %}{{ loop.index }}/{{ loop.length }}{{ f(m.role) }}"
+        "{% if loop.last %}!{% endif %}{% else %}none{% endfor %}{% for a in [] %}{% else %}empty{% endfor %}"
+    )
+    assert render(source, "").startswith("1/9<user>2/9<user>")
+    assert render(source, "").endswith("9/9<user>!empty")
+
+
+def test_a_conversation_of_many_turns_has_steps_enough() -> None:
+    source = "{% for m in messages %}{{ m.role }}{% endfor %}"
+    assert len(sandbox.Template(source, datetime.now()).render([{"role": "user"}] * 200_000)) == 800_000
+
+
+def test_work_that_takes_too_long_is_not_waited_for() -> None:
+    since = time.monotonic()
+    with pytest.raises(TraindeckError, match=r"has not come to an end in 0\.2 s"):
+        sandbox.within(0.2, lambda: time.sleep(20))
+    assert time.monotonic() - since < 10
