@@ -97,6 +97,17 @@ def test_words_added_to_a_tokenizer_are_found_in_texts() -> None:
     assert tokenizer.token_to_id("<tool>") in quick.encode("call <tool> now")
 
 
+@pytest.mark.parametrize("word", ["café", "cafe\u0301"])
+def test_words_added_to_a_tokenizer_are_found_in_texts_that_spell_them_otherwise(word: str) -> None:
+    """The reference composes a text, and a word, before it looks for the word."""
+    tokenizer = trained("qwen2")
+    tokenizer.add_tokens([AddedToken(word, special=False, normalized=True)])
+    quick, reference = both(tokenizer)
+    for text in ("a cafe\u0301 here", "a café here"):
+        assert tokenizer.token_to_id(word) in reference.encode(text)
+        assert same(quick, reference, [text])
+
+
 def test_short_texts_do_not_ask_for_gigatoken() -> None:
     short = Encoder(trained("gpt-2"))
     short.encode_many(["a few words"])

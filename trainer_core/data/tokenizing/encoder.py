@@ -153,7 +153,8 @@ class _Fast:
 
         self._make: Callable[[], Any] = lambda: Gigatoken.from_json(document)
         self._composed = composed
-        self._added = re.compile("|".join(map(re.escape, added))) if added else None
+        spelled = {*added, *map(self._normalized, added)}  # the reference looks for words before and after composing
+        self._added = re.compile("|".join(map(re.escape, sorted(spelled)))) if added else None
         self._process = psutil.Process()
         self._renew()
 
@@ -196,7 +197,9 @@ class _Fast:
             codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
             if _unassigned()[codes].any():
                 return True
-        return self._added is not None and self._added.search(text) is not None
+        if self._added is None:
+            return False
+        return any(self._added.search(form) for form in {text, self._normalized(text)})
 
     def _normalized(self, text: str) -> str:
         return text if not self._composed or text.isascii() else unicodedata.normalize("NFC", text)
