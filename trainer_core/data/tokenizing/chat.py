@@ -30,7 +30,7 @@ END_OF_TEXT: Final = "<|endoftext|>"
 IM_START: Final = "<|im_start|>"
 IM_END: Final = "<|im_end|>"
 SPECIAL_TOKENS: Final = (END_OF_TEXT, IM_START, IM_END)
-LONGEST: Final = 4 * 1024 * 1024  # characters of a conversation, which is encoded at once: 200 bytes each
+LONGEST: Final = 4 * 1024 * 1024  # characters of a conversation, which is encoded at once: at most 300 bytes each
 ROLES: Final = ("system", "user", "assistant", "tool")
 
 # As Jinja, for tokenizer_config.json; renders what `ChatMl` makes.
