@@ -89,6 +89,7 @@ class DataLooker(QObject):
             self.looks.keep(look)
         elif not self._cancelled:
             self._failed = look, outcome
+            self.looks.drop(look.key)
         self.display(self._ready)
 
     # --- showing -----------------------------------------------------------------------------------------
@@ -101,7 +102,8 @@ class DataLooker(QObject):
         blocked = blocking_reason(self._form, ())
         look, current = self.looks.show(None if blocked else self._key())
         cancelling = self.running is not None and self._cancelled
-        self._page.display(DataState(look, current, self.running, cancelling, self._failure(), blocked, ready))
+        failure = "" if current else self._failure()  # of another configuration than the one that is shown
+        self._page.display(DataState(look, current, self.running, cancelling, failure, blocked, ready))
 
     def _key(self) -> Key:
         own = self._form.preset.knobs if self._form.preset else {}

@@ -25,6 +25,10 @@ _STYLES: Final = {"heading": "bold", "learned": "green", "given": "dim", "specia
 
 _WORDS: Final[dict[str, tuple[str, str]]] = {
     "all": ("All of it was read, {size}: every figure is exact.", "已读取全部 {size}，所有数字都是准确值。"),
+    "all_but_tokens": (
+        "All of it was read, {size}. A tokenizer yet to be trained may count tokens a little differently.",
+        "已读取全部 {size}。分词器若尚待训练，词元数届时可能略有出入。",
+    ),
     "part": (
         "{read} of {size} were read: figures with {about} are estimates, the others are of that part.",
         "已读取 {size} 中的 {read}：带 {about} 的是估计值，其余是已读部分的数字。",
@@ -96,7 +100,9 @@ class Look:
 def lines(report: DataReport, look: Look) -> Iterator[Text]:
     """The report, line by line."""
     size = {"read": _size(report.read_bytes), "size": _size(report.bytes), "about": look.about}
-    yield Text(look.say("all" if report.complete else "part", **size))
+    # Without a given tokenizer, a look trains its own on a part of the text.
+    exact = "all" if report.tokenizer else "all_but_tokens"
+    yield Text(look.say(exact if report.complete else "part", **size))
     for source in report.sources:
         yield Text("  " + visible(_source(source, look)))
     yield Text()

@@ -188,8 +188,8 @@
         <translation>每个至多 {count} 词元</translation>
     </message>
     <message>
-        <source>{count} full ones and a short one</source>
-        <translation>{count} 个整步加一个不满的步</translation>
+        <source>{count} full, one short</source>
+        <translation>{count} 个整步，末步不满</translation>
     </message>
     <message>
         <source>{count} samples each</source>
@@ -302,6 +302,10 @@
     <message>
         <source>All of it was read, {size}: every figure is exact.</source>
         <translation>已读取全部 {size}，所有数字都是准确值。</translation>
+    </message>
+    <message>
+        <source>All of it was read, {size}. A tokenizer yet to be trained may count tokens a little differently.</source>
+        <translation>已读取全部 {size}。分词器若尚待训练，词元数届时可能略有出入。</translation>
     </message>
     <message>
         <source>{read} of {size} were read: figures with ≈ are estimates, the others are of that part.</source>

@@ -65,6 +65,11 @@ class Looks:
             self._known.popitem(last=False)
         self._newest = look
 
+    def drop(self, key: Key) -> None:
+        """A look at this configuration has failed: what earlier ones found holds no more, and is not shown."""
+        self._known.pop(key, None)
+        self._newest = None
+
     def show(self, key: Key | None) -> tuple[Look | None, bool]:
         """The look to show for a configuration, and whether it is of that one: else it is the last one shown."""
         if key is not None and key in self._known:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor, QTextCursor
+from PySide6.QtGui import QColor, QPainter, QPicture, QTextCursor
+from PySide6.QtWidgets import QFrame, QLabel
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
+from app.state.data_looks import Look
 from app.theme.tokens import DARK, LIGHT
 from app.views.data import figures
-from app.views.data.histogram import position
+from app.views.data.histogram import Histogram, position, short
+from app.views.data.page import DataPage
+from app.views.widgets import ElidedLabel
 from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
 from trainer_core.reference_examples import EVENTS
@@ -23,6 +31,24 @@ def look(controller: Controller, qtbot: QtBot) -> None:
     controller.window.show_page("data")
     qtbot.mouseClick(controller.window.data.look, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: controller.looker.running is None, timeout=30_000)
+
+
+def show(controller: Controller, report: protocol.DataReport) -> DataPage:
+    """Show a report as if a look at what the form says had found it."""
+    controller.window.show_page("data")
+    found = Look(controller.looker._key(), report=report)
+    controller.looker.looks.keep(found)
+    controller.looker.display(None)
+    return controller.window.data
+
+
+def x_labels(histogram: Histogram) -> list[str]:
+    """The texts that are painted below the bars, from left to right."""
+    picture = QPicture()
+    painter = QPainter(picture)
+    _, _, texts = histogram.getPlotItem().getAxis("bottom").generateDrawSpecs(painter)
+    painter.end()
+    return [text for rect, _, text in sorted(texts, key=lambda one: one[0].left())]
 
 
 def backgrounds(controller: Controller) -> dict[str, str]:
@@ -206,4 +232,115 @@ def test_a_short_step_is_told_where_the_figures_are_exact() -> None:
     exact = protocol.decode_event(protocol.encode(REPORT))
     assert isinstance(exact, protocol.DataReport)
     exact.complete = True
-    assert figures.tile(exact, "epoch") == ("98,951", "98,950 full ones and a short one")
+    assert figures.tile(exact, "epoch") == ("98,951", "98,950 full, one short")
+
+
+def test_a_look_that_fails_leaves_nothing_of_an_earlier_one_beside_its_error(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
+) -> None:
+    data = tmp_path / "short.txt"
+    data.write_text("one line and another\n" * 200, encoding="utf-8")
+    controller = make_window(look=None)
+    page, form = controller.window.data, controller.form
+    form.set_data([str(data)])
+    form.set_text("vocab_size", "300")
+    look(controller, qtbot)
+    assert page.tiles["documents"].isVisible()
+    data.unlink()
+    look(controller, qtbot)
+    assert page.failure.isVisible()
+    assert "does not exist" in page.failure.text()
+    for widget in (page.tiles["documents"], page.samples, page.sources, page.hint, page._empty):
+        assert not widget.isVisible()
+    assert page.status.text() == ""
+    assert page.failure.y() < page.height() / 4
+    form.set_data(["builtin:tasks"])
+    assert page.failure.isVisible()
+    assert not page.samples.isVisible()
+
+
+def test_an_error_gives_way_to_the_report_of_a_configuration_that_is_known(
+    make_window: MakeWindow, qtbot: QtBot
+) -> None:
+    controller = make_window(look="error")
+    page, form = controller.window.data, controller.form
+    show(controller, REPORT)
+    form.set_text("batch_size", "3")
+    look(controller, qtbot)
+    assert page.failure.isVisible()
+    form.reset("batch_size")
+    assert not page.failure.isVisible()
+    assert page.samples.isVisible()
+
+
+def test_a_new_report_is_shown_from_its_beginning(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    page = show(controller, REPORT)
+    scroll = page._area.verticalScrollBar()
+    qtbot.waitUntil(lambda: scroll.maximum() > 50)
+    scroll.setValue(50)
+    controller.looker.display(None)
+    controller.set_language("zh")
+    assert scroll.value() == 50  # the same report: one reads on
+    show(controller, msgspec.structs.replace(REPORT, duplicates=38))
+    assert scroll.value() == 0
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize("size", [(1280, 800), (1024, 700)])
+def test_no_cards_text_is_cut(
+    make_window: MakeWindow, qtbot: QtBot, language: str, complete: bool, size: tuple[int, int]
+) -> None:
+    controller = make_window(language=language)
+    controller.window.resize(*size)
+    page = show(controller, msgspec.structs.replace(REPORT, complete=complete, packs=81_207, fill=0.98, fill_alone=0.3))
+    qtbot.wait(50)
+    cards = page.findChildren(QFrame, "card")
+    texts = [text for card in cards for text in card.findChildren(QLabel) if text.isVisible() and text.text().strip()]
+    assert len(texts) > 3 * len(page.tiles)
+    for text in [*texts, page.status]:
+        needed = text.fontMetrics().horizontalAdvance(text.text()) if isinstance(text, ElidedLabel) else 0
+        assert text.contentsRect().width() >= (needed or text.minimumSizeHint().width()), text.text()
+
+
+@pytest.mark.parametrize(("language", "words"), [("en", "may count tokens a little differently"), ("zh", "略有出入")])
+def test_figures_are_called_exact_only_with_a_given_tokenizer(
+    make_window: MakeWindow, language: str, words: str
+) -> None:
+    controller = make_window(language=language)
+    given = msgspec.structs.replace(REPORT, complete=True, tokenizer="t.json")
+    assert words in show(controller, msgspec.structs.replace(REPORT, complete=True)).status.text()
+    assert ("every figure is exact" if language == "en" else "准确值") in show(controller, given).status.text()
+
+
+@pytest.mark.parametrize(
+    "edges", [[992, 1024], [1016, 1024, 1032], list(range(1000, 1034)), [0, 1, 2, *range(100_000, 100_037)]]
+)
+@pytest.mark.parametrize("width", [300, 420, 700])
+def test_both_ends_of_the_lengths_are_labelled(
+    make_window: MakeWindow, qtbot: QtBot, edges: list[int], width: int
+) -> None:
+    make_window()
+    histogram = Histogram(LIGHT)
+    qtbot.addWidget(histogram)
+    histogram.resize(width, 200)
+    histogram.show()
+    bins = [protocol.LengthBin(start=a, stop=b, documents=5) for a, b in pairwise(edges)]
+    histogram.show_bins(bins, 256, cut=False)
+    qtbot.wait(20)
+    labels = x_labels(histogram)
+    assert (labels[0], labels[-1]) == (short(edges[0], 3), short(edges[-1], 3))
+    assert len(labels) <= width / 40
+
+
+def test_figures_on_the_axis_are_written_as_those_on_the_cards(make_window: MakeWindow) -> None:
+    controller = make_window()
+    figures_ = (1024, 32_768, 131_072, 9_999_999, 250_000_000)
+    assert [short(one, 3) for one in figures_] == ["1,024", "32.8k", "131k", "10M", "250M"]
+    controller.set_language("zh")
+    assert [short(one, 3) for one in figures_] == ["1,024", "3.28 万", "13.1 万", "1,000 万", "2.5 亿"]
+    bins = [protocol.LengthBin(start=16_384, stop=32_768, documents=76_000)]
+    page = show(controller, msgspec.structs.replace(REPORT, lengths=bins))
+    assert page.histogram is not None
+    assert x_labels(page.histogram) == ["1.64 万", "3.28 万"]

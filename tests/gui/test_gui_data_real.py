@@ -29,7 +29,7 @@ def test_ones_own_data_is_looked_at_and_looked_at_again_when_it_was_mended(
     look(controller, qtbot)
     assert page.failure.text() == ""
     assert page.tiles["documents"].value.text() == "501"
-    assert "every figure is exact" in page.status.text()
+    assert "A tokenizer yet to be trained may count tokens a little differently" in page.status.text()
     assert "line 8" in page.notes.text()
     shown = page.sources.rows
     assert shown.data(shown.index(0, 2)) == "prompt: instruction, input, response: output"

@@ -30,9 +30,17 @@ def test_estimates_are_marked_and_exact_figures_are_not() -> None:
     assert "16.0 MiB of 1,042.6 MiB were read" in part
     assert "≈ 10,000,000" in part
     assert "≈ 98,951 per epoch (≈ 98,950 of 96 samples and a short one)" in part
-    whole = text_of(msgspec.structs.replace(REPORT, complete=True), Look("en"))
+    whole = text_of(msgspec.structs.replace(REPORT, complete=True, tokenizer="t.json"), Look("en"))
     assert "every figure is exact" in whole
     assert "≈" not in whole
+
+
+@pytest.mark.parametrize(("language", "words"), [("en", "may count tokens a little differently"), ("zh", "略有出入")])
+def test_without_a_given_tokenizer_counts_of_tokens_are_not_called_exact(language: Language, words: str) -> None:
+    whole = text_of(msgspec.structs.replace(REPORT, complete=True), Look(language))
+    assert words in whole
+    assert "exact" not in whole
+    assert "准确" not in whole
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -55,6 +55,16 @@ def test_a_known_configuration_shows_its_own_report_and_another_the_last_one_sho
     assert looks.show(key_of({}, ["b"])) == (again, True)
 
 
+def test_what_an_earlier_look_found_is_not_shown_after_one_that_failed() -> None:
+    looks = Looks()
+    one, two = look("a"), look("b")
+    looks.keep(one)
+    looks.keep(two)
+    looks.drop(two.key)
+    assert looks.show(two.key) == (None, False)
+    assert looks.show(one.key) == (one, True)
+
+
 def test_only_the_newest_few_are_kept() -> None:
     looks = Looks()
     for number in range(20):

@@ -82,7 +82,7 @@ def _to_train_on(report: DataReport) -> str:
 def _steps(report: DataReport) -> str:
     short = report.steps_per_epoch - report.full_steps_per_epoch
     if short and report.complete:
-        text = QCoreApplication.translate("DataFigures", "{count} full ones and a short one")
+        text = QCoreApplication.translate("DataFigures", "{count} full, one short")
         return text.format(count=words.count(report.full_steps_per_epoch))
     text = QCoreApplication.translate("DataFigures", "{count} samples each")
     return text.format(count=words.count(report.samples_per_step))
@@ -168,6 +168,11 @@ def state(report: DataReport) -> str:
     """How much of the data a report rests on."""
     if report.complete:
         text = QCoreApplication.translate("DataFigures", "All of it was read, {size}: every figure is exact.")
+        if not report.tokenizer:  # a look trains its own on a part of the text
+            text = QCoreApplication.translate(
+                "DataFigures",
+                "All of it was read, {size}. A tokenizer yet to be trained may count tokens a little differently.",
+            )
         return text.format(size=words.small_size(report.bytes))
     text = QCoreApplication.translate(
         "DataFigures", "{read} of {size} were read: figures with ≈ are estimates, the others are of that part."

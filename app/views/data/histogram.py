@@ -11,7 +11,7 @@ from PySide6.QtGui import QColor, QMouseEvent, QWheelEvent
 from PySide6.QtWidgets import QWidget
 
 from app.theme.tokens import Tokens
-from app.views.plots.canvas import tick_text
+from app.views import words
 from trainer_core.protocol import LengthBin
 
 _AXIS_WIDTH = 52
@@ -26,34 +26,43 @@ class _Edges(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
         self.edges: list[int] = []
 
     def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[int]]]:  # noqa: N802 - pyqtgraph's name
+        last = len(self.edges) - 1
+        if last < 1:
+            return []
         room = max(1, int(size // _LABEL_PX))
         every = next((n for n in (1, 2, 4, 8, 16, 32) if len(self.edges) <= n * room), 64)
         # From an edge that stays a round figure when others are left out: powers of two are.
         first = next((place for place, edge in enumerate(self.edges) if edge and edge & (edge - 1) == 0), 0) % every
-        return [(float(every), list(range(first, len(self.edges), every)))]
+        between = [place for place in range(first, last, every) if every <= place <= last - every]
+        return [(float(every), [0, *between, last])]
 
     def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:  # noqa: N802 - pyqtgraph's name
-        return [edge_text(self.edges[int(value)]) for value in values]
+        return [short(self.edges[int(value)], 3) for value in values]
 
 
 class _Counts(pg.AxisItem):  # type: ignore[misc]
     def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:  # noqa: N802 - pyqtgraph's name
-        return [tick_text(value, spacing) if value == int(value) else "" for value in values]
+        return [short(value, 4) if value == int(value) else "" for value in values]
 
 
-def edge_text(edge: int) -> str:
-    """A length in few letters: 1,024 and 32.8k."""
-    if edge >= 1_000_000:
-        return f"{edge / 1e6:.3g}M"
-    return f"{edge / 1e3:.3g}k" if edge >= 10_000 else f"{edge:,}"
+def short(value: float, digits: int) -> str:
+    """A whole number in few letters: 1,024 and, to three digits, 32.8k (or 3.28 万)."""
+    if value < 10_000:
+        return f"{value:,.0f}"
+    chinese = words.language() == "zh"
+    units = ((1e8, " 亿"), (1e4, " 万")) if chinese else ((1e9, "B"), (1e6, "M"), (1e3, "k"))
+    scale, unit = next(one for one in units if value >= one[0])
+    decimals = max(0, digits - len(f"{value / scale:.0f}"))
+    text = f"{value / scale:,.{decimals}f}"
+    return (text.rstrip("0").rstrip(".") if decimals else text) + unit
 
 
 class Histogram(pg.PlotWidget):  # type: ignore[misc]
     """Bars over bins of lengths. Nothing in it moves: there is nothing beyond what is seen."""
 
     def __init__(self, tokens: Tokens, parent: QWidget | None = None) -> None:
-        self._edges, counts = _Edges(), _Counts("left")
-        super().__init__(parent=parent, axisItems={"left": counts, "bottom": self._edges})
+        self._edges, self._counts = _Edges(), _Counts("left")
+        super().__init__(parent=parent, axisItems={"left": self._counts, "bottom": self._edges})
         self._within, self._over = pg.BarGraphItem(x=[], height=[], width=1), pg.BarGraphItem(x=[], height=[], width=1)
         self._line = pg.InfiniteLine(angle=90, movable=False)
         for item in (self._within, self._over, self._line):
@@ -62,10 +71,12 @@ class Histogram(pg.PlotWidget):  # type: ignore[misc]
         plot.setMenuEnabled(False)
         plot.hideButtons()
         plot.getViewBox().setMouseEnabled(x=False, y=False)
-        for axis in (counts, self._edges):
+        # The labels of the two ends reach beyond the bars by half of their room.
+        for axis, beyond in ((self._counts, 0), (self._edges, _LABEL_PX // 2)):
             axis.enableAutoSIPrefix(False)
-            axis.setStyle(tickLength=-4, maxTickLevel=0, hideOverlappingLabels=True)
-        counts.setWidth(_AXIS_WIDTH)
+            axis.setStyle(tickLength=-4, maxTickLevel=0, hideOverlappingLabels=beyond or True)
+        plot.layout.setContentsMargins(1, 1, _LABEL_PX // 2, 1)
+        self._counts.setWidth(_AXIS_WIDTH)
         self._edges.setHeight(20)
         self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
         self.retheme(tokens)
@@ -84,8 +95,9 @@ class Histogram(pg.PlotWidget):  # type: ignore[misc]
         view = self.getPlotItem().getViewBox()
         view.setXRange(0, max(1, len(bins)), padding=0.01)
         view.setYRange(0, 1.05 * float(heights.max(initial=1.0)), padding=0)
-        self._edges.picture = None
-        self._edges.update()
+        for axis in (self._counts, self._edges):  # ranges may be as before, and the words others
+            axis.picture = None
+            axis.update()
 
     def retheme(self, tokens: Tokens) -> None:
         self.setBackground(tokens.surface)

@@ -53,6 +53,7 @@ class DataPage(Retranslating):
         self._state = DataState()
         self._report: DataReport | None = None  # the one that is painted
         self._said: list[Notice] | None = None
+        self._begun: DataReport | None = None  # the one that was shown from its beginning
         self.look, self.cancel = button("lookAtData"), button("cancelLook")
         self.status, self.hint, self.failure = ElidedLabel(), label("warnText", wrap=True), label("error", wrap=True)
         self.status.setObjectName("muted")
@@ -109,6 +110,7 @@ class DataPage(Retranslating):
             layout.addWidget(widget)
         layout.addWidget(self._area, 1)
         layout.addWidget(self._empty, 1)
+        layout.addStretch()  # an error stands alone, at the top
         self._fit(_NARROW)
 
     def _arrange_middle(self) -> None:
@@ -151,13 +153,15 @@ class DataPage(Retranslating):
         self._show_progress(state)
         self.failure.setVisible(bool(state.failure))
         _put(self.failure, state.failure)
-        known = state.look is not None
-        self.hint.setVisible(known and not state.current and state.running is None and not state.failure)
+        if state.failure:
+            self._area.verticalScrollBar().setValue(0)
+        known = state.look is not None and not state.failure  # else older figures would pass for those of the new data
+        self.hint.setVisible(known and not state.current and state.running is None)
         self._area.setVisible(known)
-        self._empty.setVisible(not known)
+        self._empty.setVisible(not known and not state.failure)
         self.run.setVisible(state.ready is not None)
         self.run.setText(self._of_run(state.ready))
-        if self.isVisible():
+        if self.isVisible() and known:
             self._show_report(state.look)
 
     def _show_progress(self, state: DataState) -> None:
@@ -167,7 +171,8 @@ class DataPage(Retranslating):
         self.bar.setMaximum(0 if share is None and state.running else _FINE)  # 0: Qt shows that something goes on
         self.bar.setValue(round((share or 0.0) * _FINE))
         if state.running is None:
-            self.status.setText(figures.state(state.look.report) if state.look and state.look.report else "")
+            report = state.look.report if state.look and not state.failure else None
+            self.status.setText(figures.state(report) if report else "")
         elif state.cancelling:
             self.status.setText(self.tr("ending"))
         elif progress is None:
@@ -202,6 +207,9 @@ class DataPage(Retranslating):
         self._show_facts(report)
         self._show_lengths(report)
         self.samples.display(report.samples)
+        if report is not self._begun:
+            self._begun = report
+            self._area.verticalScrollBar().setValue(0)
 
     def _show_notes(self, notes: list[Notice]) -> None:
         self._notes_card.setVisible(bool(notes))
