@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import itertools
 import json
 import re
 import sys
@@ -34,8 +33,8 @@ Reason = Literal["", "equal", "switched_off", "not_installed", "unknown_kind", "
 _WORTH_IT: Final = 64 * 1024  # characters in one call that repay the proof; shorter ones use the reference
 _COMPARED: Final = 2048  # characters of each batch that both paths encode
 _MOST_COMPARED: Final = 16_384  # tokens of a vocabulary: all of those that are trained here by default
-_RENEW_BYTES: Final = 96 * 1024 * 1024  # gigatoken remembers every word it saw, without bound
-_RENEW_AFTER: Final = 8 * 1024 * 1024  # characters between two looks at how much memory that takes
+_RENEW_BYTES: Final = 48 * 1024 * 1024  # gigatoken remembers every word it saw, without bound
+_RENEW_AFTER: Final = 4 * 1024 * 1024  # characters between two looks at how much memory that takes
 _PROBE: Final = (
     "Don't stop, it'S 1234567 o'clock…  we'LL\tsee\r\n\r\n  the   end \n \n",
     "def f(x):\n        return {'a': x**2 - 1e-9}  # ok\n\n\n",
@@ -151,7 +150,7 @@ class _Fast:
     def __init__(self, document: str, composed: bool, added: list[str]) -> None:
         from gigatoken import Tokenizer as Gigatoken  # here: only long batches need it
 
-        self._make: Callable[[], Any] = lambda: Gigatoken.from_json(document)
+        self._make: Callable[[], Any] = lambda: Gigatoken.from_json(document).backend
         self._composed = composed
         spelled = {*added, *map(self._normalized, added)}  # the reference looks for words before and after composing
         self._added = re.compile("|".join(map(re.escape, sorted(spelled)))) if added else None
@@ -183,10 +182,10 @@ class _Fast:
     def _encode(self, texts: Sequence[str], slowly: Callable[[Sequence[str]], list[Ids]]) -> list[Ids]:
         assert self._backend is not None
         if not self._doubtful("\n".join(texts)):  # one look at all of them: it is rare
-            found = self._backend.encode_batch([self._normalized(text) for text in texts]).layout  # on all cores
-            ends = np.asarray(found.offsets.data).tolist()
-            flat = np.asarray(found.content.data)
-            return [flat[start:stop] for start, stop in itertools.pairwise(ends)]
+            # One by one: its batches come as awkward arrays, whose library takes 40 MB. Other processes are the
+            # other cores.
+            encode = self._backend.encode
+            return [encode(self._normalized(text)) for text in texts]
         if len(texts) == 1:
             return slowly(texts)
         half = len(texts) // 2
