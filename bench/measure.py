@@ -52,6 +52,7 @@ class Memory:
     files: int = 0
     shared: int = 0
     peak_at: float = 0.0  # seconds after the start
+    each: list[int] = field(default_factory=list)  # of every process at that moment, the first one first
     processes: int = 0  # the most there were at once
     looks: int = 0
     series: list[tuple[float, int]] = field(default_factory=list)  # (seconds, bytes)
@@ -106,7 +107,7 @@ class _Watch(threading.Thread):
         memory.processes = max(memory.processes, len(sizes))
         memory.series.append((at, total))
         if total > memory.peak:
-            memory.peak, memory.peak_at = total, at
+            memory.peak, memory.peak_at, memory.each = total, at, [size["Pss"] for size in sizes]
             parts = [sum(size.get(name, 0) for size in sizes) for name in ("Pss_Anon", "Pss_File", "Pss_Shmem")]
             memory.anonymous, memory.files, memory.shared = parts
 

@@ -38,13 +38,14 @@ def measured(folder: Path, kind: texts.Kind, ending: str, gigabytes: float, more
 
 def lines(found: list[dict[str, Any]]) -> list[str]:
     """A row for each size."""
-    head = ["text GB", "M tokens", "peak MB", "anonymous", "files", "shared", "processes", "at s", "of s"]
+    head = ["text GB", "M tokens", "peak MB", "anonymous", "files", "shared", "processes", "each MB", "at s", "of s"]
     rows = []
     for one in found:
         memory = one["memory"]
         parts = [memory[name] / 1e6 for name in ("peak", "anonymous", "files", "shared")]
         counts = [one["text_bytes"] / 1e9, one["tokens"] / 1e6]
-        rows.append([*counts, *parts, memory["processes"], memory["peak_at"], one["seconds"]])
+        each = " + ".join(f"{size / 1e6:.0f}" for size in memory["each"])
+        rows.append([*counts, *parts, memory["processes"], each, memory["peak_at"], one["seconds"]])
     peak = max(one["memory"]["peak"] for one in found) / 1e6
     target = TARGET_MANY if max(one["memory"]["processes"] for one in found) > 2 else TARGET
     what = found[0]["memory"]["measure"]
