@@ -80,6 +80,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     qkv_bias: Annotated[bool, knob("model", "Bias on query, key and value projections (as Qwen2).")] = False
     qk_norm: Annotated[bool, knob("model", "RMSNorm on queries and keys (as Qwen3).")] = False
     tie_embeddings: Annotated[bool, knob("model", "Use the input embedding as output head too.")] = True
+    vocab_multiple: Annotated[int, knob("model", "The vocabulary's rows in the model are filled up to a multiple of this, for speed.", unit="tokens", ge=1, le=1024)] = 64
 
     batch_size: Annotated[int, knob("training", "Sequences per micro-batch (one forward pass).", unit="sequences", main=True, ge=1, le=65_536)] = 16
     gradient_accumulation_steps: Annotated[int, knob("training", "Micro-batches per optimizer update.", main=True, ge=1, le=65_536)] = 1
@@ -88,18 +89,32 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     learning_rate: Annotated[float, knob("training", "Peak learning rate.", main=True, gt=0.0, le=10.0)] = 3e-4
     min_learning_rate_ratio: Annotated[float, knob("training", "Where the schedule ends, as a share of the peak.", ge=0.0, le=1.0)] = 0.1
     warmup_steps: Annotated[int, knob("training", "Steps over which the learning rate rises to its peak.", unit="steps", ge=0, le=1_000_000_000)] = 100
-    lr_schedule: Annotated[Literal["cosine", "linear", "constant"], knob("training", "Shape of the learning rate after warmup.")] = "cosine"
-    weight_decay: Annotated[float, knob("training", "AdamW weight decay on matrices (not on norms and biases).", ge=0.0, le=10.0)] = 0.1
+    lr_schedule: Annotated[Literal["cosine", "linear", "constant", "plateau"], knob("training", "Shape of the learning rate after warmup; plateau: lowered when the eval loss stands still.")] = "cosine"
+    plateau_patience: Annotated[int, knob("training", "Evaluations without a better loss before a plateau schedule lowers the rate.", unit="evaluations", ge=1, le=10_000)] = 3
+    plateau_factor: Annotated[float, knob("training", "What a plateau schedule multiplies the rate by.", gt=0.0, lt=1.0)] = 0.5
+    optimizer: Annotated[Literal["adamw", "muon"], knob("training", "adamw, or muon: Muon for the matrices inside the layers and AdamW for the rest.")] = "adamw"
+    muon_momentum: Annotated[float, knob("training", "Momentum of Muon.", ge=0.0, lt=1.0)] = 0.95
+    weight_decay: Annotated[float, knob("training", "Weight decay on matrices (not on norms and biases).", ge=0.0, le=10.0)] = 0.1
     beta1: Annotated[float, knob("training", "AdamW decay of the first moment.", ge=0.0, lt=1.0)] = 0.9
     beta2: Annotated[float, knob("training", "AdamW decay of the second moment.", ge=0.0, lt=1.0)] = 0.95
     adam_epsilon: Annotated[float, knob("training", "AdamW epsilon.", gt=0.0, le=0.1)] = 1e-8
     grad_clip: Annotated[float, knob("training", "Largest gradient norm; 0: no clipping.", ge=0.0)] = 1.0
+    on_bad_step: Annotated[Literal["skip", "rollback", "stop"], knob("training", "What to do with a step whose gradient is not finite or jumps: leave it out, go back to the last good checkpoint and past the batch, or stop.")] = "skip"
+    spike_factor: Annotated[float, knob("training", "A gradient norm of so many times its running mean makes a step bad; 0: only what is not finite.", ge=0.0)] = 20.0
+    bad_step_limit: Annotated[int, knob("training", "Bad steps in a row after which training stops.", unit="steps", ge=1, le=1_000_000)] = 20
     seed: Annotated[int, knob("training", "Seed of weights, order and sampling.", ge=0, le=2**63 - 1)] = 1234
 
     device: Annotated[str, knob("hardware", "auto, cpu, cuda or cuda:N.")] = "auto"
     mixed_precision: Annotated[Literal["auto", "bf16", "fp16", "no"], knob("hardware", "Arithmetic of forward and backward; auto: bf16 or fp16 on a GPU, fp32 on a CPU.")] = "auto"
-    cpu_threads: Annotated[int, knob("hardware", "Threads of CPU arithmetic; 0: torch's choice.", unit="threads", ge=0, le=1024)] = 0
+    cpu_threads: Annotated[int, knob("hardware", "Threads of CPU arithmetic; 0: the fastest, by a short measurement.", unit="threads", ge=0, le=1024)] = 0
     deterministic: Annotated[bool, knob("hardware", "Bit-for-bit repeatable on a GPU too; slower.")] = False
+    compile: Annotated[Literal["auto", "on", "off"], knob("hardware", "Compile the model (torch.compile); auto: where it works, equals the reference and pays for itself.")] = "auto"
+    cuda_graphs: Annotated[Literal["auto", "on", "off"], knob("hardware", "Record a step's kernels and start them at once; auto: for small models on a GPU.")] = "auto"
+    attention: Annotated[Literal["auto", "flash", "efficient", "cudnn", "math", "flash2", "flash3"], knob("hardware", "How attention is computed; auto: the fastest that equals the reference.")] = "auto"
+    chunked_loss: Annotated[Literal["auto", "on", "off"], knob("hardware", "Compute the loss in parts, so that the logits never fill memory; auto: where they would be large.")] = "auto"
+    activation_checkpointing: Annotated[Literal["off", "selective", "full"], knob("hardware", "Compute activations again in the backward pass instead of keeping them: cheap ones, or all.")] = "off"
+    activation_memory_budget: Annotated[float, knob("hardware", "Share of the activations' memory that a compiled model may keep; 1: all.", ge=0.0, le=1.0)] = 1.0
+    tf32: Annotated[bool, knob("hardware", "TF32 for matrix products that are left in fp32 on a GPU.")] = True
     num_workers: Annotated[int, knob("hardware", "Loader processes; -1: chosen by cores, memory and platform.", unit="processes", ge=-1, le=64)] = -1
     prefetch_factor: Annotated[int, knob("hardware", "Batches that each loader process holds ready.", unit="batches", ge=1, le=64)] = 2
     pin_memory: Annotated[bool, knob("hardware", "Page-locked batches for faster copies to a GPU.")] = True
@@ -111,6 +126,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     keep_best: Annotated[int, knob("checkpoints", "Checkpoints with the lowest eval loss to keep as well.", ge=0, le=10_000)] = 1
 
     log_steps: Annotated[int, knob("monitoring", "Report loss and speed every so many steps.", unit="steps", ge=1, le=1_000_000)] = 10
+    perf_steps: Annotated[int, knob("monitoring", "Report memory, utilisation, energy and gradient noise every so many steps; 0: never.", unit="steps", ge=0, le=1_000_000_000)] = 50
+    flops_steps: Annotated[int, knob("monitoring", "Count the arithmetic of each layer every so many steps; 0: never.", unit="steps", ge=0, le=1_000_000_000)] = 0
     eval_steps: Annotated[int, knob("monitoring", "Measure eval loss every so many steps; 0: only at the end.", unit="steps", main=True, ge=0, le=1_000_000_000)] = 250
     eval_batches: Annotated[int, knob("monitoring", "Batches of one evaluation at most; 0: the whole held-out split.", unit="batches", ge=0, le=1_000_000)] = 50
     eval_examples: Annotated[int, knob("monitoring", "Held-out prompts answered per evaluation, for exact match and BLEU-4.", ge=0, le=100_000)] = 64

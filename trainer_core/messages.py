@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from trainer_core.messages_doctor import DOCTOR
+from trainer_core.messages_engine import ENGINE
 
 Language = Literal["en", "zh"]
 Value = str | int | float | bool | None
@@ -394,6 +395,17 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请减小 --learning-rate，再从最近的检查点继续。",
         ),
     ),
+    "train.bad_steps": _error(
+        ExitCode.FAILED,
+        (
+            "{count} steps in a row had a gradient that was not finite or far too large, the last of them step {step}.",
+            "Lower --learning-rate or raise --warmup-steps, then resume from the last checkpoint.",
+        ),
+        (
+            "连续 {count} 步的梯度不是有限数或过大，最后一步是第 {step} 步。",
+            "请减小 --learning-rate 或增大 --warmup-steps，再从最近的检查点继续。",
+        ),
+    ),
     "internal": _error(
         ExitCode.FAILED,
         ("Something unexpected went wrong ({kind}).", "The details are in {log}; please report them."),
@@ -546,4 +558,4 @@ CATALOGUE: Final[dict[str, Message]] = {
     ),
 }
 
-CATALOGUE.update({code: _note(en, zh) for code, (en, zh) in DOCTOR.items()})
+CATALOGUE.update({code: _note(en, zh) for code, (en, zh) in (DOCTOR | ENGINE).items()})

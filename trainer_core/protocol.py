@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-VERSION: Final = (1, 1)
+VERSION: Final = (1, 2)
 """(major, minor). A reader that meets a newer major version says so; a newer minor only adds."""
 
 Param = str | int | float | bool | None
@@ -40,6 +40,18 @@ class Event(msgspec.Struct, kw_only=True, omit_defaults=False, tag_field="type")
     seq: int = 0  # from 1 within a process; a gap: events were dropped for a slow reader
 
 
+class FastPath(msgspec.Struct, kw_only=True):
+    """A way to compute faster than the reference: whether it is used, why, and what it was measured to do."""
+
+    name: str  # such as compile, attention, fused_adamw, chunked_loss; names of `messages_engine.PATHS`
+    used: bool
+    choice: str = ""  # which of several ways, such as flash or "2 threads"
+    reason: str = ""  # why (not): a code of messages.CATALOGUE
+    params: dict[str, Param] = {}  # for the words of the reason
+    error: float | None = None  # largest relative difference from the reference; None: not compared
+    gain: float | None = None  # times as fast as without; None: not measured
+
+
 class Hello(Event, tag="hello", kw_only=True):
     """The first event of a process: who speaks, and with which resolved configuration."""
 
@@ -54,6 +66,7 @@ class Hello(Event, tag="hello", kw_only=True):
     precision: str = ""  # fp32, bf16 or fp16
     resumed_from_step: int | None = None  # None: a new run. Steps after it in events.jsonl are done again
     config: dict[str, Any] = {}  # every knob by its name
+    fast_paths: list[FastPath] = []  # of this machine; `ready` tells of those that depend on the run
 
 
 class Source(msgspec.Struct, kw_only=True):
@@ -95,6 +108,8 @@ class Ready(Event, tag="ready", kw_only=True):
     loader_ahead: int = 0  # batches kept ready, by these or by a thread; 0: made when they are needed
     loader_pinned: bool = False  # batches are put into page-locked memory
     loader_reason: Literal["set", "low_memory", "cpu", "gpu", "disk"] = "set"  # why so
+    fast_paths: list[FastPath] = []  # as this run computes
+    compile_s: float | None = None  # seconds that compiling took; None: not compiled
 
 
 class Counts(msgspec.Struct, kw_only=True):
@@ -206,6 +221,7 @@ class StepTime(msgspec.Struct, kw_only=True):
     forward: float  # model and loss
     backward: float  # gradients
     optimizer: float  # clipping and update
+    checkpoint: float = 0.0  # saving, spread over these steps
     other: float  # the rest of the step
 
 
@@ -223,6 +239,58 @@ class Step(Event, tag="step", kw_only=True):
     samples_per_s: float  # since the last event
     mfu: float | None = None  # model FLOPs utilisation, 0..1; None where the peak is unknown
     time_ms: StepTime  # where the time went
+    bad_steps: int = 0  # left out since the last event, for a gradient that was not finite or jumped
+
+
+class Performance(Event, tag="performance", kw_only=True):
+    """How well the machine is used, at its own interval (`perf_steps`). Bytes, joules."""
+
+    step: int  # of this update
+    data_ratio: float  # share of the time that was waited for data, 0..1
+    compute_ratio: float  # share that forward, backward and optimizer took, 0..1
+    mfu: float | None = None  # model FLOPs utilisation, 0..1; None where the peak is unknown
+    flops_per_token: float  # forward and backward; the formula is in docs/performance.md
+    peak_flops: float | None = None  # per second, that `mfu` is measured against; None: unknown
+    peak_name: str = ""  # whose peak that is
+    memory_allocated: int | None = None  # held by tensors; None: no GPU
+    memory_reserved: int | None = None  # held by torch's allocator
+    memory_peak: int | None = None  # most that tensors held since the last of these events
+    energy_j: float | None = None  # that the GPU took since the last of these events
+    energy_per_million_tokens_j: float | None = None  # at that rate
+    gradient_noise: float | None = None  # simple noise scale, in sequences: batches far beyond it gain little
+    loss_scale: float | None = None  # fp16: what the loss is multiplied by
+    overflows: int = 0  # fp16: steps left out since the run began, for a scale that was too large
+
+
+class FlopsRow(msgspec.Struct, kw_only=True):
+    """The arithmetic of one part of the model."""
+
+    module: str  # its name in the model
+    forward: float  # FLOPs of one micro-batch
+    backward: float  # FLOPs of one micro-batch
+    share: float  # of all, 0..1
+
+
+class FlopsProfile(Event, tag="flops_profile", kw_only=True):
+    """Where the arithmetic of a step is, counted on request (`flops_steps`)."""
+
+    step: int  # at this update
+    tokens: int  # positions of the micro-batch that was counted
+    total: float  # FLOPs of it, forward and backward
+    formula: float  # what the formula behind `mfu` says
+    rows: list[FlopsRow] = []  # in the order of the model
+
+
+class BadStep(Event, tag="bad_step", kw_only=True):
+    """A step whose gradient was not finite or jumped. It was found on the device and is told some steps later."""
+
+    step: int  # number of the update
+    kind: Literal["not_finite", "spike"]  # what was wrong with its gradient
+    grad_norm: float | None = None  # None: not finite
+    usual: float | None = None  # the running mean of the norm at that time
+    action: Literal["skipped", "rolled_back", "stopped"]  # what was done
+    epoch: int = 0  # of its batches, from 0
+    samples: list[int] = []  # numbers of its samples in the data
 
 
 class Gpu(msgspec.Struct, kw_only=True):
@@ -348,6 +416,9 @@ AnyEvent = (
     | Phase
     | Progress
     | Step
+    | Performance
+    | FlopsProfile
+    | BadStep
     | Hardware
     | Eval
     | Sample
@@ -358,7 +429,7 @@ AnyEvent = (
     | Ack
     | Done
 )
-DROPPABLE: Final = (Step, Hardware, Progress)
+DROPPABLE: Final = (Step, Performance, Hardware, Progress)
 """Events that may be left out when the reader is slow; all others always arrive."""
 
 
