@@ -263,8 +263,8 @@ def check_value(name: str, value: Any, where: str) -> Any:
     bad = TraindeckError("config.bad_value", where=where, name=name, given=_shown(value), allowed=spec.allowed())
     if spec.kind == "bool" and isinstance(value, str):
         value = _SAME_THING.get(value.lower(), value)
-    if spec.kind == "choice" and value is False:  # YAML reads a bare `no` as false
-        value = "no"
+    if spec.kind == "choice" and isinstance(value, bool):  # YAML reads a bare `no`, `on` or `off` as true or false
+        value = next((text for text, same in _SAME_THING.items() if same is value and text in spec.choices), value)
     if spec.kind == "list" and isinstance(value, str):
         value = [value]
     if isinstance(value, bool) != (spec.kind == "bool"):

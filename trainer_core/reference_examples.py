@@ -19,6 +19,10 @@ _EVENTS: Final[list[protocol.AnyEvent]] = [
         devices=["NVIDIA GeForce RTX 4090"],
         precision="bf16",
         config={"preset": "gpu", "data": ["D:\\我的数据\\novels.txt"], "batch_size": 16},
+        fast_paths=[
+            protocol.FastPath(name="compile", used=False, reason="path.no_triton"),
+            protocol.FastPath(name="tf32", used=True, reason="path.on", error=3.1e-4, gain=1.42),
+        ],
     ),
     protocol.Ready(
         task="pretrain",
@@ -35,6 +39,16 @@ _EVENTS: Final[list[protocol.AnyEvent]] = [
         loader_ahead=4,
         loader_pinned=True,
         loader_reason="gpu",
+        fast_paths=[
+            protocol.FastPath(name="compile", used=True, choice="inductor", reason="path.on", error=8.4e-5, gain=1.83),
+            protocol.FastPath(
+                name="attention", used=True, choice="flash", reason="path.fastest", error=2.2e-4, gain=1.31
+            ),
+            protocol.FastPath(
+                name="flash3", used=False, reason="path.not_installed", params={"package": "flash-attn-3"}
+            ),
+        ],
+        compile_s=34.2,
     ),
     protocol.DataReport(
         complete=False,
@@ -113,7 +127,38 @@ _EVENTS: Final[list[protocol.AnyEvent]] = [
         tokens_per_s=412_300.0,
         samples_per_s=805.3,
         mfu=0.31,
-        time_ms=protocol.StepTime(data=0.4, transfer=0.2, forward=11.9, backward=23.6, optimizer=2.9, other=0.7),
+        time_ms=protocol.StepTime(
+            data=0.4, transfer=0.2, forward=11.9, backward=23.6, optimizer=2.9, checkpoint=0.0, other=0.7
+        ),
+    ),
+    protocol.Performance(
+        step=150,
+        data_ratio=0.01,
+        compute_ratio=0.97,
+        mfu=0.31,
+        flops_per_token=3.1e7,
+        peak_flops=165.2e12,
+        peak_name="NVIDIA GeForce RTX 4090, bf16",
+        memory_allocated=6 * _GIB,
+        memory_reserved=8 * _GIB,
+        memory_peak=7 * _GIB,
+        energy_j=772.4,
+        energy_per_million_tokens_j=942.0,
+        gradient_noise=212.0,
+    ),
+    protocol.FlopsProfile(
+        step=200,
+        tokens=4096,
+        total=2.53e11,
+        formula=2.54e11,
+        rows=[
+            protocol.FlopsRow(module="model.layers.0.self_attn", forward=6.4e9, backward=1.28e10, share=0.076),
+            protocol.FlopsRow(module="model.layers.0.mlp", forward=1.29e10, backward=2.58e10, share=0.153),
+            protocol.FlopsRow(module="lm_head", forward=1.72e10, backward=3.44e10, share=0.204),
+        ],
+    ),
+    protocol.BadStep(
+        step=231, kind="spike", grad_norm=48.7, usual=0.91, action="skipped", samples=[1204, 88, 19_533, 7021]
     ),
     protocol.Hardware(
         gpus=[
