@@ -37,11 +37,12 @@ SplitName = Literal["train", "validation"]
 
 
 class Item(NamedTuple):
-    """One sequence: two arrays (T,), and the places in it at which documents begin, 0 first."""
+    """One sequence: two arrays (T,), the places in it at which documents begin, 0 first, and its number."""
 
     input_ids: Ids
     labels: Ids
     begins: Sequence[int] = (0,)
+    number: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class Batch:
     samples: int  # sequences of text, or conversations
     segments: Tensor | None = None  # (B, T) int32: number of the document in its sequence; PADDING behind the last
     positions: Tensor | None = None  # (B, T) int64
+    ids: tuple[int, ...] = ()  # numbers of its sequences in the split, from 0
+    epoch: int = 0  # from 0
 
     def pin_memory(self) -> Batch:
         """The same in page-locked memory. DataLoader calls this by its name."""
@@ -105,13 +108,13 @@ class Samples(Dataset[Item]):
 
     def __getitem__(self, index: int) -> Item:
         if self._sequences is None:
-            return self._window(index)
+            return self._window(index)._replace(number=index)
         parts = [self._conversation(document) for document in map(int, self._sequences.documents(index))]
         if len(parts) == 1:
-            return parts[0]
+            return parts[0]._replace(number=index)
         begins = [0, *itertools.accumulate(len(part.input_ids) for part in parts)]
-        inputs, labels = (np.concatenate([part[which] for part in parts]) for which in (0, 1))
-        return Item(inputs, labels, begins[:-1])
+        inputs, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("input_ids", "labels"))
+        return Item(inputs, labels, begins[:-1], index)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Item]:
         return [self[index] for index in indices]
@@ -160,6 +163,7 @@ class Samples(Dataset[Item]):
             samples=len(items) if self._sequences is None else sum(len(item.begins) for item in items),
             segments=segments,
             positions=positions,
+            ids=tuple(item.number for item in items),
         )
 
     def close(self) -> None:
@@ -255,7 +259,7 @@ class Loader:
             loaded = next(stream)
             if batch + 1 == self._plan.batches and self._batches.endless:
                 self._next = epoch + 1 if self._batches.shuffled else epoch, 0
-            yield loaded
+            yield replace(loaded, epoch=epoch)
 
     def _open(self) -> Iterator[Batch]:
         if self.choice.num_workers:
