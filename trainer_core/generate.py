@@ -86,7 +86,12 @@ def write_tokens(
     generator = torch.Generator(device).manual_seed(sampling.seed)
     seen = list(prompt)[-(window - 1) :]
     cache = KvCache(model.config, 1, window, model.lm_head.weight)
-    logits_V = model(torch.tensor([seen], device=device), cache=cache)[0, -1]
+    words = model.config.tokens  # the rows behind them stand for nothing
+
+    def after(ids: list[int]) -> Tensor:
+        return model(torch.tensor([ids], device=device), cache=cache)[0, -1, :words]  # type: ignore[no-any-return]
+
+    logits_V = after(seen)
     for _ in range(max_tokens):
         token = int(draw(logits_V, sampling, generator))
         if token in ends:
@@ -96,9 +101,9 @@ def write_tokens(
         if cache.length == window:
             seen = seen[-(window // 2) :]
             cache.length = 0
-            logits_V = model(torch.tensor([seen], device=device), cache=cache)[0, -1]
+            logits_V = after(seen)
         else:
-            logits_V = model(torch.tensor([[token]], device=device), cache=cache)[0, -1]
+            logits_V = after([token])
 
 
 def draw(logits_V: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
@@ -162,7 +167,7 @@ def _likeliest(model: Decoder, tokens_BT: Tensor, padding_B: Tensor, cache: KvCa
     mask_B1TS = ((real_BS[:, None, :] & causal_TS) | own_TS).unsqueeze(1)
     positions_BT = (slots_S[start:end] - padding_B[:, None]).clamp(min=0)
     logits = model(tokens_BT, positions_BT=positions_BT, mask_B1TS=mask_B1TS, cache=cache)
-    return logits[:, -1].argmax(-1)  # type: ignore[no-any-return]
+    return logits[:, -1, : model.config.tokens].argmax(-1)  # type: ignore[no-any-return]
 
 
 class TextStream:

@@ -11,13 +11,18 @@ C head width, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainer_core.config import Config, default_heads
+from trainer_core.model.attention import Attend, Spans, document_mask, sdpa
+
+__all__ = ["Decoder", "KvCache", "Layer", "ModelConfig", "RmsNorm", "document_mask", "rotary_table", "rotate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,12 @@ class ModelConfig:
     qkv_bias: bool = False
     qk_norm: bool = False
     tie_embeddings: bool = True
+    used_vocab: int = 0  # rows that stand for tokens, the first ones; the others fill up. 0: all
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens there are: the first so many rows of the vocabulary."""
+        return self.used_vocab or self.vocab_size
 
     @property
     def head_dim(self) -> int:
@@ -44,10 +55,12 @@ class ModelConfig:
 
     @classmethod
     def of(cls, config: Config, vocab_size: int) -> ModelConfig:
-        """The shape that a run's knobs ask for, defaults filled in."""
+        """The shape that a run's knobs ask for, defaults filled in. The tokenizer's `vocab_size` is rounded up."""
         heads = config.n_heads or default_heads(config.hidden_dim)
+        rows = -(-vocab_size // config.vocab_multiple) * config.vocab_multiple
         return cls(
-            vocab_size=vocab_size,
+            vocab_size=rows,
+            used_vocab=vocab_size if rows > vocab_size else 0,
             hidden_dim=config.hidden_dim,
             n_layers=config.n_layers,
             n_heads=heads,
@@ -109,6 +122,7 @@ class Attention(nn.Module):
         super().__init__()
         self.layer, self.heads, self.kv_heads = layer, config.n_heads, config.n_kv_heads
         self.head_dim = config.head_dim
+        self.attend: Attend = sdpa
         kv_width = config.n_kv_heads * config.head_dim
         self.q_proj = nn.Linear(config.hidden_dim, config.hidden_dim, bias=config.qkv_bias)
         self.k_proj = nn.Linear(config.hidden_dim, kv_width, bias=config.qkv_bias)
@@ -126,6 +140,7 @@ class Attention(nn.Module):
         cos_BTC: Tensor,
         sin_BTC: Tensor,
         mask_B1TS: Tensor | None,
+        spans: Spans | None,
         cache: KvCache | None,
     ) -> Tensor:
         batch, length, width = x_BTD.shape
@@ -134,16 +149,11 @@ class Attention(nn.Module):
         value = self.v_proj(x_BTD).view(batch, length, self.kv_heads, self.head_dim).transpose(1, 2)
         query = rotate(self.q_norm(query).transpose(1, 2), cos_BTC, sin_BTC)
         key = rotate(self.k_norm(key).transpose(1, 2), cos_BTC, sin_BTC)
+        attend = self.attend
         if cache is not None:
+            attend = sdpa  # others are chosen for whole sequences, and for the arithmetic of training
             key, value = cache.extend(self.layer, key, value)
-        mixed = F.scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask=mask_B1TS,
-            is_causal=mask_B1TS is None and length > 1,
-            enable_gqa=self.heads != self.kv_heads,
-        )
+        mixed = attend(query, key, value, mask=mask_B1TS, spans=spans)
         return self.o_proj(mixed.transpose(1, 2).reshape(batch, length, width))  # type: ignore[no-any-return]
 
 
@@ -177,10 +187,16 @@ class Layer(nn.Module):
         cos: Tensor,
         sin: Tensor,
         mask: Tensor | None,
+        spans: Spans | None,
         cache: KvCache | None,
     ) -> Tensor:
-        x = x + self.drop(self.self_attn(self.input_layernorm(x), cos, sin, mask, cache))
+        x = x + self.drop(self.self_attn(self.input_layernorm(x), cos, sin, mask, spans, cache))
         return x + self.drop(self.mlp(self.post_attention_layernorm(x)))  # type: ignore[no-any-return]
+
+
+def call_layer(layer: nn.Module, *given: Any) -> Tensor:
+    """The plain way from one layer to the next."""
+    return layer(*given)  # type: ignore[no-any-return]
 
 
 class Backbone(nn.Module):
@@ -191,6 +207,7 @@ class Backbone(nn.Module):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_dim)
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.n_layers))
         self.norm = RmsNorm(config.hidden_dim, config.norm_eps)
+        self.call: Callable[..., Tensor] = call_layer  # training may wrap it
         cos, sin = rotary_table(config)
         self.register_buffer("cos_TC", cos, persistent=False)
         self.register_buffer("sin_TC", sin, persistent=False)
@@ -200,6 +217,7 @@ class Backbone(nn.Module):
         ids_BT: Tensor,
         positions_BT: Tensor | None,
         mask_B1TS: Tensor | None,
+        spans: Spans | None,
         cache: KvCache | None,
     ) -> Tensor:
         x = self.embed_tokens(ids_BT)
@@ -211,17 +229,10 @@ class Backbone(nn.Module):
             cos, sin = self.cos_TC[positions_BT], self.sin_TC[positions_BT]  # type: ignore[index]
         cos, sin = cos.to(x.dtype), sin.to(x.dtype)
         for layer in self.layers:
-            x = layer(x, cos, sin, mask_B1TS, cache)
+            x = self.call(layer, x, cos, sin, mask_B1TS, spans, cache)
         if cache is not None:
             cache.advance(ids_BT.shape[1])
         return self.norm(x)  # type: ignore[no-any-return]
-
-
-def document_mask(segments_BT: Tensor) -> Tensor:
-    """Who may look at whom (B, 1, T, T), where each token sees those before it in its own segment, and itself."""
-    length = segments_BT.shape[1]
-    same = segments_BT.unsqueeze(2) == segments_BT.unsqueeze(1)
-    return (same & same.new_ones(length, length).tril()).unsqueeze(1)
 
 
 def rotary_table(config: ModelConfig) -> tuple[Tensor, Tensor]:
@@ -251,12 +262,31 @@ class Decoder(nn.Module):
         *,
         positions_BT: Tensor | None = None,
         mask_B1TS: Tensor | None = None,
+        spans: Spans | None = None,
         cache: KvCache | None = None,
     ) -> Tensor:
         """Logits (B, T, V). With a `cache`, `ids_BT` continue what it holds; a `mask` (True: may look)
         then spans all S keys. Without a mask attention is causal, which with a filled cache is right
-        for one token at a time."""
-        return self.lm_head(self.model(ids_BT, positions_BT, mask_B1TS, cache))  # type: ignore[no-any-return]
+        for one token at a time. `spans` say the same as a mask that keeps documents apart."""
+        hidden = self.hidden(ids_BT, positions_BT=positions_BT, mask_B1TS=mask_B1TS, spans=spans, cache=cache)
+        return self.lm_head(hidden)  # type: ignore[no-any-return]
+
+    def hidden(
+        self,
+        ids_BT: Tensor,
+        *,
+        positions_BT: Tensor | None = None,
+        mask_B1TS: Tensor | None = None,
+        spans: Spans | None = None,
+        cache: KvCache | None = None,
+    ) -> Tensor:
+        """What the head makes logits of (B, T, D)."""
+        return self.model(ids_BT, positions_BT, mask_B1TS, spans, cache)  # type: ignore[no-any-return]
+
+    def set_attention(self, attend: Attend) -> None:
+        """How all layers compute attention over whole sequences; with a cache they keep to the reference."""
+        for layer in self.model.layers:
+            layer.self_attn.attend = attend  # type: ignore[union-attr]
 
     def _shrink_residual_ends(self) -> None:
         """Matrices that write to the residual path start smaller the deeper the model (GPT-2)."""

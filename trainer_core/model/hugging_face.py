@@ -52,6 +52,7 @@ def to_dict(config: ModelConfig, end_id: int, pad_id: int) -> dict[str, Any]:
         "eos_token_id": end_id,
         "pad_token_id": pad_id,
         "torch_dtype": "float32",
+        "used_vocab_size": config.used_vocab,  # ours; 0: all rows stand for tokens
     }
 
 
@@ -74,4 +75,5 @@ def from_dict(values: dict[str, Any], path: str) -> ModelConfig:
         qkv_bias=kind == "qwen2",
         qk_norm=kind == "qwen3",
         tie_embeddings=bool(values.get("tie_word_embeddings", False)),
+        used_vocab=int(values.get("used_vocab_size") or 0),
     )

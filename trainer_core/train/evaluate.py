@@ -12,14 +12,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from trainer_core.data.batches import Batch
 from trainer_core.generate import answer_all
-from trainer_core.model.decoder import Decoder, document_mask
+from trainer_core.model.decoder import Decoder
 from trainer_core.report import Reporter
 from trainer_core.train.device import Precision
+from trainer_core.train.loss import batch_loss, token_loss
+
+__all__ = ["Answers", "Loss", "answer_quality", "answer_tokens", "batch_loss", "held_out_loss", "token_loss"]
 
 _PROMPTS_AT_ONCE = 64
 
@@ -45,19 +46,6 @@ class Answers:
     bleu4: float  # 0..100
     examples: int
     texts: list[str]
-
-
-def token_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
-    """Summed cross-entropy in nats over the labels that count (not -100), in fp32."""
-    flat = logits_BTV.float().flatten(0, 1)
-    return F.cross_entropy(flat, labels_BT.flatten(), ignore_index=-100, reduction="sum")
-
-
-def batch_loss(model: Decoder, batch: Batch) -> Tensor:
-    """`token_loss` of a batch that is on the model's device. No token sees those of another document where
-    the batch divides its sequences."""
-    mask = None if batch.segments is None else document_mask(batch.segments)
-    return token_loss(model(batch.input_ids, positions_BT=batch.positions, mask_B1TS=mask), batch.labels)
 
 
 @torch.no_grad()
