@@ -37,6 +37,7 @@ _REPLACED: Final = f"{WORKING_PREFIX}replaced-"
 _REMOVED: Final = f"{WORKING_PREFIX}removed-"
 _PATIENCE_S: Final = 1.0  # training waits for it, at every save while a program holds a checkpoint open
 _TIED_HEAD: Final = "lm_head.weight"
+_MOMENTS: Final = {"adamw": ("step", "exp_avg", "exp_avg_sq"), "muon": ("momentum_buffer",)}  # by a group's kind
 
 
 @dataclass(slots=True)
@@ -59,10 +60,12 @@ class TrainState:
     """All that a checkpoint holds and a resume brings back."""
 
     model: Decoder
-    optimizer: torch.optim.AdamW
+    optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     counters: Counters = field(default_factory=Counters)
     made_with: dict[str, Any] = field(default_factory=dict)  # what must not change for an exact resume
+    engine: dict[str, Any] = field(default_factory=dict)  # how the run computes (`Engine.choices`)
+    numerics: dict[str, Any] = field(default_factory=dict)  # of `numerics`: the `state` of each, by name
 
 
 # --- writing -----------------------------------------------------------------------------------------
@@ -206,7 +209,7 @@ def _weights(model: Decoder) -> dict[str, Tensor]:
 
 
 def _moments(state: TrainState) -> dict[str, Tensor]:
-    """AdamW's state by weight name, and the states of torch's generators."""
+    """The optimizer's state by weight name, and the states of torch's generators."""
     tensors = generators(state.model)
     for name, weight in state.model.named_parameters():
         for key, value in state.optimizer.state.get(weight, {}).items():
@@ -240,6 +243,8 @@ def _state_document(state: TrainState) -> dict[str, Any]:
         "traindeck": __version__,
         "counters": asdict(state.counters),
         "made_with": state.made_with,
+        "engine": state.engine,
+        "numerics": state.numerics,
         "scaler": state.scaler.state_dict(),
         "python_random": [version, list(numbers), gauss],
         "numpy_random": [kind, [int(key) for key in keys], position, has_gauss, cached],
@@ -259,20 +264,25 @@ def _bytes(tensors: dict[str, Tensor]) -> int:
 
 def read_made_with(folder: Path) -> dict[str, Any]:
     """What a checkpoint was made with, without loading it."""
-    return dict(_read_json(folder, "state.json")["made_with"])
+    return {"optimizer": "adamw", **_read_json(folder, "state.json")["made_with"]}  # the only one there was at first
+
+
+def read_engine(folder: Path) -> dict[str, Any]:
+    """How the run of a checkpoint computed, without loading it. Empty: it was made before that was written down."""
+    return dict(_read_json(folder, "state.json").get("engine", {}))
 
 
 def load(folder: Path, state: TrainState) -> None:
-    """Bring everything back into `state`, in place. Raises `checkpoint.mismatch` or `checkpoint.damaged`."""
+    """Bring everything back into `state`, in place. Raises `checkpoint.mismatch` or `checkpoint.damaged`.
+
+    Of a checkpoint that another optimizer made, those moments come back that the present one has too: from AdamW
+    to Muon the matrices inside the layers begin without moments, embeddings and norms go on with theirs.
+    """
     document = _read_json(folder, "state.json")
     load_weights(folder, state.model)
     moments = _read_tensors(folder / "optimizer.safetensors")
-    for name, weight in state.model.named_parameters():
-        found = {key: moments.get(f"{key}.{name}") for key in ("step", "exp_avg", "exp_avg_sq")}
-        if found["step"] is not None:  # a checkpoint of step 0 has none yet
-            state.optimizer.state[weight] = {
-                key: value.clone().to(weight.device) for key, value in found.items() if value is not None
-            }
+    _load_moments(state, moments)
+    state.engine, state.numerics = document.get("engine", {}), document.get("numerics", {})
     state.counters = Counters(**document["counters"])
     if document["scaler"]:
         state.scaler.load_state_dict(document["scaler"])
@@ -281,6 +291,16 @@ def load(folder: Path, state: TrainState) -> None:
     kind, keys, position, has_gauss, cached = document["numpy_random"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
     set_generators(state.model, moments)
+
+
+def _load_moments(state: TrainState, moments: dict[str, Tensor]) -> None:
+    names = {weight: name for name, weight in state.model.named_parameters()}
+    state.optimizer.state.clear()
+    for group in state.optimizer.param_groups:
+        for weight in group["params"]:
+            found = {key: moments.get(f"{key}.{names[weight]}") for key in _MOMENTS[group["kind"]]}
+            if all(value is not None for value in found.values()):  # step 0 has none, nor has another optimizer
+                state.optimizer.state[weight] = {key: value.clone().to(weight.device) for key, value in found.items()}  # type: ignore[union-attr]
 
 
 def read_shape(folder: Path) -> ModelConfig:

@@ -1,43 +1,80 @@
-"""AdamW with its parameter groups, and the learning rate of each step."""
+"""The optimizer with its parameter groups, an update that can be left out, and the learning rate of each step."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trainer_core.config import Config
+from trainer_core.train.muon import MuonWithAdamW
 
 
-def build_optimizer(model: nn.Module, config: Config) -> torch.optim.AdamW:
-    """Fused AdamW; matrices decay, norms and biases do not."""
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    groups = [
-        {"params": [weight for weight in weights if weight.dim() >= 2], "weight_decay": config.weight_decay},
-        {"params": [weight for weight in weights if weight.dim() < 2], "weight_decay": 0.0},
+def build_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
+    """Fused AdamW, or Muon for the matrices inside the layers beside it. Matrices decay, norms and biases do not.
+
+    Every group says its `kind`, "adamw" or "muon"; `lr` is set anew at each step.
+    """
+    weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    inner = [weight for name, weight in weights.items() if weight.dim() == 2 and ".layers." in f".{name}"]
+    matrices = [weight for weight in weights.values() if weight.dim() >= 2]
+    groups: list[dict[str, Any]] = [
+        {"params": matrices, "weight_decay": config.weight_decay, "kind": "adamw"},
+        {
+            "params": [weight for weight in weights.values() if weight.dim() < 2],
+            "weight_decay": 0.0,
+            "kind": "adamw",
+        },
     ]
-    return torch.optim.AdamW(
-        groups,
-        lr=config.learning_rate,
-        betas=(config.beta1, config.beta2),
-        eps=config.adam_epsilon,
-        fused=True,
-    )
+    betas = (config.beta1, config.beta2)
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, eps=config.adam_epsilon, fused=True)
+    taken = {id(weight) for weight in inner}
+    groups[0]["params"] = [weight for weight in matrices if id(weight) not in taken]
+    groups.append({"params": inner, "weight_decay": config.weight_decay, "kind": "muon"})
+    for group in groups:
+        group.update(betas=betas, eps=config.adam_epsilon, momentum=config.muon_momentum)
+    return MuonWithAdamW([group for group in groups if group["params"]], lr=config.learning_rate)
 
 
-def learning_rate(step: int, total_steps: int, config: Config) -> float:
+def update(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, bad: Tensor) -> None:
+    """Step with the gradients at hand, or change nothing where `bad` (0-dim float32 on the device) is 1.0.
+
+    A step that is left out changes no weight, no moment and no step count. Does not wait for the device. An enabled
+    scaler unscales (unless `scaler.unscale_` was called, as clipping needs), leaves out overflows too, and
+    adjusts its scale by overflows alone: a spike says nothing about the range of fp16.
+    """
+
+    def leave_out_bad(stepping: torch.optim.Optimizer, *_: Any) -> None:
+        overflow: Tensor | None = getattr(stepping, "found_inf", None)  # of the scaler
+        stepping.found_inf = bad if overflow is None else torch.maximum(overflow, bad)  # type: ignore[attr-defined]
+
+    hook = optimizer.register_step_pre_hook(leave_out_bad)
+    try:
+        scaler.step(optimizer)
+    finally:
+        hook.remove()
+        if hasattr(optimizer, "found_inf"):  # an enabled scaler has taken it away
+            del optimizer.found_inf
+    scaler.update()
+
+
+def learning_rate(step: int, total_steps: int, config: Config, scale: float = 1.0) -> float:
     """The rate of the update that makes step number `step` (from 1): a pure function, so resume is exact.
 
-    Linear warmup to the peak, then cosine, linear or constant down to its end share. A warmup longer
-    than the run is cut to a tenth of it, so that a short trial still reaches its peak.
+    Linear warmup to the peak, then cosine, linear or constant down to its end share; with `plateau` it stays at the
+    peak times `scale`, which `numerics.Plateau` lowers. A warmup longer than the run is cut to a tenth of it, so that
+    a short trial still reaches its peak.
     """
     warmup = config.warmup_steps if config.warmup_steps < total_steps else total_steps // 10
+    peak = config.learning_rate * scale
     if step <= warmup:
-        return config.learning_rate * step / warmup
-    if config.lr_schedule == "constant":
-        return config.learning_rate
+        return peak * step / warmup
+    if config.lr_schedule in ("constant", "plateau"):
+        return peak
     share = (step - warmup) / max(1, total_steps - warmup)
     low = config.min_learning_rate_ratio
     fall = 0.5 * (1 + math.cos(math.pi * share)) if config.lr_schedule == "cosine" else 1 - share
-    return config.learning_rate * (low + (1 - low) * fall)
+    return peak * (low + (1 - low) * fall)

@@ -1,0 +1,136 @@
+"""Muon for the matrices inside the layers and fused AdamW for everything else, in one optimizer.
+
+Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) moves a matrix by its momentum with all
+singular values brought near to one. The update is scaled by 0.2 * sqrt(max(rows, columns)) as in Liu et
+al. 2025, "Muon is Scalable for LLM Training": entries then are about as large as those of AdamW's
+updates, so that one learning rate and one weight decay serve both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.optim.adamw import adamw
+
+_QUINTIC: Final = ((3.4445, -4.7750, 2.0315),) * 5  # of Jordan's post, as in torch.optim.Muon
+_TINY: Final = 1e-7
+_TOGETHER: Final = 16 * 1024 * 1024  # entries that are stacked at once: small matrices gain, large ones cost memory
+
+
+class MuonWithAdamW(torch.optim.Optimizer):
+    """Groups with `kind: "muon"` hold matrices; those with `kind: "adamw"` anything.
+
+    Group values: `lr`, `weight_decay`; of Muon `momentum`; of AdamW `betas`, `eps`. With the attribute `found_inf`
+    (0-dim float32 on the device, as torch.amp.GradScaler sets it) at 1.0 a step changes nothing.
+    """
+
+    _step_supports_amp_scaling = True  # GradScaler.step then sets `found_inf` and does not wait for the device
+
+    def __init__(self, groups: list[dict[str, Any]], *, lr: float) -> None:
+        defaults = {"lr": lr, "weight_decay": 0.0, "momentum": 0.95, "betas": (0.9, 0.95), "eps": 1e-8}
+        super().__init__(groups, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """One update. `closure` is not supported."""
+        if closure is not None:
+            raise ValueError("this optimizer takes no closure")
+        found_inf: Tensor | None = getattr(self, "found_inf", None)
+        for group in self.param_groups:
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            if group["kind"] == "adamw":
+                self._adamw(group, weights, found_inf)
+            else:
+                for together in _alike(weights):
+                    self._muon(group, together, found_inf)
+
+    def _adamw(self, group: dict[str, Any], weights: list[Tensor], found_inf: Tensor | None) -> None:
+        for weight in weights:
+            if not self.state[weight]:
+                self.state[weight] = {
+                    "step": torch.zeros((), device=weight.device),
+                    "exp_avg": torch.zeros_like(weight),
+                    "exp_avg_sq": torch.zeros_like(weight),
+                }
+        states = [self.state[weight] for weight in weights]
+        adamw(
+            weights,
+            [weight.grad for weight in weights],  # type: ignore[misc]
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            [state["step"] for state in states],
+            fused=True,
+            found_inf=found_inf,
+            amsgrad=False,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=False,
+        )
+
+    def _muon(self, group: dict[str, Any], weights: list[Tensor], found_inf: Tensor | None) -> None:
+        """Matrices of one shape. A step that is left out is computed all the same, on zeros, and changes nothing:
+        to know whether it is, the device would have to be waited for."""
+        for weight in weights:
+            if not self.state[weight]:
+                self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
+        momenta = [self.state[weight]["momentum_buffer"] for weight in weights]
+        gradients = torch.stack([weight.grad for weight in weights])  # type: ignore[misc]
+        stacked, share, lr = torch.stack(momenta), group["momentum"], group["lr"]
+        keep = None if found_inf is None else 1 - found_inf
+        if keep is not None:
+            gradients.masked_fill_(keep == 0, 0.0)
+        moved = torch.lerp(stacked, gradients, 1 - share)
+        update = orthogonal(torch.lerp(gradients, moved, share))  # Nesterov
+        update = update.to(stacked.dtype).mul_(-lr * 0.2 * math.sqrt(max(weights[0].shape)))
+        decay: float | Tensor = 1 - lr * group["weight_decay"]
+        if keep is not None:
+            moved = torch.where(keep == 0, stacked, moved)
+            update.mul_(keep)
+            decay = 1 - lr * group["weight_decay"] * keep
+        torch._foreach_copy_(momenta, moved.unbind())
+        torch._foreach_mul_(weights, decay)
+        torch._foreach_add_(weights, update.unbind())
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """Matrices (N, rows, columns) with singular values brought near to one, by Newton-Schulz steps.
+
+    Returns bfloat16 where the device computes it natively, else float32.
+    """
+    x = matrices.to(arithmetic(matrices.device))
+    tall = x.shape[-2] > x.shape[-1]
+    x = x.mT if tall else x
+    x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp(min=_TINY)  # no singular value is above one now
+    for a, b, c in _QUINTIC:
+        gram = torch.bmm(x, x.mT)
+        gram = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        x = torch.baddbmm(x, gram, x, beta=a)
+    return x.mT if tall else x
+
+
+def arithmetic(device: torch.device) -> torch.dtype:
+    """bfloat16 where matrix products in it are fast, else float32: emulated ones cost 16 times as much."""
+    if device.type == "cuda":
+        native = torch.cuda.get_device_capability(device) >= (8, 0)
+    else:
+        native = bool(getattr(torch.cpu, "_is_avx512_bf16_supported", bool)())
+    return torch.bfloat16 if native else torch.float32
+
+
+def _alike(weights: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Weights of the same shape together, as many at a time as memory allows."""
+    by_shape: dict[torch.Size, list[Tensor]] = {}
+    for weight in weights:
+        by_shape.setdefault(weight.shape, []).append(weight)
+    for shape, alike in by_shape.items():
+        count = max(1, _TOGETHER // shape.numel())
+        for first in range(0, len(alike), count):
+            yield alike[first : first + count]
