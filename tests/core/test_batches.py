@@ -18,6 +18,7 @@ import torch
 from trainer_core.config import Config
 from trainer_core.data.batches import IGNORED, Batch, Loader, Samples
 from trainer_core.data.prepare import Prepared, prepare
+from trainer_core.model.attention import spans_of
 from trainer_core.report import Quiet
 
 LENGTH = 32
@@ -62,9 +63,10 @@ def same(a: list[Batch], b: list[Batch]) -> bool:
     return len(a) == len(b) and all(
         torch.equal(x.input_ids, y.input_ids)
         and torch.equal(x.labels, y.labels)
-        and (x.tokens, x.samples) == (y.tokens, y.samples)
+        and (x.tokens, x.samples, x.ids, x.epoch) == (y.tokens, y.samples, y.ids, y.epoch)
         and same_or_none(x.segments, y.segments)
         and same_or_none(x.positions, y.positions)
+        and (x.spans is None) == (y.spans is None)
         for x, y in zip(a, b, strict=True)
     )
 
@@ -147,6 +149,25 @@ def test_an_epoch_shows_every_sample_once_and_the_next_in_another_order(plain: t
     assert [sorted(epoch) for epoch in epochs] == [everything, everything]
     assert epochs[0] != epochs[1]
     assert len(list(loader.iterate(0))) == loader.batches_per_epoch
+
+
+def test_a_batch_names_its_samples_and_its_epoch(plain: tuple[Prepared, Config]) -> None:
+    prepared, config = plain
+    samples = Samples(prepared, "train")
+    for batch in Loader(prepared, config).iterate(2):
+        assert batch.epoch == 2
+        assert [samples[number].input_ids.tolist() for number in batch.ids] == batch.input_ids.tolist()
+
+
+def test_spans_say_the_same_as_segments(packed: tuple[Prepared, Config]) -> None:
+    batches = [batch for batch in Loader(*packed).iterate(0) if batch.segments is not None]
+    assert batches
+    for batch in batches:
+        assert batch.segments is not None
+        assert batch.spans is not None
+        expected = spans_of(batch.segments)
+        assert torch.equal(batch.spans.offsets, expected.offsets)
+        assert batch.spans.longest == expected.longest
 
 
 def loading(loader: Loader, how: str) -> Loader:

@@ -25,6 +25,7 @@ from trainer_core.data.loading import Ahead, choose
 from trainer_core.data.order import Plan
 from trainer_core.data.sequences import WIDTH_MULTIPLE, Sequences, folder_of, windows
 from trainer_core.data.store import token_type
+from trainer_core.model.attention import Spans
 
 if TYPE_CHECKING:  # loader processes that are started anew need not import all that prepares data
     from trainer_core.data.prepare import Prepared
@@ -60,6 +61,7 @@ class Batch:
     samples: int  # sequences of text, or conversations
     segments: Tensor | None = None  # (B, T) int32: number of the document in its sequence; PADDING behind the last
     positions: Tensor | None = None  # (B, T) int64
+    spans: Spans | None = None  # the documents of `segments` in another form, for attention that takes them so
     ids: tuple[int, ...] = ()  # numbers of its sequences in the split, from 0
     epoch: int = 0  # from 0
 
@@ -78,7 +80,14 @@ class Batch:
             labels=change(self.labels),
             segments=None if self.segments is None else change(self.segments),
             positions=None if self.positions is None else change(self.positions),
+            spans=None if self.spans is None else Spans(change(self.spans.offsets), self.spans.longest),
         )
+
+    def tensors(self) -> list[Tensor]:
+        """All that it holds."""
+        offsets = None if self.spans is None else self.spans.offsets
+        there = (self.input_ids, self.labels, self.segments, self.positions, offsets)
+        return [tensor for tensor in there if tensor is not None]
 
 
 class Samples(Dataset[Item]):
@@ -163,6 +172,7 @@ class Samples(Dataset[Item]):
             samples=len(items) if self._sequences is None else sum(len(item.begins) for item in items),
             segments=segments,
             positions=positions,
+            spans=None if segments is None else _spans(items, width),
             ids=tuple(item.number for item in items),
         )
 
@@ -183,6 +193,18 @@ def _segments(items: Sequence[Item], width: int) -> tuple[Tensor, Tensor]:
         segments[row, :length] = number
         positions[row, :length] = np.arange(length) - begins[number]
     return torch.from_numpy(segments), torch.from_numpy(positions)
+
+
+def _spans(items: Sequence[Item], width: int) -> Spans:
+    """`Batch.spans`: what is behind the last document of a row counts as one, too."""
+    offsets: list[int] = []
+    for row, item in enumerate(items):
+        offsets += [row * width + begin for begin in item.begins]
+        if len(item.input_ids) < width:
+            offsets.append(row * width + len(item.input_ids))
+    offsets.append(len(items) * width)
+    longest = max(after - before for before, after in itertools.pairwise(offsets))
+    return Spans(torch.tensor(offsets, dtype=torch.int32), longest)
 
 
 class _Batches:

@@ -1,0 +1,51 @@
+"""Windows of micro-batches on their way to the device.
+
+On a GPU the next window is copied on a stream of its own while the step before it computes. On a CPU nothing
+is copied and nothing is taken before it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from trainer_core.data.batches import Batch
+
+Window = list[Batch]
+
+
+class Windows:
+    """The windows of `source`, in its order, on `device`."""
+
+    def __init__(self, source: Iterator[Window], device: torch.device) -> None:
+        self._source, self._device = source, device
+        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._next: Window | None = None
+        self._copied: torch.cuda.Event | None = None
+
+    def peek(self) -> Window:
+        """The next window, which stays the next one. Its copy may be under way still."""
+        if self._next is None:
+            self._next = next(self._source)
+            if self._side is not None:
+                with torch.cuda.stream(self._side):
+                    self._next = [batch.to(self._device) for batch in self._next]
+                    self._copied = self._side.record_event()
+        return self._next
+
+    def prefetch(self) -> None:
+        """While the GPU computes: get the next window ready. May wait for the data."""
+        if self._side is not None:
+            self.peek()
+
+    def take(self) -> Window:
+        """The next window, for work that the current stream is given from now on."""
+        window, self._next = self.peek(), None
+        if self._copied is not None:
+            here = torch.cuda.current_stream(self._device)
+            here.wait_event(self._copied)
+            for batch in window:
+                for tensor in batch.tensors():
+                    tensor.record_stream(here)  # its memory belongs to the other stream, which must not use it again
+        return window
