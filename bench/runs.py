@@ -1,0 +1,213 @@
+"""Training processes beside each other: Traindeck's real command and the peers, each fresh, read by what they say.
+
+All say one JSON object a line, with the time of the clock: `ready`, `step`, `eval`, `done`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from bench import measure
+from bench.corpus import Corpus
+
+_TOLD: Final = 2000  # characters of a failed command's output
+_STOPPED: Final = 3  # exit code of a trainer that was asked to stop
+_QUIET: Final = {
+    "eval-steps": 0, "eval-batches": 1, "save-steps": 0, "sample-steps": 0, "keep-best": 0, "sample-tokens": 1,
+    "warmup-steps": 100, "gradient-accumulation-steps": 1, "output": "json",
+}  # fmt: skip
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What all train: the size of the model, its batch and its arithmetic."""
+
+    layers: int
+    width: int
+    heads: int
+    length: int
+    batch: int
+    vocab_size: int
+    mlp: int  # of the Llama kind: Traindeck and the Hugging Face Trainer
+    accumulation: int = 1
+    device: str = "cpu"
+    precision: str = "fp32"
+
+    @property
+    def tokens(self) -> int:
+        """Of one step."""
+        return self.batch * self.length * self.accumulation
+
+    def words(self) -> str:
+        return (
+            f"{self.layers} layers, {self.width} wide, {self.length} tokens, batch {self.batch} x {self.accumulation}, "
+            f"vocabulary {self.vocab_size:,}, {self.precision} on {self.device}"
+        )
+
+
+SHAPES: Final = {
+    "small": Shape(layers=4, width=128, heads=2, length=64, batch=12, vocab_size=512, mlp=384),
+    "quickstart": Shape(layers=4, width=128, heads=2, length=128, batch=16, vocab_size=2048, mlp=384),
+    "gpt2_124m": Shape(12, 768, 12, 1024, 12, 50304, 2048, accumulation=4, device="cuda", precision="bf16"),
+    "1b": Shape(20, 2048, 32, 1024, 8, 50304, 5504, accumulation=2, device="cuda", precision="bf16"),
+    "tiny": Shape(layers=1, width=32, heads=1, length=32, batch=4, vocab_size=512, mlp=64),  # to try the benchmark
+}
+
+
+@dataclass(slots=True)
+class Trained:
+    """One training process: what it said, and when it was started (seconds since the epoch)."""
+
+    began: float
+    events: list[Event] = field(default_factory=list)
+
+    def of(self, kind: str) -> list[Event]:
+        return [event for event in self.events if event["type"] == kind]
+
+    def first(self, kind: str) -> Event:
+        return next((event for event in self.events if event["type"] == kind), {})
+
+    def step_ms(self, warm: int) -> float:
+        """Milliseconds of a step by the clock: the median over the reports behind the first `warm` steps."""
+        steps = [event for event in self.of("step") if event["step"] >= warm]
+        if len(steps) < 2:
+            raise RuntimeError(f"only {len(steps)} reports behind step {warm}")
+        times = [
+            (later["t"] - sooner["t"]) / (later["step"] - sooner["step"]) * 1000 for sooner, later in pairwise(steps)
+        ]
+        return float(statistics.median(times))
+
+    @property
+    def to_first_step(self) -> float:
+        """Seconds from the start of the process to its first report: imports, compiling and all."""
+        return float(self.of("step")[0]["t"] - self.began)
+
+    @property
+    def peak_vram(self) -> int | None:
+        """Most bytes that torch's allocator took from the GPU."""
+        peak = self.first("done").get("peak_vram")
+        return None if peak is None else int(peak)
+
+    @property
+    def parameters(self) -> int:
+        return int(self.first("ready")["parameters"])
+
+
+def train(
+    command: Sequence[str], env: Mapping[str, str] | None = None, stop_when: Callable[[Event], bool] | None = None
+) -> Trained:
+    """Run a training command to its end, or until `stop_when` is true of an event: then Traindeck is asked to stop.
+
+    Raises `RuntimeError` where it fails.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    with tempfile.TemporaryFile() as told:
+        trained = Trained(time.time())
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=told,
+            cwd=measure.ROOT,
+            env={**environment, "HF_HUB_OFFLINE": "1", **(env or {})},
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        asked = False
+        for line in process.stdout:
+            event = json.loads(line)
+            trained.events.append(event)
+            if stop_when is not None and not asked and stop_when(event):
+                asked = True
+                process.stdin.write(b'{"command":"stop"}\n')
+                process.stdin.flush()
+        process.stdin.close()
+        if process.wait() not in (0, _STOPPED):
+            told.seek(0)
+            words = told.read().decode("utf-8", "replace")[-_TOLD:]
+            error = trained.first("error")
+            why = f"{error['code']} {error['params']} {error['detail']}" if error else words.strip().rpartition("\n")[2]
+            raise RuntimeError(f"{why} (exit code {process.returncode})\n{' '.join(command)}\n{words}")
+    return trained
+
+
+def ours(
+    shape: Shape, corpus: Corpus, run: Path, steps: int, log_steps: int, more: Mapping[str, Any] | None = None
+) -> Trained:
+    """Traindeck's real command, stopped after `steps` of a long run: a short one would not be worth compiling."""
+    settings: dict[str, Any] = {
+        **_QUIET, **_size(shape), "max-steps": max(20_000, 100 * steps), "log-steps": log_steps, **(more or {}),
+    }  # fmt: skip
+    measure.remove(run)
+    command = measure.trainer("train", *corpus.flags, *flags(settings), "--run-dir", str(run), "--control", "stdin")
+    trained = train(command, corpus.home, lambda event: event["type"] == "step" and event["step"] >= steps)
+    measure.remove(run)
+    return trained
+
+
+def _size(shape: Shape) -> dict[str, Any]:
+    """A shape as Traindeck's knobs."""
+    precision = "no" if shape.precision == "fp32" else shape.precision
+    return {
+        "n-layers": shape.layers, "hidden-dim": shape.width, "n-heads": shape.heads, "mlp-dim": shape.mlp,
+        "max-seq-len": shape.length, "batch-size": shape.batch, "gradient-accumulation-steps": shape.accumulation,
+        "vocab-size": shape.vocab_size, "device": shape.device, "mixed-precision": precision,
+    }  # fmt: skip
+
+
+def flags(settings: Mapping[str, Any]) -> list[str]:
+    """Knobs as flags; true and false as `--name` and `--no-name`."""
+    made: list[str] = []
+    for name, value in settings.items():
+        if isinstance(value, bool):
+            made.append(f"--{name}" if value else f"--no-{name}")
+        else:
+            made += [f"--{name}", str(value)]
+    return made
+
+
+def peer(name: str, shape: Shape, corpus: Corpus, steps: int, log_steps: int, more: Iterable[str] = ()) -> Trained:
+    """A peer of bench/peers on the same tokens."""
+    return train(peer_command(name, shape, corpus, steps, log_steps, more))
+
+
+def peer_command(
+    name: str, shape: Shape, corpus: Corpus, steps: int, log_steps: int, more: Iterable[str] = ()
+) -> list[str]:
+    """The command of a peer."""
+    settings = {
+        "layers": shape.layers, "width": shape.width, "heads": shape.heads, "length": shape.length,
+        "batch": shape.batch, "accumulation": shape.accumulation, "vocab-size": shape.vocab_size,
+        "device": shape.device, "precision": shape.precision, "steps": steps, "log-steps": log_steps,
+    }  # fmt: skip
+    if name == "hf_trainer":
+        settings["mlp"] = shape.mlp
+    return [sys.executable, "-m", f"bench.peers.{name}", str(corpus.folder), *flags(settings), *more]
+
+
+def peak_memory(command: Sequence[str], env: Mapping[str, str] | None = None) -> int:
+    """Peak bytes of system memory of a command and its processes: a run of its own, since looking costs time."""
+    found = measure.run(command, {"HF_HUB_OFFLINE": "1", **(env or {})}, watched=True).memory
+    assert found is not None
+    return found.peak
+
+
+def ours_command(
+    shape: Shape, corpus: Corpus, run: Path, steps: int, more: Mapping[str, Any] | None = None
+) -> list[str]:
+    """Traindeck to the end of a short run: for its memory."""
+    settings = {**_QUIET, **_size(shape), "max-steps": steps, **(more or {})}
+    return measure.trainer("train", *corpus.flags, *flags(settings), "--run-dir", str(run))

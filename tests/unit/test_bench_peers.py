@@ -1,0 +1,88 @@
+"""The peers of bench/ are as large as what they are compared with."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bench import runs
+from bench.peers import hf_trainer, plain_gpt, training
+from trainer_core.model.decoder import Decoder, ModelConfig
+
+
+def gpt(shape: runs.Shape, vocab_size: int | None = None) -> plain_gpt.Gpt:
+    return plain_gpt.Gpt(
+        plain_gpt.Shape(vocab_size or shape.vocab_size, shape.length, shape.layers, shape.heads, shape.width)
+    )
+
+
+def decoder(shape: runs.Shape) -> Decoder:
+    return Decoder(
+        ModelConfig(
+            vocab_size=shape.vocab_size,
+            hidden_dim=shape.width,
+            n_layers=shape.layers,
+            n_heads=shape.heads,
+            n_kv_heads=shape.heads,
+            mlp_dim=shape.mlp,
+            max_seq_len=shape.length,
+        )
+    )
+
+
+def test_the_plain_loop_trains_gpt_2_of_its_published_size() -> None:
+    with torch.device("meta"):
+        assert gpt(runs.SHAPES["gpt2_124m"], 50257).count_parameters() == 124_439_808
+
+
+@pytest.mark.parametrize("name", ["small", "quickstart", "gpt2_124m", "1b"])
+def test_the_llama_of_the_hugging_face_trainer_has_as_many_weights_as_ours(name: str) -> None:
+    pytest.importorskip("transformers")
+    shape = runs.SHAPES[name]
+    with torch.device("meta"):
+        theirs = hf_trainer.llama(
+            shape.vocab_size, shape.length, shape.layers, shape.heads, shape.width, shape.mlp
+        ).num_parameters()
+        assert theirs == decoder(shape).count_parameters()
+
+
+def test_at_the_size_of_gpt_2_the_plain_model_and_ours_differ_by_less_than_a_percent() -> None:
+    shape = runs.SHAPES["gpt2_124m"]
+    with torch.device("meta"):
+        assert gpt(shape).count_parameters() == pytest.approx(decoder(shape).count_parameters(), rel=0.01)
+
+
+def test_the_plain_model_sees_nothing_of_what_comes() -> None:
+    torch.manual_seed(0)
+    model = gpt(runs.SHAPES["tiny"])
+    ids = torch.randint(0, 512, (1, 8))
+    labels = torch.full_like(ids, -100)
+    labels[0, 3] = 5
+    changed = ids.clone()
+    changed[0, 4:] = (changed[0, 4:] + 1) % 512
+    assert torch.equal(model(ids, labels), model(changed, labels))
+
+
+def test_held_out_windows_hold_every_token_but_the_first_once() -> None:
+    tokens = np.arange(23)
+    seen = [label for _, labels in training.windows(tokens, 4, 2) for label in labels.flatten().tolist()]
+    assert [label for label in seen if label != -100] == list(range(1, 23))
+
+
+def test_the_rate_of_a_peer_rises_and_falls_to_its_end() -> None:
+    chosen = argparse.Namespace(warmup=10, steps=100, learning_rate=1.0, min_learning_rate=0.1)
+    rates = [training.cosine(step, chosen) for step in range(100)]
+    assert max(rates) == pytest.approx(1.0) == rates[10]
+    assert rates[:11] == sorted(rates[:11])
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+    assert training.cosine(100, chosen) == pytest.approx(0.1)
+
+
+def test_the_time_of_a_step_is_the_clock_between_warm_reports(tmp_path: Path) -> None:
+    steps = [{"type": "step", "step": step, "t": 0.01 * step} for step in range(20, 101, 10)]
+    slow_start = [{"type": "step", "step": 10, "t": -5.0}]
+    assert runs.Trained(0.0, slow_start + steps).step_ms(warm=20) == pytest.approx(10.0)
