@@ -125,7 +125,8 @@ class Noise:
 
     def __init__(self, device: torch.device, scaler: torch.amp.GradScaler | None = None) -> None:
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
-        self._mean = torch.zeros(3, dtype=torch.float64, device=device)  # steps, trace of the covariance, |gradient|²
+        self.mean = torch.zeros(3, dtype=torch.float64, device=device)  # steps, trace of the covariance, |gradient|²
+        self._averaged = torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64, device=device)  # what of it is a mean
         self._first: tuple[Tensor, int] | None = None
 
     def first(self, parameters: Iterable[Tensor], tokens: int) -> None:
@@ -147,24 +148,28 @@ class Noise:
         trace = (small_2 - large_2) / (1 / small - 1 / tokens)
         gradient_2 = (tokens * large_2 - small * small_2) / (tokens - small)
         newest = torch.stack((torch.ones_like(trace), trace, gradient_2))
-        weight = (1 / (self._mean[0] + 1)).clamp(min=_MEMORY)
-        moved = self._mean + torch.stack((torch.ones_like(weight), weight, weight)) * (
-            newest - self._mean * torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64, device=newest.device)
+        weight = (1 / (self.mean[0] + 1)).clamp(min=_MEMORY)
+        moved = self.mean + torch.stack((torch.ones_like(weight), weight, weight)) * (
+            newest - self.mean * self._averaged
         )
-        self._mean = torch.where(torch.isfinite(newest).all(), moved, self._mean)
+        self.mean = torch.where(torch.isfinite(newest).all(), moved, self.mean)
 
     def read(self) -> float | None:
         """The noise scale in tokens; None: nothing measured, or noise alone (no gradient to be seen). Waits."""
-        steps, trace, gradient_2 = self._mean.tolist()
+        return self.scale(*self.mean.tolist())
+
+    @staticmethod
+    def scale(steps: float, trace: float, gradient_2: float) -> float | None:
+        """The noise scale in tokens from the values of `mean`, for who reads them late."""
         return trace / gradient_2 if steps and trace > 0 and gradient_2 > 0 else None
 
     def state(self) -> dict[str, Any]:
         """Plain values for a checkpoint. Waits for the device."""
-        return {"mean": self._mean.tolist()}
+        return {"mean": self.mean.tolist()}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Bring back what `state` gave. Empty: as at the beginning."""
-        self._mean.copy_(torch.tensor(state.get("mean", [0.0, 0.0, 0.0]), dtype=torch.float64))
+        self.mean.copy_(torch.tensor(state.get("mean", [0.0, 0.0, 0.0]), dtype=torch.float64))
 
 
 class Plateau:
