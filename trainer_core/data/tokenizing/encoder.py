@@ -4,17 +4,16 @@ Two paths make the same ids. `tokenizers` is the reference and takes every token
 twenty times as fast, knows byte-level BPE with the usual splits only, and is used where it agrees: it is
 compared with the reference before its first use and again on a part of every batch. Text that the two
 could split differently goes to the reference: characters newer than this Python's Unicode tables, and
-words that a tokenizer has added to its vocabulary.
+words that a tokenizer has added to its vocabulary and that mind their neighbours. Other added words are
+found here (added_words.py), and what stands between them is encoded.
 
 No torch, no Qt.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import json
-import re
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ import numpy.typing as npt
 import psutil
 from tokenizers import Tokenizer
 
+from trainer_core.data.tokenizing.added_words import AddedWords
 from trainer_core.data.tokenizing.bpe import REGEXES
 
 Ids = npt.NDArray[np.uint32]
@@ -123,8 +123,8 @@ def _find_fast(tokenizer: Tokenizer) -> tuple[Reason, _Fast | None]:
         return "unknown_kind", None
 
 
-def _as_gigatoken_takes_it(document: dict[str, Any]) -> tuple[str, bool, list[str]] | None:
-    """A tokenizer.json without what would hinder gigatoken; whether text is composed (NFC); added words.
+def _as_gigatoken_takes_it(document: dict[str, Any]) -> tuple[str, bool, list[dict[str, Any]]] | None:
+    """A tokenizer.json without what would hinder gigatoken; whether text is composed (NFC); its added tokens.
 
     None: not a byte-level BPE, or with options that change the splitting.
     """
@@ -139,7 +139,7 @@ def _as_gigatoken_takes_it(document: dict[str, Any]) -> tuple[str, bool, list[st
         return None
     if [step.get("pattern") for step in steps[:-1]] == [{"Regex": REGEXES["gpt-2"]}]:
         document["pre_tokenizer"] = {**steps[-1], "use_regex": True}  # the same split by the name it knows
-    added = [token["content"] for token in document["added_tokens"] if not token["special"]]
+    added = document["added_tokens"]
     document.update(normalizer=None, post_processor=None, added_tokens=[], truncation=None, padding=None)
     return json.dumps(document), normalizer is not None, added
 
@@ -147,13 +147,12 @@ def _as_gigatoken_takes_it(document: dict[str, Any]) -> tuple[str, bool, list[st
 class _Fast:
     """gigatoken, kept to what it does right."""
 
-    def __init__(self, document: str, composed: bool, added: list[str]) -> None:
+    def __init__(self, document: str, composed: bool, added: list[dict[str, Any]]) -> None:
         from gigatoken import Tokenizer as Gigatoken  # here: only long batches need it
 
         self._make: Callable[[], Any] = lambda: Gigatoken.from_json(document).backend
         self._composed = composed
-        spelled = {*added, *map(self._normalized, added)}  # the reference looks for words before and after composing
-        self._added = re.compile("|".join(map(re.escape, sorted(spelled)))) if added else None
+        self._words = AddedWords(added, self._normalized)
         self._process = psutil.Process()
         self._renew()
 
@@ -180,31 +179,49 @@ class _Fast:
                 raise EncoderDiffers
 
     def _encode(self, texts: Sequence[str], slowly: Callable[[Sequence[str]], list[Ids]]) -> list[Ids]:
+        together = "\n".join(texts)  # one look at all of them: doubts are rare
+        if not _is_known(together) or self._words.has_odd(together):
+            if len(texts) == 1:
+                return slowly(texts)
+            half = len(texts) // 2
+            return self._encode(texts[:half], slowly) + self._encode(texts[half:], slowly)
+        if self._words.finds(together):
+            return [self._around_words(text) for text in texts]
+        # One by one: its batches come as awkward arrays, whose library takes 40 MB. Other processes are the
+        # other cores.
         assert self._backend is not None
-        if not self._doubtful("\n".join(texts)):  # one look at all of them: it is rare
-            # One by one: its batches come as awkward arrays, whose library takes 40 MB. Other processes are the
-            # other cores.
-            encode = self._backend.encode
-            return [encode(self._normalized(text)) for text in texts]
-        if len(texts) == 1:
-            return slowly(texts)
-        half = len(texts) // 2
-        return self._encode(texts[:half], slowly) + self._encode(texts[half:], slowly)
+        composed = not self._composed or unicodedata.is_normalized("NFC", together)
+        return [*map(self._backend.encode, texts if composed else map(self._normalized, texts))]
 
-    def _doubtful(self, text: str) -> bool:
-        if not text.isascii():
-            codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
-            if _unassigned()[codes].any():
-                return True
-        if self._added is None:
-            return False
-        return any(self._added.search(form) for form in {text, self._normalized(text)})
+    def _around_words(self, text: str) -> Ids:
+        assert self._backend is not None
+        pieces = [
+            self._backend.encode(piece) if isinstance(piece, str) else np.array((piece,), np.uint32)
+            for piece in self._words.cut(text)
+        ]
+        return np.concatenate(pieces) if pieces else np.empty(0, np.uint32)
 
     def _normalized(self, text: str) -> str:
         return text if not self._composed or text.isascii() else unicodedata.normalize("NFC", text)
 
 
-@functools.cache
-def _unassigned() -> npt.NDArray[np.bool_]:
-    """By code point: not known to this Python's Unicode tables. Libraries with newer ones may call it a letter."""
-    return np.array([unicodedata.category(chr(code)) == "Cn" for code in range(sys.maxunicode + 1)])
+# --- characters that libraries may know and Python does not -----------------------------------------
+
+_BLOCK_BITS: Final = 8
+_ASSIGNED, _UNASSIGNED, _NOT_LOOKED_AT = 0, 1, 2
+_kinds: Final = np.full(sys.maxunicode + 1, _NOT_LOOKED_AT, np.uint8)  # by code point
+_kinds[:128] = _ASSIGNED
+
+
+def _is_known(text: str) -> bool:
+    """Whether this Python's Unicode tables have all characters. Libraries with newer ones may call others letters."""
+    if text.isascii():
+        return True
+    codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+    kinds = _kinds[codes]
+    if kinds.max() == _NOT_LOOKED_AT:  # a block at a time: all of them would take 0.4 s in each process
+        for block in np.unique(codes[kinds == _NOT_LOOKED_AT] >> _BLOCK_BITS).tolist():
+            looked_at = range(block << _BLOCK_BITS, (block + 1) << _BLOCK_BITS)
+            _kinds[looked_at.start : looked_at.stop] = [unicodedata.category(chr(code)) == "Cn" for code in looked_at]
+        kinds = _kinds[codes]
+    return not kinds.any()
