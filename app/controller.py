@@ -355,7 +355,8 @@ class Controller(QObject):
         if not self._ready:
             return
         window.advanced.display(editable=editable)
-        window.plots.display(record.metrics)
+        window.plots.display(record.metrics, record.computing)
+        window.performance.display(record.metrics, record.computing)
         window.log.display(record.log)
         self.looker.display(self.shown.ready)
         asking = self.machine.state is RunState.TRAINING and self._viewed is None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from app.state.computing import Computing
 from app.state.history import EventLoader, History
 from app.state.log_store import LogStore
 from trainer_core import protocol
@@ -25,12 +26,13 @@ _BREATH_MS: Final = 1  # between two slices: painting and input come first
 
 
 class RunRecord:
-    """The plots, log and samples of one run."""
+    """The plots, log and samples of one run, and how it computes."""
 
     def __init__(self) -> None:
         self.log = LogStore()
         self.samples: list[protocol.Sample] = []
         self.ready: protocol.Ready | None = None  # what it trains on
+        self.computing = Computing()
 
     @cached_property
     def metrics(self) -> MetricStore:
@@ -42,6 +44,7 @@ class RunRecord:
     def add(self, event: AnyEvent) -> None:
         self.metrics.add(event)
         self.log.add(event)
+        self.computing.add(event)
         if isinstance(event, protocol.Sample):
             self.samples.append(event)
         elif isinstance(event, protocol.Ready):

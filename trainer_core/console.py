@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from trainer_core import console_report, console_words, protocol
+from trainer_core import console_engine, console_report, console_words, protocol
 from trainer_core.messages import Language, word
 
 
@@ -38,6 +38,7 @@ class ConsoleSink:
         self._live = self._console.is_terminal
         self._progress: Progress | None = None
         self._bar: TaskID | None = None
+        self._explained = False  # what the figures of performance mean is said once
 
     def write(self, event: protocol.AnyEvent) -> None:
         try:
@@ -62,6 +63,17 @@ class ConsoleSink:
             case protocol.DataReport():
                 self.close()
                 self._show_report(event)
+            case protocol.Performance():
+                told = console_engine.performance(event, self._language, explain=not self._explained)
+                self._explained = True
+                self._say(self._console, "", told)
+            case protocol.BadStep():
+                self._say(self._console, "yellow", console_words.line(event, self._language))
+            case protocol.Ready():
+                self._say(self._console, "", console_words.line(event, self._language))
+                if not self._live:  # where nobody watches, everything that one may want to look up later
+                    for told in console_engine.paths(event.fast_paths, self._language):
+                        self._say(self._console, "", told)
             case _:
                 line = console_words.line(event, self._language)
                 if line:

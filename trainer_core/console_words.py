@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from trainer_core import protocol
+from trainer_core import console_engine, protocol
 from trainer_core.messages import Language
 
 _GIB: Final = 1024**3
@@ -17,7 +17,7 @@ _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 PHASES: Final[dict[str, dict[Language, str]]] = {
     "preparing": {"en": "preparing data", "zh": "准备数据"},
     "checking": {"en": "checking", "zh": "检查"},
-    "compiling": {"en": "compiling", "zh": "编译"},
+    "compiling": {"en": "finding the fastest way to compute, compiling", "zh": "寻找最快的计算方式，编译模型"},
     "training": {"en": "training", "zh": "训练"},
     "evaluating": {"en": "evaluating", "zh": "评估"},
     "saving": {"en": "saving", "zh": "保存"},
@@ -59,6 +59,12 @@ def line(event: protocol.AnyEvent, language: Language) -> str:
             return "" if event.phase in _SILENT else f"[{PHASES[event.phase][language]}]"
         case protocol.Step():
             return _step(event, zh)
+        case protocol.Performance():
+            return console_engine.performance(event, language)
+        case protocol.BadStep():
+            return console_engine.bad_step(event, language)
+        case protocol.FlopsProfile():
+            return console_engine.profile(event, language)
         case protocol.Eval():
             return _eval(event, zh)
         case protocol.Sample():
@@ -99,7 +105,8 @@ def _ready(event: protocol.Ready, zh: bool) -> str:
     if event.fill is not None:
         lines.append(_packed(event, zh))
     lines.append(_loading(event, zh))
-    return "\n".join(lines)
+    computing = console_engine.summary(event, "zh" if zh else "en")
+    return "\n".join([*lines, computing] if computing else lines)
 
 
 def _packed(event: protocol.Ready, zh: bool) -> str:

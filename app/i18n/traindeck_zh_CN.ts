@@ -109,6 +109,37 @@
     </message>
 </context>
 <context>
+    <name>Computing</name>
+    <message>
+        <source>, </source>
+        <translation>、</translation>
+    </message>
+    <message>
+        <source>Computes with: {paths}</source>
+        <translation>计算方式：{paths}</translation>
+    </message>
+    <message>
+        <source>compiled in {seconds} s</source>
+        <translation>编译用时 {seconds} 秒</translation>
+    </message>
+    <message>
+        <source>{name} ({choice}) {gain}</source>
+        <translation>{name}（{choice}）{gain}</translation>
+    </message>
+    <message>
+        <source>left out</source>
+        <translation>已跳过</translation>
+    </message>
+    <message>
+        <source>back to the last good checkpoint</source>
+        <translation>已退回最近完好的检查点</translation>
+    </message>
+    <message>
+        <source>training stopped</source>
+        <translation>训练已停止</translation>
+    </message>
+</context>
+<context>
     <name>Controller</name>
     <message>
         <source>The trainer could not be started. Run the set-up again, then try once more.</source>
@@ -498,6 +529,22 @@
         <translation>数据超过内存的一半</translation>
     </message>
     <message>
+        <source>Step {step} went wrong: gradient norm {norm}, usually {usual}</source>
+        <translation>第 {step} 步异常：梯度范数 {norm}，通常为 {usual}</translation>
+    </message>
+    <message>
+        <source>Step {step} went wrong: its gradient was not finite</source>
+        <translation>第 {step} 步异常：梯度不是有限数</translation>
+    </message>
+    <message>
+        <source>epoch {epoch}, samples {samples}</source>
+        <translation>轮次 {epoch}，样本 {samples}</translation>
+    </message>
+    <message>
+        <source>Step {step}: {total} for {tokens} positions of a micro-batch; the formula says {formula}</source>
+        <translation>第 {step} 步：一个微批的 {tokens} 个位置共 {total}；公式为 {formula}</translation>
+    </message>
+    <message>
         <source>Data looked at: {documents} documents, {tokens} tokens to train on, {steps} steps per epoch</source>
         <translation>已查看数据：训练用 {documents} 篇文档、{tokens} 个词元，每轮 {steps} 步</translation>
     </message>
@@ -596,6 +643,10 @@
         <translation>图表</translation>
     </message>
     <message>
+        <source>Performance</source>
+        <translation>性能</translation>
+    </message>
+    <message>
         <source>Data</source>
         <translation>数据</translation>
     </message>
@@ -665,6 +716,183 @@
     </message>
 </context>
 <context>
+    <name>Paths</name>
+    <message>
+        <source>How this run computes</source>
+        <translation>本次运行的计算方式</translation>
+    </message>
+    <message>
+        <source>Way</source>
+        <translation>方式</translation>
+    </message>
+    <message>
+        <source>Choice</source>
+        <translation>选择</translation>
+    </message>
+    <message>
+        <source>Gain</source>
+        <translation>加速</translation>
+    </message>
+    <message>
+        <source>Difference</source>
+        <translation>误差</translation>
+    </message>
+    <message>
+        <source>Why</source>
+        <translation>原因</translation>
+    </message>
+    <message>
+        <source>Times as fast as without, measured on this machine</source>
+        <translation>在本机上测得的加速倍数</translation>
+    </message>
+    <message>
+        <source>Largest relative difference from the reference</source>
+        <translation>与参考实现的最大相对误差</translation>
+    </message>
+    <message>
+        <source>in use</source>
+        <translation>已使用</translation>
+    </message>
+    <message>
+        <source>not in use</source>
+        <translation>未使用</translation>
+    </message>
+    <message>
+        <source>The trainer of this run did not tell how it computes.</source>
+        <translation>此次运行的训练程序没有说明计算方式。</translation>
+    </message>
+    <message>
+        <source>What this machine can do; what this run uses follows soon.</source>
+        <translation>这是本机可用的方式；稍后显示本次运行实际使用的方式。</translation>
+    </message>
+</context>
+<context>
+    <name>Performance</name>
+    <message>
+        <source>One step</source>
+        <translation>每步用时</translation>
+    </message>
+    <message>
+        <source>Computing</source>
+        <translation>计算占比</translation>
+    </message>
+    <message>
+        <source>MFU</source>
+        <translation>MFU</translation>
+    </message>
+    <message>
+        <source>Peak VRAM</source>
+        <translation>显存峰值</translation>
+    </message>
+    <message>
+        <source>Gradient noise</source>
+        <translation>梯度噪声</translation>
+    </message>
+    <message>
+        <source>forward, backward, optimizer</source>
+        <translation>前向、反向与优化器</translation>
+    </message>
+    <message>
+        <source>Energy</source>
+        <translation>能耗</translation>
+    </message>
+    <message>
+        <source>per million tokens</source>
+        <translation>每百万词元</translation>
+    </message>
+    <message>
+        <source>Taken by the GPU, as the driver tells it</source>
+        <translation>由驱动报告的 GPU 用电量</translation>
+    </message>
+    <message>
+        <source>Model FLOPs utilisation: {flops} a token, against the peak of {name}, {peak}</source>
+        <translation>模型 FLOPs 利用率：每词元 {flops}，相对于 {name} 的峰值 {peak}</translation>
+    </message>
+    <message>
+        <source>Batches beyond about {count} sequences gain little</source>
+        <translation>批大小超过约 {count} 条序列后收益很小</translation>
+    </message>
+    <message>
+        <source>waits for data {share}</source>
+        <translation>等待数据 {share}</translation>
+    </message>
+    <message>
+        <source>of {peak}, {name}</source>
+        <translation>峰值 {peak}，{name}</translation>
+    </message>
+    <message>
+        <source>{size} reserved</source>
+        <translation>已预留 {size}</translation>
+    </message>
+    <message>
+        <source>sequences; a step has {count}</source>
+        <translation>条序列；每步有 {count} 条</translation>
+    </message>
+    <message>
+        <source>sequences</source>
+        <translation>条序列</translation>
+    </message>
+    <message>
+        <source>Forward</source>
+        <translation>前向</translation>
+    </message>
+    <message>
+        <source>Backward</source>
+        <translation>反向</translation>
+    </message>
+    <message>
+        <source>Optimizer</source>
+        <translation>优化器</translation>
+    </message>
+    <message>
+        <source>Transfer</source>
+        <translation>传输</translation>
+    </message>
+    <message>
+        <source>Waiting for data</source>
+        <translation>等待数据</translation>
+    </message>
+    <message>
+        <source>Checkpoint</source>
+        <translation>检查点</translation>
+    </message>
+    <message>
+        <source>Other</source>
+        <translation>其他</translation>
+    </message>
+    <message>
+        <source>Held by tensors</source>
+        <translation>张量占用</translation>
+    </message>
+    <message>
+        <source>Arithmetic per token</source>
+        <translation>每词元计算量</translation>
+    </message>
+    <message>
+        <source>Loss scale (fp16)</source>
+        <translation>损失缩放（fp16）</translation>
+    </message>
+    <message>
+        <source>{scale}, {count} overflows</source>
+        <translation>{scale}，溢出 {count} 次</translation>
+    </message>
+    <message>
+        <source>{count}, the last at step {step}: {action}</source>
+        <translation>{count} 个，最近为第 {step} 步：{action}</translation>
+    </message>
+    <message>
+        <source>Bad steps</source>
+        <translation>异常步</translation>
+    </message>
+</context>
+<context>
+    <name>PerformancePage</name>
+    <message>
+        <source>Start a run, or open one, to see how it computes: the fast paths in use and why, where the time of a step goes, and how well the machine is used.</source>
+        <translation>开始或打开一次运行，即可看到它的计算方式：用了哪些加速途径及其原因，每步的时间花在哪里，以及机器的利用情况。</translation>
+    </message>
+</context>
+<context>
     <name>Phase</name>
     <message>
         <source>preparing the data</source>
@@ -675,8 +903,8 @@
         <translation>正在检查</translation>
     </message>
     <message>
-        <source>compiling the model</source>
-        <translation>正在编译模型</translation>
+        <source>finding the fastest way to compute</source>
+        <translation>寻找最快的计算方式</translation>
     </message>
     <message>
         <source>training</source>
@@ -778,6 +1006,10 @@
         <translation>拖动可平移，按住 Ctrl 滚动滚轮可缩放；双击恢复显示全部。</translation>
     </message>
     <message>
+        <source>Details</source>
+        <translation>详情</translation>
+    </message>
+    <message>
         <source>train</source>
         <translation>训练</translation>
     </message>
@@ -792,6 +1024,10 @@
     <message>
         <source>checkpoint</source>
         <translation>检查点</translation>
+    </message>
+    <message>
+        <source>bad step</source>
+        <translation>异常步</translation>
     </message>
     <message>
         <source>GPU {index}</source>
@@ -831,6 +1067,17 @@
     <message>
         <source>Preset</source>
         <translation>预设</translation>
+    </message>
+</context>
+<context>
+    <name>Profile</name>
+    <message>
+        <source>Arithmetic of a micro-batch</source>
+        <translation>一个微批的计算量</translation>
+    </message>
+    <message>
+        <source>step {step}: {total}; the formula says {formula}</source>
+        <translation>第 {step} 步：{total}；公式为 {formula}</translation>
     </message>
 </context>
 <context>
@@ -1102,6 +1349,10 @@
         <translation>准备中</translation>
     </message>
     <message>
+        <source>Compiling</source>
+        <translation>正在编译</translation>
+    </message>
+    <message>
         <source>Training</source>
         <translation>训练中</translation>
     </message>
@@ -1148,6 +1399,21 @@
     <message>
         <source>Interrupted</source>
         <translation>已中断</translation>
+    </message>
+</context>
+<context>
+    <name>StepTime</name>
+    <message>
+        <source>Time of a step (ms)</source>
+        <translation>每步时间（毫秒）</translation>
+    </message>
+    <message>
+        <source>No data yet</source>
+        <translation>尚无数据</translation>
+    </message>
+    <message>
+        <source>Now</source>
+        <translation>当前</translation>
     </message>
 </context>
 <context>

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from trainer_core import protocol
+import msgspec
+
+from trainer_core import engine_words, protocol
 from trainer_core.protocol import AnyEvent, Param
 
 Level = Literal["info", "warning", "error", "advice", "output"]
@@ -37,10 +39,14 @@ LOG_CODES: Final[dict[str, tuple[str, ...]]] = {
         "loader_ahead",
         "loader_pinned",
         "loader_reason",
+        "fast_paths",  # those in use, as JSON
+        "compile_s",
     ),
     "log.data_report": ("complete", "read_bytes", "bytes", "train_documents", "train_tokens", "steps_per_epoch"),
     "log.phase": ("phase", "step"),
     "log.eval": ("step", "loss", "perplexity", "best", "bleu4", "exact_match"),
+    "log.bad_step": ("step", "kind", "grad_norm", "usual", "action", "epoch", "samples"),
+    "log.flops_profile": ("step", "tokens", "total", "formula"),  # the parts of the model are in `text`
     "log.sample": ("step", "prompt", "expected"),  # the sample itself is in `text`
     "log.checkpoint": ("step", "path", "bytes", "seconds", "kind"),
     "log.refused": ("command", "reason"),
@@ -114,6 +120,11 @@ class LogStore:
                 return self._append(event.t, "info", "log.phase", _fields(event, "log.phase"))
             case protocol.Eval():
                 return self._append(event.t, "info", "log.eval", _fields(event, "log.eval"))
+            case protocol.BadStep():
+                return self._append(event.t, "warning", "log.bad_step", _fields(event, "log.bad_step"))
+            case protocol.FlopsProfile():
+                told = "\n".join(engine_words.table(event.rows))
+                return self._append(event.t, "info", "log.flops_profile", _fields(event, "log.flops_profile"), told)
             case protocol.Sample():
                 return self._append(event.t, "info", "log.sample", _fields(event, "log.sample"), event.text)
             case protocol.Checkpoint():
@@ -164,7 +175,10 @@ class LogStore:
 
 
 def _fields(event: AnyEvent, code: str) -> dict[str, Param]:
-    return {name: _plain(getattr(event, name)) for name in LOG_CODES[code]}
+    found = {name: _plain(getattr(event, name)) for name in LOG_CODES[code]}
+    if isinstance(event, protocol.Ready):
+        found["fast_paths"] = msgspec.json.encode([path for path in event.fast_paths if path.used]).decode()
+    return found
 
 
 def _plain(value: object) -> Param:

@@ -20,9 +20,10 @@ Axis = Literal["step", "tokens", "time"]
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
 Array = npt.NDArray[np.float64]
 
-TIME_PARTS: Final = ("data", "transfer", "forward", "backward", "optimizer", "other")
+TIME_PARTS: Final = ("data", "transfer", "forward", "backward", "optimizer", "checkpoint", "other")
 _STEP: Final = ("train_loss", "tokens_per_s", "samples_per_s", "learning_rate", "grad_norm", "mfu", "epoch")
 _STEP_COLUMNS: Final = (*_STEP, *(f"time_{part}" for part in TIME_PARTS))
+_PERFORMANCE_COLUMNS: Final = ("data_ratio", "compute_ratio", "energy_per_million", "gradient_noise", "memory_peak")
 _EVAL_COLUMNS: Final = ("eval_loss", "perplexity", "bleu4", "exact_match")
 _HOST_COLUMNS: Final = ("ram_used", "ram_total", "rss", "cpu", "disk_free")
 _GPU_COLUMNS: Final = ("gpu_util", "vram_used", "vram_total", "torch_allocated", "power", "temperature")
@@ -82,13 +83,13 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A point worth a mark in the plots: a checkpoint, or the best evaluation."""
+    """A point worth a mark in the plots: a checkpoint, the best evaluation, or a step that went wrong."""
 
     step: int
     tokens: float
     time: float
-    kind: str  # regular, best, final, emergency; or best_eval
-    value: float | None = None  # the eval loss of best_eval
+    kind: str  # regular, best, final, emergency; best_eval; skipped, rolled_back, stopped
+    value: float | None = None  # the eval loss of best_eval, the gradient norm of a bad step
     name: str = ""  # the checkpoint's folder
 
     def x(self, axis: Axis) -> float:
@@ -100,7 +101,8 @@ class MetricStore:
 
     Names: train_loss, eval_loss, perplexity, bleu4, exact_match, tokens_per_s, samples_per_s,
     learning_rate, grad_norm, mfu, epoch, time_data, time_transfer, time_forward, time_backward,
-    time_optimizer, time_other (ms); ram_used, ram_total, rss, cpu, disk_free; and with a GPU's index
+    time_optimizer, time_checkpoint, time_other (ms); data_ratio, compute_ratio, energy_per_million (J),
+    gradient_noise (sequences), memory_peak; ram_used, ram_total, rss, cpu, disk_free; and with a GPU's index
     behind a dot: gpu_util.0, vram_used.0, vram_total.0, torch_allocated.0, power.0, temperature.0.
     A value that was not told is NaN.
     """
@@ -112,11 +114,13 @@ class MetricStore:
     def clear(self) -> None:
         """Forget everything."""
         self._steps = _Table(_STEP_COLUMNS)
+        self._performance = _Table(_PERFORMANCE_COLUMNS)
         self._evals = _Table(_EVAL_COLUMNS)
         self._host = _Table(_HOST_COLUMNS)
         self._gpus: dict[int, _Table] = {}
         self.gpu_names: dict[int, str] = {}
         self._marks: list[Marker] = []
+        self._bad: list[protocol.BadStep] = []
         self._best: Marker | None = None
         self._step, self._tokens, self._time = 0.0, 0.0, 0.0
         self._time_origin: float | None = None  # the wall clock time that is 0 on the time axis
@@ -135,6 +139,10 @@ class MetricStore:
             case protocol.Checkpoint():
                 self._at(event)
                 self._marks.append(Marker(event.step, self._tokens, self._time, event.kind, name=event.path))
+            case protocol.Performance():
+                self._add_performance(event)
+            case protocol.BadStep():
+                self._bad.append(event)
             case protocol.Hello():
                 self._add_hello(event)
             case _:
@@ -153,6 +161,7 @@ class MetricStore:
             self.clear()
         else:
             self.cut_after(event.resumed_from_step)
+            self._bad = [bad for bad in self._bad if bad.step <= event.resumed_from_step]
         self._time_origin = event.t - self._time
 
     def _add_step(self, event: protocol.Step) -> None:
@@ -177,9 +186,16 @@ class MetricStore:
                 spent.forward,
                 spent.backward,
                 spent.optimizer,
+                spent.checkpoint,
                 spent.other,
             )
         )
+
+    def _add_performance(self, event: protocol.Performance) -> None:
+        at = (float(event.step), self._tokens, self._at(event))
+        self._performance.cut_after(event.step - 1)  # a run that went back
+        told = (event.energy_per_million_tokens_j, event.gradient_noise, event.memory_peak)
+        self._performance.append((*at, event.data_ratio, event.compute_ratio, *map(_number, told)))
 
     def _add_eval(self, event: protocol.Eval) -> None:
         self._step = max(self._step, float(event.step))
@@ -201,7 +217,7 @@ class MetricStore:
             self._gpus[gpu.index].append((*at, *map(_number, told)))
 
     def cut_after(self, step: int) -> None:
-        """Forget what came after `step`: those steps are done again."""
+        """Forget what came after `step`: those steps are done again. Why a run went back stays known."""
         tables = self._tables()
         for table in tables:
             table.cut_after(step)
@@ -253,20 +269,33 @@ class MetricStore:
         """The evaluation with the lowest loss."""
         return self._best
 
+    def bad_steps(self) -> list[Marker]:
+        """One mark for each step that was left out or made the run go back, where its curves reach that far."""
+        steps = self._steps.column("step")
+        if not self._bad or not steps.size:
+            return []
+        reached = [bad for bad in self._bad if bad.step <= steps[-1]]
+        at = [bad.step for bad in reached]
+        places = zip(*(np.interp(at, steps, self._steps.column(axis)) for axis in ("tokens", "time")), strict=True)
+        return [
+            Marker(bad.step, float(tokens), float(time), bad.action, bad.grad_norm)
+            for bad, (tokens, time) in zip(reached, places, strict=True)
+        ]
+
     @property
     def nbytes(self) -> int:
         """Memory that the rows take."""
         return sum(8 * len(table.columns) * table.length for table in self._tables())
 
     def _tables(self) -> list[_Table]:
-        return [self._steps, self._evals, self._host, *self._gpus.values()]
+        return [self._steps, self._performance, self._evals, self._host, *self._gpus.values()]
 
     def _find(self, name: str) -> tuple[_Table, str] | None:
         column, dot, index = name.partition(".")
         if dot:
             table = self._gpus.get(int(index)) if index.isdecimal() else None
             return (table, column) if table is not None and column in table.columns else None
-        tables = (self._steps, self._evals, self._host)
+        tables = (self._steps, self._performance, self._evals, self._host)
         return next(((table, name) for table in tables if name in table.columns), None)
 
 

@@ -23,7 +23,8 @@ class RunState(enum.Enum):
 
     IDLE = "idle"
     STARTING = "starting"  # the process runs, nothing heard yet
-    PREPARING = "preparing"  # data, checks, compilation
+    PREPARING = "preparing"  # data, checks
+    COMPILING = "compiling"  # finding the fastest way to compute, and compiling the model
     TRAINING = "training"
     EVALUATING = "evaluating"
     SAVING = "saving"
@@ -37,7 +38,9 @@ class RunState(enum.Enum):
 
 
 ENDED: Final = frozenset({RunState.FINISHED, RunState.STOPPED, RunState.FAILED, RunState.CRASHED})
-WORKING: Final = frozenset({RunState.PREPARING, RunState.TRAINING, RunState.EVALUATING, RunState.SAVING})
+WORKING: Final = frozenset(
+    {RunState.PREPARING, RunState.COMPILING, RunState.TRAINING, RunState.EVALUATING, RunState.SAVING}
+)
 ACTIVE: Final = WORKING | {RunState.STARTING, RunState.PAUSED, RunState.STOPPING, RunState.KILLING}
 
 STOP_S: Final = 60.0
@@ -50,7 +53,7 @@ DOUBLE_CLICK_S: Final = 1.0
 _STATE_OF_PHASE: Final[dict[PhaseName, RunState]] = {
     "preparing": RunState.PREPARING,
     "checking": RunState.PREPARING,
-    "compiling": RunState.PREPARING,
+    "compiling": RunState.COMPILING,
     "training": RunState.TRAINING,
     "evaluating": RunState.EVALUATING,
     "saving": RunState.SAVING,
@@ -272,7 +275,7 @@ class RunMachine:
 
     def _on_step(self, event: protocol.Step) -> None:
         self.step, self.epoch = event.step, event.epoch
-        if self.state in (RunState.STARTING, RunState.PREPARING) or self.resume_pending:
+        if self.state in (RunState.STARTING, RunState.PREPARING, RunState.COMPILING) or self.resume_pending:
             self.resume_pending = False
             self._move(RunState.TRAINING)
 

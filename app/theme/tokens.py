@@ -38,6 +38,8 @@ class Tokens:
     curve_b: str  # eval loss, second curve
     curve_c: str
     curve_d: str
+    curve_e: str
+    curve_f: str
     learned_a: str  # behind tokens that the loss counts; a and b in turn, so that tokens are told apart
     learned_b: str
     given_a: str  # behind tokens that are only given
@@ -65,6 +67,8 @@ LIGHT: Final = Tokens(
     curve_b="#c75100",
     curve_c="#00805d",
     curve_d="#a8508a",
+    curve_e="#3f9bd1",
+    curve_f="#a38c00",
     learned_a="#cdeadb",
     learned_b="#b3ddc7",
     given_a="#eef0f3",
@@ -92,6 +96,8 @@ DARK: Final = Tokens(
     curve_b="#f0a030",
     curve_c="#3ecf9d",
     curve_d="#dd94c0",
+    curve_e="#3a80b4",
+    curve_f="#e3d84a",
     learned_a="#17452f",
     learned_b="#1f573c",
     given_a="#262b33",

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 from PySide6.QtCore import QCoreApplication
 
 from app.state.log_store import LogEntry
-from app.views import words
+from app.views import computing_words, words
+from trainer_core import engine_words
 from trainer_core.messages import CATALOGUE
-from trainer_core.protocol import Param
+from trainer_core.protocol import FastPath, Param
 
 _Params = dict[str, Param]
 
@@ -52,7 +54,7 @@ def _ready(params: _Params) -> str:
         vocabulary=words.count(_number(params, "vocab_size")),
         weights=words.count(_number(params, "parameters")),
     )
-    return "\n".join([text, *_packed(params), _loading(params)])
+    return "\n".join([text, *_packed(params), _loading(params), *_computing(params)])
 
 
 def _packed(params: _Params) -> list[str]:
@@ -88,6 +90,38 @@ def _loading_reason(code: str) -> str:
         "gpu": QCoreApplication.translate("Log", "the data stays in memory"),
         "disk": QCoreApplication.translate("Log", "the data is larger than half of the memory"),
     }.get(code, code)
+
+
+def _computing(params: _Params) -> list[str]:
+    used = msgspec.json.decode(str(params.get("fast_paths") or "[]"), type=list[FastPath])
+    return list(filter(None, [computing_words.summary(used, _number(params, "compile_s"))]))
+
+
+def _bad_step(params: _Params) -> str:
+    if params.get("kind") == "spike":
+        text = QCoreApplication.translate("Log", "Step {step} went wrong: gradient norm {norm}, usually {usual}")
+    else:
+        text = QCoreApplication.translate("Log", "Step {step} went wrong: its gradient was not finite")
+    text = text.format(
+        step=words.count(_number(params, "step")),
+        norm=words.significant(_number(params, "grad_norm")),
+        usual=words.significant(_number(params, "usual")),
+    )
+    done = computing_words.action(str(params.get("action", "")))
+    samples = str(params.get("samples") or "")
+    if not samples:
+        return f"{text}{_comma()}{done}"
+    of = QCoreApplication.translate("Log", "epoch {epoch}, samples {samples}")
+    return f"{text}{_comma()}{done}\n{of.format(epoch=words.count(_number(params, 'epoch')), samples=samples)}"
+
+
+def _flops_profile(params: _Params) -> str:
+    text = QCoreApplication.translate(
+        "Log", "Step {step}: {total} for {tokens} positions of a micro-batch; the formula says {formula}"
+    )
+    total, formula = (engine_words.flops(_number(params, name) or 0.0) for name in ("total", "formula"))
+    step, tokens = (words.count(_number(params, name)) for name in ("step", "tokens"))
+    return text.format(step=step, tokens=tokens, total=total, formula=formula)
 
 
 def _data_report(params: _Params) -> str:
@@ -167,6 +201,8 @@ WORDERS: Final[dict[str, Callable[[_Params], str]]] = {
     "log.ready": _ready,
     "log.data_report": _data_report,
     "log.phase": _phase,
+    "log.bad_step": _bad_step,
+    "log.flops_profile": _flops_profile,
     "log.eval": _eval,
     "log.sample": _sample,
     "log.checkpoint": _checkpoint,

@@ -16,7 +16,7 @@ from app.views.viewing import ViewingStrip
 from app.views.widgets import named
 
 _SETUP_WIDTH = 340
-PAGES = ("plots", "data", "samples", "log", "runs", "settings")
+PAGES = ("plots", "performance", "data", "samples", "log", "runs", "settings")
 
 
 class MainWindow(QMainWindow):
@@ -48,6 +48,7 @@ class MainWindow(QMainWindow):
         self._arrange()
         self._make_menus()
         self.tabs.currentChanged.connect(self._on_page)
+        self.plots.computing_asked.connect(lambda: self.show_page("performance"))
         self.setup.all_settings_asked.connect(lambda: self.show_page("settings"))
         self.retranslate()
 
@@ -80,12 +81,15 @@ class MainWindow(QMainWindow):
         """Make the pages behind the first one. They cost 0.1 s, which the first paint need not wait for."""
         from app.views.data.page import DataPage
         from app.views.log import LogPage
+        from app.views.performance.page import PerformancePage
         from app.views.runs import RunsPage
         from app.views.samples import SamplesPage
         from app.views.setup.advanced import AdvancedForm
 
         self.samples, self.log, self.runs = SamplesPage(self._tokens), LogPage(self._tokens), RunsPage()
         self.data, self.advanced = DataPage(self._tokens), AdvancedForm(self._form)
+        self.performance = PerformancePage(self._tokens)
+        self._fill("performance", self.performance)
         self._fill("data", self.data)
         self._fill("samples", self.samples)
         self._fill("log", self.log)
@@ -149,7 +153,7 @@ class MainWindow(QMainWindow):
 
     def retheme(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        for view in (self.run_bar, self.banners, self.plots, self.data, self.samples, self.log):
+        for view in (self.run_bar, self.banners, self.plots, self.performance, self.data, self.samples, self.log):
             view.retheme(tokens)
 
     # --- words and closing -----------------------------------------------------------------------------
@@ -158,6 +162,7 @@ class MainWindow(QMainWindow):
         self.setWindowTitle("Traindeck")
         titles = {
             "plots": self.tr("Plots"),
+            "performance": self.tr("Performance"),
             "data": self.tr("Data"),
             "samples": self.tr("Samples"),
             "log": self.tr("Log"),

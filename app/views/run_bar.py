@@ -96,7 +96,7 @@ class RunBar(Retranslating):
                 return self.tr("ending the trainer")
             case RunState.STARTING:
                 return self.tr("waiting for the trainer")
-            case RunState.PREPARING:
+            case RunState.PREPARING | RunState.COMPILING:
                 return self._preparing()
         return self._where()
 

@@ -12,6 +12,7 @@ from PySide6.QtCore import QCoreApplication, QLocale
 
 from app.i18n.knob_words import knob_words
 from app.state.run_machine import RunState
+from trainer_core import engine_words
 from trainer_core.config import Knob, knobs
 from trainer_core.messages import Language, Value, word
 
@@ -127,6 +128,11 @@ def loss(value: float | None) -> str:
     return f"{value:.4f}" if abs(value) < 100 else f"{value:.4g}"
 
 
+def significant(value: float | None) -> str:
+    """Any figure with three significant digits."""
+    return "–" if value is None or value != value else engine_words.significant(value)
+
+
 def rate(value: float | None) -> str:
     """Tokens per second."""
     return "–" if value is None or value != value else f"{value:,.0f}"
@@ -165,6 +171,7 @@ def state(state: RunState) -> str:
         RunState.IDLE: QCoreApplication.translate("State", "Ready"),
         RunState.STARTING: QCoreApplication.translate("State", "Starting"),
         RunState.PREPARING: QCoreApplication.translate("State", "Preparing"),
+        RunState.COMPILING: QCoreApplication.translate("State", "Compiling"),
         RunState.TRAINING: QCoreApplication.translate("State", "Training"),
         RunState.EVALUATING: QCoreApplication.translate("State", "Evaluating"),
         RunState.SAVING: QCoreApplication.translate("State", "Saving"),
@@ -196,7 +203,7 @@ def phase(name: str) -> str:
     table = {
         "preparing": QCoreApplication.translate("Phase", "preparing the data"),
         "checking": QCoreApplication.translate("Phase", "checking"),
-        "compiling": QCoreApplication.translate("Phase", "compiling the model"),
+        "compiling": QCoreApplication.translate("Phase", "finding the fastest way to compute"),
         "training": QCoreApplication.translate("Phase", "training"),
         "evaluating": QCoreApplication.translate("Phase", "evaluating"),
         "saving": QCoreApplication.translate("Phase", "saving a checkpoint"),

@@ -20,6 +20,37 @@ _WROTE = (
     (' path, mode=\'r\'):\n        """Open a file and return a stream."""\n        return open(path, mode)', ""),
 )
 
+_PATHS = [
+    protocol.FastPath(name="compile", used=True, choice="inductor", reason="path.on", error=8.4e-5, gain=1.83),
+    protocol.FastPath(name="cuda_graphs", used=False, reason="path.not_worth", params={"cost": 12.4, "saved": 3.07}),
+    protocol.FastPath(name="attention", used=True, choice="flash", reason="path.fastest", error=2.2e-4, gain=1.31),
+    protocol.FastPath(name="varlen_attention", used=False, reason="path.not_needed"),
+    protocol.FastPath(name="flash3", used=False, reason="path.not_installed", params={"package": "flash-attn-3"}),
+    protocol.FastPath(
+        name="flash2",
+        used=False,
+        reason="path.failed",
+        params={
+            "reason": "ImportError: flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so: undefined symbol: "
+            "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+        },
+    ),
+    protocol.FastPath(name="fused_adamw", used=True, reason="path.on", error=0.0, gain=3.6),
+    protocol.FastPath(
+        name="chunked_loss", used=False, reason="path.differs", params={"error": 0.0123456, "tolerance": 0.005}
+    ),
+    protocol.FastPath(name="tf32", used=True, reason="path.on", error=3.1e-4, gain=1.42),
+    protocol.FastPath(name="precision", used=True, choice="bf16", reason="path.on", gain=2.1),
+    protocol.FastPath(name="activation_checkpointing", used=False, reason="path.off"),
+]
+_ROWS = [
+    protocol.FlopsRow(
+        module=f"model.layers.{layer}.{part}", forward=share * 8.4e11, backward=share * 1.68e12, share=share
+    )
+    for layer in range(12)
+    for part, share in (("self_attn", 0.021), ("mlp", 0.042))
+] + [protocol.FlopsRow(module="lm_head", forward=2.0e11, backward=4.1e11, share=0.244)]
+
 
 def events(
     config: Config, *, steps: int, every: int, gpu: bool, done: bool, began: float
@@ -30,13 +61,13 @@ def events(
     total = steps if done else int(steps * 1.6)
     yield protocol.Hello(
         t=began, pid=4242, run_dir="", traindeck="0.1.0", python="3.12", torch="2.13.0", devices=devices,
-        config=to_dict(config),
+        config=to_dict(config), precision="bf16" if gpu else "fp32", fast_paths=_PATHS[6:9] if gpu else [],
     )  # fmt: skip
     yield protocol.Phase(t=began, phase="preparing")
     yield protocol.Ready(
         t=began + 4, task="pretrain", train_documents=9120, train_tokens=48_210_000, validation_documents=480,
         validation_tokens=2_530_000, vocab_size=config.vocab_size, parameters=27_400_000, steps_per_epoch=total,
-        total_steps=total,
+        total_steps=total, fast_paths=_PATHS if gpu else [], compile_s=34.2 if gpu else None,
     )  # fmt: skip
     yield protocol.Phase(t=began + 4, phase="training", step=0)
     speed = 92_000.0 if gpu else 5_400.0
@@ -53,8 +84,21 @@ def events(
             t=now, step=step, epoch=step / total, tokens=step * tokens_per_step, samples=step * config.effective_batch,
             loss=true + dice.gauss(0, 0.07), learning_rate=rate, grad_norm=norm,
             tokens_per_s=pace, samples_per_s=pace / config.max_seq_len, mfu=0.41 if gpu else None,
-            time_ms=protocol.StepTime(data=0.4, transfer=0.6, forward=12.0, backward=24.0, optimizer=3.1, other=0.5),
+            time_ms=_time(step, every, dice),
         )  # fmt: skip
+        if gpu and step % (10 * every) == 0:
+            yield from _performance(now, step, speed, dice)
+        if gpu and step == 60 * every:
+            yield protocol.BadStep(
+                t=now,
+                step=step - 3,
+                kind="spike",
+                grad_norm=48.7,
+                usual=0.91,
+                action="skipped",
+                samples=[1204, 88, 19_533],
+            )
+            yield protocol.FlopsProfile(t=now, step=step, tokens=16_384, total=2.53e12, formula=2.54e12, rows=_ROWS)
         yield protocol.Progress(
             t=now, phase="training", done=step, total=total, eta_s=(total - step) * tokens_per_step / speed
         )
@@ -77,6 +121,25 @@ def events(
             seconds=end - began, tokens_per_s=speed, tokens=steps * tokens_per_step,
             model=checkpoint_dir.folder_name(steps),
         )  # fmt: skip
+
+
+def _time(step: int, every: int, dice: random.Random) -> protocol.StepTime:
+    """Warm at first, then steady; a checkpoint now and then."""
+    slow = 1.0 + 0.5 * math.exp(-step / (4 * every)) + abs(dice.gauss(0, 0.02))
+    saving = 6.0 if step % (40 * every) == 0 else 0.0
+    return protocol.StepTime(
+        data=0.4 * slow, transfer=0.6, forward=12.0 * slow, backward=24.0 * slow, optimizer=3.1,
+        checkpoint=saving, other=0.5,
+    )  # fmt: skip
+
+
+def _performance(now: float, step: int, speed: float, dice: random.Random) -> Iterator[protocol.Performance]:
+    yield protocol.Performance(
+        t=now, step=step, data_ratio=0.01, compute_ratio=0.96, mfu=0.41 + dice.gauss(0, 0.004), flops_per_token=1.54e8,
+        peak_flops=154.8e12, peak_name="NVIDIA RTX A6000, bf16", memory_allocated=14 * _GIB, memory_reserved=20 * _GIB,
+        memory_peak=19 * _GIB, energy_j=9000.0, energy_per_million_tokens_j=1e6 * 296 / speed,
+        gradient_noise=20.0 + 0.15 * step,
+    )  # fmt: skip
 
 
 def _hardware(now: float, gpu: bool, step: int, dice: random.Random) -> protocol.Hardware:

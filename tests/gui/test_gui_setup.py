@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
@@ -11,11 +12,12 @@ from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
+from app.views.setup.advanced import in_sections, section_of
 from app.views.setup.form import as_text, form_knobs
 from app.views.setup.knob_field import KnobField
 from tests.gui.conftest import MakeWindow
 from trainer_core import presets
-from trainer_core.config import knobs
+from trainer_core.config import Group, knobs
 
 
 def main_field(controller: Controller, name: str) -> KnobField:
@@ -81,11 +83,22 @@ def test_settings_that_do_not_fit_together_are_told(make_window: MakeWindow, qtb
     assert "7" in controller.window.run_bar.reason.text()
 
 
+def test_knobs_of_one_kind_stand_together_below_the_others_of_their_group() -> None:
+    order = in_sections(form_knobs())
+    assert [knobs()[name].group for name in order] == sorted(
+        (knobs()[name].group for name in order), key=list(get_args(Group)).index
+    )
+    sections = [section_of(name) for name in order]
+    assert sections == sorted(sections, key=sections.index)  # none begins twice
+    assert order.index("seed") < order.index("optimizer") < order.index("on_bad_step")
+    assert sections[order.index("attention")] == "fast_paths"
+
+
 def test_the_full_form_has_every_knob_and_agrees_with_the_short_one(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     qtbot.mouseClick(controller.window.findChild(QPushButton, "allSettings"), Qt.MouseButton.LeftButton)
     advanced = controller.window.advanced
-    assert [field.knob.name for field in advanced.fields] == form_knobs()
+    assert sorted(field.knob.name for field in advanced.fields) == sorted(form_knobs())
     assert set(form_knobs()) == set(knobs()) - {"preset", "data"}
     full = next(field for field in advanced.fields if field.knob.name == "batch_size")
     type_into(qtbot, full, "12")

@@ -37,6 +37,8 @@ def refused(name: str, value: Any) -> TraindeckError:
         ("use_wandb", "Yes", True),
         ("deterministic", "off", False),
         ("mixed_precision", False, "no"),  # YAML reads a bare `no` so
+        ("compile", False, "off"),
+        ("compile", True, "on"),
         ("data", "a.txt", ["a.txt"]),
         ("data", ["a.txt", "b"], ["a.txt", "b"]),
         ("seed", str(2**63 - 1), 2**63 - 1),
@@ -152,7 +154,7 @@ def test_lists_are_not_shared_between_configurations() -> None:
         ("dropout", "a number >= 0 and < 1"),
         ("seed", "a whole number >= 0 and <= 9223372036854775807"),
         ("use_wandb", "true, false"),
-        ("lr_schedule", "cosine, linear, constant"),
+        ("lr_schedule", "cosine, linear, constant, plateau"),
     ],
 )
 def test_the_allowed_values_are_said_exactly(name: str, words: str) -> None:

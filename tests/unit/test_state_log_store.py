@@ -35,6 +35,8 @@ EVENTS: list[tuple[protocol.AnyEvent, str, str]] = [
     (phase(1), "info", "log.phase"),
     (protocol.Eval(step=1, loss=2.0, perplexity=None, tokens=1, seconds=1.0), "info", "log.eval"),
     (protocol.Sample(step=1, prompt="p", text="written"), "info", "log.sample"),
+    (protocol.BadStep(step=1, kind="spike", action="skipped", samples=[4, 2]), "warning", "log.bad_step"),
+    (protocol.FlopsProfile(step=1, tokens=8, total=2e9, formula=2e9), "info", "log.flops_profile"),
     (protocol.Checkpoint(step=1, path="p", bytes=1, seconds=1.0, kind="best"), "info", "log.checkpoint"),
     (protocol.Done(reason="finished", steps=1, total_steps=1), "info", "log.done"),
     (protocol.Ack(command="set", accepted=False, reason="no"), "warning", "log.refused"),
@@ -59,6 +61,7 @@ def test_measurements_and_plain_acknowledgements_are_no_news() -> None:
         protocol.Hardware(host=host),
         protocol.Progress(phase="training", done=1),
         protocol.Ack(command="stop"),
+        protocol.Performance(step=1, data_ratio=0.1, compute_ratio=0.9, flops_per_token=1.0),
     ):
         assert log.add(event) is None
     assert len(log) == 0
@@ -66,7 +69,7 @@ def test_measurements_and_plain_acknowledgements_are_no_news() -> None:
 
 def test_parameters_are_plain_values_and_texts_stay_beside_them() -> None:
     log = LogStore()
-    hello, sample, error = (log.add(EVENTS[place][0]) for place in (0, 5, 11))
+    hello, sample, error = (log.add(EVENTS[place][0]) for place in (0, 5, 13))
     assert hello is not None
     assert sample is not None
     assert error is not None

@@ -133,6 +133,56 @@ def test_the_best_evaluation_is_marked_and_found_again_after_a_cut() -> None:
     assert store.best_eval() is None
 
 
+def bad(number: int, action: str = "skipped") -> protocol.BadStep:
+    return protocol.BadStep(step=number, kind="spike", grad_norm=40.0, usual=1.0, action=action)  # type: ignore[arg-type]
+
+
+def test_saving_has_its_own_part_of_a_steps_time() -> None:
+    store, saving = MetricStore(), step(1, 0.0)
+    saving.time_ms.checkpoint = 250.0
+    for event in (saving, step(2, 1.0)):  # an older trainer does not tell it: 0
+        store.add(event)
+    assert store.series("time_checkpoint")[1].tolist() == [250.0, 0.0]
+
+
+def test_performance_has_series_of_its_own_interval() -> None:
+    store = filled()
+    store.add(
+        protocol.Performance(
+            step=50, data_ratio=0.1, compute_ratio=0.8, flops_per_token=1.0, energy_per_million_tokens_j=900.0
+        )
+    )
+    assert store.series("compute_ratio")[1].tolist() == [0.8]
+    assert store.last("energy_per_million") == 900.0
+    assert store.last("gradient_noise") is None
+
+
+def test_a_bad_step_is_marked_where_it_was_though_it_is_told_later() -> None:
+    store = filled()
+    store.add(bad(25))
+    (mark,) = store.bad_steps()
+    assert (mark.kind, mark.step, mark.tokens, mark.time) == ("skipped", 25, 2500.0, 25.0)
+
+
+def test_a_run_that_went_back_keeps_the_mark_and_shows_it_once_it_is_there_again() -> None:
+    store = filled()
+    store.add(bad(45, "rolled_back"))
+    store.add(step(31, 1060.0))
+    assert store.series("train_loss")[0].tolist() == [10, 20, 30, 31]
+    assert store.bad_steps() == []  # the curve does not reach that far
+    store.add(step(50, 1070.0))
+    assert [mark.step for mark in store.bad_steps()] == [45]
+
+
+def test_a_resumed_run_forgets_the_bad_steps_that_it_does_again() -> None:
+    store = filled()
+    store.add(bad(15))
+    store.add(bad(45))
+    store.add(hello(90_000.0, resumed=30))
+    store.add(step(50, 90_001.0))
+    assert [mark.step for mark in store.bad_steps()] == [15]
+
+
 def test_a_hello_of_a_new_run_begins_anew() -> None:
     store = filled()
     store.add(hello(2000.0))
@@ -162,7 +212,7 @@ def test_many_steps_fit_and_none_of_them_takes_long() -> None:
     x, y = store.series("train_loss")
     assert x.size == y.size == count
     assert x[-1] == count
-    assert store.nbytes == 16 * 8 * count  # 122 MiB for a million steps
+    assert store.nbytes == 17 * 8 * count  # 130 MiB for a million steps
     assert longest < 0.1
     assert each < 50e-6
 

@@ -19,14 +19,14 @@ from PySide6.QtWidgets import QWidget
 
 from app.theme.tokens import Tokens
 
-Look = Literal["line", "faint", "dashed"]
-Mark = Literal["best", "checkpoint"]
+Look = Literal["line", "faint", "dashed", "area"]
+Mark = Literal["best", "checkpoint", "bad"]
 Values = NDArray[np.float64]
 
 _FAINT: Final = 95  # of 255
 _FEW: Final = 40  # points up to which each gets a dot: a short run should not look empty
 _AXIS_WIDTH: Final = 52  # one width, so that the plots above one another line up
-_MARKS: Final = {"best": ("star", 13), "checkpoint": ("t1", 8)}
+_MARKS: Final = {"best": ("star", 13), "checkpoint": ("t1", 8), "bad": ("x", 9)}
 
 pg.setConfigOptions(antialias=False, useNumba=False)
 
@@ -94,6 +94,8 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
     def add_curve(self, name: str, token: str, look: Look = "line") -> None:
         """A curve whose colour is the theme's `token`."""
         item = pg.PlotDataItem(skipFiniteCheck=False, connect="finite")
+        if look == "area":  # down to zero; the areas added later lie in front
+            item.setFillLevel(0.0)
         self._curves[name] = (item, look, token)
         self.addItem(item)
         self._style(item, look, token)
@@ -121,6 +123,10 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         log = self.getPlotItem().getAxis("left").logMode
         heights = np.log10(np.maximum(y, 1e-12)) if log else np.asarray(y, dtype=float)
         self._marks[kind][0].setData(np.asarray(x, dtype=float), heights)
+
+    def begin_at_zero(self) -> None:
+        """Show nothing below zero: for areas, whose height is what counts."""
+        self.getPlotItem().getViewBox().setLimits(yMin=0.0)
 
     def set_log(self, on: bool) -> None:
         self.getPlotItem().setLogMode(x=False, y=on)
@@ -172,6 +178,8 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         line = Qt.PenStyle.DashLine if look == "dashed" else Qt.PenStyle.SolidLine
         alpha = _FAINT if look == "faint" else 255
         item.setPen(pg.mkPen(self._colour(token, alpha), width=1, style=line))
+        if look == "area":
+            item.setFillBrush(self._colour(token))
 
     def _style_mark(self, item: Any, token: str) -> None:
         item.setBrush(self._colour(token))

@@ -14,7 +14,7 @@ from app.views.widgets import label
 if TYPE_CHECKING:
     from app.views.plots.canvas import Canvas
 
-_SIGNS = {"line": "━", "faint": "━", "dots": "●", "dashed": "╌", "best": "★", "checkpoint": "▲"}
+_SIGNS = {"line": "━", "faint": "━", "dots": "●", "dashed": "╌", "best": "★", "checkpoint": "▲", "bad": "✕"}
 
 LegendEntry = tuple[str, str, str]
 """(sign, colour token, words)"""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QLabel, QSlider, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE, Tokens
+from app.views import computing_words
 from app.views.plots.chart import Chart, LegendEntry
 from app.views.plots.tiles import Tiles
-from app.views.widgets import QuietCombo, Retranslating, button, named, scroll_area
+from app.views.widgets import ElidedLabel, QuietCombo, Retranslating, button, named, scroll_area
 
 if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint needs it
+    from app.state.computing import Computing
     from app.state.metrics import Array, Axis, MetricStore
     from app.views.plots.canvas import Canvas
 
@@ -31,6 +33,8 @@ _PLACES: Final = {  # row, column, row span, column span
 
 class PlotsPage(Retranslating):
     """Shows a `MetricStore`. `display` repaints only what changed, and only while the page can be seen."""
+
+    computing_asked = Signal()  # the person wants to know more of how the run computes
 
     def __init__(self, tokens: Tokens, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -51,11 +55,15 @@ class PlotsPage(Retranslating):
         self._axis_label = QLabel()
         self._fit = button("showAll")
         self._fit.setEnabled(False)
+        self._computing: Computing | None = None
+        self.computing, self.more = ElidedLabel(), button("flat")
+        self.computing.setObjectName("muted")
         self._arrange()
         self.smoothing.valueChanged.connect(self._on_smoothing)
         self.log_scale.toggled.connect(self._on_log)
         self.axis.currentIndexChanged.connect(self._on_axis)
         self._fit.clicked.connect(self.show_all)
+        self.more.clicked.connect(self.computing_asked)
         self.retranslate()
 
     def _arrange(self) -> None:
@@ -83,8 +91,19 @@ class PlotsPage(Retranslating):
         layout.setContentsMargins(0, SPACE, 0, 0)
         layout.setSpacing(SPACE)
         layout.addWidget(self.tiles)
+        layout.addWidget(self._computing_row())
         layout.addLayout(bar)
         layout.addWidget(scroll_area(charts), 1)
+
+    def _computing_row(self) -> QWidget:
+        self._line = QWidget()
+        row = QHBoxLayout(self._line)
+        row.setContentsMargins(SPACE // 2, 0, 0, 0)
+        row.setSpacing(SPACE)
+        row.addWidget(self.computing, 1)
+        row.addWidget(self.more)
+        self._line.hide()
+        return self._line
 
     # --- canvases, which come after the first paint --------------------------------------------------
 
@@ -106,6 +125,7 @@ class PlotsPage(Retranslating):
         loss.add_curve("eval", "curve_b", "line")
         loss.add_mark("checkpoint", "curve_c")
         loss.add_mark("best", "curve_b")
+        loss.add_mark("bad", "bad")
         loss.set_log(self.log_scale.isChecked())
         self._canvas("speed").add_curve("tokens_per_s", "curve_a")
         for gpu, token in enumerate(_GPU_TOKENS):
@@ -125,8 +145,9 @@ class PlotsPage(Retranslating):
 
     # --- showing -------------------------------------------------------------------------------------
 
-    def display(self, store: MetricStore) -> None:
-        """Show the store as it is now. Cheap when nothing changed."""
+    def display(self, store: MetricStore, computing: Computing | None = None) -> None:
+        """Show the store as it is now, and in one line how the run computes. Cheap when nothing changed."""
+        self._computing = computing or self._computing
         if store is not self._store:
             self._store = store
             self._painted.clear()
@@ -135,6 +156,10 @@ class PlotsPage(Retranslating):
         if self._stale("tiles", store.version("train_loss"), store.version("rss"), store.version("eval_loss")):
             self.tiles.display(store)
             self.tiles.retranslate()
+        if self._computing is not None and self._stale("computing", id(self._computing), self._computing.version):
+            told = computing_words.summary(self._computing.of_run, self._computing.compile_s)
+            self.computing.setText(told)
+            self._line.setVisible(bool(told))
         if self.is_built:
             self._paint(store)
 
@@ -169,7 +194,8 @@ class PlotsPage(Retranslating):
         return True
 
     def _paint(self, store: MetricStore) -> None:
-        if self._stale("loss", store.version("train_loss"), store.version("eval_loss"), len(store.checkpoints())):
+        marks = (len(store.checkpoints()), len(store.bad_steps()))
+        if self._stale("loss", store.version("train_loss"), store.version("eval_loss"), *marks):
             self._paint_loss(store)
         if self._stale("steps", store.version("train_loss")):
             self._paint_one(store, "speed", "tokens_per_s")
@@ -210,6 +236,10 @@ class PlotsPage(Retranslating):
         marks = store.checkpoints() if len(x) else []
         places = [mark.x(axis) for mark in marks]
         canvas.show_marks("checkpoint", places, [_height(x, smooth, place) for place in places])
+        bad = [mark.x(axis) for mark in store.bad_steps()]
+        canvas.show_marks("bad", bad, [_height(x, smooth, place) for place in bad])
+        if self._stale("loss words", len(bad) > 0):
+            self._show_legends()
         best = store.best_eval()
         canvas.show_marks("best", [best.x(axis)] if best else [], [best.value or 0.0] if best else [])
         self.charts["loss"].show_data(len(x) > 0 or len(eval_x) > 0)
@@ -290,6 +320,8 @@ class PlotsPage(Retranslating):
             self.axis.setItemText(row, text)
         self._fit.setText(self.tr("Show all"))
         self._fit.setToolTip(self.tr("Drag to move, Ctrl and the wheel to zoom; a double click shows all again."))
+        self.more.setText(self.tr("Details"))
+        self._painted.pop("computing", None)
         self._show_legends()
 
     def _show_legends(self) -> None:
@@ -299,6 +331,8 @@ class PlotsPage(Retranslating):
             ("best", "curve_b", self.tr("best eval")),
             ("checkpoint", "curve_c", self.tr("checkpoint")),
         ]
+        if self._store is not None and self._store.bad_steps():
+            loss.append(("bad", "bad", self.tr("bad step")))
         self.charts["loss"].set_legend(loss, self._tokens)
         gpus = self._store.gpus()[: len(_GPU_TOKENS)] if self._store else []
         memory: list[LegendEntry] = [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from app.i18n.knob_words import knob_words
@@ -11,6 +14,19 @@ from app.views.setup.form import SetupForm, form_knobs
 from app.views.setup.knob_field import KnobField
 from app.views.widgets import Retranslating, label, line, named, scroll_area
 from trainer_core.config import knobs
+
+_SECTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "optimizer": (
+        "optimizer", "muon_momentum", "weight_decay", "beta1", "beta2", "adam_epsilon", "grad_clip",
+    ),
+    "bad_steps": ("on_bad_step", "spike_factor", "bad_step_limit"),
+    "fast_paths": (
+        "compile", "cuda_graphs", "attention", "chunked_loss", "tf32", "activation_checkpointing",
+        "activation_memory_budget",
+    ),
+    "loading": ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "low_memory"),
+}  # fmt: skip
+"""Knobs of a group that stand together under a heading of their own, below the group's others."""
 
 
 class AdvancedForm(Retranslating):
@@ -52,11 +68,11 @@ class AdvancedForm(Retranslating):
         """Make the editors, once."""
         if self.fields:
             return
-        for name in form_knobs():
-            knob = knobs()[name]
-            if knob.group not in self._groups:
-                self._groups[knob.group] = label("section")
-                self._column.addWidget(self._groups[knob.group])
+        for name in in_sections(form_knobs()):
+            knob, section = knobs()[name], section_of(name)
+            if section not in self._groups:
+                self._groups[section] = label("section" if section == knob.group else "subsection")
+                self._column.addWidget(self._groups[section])
             field = KnobField(knob, self._form, full=True)
             field.setEnabled(self._editable)
             self.fields.append(field)
@@ -86,7 +102,24 @@ class AdvancedForm(Retranslating):
             fits = field.matches(needle) and (not only_changed or self._form.is_changed(field.knob.name))
             field.setVisible(fits)
             if fits:
-                found.add(field.knob.group)
+                found |= {field.knob.group, section_of(field.knob.name)}
         for group, heading in self._groups.items():
             heading.setVisible(group in found)
         self._nothing.setVisible(bool(self.fields) and not found)
+
+
+def section_of(name: str) -> str:
+    """The section that a knob stands in: its group, or a part of it."""
+    return next((section for section, names in _SECTIONS.items() if name in names), knobs()[name].group)
+
+
+def in_sections(names: Sequence[str]) -> list[str]:
+    """In the order of the form: by group, within it what has no section of its own first."""
+    groups = list(dict.fromkeys(knobs()[name].group for name in names))
+    sections = list(_SECTIONS)
+
+    def place(name: str) -> tuple[int, int]:
+        section = section_of(name)
+        return groups.index(knobs()[name].group), sections.index(section) + 1 if section in sections else 0
+
+    return sorted(names, key=place)

@@ -1,0 +1,1 @@
+"""How a run computes, and how well it uses the machine."""

@@ -1,0 +1,186 @@
+"""What is known of a run's performance, as titles, figures and lines of context in the current language."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from PySide6.QtCore import QCoreApplication
+
+from app.views import computing_words, words
+from trainer_core import engine_words
+
+if TYPE_CHECKING:
+    from app.state.computing import Computing
+    from app.state.metrics import MetricStore
+
+Row = tuple[str, str]
+"""(what, how much)"""
+
+TILES: Final = ("step", "computing", "mfu", "memory", "energy", "noise")
+PARTS: Final = {  # from the bottom of the plot upwards: computing first, what keeps it waiting above
+    "forward": "curve_e",
+    "backward": "curve_a",
+    "optimizer": "curve_c",
+    "transfer": "curve_f",
+    "data": "curve_b",
+    "checkpoint": "curve_d",
+    "other": "muted",
+}
+"""Parts of a step's time, and their colour token."""
+
+
+def tile_title(name: str) -> str:
+    return {
+        "step": QCoreApplication.translate("Performance", "One step"),
+        "computing": QCoreApplication.translate("Performance", "Computing"),
+        "mfu": QCoreApplication.translate("Performance", "MFU"),
+        "memory": QCoreApplication.translate("Performance", "Peak VRAM"),
+        "energy": QCoreApplication.translate("Performance", "Energy"),
+        "noise": QCoreApplication.translate("Performance", "Gradient noise"),
+    }[name]
+
+
+def tile(name: str, metrics: MetricStore, computing: Computing) -> tuple[str, str] | None:
+    """The figure of a tile and the line below it; None where this run or machine does not tell."""
+    told = computing.performance
+    if name == "step":
+        spent = sum(part or 0.0 for part in parts(metrics).values())
+        return (milliseconds(spent), _waiting(metrics, spent)) if spent else None
+    if told is None:
+        return None
+    match name:
+        case "computing":
+            note = QCoreApplication.translate("Performance", "forward, backward, optimizer")
+            return words.share(told.compute_ratio, 1.0), note
+        case "mfu":
+            return None if told.mfu is None else (words.share(told.mfu, 1.0), _peak(computing))
+        case "memory":
+            return None if told.memory_peak is None else (words.size(told.memory_peak), _reserved(computing))
+        case "energy":
+            joules = told.energy_per_million_tokens_j
+            note = QCoreApplication.translate("Performance", "per million tokens")
+            return None if joules is None else (engine_words.energy(joules), note)
+        case _:
+            return None if told.gradient_noise is None else _noise(told.gradient_noise, computing)
+
+
+def tile_tooltip(name: str, computing: Computing) -> str:
+    """What a figure means, where one line does not say it."""
+    told = computing.performance
+    if told is None:
+        return ""
+    if name == "energy":
+        return QCoreApplication.translate("Performance", "Taken by the GPU, as the driver tells it")
+    if name == "mfu" and told.peak_flops is not None:
+        text = QCoreApplication.translate(
+            "Performance", "Model FLOPs utilisation: {flops} a token, against the peak of {name}, {peak}"
+        )
+        peak = engine_words.flops(told.peak_flops, "/s")
+        return text.format(flops=engine_words.flops(told.flops_per_token), name=told.peak_name, peak=peak)
+    if name == "noise" and told.gradient_noise is not None:
+        text = QCoreApplication.translate("Performance", "Batches beyond about {count} sequences gain little")
+        return text.format(count=_about(told.gradient_noise))
+    return ""
+
+
+def _waiting(metrics: MetricStore, spent: float) -> str:
+    text = QCoreApplication.translate("Performance", "waits for data {share}")
+    return text.format(share=words.share(parts(metrics)["data"] or 0.0, spent))
+
+
+def _peak(computing: Computing) -> str:
+    told = computing.performance
+    if told is None or told.peak_flops is None:
+        return ""
+    text = QCoreApplication.translate("Performance", "of {peak}, {name}")
+    return text.format(peak=engine_words.flops(told.peak_flops, "/s"), name=told.peak_name)
+
+
+def _reserved(computing: Computing) -> str:
+    told = computing.performance
+    if told is None or told.memory_reserved is None:
+        return ""
+    text = QCoreApplication.translate("Performance", "{size} reserved")
+    return text.format(size=words.size(told.memory_reserved))
+
+
+def _noise(noise: float, computing: Computing) -> tuple[str, str]:
+    if computing.samples_per_step:
+        text = QCoreApplication.translate("Performance", "sequences; a step has {count}")
+        return f"≈ {_about(noise)}", text.format(count=words.count(computing.samples_per_step))
+    return f"≈ {_about(noise)}", QCoreApplication.translate("Performance", "sequences")
+
+
+def _about(noise: float) -> str:
+    return engine_words.significant(max(1.0, noise), 2)
+
+
+# --- the time of a step -------------------------------------------------------------------------------
+
+
+def part_title(name: str) -> str:
+    return {
+        "forward": QCoreApplication.translate("Performance", "Forward"),
+        "backward": QCoreApplication.translate("Performance", "Backward"),
+        "optimizer": QCoreApplication.translate("Performance", "Optimizer"),
+        "transfer": QCoreApplication.translate("Performance", "Transfer"),
+        "data": QCoreApplication.translate("Performance", "Waiting for data"),
+        "checkpoint": QCoreApplication.translate("Performance", "Checkpoint"),
+        "other": QCoreApplication.translate("Performance", "Other"),
+    }[name]
+
+
+def parts(metrics: MetricStore) -> dict[str, float | None]:
+    """The newest milliseconds of each part, from the bottom of the plot upwards."""
+    return {name: metrics.last(f"time_{name}") for name in PARTS}
+
+
+def milliseconds(value: float) -> str:
+    """`39.7 ms`, `1.24 s`: three digits, so that figures under one another can be compared."""
+    if value >= 999.5:
+        return f"{engine_words.significant(value / 1000)} s"
+    if 0 < value < 0.01:
+        return "< 0.01 ms"
+    return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} ms"
+
+
+# --- the rest -----------------------------------------------------------------------------------------
+
+
+def rows(computing: Computing) -> list[Row]:
+    """What else is known, where it is."""
+    return [*_memory(computing), *_arithmetic(computing), *_trouble(computing)]
+
+
+def _memory(computing: Computing) -> list[Row]:
+    told = computing.performance
+    if told is None or told.memory_allocated is None:
+        return []
+    return [(QCoreApplication.translate("Performance", "Held by tensors"), words.size(told.memory_allocated))]
+
+
+def _arithmetic(computing: Computing) -> list[Row]:
+    told = computing.performance
+    found = []
+    if told is not None:
+        name = QCoreApplication.translate("Performance", "Arithmetic per token")
+        found.append((name, engine_words.flops(told.flops_per_token)))
+    if told is not None and told.loss_scale is not None:
+        name = QCoreApplication.translate("Performance", "Loss scale (fp16)")
+        text = QCoreApplication.translate("Performance", "{scale}, {count} overflows")
+        scale = engine_words.significant(told.loss_scale, 6)
+        found.append((name, text.format(scale=scale, count=words.count(told.overflows))))
+    return found
+
+
+def _trouble(computing: Computing) -> list[Row]:
+    if not computing.bad_steps:
+        return []
+    last = computing.bad_steps[-1]
+    text = QCoreApplication.translate("Performance", "{count}, the last at step {step}: {action}")
+    told = text.format(
+        count=words.count(len(computing.bad_steps)),
+        step=words.count(last.step),
+        action=computing_words.action(last.action),
+    )
+    return [(QCoreApplication.translate("Performance", "Bad steps"), told)]

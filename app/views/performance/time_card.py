@@ -1,0 +1,178 @@
+"""Where the time of a step goes: a plot of all steps, and the newest figures, which are its legend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QCoreApplication, Qt
+from PySide6.QtWidgets import QBoxLayout, QGridLayout, QVBoxLayout, QWidget
+
+from app.theme.tokens import SPACE, Tokens
+from app.views import words
+from app.views.performance import figures
+from app.views.plots.chart import Chart
+from app.views.widgets import ElidedLabel, card, label
+
+if TYPE_CHECKING:
+    from app.state.computing import Computing
+    from app.state.metrics import Array, MetricStore
+    from app.views.plots.canvas import Canvas
+
+_HEIGHT = 270
+_POINTS = 4000  # more than there are pixels
+
+
+class TimeCard(QWidget):
+    """The plot at the left, the figures at the right; in a narrow window under one another."""
+
+    def __init__(self, tokens: Tokens, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._tokens = tokens
+        self._metrics: MetricStore | None = None
+        self._zoom: tuple[float, float] | None = None
+        self._end = 1.0
+        self.chart = Chart("step_time")
+        self.chart.setFixedHeight(_HEIGHT)
+        self._title = label("section")
+        self._signs = {name: label() for name in figures.PARTS}
+        self._names = {name: label() for name in figures.PARTS}
+        self.amounts = {name: label() for name in figures.PARTS}
+        self.shares = {name: label("muted") for name in figures.PARTS}
+        self.rows: list[tuple[str, str]] = []
+        self._rows = QGridLayout()
+        self._layout = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        grid = QGridLayout()
+        grid.setHorizontalSpacing(SPACE)
+        grid.setVerticalSpacing(1)
+        grid.setColumnStretch(1, 1)
+        right = Qt.AlignmentFlag.AlignRight
+        for row, name in enumerate(reversed(figures.PARTS)):  # as they lie above one another in the plot
+            grid.addWidget(self._signs[name], row, 0)
+            grid.addWidget(self._names[name], row, 1)
+            grid.addWidget(self.amounts[name], row, 2, right)
+            grid.addWidget(self.shares[name], row, 3, right)
+        grid.setColumnMinimumWidth(3, 6 * SPACE)
+        self._rows.setHorizontalSpacing(2 * SPACE)
+        self._rows.setVerticalSpacing(1)
+        self._rows.setColumnStretch(1, 1)
+        side = QVBoxLayout()
+        side.setSpacing(SPACE // 2)
+        side.addWidget(self._title)
+        side.addLayout(grid)
+        side.addSpacing(SPACE // 2)
+        side.addLayout(self._rows)
+        side.addStretch(1)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(SPACE)
+        self._layout.addWidget(self.chart, 5, Qt.AlignmentFlag.AlignTop)
+        self._layout.addWidget(card(side), 3)
+
+    def fit(self, *, narrow: bool) -> None:
+        direction = QBoxLayout.Direction
+        self._layout.setDirection(direction.TopToBottom if narrow else direction.LeftToRight)
+
+    # --- showing ----------------------------------------------------------------------------------------
+
+    def display(self, metrics: MetricStore, computing: Computing) -> None:
+        """Show the newest figures, and all steps where the plot is there."""
+        self._show_figures(metrics)
+        self._show_rows(figures.rows(computing))
+        self._metrics = metrics
+        x, _ = metrics.series("time_forward")
+        if self.chart.canvas is None and len(x):
+            self._build()
+        if self.chart.canvas is not None:
+            self._paint(self.chart.canvas, metrics)
+        self.chart.show_data(len(x) > 0)
+
+    def _build(self) -> None:
+        from app.views.plots.canvas import Canvas
+
+        canvas = Canvas(self._tokens)
+        canvas.begin_at_zero()
+        for name, token in reversed(figures.PARTS.items()):  # the highest first: the others lie in front of it
+            canvas.add_curve(name, token, "area")
+        canvas.moved.connect(self._on_moved)
+        canvas.reset_asked.connect(self._show_all)
+        self.chart.take_canvas(canvas)
+
+    def _paint(self, canvas: Canvas, metrics: MetricStore) -> None:
+        """The parts on top of each other, of what is seen: adding up a million steps takes too long at 8 Hz."""
+        import numpy as np
+
+        x, _ = metrics.series("time_forward")
+        self._end = float(x[-1]) if len(x) else 1.0
+        low, high = self._zoom or (0.0, self._end * 1.02)
+        first, last = np.searchsorted(x, (low, high))
+        seen = slice(max(0, int(first) - 1), int(last) + 1)
+        height = np.zeros(len(_thinned(x[seen])))
+        for name in figures.PARTS:
+            height = height + _thinned(np.nan_to_num(metrics.series(f"time_{name}")[1][seen]))
+            canvas.show_curve(name, _thinned(x[seen]), height)
+        canvas.show_x(low, max(high, low + 1e-9))
+
+    def _on_moved(self, low: float, high: float) -> None:
+        self._look_at((low, high))
+
+    def _show_all(self) -> None:
+        self._look_at(None)
+
+    def _look_at(self, zoom: tuple[float, float] | None) -> None:
+        self._zoom = zoom
+        if self._metrics is not None and self.chart.canvas is not None:
+            self._paint(self.chart.canvas, self._metrics)
+
+    def _show_figures(self, metrics: MetricStore) -> None:
+        spent = figures.parts(metrics)
+        whole = sum(part or 0.0 for part in spent.values())
+        for name, part in spent.items():
+            self.amounts[name].setText("–" if part is None else figures.milliseconds(part))
+            self.shares[name].setText("" if part is None else words.share(part, whole))
+
+    def _show_rows(self, rows: list[tuple[str, str]]) -> None:
+        if rows == self.rows:
+            return
+        self.rows = rows
+        while self._rows.count():
+            item = self._rows.takeAt(0)
+            widget = item.widget() if item else None
+            if widget is not None:
+                widget.hide()
+                widget.deleteLater()
+        for place, (what, amount) in enumerate(rows):
+            name, value = label("muted"), ElidedLabel()
+            name.setText(what)
+            value.setText(amount)
+            self._rows.addWidget(name, place, 0)
+            self._rows.addWidget(value, place, 1)
+
+    # --- looks and words ----------------------------------------------------------------------------------
+
+    def retheme(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        if self.chart.canvas is not None:
+            self.chart.canvas.retheme(tokens)
+        self.retranslate()
+
+    def retranslate(self) -> None:
+        title = QCoreApplication.translate("StepTime", "Time of a step (ms)")
+        self.chart.set_words(title, QCoreApplication.translate("StepTime", "No data yet"))
+        self._title.setText(QCoreApplication.translate("StepTime", "Now"))
+        for name, token in figures.PARTS.items():
+            self._signs[name].setText("■")
+            self._signs[name].setStyleSheet(f"color: {getattr(self._tokens, token)}")
+            self._names[name].setText(figures.part_title(name))
+        self.rows = []
+
+
+def _thinned(values: Array) -> Array:
+    """Means of as many neighbours as leave about `_POINTS`."""
+    each = len(values) // _POINTS
+    if each < 2:
+        return values
+    whole = len(values) // each * each
+    means: Array = values[:whole].reshape(-1, each).mean(axis=1)
+    return means

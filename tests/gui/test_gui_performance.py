@@ -1,0 +1,170 @@
+"""How a run computes, in the window: fast paths and their reasons, the time of a step, figures, bad steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from app.controller import Controller
+from app.state.run_machine import RunState, Started
+from app.views.performance import figures
+from tests.gui.conftest import MakeWindow
+from tests.gui.demo_run import write_run
+from trainer_core import protocol
+
+
+def opened(make_window: MakeWindow, qtbot: QtBot, home: Path, language: str = "en", *, gpu: bool = True) -> Controller:
+    """A window that shows an earlier run on its performance page."""
+    run = write_run(home / "runs" / "demo", "quickstart", ["builtin:python"], steps=500, gpu=gpu)
+    controller = make_window("ok", language)
+    controller.open_run(run.path)
+    qtbot.waitUntil(lambda: bool(controller.viewing and controller.viewing.loaded == 1.0), timeout=10_000)
+    controller.window.show_page("performance")
+    controller.render()
+    return controller
+
+
+def rows(controller: Controller) -> list[list[str]]:
+    return controller.window.performance.paths.texts()
+
+
+def shown_tiles(controller: Controller) -> dict[str, str]:
+    tiles = controller.window.performance.tiles
+    return {name: tile.value.text() for name, tile in tiles.items() if not tile.isHidden()}
+
+
+def test_fast_paths_in_use_come_first_with_choice_gain_error_and_reason(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    controller = opened(make_window, qtbot, own_folders)
+    found = rows(controller)
+    assert found[0] == ["✓", "Compiled model", "inductor", "×1.83", "8e-5", "It is there and equals the reference."]
+    assert [row[0] for row in found] == sorted((row[0] for row in found), reverse=True)  # ticks, then dashes
+    reasons = {row[1]: row[-1] for row in found}
+    assert reasons["CUDA graphs"] == "Too short a run: 12.4 s to set up, about 3.07 s saved."
+    assert reasons["Loss in parts"] == "It differs from the reference by 0.0123; 0.005 is allowed."
+    assert "compiled in 34.2 s" in controller.window.performance.paths.facts.text()
+
+
+def test_everything_on_the_page_is_said_in_chinese_too(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    controller = opened(make_window, qtbot, own_folders)
+    controller.set_language("zh")
+    assert rows(controller)[0] == ["✓", "编译模型", "inductor", "×1.83", "8e-5", "可用，且与参考实现一致。"]
+    page = controller.window.performance
+    assert page.tiles["noise"].title.text() == "梯度噪声"
+    assert page.time.rows[-1] == ("异常步", "1 个，最近为第 297 步：已跳过")
+    controller.window.show_page("log")
+    controller.window.log.search.setText("第 297 步异常")
+    qtbot.waitUntil(lambda: "样本 1204, 88, 19533" in controller.window.log.text.toPlainText())
+
+
+def test_a_reason_without_spaces_does_not_make_the_page_wider_than_the_window(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    controller = opened(make_window, qtbot, own_folders)
+    page = controller.window.performance
+    for size in ((1280, 800), (860, 560)):
+        controller.window.resize(*size)
+        qtbot.wait(50)
+        content, viewport = page._area.widget(), page._area.viewport()
+        assert content is not None
+        assert content.width() <= viewport.width(), size
+        assert any("_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112" in row[-1] for row in rows(controller))
+
+
+def test_figures_name_the_peak_and_what_the_noise_means(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    controller = opened(make_window, qtbot, own_folders)
+    assert set(shown_tiles(controller)) == set(figures.TILES)
+    tiles = controller.window.performance.tiles
+    assert shown_tiles(controller)["energy"] == "0.894 Wh"
+    assert "NVIDIA RTX A6000, bf16, 155 TFLOP/s" in tiles["mfu"].toolTip()
+    assert tiles["noise"].toolTip() == "Batches beyond about 95 sequences gain little"
+
+
+def test_the_parts_of_a_step_add_up_and_saving_is_one_of_them(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    controller = opened(make_window, qtbot, own_folders)
+    metrics, time = controller.shown.metrics, controller.window.performance.time
+    canvas = time.chart.canvas
+    assert canvas is not None
+    curves = {name: canvas._curves[name][0].getOriginalDataset()[1] for name in figures.PARTS}
+    whole = sum(metrics.series(f"time_{name}")[1] for name in figures.PARTS)
+    assert curves["other"] == pytest.approx(whole)  # the highest
+    saving = curves["checkpoint"] - curves["data"]
+    assert saving.max() == pytest.approx(6.0)
+    assert set(time.amounts) == set(figures.PARTS)
+
+
+def test_an_older_run_shows_its_times_and_says_what_it_did_not_tell(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    """Events of protocol 1.1: no fast paths, no performance, no time for checkpoints."""
+    run = write_run(own_folders / "runs" / "old", "quickstart", ["builtin:python"], steps=100, gpu=False)
+    text = run.events.read_text(encoding="utf-8")
+    for new in ('"fast_paths":[],', ',"fast_paths":[]', ',"compile_s":null', ',"bad_steps":0'):
+        assert new in text or new == '"fast_paths":[],'
+        text = text.replace(new, "")
+    run.events.write_text(text.replace('"checkpoint":0.0,', ""), encoding="utf-8")
+    controller = make_window("ok")
+    controller.open_run(run.path)
+    qtbot.waitUntil(lambda: bool(controller.viewing and controller.viewing.loaded == 1.0), timeout=10_000)
+    controller.window.show_page("performance")
+    controller.render()
+    assert set(shown_tiles(controller)) == {"step"}
+    assert controller.window.performance.paths.note.text() == "The trainer of this run did not tell how it computes."
+    assert controller.window.performance.profile.isHidden()
+    assert controller.window.plots._line.isHidden()
+
+
+def test_before_any_run_the_page_says_what_will_be_there(make_window: MakeWindow) -> None:
+    controller = make_window("ok")
+    controller.window.show_page("performance")
+    controller.render()
+    page = controller.window.performance
+    assert page._empty.isVisible()
+    assert not page._area.isVisible()
+
+
+def test_the_plots_page_says_in_one_line_how_the_run_computes_and_leads_to_the_details(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    controller = opened(make_window, qtbot, own_folders)
+    window = controller.window
+    window.show_page("plots")
+    qtbot.waitUntil(lambda: "Attention (flash) ×1.31" in window.plots.computing.text())
+    assert "FlashAttention" not in window.plots.computing.text()  # only what is used
+    window.plots.more.click()
+    assert window.performance.isVisible()
+
+
+def test_bad_steps_are_marked_on_the_loss_plot_and_named_in_its_legend(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    controller = opened(make_window, qtbot, own_folders)
+    window = controller.window
+    window.show_page("plots")
+    marks = window.plots._canvas("loss")._marks["bad"][0]
+    qtbot.waitUntil(lambda: list(marks.getData()[0]) == [297.0])
+    assert "bad step" in window.plots.charts["loss"]._legend.text().replace("&nbsp;", " ")
+
+
+def test_compiling_is_shown_as_such_and_can_be_stopped(make_window: MakeWindow) -> None:
+    controller = make_window("ok")
+    machine, bar = controller.machine, controller.window.run_bar
+    machine.feed(Started("x"), 0.0)
+    machine.feed(protocol.Phase(phase="compiling"), 1.0)
+    controller.render_bar()
+    states = [machine.state]
+    assert bar.state.text() == "Compiling"
+    assert bar.note.text() == "finding the fastest way to compute"
+    assert bar.stop.isEnabled()
+    assert bar.bar.maximum() == 0  # nobody knows how long: Qt shows that something goes on
+    machine.feed(protocol.Phase(phase="training"), 2.0)
+    assert [*states, machine.state] == [RunState.COMPILING, RunState.TRAINING]

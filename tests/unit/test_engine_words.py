@@ -1,0 +1,127 @@
+"""How the engine's figures are written, in both languages and on a terminal."""
+
+from __future__ import annotations
+
+import io
+
+import msgspec
+import pytest
+
+from trainer_core import console_engine, engine_words, protocol
+from trainer_core.console import ConsoleSink
+from trainer_core.messages import Language
+from trainer_core.protocol import FastPath
+from trainer_core.reference_examples import EVENTS
+
+READY: protocol.Ready = EVENTS[protocol.Ready]
+PERFORMANCE: protocol.Performance = EVENTS[protocol.Performance]
+
+
+@pytest.mark.parametrize(
+    ("joules", "words"), [(942.0, "0.262 Wh"), (36_000.0, "10 Wh"), (4.7e6, "1.31 kWh"), (1.0, "0.000278 Wh")]
+)
+def test_energy_is_written_as_on_an_electricity_bill(joules: float, words: str) -> None:
+    assert engine_words.energy(joules) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(0.0, "0"), (0.262, "0.262"), (13.1, "13.1"), (999.7, "1,000"), (65_536.0, "65,500")]
+)
+def test_figures_have_three_digits_and_no_exponent_where_it_is_not_needed(value: float, words: str) -> None:
+    assert engine_words.significant(value) == words
+
+
+def test_arithmetic_and_its_rate_have_a_scale() -> None:
+    assert engine_words.flops(165.2e12, "/s") == "165 TFLOP/s"
+    assert engine_words.flops(2.53e11) == "253 GFLOP"
+
+
+def test_gains_and_differences_are_short() -> None:
+    assert [engine_words.gain(times) for times in (1.834, 12.3)] == ["×1.83", "×12"]
+    assert [engine_words.error(difference) for difference in (0.0, 2.24e-4)] == ["0", "2e-4"]
+
+
+def test_a_count_of_threads_is_worded_and_a_name_is_not() -> None:
+    threads = FastPath(name="threads", used=True, choice="2 threads")
+    assert engine_words.path_choice(threads, "zh") == "2 个线程"
+    assert engine_words.path_choice(FastPath(name="attention", used=True, choice="flash"), "zh") == "flash"
+
+
+def test_a_reason_is_worded_from_its_code_and_an_unknown_path_keeps_its_name() -> None:
+    missing = FastPath(name="flash9", used=False, reason="path.not_installed", params={"package": "flash-attn"})
+    assert engine_words.path_name(missing, "zh") == "flash9"
+    assert engine_words.path_reason(missing, "zh") == "未安装 flash-attn。"
+    assert engine_words.path_reason(FastPath(name="x", used=True), "en") == ""
+
+
+def test_layers_are_added_up() -> None:
+    rows = [
+        protocol.FlopsRow(module=f"model.layers.{layer}.mlp", forward=1.0, backward=2.0, share=0.25)
+        for layer in range(3)
+    ]
+    rows.append(protocol.FlopsRow(module="lm_head", forward=1.0, backward=2.0, share=0.25))
+    layers, head = engine_words.by_part(rows)
+    assert (layers.module, layers.count, layers.forward, layers.share) == ("model.layers.*.mlp", 3, 3.0, 0.75)
+    assert (head.module, head.count) == ("lm_head", 1)
+
+
+# --- on a terminal ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [
+        ("en", "computes with: Compiled model (inductor) ×1.83, Attention (flash) ×1.31 · compiled in 34.2 s"),
+        ("zh", "计算方式：编译模型（inductor）×1.83、注意力（flash）×1.31 · 编译用时 34.2 秒"),
+    ],
+)
+def test_one_calm_line_tells_what_is_used_and_nothing_of_what_is_not(language: Language, words: str) -> None:
+    assert console_engine.summary(READY, language) == words
+
+
+def test_an_older_trainer_gets_no_line_and_a_plain_one_is_said_to_be_plain() -> None:
+    assert console_engine.summary(msgspec.structs.replace(READY, fast_paths=[], compile_s=None), "en") == ""
+    none = [FastPath(name="compile", used=False, reason="path.no_compiler")]
+    plain = msgspec.structs.replace(READY, fast_paths=none, compile_s=None)
+    assert console_engine.summary(plain, "en") == "computes with: the reference alone"
+
+
+def test_where_nobody_watches_every_path_is_told_with_its_reason() -> None:
+    stream = io.StringIO()
+    ConsoleSink(stream, "en").write(READY)
+    assert "  - FlashAttention-3         flash-attn-3 is not installed." in stream.getvalue()
+    assert "  + Attention flash          ×1.31, error 2e-4  The fastest of" in stream.getvalue()
+
+
+def test_what_performance_figures_mean_is_said_once() -> None:
+    stream = io.StringIO()
+    sink = ConsoleSink(stream, "en")
+    sink.write(PERFORMANCE)
+    sink.write(PERFORMANCE)
+    said = stream.getvalue()
+    assert said.count("batches beyond about 210 sequences gain little") == 1
+    assert said.count("MFU is measured against 165 TFLOP/s (NVIDIA GeForce RTX 4090, bf16)") == 1
+    assert said.count("0.262 Wh per million tokens") == 2
+    assert "noise 210 sequences" in said
+
+
+def test_what_a_machine_does_not_tell_is_left_out() -> None:
+    bare = protocol.Performance(step=5, data_ratio=0.012, compute_ratio=0.9, flops_per_token=1.0)
+    assert console_engine.performance(bare, "en") == "perf      5  computing 90%  waiting for data 1.2%"
+
+
+@pytest.mark.parametrize(
+    ("action", "language", "words"),
+    [
+        ("skipped", "en", "bad step 231: gradient norm 48.7, usually 0.91; left out (epoch 0, samples 1204, 88,"),
+        ("rolled_back", "zh", "第 231 步异常：梯度范数 48.7，通常为 0.91；已退回最近完好的检查点（轮次 0，样本 1204"),
+    ],
+)
+def test_a_bad_step_is_told_with_what_was_done_and_its_samples(action: str, language: Language, words: str) -> None:
+    event = msgspec.structs.replace(EVENTS[protocol.BadStep], action=action)
+    assert console_engine.bad_step(event, language).startswith(words)
+
+
+def test_many_samples_of_a_bad_step_are_not_all_listed() -> None:
+    event = protocol.BadStep(step=1, kind="not_finite", action="skipped", samples=list(range(500)))
+    assert console_engine.bad_step(event, "en").endswith("samples 0, 1, 2, 3, 4, 5, 6, 7 …)")
