@@ -69,7 +69,10 @@ def test_a_marker_that_somebody_wrote_stays_text() -> None:
 
 
 def test_what_is_remembered_of_a_batch_does_not_keep_the_batch() -> None:
-    codec = trained()
+    template = (
+        "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '<|im_end|>' }}{% endfor %}"
+    )
+    codec = Codec(trained().tokenizer, tokenizer_files.Description(template=template))
     codec.encode_chats([(("user", f"number {n}"), ("assistant", "a long answer " * 20)) for n in range(500)])
     assert codec.encoder.path == "gigatoken"
     assert len(codec._remembered) > 100

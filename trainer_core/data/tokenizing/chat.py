@@ -113,11 +113,13 @@ def check(turns: Sequence[Turn]) -> None:
     """Refuse what no template takes: no turns, a role that is none, too long a text. Raises `data.chat_refused`."""
     if not turns:
         raise refused("it has no messages")
-    if sum(len(content) for _, content in turns) > LONGEST:
-        raise refused("it is longer than 4 million characters")
-    for role, _ in turns:
+    length = 0
+    for role, content in turns:
+        length += len(content)
         if role not in ROLES:  # templates write roles out: one could spell a mark
             raise refused(f"a message's role is {role[:40]!r}")
+    if length > LONGEST:
+        raise refused("it is longer than 4 million characters")
 
 
 def refused(reason: str) -> TraindeckError:

@@ -6,7 +6,7 @@ No torch, no Qt.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +18,14 @@ from tokenizers import Tokenizer
 from trainer_core import files
 from trainer_core.data.columns import Task, Turn
 from trainer_core.data.tokenizing import chat
-from trainer_core.data.tokenizing.chat import ChatMl, ChatTemplate, Mark, Place, Segment, refused
+from trainer_core.data.tokenizing.chat import ChatMl, ChatTemplate, Mark, Place
+from trainer_core.data.tokenizing.chat_batch import (
+    Batch,
+    ChatMlWriter,
+    Chats,
+    SegmentWriter,
+    up_to_the_last_learned,
+)
 from trainer_core.data.tokenizing.encoder import Encoder
 from trainer_core.data.tokenizing.pieces import Ids, PieceEncoder, Unfit
 from trainer_core.data.tokenizing.tokenizer_files import CONFIG, Description, bad, describe, read
@@ -87,6 +94,8 @@ class Codec:
         # The largest id counts, not the number of tokens: some tokenizers leave ids out.
         self.vocab_size: int = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
         self._remembered: dict[tuple[str, Place], Ids] = {}
+        self._segments = SegmentWriter()
+        self._chatml: ChatMlWriter | None = None
 
     @classmethod
     def load(cls, path: Path, fast: bool = True) -> Codec:
@@ -156,21 +165,40 @@ class Codec:
     def encode_chats(
         self, chats: Sequence[Sequence[Turn]], on_refused: Callable[[int, TraindeckError], None] | None = None
     ) -> list[Chat]:
+        """As `encode_conversations`, each on its own."""
+        ids, lengths, spans, counts = self.encode_conversations(chats, on_refused)
+        stops, last = np.cumsum(lengths).tolist(), np.cumsum(counts).tolist()
+        starts, first = [0, *stops], [0, *last]
+        learned = list(map(tuple, spans.tolist()))
+        return [Chat(ids[starts[n] : stops[n]], learned[first[n] : last[n]]) for n in range(len(lengths))]
+
+    def encode_conversations(
+        self, chats: Sequence[Sequence[Turn]], on_refused: Callable[[int, TraindeckError], None] | None = None
+    ) -> Chats:
         """Conversations as ids, without what follows the last answer: nothing would be learned from it.
 
         One that the template refuses is told to `on_refused` by its number and comes out empty; without
         that, raises `data.chat_refused`. Raises `data.bad_template` and `EncoderDiffers`.
         """
-        template, rendered = self.template, list[list[Segment]]()
+        batch, write = Batch(), self._writer()
         for number, turns in enumerate(chats):
             try:
-                rendered.append(_up_to_the_last_learned(template.segments(turns)))
+                write(batch, turns)
             except TraindeckError as error:
                 if on_refused is None:
                     raise
                 on_refused(number, error)
-                rendered.append([])
-        return self._encode(rendered)
+            batch.end()
+        return batch.encoded(self._encode_pieces)
+
+    def _writer(self) -> Callable[[Batch, Sequence[Turn]], None]:
+        """What adds a conversation to a batch, or raises `data.chat_refused` and adds nothing."""
+        template, segments = self.template, self._segments
+        if not isinstance(template, ChatMl):
+            return lambda batch, turns: segments.write(batch, up_to_the_last_learned(template.segments(turns)))
+        if self._chatml is None:
+            self._chatml = ChatMlWriter(template, self._pieces.encode)
+        return self._chatml.write
 
     def encode_prompt(self, prompt: str | Sequence[Turn]) -> list[int]:
         """A prompt, or a conversation, up to where the model begins to write.
@@ -178,16 +206,14 @@ class Codec:
         Raises `data.chat_refused` and `data.bad_template`.
         """
         turns = (("user", prompt),) if isinstance(prompt, str) else prompt
-        return self._encode([self.template.prompt(turns)])[0].ids.tolist()  # type: ignore[no-any-return]
-
-    def _encode(self, chats: Sequence[Sequence[Segment]]) -> list[Chat]:
-        ids = iter(self._encode_pieces([(one.text, one.place) for chat in chats for one in chat if one.mark < 0]))
-        marks = {one.mark for chat in chats for one in chat}
-        arrays = {mark: np.array((mark,), dtype=np.uint32) for mark in marks if mark >= 0}
-        return [_joined(segments, ids, arrays) for segments in chats]
+        batch = Batch()
+        self._segments.write(batch, self.template.prompt(turns))
+        return batch.encoded(self._encode_pieces).ids.tolist()  # type: ignore[no-any-return]
 
     def _encode_pieces(self, pieces: Sequence[tuple[str, Place]]) -> list[Ids]:
         """As `PieceEncoder.encode`, but what a template always writes is encoded once."""
+        if self._chatml is not None:  # its marks hold all that it always writes
+            return self._pieces.encode(pieces)
         known = self._remembered
         found: list[Any] = [known.get(piece) if len(piece[0]) <= _SHORT else None for piece in pieces]
         new = [number for number, ids in enumerate(found) if ids is None]
@@ -234,29 +260,3 @@ class Codec:
             "traindeck": {"task": task, "end_of_text": names["end_of_text"], "now": told.now, "tokens": told.tokens},
         }
         return json.dumps(values, indent=1, ensure_ascii=False).encode("utf-8")
-
-
-def _up_to_the_last_learned(segments: list[Segment]) -> list[Segment]:
-    while segments and not segments[-1].learned:
-        segments.pop()
-    if not segments:
-        raise refused("the model's chat template writes none of its answers")
-    return segments
-
-
-def _joined(segments: Sequence[Segment], ids: Iterator[Ids], marks: Mapping[int, Ids]) -> Chat:
-    """One conversation of its segments; takes the ids of its texts from `ids`."""
-    parts: list[Ids] = []
-    spans: list[tuple[int, int]] = []
-    length = 0
-    for _, mark, learned, _ in segments:
-        part = next(ids) if mark < 0 else marks[mark]
-        parts.append(part)
-        start, length = length, length + len(part)
-        if not learned or length == start:
-            continue
-        if spans and spans[-1][1] == start:
-            spans[-1] = (spans[-1][0], length)
-        else:
-            spans.append((start, length))
-    return Chat(np.concatenate(parts) if parts else np.empty(0, dtype=np.uint32), spans)
