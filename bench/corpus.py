@@ -8,7 +8,6 @@ FOLDER/validation.npy
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 
 from bench import measure
+from trainer_core.benchmark.data import fill
 
 PYTHON: Final = "builtin:python"  # the standard library's sources: about 12 MB, there on every machine
-_UNUSED: Final = "unused-{}"  # tokens that only make a vocabulary large
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +65,8 @@ def _tokenizer(folder: Path, vocab_size: int) -> Path:
     trained += ["--tokenizer-sample-mib", "8"]
     measure.run(measure.trainer("prepare", *trained, "--output", "json"), {"TRAINDECK_HOME": str(cache)})
     found, _ = measure.finished_cache(cache)
-    document = json.loads((found / "tokenizer.json").read_text(encoding="utf-8"))
-    known = len(set(document["model"]["vocab"].values()) | {token["id"] for token in document["added_tokens"]})
-    for number in range(known, vocab_size):
-        document["model"]["vocab"][_UNUSED.format(number)] = number
     path = folder / "filled.json"
-    path.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+    fill(found / "tokenizer.json", vocab_size, path)
     measure.remove(cache)
     return path
 

@@ -145,15 +145,18 @@ def train(
 
 
 def ours(
-    shape: Shape, corpus: Corpus, run: Path, steps: int, log_steps: int, more: Mapping[str, Any] | None = None
+    shape: Shape, corpus: Corpus, run: Path, steps: int | None, log_steps: int, more: Mapping[str, Any] | None = None
 ) -> Trained:
-    """Traindeck's real command, stopped after `steps` of a long run: a short one would not be worth compiling."""
-    settings: dict[str, Any] = {
-        **_QUIET, **_size(shape), "max-steps": max(20_000, 100 * steps), "log-steps": log_steps, **(more or {}),
-    }  # fmt: skip
+    """Traindeck's real command, stopped after `steps` of a long run (a short one would not be worth compiling), or
+    with None trained to its end. The run folder is removed. `more`: further knobs, which win."""
+    settings: dict[str, Any] = {**_QUIET, **_size(shape), "log-steps": log_steps}
+    settings |= {"max-steps": max(20_000, 100 * steps)} if steps else {}
+    settings |= more or {}
     measure.remove(run)
     command = measure.trainer("train", *corpus.flags, *flags(settings), "--run-dir", str(run), "--control", "stdin")
-    trained = train(command, corpus.home, lambda event: event["type"] == "step" and event["step"] >= steps)
+    trained = train(
+        command, corpus.home, lambda event: steps is not None and event["type"] == "step" and event["step"] >= steps
+    )
     measure.remove(run)
     return trained
 

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 
 import click
 
-from trainer_core import __version__, checkpoint_dir, plans, presets, run_dir
-from trainer_core.config import Knob, knobs, nearest
+from trainer_core import __version__, checkpoint_dir, plans, presets, run_dir, usage
+from trainer_core.config import Knob, knobs
 from trainer_core.console_words import visible
 from trainer_core.job import Job, Output, choose_output
 from trainer_core.messages import Language, TraindeckError, terminal_language, word
@@ -62,15 +62,14 @@ def _flag(knob: Knob) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 def source_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Flags that say where knobs come from and how to speak."""
-    flags = (
-        click.option("--preset", help="Start from a preset; `presets` lists them."),
-        click.option("--config", "config_file", type=click.Path(path_type=Path), help="A YAML file of knobs."),
-        output_flag,
-        click.option("--control", type=click.Choice(["stdin"]), help="Read commands as JSON lines on stdin."),
-    )
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
+    control = click.option("--control", type=click.Choice(["stdin"]), help="Read commands as JSON lines on stdin.")
+    return origin_flags(output_flag(control(command)))
+
+
+def origin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Flags that say where knobs come from."""
+    file = click.option("--config", "config_file", type=click.Path(path_type=Path), help="A YAML file of knobs.")
+    return click.option("--preset", help="Start from a preset; `presets` lists them.")(file(command))
 
 
 output_flag = click.option(
@@ -221,6 +220,32 @@ def doctor(output: str) -> None:
         click.echo(doctoring.render(findings, terminal_language()))
 
 
+@commands.command()
+@origin_flags
+@output_flag
+@click.option(
+    "--seconds", type=click.FloatRange(1), help="About how long it may take. Default: 110 on a CPU, 300 on a GPU."
+)
+@knob_flags
+def bench(output: str, seconds: float | None, **flags: Any) -> None:
+    """Measure this machine: the preset, the untuned recipe against the tuned one, fast paths, and what the hardware
+    reaches at most."""
+    with _told_plainly():
+        flags["preset"] = flags["preset"] or (None if flags["config_file"] else "quickstart")
+        config = plans.configuration(flags)
+        from trainer_core.benchmark import run as benchmark
+        from trainer_core.benchmark import words
+
+        language = terminal_language()
+        document = benchmark.Bench(config, language, lambda line: click.echo(line, err=True), seconds).run()
+        paths = benchmark.save(document, language)
+        if output == "json":
+            click.echo(json.dumps({**document, "files": list(map(str, paths))}))
+        else:
+            saved = [words.text("saved", language, path=path) for path in paths]
+            click.echo("\n".join([words.render(document, language), *saved]))
+
+
 # --- failures --------------------------------------------------------------------------------------
 
 
@@ -240,12 +265,7 @@ def _told_plainly() -> Any:
 
 def _refuse(error: click.ClickException, arguments: Sequence[str]) -> NoReturn:
     """A usage error in our words: for people, or as an event where a program reads."""
-    told = TraindeckError("usage", problem=error.format_message())
-    if isinstance(error, click.NoSuchOption):
-        known = [name.lstrip("-") for name in _option_names(error.ctx)]
-        like = "--" + nearest(error.option_name.lstrip("-"), known)
-        where = plans.where()
-        told = TraindeckError("config.unknown_key", where=where, name=error.option_name, nearest=like)
+    told = usage.refusal(error)
     wanted = "auto"
     parts = [part for argument in arguments for part in argument.split("=", 1)]  # --output=json too
     for flag, value in itertools.pairwise(parts):
@@ -255,11 +275,6 @@ def _refuse(error: click.ClickException, arguments: Sequence[str]) -> NoReturn:
     with job:
         raise told
     sys.exit(job.exit_code)
-
-
-def _option_names(ctx: click.Context | None) -> list[str]:
-    parameters = ctx.command.params if ctx is not None else []
-    return [name for parameter in parameters for name in [*parameter.opts, *parameter.secondary_opts]]
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -384,6 +384,17 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请减小 --batch-size（并增大 --gradient-accumulation-steps）、--max-seq-len 或 --hidden-dim，然后继续。",
         ),
     ),
+    "bench.too_large": _error(
+        _USAGE,
+        (
+            "Preset {preset} is too large to be measured here: one micro-batch would take about {seconds} s on {device}.",
+            "Choose a smaller preset, such as quickstart, or lower --batch-size.",
+        ),
+        (
+            "预设 {preset} 太大，无法在此测试：一个微批在 {device} 上约需 {seconds} 秒。",
+            "请选择更小的预设（如 quickstart），或减小 --batch-size。",
+        ),
+    ),
     "train.not_finite": _error(
         ExitCode.FAILED,
         (

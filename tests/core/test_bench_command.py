@@ -1,0 +1,140 @@
+"""The `bench` command as a real process: what it measures, says and leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from tests.core.trainer import ROOT, environment
+from trainer_core.benchmark import recipes, words
+from trainer_core.config import Config
+
+# fmt: off
+SMALL = (
+    "--hidden-dim", "32", "--n-layers", "1", "--n-heads", "1", "--max-seq-len", "32", "--batch-size", "4",
+    "--vocab-size", "320", "--compile", "off", "--cpu-threads", "1", "--device", "cpu",
+)
+# fmt: on
+
+
+def start(home: Path, *arguments: str, language: str = "en") -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainer_core", "bench", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**environment(home), "TRAINDECK_LANG": language},
+        cwd=ROOT,
+    )
+
+
+def a_text(home: Path) -> Path:
+    path = home / "text.txt"
+    path.write_text("".join(f"line {n} says {n * n}\n" for n in range(3000)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict, str]:  # type: ignore[type-arg]
+    home = tmp_path_factory.mktemp("home")
+    process = start(home, *SMALL, "--data", str(a_text(home)), "--seconds", "1", "--output", "json")
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err.decode()
+    return home, json.loads(out), err.decode()
+
+
+def test_the_untuned_recipe_and_the_tuned_one_are_measured_in_turn(measured: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
+    _, document, said = measured
+    named = {one["name"]: one for one in document["recipes"]}
+    assert named["untuned"]["knobs"]["batch_size"] == 12
+    assert named["untuned"]["knobs"]["attention"] == "math"
+    assert all(one["tokens_per_s"]["median"] > 0 for one in named.values())
+    assert document["times_as_fast"]["median"] > 0
+    assert said.index("round 1: untuned recipe") < said.index("round 1: tuned")
+
+
+def test_ceilings_of_arithmetic_and_copies_are_there(measured: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
+    limits = {one["name"]: one for one in measured[1]["ceilings"]}
+    assert {"matmul fp32", "copy RAM"} <= limits.keys()
+    assert all(0 < one["median"] <= one["best"] for one in limits.values())
+
+
+def test_document_and_picture_are_kept_and_nothing_else(measured: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
+    home, document, _ = measured
+    kept, picture = map(Path, document["files"])
+    assert set((home / "bench" / "results").iterdir()) == {kept, picture}
+    assert not (home / "runs").exists()
+    assert json.loads(kept.read_text(encoding="utf-8"))["recipes"] == document["recipes"]
+    shown = "".join(ET.parse(picture).getroot().itertext())
+    assert "untuned recipe" in shown
+    assert "matmul fp32" in shown
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_terminal_shows_every_figure_in_its_language(measured: tuple[Path, dict, str], language: str) -> None:  # type: ignore[type-arg]
+    path = {"name": "compile", "used": False, "choice": "", "reason": "path.no_compiler", "params": {}}
+    document = {**measured[1], "fast_paths": [{**path, "gain": 1.5, "error": 1e-5}]}
+    shown = words.render(document, "zh" if language == "zh" else "en")
+    speed = document["recipes"][0]["tokens_per_s"]["median"]
+    assert f"{speed:,.0f}" in shown
+    assert "1.50 x" in shown
+    assert ("untuned recipe" in shown) == (language == "en")
+    assert ("未调优方案" in shown) == (language == "zh")
+    if language == "zh":
+        assert "median" not in shown
+
+
+def test_a_model_that_is_too_large_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    process = start(tmp_path, "--preset", "gpt2_124m", "--device", "cpu", "--seconds", "5")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert b"too large" in err
+    assert b"Traceback" not in err
+    assert out == b""
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_typo_is_refused_as_in_any_command(tmp_path: Path) -> None:
+    process = start(tmp_path, "--hiden-dim", "32", "--output", "plain")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert b"--hidden-dim" in err
+
+
+def test_a_run_that_fails_is_told_by_its_own_reason(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.txt"
+    empty.write_text("", encoding="utf-8")
+    process = start(tmp_path, *SMALL, "--data", str(empty), "--seconds", "1")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 4
+    assert b"Traceback" not in err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a test cannot press Ctrl+C on Windows without ending itself")
+def test_ctrl_c_ends_it_and_leaves_neither_processes_nor_files(tmp_path: Path) -> None:
+    process = start(tmp_path, *SMALL, "--data", str(a_text(tmp_path)), "--seconds", "60")
+    assert process.stderr is not None
+    while b"round 1" not in process.stderr.readline():
+        assert process.poll() is None
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    assert list((tmp_path / "bench" / "results").iterdir()) == []
+
+
+def test_a_tuned_batch_fills_a_gpu_and_what_is_tuned_keeps_the_model() -> None:
+    config = Config(hidden_dim=64, n_layers=3, batch_size=4, max_seq_len=512, gradient_accumulation_steps=8)
+    untuned, preset, tuned = recipes.recipes(config, on_gpu=True, accumulation=2)
+    assert (untuned.config.batch_size, preset.config.batch_size, tuned.config.batch_size) == (12, 4, 32)
+    assert {one.config.gradient_accumulation_steps for one in (untuned, preset, tuned)} == {2}
+    assert {(one.config.hidden_dim, one.config.n_layers) for one in (untuned, preset, tuned)} == {(64, 3)}

@@ -1,0 +1,42 @@
+"""The result of a benchmark as one picture: speeds with their spread, what each fast path gains, ceilings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainer_core.benchmark import svg, words
+from trainer_core.messages import Language
+
+
+def draw(document: dict[str, Any], language: Language) -> str:
+    """An SVG of the document of result.py."""
+    machine = document["machine"]
+    title = words.text("title", language, device=machine["device"], preset=document["preset"] or "–")
+    unit = words.text("speed", language)
+    speeds = [
+        svg.Bar(
+            words.text(one["name"], language),
+            one["tokens_per_s"]["median"],
+            f"{one['tokens_per_s']['median']:,.0f} {unit}",
+            one["tokens_per_s"]["min"],
+            one["tokens_per_s"]["max"],
+        )
+        for one in document["recipes"]
+        if one["tokens_per_s"]
+    ]
+    gains = [
+        svg.Bar(words.path_name(one, language), one["gain"], f"{one['gain']:.2f} x")
+        for one in document["fast_paths"]
+        if one["gain"]
+    ]
+    parts = [svg.bars(title, speeds)]
+    if gains:
+        parts.append(svg.bars(words.text("paths", language), gains))
+    for kind in ("matmul", "copy"):
+        found = [one for one in document["ceilings"] if one["name"].startswith(kind)]
+        bars = [
+            svg.Bar(words.ceiling_name(one["name"], language), one["median"], words.rate(one["name"], one["median"]))
+            for one in found
+        ]
+        parts.append(svg.bars(words.text("ceilings", language), bars))
+    return svg.page(parts)
