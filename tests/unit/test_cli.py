@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from trainer_core import cli
+from trainer_core import cli, usage
+from trainer_core.messages import ExitCode, word
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,3 +43,43 @@ def test_a_closed_stdout_is_an_output_that_nobody_reads() -> None:
     command = f"{sys.executable} -m trainer_core train --batch-sise 4 >&-"
     ended = subprocess.run(["sh", "-c", command], cwd=ROOT, stderr=subprocess.PIPE, check=False)
     assert (ended.returncode, ended.stderr) == (2, b"")
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        ["nonsense"],
+        ["presets", "x"],
+        ["runs", "list", "a", "b"],
+        ["train", "--batch-size"],
+        ["train", "--low-memory=3"],
+        ["generate", "--max-tokens", "abc"],
+        ["generate", "--top-p", "2"],
+        ["runs", "frob"],
+        ["train", "--control", "x"],
+        ["train", "--batch-sise", "4"],
+    ],
+    ids=" ".join,
+)
+def test_every_mistake_on_the_command_line_is_told_in_chinese_where_that_is_spoken(
+    mistake: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINDECK_LANG", "zh")
+    with pytest.raises(click.ClickException) as refused:
+        cli.commands.main(mistake, standalone_mode=False)
+    error = usage.refusal(refused.value)
+    said = word(error.code, error.params, "zh")
+    assert error.exit_code == ExitCode.USAGE
+    english = [text for text in re.findall(r"[A-Za-z]{4,}", said) if text not in " ".join(mistake)]
+    assert set(english) <= {"help", "action", "list", "verify", "stdin", "batch", "size"}, said
+
+
+def test_a_value_out_of_range_is_told_with_the_allowed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINDECK_LANG", "en")
+    with pytest.raises(click.ClickException) as refused:
+        cli.commands.main(["generate", "--top-p", "2"], standalone_mode=False)
+    assert "“--top-p” was given “2.0”. Allowed: > 0, <= 1." in str(usage.refusal(refused.value))
+
+
+def test_what_click_says_in_unknown_words_stays_as_it_is() -> None:
+    assert usage.problem("Something new went wrong.", "zh") == "Something new went wrong."
