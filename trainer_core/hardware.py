@@ -225,6 +225,7 @@ class Sampler:
         self._callback, self._interval_s = callback, interval_s
         self._torch_memory, self._given_nvml = torch_memory, nvml
         self._host = _HostWatch(run_path)
+        self._used: _GpuWatch | None = None  # the GPU that torch uses
         self._wake, self._stopping = threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="hardware", daemon=True)
 
@@ -242,6 +243,11 @@ class Sampler:
         self._wake.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout_s)
+
+    def energy_j(self) -> float | None:
+        """Joules that the GPU in use took since the sampler first saw it; None without one, or where its driver
+        tells of no power. By its own counter (Volta and newer), or by the power at each look."""
+        return self._used.energy_j() if self._used is not None else None
 
     def _run(self) -> None:
         wait = min(_FIRST_LOOK_S, self._interval_s)
@@ -261,6 +267,7 @@ class Sampler:
             for gpu, look in zip(gpus, looks, strict=True):
                 if holder is not None and gpu.is_called(holder[0], os.environ):
                     look.torch_allocated, look.torch_reserved = holder[1], holder[2]
+                    self._used = gpu
             self._callback(protocol.Hardware(gpus=looks, host=self._host.look()))
         except Exception:  # a figure that is missing must never end a run; the log tells why it is
             logging.getLogger(__name__).exception("looking at the hardware failed")
@@ -272,6 +279,23 @@ class _GpuWatch:
     def __init__(self, module: Any, index: int) -> None:
         self._nvml, self.info = module, _describe(module, index)
         self._handle = _ask(module, "nvmlDeviceGetHandleByIndex", index)
+        self._first_mj = self._get("nvmlDeviceGetTotalEnergyConsumption")  # since the driver was loaded
+        self._power_w: float | None = None
+        self._joules, self._looked = 0.0, 0.0  # summed up, where there is no such counter
+
+    def energy_j(self) -> float | None:
+        """Joules since this object was made; None where nothing tells."""
+        now = self._get("nvmlDeviceGetTotalEnergyConsumption")
+        if now is not None and self._first_mj is not None:
+            return float(now - self._first_mj) / 1000
+        return self._joules if self._power_w is not None else None
+
+    def _sum_up(self, power_w: float) -> None:
+        """Energy between two looks, at the mean of their powers."""
+        now = time.monotonic()
+        if self._power_w is not None:
+            self._joules += (now - self._looked) * (power_w + self._power_w) / 2
+        self._power_w, self._looked = power_w, now
 
     def look(self) -> protocol.Gpu:
         memory = self._get("nvmlDeviceGetMemoryInfo")
@@ -279,6 +303,8 @@ class _GpuWatch:
         power, limit = self._get("nvmlDeviceGetPowerUsage"), self._get("nvmlDeviceGetEnforcedPowerLimit")
         degrees = self._get("nvmlDeviceGetTemperature", 0)  # NVML_TEMPERATURE_GPU
         clock = self._get("nvmlDeviceGetClockInfo", 1)  # NVML_CLOCK_SM
+        if power is not None:
+            self._sum_up(power / 1000.0)
         return protocol.Gpu(
             index=self.info.index,
             name=self.info.name,

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -26,20 +25,32 @@ from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.report import StopRequested
 from trainer_core.run_dir import RunDir
 from trainer_core.session import Session
-from trainer_core.train import checkpoint, flops, optim
-from trainer_core.train.checkpoint import Counters, TrainState
-from trainer_core.train.device import Precision, describe
-from trainer_core.train.evaluate import batch_loss, held_out_loss
+from trainer_core.train import checkpoint, engine, exactness, flops, optim, recovery
+from trainer_core.train.checkpoint import TrainState
+from trainer_core.train.device import Precision
+from trainer_core.train.evaluate import held_out_loss
+from trainer_core.train.garbage import Garbage
+from trainer_core.train.late import Late
+from trainer_core.train.numerics import Noise, Plateau
+from trainer_core.train.recovery import Recovery, Return
+from trainer_core.train.reports import Answer, Asked, Reports
 from trainer_core.train.samples import Writer
 from trainer_core.train.timing import StepClock
+from trainer_core.train.transfer import Windows
+
+_ASK_EVERY: Final = {"cpu": 1, "cuda": 8}  # steps between two looks for bad ones, where nothing is logged sooner
+_NOISE_SAMPLES: Final = 10  # measurements of the gradient noise between two performance events
 
 
 class Trainer:
     """One run from its first (or resumed) step to its end.
 
     Raises `StopRequested` after saving when asked to stop, and `TraindeckError` for every failure that
-    has a name. Whatever happens, checkpoints already on disk stay.
+    has a name. Whatever happens, checkpoints already on disk stay. `telemetry` off says and measures nothing
+    about steps but what training itself needs; it may change between steps.
     """
+
+    engine: engine.Engine  # from `set_up` on
 
     def __init__(
         self,
@@ -59,18 +70,27 @@ class Trainer:
         self.held_out = Loader(prepared, config, "validation", device.type)
         self.steps_per_epoch = math.ceil(self.train_data.batches_per_epoch / config.gradient_accumulation_steps)
         self.total_steps = config.max_steps or config.max_epochs * self.steps_per_epoch
-        self.state.made_with = _made_with(config, prepared, device, precision)
+        self.state.made_with = exactness.made_with(config, prepared, device, precision)
+        self.windows: Windows | None = None  # micro-batches on the device, from where training is
         self.writer = Writer(self.model, prepared, config, session)
-        self.clock = StepClock(device)
+        self.clock, self.garbage = StepClock(device), Garbage()
+        self.recovery = Recovery(config, run, session, device, scaler)
+        self.noise, self.plateau = Noise(device, scaler), Plateau(config)
+        self.reports = Reports(config, session, self.model, device, precision, self.recovery.watch)
+        self.telemetry = True
         self.log_steps, self.sample_steps = config.log_steps, config.sample_steps
-        session.settable["log_steps"] = lambda steps: setattr(self, "log_steps", max(1, int(steps)))
-        session.settable["sample_steps"] = lambda steps: setattr(self, "sample_steps", int(steps))
-        self._flops = flops.flops_per_token(self.model, config.max_seq_len)
-        self._peak = flops.peak_flops(describe(device), precision.name)
-        self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)  # since the last step event
-        self._grad_norm: Tensor | None = None
-        self._positions = 0  # computed since the last step event, padding and prompts included
-        self._logged = Counters()
+        self.perf_steps, self.flops_steps = config.perf_steps, config.flops_steps
+        for name, least in (("log_steps", 1), ("sample_steps", 0), ("perf_steps", 0), ("flops_steps", 0)):
+            session.settable[name] = _setter(self, name, least)
+        self._late: Late[Asked] = Late(device)
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)  # since the last step event, and of
+        self._loss_tokens = torch.zeros((), dtype=torch.float64, device=device)  # so many tokens; bad steps left out
+        self._grad_norm = torch.zeros((), device=device)
+        self._rate = 0.0  # of the newest update
+        self._positions = 0  # computed since the device was asked last, padding and prompts included
+        self._unlogged = False  # there were steps since the last step event
+        self._back: Return | None = None  # where to go back to after a bad step
+        self._made_with_before: dict[str, Any] = {}  # what the checkpoint says that was resumed from
         self._evaluated: tuple[int, float] | None = None  # the step of the newest evaluation, and its loss
         self._saved: tuple[int, float | None] = (-1, None)  # the newest checkpoint's step and held-out loss
         self._seconds_before = 0.0  # spent in steps by earlier processes
@@ -81,40 +101,60 @@ class Trainer:
     # --- the run -----------------------------------------------------------------------------------
 
     def resume(self, folder: Path) -> None:
-        """Go on from a checkpoint, saying what is not as it was. Raises `data.changed` or
-        `checkpoint.mismatch`."""
-        before = checkpoint.read_made_with(folder)
-        if before.get("data") != self.state.made_with["data"]:
-            raise TraindeckError("data.changed", what=f"{before.get('data')} → {self.state.made_with['data']}")
-        self._refuse_another_shape(folder)
-        checkpoint.load(folder, self.state)
-        for what, now in self.state.made_with.items():
-            if before.get(what) != now:
-                self.session.warn("resume.not_exact", what=what, before=str(before.get(what)), after=str(now))
-        self._loss_sum.fill_(self.state.counters.loss_sum)
-        self._logged = Counters(tokens=self.state.counters.tokens, samples=self.state.counters.samples)
+        """Go on from a checkpoint. Raises `data.changed` or `checkpoint.mismatch`."""
+        self._made_with_before = exactness.require_the_same_run(folder, self.model, self.state.made_with)
+        self._load(folder)
         self._seconds_before = self.state.counters.seconds
+        info = checkpoint_dir.read_info(folder)
+        self._finished = info is not None and info.kind == "final" and info.step >= self.total_steps
+
+    def _load(self, folder: Path) -> None:
+        """The state of a checkpoint, and what else says where training is."""
+        checkpoint.load(folder, self.state)
+        counters, numerics = self.state.counters, self.state.numerics
+        self.recovery.load_state(numerics.get("recovery", {}))
+        self.noise.load_state(numerics.get("noise", {}))
+        self.plateau.load_state(numerics.get("plateau", {}))
+        self._loss_sum.fill_(counters.loss_sum)
+        self._loss_tokens.fill_(counters.loss_tokens)
+        self._unlogged = counters.loss_tokens > 0
+        self._positions = 0
+        self.reports.begin(counters.tokens, counters.samples)
         info = checkpoint_dir.read_info(folder)
         if info is not None:
             self._saved = (info.step, info.eval_loss)
             self._evaluated = (info.step, info.eval_loss) if info.eval_loss is not None else None
-            self._finished = info.kind == "final" and info.step >= self.total_steps
 
-    def _refuse_another_shape(self, folder: Path) -> None:
-        """Heads or positions that count otherwise fit weights of the same sizes, and make another model."""
-        now, before = asdict(self.model.config), asdict(checkpoint.read_shape(folder))
-        now.pop("dropout"), now.pop("max_seq_len")  # no part of the weights: a change of these is allowed
-        changed = [f"{name} {before[name]} → {value}" for name, value in now.items() if before[name] != value]
-        if changed:
-            raise TraindeckError("checkpoint.mismatch", path=str(folder), what=", ".join(changed))
+    def set_up(self) -> None:
+        """Choose how this run computes, or as it did before; say what is not as it was. Raises `StopRequested`."""
+        self.windows = Windows(self._windows(), self.device)
+        self.engine = engine.build(
+            self.config,
+            self.model,
+            self.device,
+            self.precision,
+            self.session,
+            self.windows.example(),
+            self.total_steps,
+            self.state.engine or None,
+        )
+        self.state.engine = self.engine.choices
+        self.state.made_with |= exactness.made_by(self.engine, self.device)
+        exactness.say_what_changed(self.session, self._made_with_before, self.state.made_with)
 
     def run(self) -> protocol.Done:
         """Train to the end. The result is the last checkpoint, of kind `final`."""
         try:
             if not self._finished:
-                self._train()
-                self._finish()
+                if self.windows is None:
+                    self.set_up()
+                with self.garbage.kept_out():
+                    self._train()
+                    self._finish()
         except StopRequested:
+            self._hear(wait=True)
+            if self._back is not None:
+                self._go_back()
             self.save("regular")
             raise
         except TraindeckError:
@@ -128,18 +168,19 @@ class Trainer:
         return self.summary("finished")
 
     def _train(self) -> None:
-        counters = self.state.counters
-        if counters.settled < counters.step:  # stopped while this step was being evaluated
+        if self.state.counters.settled < self.state.counters.step:  # stopped while this step was being evaluated
             self._after_step()
-        self.session.enter("training", counters.step)
-        windows = self._windows()
-        while counters.step < self.total_steps:
+        self.session.enter("training", self.state.counters.step)
+        while self.state.counters.step < self.total_steps:
             self.session.poll()
             with self.clock.step():
-                with self.clock.section("data"):
-                    window = next(windows)
-                self._step(window)
-            self._after_step()
+                self._step(self._next_window())
+                self._ask()
+                self._hear(wait=self._due_now())
+            if self._back is not None:
+                self._go_back()
+            else:
+                self._after_step()
 
     def _finish(self) -> None:
         step = self.state.counters.step
@@ -168,96 +209,134 @@ class Trainer:
                 yield window
             taken = 0
 
+    def _next_window(self) -> list[Batch]:
+        assert self.windows is not None
+        self.windows.load()
+        self.clock.mark("data")
+        window = self.windows.take()
+        self.clock.mark("transfer")
+        return window
+
     def _step(self, window: list[Batch]) -> None:
         """One optimizer update. Nothing here waits for a GPU."""
         state, counters = self.state, self.state.counters
-        rate = optim.learning_rate(counters.step + 1, self.total_steps, self.config)
-        tokens = sum(batch.tokens for batch in window)
+        step, tokens = counters.step + 1, sum(batch.tokens for batch in window)
+        self._rate = optim.learning_rate(step, self.total_steps, self.config, self.plateau.scale)
+        noisy = self.telemetry and len(window) > 1 and _due(step, -(-self.perf_steps // _NOISE_SAMPLES))
         window_loss = torch.zeros_like(self._loss_sum)
         self._generators = checkpoint.generators(self.model) if self.config.dropout else {}
-        for batch in window:
-            with self.clock.section("transfer"):
-                there = batch.to(self.device)
-            with self.clock.section("forward"), self.precision.autocast():
-                loss = batch_loss(self.model, there)
-                window_loss += loss.detach()
-            with self.clock.section("backward"):
-                torch.autograd.backward(state.scaler.scale(loss / max(1, tokens)))
+        for number, batch in enumerate(window):
+            loss = self.engine.loss(batch)
+            window_loss += loss.detach()
+            self.clock.mark("forward")
+            torch.autograd.backward(state.scaler.scale(loss / max(1, tokens)))
+            if noisy and number == 0:
+                self.noise.first(self.model.parameters(), batch.tokens)
+            self.clock.mark("backward")
+        if step < self.total_steps and self.windows is not None:
+            self.windows.prefetch()
+            self.clock.mark("data")
         self._whole = False
-        with self.clock.section("optimizer"):
-            for group in state.optimizer.param_groups:
-                group["lr"] = rate
-            state.scaler.unscale_(state.optimizer)
-            limit = self.config.grad_clip or math.inf
-            self._grad_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
-            state.scaler.step(state.optimizer)
-            state.scaler.update()
-            state.optimizer.zero_grad(set_to_none=True)
-        counters.step += 1
+        for group in state.optimizer.param_groups:
+            group["lr"] = self._rate
+        state.scaler.unscale_(state.optimizer)
+        limit = self.config.grad_clip or math.inf
+        self._grad_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        bad = self.recovery.judge(self._grad_norm, step, window, counters.batches)
+        optim.update(state.optimizer, state.scaler, bad)
+        state.optimizer.zero_grad(set_to_none=True)
+        if noisy:
+            self.noise.last(self._grad_norm, tokens)
+        counters.step = step
         counters.batches += len(window)
         counters.tokens += tokens
-        counters.loss_tokens += tokens
         counters.samples += sum(batch.samples for batch in window)
-        self._loss_sum += window_loss
+        self._loss_sum += torch.where(bad > 0, 0.0, window_loss)
+        self._loss_tokens += tokens * (1 - bad)
         self._positions += sum(batch.input_ids.numel() for batch in window)
-        self._whole, self._generators = True, {}
+        self._unlogged, self._whole, self._generators = True, True, {}
+        self.clock.mark("optimizer")
+
+    def _ask(self) -> None:
+        """Ask the device what is to be known of this step, if something is; on a GPU it answers some steps later."""
+        counters = self.state.counters
+        step = counters.step
+        log = self.telemetry and self._unlogged and (_due(step, self.log_steps) or step >= self.total_steps)
+        perf = self.telemetry and _due(step, self.perf_steps)
+        if not (log or perf or self._due_now() or _due(step, _ASK_EVERY[self.device.type])):
+            return
+        epoch, samples = step / self.steps_per_epoch, counters.samples
+        interval = self.clock.cut()
+        asked = Asked(step, epoch, counters.tokens, samples, self._positions, self._rate, interval, log, perf)
+        scaler = self.state.scaler
+        scale = scaler.scale(torch.ones_like(self._grad_norm)) if scaler.is_enabled() else torch.zeros(())
+        figures = (self._loss_sum, self._loss_tokens, self.recovery.count, self._grad_norm)
+        self._late.ask(asked, (*figures, scale.to(self.device), self.noise.mean))
+        self._positions = 0
+        if log:
+            self._loss_sum.zero_()
+            self._loss_tokens.zero_()
+            self._unlogged = False
+
+    def _hear(self, wait: bool) -> None:
+        """Take what the device has answered by now, or all of it: say it, and find out whether a step was bad."""
+        for asked, (loss_sum, tokens, bad, norm, scale, *noise) in self._late.answered(wait):
+            self._back = self.recovery.answer(bad)
+            if self._back is not None:
+                return
+            self.clock.read(asked.interval)
+            steps, trace, gradient_2 = noise
+            self.reports.take(asked, Answer(loss_sum, tokens, bad, norm, scale, (steps, trace, gradient_2)))
+
+    def _go_back(self) -> None:
+        """To the last good checkpoint, and on behind the batch of the step that was bad. What the device was asked
+        since is about steps that are done again."""
+        back, self._back = self._back, None
+        assert back is not None
+        self._late.forget()
+        self.clock.forget()
+        self._load(back.folder)
+        self.state.counters.batches = back.batches
+        self._saved = (-1, None)  # no checkpoint says this
+        self.recovery.came_back(back, self.state.counters.step)
+        self.windows = Windows(self._windows(), self.device)
+
+    def _due_now(self) -> bool:
+        """Whether this boundary is one at which more is done than to go on: then all must be known about its steps."""
+        step, config, wishes = self.state.counters.step, self.config, self.session.wishes
+        every = (config.eval_steps, config.save_steps, self.sample_steps, self.flops_steps)
+        wished = wishes.save or bool(wishes.samples)
+        return step >= self.total_steps or wished or any(_due(step, steps) for steps in every)
 
     def _after_step(self) -> None:
-        """What is due at this step: a step event, evaluation, samples, then a checkpoint of it all."""
-        config, counters = self.config, self.state.counters
-        step, last = counters.step, counters.step >= self.total_steps
+        """What is due at this step: evaluation, samples, then a checkpoint of it all."""
+        config, step = self.config, self.state.counters.step
+        last = step >= self.total_steps
         wishes = self.session.wishes.take()
-        if (_due(step, self.log_steps) or last) and counters.loss_tokens:
-            self.log()
-        self.session.progress("training", step, self.total_steps, "steps")
+        if self.telemetry:
+            self.session.progress("training", step, self.total_steps, "steps")
+        if _due(step, self.flops_steps) and self.windows is not None:
+            self.clock.catch_up()
+            self.session.emit(flops.profile(self.model, self.windows.example(), self.precision, step))
         better = _due(step, config.eval_steps) and not last and self._held_out_loss() is None and self.evaluate()
         if _due(step, self.sample_steps) and not last:
             self.writer.write_samples(step)
         for wish in wishes.samples:
             self.writer.write_one(step, wish.prompt, wish.max_tokens)
-        counters.settled = step
+        self.state.counters.settled = step
         if wishes.save or (_due(step, config.save_steps) and not last):
             self.save("regular")
         elif better and config.keep_best:
             self.save("best")
         self.session.enter("training", step)
+        self.garbage.collect_if_due()
 
-    # --- saying, measuring, saving -------------------------------------------------------------------
-
-    def log(self) -> None:
-        """A step event: the loss is read here, the only place where the loop waits for the GPU."""
-        counters = self.state.counters
-        time_ms, seconds = self.clock.read()
-        loss = float(self._loss_sum) / max(1, counters.loss_tokens)
-        norm = float(self._grad_norm) if self._grad_norm is not None else None
-        self._count_seconds()
-        speed = (counters.tokens - self._logged.tokens) / seconds if seconds else 0.0
-        self.session.emit(
-            protocol.Step(
-                step=counters.step,
-                epoch=counters.step / self.steps_per_epoch,
-                tokens=counters.tokens,
-                samples=counters.samples,
-                loss=loss,
-                learning_rate=optim.learning_rate(counters.step, self.total_steps, self.config),
-                grad_norm=norm,
-                tokens_per_s=speed,
-                samples_per_s=(counters.samples - self._logged.samples) / seconds if seconds else 0.0,
-                mfu=self._positions * self._flops / seconds / self._peak if self._peak and seconds else None,
-                time_ms=time_ms,
-            )
-        )
-        self._logged = Counters(tokens=counters.tokens, samples=counters.samples)
-        self._loss_sum.zero_()
-        self._positions = 0
-        counters.loss_tokens = 0
-        if not math.isfinite(loss):
-            raise TraindeckError("train.not_finite", value=str(loss), step=counters.step)
+    # --- measuring, saving ---------------------------------------------------------------------------
 
     def evaluate(self) -> bool:
         """Loss on held-out data, and answers for prompt/response data. True if it is the best so far."""
         counters = self.state.counters
-        self._count_seconds()
+        self.clock.catch_up()
         total = self.held_out.batches_per_epoch
         if total == 0:
             return False
@@ -270,7 +349,9 @@ class Trainer:
         better = counters.best_loss is None or loss.mean < counters.best_loss
         if better:
             counters.best_loss = loss.mean
+        self.plateau.observe(loss.mean)
         self._evaluated = (counters.step, loss.mean)
+        self.garbage.collect()
         self.session.emit(
             protocol.Eval(
                 step=counters.step,
@@ -292,32 +373,24 @@ class Trainer:
         if self._saved == (counters.step, eval_loss) and kind != "final":
             return
         self._count_seconds()
-        counters.loss_sum = float(self._loss_sum)
-        self._refuse_what_is_not_finite()
+        counters.loss_sum, counters.loss_tokens = float(self._loss_sum), int(self._loss_tokens)
+        parts = (("recovery", self.recovery), ("noise", self.noise), ("plateau", self.plateau))
+        self.state.numerics = {name: part.state() for name, part in parts}
+        recovery.refuse_what_is_not_finite(self.model, counters.loss_sum, counters.step)
         self.session.enter("saving", counters.step)
-        event = checkpoint.save(
-            self.run_dir,
-            self.state,
-            kind,
-            self.writer.companions(),
-            eval_loss=eval_loss,
-            keep_last=self.config.keep_last,
-            keep_best=self.config.keep_best,
-        )
+        with self.clock.saving():
+            event = checkpoint.save(
+                self.run_dir,
+                self.state,
+                kind,
+                self.writer.companions(),
+                eval_loss=eval_loss,
+                keep_last=self.config.keep_last,
+                keep_best=self.config.keep_best,
+            )
         self._saved = (counters.step, eval_loss)
         self.session.emit(event)
-
-    def _refuse_what_is_not_finite(self) -> None:
-        """The losses since the last step event tell about every update but the newest; its gradient does.
-
-        A scaler leaves out an update whose gradient is not finite, so there it says nothing.
-        """
-        values = [self.state.counters.loss_sum]
-        if self._grad_norm is not None and not self.precision.needs_scaler:
-            values.append(float(self._grad_norm))
-        for value in values:
-            if not math.isfinite(value):
-                raise TraindeckError("train.not_finite", value=str(value), step=self.state.counters.step)
+        self.garbage.collect()
 
     def _held_out_loss(self) -> float | None:
         """The held-out loss of this step, if it was measured."""
@@ -333,7 +406,6 @@ class Trainer:
         counters = self.state.counters
         self._count_seconds()
         model = self.run_dir.checkpoints / checkpoint_dir.folder_name(counters.step)
-        peak = torch.cuda.max_memory_reserved(self.device) if self.device.type == "cuda" else None
         return protocol.Done(
             reason=reason,
             steps=counters.step,
@@ -343,7 +415,7 @@ class Trainer:
             tokens=counters.tokens,
             seconds=counters.seconds,
             tokens_per_s=counters.tokens / counters.seconds if counters.seconds else 0.0,
-            peak_vram=peak,
+            peak_vram=self.reports.peak_reserved(),
             model=str(model) if model.is_dir() else None,
         )
 
@@ -352,18 +424,5 @@ def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def _made_with(config: Config, prepared: Prepared, device: torch.device, precision: Precision) -> dict[str, Any]:
-    """What an exact resume depends on. A difference is said; different data is refused."""
-    return {
-        "data": prepared.fingerprint,
-        "batch_size": config.batch_size,
-        "gradient_accumulation_steps": config.gradient_accumulation_steps,
-        "max_seq_len": config.max_seq_len,
-        "packing": prepared.packed,
-        "attend_across_documents": prepared.attend_across_documents,
-        "seed": config.seed,
-        "device": device.type,
-        "precision": precision.name,
-        "threads": torch.get_num_threads() if device.type == "cpu" else 0,
-        "torch": torch.__version__.split("+")[0],
-    }
+def _setter(trainer: Trainer, name: str, least: int) -> Callable[[float], None]:
+    return lambda steps: setattr(trainer, name, max(least, int(steps)))

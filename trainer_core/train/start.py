@@ -43,15 +43,16 @@ def train(plan: Plan, job: Job) -> None:
             session.enter("preparing")
             prepared = prepare(config, session)
             trainer = Trainer(config, prepared, run, session, device, precision)
+            if source is not None:
+                trainer.resume(source)
+            trainer.set_up()
         except StopRequested as stop:  # nothing trained yet, nothing to save
             session.emit(protocol.Done(reason=stop.reason, steps=begun, total_steps=config.max_steps))
             raise
-        if source is not None:
-            trainer.resume(source)
         run.write_config(config)
         _keep_tokenizer(run, prepared)
         session.emit(_ready(trainer, prepared))
-        with _watching(job, config, run, device), _reporting_elsewhere(job, config, run):
+        with _watching(job, trainer), _reporting_elsewhere(job, config, run):
             _run(trainer, job)
 
 
@@ -125,6 +126,8 @@ def _ready(trainer: Trainer, prepared: Prepared) -> protocol.Ready:
         loader_ahead=choice.ahead,
         loader_pinned=choice.pin_memory,
         loader_reason=choice.reason,
+        fast_paths=trainer.engine.fast_paths,
+        compile_s=trainer.engine.compile_s,
     )
 
 
@@ -135,8 +138,9 @@ def _keep_tokenizer(run: RunDir, prepared: Prepared) -> None:
 
 
 @contextlib.contextmanager
-def _watching(job: Job, config: Config, run: RunDir, device: torch.device) -> Iterator[None]:
+def _watching(job: Job, trainer: Trainer) -> Iterator[None]:
     """Sample the hardware in the background while training."""
+    device = trainer.device
 
     def torch_memory() -> tuple[str, int, int] | None:
         if device.type != "cuda":
@@ -144,8 +148,9 @@ def _watching(job: Job, config: Config, run: RunDir, device: torch.device) -> It
         uuid = str(torch.cuda.get_device_properties(device).uuid)
         return uuid, torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
 
-    sampler = hardware.Sampler(job.session.emit, config.hardware_interval_s, run.path, torch_memory)
+    sampler = hardware.Sampler(job.session.emit, trainer.config.hardware_interval_s, trainer.run_dir.path, torch_memory)
     job.session.settable["hardware_interval_s"] = lambda seconds: sampler.set_interval(max(0.1, seconds))
+    trainer.reports.energy = sampler.energy_j
     sampler.start()
     try:
         yield

@@ -1,86 +1,215 @@
 """Where the time of a step goes, measured without making the GPU wait.
 
-On a CPU a section is a pair of clock readings. On a GPU the work of a section is queued, so a pair of
-CUDA events is recorded instead and read when the loop reads the loss anyway. Waiting for data happens
-on the host and is always read from the clock.
+While the clock runs, `mark` gives the time since the last mark to a section, so the sections add up to the
+time that it ran. On a CPU a mark is a reading of the host's clock. On a GPU it is a CUDA event in the stream:
+what counts is when the GPU gets there. So `data` there is the time in which the GPU stood still for want of a
+batch, and a batch that is waited for while the GPU still computes costs nothing. Events are read some steps
+later, when the GPU has passed them; they are few, and used again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Iterator
-from typing import Final, Literal
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol
 
 import torch
 
 from trainer_core.protocol import StepTime
 
-Section = Literal["data", "transfer", "forward", "backward", "optimizer"]
-SECTIONS: Final[tuple[Section, ...]] = ("data", "transfer", "forward", "backward", "optimizer")
+Section = Literal["data", "transfer", "forward", "backward", "optimizer", "other"]
+SECTIONS: Final[tuple[Section, ...]] = ("data", "transfer", "forward", "backward", "optimizer", "other")
+
+_STEPS_AHEAD: Final = 16
+"""How far the host may be ahead of the GPU. It waits then, with so many steps queued that the GPU does not."""
+
+
+@dataclass(slots=True)
+class Interval:
+    """The time of some steps by section, in seconds."""
+
+    seconds: dict[Section, float] = field(default_factory=lambda: dict.fromkeys(SECTIONS, 0.0))
+    steps: int = 0
+    checkpoint: float = 0.0  # saving; no part of the steps
+
+    @property
+    def wall(self) -> float:
+        """Seconds of all steps, saving left out."""
+        return sum(self.seconds.values())
+
+    def add(self, other: Interval) -> None:
+        for name, seconds in other.seconds.items():
+            self.seconds[name] += seconds
+        self.steps += other.steps
+        self.checkpoint += other.checkpoint
+
+    def per_step(self) -> StepTime:
+        """Milliseconds of a step. With `checkpoint` they add up to all that was spent on steps and saving."""
+        scale = 1000 / max(1, self.steps)
+        parts = {name: scale * seconds for name, seconds in self.seconds.items()}
+        return StepTime(**parts, checkpoint=scale * self.checkpoint)
 
 
 class StepClock:
-    """Adds up sections over the steps since the last reading."""
+    """Runs during steps, and stands while the model is evaluated, saved or waits.
 
-    def __init__(self, device: torch.device) -> None:
-        self._on_gpu = device.type == "cuda"
-        self._seconds: dict[Section, float] = dict.fromkeys(SECTIONS, 0.0)
-        self._pending: list[tuple[Section, torch.cuda.Event, torch.cuda.Event]] = []
-        self._spare: list[torch.cuda.Event] = []
-        self._wall = 0.0
-        self._steps = 0
-        self.seconds = 0.0  # of all steps, also those that were read already
+    `enabled` off: sections are not told apart (all is `other`), to measure what telling them apart costs.
+    """
+
+    def __init__(self, device: torch.device, enabled: bool = True) -> None:
+        self._marks: _Marks = _DeviceMarks() if device.type == "cuda" else _HostMarks()
+        self._interval = Interval()
+        self._counted = False  # the step under way is part of an interval that was cut off
+        self.enabled = enabled
+
+    @property
+    def seconds(self) -> float:
+        """Of all steps that are known by now; of all there were after `catch_up`."""
+        return self._marks.total
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Around one whole step."""
-        since = time.perf_counter()
+        """Around one step. What no mark claims is `other`. A step that fails is not counted."""
+        self._marks.begin()
+        self._counted = False
         yield
-        self._add(time.perf_counter() - since)
-        self._steps += 1
+        self._marks.mark("other", self._interval)
+        if not self._counted:
+            self._interval.steps += 1
+        self._marks.end()
+
+    def mark(self, section: Section) -> None:
+        """What was done since the last mark (or the beginning of the step) belongs to `section`."""
+        if self.enabled:
+            self._marks.mark(section, self._interval)
+
+    def cut(self) -> Interval:
+        """The interval since the last cut, the step under way included; `read` it before use. What comes up to the
+        end of this step is `other` of the next interval."""
+        self._marks.mark("other", self._interval)
+        self._interval.steps += 1
+        self._counted = True
+        done, self._interval = self._interval, Interval()
+        return done
+
+    def read(self, interval: Interval) -> None:
+        """Fill in an interval that was cut off. On a GPU only for steps that it has passed: it is not waited for."""
+        self._marks.read(interval)
 
     @contextlib.contextmanager
-    def section(self, name: Section) -> Iterator[None]:
-        """Around one part of a step."""
-        if self._on_gpu and name != "data":
-            start, end = self._event(), self._event()
-            start.record()
-            yield
-            end.record()
-            self._pending.append((name, start, end))
-        else:
-            since = time.perf_counter()
-            yield
-            self._seconds[name] += time.perf_counter() - since
-
-    def _event(self) -> torch.cuda.Event:
-        return self._spare.pop() if self._spare else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-
-    def read(self) -> tuple[StepTime, float]:
-        """Mean milliseconds of a step by section, and the seconds of all steps since the last reading.
-
-        The sections add up to the step: `other` is the rest of its wall time.
-        """
-        self.catch_up()  # `elapsed_time` may be asked only of events that the GPU has passed
-        for name, start, end in self._pending:
-            self._seconds[name] += start.elapsed_time(end) / 1000
-            self._spare += (start, end)
-        self._pending.clear()
-        wall, steps = self._wall, max(1, self._steps)
-        millis = {name: 1000 * seconds / steps for name, seconds in self._seconds.items()}
-        other = max(0.0, 1000 * wall / steps - sum(millis.values()))
-        self._seconds = dict.fromkeys(SECTIONS, 0.0)
-        self._wall, self._steps = 0.0, 0
-        return StepTime(**millis, other=other), wall
+    def saving(self) -> Iterator[None]:
+        """Around the writing of a checkpoint, between steps."""
+        self.catch_up()
+        since = time.perf_counter()
+        yield
+        self._interval.checkpoint += time.perf_counter() - since
 
     def catch_up(self) -> None:
         """Wait for the GPU: what it still has to do belongs to the steps. Before anything that is no step."""
-        if self._on_gpu:
-            since = time.perf_counter()
-            torch.cuda.synchronize()
-            self._add(time.perf_counter() - since)
+        self._marks.catch_up()
 
-    def _add(self, seconds: float) -> None:
-        self._wall += seconds
-        self.seconds += seconds
+    def forget(self) -> None:
+        """Begin a new interval: the steps of this one are done again."""
+        self.catch_up()
+        self._interval = Interval()
+
+
+class _Marks(Protocol):
+    total: float  # seconds
+
+    def begin(self) -> None: ...
+
+    def mark(self, section: Section, interval: Interval) -> None: ...
+
+    def end(self) -> None: ...
+
+    def read(self, interval: Interval) -> None: ...
+
+    def catch_up(self) -> None: ...
+
+
+class _HostMarks:
+    """Marks of what the host does itself."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self._last = 0.0
+
+    def begin(self) -> None:
+        self._last = time.perf_counter()
+
+    def mark(self, section: Section, interval: Interval) -> None:
+        now = time.perf_counter()
+        interval.seconds[section] += now - self._last
+        self.total += now - self._last
+        self._last = now
+
+    def end(self) -> None:
+        pass
+
+    def read(self, interval: Interval) -> None:
+        pass
+
+    def catch_up(self) -> None:
+        pass
+
+
+class _DeviceMarks:
+    """Marks in a GPU's stream. When it has passed one, it has passed all before it: only ends of steps are asked."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self._waiting: deque[tuple[Section | None, torch.cuda.Event, Interval | None]] = deque()  # not read yet
+        self._ends: deque[torch.cuda.Event] = deque()  # those of `_waiting` that end a step
+        self._before: torch.cuda.Event | None = None  # the newest one that was read
+        self._spare: list[torch.cuda.Event] = []
+
+    def begin(self) -> None:
+        self._put(None, None)
+
+    def mark(self, section: Section, interval: Interval) -> None:
+        self._put(section, interval)
+
+    def _put(self, section: Section | None, interval: Interval | None) -> None:
+        event = self._spare.pop() if self._spare else _new_event()
+        event.record()
+        self._waiting.append((section, event, interval))
+
+    def end(self) -> None:
+        self._ends.append(self._waiting[-1][1])
+        if len(self._ends) > _STEPS_AHEAD:
+            self._ends[0].synchronize()
+        while self._ends and self._ends[0].query():  # type: ignore[no-untyped-call]
+            steps = len(self._ends)
+            while len(self._ends) == steps:
+                self._read_one()
+
+    def read(self, interval: Interval) -> None:
+        while any(of is interval for _, _, of in self._waiting):
+            self._read_one()
+
+    def catch_up(self) -> None:
+        if self._waiting:
+            self._waiting[-1][1].synchronize()
+        while self._waiting:
+            self._read_one()
+
+    def _read_one(self) -> None:
+        """The oldest one, which the GPU has passed: `elapsed_time` may be asked only then."""
+        section, event, interval = self._waiting.popleft()
+        if section is not None and interval is not None and self._before is not None:
+            seconds = self._before.elapsed_time(event) / 1000
+            interval.seconds[section] += seconds
+            self.total += seconds
+        if self._ends and self._ends[0] is event:
+            self._ends.popleft()
+        if self._before is not None:
+            self._spare.append(self._before)
+        self._before = event
+
+
+def _new_event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

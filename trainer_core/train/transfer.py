@@ -24,28 +24,36 @@ class Windows:
         self._next: Window | None = None
         self._copied: torch.cuda.Event | None = None
 
-    def peek(self) -> Window:
-        """The next window, which stays the next one. Its copy may be under way still."""
+    def load(self) -> None:
+        """Wait until the next window's data is there; on a GPU its copy is then under way."""
         if self._next is None:
             self._next = next(self._source)
             if self._side is not None:
                 with torch.cuda.stream(self._side):
                     self._next = [batch.to(self._device) for batch in self._next]
                     self._copied = self._side.record_event()
-        return self._next
 
     def prefetch(self) -> None:
-        """While the GPU computes: get the next window ready. May wait for the data."""
+        """The same where it pays: while a GPU computes."""
         if self._side is not None:
-            self.peek()
+            self.load()
+
+    def example(self) -> Batch:
+        """The next micro-batch, which stays the next one."""
+        return self._arrived()[0]
 
     def take(self) -> Window:
         """The next window, for work that the current stream is given from now on."""
-        window, self._next = self.peek(), None
+        window, self._next = self._arrived(), None
+        return window
+
+    def _arrived(self) -> Window:
+        self.load()
+        assert self._next is not None
         if self._copied is not None:
             here = torch.cuda.current_stream(self._device)
             here.wait_event(self._copied)
-            for batch in window:
+            for batch in self._next:
                 for tensor in batch.tensors():
                     tensor.record_stream(here)  # its memory belongs to the other stream, which must not use it again
-        return window
+        return self._next

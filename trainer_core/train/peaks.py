@@ -1,0 +1,75 @@
+"""What graphics cards can do at most, by NVIDIA's data sheets: dense tensor-core rates with fp32 accumulation.
+
+That is how torch multiplies. Sparse rates (twice as high) and those with fp16 accumulation are no measure for it.
+Sources, for GeForce: the specifications in NVIDIA's GA102, Ada and RTX Blackwell architecture whitepapers; for the
+others their data sheets. GeForce cards differ in the number of processors (SM) and their clock alone: since the
+30 series each does 512 operations of 16 bits in a cycle, half as many in TF32.
+No laptops: their clocks depend on the power that the maker allows.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_GEFORCE: Final = {  # SMs, boost clock in GHz
+    "RTX 3060": (28, 1.777), "RTX 3060 Ti": (38, 1.665), "RTX 3070": (46, 1.725), "RTX 3070 Ti": (48, 1.770),
+    "RTX 3080": (68, 1.710), "RTX 3080 Ti": (80, 1.665), "RTX 3090": (82, 1.695), "RTX 3090 Ti": (84, 1.860),
+    "RTX 4060": (24, 2.460), "RTX 4060 Ti": (34, 2.535), "RTX 4070": (46, 2.475), "RTX 4070 SUPER": (56, 2.475),
+    "RTX 4070 Ti": (60, 2.610), "RTX 4070 Ti SUPER": (66, 2.610), "RTX 4080": (76, 2.505),
+    "RTX 4080 SUPER": (80, 2.550), "RTX 4090": (128, 2.520), "RTX 4090 D": (114, 2.520),
+    "RTX 5060": (30, 2.497), "RTX 5060 Ti": (36, 2.572), "RTX 5070": (48, 2.512), "RTX 5070 Ti": (70, 2.452),
+    "RTX 5080": (84, 2.617), "RTX 5090": (170, 2.407),
+}  # fmt: skip
+_PER_CYCLE: Final = 512
+
+_OTHERS: Final[dict[str, tuple[float, float | None, bool]]] = {  # 16 bits and TF32 in TFLOP/s, whether it has bf16
+    "A2": (18.0, 9.0, True), "A10": (125.0, 62.5, True), "A30": (165.0, 82.0, True), "A40": (149.7, 74.8, True),
+    "A100": (312.0, 156.0, True), "A800": (312.0, 156.0, True),
+    "H20": (148.0, 74.0, True), "H100": (989.4, 494.7, True), "H100 NVL": (835.5, 417.5, True),
+    "H100 PCIe": (756.0, 378.0, True), "H200": (989.4, 494.7, True), "H200 NVL": (835.5, 417.5, True),
+    "H800": (989.4, 494.7, True), "GH200": (989.4, 494.7, True), "B200": (2250.0, 1125.0, True),
+    "L4": (121.0, 60.0, True), "L40": (181.05, 90.5, True), "L40S": (362.05, 183.0, True),
+    "RTX A2000": (31.9, 16.0, True), "RTX A4000": (76.7, 38.3, True), "RTX A4500": (94.6, 47.3, True),
+    "RTX A5000": (111.1, 55.6, True), "RTX A6000": (154.8, 77.4, True), "RTX 6000 Ada": (364.2, 182.1, True),
+    "T4": (65.0, None, False), "V100": (125.0, None, False), "V100 PCIE": (112.0, None, False),
+}  # fmt: skip
+
+_MAKERS: Final = re.compile(r"\b(NVIDIA|GeForce|Tesla)\b ?")
+_NO_MATTER: Final = re.compile(r"\d+GB|SXM\d?|PCIE|HBM\d\w?|Generation", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The most operations of a card."""
+
+    flops: float  # per second
+    name: str  # whose, and in which arithmetic
+
+
+def peak(device_name: str, precision: str) -> Peak | None:
+    """The peak of a card by the name that CUDA gives it, in `bf16`, `fp16` or `tf32`; None where it is not known.
+
+    `fp32` without TF32 leaves the tensor cores alone: None as well.
+    """
+    card = _card(device_name)
+    if card is None or precision not in ("bf16", "fp16", "tf32"):
+        return None
+    if card in _GEFORCE:
+        processors, clock = _GEFORCE[card]
+        tera: float | None = processors * clock * 1e-3 * _PER_CYCLE / (2 if precision == "tf32" else 1)
+    else:
+        half, tf32, has_bf16 = _OTHERS[card]
+        tera = tf32 if precision == "tf32" else half if has_bf16 or precision == "fp16" else None
+    return None if tera is None else Peak(tera * 1e12, f"{card}, {precision}")
+
+
+def _card(device_name: str) -> str | None:
+    """Its name in the tables. What is said beyond it must not matter: a laptop's or a MIG part is another card."""
+    words = _MAKERS.sub("", device_name).replace("-", " ").split()
+    for name in sorted((*_GEFORCE, *_OTHERS), key=len, reverse=True):
+        parts = name.split()
+        if words[: len(parts)] == parts and all(map(_NO_MATTER.fullmatch, words[len(parts) :])):
+            return name
+    return None
