@@ -80,8 +80,10 @@ def save(
     eval_loss: float | None,
     keep_last: int,
     keep_best: int,
+    keep_step: int = -1,
 ) -> Checkpoint:
-    """Write, verify and rotate. `companions` are further small files by name (`config.json`, tokenizer).
+    """Write, verify and rotate. `companions` are further small files by name (`config.json`, tokenizer). The
+    checkpoint of `keep_step` stays, whatever else is kept.
 
     Raises `disk.full` (nothing is left of the attempt) or `disk.not_writable`; whatever was saved
     before stays untouched.
@@ -99,7 +101,7 @@ def save(
         for file_name, content in documents.items():
             files.write_atomic(working / file_name, content)
         size = checkpoint_dir.write_manifest(working, state.counters.step, kind, eval_loss)
-    removed = rotate(run, keep_last, keep_best)
+    removed = rotate(run, keep_last, keep_best, keep_step)
     return Checkpoint(
         step=state.counters.step,
         path=name,
@@ -111,12 +113,14 @@ def save(
     )
 
 
-def rotate(run: RunDir, keep_last: int, keep_best: int) -> list[str]:
+def rotate(run: RunDir, keep_last: int, keep_best: int, keep_step: int = -1) -> list[str]:
     """Remove what need not be kept. One that cannot be removed now (held open) is left for next time."""
     removed = []
     for left in sorted(run.checkpoints.glob(f"{_REMOVED}*")):
         _discard(left, patience_s=0.0)
     for info in checkpoint_dir.to_remove(checkpoint_dir.infos_of(run.checkpoints), keep_last, keep_best):
+        if info.step == keep_step:
+            continue
         aside = info.path.with_name(f"{_REMOVED}{info.path.name}-{os.getpid()}")
         try:  # first out of sight as a whole: never a half-deleted checkpoint
             files.replace(info.path, aside, _PATIENCE_S)

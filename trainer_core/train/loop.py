@@ -387,6 +387,7 @@ class Trainer:
                 eval_loss=eval_loss,
                 keep_last=self.config.keep_last,
                 keep_best=self.config.keep_best,
+                keep_step=self.recovery.due_before(counters.step),
             )
         self._saved = (counters.step, eval_loss)
         self.session.emit(event)

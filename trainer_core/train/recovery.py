@@ -76,9 +76,9 @@ class Recovery:
             place = self._place(bad)
             if place is not None:
                 return place
+            if bad is found[-1] and self.watch.in_a_row >= self._config.bad_step_limit:
+                self._give_up(bad, self.watch.in_a_row)
             self._tell(bad, "skipped")
-        if found and self.watch.in_a_row >= self._config.bad_step_limit:
-            self._give_up(found[-1], self.watch.in_a_row)
         return None
 
     def _place(self, bad: Bad) -> Return | None:
@@ -96,13 +96,17 @@ class Recovery:
     def _target(self, step: int) -> checkpoint_dir.CheckpointInfo | None:
         """The newest checkpoint before `step` that is whole: one that was due, so that it is the same however often
         the run was stopped and resumed; else any."""
-        every = self._config.save_steps
         infos = [info for info in checkpoint_dir.infos_of(self._run.checkpoints) if info.step < step]
-        due = [info for info in infos if every and info.step % every == 0]
+        due = [info for info in infos if info.step == self.due_before(info.step)]
         for info in [*reversed(due), *reversed(infos)]:
             if checkpoint_dir.problem(info.path) is None:
                 return info
         return None
+
+    def due_before(self, step: int) -> int:
+        """The step up to `step` whose checkpoint must be kept for going back to; -1: none."""
+        every = self._config.save_steps if self._config.on_bad_step == "rollback" else 0
+        return step // every * every if every else -1
 
     def came_back(self, back: Return, step: int) -> None:
         """After the state of `back.folder`, of `step`, was loaded."""

@@ -1,0 +1,228 @@
+"""Steps with a bad gradient: left out, gone back from, or the end; and always told with their samples."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.core.test_loop import config, losses, trainer
+from tests.core.trainer import text_file
+from trainer_core import checkpoint_dir, protocol
+from trainer_core.config import Config
+from trainer_core.messages import ExitCode, TraindeckError
+from trainer_core.report import StopRequested
+from trainer_core.train.loop import Trainer
+
+
+def wanted(folder: Path, **values: object) -> Config:
+    small = {
+        "batch_size": 4, "eval_steps": 0, "max_steps": 10, "cpu_threads": 1, "save_steps": 2, "keep_last": 9,
+        "eval_batches": 1, "perf_steps": 0,
+    }  # fmt: skip
+    return config(folder, text_file(folder), **{**small, **values})
+
+
+def order(made: Trainer) -> list[tuple[int, ...]]:
+    """The samples of the first epoch's steps."""
+    found = [batch.ids for batch in made.train_data.iterate(0)]
+    return found[:20]
+
+
+def poison(made: Trainer, *windows: tuple[int, ...], factor: float = math.nan) -> None:
+    """The gradients of these samples are not numbers (or `factor` times as large)."""
+    made.set_up()
+    loss = made.engine.loss
+    bad = {number for window in windows for number in window}
+    made.engine.loss = lambda batch: loss(batch) * (factor if bad & set(batch.ids) else 1.0)  # type: ignore[method-assign]
+
+
+def used(made: Trainer) -> list[tuple[int, ...]]:
+    """Records the samples of each step."""
+    seen: list[tuple[int, ...]] = []
+    step = made._step
+
+    def recording(window: list) -> None:  # type: ignore[type-arg]
+        seen.append(window[0].ids)
+        step(window)
+
+    made._step = recording  # type: ignore[method-assign]
+    return seen
+
+
+def weights(made: Trainer) -> dict[str, torch.Tensor]:
+    return {name: weight.detach().clone() for name, weight in made.model.named_parameters()}
+
+
+def assert_equal(a: Trainer, b: Trainer) -> None:
+    for name, weight in weights(a).items():
+        assert torch.equal(b.model.get_parameter(name), weight), name
+
+
+def test_a_step_that_is_not_finite_changes_nothing_and_is_told_with_its_samples(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=6, log_steps=3, save_steps=0))
+    third = order(made)[2]
+    poison(made, third)
+    after: dict[int, dict[str, torch.Tensor]] = {}
+    step = made._step
+
+    def watching(window: list) -> None:  # type: ignore[type-arg]
+        step(window)
+        after[made.state.counters.step] = weights(made)
+
+    made._step = watching  # type: ignore[method-assign]
+    made.run()
+    assert all(torch.equal(after[2][name], weight) for name, weight in after[3].items())
+    assert not all(torch.equal(after[3][name], weight) for name, weight in after[4].items())
+    (event,) = kept.of(protocol.BadStep)
+    assert (event.step, event.kind, event.action, event.grad_norm) == (3, "not_finite", "skipped", None)
+    assert tuple(event.samples) == third
+    assert [event.bad_steps for event in kept.of(protocol.Step)] == [1, 0]
+
+
+def test_the_loss_of_a_step_that_was_left_out_is_no_part_of_the_mean(tmp_path: Path) -> None:
+    plain, plain_kept = trainer(tmp_path, wanted(tmp_path, max_steps=3, log_steps=1, save_steps=0), "plain")
+    plain.run()
+    made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=3, log_steps=3, save_steps=0))
+    poison(made, order(made)[2])
+    made.run()
+    assert losses(kept)[0] == pytest.approx(sum(losses(plain_kept)[:2]) / 2, rel=1e-6)
+
+
+def test_a_report_about_nothing_but_bad_steps_has_no_loss(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=3, log_steps=1, save_steps=0))
+    poison(made, order(made)[1])
+    made.run()
+    assert [loss is None for loss in losses(kept)] == [False, True, False]
+
+
+def test_a_gradient_that_jumps_is_left_out_once_its_usual_size_is_known(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=25, spike_factor=8.0, save_steps=0))
+    poison(made, *[batch.ids for batch in made.train_data.iterate(0)][22:23], factor=1000.0)
+    made.run()
+    (event,) = kept.of(protocol.BadStep)
+    assert (event.step, event.kind) == (23, "spike")
+    assert event.grad_norm > 8 * event.usual
+
+
+def test_going_back_goes_on_from_the_last_checkpoint_behind_the_bad_batch(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, on_bad_step="rollback", dropout=0.1))
+    shown = order(made)
+    poison(made, shown[5])  # step 6; the newest checkpoint before it is that of step 4
+    seen = used(made)
+    done = made.run()
+    assert done.steps == 10
+    assert seen == shown[:12]
+    (event,) = kept.of(protocol.BadStep)
+    assert (event.step, event.action, tuple(event.samples)) == (6, "rolled_back", shown[5])
+    (warning,) = kept.of(protocol.Warn)
+    assert (warning.code, warning.params) == ("train.rolled_back", {"step": 6, "to": 4})
+    assert [event.step for event in kept.of(protocol.Step)] == [1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10]
+    # The same as a run that took from step 4 on what stands behind the bad batch.
+    other, _ = trainer(tmp_path, wanted(tmp_path, on_bad_step="rollback", dropout=0.1), "other")
+    other.resume(made.run_dir.checkpoints / "step-00000004")
+    other.state.counters.batches = 6
+    other.run()
+    assert_equal(made, other)
+
+
+@pytest.mark.parametrize("stop_at", [5, 7])
+def test_a_run_that_went_back_resumes_exactly(tmp_path: Path, stop_at: int) -> None:
+    settings = wanted(tmp_path, on_bad_step="rollback", dropout=0.1, keep_last=1, keep_best=0)
+    whole, whole_kept = trainer(tmp_path, settings, "whole")
+    shown = order(whole)
+    poison(whole, shown[5], shown[7])
+    whole.run()
+    assert [event.action for event in whole_kept.of(protocol.BadStep)] == ["rolled_back", "rolled_back"]
+    made, _ = trainer(tmp_path, settings)
+    poison(made, shown[5], shown[7])
+
+    def stop() -> None:  # the first time before it went wrong, or after it went back
+        if made.state.counters.step == stop_at:
+            raise StopRequested
+
+    made.session.poll = stop  # type: ignore[method-assign]
+    with pytest.raises(StopRequested):
+        made.run()
+    again, kept_again = trainer(tmp_path, settings)
+    found, _ = checkpoint_dir.latest_good(again.run_dir.checkpoints)
+    assert found is not None
+    again.resume(found)
+    poison(again, shown[5], shown[7])
+    again.run()
+    assert_equal(again, whole)
+    by_step = [{event.step: event.loss for event in each.of(protocol.Step)} for each in (whole_kept, kept_again)]
+    assert by_step[1].items() <= by_step[0].items()
+    assert not [event for event in kept_again.of(protocol.Warn) if event.code == "resume.not_exact"]
+
+
+def test_without_a_checkpoint_to_go_back_to_a_bad_step_is_only_left_out(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, on_bad_step="rollback", save_steps=0, max_steps=4))
+    poison(made, order(made)[1])
+    assert made.run().steps == 4
+    assert [event.action for event in kept.of(protocol.BadStep)] == ["skipped"]
+
+
+def test_going_back_to_the_same_checkpoint_again_and_again_ends_the_run(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, on_bad_step="rollback", save_steps=4, bad_step_limit=3))
+    poison(made, *order(made)[5:])
+    with pytest.raises(TraindeckError, match="in a row") as caught:
+        made.run()
+    assert caught.value.code == "train.bad_steps"
+    assert [event.action for event in kept.of(protocol.BadStep)] == ["rolled_back"] * 3 + ["stopped"]
+    assert checkpoint_dir.list_checkpoints(made.run_dir.checkpoints)[-1].name == "step-00000004"
+
+
+def test_stopping_at_a_bad_step_saves_nothing(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, on_bad_step="stop"))
+    poison(made, order(made)[4])
+    with pytest.raises(TraindeckError) as caught:
+        made.run()
+    assert (caught.value.code, caught.value.exit_code) == ("train.bad_steps", ExitCode.FAILED)
+    assert [event.action for event in kept.of(protocol.BadStep)] == ["stopped"]
+    assert checkpoint_dir.list_checkpoints(made.run_dir.checkpoints)[-1].name == "step-00000004"
+
+
+def test_too_many_bad_steps_in_a_row_end_the_run_and_good_ones_between_do_not_count(tmp_path: Path) -> None:
+    made, _ = trainer(tmp_path, wanted(tmp_path, bad_step_limit=3, save_steps=0), "apart")
+    shown = order(made)
+    poison(made, shown[1], shown[2], shown[4], shown[5])
+    assert made.run().steps == 10
+    made, kept = trainer(tmp_path, wanted(tmp_path, bad_step_limit=3, save_steps=0))
+    poison(made, *shown[1:4])
+    with pytest.raises(TraindeckError, match="3 steps in a row"):
+        made.run()
+    assert [event.step for event in kept.of(protocol.BadStep)] == [2, 3, 4]
+
+
+def test_bad_steps_are_known_before_anything_is_saved_however_late_they_are_read(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, on_bad_step="rollback", log_steps=1000))
+    shown = order(made)
+    poison(made, shown[4])
+    _read_late(made)
+    made.run()
+    (event,) = kept.of(protocol.BadStep)
+    assert (event.step, event.action) == (5, "rolled_back")
+    prompt, _ = trainer(tmp_path, wanted(tmp_path, on_bad_step="rollback"), "prompt")
+    poison(prompt, shown[4])
+    prompt.run()
+    assert_equal(made, prompt)
+
+
+def _read_late(made: Trainer) -> None:
+    """As on a GPU: answers come only when somebody waits for them."""
+    answered = made._late.answered
+    made._late.answered = lambda wait=False: answered(wait) if wait else iter(())  # type: ignore[method-assign]
+
+
+def test_overflows_of_fp16_are_no_bad_steps(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, on_bad_step="stop", perf_steps=10, save_steps=0))
+    made.state.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, enabled=True)
+    made.recovery.watch._scaler = made.state.scaler
+    made.run()
+    assert not kept.of(protocol.BadStep)
+    (event,) = kept.of(protocol.Performance)
+    assert event.overflows > 0
+    assert event.loss_scale < 2.0**127
