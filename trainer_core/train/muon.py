@@ -16,7 +16,17 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-_QUINTIC: Final = ((3.4445, -4.7750, 2.0315),) * 5  # of Jordan's post, as in torch.optim.Muon
+# The odd quintics that bring singular values from [0.005, 1] nearest to one in four steps, found greedily as in Amsel
+# et al. 2025, "The Polar Express": to within 0.12. Each but the first expects values 5 % above what the one before it
+# gives: in bfloat16 they overshoot by rounding, and would be blown up to 8. With the tighter bound of `orthogonal`
+# this comes nearer than the five steps of Jordan's post (torch.optim.Muon), for a fifth less arithmetic.
+_QUINTICS: Final = (
+    (8.2987, -24.4305, 18.0903),
+    (3.7466, -2.5399, 0.4413),
+    (3.1009, -2.1249, 0.4021),
+    (2.1867, -1.4669, 0.3448),
+)
+_ROOM: Final = 1.02  # for rounding in bfloat16
 _TINY: Final = 1e-7
 _TOGETHER: Final = 16 * 1024 * 1024  # entries that are stacked at once: small matrices gain, large ones cost memory
 
@@ -103,16 +113,18 @@ class MuonWithAdamW(torch.optim.Optimizer):
 def orthogonal(matrices: Tensor) -> Tensor:
     """Matrices (N, rows, columns) with singular values brought near to one, by Newton-Schulz steps.
 
-    Returns bfloat16 where the device computes it natively, else float32.
+    They are divided first by a bound of the largest one: the root of the Gram matrix's norm, which is there anyway and
+    far tighter than the matrix's own norm. Returns bfloat16 where the device computes it natively, else float32.
     """
     x = matrices.to(arithmetic(matrices.device))
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x
-    x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp(min=_TINY)  # no singular value is above one now
-    for a, b, c in _QUINTIC:
-        gram = torch.bmm(x, x.mT)
-        gram = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
-        x = torch.baddbmm(x, gram, x, beta=a)
+    gram = torch.bmm(x, x.mT)
+    bound = _ROOM * torch.linalg.matrix_norm(gram, keepdim=True).sqrt().clamp(min=_TINY)
+    x, gram = x / bound, gram / bound**2  # no singular value is above one now
+    for step, (a, b, c) in enumerate(_QUINTICS):
+        gram = torch.bmm(x, x.mT) if step else gram
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if tall else x
 
 

@@ -1,0 +1,241 @@
+"""Muon does what it says, alike for matrices one by one and together, and a step that is left out changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from trainer_core.config import Config
+from trainer_core.model.decoder import Decoder, ModelConfig
+from trainer_core.train import muon, optim
+from trainer_core.train.muon import MuonWithAdamW, orthogonal
+
+SHAPES = ((48, 48), (32, 80), (80, 32), (48, 48), (32, 80))
+
+
+def matrices(seed: int = 0) -> list[nn.Parameter]:
+    torch.manual_seed(seed)
+    return [nn.Parameter(torch.randn(*shape) * 0.02) for shape in SHAPES]
+
+
+def give_gradients(weights: list[nn.Parameter], seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    for weight in weights:
+        weight.grad = torch.randn(weight.shape, generator=random)
+
+
+def small(optimizer: str = "muon", **knobs: object) -> tuple[Decoder, torch.optim.Optimizer]:
+    config = Config(hidden_dim=32, n_layers=2, n_heads=2, max_seq_len=16, optimizer=optimizer, **knobs)  # type: ignore[arg-type]
+    torch.manual_seed(0)
+    model = Decoder(ModelConfig.of(config, 64))
+    return model, optim.build_optimizer(model, config)
+
+
+def train(model: Decoder, optimizer: torch.optim.Optimizer, step: int, bad: float | Tensor = 0.0) -> None:
+    """One update on a batch that depends on the step alone. A bad one has a gradient that is not a number."""
+    random = torch.Generator().manual_seed(step)
+    ids = torch.randint(64, (4, 16), generator=random)
+    model(ids).square().mean().backward()
+    flag = torch.as_tensor(bad, dtype=torch.float32)
+    if float(flag):
+        for weight in model.parameters():
+            assert weight.grad is not None
+            weight.grad.fill_(torch.nan)
+    optim.update(optimizer, torch.amp.GradScaler("cpu", enabled=False), flag)
+    optimizer.zero_grad()
+
+
+def everything(model: Decoder, optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    moments = [value for weight in model.parameters() for value in optimizer.state.get(weight, {}).values()]
+    return [tensor.detach().clone() for tensor in (*model.parameters(), *moments)]
+
+
+def test_an_update_is_that_of_torchs_muon_where_both_orthogonalise_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs_of = pytest.importorskip("torch.optim._muon")._zeropower_via_newtonschulz
+
+    def one_by_one(stacked: Tensor) -> Tensor:
+        return torch.stack([theirs_of(one, (3.4445, -4.7750, 2.0315), 5, 1e-7) for one in stacked])
+
+    monkeypatch.setattr(muon, "orthogonal", one_by_one)
+    ours, theirs = matrices(), matrices()
+    mine = MuonWithAdamW([{"params": ours, "kind": "muon", "weight_decay": 0.1}], lr=0.02)
+    torchs = torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw")
+    for step in range(5):
+        give_gradients(ours, step)
+        give_gradients(theirs, step)
+        mine.step()
+        torchs.step()  # type: ignore[no-untyped-call]
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 2.0])
+@pytest.mark.parametrize("shape", [(48, 48), (32, 96), (96, 32)])
+def test_our_four_steps_come_as_near_to_orthogonal_as_torchs_five(shape: tuple[int, int], spread: float) -> None:
+    theirs_of = pytest.importorskip("torch.optim._muon")._zeropower_via_newtonschulz
+    torch.manual_seed(1)
+    left, _, right = torch.linalg.svd(torch.randn(6, *shape), full_matrices=False)
+    values = torch.logspace(0, -spread, min(shape))  # singular values over `spread` orders of magnitude
+    stacked = 1e-3 * left @ torch.diag(values) @ right
+    exact = left @ right
+
+    def nearness(found: Tensor) -> float:
+        return torch.cosine_similarity(found.float().flatten(1), exact.flatten(1)).mean().item()
+
+    theirs = torch.stack([theirs_of(one, (3.4445, -4.7750, 2.0315), 5, 1e-7) for one in stacked])
+    assert nearness(orthogonal(stacked)) > nearness(theirs) - 0.005
+    found = torch.linalg.svdvals(orthogonal(stacked).float())
+    assert found.min() > 0.7
+    assert found.max() < 1.3
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-30, 1e12])
+def test_matrices_of_any_size_stay_finite(value: float) -> None:
+    assert orthogonal(torch.full((2, 8, 12), value)).isfinite().all()
+
+
+@pytest.mark.parametrize("shape", [(8, 32, 64), (8, 64, 64), (4, 96, 32)])
+def test_bfloat16_gives_what_fp32_gives_to_its_precision(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int]
+) -> None:
+    torch.manual_seed(2)
+    stacked = torch.randn(*shape)
+    found: dict[torch.dtype, Tensor] = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        monkeypatch.setattr(muon, "arithmetic", lambda _, dtype=dtype: dtype)
+        found[dtype] = orthogonal(stacked).float()
+    assert torch.cosine_similarity(found[torch.float32].flatten(1), found[torch.bfloat16].flatten(1)).min() > 0.99
+    assert torch.linalg.matrix_norm(found[torch.bfloat16], 2).max() < 1.3  # no value is blown up by rounding
+
+
+def test_matrices_are_moved_alike_together_and_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    together, apart = matrices(), matrices()
+    for weights, limit in ((together, 10**9), (apart, 1)):
+        monkeypatch.setattr(muon, "_TOGETHER", limit)
+        optimizer = MuonWithAdamW([{"params": weights, "kind": "muon"}], lr=0.01)
+        for step in range(3):
+            give_gradients(weights, step)
+            optimizer.step()
+    for one, other in zip(together, apart, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_entries_of_an_update_are_about_as_large_as_those_of_adamw() -> None:
+    weights = matrices()
+    before = [weight.detach().clone() for weight in weights]
+    give_gradients(weights, 0)
+    MuonWithAdamW([{"params": weights, "kind": "muon"}], lr=0.01).step()
+    for weight, old in zip(weights, before, strict=True):
+        assert (weight - old).square().mean().sqrt().item() == pytest.approx(0.2 * 0.01, rel=0.1)
+
+
+def test_muon_takes_the_matrices_inside_the_layers_and_adamw_the_rest() -> None:
+    model, optimizer = small(tie_embeddings=False, qkv_bias=True)
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    kinds = {names[id(weight)]: group["kind"] for group in optimizer.param_groups for weight in group["params"]}
+    assert set(kinds) == set(names.values())
+    assert kinds["model.embed_tokens.weight"] == kinds["lm_head.weight"] == kinds["model.norm.weight"] == "adamw"
+    inner = {name for name, kind in kinds.items() if kind == "muon"}
+    assert inner == {name for name in kinds if ".layers." in name and "_proj.weight" in name}
+    decays = {names[id(w)]: group["weight_decay"] for group in optimizer.param_groups for w in group["params"]}
+    assert all((decay > 0) == (model.get_parameter(name).dim() == 2) for name, decay in decays.items())
+
+
+def test_the_adamw_beside_muon_is_torchs_fused_one() -> None:
+    embeddings: list[Tensor] = []
+    for kind in ("muon", "adamw"):
+        model, optimizer = small(kind)
+        for step in range(3):  # a constant gradient, so that it does not depend on what the layers do
+            for weight in model.parameters():
+                weight.grad = torch.full_like(weight, 0.1 * (step + 1))
+            optimizer.step()
+        embeddings.append(model.model.embed_tokens.weight)
+    torch.testing.assert_close(embeddings[0], embeddings[1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_step_that_is_left_out_changes_no_weight_no_moment_and_no_count(kind: str, at: int) -> None:
+    model, optimizer = small(kind)
+    for step in range(at):
+        train(model, optimizer, step)
+    before = everything(model, optimizer)
+    train(model, optimizer, 99, bad=1.0)
+    after = everything(model, optimizer)
+    if at:
+        assert len(before) == len(after)
+    for one, other in zip(before, after, strict=False):
+        assert torch.equal(one, other)
+    assert all(tensor.isfinite().all() for tensor in after)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_training_goes_on_after_it_as_if_it_had_not_been(kind: str) -> None:
+    ends = []
+    for bad_one in (False, True):
+        model, optimizer = small(kind)
+        for step in range(4):
+            train(model, optimizer, step)
+            if bad_one and step in (0, 2):
+                train(model, optimizer, 99, bad=1.0)
+        ends.append(everything(model, optimizer))
+    for one, other in zip(*ends, strict=True):
+        assert torch.equal(one, other)
+
+
+def scaled(grow: float) -> tuple[Callable[[float], None], Decoder, torch.optim.Optimizer, torch.amp.GradScaler]:
+    """A model whose updates are scaled as with fp16."""
+    model, optimizer = small()
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=10**6)
+
+    def step(bad: float, value: float = grow) -> None:
+        scaler.scale(model(torch.zeros(1, 4, dtype=torch.long)).square().mean()).backward()
+        assert model.lm_head.weight.grad is not None
+        model.lm_head.weight.grad.add_(value)
+        optim.update(optimizer, scaler, torch.tensor(bad))
+        optimizer.zero_grad()
+
+    return step, model, optimizer, scaler
+
+
+@pytest.mark.parametrize(("gradient", "bad", "moves", "scale"), [
+    (0.0, 0.0, True, 1024.0),
+    (torch.inf, 0.0, False, 512.0),  # an overflow: left out, and the scale falls
+    (0.0, 1.0, False, 1024.0),  # a spike: left out, and the scale stays
+    (torch.nan, 1.0, False, 512.0),
+])  # fmt: skip
+def test_with_a_scaler_overflows_and_bad_steps_are_left_out_and_only_overflows_lower_the_scale(
+    gradient: float, bad: float, moves: bool, scale: float
+) -> None:
+    step, model, optimizer, scaler = scaled(gradient)
+    before = [weight.detach().clone() for weight in model.parameters()]
+    step(bad)
+    changed = [not torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True)]
+    assert any(changed) == moves
+    assert scaler.get_scale() == scale
+    assert not hasattr(optimizer, "found_inf")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="for GPUs")
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_on_a_gpu_an_update_never_waits_for_the_device(kind: str) -> None:
+    model, optimizer = small(kind)
+    model = model.cuda()
+    optimizer = optim.build_optimizer(model, Config(optimizer=kind))  # type: ignore[arg-type]
+    scaler = torch.amp.GradScaler("cuda", enabled=True)
+    flag = torch.zeros((), device="cuda")
+    before = [weight.detach().clone() for weight in model.parameters()]
+    for bad in (1.0, 0.0):
+        flag.fill_(bad)
+        scaler.scale(model(torch.zeros(1, 4, dtype=torch.long, device="cuda")).square().mean()).backward()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            optim.update(optimizer, scaler, flag)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        optimizer.zero_grad()
+        same = all(torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True))
+        assert same == bool(bad)
