@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, QTimer
 
 from app.services.trainer_process import Outcome, TrainerProcess
 from app.state import command_line
-from app.state.data_looks import Key, Look, Looks, key_of
+from app.state.data_looks import Key, Look, Looks, Stamps, key_of
 from app.views import words
 from app.views.data.page import DataPage, DataState
 from app.views.setup.form import SetupForm
@@ -27,6 +27,7 @@ class DataLooker(QObject):
         super().__init__(form)
         self._form, self._say = form, say
         self.looks = Looks()
+        self._stamps = Stamps()
         self.running: Look | None = None
         self._failed: tuple[Look, Outcome] | None = None  # the last one, where it ended without a report
         self._cancelled = False
@@ -55,7 +56,7 @@ class DataLooker(QObject):
             self._say(error)
             return
         if self.process.start(arguments):
-            self.running, self._failed, self._cancelled = Look(self._key()), None, False
+            self.running, self._failed, self._cancelled = Look(self._key(fresh=True)), None, False
             self.display(self._ready)
 
     def cancel(self) -> None:
@@ -105,9 +106,10 @@ class DataLooker(QObject):
         failure = "" if current else self._failure()  # of another configuration than the one that is shown
         self._page.display(DataState(look, current, self.running, cancelling, failure, blocked, ready))
 
-    def _key(self) -> Key:
+    def _key(self, *, fresh: bool = False) -> Key:
         own = self._form.preset.knobs if self._form.preset else {}
-        return key_of({**own, **self._form.changes()}, self._form.data)
+        stamps = self._stamps.of(self._form.data, fresh=fresh)
+        return key_of({**own, **self._form.changes()}, self._form.data, stamps)
 
     def _failure(self) -> str:
         """Why there is no report, in the current language."""

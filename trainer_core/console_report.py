@@ -13,9 +13,10 @@ from typing import Final
 from rich.cells import cell_len
 from rich.text import Text
 
+from trainer_core import messages_data
 from trainer_core.console_words import visible
 from trainer_core.messages import Language
-from trainer_core.protocol import DataReport, LengthBin, SampleView, Source, Token
+from trainer_core.protocol import BadRow, DataReport, LengthBin, SampleView, Source, Token
 
 _MIB: Final = 1024**2
 _BAR: Final = 40  # columns of the longest bar
@@ -43,9 +44,10 @@ _WORDS: Final[dict[str, tuple[str, str]]] = {
     "vocabulary": ("Vocabulary", "词表"),
     "given": ("given: {path}", "指定：{path}"),
     "trained": ("trained on what was read", "由所读数据训练"),
+    "trained_for_it": ("trained on the data", "由数据训练"),
     "duplicates": ("Duplicates", "重复"),
     "bad": ("Unusable rows", "无法使用的行"),
-    "first": ("the first: {position} of {path}, {reason}", "第一处：{path} 的 {position}，{reason}"),
+    "first": ("the first: {position} of {path}, {reason}", "第一处：{path} 的{position}，{reason}"),
     "empty": ("Empty rows", "没有文本的行"),
     "undecodable": ("Undecodable", "无法解码"),
     "bytes": ("{count} bytes ({share})", "{count} 字节（{share}）"),
@@ -101,7 +103,7 @@ def lines(report: DataReport, look: Look) -> Iterator[Text]:
     """The report, line by line."""
     size = {"read": _size(report.read_bytes), "size": _size(report.bytes), "about": look.about}
     # Without a given tokenizer, a look trains its own on a part of the text.
-    exact = "all" if report.tokenizer else "all_but_tokens"
+    exact = "all" if report.tokenizer or report.prepared else "all_but_tokens"
     yield Text(look.say(exact if report.complete else "part", **size))
     for source in report.sources:
         yield Text("  " + visible(_source(source, look)))
@@ -147,7 +149,8 @@ def _counts(report: DataReport, look: Look) -> Iterator[tuple[str, str]]:
     yield look.say("tokens"), split(total.tokens, report.train_tokens, report.validation_tokens)
     each = look.say("each", figure=f"{read.characters / max(1, read.tokens):.2f}")
     yield look.say("characters"), f"{about(total.characters)}   {each}"
-    origin = look.say("given", path=report.tokenizer) if report.tokenizer else look.say("trained")
+    trained = "trained_for_it" if report.prepared else "trained"
+    origin = look.say("given", path=report.tokenizer) if report.tokenizer else look.say(trained)
     yield look.say("vocabulary"), f"{report.vocab_size:,}   {visible(origin)}"
 
 
@@ -158,11 +161,17 @@ def _trouble(report: DataReport, look: Look) -> Iterator[tuple[str, str]]:
         yield look.say("empty"), f"{report.empty:,}"
     if report.bad:
         bad = report.first_bad
-        told = {} if bad is None else {"position": bad.position, "path": Path(bad.path).name, "reason": bad.reason}
+        told = {} if bad is None else _where_and_why(bad, look.language)
         yield look.say("bad"), f"{report.bad:,}" + (f"   {visible(look.say('first', **told))}" if told else "")
     if report.undecodable:
         share = _share(report.undecodable, report.read_bytes)
         yield look.say("undecodable"), look.say("bytes", count=f"{report.undecodable:,}", share=share)
+
+
+def _where_and_why(bad: BadRow, language: Language) -> dict[str, str]:
+    told = {"position": bad.position, "reason": bad.reason}
+    worded = messages_data.in_chinese(told) if language == "zh" else told
+    return {"path": Path(bad.path).name, **{name: str(value) for name, value in worded.items()}}
 
 
 def _fit(report: DataReport, look: Look) -> Iterator[tuple[str, str]]:

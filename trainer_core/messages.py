@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from trainer_core import messages_data
 from trainer_core.messages_doctor import DOCTOR
 from trainer_core.messages_engine import ENGINE
 
@@ -97,7 +98,9 @@ def what_and_do(code: str, params: Mapping[str, Value], language: Language) -> t
     if message is None:
         shown = ", ".join(f"{name}={value}" for name, value in params.items())
         return f"{code} ({shown})" if shown else code, ""
-    words = message.zh if language == "zh" else message.en
+    words = message.en
+    if language == "zh":
+        words, params = message.zh, messages_data.in_chinese(params)
     return _Lenient().vformat(words.what, (), params), _Lenient().vformat(words.do, (), params)
 
 
@@ -268,7 +271,7 @@ CATALOGUE: Final[dict[str, Message]] = {
     "data.bad_row": _error(
         _DATA,
         ("{path}, {position}, cannot be used: {reason}.", "Mend it, or leave such rows out with --on-bad-row skip."),
-        ("{path} 的 {position} 无法使用：{reason}。", "请修正，或用 --on-bad-row skip 跳过此类行。"),
+        ("{path} 的{position}无法使用：{reason}。", "请修正，或用 --on-bad-row skip 跳过此类行。"),
     ),
     "data.too_many_bad_rows": _error(
         _DATA,

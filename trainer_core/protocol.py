@@ -158,6 +158,7 @@ class DataReport(Event, tag="data_report", kw_only=True):
     """What the data holds: of all of it, or of a part, with estimates for the rest."""
 
     complete: bool  # all data was read: every figure is exact
+    prepared: bool = False  # and the tokens are those that training gets
     task: Literal["pretrain", "sft"]  # what is learned: all text, or responses to prompts
     sources: list[Source] = []  # the data as it was found
     bytes: int  # of all files

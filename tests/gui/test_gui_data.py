@@ -108,6 +108,22 @@ def test_a_report_stays_with_its_configuration_and_another_one_gets_a_hint(
     assert page.hint.isVisible()
 
 
+def test_a_report_is_no_longer_current_when_its_file_has_changed_on_disk(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("before", encoding="utf-8")
+    controller = make_window(look="look")
+    controller.form.add_data([str(file)])
+    look(controller, qtbot)
+    assert not controller.window.data.hint.isVisible()
+    file.write_text("something else", encoding="utf-8")
+    qtbot.waitUntil(controller.window.data.hint.isVisible, timeout=10_000)
+    assert "have changed since this was looked at" in controller.window.data.hint.text()
+    look(controller, qtbot)
+    assert not controller.window.data.hint.isVisible()
+
+
 def test_a_look_that_takes_long_can_be_cancelled(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(look="slow_look")
     page = controller.window.data

@@ -43,13 +43,23 @@ def test_without_a_given_tokenizer_counts_of_tokens_are_not_called_exact(languag
     assert "准确" not in whole
 
 
+def test_figures_of_prepared_data_are_exact_also_with_a_tokenizer_of_its_own() -> None:
+    whole = text_of(msgspec.structs.replace(REPORT, complete=True, prepared=True), Look("en"))
+    assert "every figure is exact" in whole
+    assert "trained on the data" in whole
+
+
+def test_why_the_first_row_cannot_be_used_is_told_in_chinese() -> None:
+    assert "questions.parquet 的第 4117 行，“answer”为空" in text_of(REPORT, Look("zh"))
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_figure_that_people_act_on_is_there(language: Language) -> None:
     packed = msgspec.structs.replace(
         REPORT, packs=1234, fill=0.987, fill_alone=0.31, undecodable=77, empty=5, left_out_tokens=99, tokenizer="t.json"
     )
     shown = text_of(packed, Look(language))
-    for figure in ("414", "498", "23,118", "37 (0.024 %)", "row 4117", "1,234", "98.7 %", "31.0 %", "77", "99"):
+    for figure in ("414", "498", "23,118", "37 (0.024 %)", "4117", "1,234", "98.7 %", "31.0 %", "77", "99"):
         assert figure in shown
     assert "prompt: question, response: answer" in shown
     assert "t.json" in shown

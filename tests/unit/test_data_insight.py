@@ -97,6 +97,8 @@ def test_a_look_at_all_of_it_says_what_preparation_then_finds(tmp_path: Path, ki
     config = config_of(data, tokenizer=str(first.tokenizer), packing=packing)
     looked = preview(config, Listener())
     made = of_prepared(prepared(data, **{**KNOBS, "tokenizer": config.tokenizer, "packing": packing}), config)
+    assert (made.prepared, looked.prepared) == (True, False)
+    made.prepared = False  # the one difference
     assert looked.complete
     assert looked == made
     assert looked.read == looked.total

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from app.state.data_looks import Look, Looks, key_of
+from pathlib import Path
+
+from app.state.data_looks import Look, Looks, Stamps, key_of, stamp_of
 from trainer_core import protocol
 from trainer_core.reference_examples import EVENTS
 
@@ -29,6 +31,38 @@ def test_a_report_depends_on_data_sequence_and_steps_and_on_nothing_else() -> No
         assert key_of(unimportant, ["a"]) == key
     assert key_of({"batch_size": 16}, ["a"]) == key  # the default, said
     assert key_of({}, ["b"]) != key
+
+
+def test_a_stamp_changes_with_its_file_and_with_what_is_in_a_folder(tmp_path: Path) -> None:
+    file = tmp_path / "sub" / "a.txt"
+    file.parent.mkdir()
+    file.write_text("one", encoding="utf-8")
+    seen = [(stamp_of(str(file)), stamp_of(str(tmp_path)))]
+    file.write_text("three", encoding="utf-8")
+    seen.append((stamp_of(str(file)), stamp_of(str(tmp_path))))
+    assert seen[0][0] != seen[1][0]
+    assert seen[0][1] != seen[1][1]
+    (file.parent / "b.txt").write_text("", encoding="utf-8")
+    assert stamp_of(str(tmp_path)) != seen[1][1]
+    assert stamp_of(str(file)) == seen[1][0]
+
+
+def test_data_that_is_built_in_or_gone_has_a_stamp_too(tmp_path: Path) -> None:
+    assert stamp_of("builtin:python") == stamp_of(str(tmp_path / "gone")) == (0, 0, 0)
+
+
+def test_files_are_asked_now_and_then_and_at_once_for_a_look_that_begins(tmp_path: Path) -> None:
+    file, now = tmp_path / "a.txt", [0.0]
+    stamps = Stamps(lambda: now[0])
+    file.write_text("one", encoding="utf-8")
+    first = stamps.of([str(file)])
+    file.write_text("three", encoding="utf-8")
+    assert stamps.of([str(file)]) == first
+    second = stamps.of([str(file)], fresh=True)
+    assert second != first
+    file.write_text("seventeen", encoding="utf-8")
+    now[0] = 60.0
+    assert stamps.of([str(file)]) not in (first, second)
 
 
 def test_events_of_a_look_are_sorted_into_what_the_page_shows() -> None:

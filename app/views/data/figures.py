@@ -168,7 +168,7 @@ def state(report: DataReport) -> str:
     """How much of the data a report rests on."""
     if report.complete:
         text = QCoreApplication.translate("DataFigures", "All of it was read, {size}: every figure is exact.")
-        if not report.tokenizer:  # a look trains its own on a part of the text
+        if not (report.tokenizer or report.prepared):  # a look trains its own on a part of the text
             text = QCoreApplication.translate(
                 "DataFigures",
                 "All of it was read, {size}. A tokenizer yet to be trained may count tokens a little differently.",

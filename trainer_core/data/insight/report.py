@@ -94,7 +94,9 @@ def of_prepared(prepared: Prepared, config: Config) -> protocol.DataReport:
     )
     if prepared.task == "sft":
         found.arranged = arrange(prepared.folder, prepared.vocab_size, config, Quiet())
-    return _closed(found, config)
+    report = _closed(found, config)
+    report.prepared = True
+    return report
 
 
 # --- from a part -------------------------------------------------------------------------------------

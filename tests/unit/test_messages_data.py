@@ -1,0 +1,76 @@
+"""Why a row cannot be used, in Chinese: every reason that the readers give, and where it is."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from trainer_core.data.encodings import Tally
+from trainer_core.data.readers.base import Request, Source
+from trainer_core.data.readers.lines import read_jsonl
+from trainer_core.messages import word
+from trainer_core.messages_data import position_in_chinese, reason_in_chinese
+
+DATA = Path(__file__).resolve().parents[2] / "trainer_core" / "data"
+
+
+def reasons_of_columns() -> list[str]:
+    """The texts of every `BadRow(…)` in columns.py, their holes filled."""
+    found = []
+    for node in ast.walk(ast.parse((DATA / "columns.py").read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "BadRow":
+            text = node.args[0]
+            parts = text.values if isinstance(text, ast.JoinedStr) else [text]
+            found.append("".join(str(part.value) if isinstance(part, ast.Constant) else "列" for part in parts))
+    return found
+
+
+def test_every_reason_about_a_column_is_worded() -> None:
+    reasons = reasons_of_columns()
+    assert len(reasons) >= 9
+    assert [reason for reason in reasons if re.search("[A-Za-z]", reason_in_chinese(reason))] == []
+
+
+@pytest.mark.parametrize(
+    "line", ["{", '{"a"}', '{"a" 1}', '{"a": 1} x', '{"a": "b', "[1]", '{"a": "\\q"}', '{"a": "\\u12"}', '{"a": "\t"}']
+)
+def test_what_python_says_about_broken_json_is_worded(line: str, tmp_path: Path) -> None:
+    path, tally = tmp_path / "a.jsonl", Tally()
+    path.write_text(line, encoding="utf-8")
+    assert list(read_jsonl(Source(path, "jsonl", "utf-8", len(line)), Request(), tally)) == []
+    assert tally.bad == 1
+    english = re.findall("[A-Za-z]{3,}", reason_in_chinese(tally.reason))
+    assert set(english) <= {"JSON"}, tally.reason
+
+
+def test_a_member_of_an_archive_stays_in_front_of_its_reason() -> None:
+    assert reason_in_chinese(".json: Extra data") == ".json：JSON：末尾有多余的内容"
+    assert reason_in_chinese(".txt is longer than 64 MiB") == ".txt 超过 64 MiB"
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese"),
+    [
+        ("line 17", "第 17 行"),
+        ("row 4117", "第 4117 行"),
+        ("element 3", "第 3 个元素"),
+        ("line 2 after byte 4096", "字节 4096 之后的第 2 行"),
+        ("sample a/b 1", "样本 a/b 1"),
+        ("somewhere else", "somewhere else"),
+    ],
+)
+def test_places_are_worded(english: str, chinese: str) -> None:
+    assert position_in_chinese(english) == chinese
+
+
+def test_a_reason_that_nobody_knows_stays_as_it_is() -> None:
+    assert reason_in_chinese("[Errno 5] Input/output error {x}") == "[Errno 5] Input/output error {x}"
+
+
+def test_a_message_tells_place_and_reason_in_its_own_language() -> None:
+    told = {"path": "a.jsonl", "position": "line 17", "reason": "“text” is missing"}
+    assert word("data.bad_row", told, "zh").startswith("a.jsonl 的第 17 行无法使用：缺少“text”。")
+    assert word("data.bad_row", told, "en").startswith("a.jsonl, line 17, cannot be used: “text” is missing.")

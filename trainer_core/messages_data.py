@@ -1,0 +1,108 @@
+"""Why a row or a file of data cannot be used, and where, in Chinese. English is what the readers say themselves.
+
+A reason is technical and often not ours (a JSON parser's), so it travels as text. It is recognised here by its
+form; one that is not known stays as it is. No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import Final
+
+Value = str | int | float | bool | None
+
+_REASONS: Final[dict[str, str]] = {
+    # columns
+    "“{}” is missing": "缺少“{}”",
+    "“{}” is empty": "“{}”为空",
+    "“{}” is not text": "“{}”不是文本",
+    "“{}” is not a list of messages": "“{}”不是消息列表",
+    "“{}” has no answer of an assistant": "“{}”中没有助手的回答",
+    "a message's role is {}": "消息的角色为 {}",
+    "an assistant's message has no text": "助手的消息没有文本",
+    "a message's content is not text": "消息的内容不是文本",
+    "it has no messages": "没有消息",
+    "it is longer than 4 million characters": "超过 400 万个字符",
+    "the model's chat template writes none of its answers": "模型的对话模板没有写出它的任何回答",
+    # JSON, as Python's json module says it
+    "not a JSON object": "不是 JSON 对象",
+    "Expecting value": "JSON：此处应有一个值",
+    "Expecting property name enclosed in double quotes": "JSON：属性名应使用双引号",
+    "Expecting '{}' delimiter": "JSON：缺少分隔符“{}”",
+    "Illegal trailing comma before end of {}": "JSON：末尾有多余的逗号",
+    "Extra data": "JSON：末尾有多余的内容",
+    "Invalid control character at": "JSON：含有未转义的控制字符",
+    "Invalid \\escape": "JSON：转义无效",
+    "Invalid \\uXXXX escape": "JSON：\\u 转义无效",
+    "Unterminated string starting at": "JSON：字符串没有结束",
+    "RecursionError": "嵌套过深",
+    "it should be an array of objects: [{…}, {…}]": "应为对象数组：[{…}, {…}]",
+    "it ends too early": "过早结束",
+    # tables and archives
+    "a quotation mark is never closed": "引号没有闭合",
+    "longer than {} million characters": "超过 {} 百万个字符",
+    "longer than {} MiB": "超过 {} MiB",
+    "the file became shorter while it was read": "读取期间文件变短",
+    "its name leads out of the archive": "文件名指向归档之外",
+    "a header is damaged": "文件头已损坏",
+    "it is not a tar archive": "不是 tar 归档",
+    "it is not a regular file": "不是普通文件",
+}
+_POSITIONS: Final[dict[str, str]] = {
+    "line {#} after byte {#}": "字节 {1} 之后的第 {0} 行",
+    "line {#}": "第 {} 行",
+    "row {#}": "第 {} 行",
+    "element {#}": "第 {} 个元素",
+    "piece {#}": "第 {} 段",
+    "batch {#}": "第 {} 批",
+    "sample {}": "样本 {}",
+    "after {}": "{} 之后",
+    "the beginning": "开头",
+    "its beginning": "开头",
+}
+
+
+def reason_in_chinese(reason: str) -> str:
+    """A reason in Chinese, where it is a known one. A member of an archive in front of it (`.json: …`) stays."""
+    member, colon, rest = reason.partition(": ")
+    if colon and re.fullmatch(r"\.\w+", member):
+        return f"{member}：{_translated(rest, 'reasons')}"
+    member, is_, rest = reason.partition(" is ")
+    if is_ and re.fullmatch(r"\.\w+", member):
+        return f"{member} {_translated(rest, 'reasons')}"
+    return _translated(reason, "reasons")
+
+
+def position_in_chinese(position: str) -> str:
+    """`line 17` as 第 17 行."""
+    return _translated(position, "positions")
+
+
+def in_chinese(params: Mapping[str, Value]) -> dict[str, Value]:
+    """Parameters of a message with its reason and position in Chinese."""
+    found = dict(params)
+    for name, worded in (("reason", reason_in_chinese), ("position", position_in_chinese)):
+        value = found.get(name)
+        if isinstance(value, str):
+            found[name] = worded(value)
+    return found
+
+
+def _translated(text: str, table: str) -> str:
+    for pattern, chinese in _patterns(table):
+        found = pattern.fullmatch(text)
+        if found is not None:
+            return chinese.format(*found.groups()) if found.groups() else chinese
+    return text
+
+
+@functools.cache
+def _patterns(table: str) -> list[tuple[re.Pattern[str], str]]:
+    words = _REASONS if table == "reasons" else _POSITIONS
+    return [(re.compile(_pattern(english), re.DOTALL), chinese) for english, chinese in words.items()]
+
+
+def _pattern(english: str) -> str:
+    return re.escape(english).replace(r"\{\#\}", "([0-9,]+)").replace(r"\{\}", "(.*?)")
