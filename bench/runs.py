@@ -22,6 +22,7 @@ from bench import measure
 from bench.corpus import Corpus
 
 _TOLD: Final = 2000  # characters of a failed command's output
+_PARTS: Final = 5  # of the measured steps, whose median counts
 _STOPPED: Final = 3  # exit code of a trainer that was asked to stop
 _QUIET: Final = {
     "eval-steps": 0, "eval-batches": 1, "save-steps": 0, "sample-steps": 0, "keep-best": 0, "sample-tokens": 1,
@@ -81,14 +82,17 @@ class Trained:
         return next((event for event in self.events if event["type"] == kind), {})
 
     def step_ms(self, warm: int) -> float:
-        """Milliseconds of a step by the clock: the median over the reports behind the first `warm` steps."""
+        """Milliseconds of a step by the clock: the median over parts of the run behind the first `warm` steps.
+
+        Parts, not single reports: on a GPU reports are read late, and may come in twos.
+        """
         steps = [event for event in self.of("step") if event["step"] >= warm]
         if len(steps) < 2:
             raise RuntimeError(f"only {len(steps)} reports behind step {warm}")
-        times = [
-            (later["t"] - sooner["t"]) / (later["step"] - sooner["step"]) * 1000 for sooner, later in pairwise(steps)
-        ]
-        return float(statistics.median(times))
+        parts = min(_PARTS, len(steps) - 1)
+        ends = [steps[number * (len(steps) - 1) // parts] for number in range(parts + 1)]
+        times = [(later["t"] - sooner["t"]) / (later["step"] - sooner["step"]) for sooner, later in pairwise(ends)]
+        return float(statistics.median(times)) * 1000
 
     @property
     def to_first_step(self) -> float:
@@ -149,7 +153,7 @@ def ours(
 ) -> Trained:
     """Traindeck's real command, stopped after `steps` of a long run (a short one would not be worth compiling), or
     with None trained to its end. The run folder is removed. `more`: further knobs, which win."""
-    settings: dict[str, Any] = {**_QUIET, **_size(shape), "log-steps": log_steps}
+    settings: dict[str, Any] = {**_QUIET, **size(shape), "log-steps": log_steps}
     settings |= {"max-steps": max(20_000, 100 * steps)} if steps else {}
     settings |= more or {}
     measure.remove(run)
@@ -161,7 +165,7 @@ def ours(
     return trained
 
 
-def _size(shape: Shape) -> dict[str, Any]:
+def size(shape: Shape) -> dict[str, Any]:
     """A shape as Traindeck's knobs."""
     precision = "no" if shape.precision == "fp32" else shape.precision
     return {
@@ -212,5 +216,5 @@ def ours_command(
     shape: Shape, corpus: Corpus, run: Path, steps: int, more: Mapping[str, Any] | None = None
 ) -> list[str]:
     """Traindeck to the end of a short run: for its memory."""
-    settings = {**_QUIET, **_size(shape), "max-steps": steps, **(more or {})}
+    settings = {**_QUIET, **size(shape), "max-steps": steps, **(more or {})}
     return measure.trainer("train", *corpus.flags, *flags(settings), "--run-dir", str(run))

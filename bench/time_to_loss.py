@@ -132,8 +132,8 @@ def lines(shape: Shape, found: dict[str, Any]) -> list[str]:
     if found["reached"]:
         share = found["share_of_time"]
         told.append(
-            f"{share['median']:.3f} of the plain loop's time ({share['min']:.3f} to {share['max']:.3f}; target: at most "
-            f"{TARGET:.3f}); reached in {found['reached']} of {len(found['rounds'])} rounds"
+            f"{share['median']:.3f} of the plain loop's time ({share['min']:.3f} to {share['max']:.3f}; target: "
+            f"at most {TARGET:.3f}); reached in {found['reached']} of {len(found['rounds'])} rounds"
         )
     return told
 

@@ -1,0 +1,277 @@
+"""Everything that Traindeck promises of a GPU, with one command and one table, in about 20 minutes.
+
+    python -m bench.gpu
+    python -m bench.gpu --parts throughput mfu        only these; the others stay as they were measured before
+
+A part that fails is told, and the next one goes on. Each part has a time after which it is given up. Results are
+written to bench/results/gpu.json after every part, so that nothing is lost where the machine goes away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from bench import corpus, measure, runs
+
+_DEVICE_PROBLEM: Final = 6  # exit code, as the trainer's
+_RESULT: Final = "gpu"
+_TOLD: Final = 1500  # characters of what a failed command said
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One promise, and what was reached. `better`: which side of `wanted` is good."""
+
+    name: str
+    wanted: float
+    reached: float | None
+    better: str = "more"
+    form: str = "{:.2f}"
+
+    @property
+    def met(self) -> bool | None:
+        if self.reached is None:
+            return None
+        return self.reached >= self.wanted if self.better == "more" else self.reached <= self.wanted
+
+
+@dataclass(slots=True)
+class Part:
+    """What a part measured."""
+
+    targets: list[Target] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    document: Any = None
+
+
+# --- the parts -------------------------------------------------------------------------------------
+
+
+def throughput(folder: Path) -> Part:
+    """Tokens a second and peak VRAM against the peers at GPT-2's size."""
+    _run(["bench.throughput", "--device", "cuda", "--rounds", "2", "--steps", "60", "--work", str(folder)], 480)
+    found = _result("throughput-cuda")["shapes"]["gpt2_124m"]
+    times, ways = found["times_as_fast"], found["ways"]
+
+    def ratio(name: str) -> float | None:
+        return times[name]["median"] if name in times else None
+
+    vram = {name: one["peak_vram"] for name, one in ways.items()}
+    ours, theirs = vram.get("Traindeck"), vram.get("Hugging Face Trainer")
+    less = None if not ours or not theirs else 1 - ours / theirs
+    return Part(
+        [
+            Target("tokens/s against the compiled plain loop", 1.2, ratio("plain loop, compiled"), form="{:.2f} x"),
+            Target("tokens/s against the Hugging Face Trainer", 1.5, ratio("Hugging Face Trainer"), form="{:.2f} x"),
+            Target("peak VRAM below the Hugging Face Trainer's, 50k vocabulary", 0.3, less, form="{:.0%}"),
+        ],
+        [f"{name}: {one['tokens_per_s']['median']:,.0f} tokens/s" for name, one in ways.items()]
+        + [f"{name} failed: {why.splitlines()[0]}" for name, why in found["failed"].items()],
+        found,
+    )
+
+
+def recipes(folder: Path) -> Part:
+    """The tuned recipe against the untuned one, by Traindeck's own `bench`."""
+    command = ["trainer_core", "bench", "--preset", "gpt2_124m", "--seconds", "180", "--output", "json"]
+    document = json.loads(_run(command, 420))
+    times, tuned = document["times_as_fast"], document["recipes"][-1]
+    return Part(
+        [
+            Target("tuned against untuned, speed per token", 4.0, times and times["median"], form="{:.2f} x"),
+            Target("GPU utilisation of the tuned recipe (NVML)", 0.95, tuned.get("utilization"), form="{:.0%}"),
+        ],
+        [f"{one['name']}: {one['gain']:.2f} x" for one in document["fast_paths"] if one["gain"]],
+        document,
+    )
+
+
+def mfu(folder: Path) -> Part:
+    """Model FLOPs utilisation against the data sheet, of 124M and of a billion."""
+    part = Part(document={})
+    for name, wanted, batch in (("gpt2_124m", 0.45, 64), ("1b", 0.55, 16)):
+        shape = replace(runs.SHAPES[name], batch=batch, accumulation=2)
+        text = corpus.make(folder / "text", shape.vocab_size)
+        reached, shape, trained = _largest(shape, text, folder)
+        gpus = [gpu for event in trained.of("hardware")[2:] for gpu in event["gpus"] if gpu["torch_allocated"]]
+        busy = [gpu["utilization"] for gpu in gpus if gpu["utilization"] is not None]
+        part.targets.append(Target(f"MFU, {trained.parameters / 1e6:,.0f}M weights", wanted, reached, form="{:.1%}"))
+        used = f"{statistics.mean(busy):.0%}" if busy else "unknown"
+        part.notes.append(f"{shape.words()}: {trained.step_ms(10):.1f} ms a step, GPU busy {used}")
+        part.document[name] = {
+            "shape": asdict(shape),
+            "mfu": reached,
+            "utilization": busy,
+            "ready": trained.of("ready"),
+        }
+    return part
+
+
+def _largest(shape: runs.Shape, text: corpus.Corpus, folder: Path) -> tuple[float | None, runs.Shape, runs.Trained]:
+    """Train with this batch, or the largest half of it that fits."""
+    while True:
+        try:
+            trained = runs.ours(shape, text, folder / "run", 40, 5, {"hardware-interval-s": 0.2})
+        except RuntimeError as error:
+            if "memory.out" not in str(error) or shape.batch == 1:
+                raise
+            shape = replace(shape, batch=shape.batch // 2)
+            continue
+        found = [event["mfu"] for event in trained.of("step") if event["step"] >= 20 and event["mfu"] is not None]
+        return (statistics.median(found) if found else None), shape, trained
+
+
+def fast_paths(folder: Path) -> Part:
+    """Every fast path of this machine against the reference."""
+    document = json.loads(_run(["trainer_core", "doctor", "--fast-paths", "--output", "json"], 300))
+    return Part(document=document, notes=[json.dumps(document)[:_TOLD]])
+
+
+def telemetry(folder: Path) -> Part:
+    """What telemetry costs."""
+    _run(["bench.telemetry", "--device", "cuda", "--steps", "10", "--pairs", "10", "--work", str(folder)], 300)
+    found = _result("telemetry-cuda")["intervals"]["every 10 steps"]
+    return Part(
+        [
+            Target("telemetry, share of a step", 0.01, found["share"], "less", "{:.2%}"),
+            Target("telemetry, ms a step", 0.5, found["more_ms"]["median"], "less", "{:.3f}"),
+        ],
+        document=found,
+    )
+
+
+def loading(folder: Path) -> Part:
+    """The share of a step that waits for data."""
+    _run(["bench.loading", "--device", "cuda", "--steps", "10", "--work", str(folder)], 300)
+    found = _result("loading")["steps"]
+    share = found["-1"]["share"]
+    return Part([Target("waiting for data, share of a step", 0.01, share, "less", "{:.2%}")], document=found)
+
+
+def tests(folder: Path) -> Part:
+    """The tests of the core, those that need a GPU among them."""
+    said = _run(["pytest", "tests/core", "-q"], 600, fails=True)
+    last = said.strip().splitlines()[-1]
+    failed = sum(float(count) for count in re.findall(r"(\d+) (?:failed|error)", last))
+    if not re.search(r"\d+ passed", last):
+        raise RuntimeError(last)
+    return Part([Target("failing tests in tests/core", 0, failed, "less", "{:.0f}")], [last], said[-_TOLD:])
+
+
+PARTS: Final[dict[str, Callable[[Path], Part]]] = {
+    "throughput": throughput,
+    "recipes": recipes,
+    "mfu": mfu,
+    "fast_paths": fast_paths,
+    "telemetry": telemetry,
+    "loading": loading,
+    "tests": tests,
+}
+
+
+# --- running them ----------------------------------------------------------------------------------
+
+
+def _run(arguments: Sequence[str], limit_s: float, fails: bool = False) -> str:
+    """`python -m …` to its end; its stdout. Raises `RuntimeError` where it fails (unless it may) or takes too long."""
+    with tempfile.TemporaryFile() as told:
+        command = [sys.executable, "-m", *arguments]
+        try:
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=told, cwd=measure.ROOT, timeout=limit_s, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"{' '.join(arguments)} took more than {limit_s:.0f} s") from error
+        told.seek(0)
+        words = told.read().decode("utf-8", "replace")[-_TOLD:]
+    output = done.stdout.decode("utf-8", "replace")
+    if done.returncode and not fails:
+        raise RuntimeError(f"{' '.join(arguments)} ended with {done.returncode}:\n{words or output[-_TOLD:]}")
+    return output
+
+
+def _result(name: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((measure.RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return document
+
+
+def measured(names: Sequence[str], parts: dict[str, Callable[[Path], Part]], folder: Path) -> dict[str, Any]:
+    """The parts that are named, one after the other, failures told; those of before are kept."""
+    path = measure.RESULTS / f"{_RESULT}.json"
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")).get("parts", {}) if path.exists() else {}
+    for name in names:
+        since = time.monotonic()
+        print(f"{name} …", file=sys.stderr, flush=True)
+        try:
+            part = parts[name](folder)
+            found[name] = {**asdict(part), "error": None}
+        except Exception as error:  # noqa: BLE001 - the others are to be measured whatever happened to this one
+            found[name] = {**asdict(Part()), "error": f"{type(error).__name__}: {error}"}
+        found[name]["seconds"] = time.monotonic() - since
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"parts": found}, indent=1), encoding="utf-8")
+    return found
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """One table of all targets, then what else was seen."""
+    rows, notes = [], []
+    for name, part in found.items():
+        for values in part["targets"]:
+            target = Target(**values)
+            sign = "at least " if target.better == "more" else "at most "
+            reached = "unknown" if target.reached is None else target.form.format(target.reached)
+            met = {True: "yes", False: "NO", None: "?"}[target.met]
+            rows.append([name, target.name, sign + target.form.format(target.wanted), reached, met])
+        if part["error"]:
+            rows.append([name, part["error"].splitlines()[0][:90], "", "failed", "?"])
+        notes += [f"{name}: {note}" for note in part["notes"]]
+    return [measure.table(["part", "target", "wanted", "reached", "met"], rows), "", *notes]
+
+
+def gpu_missing() -> str | None:
+    """Why nothing of this can be measured here, in one sentence."""
+    import torch
+
+    if torch.cuda.is_available():
+        return None
+    return "No NVIDIA GPU that torch can use was found, and all that is measured here needs one; `doctor` tells more."
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__)
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--work", help="folder for large files; default: bench/results")
+    chosen = parser.parse_args()
+    problem = gpu_missing()
+    if problem is not None:
+        print(problem, file=sys.stderr)
+        return _DEVICE_PROBLEM
+    told = measure.machine()
+    with measure.work_folder(chosen.work) as folder:
+        found = measured(chosen.parts, PARTS, folder)
+    measure.report(_RESULT, lines(found), {"gpu": _gpu(), "parts": found}, told)
+    return 0
+
+
+def _gpu() -> dict[str, Any]:
+    import torch
+
+    properties = torch.cuda.get_device_properties(0)
+    capability = f"{properties.major}.{properties.minor}"
+    return {"name": properties.name, "memory": properties.total_memory, "capability": capability}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""What telemetry costs: the same run with all of it on and off, in turn, in one process.
+
+    python -m bench.telemetry
+    python -m bench.telemetry --device cuda
+
+On: step and performance events at their default intervals (and once more with an event for every step), written to
+stdout's kind of stream and to events.jsonl; the time of each section; gradient noise; progress; a sample of the
+hardware in each block, which is more often than by default. Off: none of it, and what training needs for itself.
+Blocks of steps take turns, on a GPU with a wait at their ends. What counts is the difference between neighbours, by
+the clock and by the processor time of the training thread, which does not see what else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bench import corpus, measure, runs
+from bench.runs import Shape
+
+if TYPE_CHECKING:
+    from trainer_core.train.loop import Trainer
+
+TARGET_SHARE: Final = 0.01
+TARGET_MS: Final = 0.5
+_KNOBS: Final[dict[str, Any]] = {"eval_steps": 0, "save_steps": 0, "sample_steps": 0, "max_steps": 1_000_000}
+_WARM: Final = 10  # steps
+
+
+def trainer_of(shape: Shape, text: corpus.Corpus, folder: Path, log_steps: int, compiled: bool) -> Trainer:
+    """A trainer as `train` makes it, with a stream and a file for its events."""
+    from trainer_core.config import Config
+    from trainer_core.data.prepare import prepare
+    from trainer_core.report import Quiet
+    from trainer_core.run_dir import RunDir
+    from trainer_core.session import Session
+    from trainer_core.train.device import choose_device, choose_precision, set_up_arithmetic
+    from trainer_core.train.loop import Trainer
+    from trainer_core.wire import FileSink, StreamSink, Wire
+
+    knobs = {name.replace("-", "_"): value for name, value in runs.size(shape).items()}
+    data = dict(zip(text.flags[::2], text.flags[1::2], strict=True))
+    config = Config(
+        **{**knobs, **_KNOBS},
+        data=[data["--data"]],
+        tokenizer=data["--tokenizer"],
+        cache_dir=data["--cache-dir"],
+        validation_fraction=float(data["--validation-fraction"]),
+        log_steps=log_steps,
+        compile="auto" if compiled else "off",
+    )
+    device = choose_device(config.device)
+    set_up_arithmetic(config, device)
+    run = RunDir(folder)
+    run.create()
+    stream = Path(os.devnull).open("wb", buffering=0)  # noqa: SIM115 - as long as the process lives
+    wire = Wire(StreamSink(stream))
+    wire.add(FileSink(run.events))
+    precision = choose_precision(config.mixed_precision, device, Quiet())
+    made = Trainer(config, prepare(config, Quiet()), run, Session(wire), device, precision)
+    made.set_up()
+    return made
+
+
+def block(made: Trainer, steps: int, on: bool) -> tuple[float, float]:
+    """Milliseconds of a step: by the clock, and of the training thread's processor time."""
+    from trainer_core import hardware
+
+    made.telemetry = made.clock.enabled = on
+    sampler = hardware.Sampler(made.session.emit, 2.0, made.run_dir.path, lambda: None) if on else None
+    made.clock.catch_up()
+    _wait(made)
+    begun, used = time.perf_counter(), time.thread_time()
+    if sampler is not None:
+        sampler.start()
+    for _ in range(steps):
+        made.session.poll()
+        with made.clock.step():
+            made._step(made._next_window())
+            made._ask()
+            made._hear(wait=False)
+        made._after_step()
+    _wait(made)
+    seconds, processor = time.perf_counter() - begun, time.thread_time() - used
+    if sampler is not None:
+        sampler.stop()
+    return seconds / steps * 1000, processor / steps * 1000
+
+
+def _wait(made: Trainer) -> None:
+    if made.device.type == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def measured(made: Trainer, steps: int, pairs: int) -> dict[str, Any]:
+    """Blocks in turn; which of the two comes first alternates too."""
+    block(made, _WARM, True)
+    on: list[tuple[float, float]] = []
+    off: list[tuple[float, float]] = []
+    for number in range(pairs):
+        for state in (True, False) if number % 2 else (False, True):
+            (on if state else off).append(block(made, steps, state))
+    more = [with_[0] - without[0] for with_, without in zip(on, off, strict=True)]
+    processor = [with_[1] - without[1] for with_, without in zip(on, off, strict=True)]
+    step = statistics.median(one[0] for one in off)
+    return {
+        "step_ms": step,
+        "on_ms": measure.spread([one[0] for one in on]),
+        "off_ms": measure.spread([one[0] for one in off]),
+        "more_ms": measure.spread(more),
+        "more_ms_quartiles": statistics.quantiles(more, n=4) if len(more) > 1 else more,
+        "processor_ms": measure.spread(processor),
+        "share": statistics.median(more) / step,
+        "processor_share": statistics.median(processor) / step,
+    }
+
+
+def lines(found: dict[str, dict[str, Any]]) -> list[str]:
+    """A table, and what it comes to."""
+    head = ["events", "a step without, ms", "with, ms", "more by the clock, ms", "share, %", "processor, ms"]
+    rows = [
+        [
+            name,
+            one["off_ms"]["median"],
+            one["on_ms"]["median"],
+            f"{one['more_ms']['median']:+.3f}",
+            f"{one['share'] * 100:+.2f}",
+            f"{one['processor_ms']['median']:+.3f}",
+        ]
+        for name, one in found.items()
+    ]
+    return [measure.table(head, rows), "", f"targets: under {TARGET_SHARE:.0%} of a step, and under {TARGET_MS} ms"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.telemetry", description=__doc__)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--shape", choices=list(runs.SHAPES), help="default: quickstart, or gpt2_124m on a GPU")
+    parser.add_argument("--steps", type=int, default=50, help="of a block")
+    parser.add_argument("--pairs", type=int, default=20, help="of blocks")
+    parser.add_argument("--eager", action="store_true", help="do not compile")
+    parser.add_argument("--work", help="folder for large files; default: bench/results")
+    chosen = parser.parse_args()
+    shape = runs.SHAPES[chosen.shape or ("quickstart" if chosen.device == "cpu" else "gpt2_124m")]
+    told, found = measure.machine(), {}
+    with measure.work_folder(chosen.work) as folder:
+        text = corpus.make(folder / "text", shape.vocab_size)
+        os.environ["TRAINDECK_HOME"] = str(folder)
+        made = trainer_of(shape, text, folder / "run", 10, not chosen.eager)
+        with made.garbage.kept_out():  # as in a run
+            for name, every in (("every 10 steps", 10), ("every step", 1)):
+                made.log_steps = every
+                found[name] = measured(made, chosen.steps, chosen.pairs)
+                print(f"{name}: {found[name]['more_ms']['median']:+.3f} ms", file=sys.stderr, flush=True)
+        made.train_data.close()
+        made.held_out.close()
+        made.session.wire.close()
+    name = "telemetry" if chosen.device == "cpu" else f"telemetry-{chosen.device}"
+    document = {"shape": shape.words(), "steps": chosen.steps, "pairs": chosen.pairs, "intervals": found}
+    measure.report(name, [shape.words(), "", *lines(found)], document, told)
+
+
+if __name__ == "__main__":
+    main()

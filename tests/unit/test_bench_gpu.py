@@ -1,0 +1,56 @@
+"""`bench.gpu` goes on after a part that fails, and keeps what was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import gpu, measure
+
+
+def broken(folder: Path) -> gpu.Part:
+    raise RuntimeError("the card fell out\nwith details")
+
+
+def working(folder: Path) -> gpu.Part:
+    return gpu.Part([gpu.Target("speed", 1.2, 1.3, form="{:.1f} x"), gpu.Target("cost", 0.5, 0.6, "less")], ["warm"])
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(measure, "RESULTS", tmp_path)
+    return tmp_path
+
+
+def test_a_part_that_fails_is_told_and_the_next_one_goes_on(results: Path) -> None:
+    found = gpu.measured(["a", "b"], {"a": broken, "b": working}, results)
+    shown = "\n".join(gpu.lines(found))
+    assert "the card fell out" in shown
+    assert "with details" not in shown
+    assert "1.3 x" in shown
+
+
+def test_a_target_is_met_or_missed_on_its_own_side(results: Path) -> None:
+    found = gpu.measured(["b"], {"b": working}, results)
+    speed, cost = (line for line in gpu.lines(found)[0].splitlines() if line.startswith("| b"))
+    assert "at least 1.2 x" in speed
+    assert speed.endswith("yes |")
+    assert "at most 0.50" in cost
+    assert cost.rstrip(" |").endswith("NO")
+
+
+def test_parts_that_are_not_measured_again_stay_as_they_were(results: Path) -> None:
+    gpu.measured(["b"], {"b": working}, results)
+    gpu.measured(["a"], {"a": broken}, results)
+    assert json.loads((results / "gpu.json").read_text(encoding="utf-8"))["parts"].keys() == {"a", "b"}
+
+
+def test_without_a_gpu_it_says_so_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("sys.argv", ["gpu"])
+    assert gpu.main() == 6
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
