@@ -466,7 +466,7 @@ class SampleNow(Command, tag="sample", kw_only=True):
 class Set(Command, tag="set", kw_only=True):
     """Change an interval while running. Only what does not change the result may be set."""
 
-    name: Literal["log_steps", "sample_steps", "hardware_interval_s"]  # the knob
+    name: Literal["log_steps", "sample_steps", "perf_steps", "flops_steps", "hardware_interval_s"]  # the knob
     value: float  # from now on
 
 

@@ -20,12 +20,12 @@ from torch.utils import flop_counter
 from torch.utils.flop_counter import FlopCounterMode
 
 from trainer_core.data.batches import Batch
-from trainer_core.model.attention import sdpa
+from trainer_core.model.attention import document_mask, sdpa
 from trainer_core.model.decoder import Decoder
 from trainer_core.protocol import FlopsProfile, FlopsRow
 from trainer_core.train.checkpoint import generators, set_generators
 from trainer_core.train.device import Precision
-from trainer_core.train.loss import batch_loss
+from trainer_core.train.loss import token_loss
 from trainer_core.train.peaks import peak
 
 
@@ -86,7 +86,9 @@ def _count(model: Decoder, batch: Batch, precision: Precision) -> tuple[dict[str
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     with FlopCounterMode(display=False, custom_mapping=_FOR_CPU) as counter:
         with precision.autocast():
-            loss = batch_loss(model, batch)
+            # The model is called as a whole: the counter names its parts from the outermost module that it sees.
+            mask = None if batch.segments is None else document_mask(batch.segments)
+            loss = token_loss(model(batch.input_ids, positions_BT=batch.positions, mask_B1TS=mask), batch.labels)
         forward = _sums(counter.get_flop_counts())
         torch.autograd.grad(loss, weights, allow_unused=True)
     return forward, _sums(counter.get_flop_counts())

@@ -1,0 +1,199 @@
+"""How well the machine is used: figures that follow from the steps, and that change nothing in them."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.core.test_loop import config, losses, trainer
+from tests.core.trainer import text_file
+from trainer_core import protocol
+from trainer_core.config import Config
+from trainer_core.train import flops
+from trainer_core.train.garbage import Garbage
+from trainer_core.train.loop import Trainer
+from trainer_core.train.peaks import peak
+
+
+def wanted(folder: Path, **values: object) -> Config:
+    small = {"batch_size": 4, "eval_steps": 0, "max_steps": 6, "cpu_threads": 1, "perf_steps": 3, "eval_batches": 1}
+    return config(folder, text_file(folder), **{**small, **values})
+
+
+def weights(made: Trainer) -> list[torch.Tensor]:
+    return [weight.detach().clone() for weight in made.model.parameters()]
+
+
+# --- performance events ---------------------------------------------------------------------------------
+
+
+def test_performance_is_told_at_its_own_interval(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, perf_steps=2, log_steps=5))
+    made.run()
+    events = kept.of(protocol.Performance)
+    assert [event.step for event in events] == [2, 4, 6]
+    for event in events:
+        assert 0 <= event.data_ratio < 0.5
+        assert 0.5 < event.compute_ratio <= 1
+        assert event.flops_per_token == flops.flops_per_token(made.model, made.config.max_seq_len)
+        assert (event.mfu, event.peak_flops, event.memory_peak, event.energy_j) == (None, None, None, None)
+
+
+def test_energy_is_what_was_taken_since_the_event_before_and_per_tokens(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, perf_steps=2))
+    meter = iter([10.0, 25.0, 45.0])
+    made.reports.energy = lambda: next(meter)
+    made.run()
+    first, second, third = kept.of(protocol.Performance)
+    assert (first.energy_j, second.energy_j, third.energy_j) == (None, 15.0, 20.0)
+    tokens = [event.tokens for event in kept.of(protocol.Step)]
+    assert second.energy_per_million_tokens_j == pytest.approx(15e6 / (tokens[3] - tokens[1]))
+
+
+def test_gradient_noise_is_told_in_sequences_where_there_are_several_micro_batches(tmp_path: Path) -> None:
+    several, kept = trainer(
+        tmp_path, wanted(tmp_path, gradient_accumulation_steps=3, perf_steps=20, max_steps=20), "several"
+    )
+    several.run()
+    (event,) = kept.of(protocol.Performance)
+    scale = several.noise.read()
+    samples_per_token = several.state.counters.samples / several.state.counters.tokens
+    assert event.gradient_noise == (None if scale is None else pytest.approx(scale * samples_per_token))
+    assert several.noise.mean[0] == 10, "measured a few times between two events, not in each step"
+    one, kept = trainer(tmp_path, wanted(tmp_path), "one")
+    one.run()
+    assert kept.of(protocol.Performance)[0].gradient_noise is None
+
+
+def test_what_is_measured_changes_nothing(tmp_path: Path) -> None:
+    settings = {"gradient_accumulation_steps": 2, "dropout": 0.1}
+    watched, kept = trainer(tmp_path, wanted(tmp_path, **settings, perf_steps=1, flops_steps=1), "watched")
+    watched.run()
+    plain, plain_kept = trainer(tmp_path, wanted(tmp_path, **settings, perf_steps=0, log_steps=6), "plain")
+    plain.telemetry = plain.clock.enabled = False
+    plain.run()
+    assert len(kept.of(protocol.FlopsProfile)) == len(kept.of(protocol.Performance)) == 6
+    assert not plain_kept.of(protocol.Step)
+    assert all(map(torch.equal, weights(watched), weights(plain)))
+
+
+def test_time_to_save_is_told_apart_from_the_steps(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, save_steps=2, max_steps=4))
+    made.run()
+    saving = [event.time_ms.checkpoint for event in kept.of(protocol.Step)]
+    assert [time > 0 for time in saving] == [False, False, True, False]
+    seconds = [event.seconds for event in kept.of(protocol.Checkpoint)]
+    assert saving[2] / 1000 >= 0.9 * seconds[0]
+    assert made.state.counters.seconds == pytest.approx(made.clock.seconds)
+
+
+def test_intervals_can_be_set_while_training(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, perf_steps=1, max_steps=4))
+    made.session.settable["perf_steps"](4.0)
+    made.session.settable["flops_steps"](3.0)
+    made.run()
+    assert [event.step for event in kept.of(protocol.Performance)] == [4]
+    assert [event.step for event in kept.of(protocol.FlopsProfile)] == [3]
+    for name in ("log_steps", "sample_steps", "perf_steps", "flops_steps"):
+        protocol.decode_command(protocol.encode(protocol.Set(name=name, value=5)))  # type: ignore[arg-type]
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [{}, {"qk_norm": True, "n_kv_heads": 1}, {"tie_embeddings": False}])
+def test_counted_arithmetic_is_that_of_the_formula_but_for_the_half_of_attention(
+    tmp_path: Path, more: dict[str, object]
+) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, flops_steps=1, max_steps=1, hidden_dim=64, max_seq_len=32, **more))
+    made.run()
+    (event,) = kept.of(protocol.FlopsProfile)
+    shape, tokens = made.model.config, 4 * 32
+    assert event.tokens == tokens
+    attention = shape.n_layers * shape.max_seq_len * shape.hidden_dim * tokens
+    vectors = sum(weight.numel() for weight in made.model.parameters() if weight.dim() == 1)
+    matrices = event.formula - 6 * tokens * vectors - 6 * attention
+    # The whole square of scores, 12 a position; kernels that keep no scores make them again, 14.
+    assert event.total in (matrices + 12 * attention, matrices + 14 * attention)
+    names = [row.module for row in event.rows]
+    assert names[:2] == ["model.layers.0.self_attn", "model.layers.0.mlp"]
+    assert names[-1] == "lm_head"
+    assert sum(row.share for row in event.rows) == pytest.approx(1.0, abs=0.01)
+    mlp = next(row for row in event.rows if row.module.endswith("mlp"))
+    assert mlp.forward == 2 * tokens * 3 * shape.hidden_dim * shape.mlp_dim
+    assert mlp.backward == 2 * mlp.forward
+
+
+@pytest.mark.parametrize(
+    ("card", "bf16", "tf32"),
+    [
+        ("NVIDIA GeForce RTX 3090", 71.2, 35.6),
+        ("NVIDIA GeForce RTX 4090", 165.2, 82.6),
+        ("NVIDIA GeForce RTX 5090", 209.5, 104.8),
+        ("NVIDIA GeForce RTX 4070 Ti SUPER", 88.2, 44.1),
+        ("NVIDIA RTX A6000", 154.8, 77.4),
+        ("NVIDIA A100-SXM4-80GB", 312.0, 156.0),
+        ("NVIDIA H100 80GB HBM3", 989.4, 494.7),
+        ("NVIDIA H100 PCIe", 756.0, 378.0),
+        ("NVIDIA L40S", 362.05, 183.0),
+    ],
+)
+def test_peaks_are_those_of_the_data_sheets(card: str, bf16: float, tf32: float) -> None:
+    for precision, tera in (("bf16", bf16), ("fp16", bf16), ("tf32", tf32)):
+        found = peak(card, precision)
+        assert found is not None
+        assert found.flops / 1e12 == pytest.approx(tera, abs=0.06)
+        assert found.name.endswith(precision)
+    assert peak(card, "fp32") is None
+
+
+@pytest.mark.parametrize(
+    "card",
+    ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A10G", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "CPU (2 threads)",
+     "NVIDIA GeForce RTX 5090 D", "NVIDIA GeForce GTX 1080 Ti"],
+)  # fmt: skip
+def test_no_peak_is_told_of_a_card_that_only_sounds_alike(card: str) -> None:
+    assert peak(card, "bf16") is None
+
+
+# --- garbage ------------------------------------------------------------------------------------------------
+
+
+def test_no_garbage_is_collected_in_steps_and_everything_is_as_before_afterwards(tmp_path: Path) -> None:
+    made, _ = trainer(tmp_path, wanted(tmp_path))
+    seen = []
+    step = made._step
+
+    def watching(window: list) -> None:  # type: ignore[type-arg]
+        seen.append((gc.isenabled(), gc.get_freeze_count() > 0))
+        step(window)
+
+    made._step = watching  # type: ignore[method-assign]
+    made.run()
+    assert set(seen) == {(False, True)}
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+
+
+def test_garbage_is_still_collected_when_it_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    collected: list[None] = []
+    garbage = Garbage()
+    with garbage.kept_out():
+        monkeypatch.setattr(gc, "collect", lambda: collected.append(None))
+        garbage.collect_if_due()
+        assert not collected
+        garbage._due = 0.0
+        garbage.collect_if_due()
+        assert collected == [None]
+
+
+def test_a_run_with_telemetry_reports_the_losses_of_each_interval(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, log_steps=4, max_steps=6))
+    made.run()
+    single, single_kept = trainer(tmp_path, wanted(tmp_path, log_steps=1, max_steps=6), "single")
+    single.run()
+    each = losses(single_kept)
+    assert losses(kept) == pytest.approx([sum(each[:4]) / 4, sum(each[4:]) / 2], rel=1e-6)
