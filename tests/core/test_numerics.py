@@ -1,0 +1,228 @@
+"""Bad steps are found and told with what belongs to them; noise and plateau are what their sources say."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from trainer_core.config import Config
+from trainer_core.train import numerics
+from trainer_core.train.numerics import Bad, Noise, Plateau, Watch
+from trainer_core.train.optim import learning_rate
+
+CPU = torch.device("cpu")
+
+
+def judge(watch: Watch, *norms: float, first: int = 1) -> list[float]:
+    """The flags of steps with these norms."""
+    return [float(watch.judge(torch.tensor(norm), step, (step, -step), 7)) for step, norm in enumerate(norms, first)]
+
+
+def warmed_up(**knobs: Any) -> Watch:
+    """One that has seen 30 steps with a norm of 2."""
+    watch = Watch(Config(**knobs), CPU)
+    assert judge(watch, *[2.0] * 30) == [0.0] * 30
+    return watch
+
+
+def test_a_spike_is_left_out_and_told_with_its_batch_and_what_was_usual() -> None:
+    watch = warmed_up(spike_factor=5.0)
+    assert judge(watch, 9.9, 14.0, 2.0, first=31) == [0.0, 1.0, 0.0]
+    (bad,) = watch.read()
+    assert bad == Bad(32, "spike", 14.0, pytest.approx(2.0, rel=0.2), epoch=7, samples=(32, -32))  # type: ignore[arg-type]
+    assert watch.read() == []
+    assert watch.total == 1
+
+
+@pytest.mark.parametrize("norm", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_bad_from_the_first_step_on(norm: float) -> None:
+    watch = Watch(Config(spike_factor=0.0), CPU)
+    assert judge(watch, norm, 1.0) == [1.0, 0.0]
+    assert watch.read() == [Bad(1, "not_finite", None, None, 7, (1, -1))]
+
+
+def test_norms_that_fall_from_far_above_at_the_beginning_are_no_spikes() -> None:
+    assert judge(Watch(Config(spike_factor=2.0), CPU), *[1.0, 9.0, 30.0, 3.0]) == [0.0] * 4
+
+
+def test_without_a_factor_no_finite_norm_is_a_spike() -> None:
+    assert judge(warmed_up(spike_factor=0.0), 1e30) == [0.0]
+
+
+def test_bad_norms_do_not_count_as_usual() -> None:
+    watch = warmed_up(spike_factor=5.0)
+    assert judge(watch, *[1e6, math.nan] * 10, 11.0) == [1.0] * 21
+    assert {bad.usual for bad in watch.read()} == {2.0}
+
+
+def test_bad_steps_in_a_row_are_counted_until_a_good_one() -> None:
+    watch = Watch(Config(), CPU)
+    judge(watch, 1.0, math.nan, math.nan, math.nan)
+    watch.read()
+    assert watch.in_a_row == 3
+    judge(watch, math.nan, first=5)
+    watch.read()
+    assert watch.in_a_row == 4
+    judge(watch, 1.0, first=6)
+    watch.read()
+    assert (watch.in_a_row, watch.total) == (0, 4)
+
+
+def test_none_is_lost_when_nobody_reads_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numerics, "_ROWS", 8)
+    watch = Watch(Config(), CPU)
+    judge(watch, *[math.nan if step % 5 == 0 else 1.0 for step in range(1, 31)])
+    assert [bad.step for bad in watch.read()] == [5, 10, 15, 20, 25, 30]
+
+
+def test_overflows_of_fp16_are_counted_apart_until_the_scale_cannot_be_the_reason() -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    watch = Watch(Config(), CPU, scaler)
+    judge(watch, math.inf)
+    assert watch.read() == []
+    assert (watch.overflows, watch.in_a_row, watch.total) == (1, 0, 0)
+    scaler.scale(torch.ones(()))  # it makes its state at the first use
+    scaler.update(1.0)
+    judge(watch, math.inf, first=2)
+    assert [bad.kind for bad in watch.read()] == ["not_finite"]
+    assert (watch.overflows, watch.in_a_row, watch.total) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("at", [5, 25, 60])
+def test_a_watch_that_was_saved_judges_on_exactly_as_if_it_had_not_been(at: int) -> None:
+    random = torch.Generator().manual_seed(0)
+    norms = torch.rand(100, generator=random).mul(3).exp().tolist()
+    norms[30], norms[59] = math.nan, 900.0
+    whole = Watch(Config(spike_factor=3.0), CPU)
+    flags = judge(whole, *norms)
+    begun, resumed = Watch(Config(spike_factor=3.0), CPU), Watch(Config(spike_factor=3.0), CPU)
+    before = judge(begun, *norms[:at])
+    resumed.load_state(json.loads(json.dumps(begun.state())))
+    assert before + judge(resumed, *norms[at:], first=at + 1) == flags
+    assert resumed.read() == whole.read()
+    assert resumed.state() == whole.state()
+    assert sum(flags) > 3
+
+
+def test_going_back_forgets_what_was_judged_since() -> None:
+    watch = warmed_up()
+    state = watch.state()
+    judge(watch, math.nan, 5.0, 1e9)
+    watch.load_state(state)
+    assert watch.read() == []
+    assert watch.state() == state
+
+
+def gradients(noise: Noise, sizes: list[int], steps: int, scale: float = 1.0) -> None:
+    """Steps whose token gradients are drawn around a mean: |mean|² = 4, trace of the covariance = 800."""
+    random = torch.Generator().manual_seed(3)
+    mean = torch.full((400,), 0.1)
+    weight = torch.nn.Parameter(torch.zeros(400))
+    total = sum(sizes)
+    for _ in range(steps):
+        summed = torch.zeros(400)
+        for number, size in enumerate(sizes):
+            summed += (mean + math.sqrt(2 / size) * torch.randn(400, generator=random)) * size / total
+            if number == 0:
+                weight.grad = summed * scale
+                noise.first([weight], size)
+        noise.last(summed.norm(), total)
+
+
+@pytest.mark.parametrize("sizes", [[16, 16], [10, 40, 30]])
+def test_the_noise_scale_is_the_covariances_trace_over_the_squared_mean(sizes: list[int]) -> None:
+    noise = Noise(CPU)
+    gradients(noise, sizes, 300)
+    assert noise.read() == pytest.approx(800 / 4, rel=0.15)
+
+
+def test_the_noise_scale_does_not_depend_on_the_scale_of_fp16() -> None:
+    plain, scaled = Noise(CPU), Noise(CPU, torch.amp.GradScaler("cpu", init_scale=1024.0))
+    gradients(plain, [16, 16], 20)
+    gradients(scaled, [16, 16], 20, scale=1024.0)
+    assert scaled.read() == pytest.approx(plain.read(), rel=1e-4)
+
+
+def test_one_micro_batch_tells_no_noise_and_an_overflow_is_left_out() -> None:
+    noise = Noise(CPU)
+    noise.last(torch.tensor(1.0), 10)
+    assert noise.read() is None
+    gradients(noise, [16, 16], 20)
+    before = noise.state()
+    noise.first([torch.nn.Parameter(torch.zeros(1))], 5)
+    noise.last(torch.tensor(math.nan), 10)
+    assert noise.state() == before
+
+
+def test_the_noise_goes_on_from_a_checkpoint() -> None:
+    noise, other = Noise(CPU), Noise(CPU)
+    gradients(noise, [16, 16], 20)
+    other.load_state(json.loads(json.dumps(noise.state())))
+    assert other.read() == noise.read() is not None
+
+
+def plateau(**knobs: Any) -> tuple[Plateau, Config]:
+    config = Config(lr_schedule="plateau", plateau_patience=2, plateau_factor=0.5, warmup_steps=0, **knobs)
+    return Plateau(config), config
+
+
+def test_the_rate_is_lowered_when_the_loss_stands_still_and_again_after_as_long() -> None:
+    watcher, config = plateau()
+    told = [watcher.observe(loss) for loss in (3.0, 2.0, 2.1, 1.9, 1.95, 1.9, 1.95, 1.96, 1.8)]
+    assert told == [False] * 5 + [True, False, True, False]
+    assert learning_rate(50, 100, config, watcher.scale) == pytest.approx(config.learning_rate / 4)
+
+
+def test_the_rate_ends_at_its_lowest_share() -> None:
+    watcher, _ = plateau(min_learning_rate_ratio=0.3)
+    told = [watcher.observe(1.0) for _ in range(12)]
+    assert sum(told) == 2
+    assert watcher.scale == 0.3
+
+
+def test_a_loss_that_is_no_number_is_not_better() -> None:
+    watcher, _ = plateau()
+    assert [watcher.observe(loss) for loss in (2.0, math.nan, math.nan)] == [False, False, True]
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+def test_other_schedules_take_no_notice_of_the_loss(schedule: str) -> None:
+    watcher = Plateau(Config(lr_schedule=schedule, plateau_patience=1))  # type: ignore[arg-type]
+    assert [watcher.observe(1.0) for _ in range(5)] == [False] * 5
+    assert watcher.scale == 1.0
+
+
+def test_a_plateau_goes_on_from_a_checkpoint() -> None:
+    watcher, config = plateau()
+    watcher.observe(1.0), watcher.observe(2.0)
+    other = Plateau(config)
+    other.load_state(json.loads(json.dumps(watcher.state())))
+    assert other.observe(2.0)
+    assert other.scale == 0.5
+
+
+def test_a_plateau_warms_up_like_any_other() -> None:
+    config = Config(lr_schedule="plateau", warmup_steps=10, learning_rate=1.0)
+    assert [learning_rate(step, 100, config) for step in (1, 5, 10, 11, 100)] == [0.1, 0.5, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="for GPUs")
+def test_on_a_gpu_judging_and_measuring_noise_never_wait_for_the_device() -> None:
+    device = torch.device("cuda")
+    watch, noise = Watch(Config(), device), Noise(device)
+    weight = torch.nn.Parameter(torch.zeros(8, device=device))
+    weight.grad = torch.ones(8, device=device)
+    norm = torch.tensor(math.nan, device=device)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        noise.first([weight], 4)
+        noise.last(norm, 8)
+        flag = watch.judge(norm, 1)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert float(flag) == 1.0
+    assert [bad.kind for bad in watch.read()] == ["not_finite"]
