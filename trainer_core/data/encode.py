@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +26,15 @@ import psutil
 from trainer_core.config import Config
 from trainer_core.data import cache
 from trainer_core.data.columns import Document
-from trainer_core.data.encode_batch import Content, Encoded, begin, encode_batch, encode_here
+from trainer_core.data.encode_batch import (
+    Content,
+    Encoded,
+    begin,
+    encode_batch,
+    encode_here,
+    ready,
+    without_pauses,
+)
 from trainer_core.data.insight.measures import count_duplicates
 from trainer_core.data.loading import usable_cores
 from trainer_core.data.sources import Look, Position, Stream
@@ -131,31 +139,43 @@ class _Pipeline:
         processes: int,
     ) -> None:
         journal = {**cache.read_journal(working), "fast": fast}
-        self._config, self._notes, self._processes = config, notes, processes
+        self._config, self._notes, self._processes, self._fast = config, notes, processes, fast
         self._stream = Stream(looks, config, notes, journal.get("position"))
         self._codec = Codec.load(tokenizer, fast)
-        self._pool = self._make_pool(tokenizer)
+        self._tokenizer = tokenizer
         self._files = Files(working, self._codec, config, journal, self._stream.path_of)
         self._base = 0.0 if config.tokenizer else self._stream.total  # training the tokenizer was the first half
 
-    def _make_pool(self, tokenizer: Path) -> AbstractContextManager[ProcessPoolExecutor | None]:
+    @contextmanager
+    def _pool(self) -> Iterator[ProcessPoolExecutor | None]:
+        """The processes that encode; they start while this one looks how they may."""
+        pool = self._make_pool()
+        if pool is None:
+            yield None
+            return
+        with pool:
+            self._codec.encoder.choose()
+            self._codec.encoder.forget()
+            yield pool
+
+    def _make_pool(self) -> ProcessPoolExecutor | None:
         if not self._processes:
-            return nullcontext()
-        self._codec.encoder.choose()
-        self._codec.encoder.forget()
-        may = self._codec.encoder.path == "gigatoken"
+            return None
         # spawn everywhere: it is what Windows has, and a fork of a process with threads can hang
         context = multiprocessing.get_context("spawn")
         try:
-            return ProcessPoolExecutor(self._processes, context, begin, (tokenizer, may))
+            pool = ProcessPoolExecutor(self._processes, context, begin, (self._tokenizer, self._fast))
+            for _ in range(self._processes):
+                pool.submit(ready)
         except (OSError, NotImplementedError):  # no semaphores here (some containers)
             self._processes = 0
-            return nullcontext()
+            return None
+        return pool
 
     def run(self) -> dict[str, Any]:
         stream, files, notes = self._stream, self._files, self._notes
         try:
-            with self._pool as pool:
+            with self._pool() as pool, without_pauses():
                 try:
                     for batch, encoded, done, position, warnings in self._encoded(pool):
                         files.bad_rows = stream.bad
@@ -181,12 +201,13 @@ class _Pipeline:
     ) -> Iterator[tuple[list[Document], Encoded, float, Position | None, int]]:
         """Batches with their tokens, in order, and where the stream stood after each."""
         waiting: deque[tuple[list[Document], Future[Encoded], float, Position | None, int]] = deque()
+        equal = self._codec.encoder.path == "gigatoken"
         for batch in batches(self._stream, _SMALL_BATCH if self._config.low_memory else _BATCH):
             place = self._stream.done, self._stream.position, len(self._notes.warnings)
             if pool is None:
                 yield (batch, encode_batch(self._codec, contents(batch)), *place)
                 continue
-            waiting.append((batch, pool.submit(encode_here, contents(batch)), *place))
+            waiting.append((batch, pool.submit(encode_here, contents(batch), equal), *place))
             while len(waiting) > 2 * self._processes or (waiting and waiting[0][1].done()):
                 yield self._next(waiting)
         while waiting:

@@ -5,23 +5,27 @@ No torch, no Qt.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import hashlib
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from trainer_core.data.columns import Turn
-from trainer_core.data.store import NO_NUMBERS
+from trainer_core.data.store import NO_NUMBERS, token_type
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError
+
+_OBJECTS: Final = 100_000  # made since Python last looked for unused ones; 700 by default
 
 Content = str | tuple[Turn, ...]  # a text, or a conversation
 
@@ -40,33 +44,38 @@ class Encoded:
 
 def encode_batch(codec: Codec, batch: Sequence[Content]) -> Encoded:
     """Raises what `Codec` raises."""
-    hashes = np.array([_hash(content) for content in batch], np.uint64)
+    digests = b"".join([_digest(content) for content in batch])
+    hashes = np.frombuffer(digests, "<u8").astype(np.uint64)
+    kind = token_type(codec.vocab_size)  # half as much to hand from one process to the other
     if isinstance(batch[0], str):
         texts = codec.encode_texts(batch)  # type: ignore[arg-type]
-        return Encoded(_joined(texts), _lengths(texts), hashes, NO_NUMBERS.reshape(-1, 2), NO_NUMBERS, [])
+        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+        return Encoded(np.concatenate(texts).astype(kind), lengths, hashes, NO_NUMBERS.reshape(-1, 2), NO_NUMBERS, [])
     refused: list[tuple[int, str]] = []
 
     def refuse(number: int, error: TraindeckError) -> None:
         refused.append((number, str(error.params.get("reason", error.code))))
 
-    chats = codec.encode_chats(batch, refuse)  # type: ignore[arg-type]
-    ids = [chat.ids for chat in chats]
-    spans = np.array([span for chat in chats for span in chat.spans], np.int64).reshape(-1, 2)
-    return Encoded(_joined(ids), _lengths(ids), hashes, spans, _lengths([chat.spans for chat in chats]), refused)
+    ids, lengths, spans, counts = codec.encode_conversations(batch, refuse)  # type: ignore[arg-type]
+    return Encoded(ids.astype(kind), lengths, hashes, spans, counts, refused)
 
 
-def _joined(parts: list[Any]) -> npt.NDArray[Any]:
-    return np.concatenate(parts) if parts else NO_NUMBERS
-
-
-def _lengths(parts: Sequence[Any]) -> npt.NDArray[np.int64]:
-    return np.fromiter(map(len, parts), np.int64, len(parts))
-
-
-def _hash(content: Content) -> int:
+def _digest(content: Content) -> bytes:
     # Lengths keep ("ab", "c") and ("a", "bc") apart.
-    told = content if isinstance(content, str) else "".join(f"\0{len(said)}\0{said}" for _, said in content)
-    return int.from_bytes(hashlib.blake2b(told.encode("utf-8"), digest_size=8).digest(), "little")
+    told = content if isinstance(content, str) else "".join([f"\0{len(said)}\0{said}" for _, said in content])
+    return hashlib.blake2b(told.encode("utf-8"), digest_size=8).digest()
+
+
+@contextlib.contextmanager
+def without_pauses() -> Iterator[None]:
+    """Python looks for unused cycles of objects rarely: in millions of rows there are none, and to look takes a
+    tenth of the time."""
+    before = gc.get_threshold()
+    gc.set_threshold(_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 # --- in another process ----------------------------------------------------------------------------
@@ -75,7 +84,7 @@ _codec: Codec | None = None
 
 
 def begin(tokenizer: Path, fast: bool) -> None:
-    """Set a process up; `fast`: the one that starts it has found that gigatoken may encode.
+    """Set a process up; `fast`: whether gigatoken may encode.
 
     It ends when the one that started it is gone, however that ended.
     """
@@ -84,9 +93,8 @@ def begin(tokenizer: Path, fast: bool) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
     _codec = Codec.load(tokenizer, fast)
-    if fast:
-        _codec.encoder.choose(compare=False)
 
 
 def _end_with(parent: Any) -> None:
@@ -94,7 +102,15 @@ def _end_with(parent: Any) -> None:
     os._exit(1)
 
 
-def encode_here(batch: Sequence[Content]) -> Encoded:
-    """`encode_batch` with the tokenizer of this process."""
+def ready() -> None:
+    """Asked for so that processes start while the one that starts them still has other things to do."""
+
+
+def encode_here(batch: Sequence[Content], equal: bool) -> Encoded:
+    """`encode_batch` with the tokenizer of this process; `equal`: another one has found that gigatoken may encode."""
     assert _codec is not None
+    if equal:
+        _codec.encoder.choose(compare=False)
+    else:
+        _codec.encoder.switch_off()
     return encode_batch(_codec, batch)

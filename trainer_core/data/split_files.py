@@ -57,7 +57,7 @@ class SplitFiles:
     def __init__(self, folder: Path, codec: Codec, state: State | None, validation: bool, keep_tokens: bool) -> None:
         state = state or {}
         self._writer = Writer(folder, codec.vocab_size, state, keep_tokens)
-        self._end_of_text, self._validation = codec.end_of_text, validation
+        self._end_of_text, self._validation, self._keep_tokens = codec.end_of_text, validation, keep_tokens
         # Of the document written last. A text that came in parts is ended when the next one begins.
         self._number, self._unit = state.get("number", -1), state.get("unit", -1)
 
@@ -67,7 +67,7 @@ class SplitFiles:
         lengths = encoded.lengths[wanted]
         whole = bool(wanted.all())
         ids = encoded.ids if whole else encoded.ids[np.repeat(wanted, encoded.lengths)]
-        places = np.array([(document.file, document.row) for document in documents], np.int64)
+        places = NO_NUMBERS if self._keep_tokens else np.array([(one.file, one.row) for one in documents], np.int64)
         if len(encoded.span_counts):
             spans = encoded.spans if whole else encoded.spans[np.repeat(wanted, encoded.span_counts)]
             begins, counts = np.cumsum(lengths) - lengths, encoded.span_counts[wanted]
@@ -78,7 +78,7 @@ class SplitFiles:
         ids, begins, new = self._ended(documents, lengths, ids)
         firsts = [document for document, is_new in zip(documents, new.tolist(), strict=True) if is_new]
         texts = [{"text": one.text[:_BEGINNING]} for one in self._kept(firsts)]
-        self._writer.add_block(Block(ids, begins, texts=texts, places=places[new]))
+        self._writer.add_block(Block(ids, begins, texts=texts, places=places if self._keep_tokens else places[new]))
 
     def _ended(
         self, documents: list[Document], lengths: npt.NDArray[np.int64], ids: npt.NDArray[Any]

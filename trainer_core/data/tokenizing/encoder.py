@@ -97,6 +97,10 @@ class Encoder:
         else:
             self._fast, self.path = fast, "gigatoken"
 
+    def switch_off(self) -> None:
+        """Take the reference always."""
+        self._fast, self.path, self.reason = None, "tokenizers", self.reason or "switched_off"
+
     def forget(self) -> None:
         """Free the memory of the quick way; short texts do not need it."""
         self._fast = None
