@@ -18,6 +18,7 @@ from tests.preparing import Listener, caches, prepared
 from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.data.insight.report import of_prepared, preview, warn_of_duplicates
+from trainer_core.data.tokenizing import bpe
 from trainer_core.messages import TraindeckError
 from trainer_core.report import StopRequested
 
@@ -337,7 +338,8 @@ def test_data_that_is_compressed_far_better_than_expected_is_a_part(tmp_path: Pa
     assert report.duplicates > 1000
 
 
-def test_a_stop_ends_a_look_at_any_point(tmp_path: Path) -> None:
+def test_a_stop_ends_a_look_at_any_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bpe, "_POLL_SECONDS", 0.0)  # else how often it looks up depends on the machine
     data = some_text(tmp_path, 20_000)
     listener = Listener()
     preview(config_of(data), listener)
