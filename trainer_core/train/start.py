@@ -19,7 +19,7 @@ from trainer_core.messages import TraindeckError
 from trainer_core.plans import Plan
 from trainer_core.report import StopRequested
 from trainer_core.run_dir import RunDir
-from trainer_core.train import checkpoint
+from trainer_core.train import checkpoint, fast_paths
 from trainer_core.train.device import choose_device, choose_precision, describe, set_up_arithmetic
 from trainer_core.train.loop import Trainer
 
@@ -100,6 +100,7 @@ def _say_hello(job: Job, plan: Plan, device: torch.device, precision: str, begun
             precision=precision,
             resumed_from_step=begun if plan.resume else None,
             config=to_dict(plan.config),
+            fast_paths=fast_paths.known(device, precision),
         )
     )
 
