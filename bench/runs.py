@@ -60,7 +60,7 @@ class Shape:
 
 
 SHAPES: Final = {
-    "small": Shape(layers=4, width=128, heads=2, length=64, batch=12, vocab_size=512, mlp=384),
+    "small": Shape(layers=4, width=128, heads=4, length=64, batch=12, vocab_size=512, mlp=384),
     "quickstart": Shape(layers=4, width=128, heads=2, length=128, batch=16, vocab_size=2048, mlp=384),
     "gpt2_124m": Shape(12, 768, 12, 1024, 12, 50304, 2048, accumulation=4, device="cuda", precision="bf16"),
     "1b": Shape(20, 2048, 32, 1024, 8, 50304, 5504, accumulation=2, device="cuda", precision="bf16"),

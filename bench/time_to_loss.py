@@ -28,7 +28,10 @@ from bench.runs import Shape, Trained
 from trainer_core.benchmark import svg
 
 TARGET: Final = 1 / 3
-RECIPE: Final[dict[str, str]] = {"optimizer": "muon", "learning-rate": "0.01", "warmup-steps": "40", "max-steps": "700"}
+RECIPE: Final[dict[str, str]] = {
+    "optimizer": "muon", "learning-rate": "6e-3", "lr-schedule": "linear", "min-learning-rate-ratio": "0",
+    "warmup-steps": "10", "batch-size": "24", "max-steps": "250",
+}  # fmt: skip
 _EVALUATIONS: Final = 40  # of the plain loop, in its whole run
 _FIRST_SEED: Final = 11
 

@@ -224,7 +224,7 @@ def doctor(output: str) -> None:
 @origin_flags
 @output_flag
 @click.option(
-    "--seconds", type=click.FloatRange(1), help="About how long it may take. Default: 110 on a CPU, 300 on a GPU."
+    "--seconds", type=click.FloatRange(1), help="About how long it may take. Default: 120 on a CPU, 300 on a GPU."
 )
 @knob_flags
 def bench(output: str, seconds: float | None, **flags: Any) -> None:

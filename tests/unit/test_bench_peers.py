@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from bench import runs
+from bench import runs, time_to_loss
 from bench.peers import hf_trainer, plain_gpt, training
+from trainer_core.benchmark import svg
 from trainer_core.model.decoder import Decoder, ModelConfig
 
 
@@ -86,3 +87,21 @@ def test_the_time_of_a_step_is_the_clock_between_warm_reports(tmp_path: Path) ->
     steps = [{"type": "step", "step": step, "t": 0.01 * step} for step in range(20, 101, 10)]
     slow_start = [{"type": "step", "step": 10, "t": -5.0}]
     assert runs.Trained(0.0, slow_start + steps).step_ms(warm=20) == pytest.approx(10.0)
+
+
+def test_a_loss_is_reached_at_the_first_evaluation_that_is_low_enough() -> None:
+    losses = enumerate([5.0, 4.0, None, 2.9, 2.0])
+    events = [{"type": "ready", "t": 102.0}]
+    events += [{"type": "eval", "t": 110.0 + n, "seconds": 0.5, "step": n, "loss": loss} for n, loss in losses]
+    found = time_to_loss.reached(runs.Trained(100.0, events), 3.0)
+    assert found == {"seconds": 13.0, "without_evaluations": 11.0, "from_ready": 11.0, "step": 3, "loss": 2.9}
+    assert time_to_loss.reached(runs.Trained(100.0, events), 1.0) is None
+
+
+@pytest.mark.parametrize(("least", "most"), [(0.0, 1.0), (2.87, 6.31), (-3.0, 1200.0), (5.0, 5.0), (0.0, 1e-7)])
+def test_the_axes_of_a_picture_enclose_its_values_in_a_few_round_steps(least: float, most: float) -> None:
+    made = svg.ticks(least, most)
+    assert made[0] <= least
+    assert made[-1] >= most
+    assert 2 <= len(made) <= 9
+    assert made == sorted(set(made))

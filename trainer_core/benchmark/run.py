@@ -26,15 +26,16 @@ from trainer_core.config import Config
 from trainer_core.messages import Language, TraindeckError
 from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.report import Quiet
-from trainer_core.train.device import choose_device
+from trainer_core.train import fast_paths
+from trainer_core.train.device import choose_device, choose_precision
 from trainer_core.train.flops import flops_per_token
 
-DEFAULT_SECONDS: Final = {"cpu": 110.0, "cuda": 300.0}
+DEFAULT_SECONDS: Final = {"cpu": 120.0, "cuda": 300.0}
 _SHARE: Final = 0.4  # of the ceiling of matrix products that training is expected to reach, for the time of a step
 _STEP_S: Final = 1.0  # a step may take so long; accumulation is lowered for it
 _TOO_LONG_S: Final = 8.0  # a micro-batch
 _MOST_ROUNDS: Final = 5
-_FOR_PATHS: Final = 0.25  # of the time is kept for the fast paths
+_PATHS_S: Final = 60.0  # that measuring the fast paths takes, at most half of the time
 _BYTES: Final = 16  # of a weight with its gradient and moments
 
 Say = Callable[[str], None]
@@ -67,8 +68,8 @@ class Bench:
             prepared = data.ready(self.config, folder, Quiet())
             for one in ways:
                 one.use(prepared)
-            self._rounds(ways, folder, end)
-        paths = self._paths(device, end)
+            paths = self._paths(device, seconds)
+            self._rounds(ways, folder, end, seconds / 40)
         return self._document(machine, limits, ways, paths, time.monotonic() - begun)
 
     def _recipes(self, device: torch.device, limits: list[Ceiling]) -> list[Recipe]:
@@ -103,20 +104,19 @@ class Bench:
         tokens = self.config.batch_size * self.config.max_seq_len
         return flops_per_token(model, self.config.max_seq_len) * tokens / best / _SHARE
 
-    def _rounds(self, ways: list[Recipe], folder: Path, end: float) -> None:
+    def _rounds(self, ways: list[Recipe], folder: Path, end: float, measuring: float) -> None:
         """All recipes in turn, as often as there is time. One that fails is told, and left out from then on."""
-        begun = time.monotonic()
-        measuring = min(10.0, max(0.3, (end - begun) / 40))
         longest = 0.0
         for number in range(_MOST_ROUNDS):
             since = time.monotonic()
-            if number and since + longest > end - _FOR_PATHS * (end - begun):
+            if number and since + longest > end:
                 break
             for one in ways:
                 if one.error is None:
                     self._say("doing_round", round=number + 1, name=words.text(one.name, self.language))
-                    self._train(one, folder, measuring)
-            longest = max(longest, time.monotonic() - since) if number else (time.monotonic() - since) / 2
+                    self._train(one, folder, min(10.0, max(0.3, measuring)))
+            took = time.monotonic() - since
+            longest = max(longest, took) if number else took / 2  # the first one compiled
         if all(not one.runs for one in ways):
             code, params = next(one.error for one in ways if one.error)
             raise TraindeckError(code, **params)
@@ -136,14 +136,17 @@ class Bench:
         if max(apart) > words.NOISY:
             self._note("uneven", share=max(apart))
 
-    def _paths(self, device: torch.device, end: float) -> list[dict[str, Any]]:
-        if time.monotonic() > end:
+    def _paths(self, device: torch.device, seconds: float) -> list[dict[str, Any]]:
+        """Each fast path against the reference: measured now, or as this machine remembers it."""
+        found = fast_paths.known(device, choose_precision("auto", device, Quiet()).name)
+        if any(one.gain is not None for one in found):
+            self._note("remembered")
+        elif seconds < 2 * _PATHS_S:
             self._note("late")
-            return []
-        from trainer_core.train import fast_paths
-
-        self._say("doing_paths")
-        return [result.path(one) for one in fast_paths.measure(device, Quiet())]
+        else:
+            self._say("doing_paths")
+            found = fast_paths.measure(device, Quiet())
+        return [result.path(one) for one in found]
 
     def _document(
         self,

@@ -83,7 +83,7 @@ def curves(
         return _LEFT + across * (width - _LEFT - _RIGHT), height - _BOTTOM - up * (height - _TOP - _BOTTOM)
 
     right, bottom = width - _RIGHT, height - _BOTTOM
-    parts = [f'<text class="head" x="12" y="18">{escape(title)}</text>']
+    parts = [f'<text class="head" x="12" y="18">{escape(title)} ({escape(y_name)})</text>']
     for y in y_ticks:
         at = place(0, y)[1]
         parts.append(f'<path d="M{_LEFT} {at:.1f}H{right}" stroke="#e5e7eb"/>')
@@ -91,7 +91,6 @@ def curves(
     for x in x_ticks:
         parts.append(f'<text x="{place(x, 0)[0]:.1f}" y="{bottom + 16}" text-anchor="middle">{x:g}</text>')
     parts.append(f'<text x="{(_LEFT + right) / 2}" y="{height - 8}" text-anchor="middle">{escape(x_name)}</text>')
-    parts.append(f'<text x="12" y="{_TOP + 2}" fill="#6b7280">{escape(y_name)}</text>')
     for number, (name, points) in enumerate(lines.items()):
         colour = COLOURS[number % len(COLOURS)]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in points))

@@ -68,6 +68,10 @@ WORDS: Final[dict[str, tuple[str, str]]] = {
         "There was no time left for the fast paths; --seconds gives more.",
         "没有时间测试加速方式，可用 --seconds 增加时间。",
     ),
+    "remembered": (
+        "The fast paths are as they were measured before on this machine.",
+        "加速方式的数据来自本机此前的测试。",
+    ),
     "saved": ("Saved: {path}", "已保存：{path}"),
     # what is done now
     "doing_data": ("preparing a text", "准备文本"),
