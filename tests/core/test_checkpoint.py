@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
 from trainer_core import checkpoint_dir, files
+from trainer_core.config import Config
+from trainer_core.model import hugging_face
+from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.run_dir import RunDir
-from trainer_core.train import checkpoint
+from trainer_core.train import checkpoint, optim
+from trainer_core.train.checkpoint import TrainState
 
 NAME = "step-00000004"
 
@@ -102,3 +109,93 @@ def test_rotation_hardly_waits_for_a_held_checkpoint_and_removes_it_at_a_later_s
     assert len(names(run)) == 2
     checkpoint.rotate(run, keep_last=1, keep_best=0)
     assert names(run) == ["step-00000006"]
+
+
+def state(optimizer: str, steps: int = 0) -> TrainState:
+    """A small model with as many updates behind it."""
+    config = Config(hidden_dim=16, n_layers=1, n_heads=2, max_seq_len=8, optimizer=optimizer)  # type: ignore[arg-type]
+    torch.manual_seed(5)
+    model = Decoder(ModelConfig.of(config, 64))
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    made = TrainState(model, optim.build_optimizer(model, config), scaler)
+    for step in range(steps):
+        update(made, step)
+    made.made_with = {"optimizer": optimizer}
+    return made
+
+
+def update(made: TrainState, step: int) -> None:
+    ids = torch.randint(64, (2, 8), generator=torch.Generator().manual_seed(step))
+    made.model(ids).square().mean().backward()
+    optim.update(made.optimizer, made.scaler, torch.zeros(()))
+    made.optimizer.zero_grad()
+
+
+def save(folder: Path, made: TrainState) -> Path:
+    run = RunDir(folder / "saved")
+    run.create()
+    made.counters.step = 3
+    shape = json.dumps(hugging_face.to_dict(made.model.config, 0, 0)).encode()
+    saved = checkpoint.save(run, made, "regular", {"config.json": shape}, eval_loss=None, keep_last=1, keep_best=0)
+    return run.checkpoints / saved.path
+
+
+def moments(made: TrainState) -> dict[str, Tensor]:
+    """By weight and key."""
+    return {
+        f"{name} {key}": value
+        for name, weight in made.model.named_parameters()
+        for key, value in made.optimizer.state.get(weight, {}).items()
+    }
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_training_goes_on_bit_for_bit_from_the_moments_of_either_optimizer(tmp_path: Path, optimizer: str) -> None:
+    whole, resumed = state(optimizer, 3), state(optimizer)
+    checkpoint.load(save(tmp_path, whole), resumed)
+    assert moments(whole).keys() == moments(resumed).keys()
+    for step in (7, 8):
+        update(whole, step)
+        update(resumed, step)
+    for one, other in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(("before", "after"), [("adamw", "muon"), ("muon", "adamw")])
+def test_another_optimizer_takes_the_moments_that_it_shares_and_begins_the_others_anew(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    made, resumed = state(before, 3), state(after)
+    folder = save(tmp_path, made)
+    checkpoint.load(folder, resumed)
+    old, new = moments(made), moments(resumed)
+    assert {name.split()[0] for name in new} == {
+        name for name, _ in made.model.named_parameters() if not name.endswith("_proj.weight")
+    }
+    assert all(torch.equal(new[name], old[name]) for name in new)
+    assert checkpoint.read_made_with(folder)["optimizer"] == before  # by which a resume says it
+    update(resumed, 4)
+    assert all(weight.isfinite().all() for weight in resumed.model.parameters())
+
+
+def test_numerics_and_the_way_of_computing_come_back(tmp_path: Path) -> None:
+    made, resumed = state("muon", 1), state("muon")
+    made.engine, made.numerics = {"compile": False, "threads": 2}, {"watch": {"usual": 0.1 + 0.2, "found": []}}
+    folder = save(tmp_path, made)
+    checkpoint.load(folder, resumed)
+    assert (resumed.engine, resumed.numerics) == (made.engine, made.numerics)
+    assert checkpoint.read_engine(folder) == made.engine
+
+
+def test_a_checkpoint_from_before_there_was_all_that_still_loads(tmp_path: Path) -> None:
+    made, resumed = state("adamw", 2), state("adamw")
+    folder = save(tmp_path, made)
+    document = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    del document["engine"], document["numerics"], document["made_with"]["optimizer"]
+    (folder / "state.json").write_text(json.dumps(document), encoding="utf-8")
+    checkpoint.load(folder, resumed)
+    assert (resumed.engine, resumed.numerics) == ({}, {})
+    assert checkpoint.read_made_with(folder)["optimizer"] == "adamw"
+    assert checkpoint.read_engine(folder) == {}
+    assert all(torch.equal(value, moments(made)[name]) for name, value in moments(resumed).items())
+    assert len(moments(resumed)) == len(moments(made)) > 0
