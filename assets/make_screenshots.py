@@ -121,7 +121,7 @@ def _pictures(
     window = controller.window
 
     def take(name: str) -> None:
-        if "dark" in tail and name not in ("training", "data", "settings", "extremes"):
+        if "dark" in tail and name not in ("training", "performance", "data", "settings", "extremes"):
             return
         _wait(application, lambda: True)
         picture = window.grab().toImage().convertToFormat(QImage.Format.Format_RGB888)
@@ -135,7 +135,7 @@ def _pictures(
     window.show_page("plots")
     _replay(controller, runs / "quickstart")
     take("training")
-    for page in ("samples", "log", "runs"):
+    for page in ("performance", "samples", "log", "runs"):
         window.show_page(page)
         take(page)
     _end(controller)

@@ -38,7 +38,7 @@ def summary(event: protocol.Ready, language: Language) -> str:
 
 
 def _short(path: protocol.FastPath, language: Language) -> str:
-    name, choice = engine_words.path_name(path, language), engine_words.path_choice(path, language)
+    name, choice = engine_words.path_parts(path, language)
     gain = "" if path.gain is None else f" {engine_words.gain(path.gain)}"
     if not choice:
         return f"{name}{gain}"

@@ -33,6 +33,12 @@ def path_choice(path: FastPath, language: Language) -> str:
     return f"{found[1]} 个线程" if found and language == "zh" else path.choice
 
 
+def path_parts(path: FastPath, language: Language) -> tuple[str, str]:
+    """Name and choice for one line of many: “2 threads” says both."""
+    name, choice = path_name(path, language), path_choice(path, language)
+    return (choice, "") if _THREADS.fullmatch(path.choice) else (name, choice)
+
+
 def path_reason(path: FastPath, language: Language) -> str:
     """Why it is used, or not; empty where the trainer does not say."""
     if not path.reason:

@@ -29,8 +29,7 @@ def compiled(seconds: float) -> str:
 
 
 def _short(path: FastPath) -> str:
-    spoken = words.language()
-    name, choice = engine_words.path_name(path, spoken), engine_words.path_choice(path, spoken)
+    name, choice = engine_words.path_parts(path, words.language())
     gain = "" if path.gain is None else engine_words.gain(path.gain)
     if not choice:
         return f"{name} {gain}".strip()

@@ -44,6 +44,7 @@ def test_gains_and_differences_are_short() -> None:
 def test_a_count_of_threads_is_worded_and_a_name_is_not() -> None:
     threads = FastPath(name="threads", used=True, choice="2 threads")
     assert engine_words.path_choice(threads, "zh") == "2 个线程"
+    assert engine_words.path_parts(threads, "en") == ("2 threads", "")
     assert engine_words.path_choice(FastPath(name="attention", used=True, choice="flash"), "zh") == "flash"
 
 

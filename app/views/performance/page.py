@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from PySide6.QtGui import QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE, Tokens
 from app.views.performance import figures
@@ -43,6 +43,8 @@ class PerformancePage(Retranslating):
 
     def _arrange(self) -> None:
         content = named(QWidget(), "scrolled")
+        # As wide as there is room: the scroll area would keep the width that a wide layout needed.
+        content.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         column = QVBoxLayout(content)
         column.setContentsMargins(0, 0, SPACE // 2, 0)
         column.setSpacing(SPACE)
@@ -81,6 +83,7 @@ class PerformancePage(Retranslating):
         if painted != self._painted:
             self._painted = painted
             self._show_tiles(metrics, computing)
+            self.time.setVisible(metrics.last("time_forward") is not None)  # not while the model compiles
             self.time.display(metrics, computing)
 
     def _show_tiles(self, metrics: MetricStore, computing: Computing) -> None:
