@@ -30,6 +30,7 @@ PATHS: Final[dict[str, tuple[str, str]]] = {
 
 ENGINE: Final[dict[str, Pair]] = {
     "path.on": (("It is there and equals the reference.", ""), ("可用，且与参考实现一致。", "")),
+    "path.found": (("It is there.", ""), ("可用。", "")),
     "path.fastest": (("The fastest of those that equal the reference.", ""), ("在与参考实现一致的方式中最快。", "")),
     "path.set": (("So set.", ""), ("按设置。", "")),
     "path.off": (("Turned off by the settings.", ""), ("已在设置中关闭。", "")),

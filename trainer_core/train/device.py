@@ -52,6 +52,11 @@ class Precision:
     device_type: str
     dtype: torch.dtype | None  # None: no autocast
 
+    @classmethod
+    def named(cls, name: str, device: torch.device) -> Precision:
+        """fp32, bf16 or fp16 on a device."""
+        return cls(name, device.type, {"bf16": torch.bfloat16, "fp16": torch.float16}.get(name))
+
     def autocast(self) -> AbstractContextManager[Any]:
         """The context for forward passes."""
         if self.dtype is None:
@@ -64,21 +69,39 @@ class Precision:
         return self.dtype is torch.float16
 
 
+def native_bf16(device: torch.device) -> bool:
+    """Whether bf16 products are computed as such: GPUs since Ampere; CPUs with AMX or AVX-512 BF16."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    supported = (getattr(torch.cpu, name, bool)() for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"))
+    return any(supported)
+
+
 def choose_precision(wanted: str, device: torch.device, reporter: Reporter) -> Precision:
     """`auto`: bf16 where the GPU computes it natively, else fp16; fp32 on a CPU. What was asked for and is
-    not supported falls back, with a warning."""
-    native_bf16 = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+    not supported falls back, with a warning.
+
+    A CPU that computes bf16 natively takes it only when asked: at the sizes that train on a CPU, rounding costs
+    accuracy for little time. `doctor --fast-paths` shows what it would bring.
+    """
     if wanted == "no" or (wanted == "auto" and device.type == "cpu"):
         return Precision("fp32", device.type, None)
     if wanted == "auto":
-        wanted = "bf16" if native_bf16 else "fp16"
-    if wanted == "bf16" and device.type == "cuda" and not native_bf16:
+        wanted = "bf16" if native_bf16(device) else "fp16"
+    if wanted == "bf16" and device.type == "cuda" and not native_bf16(device):
         reporter.warn("precision.fallback", wanted="bf16", used="fp16", device=describe(device))
         wanted = "fp16"
     if wanted == "fp16" and device.type == "cpu":
         reporter.warn("precision.fallback", wanted="fp16", used="fp32", device=describe(device))
         return Precision("fp32", device.type, None)
     return Precision(wanted, device.type, torch.bfloat16 if wanted == "bf16" else torch.float16)
+
+
+def uses_tf32(config: Config, device: torch.device) -> bool:
+    """Whether fp32 matrix products take TF32 (10 bits of mantissa), which GPUs since Ampere have."""
+    if device.type != "cuda" or not config.tf32 or config.deterministic:
+        return False
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def set_up_arithmetic(config: Config, device: torch.device) -> None:
@@ -90,7 +113,7 @@ def set_up_arithmetic(config: Config, device: torch.device) -> None:
     torch.manual_seed(config.seed)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        torch.set_float32_matmul_precision("highest" if config.deterministic else "high")
+        torch.set_float32_matmul_precision("high" if uses_tf32(config, device) else "highest")
         if config.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(True)

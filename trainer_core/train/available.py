@@ -1,0 +1,111 @@
+"""Which fast paths this machine has, and which of them a run uses, as far as nothing must be tried for that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from trainer_core.config import Config
+from trainer_core.model.attention import BACKENDS
+from trainer_core.model.decoder import Decoder
+from trainer_core.protocol import FastPath
+from trainer_core.train import compiling
+from trainer_core.train.device import Precision, native_bf16, uses_tf32
+
+_HEAD_DIM = 64  # of the usual model
+_PACKAGES = ("flash2", "flash3")  # attention that is installed by itself
+
+
+def of_machine(device: torch.device, precision: str) -> list[FastPath]:
+    """Every path by its name: whether it can be used here, and why not. Starts and computes nothing."""
+    cuda = device.type == "cuda"
+    dtype = Precision.named(precision, device).dtype or torch.float32
+    missing = compiling.missing(device)
+    capable = cuda and torch.cuda.get_device_capability(device) >= (8, 0)
+    found = [
+        _path("compile", *(missing or ("path.found", {}))),
+        _path("cuda_graphs", *((missing or ("path.found", {})) if cuda else ("path.no_gpu", {}))),
+        FastPath(name="attention", used=True, choice="sdpa", reason="path.found"),
+        *(_attention(name, name, device, dtype) for name in _PACKAGES),
+        _attention("varlen_attention", "varlen", device, dtype),
+        _path("fused_adamw", "path.found"),
+        _path("muon", "path.found"),
+        _path("chunked_loss", "path.found"),
+        _path("tf32", "path.found" if capable else "path.unsupported" if cuda else "path.no_gpu", {"what": "TF32"}),
+        FastPath(
+            name="precision", used=precision != "fp32", choice=precision, reason=_why_precision(device, precision)
+        ),
+        _path("transfer", "path.found" if cuda else "path.no_gpu"),
+        _path("padded_vocabulary", "path.found"),
+        _path("activation_checkpointing", "path.found"),
+    ]
+    if not cuda:
+        found.append(FastPath(name="threads", used=True, choice=_threads(), reason="path.found"))
+    return found
+
+
+def of_run(config: Config, model: Decoder, device: torch.device, precision: Precision) -> list[FastPath]:
+    """The same for a run: what its settings say. The engine says more of what it tries."""
+    shape = model.config
+    divided = config.packing or not config.attend_across_documents
+    said: dict[str, FastPath] = {path.name: path for path in of_machine(device, precision.name)}
+    said["fused_adamw"] = _path("fused_adamw", "path.on")
+    said["muon"] = _path("muon", "path.set") if config.optimizer == "muon" else _unused("muon", "path.off")
+    if said["tf32"].used:
+        unneeded = precision.name != "fp32"
+        said["tf32"] = _path("tf32", "path.set") if uses_tf32(config, device) else _unused("tf32", "path.off")
+        said["tf32"] = _unused("tf32", "path.not_needed") if unneeded else said["tf32"]
+    if said["transfer"].used:
+        pinned = config.pin_memory and not config.low_memory
+        said["transfer"] = _path("transfer", "path.on") if pinned else _unused("transfer", "path.off")
+    padded = shape.vocab_size != getattr(shape, "used_vocab", 0) and bool(getattr(shape, "used_vocab", 0))
+    reason = "path.on" if padded else "path.off" if config.vocab_multiple == 1 else "path.not_needed"
+    said["padded_vocabulary"] = FastPath(
+        name="padded_vocabulary", used=padded, reason=reason, choice=str(shape.vocab_size) if padded else ""
+    )
+    mode = config.activation_checkpointing
+    said["activation_checkpointing"] = FastPath(
+        name="activation_checkpointing",
+        used=mode != "off",
+        choice=mode if mode != "off" else "",
+        reason="path.set" if mode != "off" else "path.off",
+    )
+    if config.mixed_precision != "auto" and precision.name in (config.mixed_precision, "fp32"):
+        reason = "path.off" if config.mixed_precision == "no" else "path.set"
+        said["precision"] = FastPath(
+            name="precision", used=precision.name != "fp32", choice=precision.name, reason=reason
+        )
+    for name in ("varlen_attention", *_PACKAGES):
+        if said[name].used:  # the engine says which attention it took
+            said[name] = _unused(
+                name, "path.not_needed" if name != "varlen_attention" or not divided else "path.slower"
+            )
+    return list(said.values())
+
+
+def _path(name: str, reason: str, params: dict[str, Any] | None = None) -> FastPath:
+    used = reason in ("path.found", "path.on", "path.set")
+    return FastPath(name=name, used=used, reason=reason, params=params or {})
+
+
+def _unused(name: str, reason: str) -> FastPath:
+    return FastPath(name=name, used=False, reason=reason)
+
+
+def _attention(name: str, backend: str, device: torch.device, dtype: torch.dtype) -> FastPath:
+    if backend not in BACKENDS:
+        return _path(name, "path.unsupported", {"what": backend})
+    code, params = BACKENDS[backend].missing(device, dtype, _HEAD_DIM) or ("path.found", {})
+    return _path(name, code, params)
+
+
+def _why_precision(device: torch.device, precision: str) -> str:
+    if precision != "fp32":
+        return "path.found"
+    return "path.not_needed" if device.type == "cpu" and native_bf16(device) else "path.no_gpu"
+
+
+def _threads() -> str:
+    count = torch.get_num_threads()
+    return f"{count} thread{'s' * (count != 1)}"

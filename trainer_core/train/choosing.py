@@ -1,0 +1,161 @@
+"""What all choices of the engine share: the run they are made for, its time, and what was chosen before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import torch
+
+from trainer_core.config import Config
+from trainer_core.data.batches import Batch
+from trainer_core.protocol import FastPath
+from trainer_core.report import Reporter
+from trainer_core.session import Session
+from trainer_core.train import measuring, trials
+from trainer_core.train.device import uses_tf32
+
+if TYPE_CHECKING:
+    from trainer_core.train.engine import Engine
+
+FASTER: Final = 1.02  # what a way must gain to be taken
+_CPU_RATE: Final = 3e10  # FLOP/s of a core in fp32, roughly: for what need not be measured
+_STEP_OVERHEAD_S: Final = 1.5e-3  # of a layer, forward and backward, beside its arithmetic
+_KNOBS: Final = (
+    "cpu_threads",
+    "compile",
+    "cuda_graphs",
+    "attention",
+    "chunked_loss",
+    "activation_checkpointing",
+    "activation_memory_budget",
+    "tf32",
+    "deterministic",
+    "gradient_accumulation_steps",
+)
+
+Words = tuple[str, dict[str, Any]]  # a code of messages_engine.ENGINE, and its params
+
+
+@dataclass
+class Choosing:
+    """The choices of one run in the making. Each is made with those before it in place."""
+
+    config: Config
+    engine: Engine
+    device: torch.device
+    session: Reporter
+    example: Batch  # on the device
+    total_steps: int
+    varying: bool
+    recorded: dict[str, Any] | None
+    thorough: bool
+    paths: dict[str, FastPath]
+    before: dict[str, Any] = field(default_factory=dict)  # choices that are to be made again
+    told: dict[str, FastPath] = field(default_factory=dict)  # what was said when they were made on this machine
+    _eager_s: float = 0.0  # of one micro-batch
+
+    # --- what was chosen before, and what is said now ---------------------------------------------------
+
+    def recall(self) -> None:
+        """From the checkpoint; else what the same command chose on this machine."""
+        if self.thorough:
+            return
+        if self.recorded is not None:
+            self.before = self.recorded
+            return
+        known = measuring.Memory().recall(*self._about()) or {}
+        try:
+            self.told = {path.name: path for path in msgspec.convert(known.get("paths", []), list[FastPath])}
+        except msgspec.ValidationError:
+            return  # of another version, or damaged
+        self.before = dict(known.get("choices", {}))
+
+    def remember(self) -> None:
+        """For the next time that the same is started."""
+        if self.thorough or self.recorded is not None or self.before:
+            return
+        paths = [msgspec.to_builtins(path) for path in self.paths.values()]
+        measuring.Memory().remember({"choices": self.engine.choices, "paths": paths}, *self._about())
+
+    def _about(self) -> tuple[object, ...]:
+        """All that choices depend on."""
+        knobs = {name: getattr(self.config, name) for name in _KNOBS}
+        shape = asdict(self.engine.model.config)
+        batch = [*self.example.input_ids.shape, self.example.segments is not None, self.varying]
+        machine, precision = measuring.machine(self.device), self.engine.precision.name
+        return "choices", machine, precision, shape, batch, self.total_steps, knobs
+
+    def say(self, name: str, used: bool, words: Words | str, **more: Any) -> None:
+        """A path and why. One that a checkpoint asked for says so; a gain that was measured before is told again."""
+        reason, params = (words, {}) if isinstance(words, str) else words
+        before = self.told.get(name)
+        if more.get("gain") is None and before is not None and before.used == used:
+            more["gain"] = before.gain
+        self.paths[name] = FastPath(name=name, used=used, reason=reason, params=params, **more)
+
+    def chosen(self, otherwise: str) -> str:
+        """The reason of a choice that is made again: as the run began with, or as it was."""
+        return "path.recorded" if self.recorded is not None else otherwise
+
+    def enter_compiling(self) -> None:
+        """Say so, where there is somebody to say it to."""
+        if isinstance(self.session, Session):
+            self.session.enter("compiling")
+
+    # --- how long it takes --------------------------------------------------------------------------------
+
+    @property
+    def micro_batches(self) -> int:
+        """Of the whole run."""
+        return self.total_steps * self.config.gradient_accumulation_steps
+
+    def rough_s(self) -> float:
+        """Seconds of a micro-batch on this CPU, without measuring: 6 FLOPs a weight and token."""
+        model = self.engine.model
+        flops = 6 * model.count_parameters() * self.example.input_ids.numel()
+        return flops / (_CPU_RATE * torch.get_num_threads()) + _STEP_OVERHEAD_S * model.config.n_layers
+
+    def measured_s(self) -> float:
+        """Seconds of an eager micro-batch."""
+        if not self._eager_s:
+            once = trials.forward_backward(self.engine.eager_loss, self.example)
+            self._eager_s = self.time({"eager": once}, 1.0, rounds=3)["eager"]
+        return self._eager_s
+
+    def measure_again(self) -> None:
+        """Something changed that the time of a micro-batch depends on."""
+        self._eager_s = 0.0
+
+    def may_take(self, seconds: float) -> bool:
+        """Whether all micro-batches together could take so long; a rough guess, so that short runs start at once."""
+        return self.thorough or self.device.type == "cuda" or self.micro_batches * self.rough_s() * 2 > seconds
+
+    def time(self, ways: dict[str, Callable[[], None]], budget_s: float, rounds: int = 7) -> dict[str, float]:
+        """Seconds of each way, in turns."""
+        taken = measuring.seconds(ways, self.device, self.session, budget_s, rounds)
+        self.forget_gradients()
+        return taken
+
+    def gain(self, slow: trials.LossOf, fast: trials.LossOf, budget_s: float = 2.0) -> float:
+        """How many times as fast one loss is as the other, forward and backward."""
+        ways = {"slow": slow, "fast": fast}
+        taken = self.time({name: trials.forward_backward(way, self.example) for name, way in ways.items()}, budget_s)
+        return taken["slow"] / taken["fast"]
+
+    def forget_gradients(self) -> None:
+        for weight in self.engine.model.parameters():
+            weight.grad = None
+
+    # --- how exact it must be -----------------------------------------------------------------------------
+
+    @property
+    def tolerance(self) -> float:
+        """Largest relative difference from the reference that is allowed; see `trials.TOLERANCE`."""
+        name = self.engine.precision.name
+        return trials.TOLERANCE["tf32" if name == "fp32" and uses_tf32(self.config, self.device) else name]
+
+    def differs(self, error: float) -> Words:
+        return "path.differs", {"error": error, "tolerance": self.tolerance}

@@ -1,0 +1,177 @@
+"""Whether the model is compiled, and whether its kernels are recorded as a CUDA graph."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Final
+
+from torch import Tensor
+
+from trainer_core.data.batches import Batch
+from trainer_core.report import StopRequested
+from trainer_core.train import compiling, measuring, trials
+from trainer_core.train.choosing import FASTER, Choosing, Words
+from trainer_core.train.compiling import CompileFailed, Recipe
+from trainer_core.train.device import uses_tf32
+
+_BEST_GAIN: Final = {"cpu": 1.25, "cuda": 2.0}  # what compiling brings at most; see docs/performance.md
+_FIRST_S: Final = {"cpu": 45.0, "cuda": 60.0}  # what it takes where it was never measured
+_AGAIN_S: Final = 8.0  # and where the compiled code is on disk
+_GRAPH_S: Final = 0.03  # a micro-batch short enough that starting kernels one by one may hold the GPU back
+
+
+def choose_compile(job: Choosing) -> None:
+    """As it is set, as it was, or where it works, equals the reference, and pays for itself."""
+    job.engine.choices["compile"] = False
+    why_not = _why_not_compile(job)
+    if why_not is not None:
+        job.say("compile", False, why_not)
+        return
+    set_so = job.config.compile == "on"
+    _try(job, "compile", recipe_of(job), "path.set" if set_so else job.chosen("path.on"), set_so)
+
+
+def _why_not_compile(job: Choosing) -> Words | None:
+    if job.config.compile == "off":
+        return "path.off", {}
+    again = job.config.compile == "auto" and "compile" in job.before
+    if again and not job.before["compile"]:
+        told = job.told.get("compile")
+        return (told.reason, dict(told.params)) if told is not None else ("path.recorded", {})
+    if job.engine.varlen:
+        return "path.unsupported", {"what": "torch.compile with variable-length attention"}
+    missing = compiling.missing(job.device)
+    if missing is not None:
+        return missing
+    return None if again or job.thorough or job.config.compile == "on" else _not_worth(job)
+
+
+def _not_worth(job: Choosing) -> Words | None:
+    """Whether it would cost more than the run can win by it. Runs that are clearly too short are not measured."""
+    share = 1 - 1 / _BEST_GAIN[job.device.type]
+    known = measuring.Memory().recall("compile", measuring.machine(job.device)) or {}
+    if compiling.is_kept(recipe_of(job)):
+        cost = float(known.get("again_s", _AGAIN_S))
+    else:
+        cost = float(known.get("first_s", _FIRST_S[job.device.type]))
+    seconds = job.measured_s() if job.may_take(cost / share) else job.rough_s()
+    saved = job.micro_batches * seconds * share
+    return ("path.not_worth", {"cost": round(cost, 1), "saved": round(saved, 1)}) if saved < cost else None
+
+
+def recipe_of(job: Choosing, graphs: bool = False) -> Recipe:
+    """What would be compiled."""
+    config, engine = job.config, job.engine
+    rows, length = job.example.input_ids.shape
+    return Recipe(
+        shape=asdict(engine.model.config),
+        rows=rows,
+        length=config.max_seq_len if job.varying else length,
+        segments=job.example.segments is not None,
+        varying=job.varying,
+        device=str(job.device),
+        precision=engine.precision.name,
+        attention=engine.choices["attention"],
+        # On a CPU parts are there for the cache, which inductor's own fusion serves too; each would be compiled.
+        chunk=engine.chunk if job.device.type == "cuda" or config.chunked_loss == "on" else 0,
+        checkpointing=config.activation_checkpointing,
+        memory_budget=config.activation_memory_budget,
+        graphs=graphs,
+        threads=engine.choices.get("threads", 0),
+        tf32=uses_tf32(config, job.device),
+    )
+
+
+def choose_graphs(job: Choosing) -> None:
+    """On a GPU, where shapes stand still and a micro-batch is so short that starting its kernels may take longer."""
+    why_not = _why_no_graphs(job)
+    if why_not is not None:
+        job.say("cuda_graphs", False, why_not)
+        return
+    set_so = job.config.cuda_graphs == "on"
+    job.engine.choices["cuda_graphs"] = False
+    _try(job, "cuda_graphs", recipe_of(job, graphs=True), "path.set" if set_so else job.chosen("path.on"), set_so)
+
+
+def _why_no_graphs(job: Choosing) -> Words | None:
+    """The gradients of a graph lie in its own memory, which its next run overwrites: so one micro-batch a step.
+    And it would draw the same random numbers in an order of its own: so no dropout."""
+    obstacles = {
+        "torch.compile is not used": job.engine.compiled is None,
+        "gradient accumulation": job.config.gradient_accumulation_steps > 1,
+        "dropout": job.config.dropout > 0,
+        "batches of different widths": job.varying,
+    }
+    if job.device.type != "cuda":
+        return "path.no_gpu", {}
+    if job.config.cuda_graphs == "off":
+        return "path.off", {}
+    for what, there in obstacles.items():
+        if there:
+            return "path.unsupported", {"what": what}
+    if job.config.cuda_graphs == "on":
+        return None
+    if "cuda_graphs" in job.before:
+        again = job.before["cuda_graphs"]
+        return None if again else (job.told["cuda_graphs"].reason if job.told else "path.recorded", {})
+    once = trials.forward_backward(job.engine.loss, job.example)
+    return None if job.time({"now": once}, 1.0)["now"] < _GRAPH_S else ("path.not_needed", {})
+
+
+def _try(job: Choosing, name: str, recipe: Recipe, words: str, set_so: bool) -> None:
+    """Compile, compare with what there is, and where the choice is free, see whether it is faster."""
+    engine, before = job.engine, (job.engine.compiled, job.engine.recipe)
+    without = _as_before(job)
+    job.enter_compiling()
+    kept, since = compiling.is_kept(recipe), time.perf_counter()
+    try:
+        compiling.fill_cache(recipe, job.session)
+        engine.compiled, engine.recipe = compiling.compile_whole(engine.model, recipe), recipe
+        error = trials.loss_difference(engine.model, engine.loss, engine.eager_loss, job.example)
+        taken = time.perf_counter() - since
+        free = name not in job.before and not job.recorded
+        gain = job.gain(without, engine.loss, budget_s=3.0) if free and error <= job.tolerance else None
+    except StopRequested:
+        raise
+    except Exception as failure:  # noqa: BLE001 - inductor raises anything; eager is there
+        reason = str(failure) if isinstance(failure, CompileFailed) else compiling.plainly(failure)
+        return _give_up(job, name, before, ("path.failed", {"reason": reason}))
+    if error > job.tolerance:
+        return _give_up(job, name, before, job.differs(error), error=error)
+    _remember_cost(job, kept, taken)
+    if gain is not None and gain < FASTER and not set_so and not job.thorough:
+        return _give_up(job, name, before, ("path.slower", {}), error=error, gain=gain)
+    engine.compile_s = (engine.compile_s or 0.0) + taken
+    engine.choices[name] = True
+    job.say(name, True, words, error=error, gain=gain)
+    return None
+
+
+def _as_before(job: Choosing) -> Callable[[Batch], Tensor]:
+    """The loss without what is tried now."""
+    engine, compiled, recipe = job.engine, job.engine.compiled, job.engine.recipe
+
+    def loss(batch: Batch) -> Tensor:
+        now = engine.compiled, engine.recipe
+        engine.compiled, engine.recipe = compiled, recipe
+        try:
+            return engine.loss(batch)
+        finally:
+            engine.compiled, engine.recipe = now
+
+    return loss
+
+
+def _give_up(job: Choosing, name: str, before: tuple[object, object], words: Words, **more: float) -> None:
+    job.engine.compiled, job.engine.recipe = before  # type: ignore[assignment]
+    job.forget_gradients()
+    job.say(name, False, words, **more)
+
+
+def _remember_cost(job: Choosing, kept: bool, taken: float) -> None:
+    """What compiling takes on this machine, the first time and from the cache."""
+    about = "compile", measuring.machine(job.device)
+    known = measuring.Memory().recall(*about) or {}
+    measuring.Memory().remember({**known, "again_s" if kept else "first_s": taken}, *about)

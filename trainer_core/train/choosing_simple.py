@@ -1,0 +1,100 @@
+"""Threads of the CPU, and the loss in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from trainer_core import hardware
+from trainer_core.report import StopRequested
+from trainer_core.train import compiling, trials
+from trainer_core.train.choosing import FASTER, Choosing, Words
+
+_WORTH_MEASURING_S: Final = 45.0  # runs that take less are not measured for their threads
+_TINY_S: Final = 0.05  # a micro-batch that is over before threads pay
+_PART_BYTES: Final = {"cpu": 4 * 2**20, "cuda": 256 * 2**20}
+"""Logits in fp32 of one part of the loss; where a micro-batch has more, parts pay: on a GPU for its memory, on a CPU
+because a part stays in the cache (2048 tokens x 2048 words: 12 % less time of a whole micro-batch)."""
+_PARTS: Final = 16  # at most on a GPU: a compiled model holds each by itself
+
+
+def choose_threads(job: Choosing) -> None:
+    """As they are set, as they were, or the fastest of 1, half and all."""
+    if job.device.type != "cpu":
+        return
+    before = int(job.before.get("threads", 0))
+    if job.config.cpu_threads:
+        threads, reason = torch.get_num_threads(), "path.set"
+    elif 0 < before <= hardware.usable_threads():
+        threads, reason = before, job.chosen(job.told["threads"].reason if "threads" in job.told else "path.fastest")
+    else:
+        threads, reason, gain = _fastest_threads(job)
+        job.say("threads", True, reason, gain=gain)
+    torch.set_num_threads(threads)
+    job.engine.choices["threads"] = threads
+    job.measure_again()
+    choice = f"{threads} thread{'s' * (threads != 1)}"
+    job.say("threads", True, reason, choice=choice, gain=job.paths["threads"].gain)
+
+
+def _fastest_threads(job: Choosing) -> tuple[int, str, float | None]:
+    """All, but for micro-batches that are too small for all to help; then measured in turns."""
+    most = torch.get_num_threads()
+    if most == 1 or not job.may_take(_WORTH_MEASURING_S) or (not job.thorough and job.measured_s() > _TINY_S):
+        return most, "path.not_needed", None
+    once = trials.forward_backward(job.engine.eager_loss, job.example)
+
+    def using(threads: int) -> Callable[[], None]:
+        def run() -> None:
+            torch.set_num_threads(threads)
+            once()
+
+        return run
+
+    taken = job.time({str(count): using(count) for count in sorted({most, most // 2, 1})}, 1.5, rounds=15)
+    fastest = min(taken, key=lambda count: taken[count] * (1.0 if int(count) == most else FASTER))
+    return int(fastest), "path.fastest", taken[str(most)] / taken[fastest] if int(fastest) != most else None
+
+
+def choose_chunk(job: Choosing) -> None:
+    """The loss in parts where it is set so, or where a micro-batch has many logits."""
+    wanted, vocabulary = job.config.chunked_loss, job.engine.model.config.vocab_size
+    positions = job.example.input_ids.shape[0] * job.config.max_seq_len
+    rows = max(64, _PART_BYTES[job.device.type] // (4 * vocabulary))
+    large = positions > rows
+    if job.device.type == "cuda":
+        rows = max(rows, -(-positions // _PARTS))
+    words: Words | str
+    if wanted != "auto":
+        chunk, words = (rows, "path.set") if wanted == "on" else (0, "path.off")
+    elif "chunk" in job.before:
+        chunk = int(job.before["chunk"])
+        words = job.chosen("path.on") if chunk else "path.not_needed"
+    else:
+        chunk, words = (rows, "path.on") if large or job.thorough else (0, "path.not_needed")
+    more: dict[str, Any] = {}
+    if chunk:
+        chunk, words, more = _try_chunk(job, chunk, words)
+    job.engine.choices["chunk"] = chunk
+    job.say("chunked_loss", chunk > 0, words, **more)
+
+
+def _try_chunk(job: Choosing, chunk: int, words: str) -> tuple[int, Words | str, dict[str, Any]]:
+    """The chunk, or 0 with the reason why not."""
+    engine = job.engine
+    engine.chunk = chunk
+    try:
+        error = trials.loss_difference(engine.model, engine.eager_loss, engine.reference_loss, job.example)
+        gain = job.gain(engine.reference_loss, engine.eager_loss) if job.thorough else None
+    except StopRequested:
+        raise
+    except Exception as failure:  # noqa: BLE001 - whatever it is, the reference is there
+        job.forget_gradients()
+        engine.chunk = 0
+        return 0, ("path.failed", {"reason": compiling.plainly(failure)}), {}
+    if error > job.tolerance:
+        engine.chunk = 0
+        return 0, job.differs(error), {"error": error}
+    return chunk, words, {"error": error, "gain": gain}

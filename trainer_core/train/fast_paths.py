@@ -1,0 +1,189 @@
+"""Fast paths of this machine: known at once, or each tried against the reference and timed (`doctor --fast-paths`)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import torch
+from torch import Tensor
+
+from trainer_core.config import Config
+from trainer_core.data.batches import Batch
+from trainer_core.model.decoder import Decoder, ModelConfig
+from trainer_core.protocol import FastPath
+from trainer_core.report import Reporter, StopRequested
+from trainer_core.train import available, compiling, engine, measuring, optim
+from trainer_core.train.choosing import FASTER
+from trainer_core.train.device import Precision, choose_precision
+
+_KNOBS: Final[dict[str, dict[str, Any]]] = {  # what is tried: small enough for seconds, and of the usual shape
+    "cpu": {"hidden_dim": 128, "n_layers": 4, "max_seq_len": 128, "batch_size": 8, "vocab_size": 4096},
+    "cuda": {"hidden_dim": 768, "n_layers": 4, "max_seq_len": 1024, "batch_size": 8, "vocab_size": 50_304},
+}
+
+
+_OF_ENGINE: Final = ("compile", "cuda_graphs", "attention", "chunked_loss", "threads")  # paths that it tries itself
+
+
+def known(device: torch.device, precision_name: str) -> list[FastPath]:
+    """Every path, whether this machine has it, and what `measure` found if it was run here. Quick."""
+    measured = _recalled(device, precision_name)
+    return [measured.get(path.name, path) for path in available.of_machine(device, precision_name)]
+
+
+def _recalled(device: torch.device, precision_name: str) -> dict[str, FastPath]:
+    kept = measuring.Memory().recall("paths", measuring.machine(device), precision_name) or {}
+    try:
+        return {path.name: path for path in msgspec.convert(kept.get("paths", []), list[FastPath])}
+    except msgspec.ValidationError:
+        return {}
+
+
+def measure(device: torch.device, reporter: Reporter) -> list[FastPath]:
+    """Try each path on a small model: its difference from the reference, and its gain. A minute or two on a CPU,
+    most of it the compiler. Remembered for `known`. Raises `StopRequested`."""
+    precision = choose_precision("auto", device, reporter)
+    config = Config(compile="on", cuda_graphs="on", **_KNOBS[device.type])
+    threads = torch.get_num_threads()
+    try:
+        paths = {path.name: path for path in _of_engine(config, device, precision, reporter)}
+        for name, trial in _TRIALS.items():
+            reporter.poll()
+            if paths[name].used or name == "precision":
+                paths[name] = _guarded(paths[name], trial, device, precision, reporter)
+    finally:
+        torch.set_num_threads(threads)
+    found = list(paths.values())
+    kept = {"paths": [msgspec.to_builtins(path) for path in found]}
+    measuring.Memory().remember(kept, "paths", measuring.machine(device), precision.name)
+    return found
+
+
+def _of_engine(config: Config, device: torch.device, precision: Precision, reporter: Reporter) -> list[FastPath]:
+    """What the engine finds when it may try everything, in place of what is there."""
+    model = Decoder(ModelConfig.of(config, config.vocab_size)).to(device)
+    made = engine.build(
+        config, model, device, precision, reporter, _batch(config, device), 1, None, varying=False, thorough=True
+    )
+    tried = {path.name: path for path in made.fast_paths if path.name in _OF_ENGINE}
+    return [tried.get(path.name, path) for path in available.of_machine(device, precision.name)]
+
+
+def _batch(config: Config, device: torch.device) -> Batch:
+    drawn = torch.Generator().manual_seed(0)
+    shape = config.batch_size, config.max_seq_len + 1
+    ids = torch.randint(0, config.vocab_size, shape, generator=drawn).to(device)
+    rows = config.batch_size
+    return Batch(ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), tokens=rows * config.max_seq_len, samples=rows)
+
+
+# --- paths that are none of the engine's ------------------------------------------------------------------------
+
+Trial = Callable[[torch.device, Precision, Reporter], tuple[str, float | None, float | None]]
+"""(which way, error, gain); the error is None where another result is meant, as by rounding or another optimizer."""
+
+
+def _guarded(path: FastPath, trial: Trial, device: torch.device, precision: Precision, reporter: Reporter) -> FastPath:
+    try:
+        choice, error, gain = trial(device, precision, reporter)
+    except StopRequested:
+        raise
+    except Exception as failure:  # noqa: BLE001 - whatever it is, the others are still tried
+        return FastPath(name=path.name, used=False, reason="path.failed", params={"reason": compiling.plainly(failure)})
+    reason = _reason(path, error, gain)
+    return msgspec.structs.replace(path, choice=choice or path.choice, error=error, gain=gain, reason=reason)
+
+
+def _reason(path: FastPath, error: float | None, gain: float | None) -> str:
+    if not path.used:
+        return "path.slower" if gain is not None and gain < FASTER else "path.not_needed"
+    return "path.on" if error is not None else path.reason
+
+
+def _try_fused(device: torch.device, precision: Precision, reporter: Reporter) -> tuple[str, float, float]:
+    """One update by each, from the same weights and gradients, and the time of many."""
+    shape = ModelConfig.of(Config(**_KNOBS[device.type]), 4096)
+    with measuring.undisturbed(torch.nn.Module(), device):
+        plain = Decoder(shape).to(device)
+        fused = copy.deepcopy(plain)
+        for one, other in zip(plain.parameters(), fused.parameters(), strict=True):
+            one.grad = torch.randn_like(one)
+            other.grad = one.grad.clone()
+    optimizers = {
+        "plain": torch.optim.AdamW(plain.parameters(), lr=1e-3, foreach=False, fused=False),
+        "fused": torch.optim.AdamW(fused.parameters(), lr=1e-3, fused=True),
+    }
+    for optimizer in optimizers.values():
+        optimizer.step()
+    error = measuring.difference(list(fused.parameters()), list(plain.parameters()))
+    taken = measuring.seconds({name: one.step for name, one in optimizers.items()}, device, reporter, 1.0, rounds=15)
+    return "", error, taken["plain"] / taken["fused"]
+
+
+def _try_muon(device: torch.device, precision: Precision, reporter: Reporter) -> tuple[str, None, float]:
+    """Another optimizer, with other weights: only what an update of it costs against one of AdamW."""
+    taken: dict[str, Callable[[], object]] = {}
+    for name in ("adamw", "muon"):
+        config = Config(optimizer=name, **_KNOBS[device.type])
+        model = Decoder(ModelConfig.of(config, config.vocab_size)).to(device)
+        for weight in model.parameters():
+            weight.grad = torch.full_like(weight, 1e-3)
+        taken[name] = optim.build_optimizer(model, config).step
+    seconds = measuring.seconds(taken, device, reporter, 1.0)
+    return "", None, seconds["adamw"] / seconds["muon"]
+
+
+def _try_tf32(device: torch.device, precision: Precision, reporter: Reporter) -> tuple[str, float, float]:
+    """A large product in fp32 with and without."""
+    before = torch.get_float32_matmul_precision()
+    try:
+        return "", *_product(
+            device, reporter, lambda on: torch.set_float32_matmul_precision("high" if on else "highest")
+        )
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _try_precision(device: torch.device, precision: Precision, reporter: Reporter) -> tuple[str, float, float]:
+    """A large product in the run's precision, or in bf16 where the run computes in fp32, against fp32."""
+    low = precision.dtype or torch.bfloat16
+    size = 512 if device.type == "cpu" else 4096
+    left, right = (torch.randn(size, size, device=device) for _ in range(2))
+    narrow = left.to(low), right.to(low)
+    ways = {"fp32": lambda: left @ right, "low": lambda: narrow[0] @ narrow[1]}
+    error = measuring.difference([ways["low"]()], [ways["fp32"]()])
+    taken = measuring.seconds(ways, device, reporter, 0.5, rounds=9)
+    return "bf16" if low is torch.bfloat16 else "fp16", error, taken["fp32"] / taken["low"]
+
+
+def _product(device: torch.device, reporter: Reporter, switch: Callable[[bool], object]) -> tuple[float, float]:
+    left, right = (torch.randn(4096, 4096, device=device) for _ in range(2))
+
+    def product(on: bool) -> Tensor:
+        switch(on)
+        return left @ right
+
+    error = measuring.difference([product(True)], [product(False)])
+    taken = measuring.seconds({"on": lambda: product(True), "off": lambda: product(False)}, device, reporter, 0.5)
+    return error, taken["off"] / taken["on"]
+
+
+def _try_transfer(device: torch.device, precision: Precision, reporter: Reporter) -> tuple[str, None, float]:
+    """Copies from page-locked memory against those from any memory, beside nothing."""
+    plain = torch.zeros(16 * 2**20, dtype=torch.uint8)
+    pinned = plain.pin_memory()
+    ways = {"plain": lambda: plain.to(device), "pinned": lambda: pinned.to(device, non_blocking=True)}
+    taken = measuring.seconds(ways, device, reporter, 0.5)
+    return "", None, taken["plain"] / taken["pinned"]
+
+
+_TRIALS: Final[dict[str, Trial]] = {
+    "fused_adamw": _try_fused,
+    "muon": _try_muon,
+    "tf32": _try_tf32,
+    "precision": _try_precision,
+    "transfer": _try_transfer,
+}

@@ -1,0 +1,126 @@
+"""Short measurements before a run: how long something takes, how far it is from the reference, and what was found
+out before on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from trainer_core import __version__, files, hardware, run_dir
+from trainer_core.report import Reporter
+
+_MEMORIES: Final = 300  # entries that are kept, the newest
+
+
+@contextlib.contextmanager
+def undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Whatever runs inside leaves generators, gradients and the model's mode as they were."""
+    python, numbers, training = random.getstate(), np.random.get_state(), model.training
+    gradients = [weight.grad for weight in model.parameters()]
+    for weight in model.parameters():
+        weight.grad = None
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            yield
+    finally:
+        random.setstate(python), np.random.set_state(numbers)
+        model.train(training)
+        for weight, gradient in zip(model.parameters(), gradients, strict=True):
+            weight.grad = gradient
+
+
+def seconds(
+    ways: Mapping[str, Callable[[], object]], device: torch.device, reporter: Reporter, budget_s: float, rounds: int = 7
+) -> dict[str, float]:
+    """How long each way takes, measured in turns so that what else the machine does meets all of them alike.
+
+    The lower quartile of up to `rounds` rounds, as many as fit into `budget_s` (at least one, after a first that
+    does not count). Stops early by `Reporter.poll`.
+    """
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    end = time.perf_counter() + budget_s
+    for number in range(rounds + 1):
+        for name, way in ways.items():
+            reporter.poll()
+            once = _once(way, device)
+            if number:
+                taken[name].append(once)
+        if number and time.perf_counter() > end:
+            break
+    return {name: sorted(times)[len(times) // 4] for name, times in taken.items()}
+
+
+def _once(way: Callable[[], object], device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    since = time.perf_counter()
+    way()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - since
+
+
+def difference(found: Iterable[Tensor], reference: Iterable[Tensor]) -> float:
+    """Largest relative difference of a tensor from its reference, in the Euclidean norm; inf where not finite.
+
+    A tensor far smaller than all of them together (a gradient that is nearly zero) is measured against a
+    thousandth of those.
+    """
+    pairs = [(one.detach().double(), other.detach().double()) for one, other in zip(found, reference, strict=True)]
+    whole = sum(float(other.square().sum()) for _, other in pairs) ** 0.5
+    errors = [float((one - other).norm()) / (float(other.norm()) + 1e-3 * whole + 1e-30) for one, other in pairs]
+    worst = max(errors, default=0.0)
+    return worst if worst == worst else float("inf")
+
+
+class Memory:
+    """What was measured before, in `cache/engine.json`, so that the same command chooses the same way again.
+
+    A file that is damaged or cannot be written costs only another measurement.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or run_dir.home() / "cache" / "engine.json"
+
+    def recall(self, *about: object) -> dict[str, Any] | None:
+        """What was remembered about this."""
+        found = self._read().get(_name(about))
+        return found if isinstance(found, dict) else None
+
+    def remember(self, value: dict[str, Any], *about: object) -> None:
+        """Keep plain values."""
+        known = self._read()
+        known.pop(_name(about), None)
+        known[_name(about)] = value
+        newest = dict(list(known.items())[-_MEMORIES:])
+        with contextlib.suppress(OSError):
+            files.write_atomic(self.path, json.dumps(newest, ensure_ascii=False, indent=1).encode("utf-8"))
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+def machine(device: torch.device) -> str:
+    """What measurements depend on: processor, torch, and this program."""
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+    else:
+        name = f"{hardware.cpu_name()} x{hardware.usable_threads()}"
+    return f"{name}, torch {torch.__version__}, traindeck {__version__}"
+
+
+def _name(about: tuple[object, ...]) -> str:
+    return " | ".join(json.dumps(part, sort_keys=True, default=str, ensure_ascii=False) for part in about)
