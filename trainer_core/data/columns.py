@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
+
+import msgspec
 
 from trainer_core.config import Config, knobs
 
@@ -38,8 +40,11 @@ _ROLES: Final = {
 }  # fmt: skip
 
 
-class Document(NamedTuple):
-    """One row, or a part of one long text: parts of one text have the same number."""
+class Document(msgspec.Struct, frozen=True, gc=False):
+    """One row, or a part of one long text: parts of one text have the same number.
+
+    Quick to make: there are many of them. Nothing in it can refer to it, so Python need not look whether that is so.
+    """
 
     number: int
     text: str = ""
@@ -47,6 +52,7 @@ class Document(NamedTuple):
     unit: int = 0  # what goes whole into one split: a row, or a part of a plain text
     file: int = 0  # number of its file in the data
     row: int = 0  # number of its row, or part, in that file, from 0; bad ones count
+    characters: int = 0  # of the text or of all turns
 
 
 class BadRow(Exception):  # noqa: N818 - it is counted, not raised to the user
@@ -174,9 +180,8 @@ def _exchange(row: Mapping[str, Any], layout: Layout) -> tuple[Turn, ...]:
     system = _as_text(row, layout.system) if layout.system in row else ""
     if added:
         prompt = f"{prompt}\n\n{added}" if prompt else added
-    for name, value in ((layout.prompt, prompt), (layout.response, response)):
-        if not value:
-            raise BadRow(f"“{name}” is empty")
+    if not prompt or not response:
+        raise BadRow(f"“{layout.response if prompt else layout.prompt}” is empty")
     exchange: tuple[Turn, ...] = (("user", prompt), ("assistant", response))
     return (("system", system), *exchange) if system else exchange
 

@@ -237,7 +237,7 @@ def batches(documents: Iterable[Document], size: int) -> Iterator[list[Document]
     length = 0
     for document in documents:
         batch.append(document)
-        length += len(document.text) if document.text else sum(len(content) for _, content in document.turns)
+        length += document.characters
         if length >= size:
             yield batch
             batch, length = [], 0

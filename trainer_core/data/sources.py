@@ -373,34 +373,37 @@ class Stream:
             yield self._row("", (("user", prompt), ("assistant", response)))
 
     def _documents(self, file: Source, layout: Layout, tally: Tally) -> Iterator[Document]:
-        read = FORMATS[file.format].read
+        read, is_chat, is_plain = FORMATS[file.format].read, layout.task == "sft", layout is PLAIN
         for row in read(file, Request(layout.used, self._piece, tally.read), tally):
             tally.rows += 1
-            if layout is PLAIN:
+            if is_plain:
                 yield self._piece_of_text(row[TEXT])
                 continue
             try:
-                turns = columns.turns_of(row, layout) if layout.task == "sft" else ()
+                turns = columns.turns_of(row, layout) if is_chat else ()
                 text = "" if turns else columns.text_of(row, layout)
             except BadRow as bad:
                 tally.rows -= 1
                 tally.skip(tally.position, str(bad))
                 continue
-            if turns or text:
-                yield from self._parts(text) if len(text) > _PART else (self._row(text, turns),)
+            if len(text) > _PART:
+                yield from self._parts(text)
+            elif turns or text:
+                yield self._row(text, turns)
             else:
                 self.counts.empty += 1
 
     def _piece_of_text(self, text: str) -> Document:
-        document = Document(self._number, text, (), self._unit, self._file, self._tally.read - 1)
-        self._count(text)
+        document = self._document(text)
+        self.counts.rows += 1
         self._unit += 1
         return document
 
     def _row(self, text: str, turns: tuple[columns.Turn, ...] = ()) -> Document:
-        document = Document(self._number, text, turns, self._unit, self._file, self._tally.read - 1)
-        self._count(text, *(content for _, content in turns))
-        self._number, self._unit = self._number + 1, self._unit + 1
+        document = self._document(text, turns)
+        self.counts.rows += 1
+        self._number += 1
+        self._unit += 1
         return document
 
     def _parts(self, text: str) -> Iterator[Document]:
@@ -408,14 +411,16 @@ class Stream:
         self._within = True
         *parts, last = parts_of(text)
         for part in parts:
-            self.counts.characters += len(part)
-            yield Document(self._number, part, (), self._unit, self._file, self._tally.read - 1)
+            yield self._document(part)
         self._within = False
         yield self._row(last)
 
-    def _count(self, *texts: str) -> None:
-        self.counts.rows += 1
-        self.counts.characters += sum(map(len, texts))
+    def _document(self, text: str, turns: tuple[columns.Turn, ...] = ()) -> Document:
+        length = len(text)
+        for _, content in turns:
+            length += len(content)
+        self.counts.characters += length
+        return Document(self._number, text, turns, self._unit, self._file, self._tally.read - 1, length)
 
 
 def parts_of(text: str) -> list[str]:

@@ -196,9 +196,8 @@ class PartReader:
     def _take(self, document: Document, file: FilePart) -> None:
         documents = self.part.documents
         file.rows += not documents or documents[-1].unit != document.unit
-        characters = len(document.text) + sum(len(content) for _, content in document.turns)
-        file.characters += characters
-        self._characters += characters
+        file.characters += document.characters
+        self._characters += document.characters
         documents.append(document)
 
     def _end_file(self, file: int) -> None:

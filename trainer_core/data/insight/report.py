@@ -156,16 +156,12 @@ def _tokenizer(folder: Path, part: Part, config: Config, reporter: Reporter) -> 
 
 def _texts(documents: Sequence[Document]) -> Iterator[str]:
     """Texts to train a tokenizer on: from all over the part, and at no fixed distance, for rows may alternate."""
-    share = _TRAINED_ON / max(1, sum(map(_characters, documents)))
+    share = _TRAINED_ON / max(1, sum(one.characters for one in documents))
     for document in documents:
         if keyed_hash("preview", document.unit) < share * 2**64:
             for role, content in document.turns:
                 yield f"{role}\n{content}"
             yield document.text
-
-
-def _characters(document: Document) -> int:
-    return len(document.text) + sum(len(content) for _, content in document.turns)
 
 
 def _encoded(
@@ -175,12 +171,12 @@ def _encoded(
     folder.mkdir()
     codec = Codec.load(folder.parent / "tokenizer.json", fast)
     files = Files(folder, codec, config, {}, part.path_of)
-    in_all, rows, characters, unit = sum(map(_characters, part.documents)), 0, 0, -1
+    in_all, rows, characters, unit = sum(one.characters for one in part.documents), 0, 0, -1
     try:
         for batch in batches(part.documents, _BATCH):
             files.add(batch)
             rows += len({one.unit for one in batch} - {unit})
-            characters, unit = characters + sum(map(_characters, batch)), batch[-1].unit
+            characters, unit = characters + sum(one.characters for one in batch), batch[-1].unit
             reporter.progress("preparing", part.bytes * (1 + characters / max(1, in_all)), 2 * part.bytes, "bytes")
             reporter.poll()
             if time.monotonic() - began > _ENCODED_S:
