@@ -237,7 +237,8 @@ def bench(output: str, seconds: float | None, **flags: Any) -> None:
         from trainer_core.benchmark import words
 
         language = terminal_language()
-        document = benchmark.Bench(config, language, lambda line: click.echo(line, err=True), seconds).run()
+        given = [name for name in knobs() if flags.get(name) not in (None, ())]
+        document = benchmark.Bench(config, language, lambda line: click.echo(line, err=True), seconds, given).run()
         paths = benchmark.save(document, language)
         if output == "json":
             click.echo(json.dumps({**document, "files": list(map(str, paths))}))

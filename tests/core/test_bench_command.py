@@ -132,6 +132,12 @@ def test_ctrl_c_ends_it_and_leaves_neither_processes_nor_files(tmp_path: Path) -
     assert list((tmp_path / "bench" / "results").iterdir()) == []
 
 
+def test_what_a_person_sets_by_name_is_not_tuned() -> None:
+    config = Config(batch_size=4, compile="off", attention="math")
+    tuned = recipes.recipes(config, on_gpu=True, accumulation=1, given=["batch_size", "compile"])[-1].config
+    assert (tuned.batch_size, tuned.compile, tuned.attention) == (4, "off", "auto")
+
+
 def test_a_tuned_batch_fills_a_gpu_and_what_is_tuned_keeps_the_model() -> None:
     config = Config(hidden_dim=64, n_layers=3, batch_size=4, max_seq_len=512, gradient_accumulation_steps=8)
     untuned, preset, tuned = recipes.recipes(config, on_gpu=True, accumulation=2)

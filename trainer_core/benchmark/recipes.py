@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -92,16 +92,18 @@ class Run:
     mfu: float | None
 
 
-def recipes(config: Config, on_gpu: bool, accumulation: int) -> list[Recipe]:
-    """What is compared. On a GPU the tuned batch is enlarged; all accumulate as many micro-batches a step."""
+def recipes(config: Config, on_gpu: bool, accumulation: int, given: Collection[str] = ()) -> list[Recipe]:
+    """What is compared. On a GPU the tuned batch is enlarged; all accumulate as many micro-batches a step. Knobs that
+    were `given` by name are tuned by nobody."""
     common = {**_ALL, "gradient_accumulation_steps": accumulation}
     batch = config.batch_size
     if on_gpu:
         batch = max(batch, -(-_FILLS // config.max_seq_len // 8) * 8)
+    tuned = {**_TUNED, "batch_size": batch}
     chosen: dict[Name, dict[str, Any]] = {
         "untuned": {**_UNTUNED, "cpu_threads": torch.get_num_threads()},
         "preset": {},
-        "tuned": {**_TUNED, "batch_size": batch},
+        "tuned": {name: value for name, value in tuned.items() if name not in given},
     }
     return [
         Recipe(name, msgspec.structs.replace(config, **common, **knobs, log_steps=4 if on_gpu else 1))

@@ -11,7 +11,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -49,6 +49,7 @@ class Bench:
     language: Language
     say: Say
     seconds: float | None = None
+    given: Collection[str] = ()  # knobs that were set by name: nothing tunes them
     notes: list[dict[str, Any]] = field(default_factory=list)
 
     def run(self) -> dict[str, Any]:
@@ -82,7 +83,7 @@ class Bench:
         fitting = max(1, min(accumulation, int(_STEP_S / micro_s)))
         if fitting < accumulation:
             self._note("accumulation", now=fitting, own=accumulation)
-        ways = recipes.recipes(config, device.type == "cuda", fitting)
+        ways = recipes.recipes(config, device.type == "cuda", fitting, self.given)
         if ways[1].config == ways[2].config:
             self._note("same")
             return [ways[0], ways[2]]
