@@ -122,6 +122,7 @@ def test_evaluating_and_sampling_do_not_change_what_is_learnt(tmp_path: Path) ->
 def test_held_out_prompts_without_room_for_an_answer_are_not_asked(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, config(tmp_path, pairs_file(tmp_path)))
     made.writer._examples = [Example([("user", "a long question")], list(range(100)), "42")]
+    made.set_up()
     made.evaluate()
     assert kept.of(protocol.Eval)[0].exact_match is None
 
@@ -173,6 +174,7 @@ def test_a_model_that_turns_out_the_best_after_a_stop_is_kept_as_the_best(tmp_pa
         made.run()
     again, _ = trainer(tmp_path, wanted)
     again.resume(again.run_dir.checkpoints / "step-00000002")
+    again.set_up()
     again._after_step()
     info = checkpoint_dir.read_info(again.run_dir.checkpoints / "step-00000002")
     assert info is not None

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainer_core.config import Config, default_heads
+from trainer_core.model import cpu
 from trainer_core.model.attention import Attend, Spans, document_mask, sdpa
 
 __all__ = ["Decoder", "KvCache", "Layer", "ModelConfig", "RmsNorm", "document_mask", "rotary_table", "rotate"]
@@ -105,11 +106,15 @@ class RmsNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
+        if cpu.suits(x):
+            return cpu.rms_norm(x, self.weight, self.eps)
         return F.rms_norm(x.float(), self.weight.shape, self.weight.float(), self.eps).to(x.dtype)
 
 
 def rotate(x_BHTC: Tensor, cos_BTC: Tensor, sin_BTC: Tensor) -> Tensor:
     """Rotary positions (Su et al. 2021): the first half of a head pairs with its second half."""
+    if cpu.suits(x_BHTC):
+        return cpu.rotate(x_BHTC, cos_BTC, sin_BTC)
     first, second = x_BHTC.chunk(2, dim=-1)
     turned = torch.cat((-second, first), dim=-1)
     return x_BHTC * cos_BTC.unsqueeze(1) + turned * sin_BTC.unsqueeze(1)

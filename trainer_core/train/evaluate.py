@@ -8,10 +8,11 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from trainer_core.data.batches import Batch
 from trainer_core.generate import answer_all
@@ -50,9 +51,16 @@ class Answers:
 
 @torch.no_grad()
 def held_out_loss(
-    model: Decoder, batches: Iterable[Batch], total: int, device: torch.device, precision: Precision, reporter: Reporter
+    model: Decoder,
+    batches: Iterable[Batch],
+    total: int,
+    device: torch.device,
+    precision: Precision,
+    reporter: Reporter,
+    loss_of: Callable[[Batch], Tensor] | None = None,
 ) -> Loss:
-    """Loss over at most `total` batches. Sums stay on the device until the end."""
+    """Loss over at most `total` batches. Sums stay on the device until the end. `loss_of`: how training computes it
+    (`Engine.eager_loss`), so that evaluating needs no more memory; None: the reference."""
     since = time.perf_counter()
     summed, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
     model.eval()
@@ -60,7 +68,7 @@ def held_out_loss(
         for done, batch in enumerate(itertools.islice(batches, total)):
             reporter.poll()
             with precision.autocast():
-                summed += batch_loss(model, batch.to(device))
+                summed += loss_of(batch.to(device)) if loss_of else batch_loss(model, batch.to(device))
             tokens += batch.tokens
             reporter.progress("evaluating", done + 1, total, "batches")
     finally:

@@ -344,7 +344,8 @@ class Trainer:
         if self.config.eval_batches:
             total = min(total, self.config.eval_batches)
         batches = self.held_out.iterate(0)
-        loss = held_out_loss(self.model, batches, total, self.device, self.precision, self.session)
+        way = self.engine.eager_loss
+        loss = held_out_loss(self.model, batches, total, self.device, self.precision, self.session, way)
         answers = self.writer.answer_held_out()
         better = counters.best_loss is None or loss.mean < counters.best_loss
         if better:

@@ -1,16 +1,20 @@
 """The loss of a batch: the reference, and in parts, so that the logits of all tokens are never held at once.
 
-Shapes: B batch, T sequence, D width, V vocabulary.
+Shapes: B batch, T sequence, R rows (the B * T positions, or those of them that count), D width, V vocabulary.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from trainer_core.data.batches import IGNORED, Batch
-from trainer_core.model.attention import spans_of
-from trainer_core.model.decoder import Decoder, document_mask
+from trainer_core.model.attention import document_mask, spans_of
+from trainer_core.model.decoder import Decoder
 
 
 def token_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
@@ -22,22 +26,118 @@ def token_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
 def linear_token_loss(
     hidden_BTD: Tensor, weight_VD: Tensor, labels_BT: Tensor, chunk: int, counted: int | None = None
 ) -> Tensor:
-    """`token_loss` of `hidden @ weight.T`, holding at most `chunk` rows of logits. `counted`: how many labels count,
-    where it is known (`Batch.tokens`)."""
-    return token_loss(F.linear(hidden_BTD, weight_VD), labels_BT)
+    """`token_loss` of `hidden @ weight.T`, which holds `chunk` rows of logits at a time.
+
+    `counted` is how many labels count (`Batch.tokens`): where it is known, or on a CPU, the other rows are
+    left out before the head; a compiled model, whose shapes are fixed, computes them with weight zero.
+    """
+    hidden_RD, labels_R = hidden_BTD.flatten(0, -2), labels_BT.flatten()
+    counts_R: Tensor | None = labels_R != IGNORED
+    if not torch.compiler.is_compiling() and (counted is not None or labels_R.device.type == "cpu"):
+        if counted != len(labels_R):
+            rows = _rows_that_count(labels_R, counted)
+            hidden_RD, labels_R = hidden_RD.index_select(0, rows), labels_R.index_select(0, rows)
+        counts_R = None
+    learning = torch.is_grad_enabled() and (hidden_RD.requires_grad or weight_VD.requires_grad)
+    summed: Tensor = _LinearTokenLoss.apply(hidden_RD, weight_VD, labels_R, counts_R, chunk, learning)  # type: ignore[no-untyped-call]
+    return summed
+
+
+def _rows_that_count(labels_R: Tensor, counted: int | None) -> Tensor:
+    counts = labels_R != IGNORED
+    if counted is None or not counts.is_cuda:
+        return counts.nonzero().flatten()
+    return torch.nonzero_static(counts, size=counted).flatten()  # the size is known: no waiting for the GPU
+
+
+class _LinearTokenLoss(torch.autograd.Function):
+    """Summed cross-entropy of the rows, and its gradients, which are made in the forward pass while a part's logits
+    are there: they are linear in the gradient that comes later, a number. So each product is computed once."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_RD: Tensor,
+        weight_VD: Tensor,
+        labels_R: Tensor,
+        counts_R: Tensor | None,
+        chunk: int,
+        learning: bool,
+    ) -> Tensor:
+        kind = hidden_RD.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight_VD.dtype
+        with torch.autocast(kind, enabled=False):
+            summed, *gradients = _by_parts(
+                hidden_RD.to(dtype), weight_VD.to(dtype), labels_R, counts_R, chunk, learning
+            )
+            if learning:
+                hidden_grad, weight_grad = gradients
+                ctx.save_for_backward(hidden_grad.to(hidden_RD.dtype), weight_grad.to(weight_VD.dtype))
+        return summed
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        hidden_grad, weight_grad = ctx.saved_tensors
+        if torch.compiler.is_compiling():
+            return hidden_grad * outer[0], weight_grad * outer[0], None, None, None, None
+        # In place: another copy of the weight's size is what this way is to save. A second backward is refused.
+        return hidden_grad.mul_(outer[0]), weight_grad.mul_(outer[0]), None, None, None, None
+
+
+def _by_parts(
+    hidden_RD: Tensor, weight_VD: Tensor, labels_R: Tensor, counts_R: Tensor | None, chunk: int, learning: bool
+) -> tuple[Tensor, ...]:
+    """The loss in fp32; then, if `learning`, the gradients of hidden (in parts as it came) and weight (fp32)."""
+    summed = torch.zeros((), dtype=torch.float32, device=hidden_RD.device)
+    hidden_grads: list[Tensor] = []
+    weight_grad: Tensor | None = None
+    for start in range(0, len(labels_R), chunk):
+        part = slice(start, start + chunk)
+        hidden, labels = hidden_RD[part], labels_R[part].unsqueeze(1)
+        counts = None if counts_R is None else counts_R[part].unsqueeze(1)
+        known = labels if counts is None else labels.where(counts, 0)
+        scores = torch.log_softmax(F.linear(hidden, weight_VD), dim=1, dtype=torch.float32)
+        found = scores.gather(1, known)
+        summed = summed - (found if counts is None else found.where(counts, 0.0)).sum()
+        if not learning:
+            continue
+        errors = _errors(scores, known, counts).to(weight_VD.dtype)
+        hidden_grads.append(errors @ weight_VD)
+        if weight_grad is None:
+            weight_grad = (errors.t() @ hidden).float()
+        elif errors.dtype == torch.float32 and not torch.compiler.is_compiling():
+            weight_grad.addmm_(errors.t(), hidden)
+        else:
+            weight_grad = weight_grad + (errors.t() @ hidden)
+    if not learning:
+        return (summed,)
+    if weight_grad is None:  # no label counts
+        return summed, torch.zeros_like(hidden_RD), torch.zeros_like(weight_VD)
+    return summed, torch.cat(hidden_grads), weight_grad
+
+
+def _errors(scores: Tensor, labels: Tensor, counts: Tensor | None) -> Tensor:
+    """The gradient of the logits: softmax, less one at the label. `scores` are log-probabilities, used up."""
+    if torch.compiler.is_compiling():  # one kernel; writing single elements would take it apart
+        errors = scores.exp() - (torch.arange(scores.shape[1], device=scores.device) == labels).float()
+        return errors if counts is None else errors * counts
+    errors = scores.exp_()
+    errors.scatter_(1, labels, errors.gather(1, labels) - 1.0)
+    return errors if counts is None else errors.mul_(counts)
 
 
 def batch_loss(model: Decoder, batch: Batch, *, chunk: int = 0, varlen: bool = False) -> Tensor:
     """`token_loss` of a batch that is on the model's device. No token sees those of another document where
     the batch divides its sequences.
 
-    `chunk`: rows of logits held at once; 0: all. `varlen`: documents are given to attention as spans rather than
-    as a mask, for backends that take them.
+    `chunk`: rows of logits held at once; 0: all, the reference. `varlen`: documents are given to attention as
+    spans rather than as a mask, for backends that take them (`Backend.by_spans`).
     """
     mask = spans = None
     if batch.segments is not None:
         if varlen:
-            spans = getattr(batch, "spans", None) or spans_of(batch.segments)
+            spans = batch.spans or spans_of(batch.segments)
         else:
             mask = document_mask(batch.segments)
     hidden = model.hidden(batch.input_ids, positions_BT=batch.positions, mask_B1TS=mask, spans=spans)

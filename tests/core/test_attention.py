@@ -1,0 +1,174 @@
+"""Every way to compute attention gives the result and the gradients of the reference.
+
+The reference here is the formula itself in float64 (Vaswani et al. 2017, section 3.2.1).
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from trainer_core.model.attention import BACKENDS, Backend, Spans, document_mask, mask_of, spans_of
+
+CUDA = torch.device("cuda")
+CPU = torch.device("cpu")
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}  # of the largest value
+SEGMENTS = torch.tensor([[0] * 7 + [1] * 13, [0] * 12 + [1] * 3 + [-1] * 5], dtype=torch.int32)
+SPANS = Spans(torch.tensor([0, 7, 20, 32, 35, 40], dtype=torch.int32), 13)
+
+
+def by_formula(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+    scores = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
+    return scores.masked_fill(~mask, float("-inf")).softmax(-1) @ v
+
+
+def inputs(kv_heads: int, device: torch.device, dtype: torch.dtype, width: int = 16) -> list[Tensor]:
+    """Queries, keys, values as the decoder gives them (heads behind positions in memory), and a gradient."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = [torch.randn(2, 20, heads, width, generator=generator) for heads in (4, kv_heads, kv_heads, 4)]
+    return [x.to(device, dtype).transpose(1, 2) for x in drawn]
+
+
+def result_and_gradients(
+    backend: Backend, given: list[Tensor], mask: Tensor | None, spans: Spans | None
+) -> list[Tensor]:
+    q, k, v = (x.detach().requires_grad_() for x in given[:3])
+    mixed = backend.attend(q, k, v, mask=mask, spans=spans)
+    assert mixed.dtype == given[0].dtype
+    return [mixed.detach(), *torch.autograd.grad(mixed, (q, k, v), given[3])]
+
+
+def compare(
+    backend: Backend, kv_heads: int, packed: bool, device: torch.device, dtype: torch.dtype, width: int = 16
+) -> None:
+    given = inputs(kv_heads, device, dtype, width)
+    mask = document_mask(SEGMENTS) if packed else torch.ones(20, 20, dtype=torch.bool).tril()
+    q, k, v, outer = (x.cpu().double() for x in given)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    mixed = by_formula(*leaves, mask)
+    expected = [mixed.detach(), *torch.autograd.grad(mixed, leaves, outer)]
+    ways: list[dict[str, Any]] = [{"mask": None, "spans": None}]
+    if packed:
+        spans = replace(SPANS, offsets=SPANS.offsets.to(device))
+        ways = [{"mask": mask.to(device), "spans": None}, {"mask": None, "spans": spans}]
+    for way in ways:
+        for ours, right in zip(result_and_gradients(backend, given, **way), expected, strict=True):
+            assert float((ours.cpu().double() - right).abs().max() / right.abs().max()) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["one document", "several documents"])
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+@pytest.mark.parametrize("name", [name for name, one in BACKENDS.items() if not one.missing(CPU, torch.float32, 16)])
+def test_what_is_there_on_a_cpu_equals_the_formula(name: str, kv_heads: int, packed: bool) -> None:
+    compare(BACKENDS[name], kv_heads, packed, CPU, torch.float32)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("packed", [False, True], ids=["one document", "several documents"])
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_what_is_there_on_a_gpu_equals_the_formula(name: str, dtype: torch.dtype, kv_heads: int, packed: bool) -> None:
+    if BACKENDS[name].missing(CUDA, dtype, 64):
+        pytest.skip("not on this GPU")
+    compare(BACKENDS[name], kv_heads, packed, CUDA, dtype, 64)
+
+
+def test_on_a_cpu_there_are_at_least_torchs_own_ways_and_that_of_documents() -> None:
+    there = {name for name, one in BACKENDS.items() if not one.missing(CPU, torch.float32, 16)}
+    assert there == {"sdpa", "flash", "math", "documents"}
+    for name in BACKENDS.keys() - there:
+        assert BACKENDS[name].missing(CPU, torch.float32, 16) == ("path.no_gpu", {})
+
+
+def test_the_reason_of_every_way_that_is_missing_has_words() -> None:
+    from trainer_core.messages_engine import ENGINE
+
+    dtypes, widths = (torch.float32, torch.bfloat16), (16, 20, 512)
+    devices = [CPU, *([CUDA] if torch.cuda.is_available() else [])]
+    for backend, *where in itertools.product(BACKENDS.values(), devices, dtypes, widths):
+        code, params = backend.missing(*where) or ("path.on", {})
+        assert ENGINE[code][0][0].format(**params)
+
+
+def test_ways_are_called_as_the_setting_calls_them() -> None:
+    from trainer_core.config import knobs
+
+    assert set(knobs()["attention"].choices) - {"auto"} <= BACKENDS.keys()
+
+
+def test_spans_are_the_documents_of_segments_and_what_is_behind_them() -> None:
+    found = spans_of(SEGMENTS)
+    assert found.offsets.tolist() == SPANS.offsets.tolist()
+    assert (found.offsets.dtype, found.longest) == (torch.int32, 13)
+
+
+def test_the_mask_of_spans_is_that_of_segments() -> None:
+    assert torch.equal(mask_of(SPANS, 2, 20), document_mask(SEGMENTS))
+
+
+class Kernels:
+    """A package in FlashAttention's form: its two functions, by the formula, and the shapes they were given."""
+
+    def __init__(self, more: bool) -> None:
+        self.more, self.seen = more, []
+
+    def flash_attn_func(self, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor | tuple[Tensor, Tensor]:
+        self.seen.append(tuple(q.shape))
+        mask = torch.ones(q.shape[1], q.shape[1], dtype=torch.bool).tril()
+        assert causal
+        mixed = by_formula(*(x.transpose(1, 2) for x in (q, k, v)), mask).transpose(1, 2)
+        return (mixed, mixed.sum(-1)) if self.more else mixed
+
+    def flash_attn_varlen_func(
+        self, q: Tensor, k: Tensor, v: Tensor, q_offsets: Tensor, k_offsets: Tensor, q_longest: int, k_longest: int,
+        causal: bool,
+    ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
+        self.seen.append(tuple(q.shape))
+        assert causal
+        assert q_longest == k_longest == int(q_offsets.diff().max())
+        assert torch.equal(q_offsets, k_offsets)
+        mask = document_mask(torch.bucketize(torch.arange(len(q)), q_offsets.long(), right=True)[None])
+        mixed = by_formula(*(x.transpose(0, 1)[None] for x in (q, k, v)), mask)[0].transpose(0, 1)
+        return (mixed, mixed.sum(-1)) if self.more else mixed
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2])
+@pytest.mark.parametrize(("name", "module"), [("flash2", "flash_attn"), ("flash3", "flash_attn_interface")])
+def test_flash_packages_are_given_what_they_take(
+    name: str, module: str, kv_heads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = Kernels(more=name == "flash3")
+    monkeypatch.setitem(sys.modules, module, package)
+    for packed, shape in ((False, (2, 20, 4, 16)), (True, (40, 4, 16))):
+        compare(BACKENDS[name], kv_heads, packed, CPU, torch.float32)
+        assert shape in package.seen
+
+
+def test_torchs_variable_length_attention_is_given_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainer_core.model import attention
+
+    def varlen_attn(  # as torch 2.13 declares it
+        query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int, max_k: int, *,
+        window_size: tuple[int, int] = (-1, -1), enable_gqa: bool = False,
+    ) -> Tensor:  # fmt: skip
+        assert window_size == (-1, 0)
+        assert enable_gqa == (query.shape[1] != key.shape[1])
+        package = Kernels(more=False)
+        mixed = package.flash_attn_varlen_func(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, causal=True)
+        assert isinstance(mixed, Tensor)
+        return mixed
+
+    varlen = pytest.importorskip("torch.nn.attention.varlen")
+    monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
+    attention._torch_varlen.cache_clear()
+    for kv_heads in (4, 2):
+        compare(BACKENDS["varlen"], kv_heads, True, CPU, torch.float32)
+    attention._torch_varlen.cache_clear()

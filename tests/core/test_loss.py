@@ -1,0 +1,145 @@
+"""The loss in parts is the loss of all logits at once, and so are its gradients."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from trainer_core.data.batches import IGNORED, Batch
+from trainer_core.model.decoder import Decoder, ModelConfig
+from trainer_core.train.loss import batch_loss, linear_token_loss, token_loss
+
+WIDTH, VOCABULARY = 24, 101
+
+
+def head_and_rows(share: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Hidden states, a head, and labels of which about a `share` counts."""
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(3, 17, WIDTH, generator=generator, requires_grad=True)
+    weight = (torch.randn(VOCABULARY, WIDTH, generator=generator) * 0.3).requires_grad_()
+    labels = torch.randint(0, VOCABULARY, (3, 17), generator=generator)
+    return hidden, weight, labels.masked_fill(torch.rand(3, 17, generator=generator) >= share, IGNORED)
+
+
+def loss_and_gradients(loss: Tensor, *inputs: Tensor, scale: float = 1.0) -> list[Tensor]:
+    return [loss.detach(), *(gradient / scale for gradient in torch.autograd.grad(loss * scale, inputs))]
+
+
+def assert_alike(ours: list[Tensor], theirs: list[Tensor], tolerance: float) -> None:
+    """Differences are of the largest value."""
+    for some, other in zip(ours, theirs, strict=True):
+        assert some.dtype == other.dtype
+        assert float((some - other).abs().max()) <= tolerance * float(other.abs().max())
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3, 0.0], ids=["all labels count", "some do", "none does"])
+@pytest.mark.parametrize("chunk", [1, 7, 51, 1000])
+@pytest.mark.parametrize("known", [True, False])
+def test_parts_have_the_loss_and_gradients_of_the_whole(chunk: int, share: float, known: bool) -> None:
+    hidden, weight, labels = head_and_rows(share)
+    counted = int((labels != IGNORED).sum()) if known else None
+    whole = loss_and_gradients(token_loss(hidden @ weight.t(), labels), hidden, weight)
+    parts = loss_and_gradients(linear_token_loss(hidden, weight, labels, chunk, counted), hidden, weight)
+    assert_alike(parts, whole, 2e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_parts_are_as_exact_under_autocast_as_the_whole(dtype: torch.dtype) -> None:
+    hidden, weight, labels = head_and_rows(0.6)
+    exact = loss_and_gradients(token_loss(hidden @ weight.t(), labels), hidden, weight)
+    scale = 2.0**10 if dtype is torch.float16 else 1.0  # as a GradScaler multiplies it
+    with torch.autocast("cpu", dtype=dtype):
+        loss = linear_token_loss(hidden, weight, labels, 20)
+    parts = loss_and_gradients(loss, hidden, weight, scale=scale)
+    assert_alike(parts, exact, {torch.bfloat16: 2e-2, torch.float16: 2e-3}[dtype])
+
+
+def test_gradients_are_scaled_by_what_becomes_of_the_loss() -> None:
+    hidden, weight, labels = head_and_rows(0.6)
+    tokens = int((labels != IGNORED).sum())
+    whole = loss_and_gradients(token_loss(hidden @ weight.t(), labels) / tokens, hidden, weight)
+    parts = loss_and_gradients(linear_token_loss(hidden, weight, labels, 7) / tokens, hidden, weight)
+    assert_alike(parts, whole, 2e-6)
+
+
+def test_without_gradients_none_are_made() -> None:
+    hidden, weight, labels = head_and_rows(0.6)
+    with torch.no_grad():
+        loss = linear_token_loss(hidden, weight, labels, 7)
+        assert not loss.requires_grad
+        torch.testing.assert_close(loss, token_loss(hidden @ weight.t(), labels))
+
+
+def test_a_second_backward_is_refused_rather_than_wrong() -> None:
+    hidden, weight, labels = head_and_rows(0.6)
+    loss = linear_token_loss(hidden, weight, labels, 7)
+    (loss * 3).backward(retain_graph=True)
+    with pytest.raises(RuntimeError):
+        (loss * 3).backward()
+
+
+class Largest(torch.overrides.TorchFunctionMode):
+    """Remembers the most numbers that one result had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_function__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+        result = function(*given, **(named or {}))
+        if isinstance(result, Tensor):
+            self.numbers = max(self.numbers, result.numel())
+        return result
+
+
+def test_never_more_than_a_part_of_the_logits_is_there() -> None:
+    hidden, weight, labels = head_and_rows(1.0)
+    with Largest() as parts:
+        linear_token_loss(hidden, weight, labels, 25).backward()
+    with Largest() as whole:
+        token_loss(nn.functional.linear(hidden, weight), labels).backward()
+    assert whole.numbers == 51 * VOCABULARY
+    assert parts.numbers <= 25 * VOCABULARY
+
+
+def batch(rows: int = 4, length: int = 16) -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(0, VOCABULARY, (rows, length + 1), generator=generator)
+    labels = ids[:, 1:].clone()
+    labels[:, : length // 3] = IGNORED
+    return Batch(ids[:, :-1].contiguous(), labels, int((labels != IGNORED).sum()), rows)
+
+
+def model_gradients(model: Decoder, loss: Tensor) -> list[Tensor]:
+    model.zero_grad()
+    loss.backward()
+    return [loss.detach(), *(weight.grad.clone() for weight in model.parameters() if weight.grad is not None)]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_model_learns_the_same_from_the_loss_in_parts(tied: bool) -> None:
+    torch.manual_seed(0)
+    shape = ModelConfig(VOCABULARY, WIDTH, 1, 2, 2, 32, max_seq_len=16, tie_embeddings=tied)
+    model = Decoder(shape)
+    whole = model_gradients(model, batch_loss(model, batch()))
+    parts = model_gradients(model, batch_loss(model, batch(), chunk=10))
+    assert len(parts) == len(list(model.parameters())) + 1
+    assert_alike(parts, whole, 1e-5)
+
+
+@pytest.mark.skipif(sys.platform == "win32" or shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_compiled_loss_in_parts_is_the_same(backend: str) -> None:
+    hidden, weight, labels = head_and_rows(0.6)
+    whole = loss_and_gradients(token_loss(hidden @ weight.t(), labels), hidden, weight)
+    with contextlib.ExitStack() as stack:
+        stack.callback(torch.compiler.reset)
+        compiled = torch.compile(linear_token_loss, backend=backend, fullgraph=True)
+        parts = loss_and_gradients(compiled(hidden, weight, labels, 30), hidden, weight)
+    assert_alike(parts, whole, 1e-5)
