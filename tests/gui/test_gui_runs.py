@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from demo_run import write_run
@@ -67,13 +66,12 @@ def test_opening_a_run_brings_its_plots_back_without_standing_still(
 ) -> None:
     write_run(own_folders / "runs" / "long", "a6000", ["D:/a.parquet"], steps=20_000, every=1)
     controller = make_window()
-    # Time of the processor: on a busy machine the clock also counts what others do.
-    gaps, last = [], [time.thread_time()]
+    seen = set()  # how much was there whenever the window could do something else
     heart = QTimer(controller, interval=5)
 
     def beat() -> None:
-        gaps.append(time.thread_time() - last[0])
-        last[0] = time.thread_time()
+        if controller.viewing is not None:
+            seen.add(controller.viewing.loaded)
 
     heart.timeout.connect(beat)
     heart.start()
@@ -83,8 +81,7 @@ def test_opening_a_run_brings_its_plots_back_without_standing_still(
     qtbot.waitUntil(lambda: controller.viewing is not None and controller.viewing.loaded == 1.0, timeout=30_000)
     x, _ = controller.shown.metrics.series("train_loss")
     assert len(x) == 20_000
-    assert len(gaps) >= 5
-    assert max(gaps) < 0.5
+    assert len(seen - {0.0, 1.0}) >= 5
 
 
 def test_a_run_whose_trainer_died_offers_resume_and_goes_on(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -331,8 +332,9 @@ def test_a_lost_helper_costs_nothing(home: Path, text: Path, eager: None, monkey
         def poll(self) -> None:
             super().poll()
             for child in psutil.Process().children() if self.polls > 10 else ():
-                if "multiprocessing.spawn" in " ".join(child.cmdline()):
-                    child.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):  # it ended by itself
+                    if "multiprocessing.spawn" in " ".join(child.cmdline()):
+                        child.kill()
 
     result = prepared(text, listener=Killer())
     assert content(result.folder) == whole
