@@ -175,7 +175,7 @@ def list_runs(root: Path) -> list[RunSummary]:
 def summarize(run: RunDir) -> RunSummary:
     """What the files of one run say. Damaged files make a poorer summary, never an error."""
     values = read_yaml(run.config)
-    events = list(tail_events(run.events))
+    events = _told(run.events)
     steps = [event for event in events if isinstance(event, protocol.Step)]
     evals = [event for event in events if isinstance(event, protocol.Eval) and event.loss is not None]
     totals = [event.total for event in events if isinstance(event, protocol.Progress) and event.unit == "steps"]
@@ -214,6 +214,37 @@ def _state(run: RunDir, events: list[protocol.AnyEvent]) -> RunState:
         if isinstance(event, protocol.Hello):
             break
     return "interrupted"
+
+
+def _told(path: Path) -> list[protocol.AnyEvent]:
+    """The newest events of a run, without those of starts that were refused: they leave a run as it was.
+
+    A start that prepared data for long before it was refused fills the tail; then more of the file is read.
+    """
+    size = _TAIL_BYTES
+    while True:
+        events = list(tail_events(path, size))
+        starts = _starts(events)
+        counting = [event for start in starts if not _refused(start) for event in start]
+        if counting or not path.is_file() or size >= path.stat().st_size:
+            return counting or events  # all were refused: the run never began
+        size *= 8
+
+
+def _starts(events: list[protocol.AnyEvent]) -> list[list[protocol.AnyEvent]]:
+    """Events by the process that wrote them: each numbers its own."""
+    starts: list[list[protocol.AnyEvent]] = []
+    for event in events:
+        if not starts or isinstance(event, protocol.Hello) or event.seq < starts[-1][-1].seq:
+            starts.append([])
+        starts[-1].append(event)
+    return starts
+
+
+def _refused(start: list[protocol.AnyEvent]) -> bool:
+    """Whether a process ended in an error before there was anything to train."""
+    began = any(isinstance(event, protocol.Ready | protocol.Step | protocol.Done) for event in start)
+    return not began and any(isinstance(event, protocol.Error) for event in start)
 
 
 def _first_time(run: RunDir) -> float:

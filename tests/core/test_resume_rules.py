@@ -10,7 +10,7 @@ import pytest
 from tests.core.trainer import TINY, finish, run, start, text_file
 from trainer_core import checkpoint_dir, plans, protocol
 from trainer_core.messages import TraindeckError
-from trainer_core.run_dir import RunDir
+from trainer_core.run_dir import RunDir, summarize
 
 FIRST, NEWEST = "step-00000004", "step-00000008"
 
@@ -39,6 +39,8 @@ def test_a_refused_resume_leaves_the_run_as_it_was(home: Path, change: list[str]
     ended = run(home, "train", "--resume", "run", "--max-steps", "12", *change)
     assert ended.error.code == code
     assert [path.read_bytes() for path in kept] == before
+    summary = summarize(RunDir(home / "run"))
+    assert (summary.state, summary.error) == ("finished", None)
 
 
 def test_a_branch_holds_the_checkpoint_that_it_began_with_even_when_stopped_at_once(home: Path) -> None:

@@ -346,8 +346,32 @@ def test_a_run_is_summarised_from_its_files(run: RunDir) -> None:
     ],
 )
 def test_the_state_is_what_the_last_process_said(run: RunDir, last: protocol.AnyEvent, state: str) -> None:
-    write_events(run, hello(1.0), protocol.Done(t=1, reason="finished", steps=1, total_steps=1), hello(1.5), last)
+    finished = protocol.Done(t=1, reason="finished", steps=1, total_steps=1)
+    write_events(run, hello(1.0), finished, hello(1.5), step(2, 1.6), last)
     assert run_dir.summarize(run).state == state
+
+
+def test_a_start_that_was_refused_leaves_a_run_as_it_was_however_long_it_prepared(run: RunDir) -> None:
+    finished = protocol.Done(t=2, reason="finished", steps=1, total_steps=1)
+    changed = protocol.Error(t=9, code="data.changed", exit_code=4)
+    prepared = [protocol.Progress(t=4, phase="preparing", done=number, total=9e9) for number in range(3000)]
+    write_events(run, hello(1.0), step(1, 1.5), finished, hello(3.0), *prepared, changed)
+    assert run.events.stat().st_size > 256 * 1024
+    summary = run_dir.summarize(run)
+    assert (summary.state, summary.error, summary.step) == ("finished", None, 1)
+
+
+def test_a_start_that_was_refused_before_it_said_hello_leaves_a_run_as_it_was(run: RunDir) -> None:
+    finished = protocol.Done(t=2, seq=9, reason="stopped", steps=1, total_steps=2)
+    damaged = protocol.Error(t=3, seq=1, code="checkpoint.damaged", exit_code=1)
+    write_events(run, hello(1.0), step(1, 1.5), finished, damaged)
+    assert run_dir.summarize(run).state == "stopped"
+
+
+def test_a_run_of_which_every_start_was_refused_has_failed(run: RunDir) -> None:
+    wrong = protocol.Error(t=2, code="data.too_short", exit_code=4)
+    write_events(run, hello(1.0), wrong, hello(3.0), wrong)
+    assert run_dir.summarize(run).state == "failed"
 
 
 def test_the_error_that_ended_a_run_is_told(run: RunDir) -> None:
