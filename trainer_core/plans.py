@@ -83,12 +83,19 @@ def plan(flags: Mapping[str, Any]) -> Plan:
 
 
 def _require_data(config: Config) -> None:
-    """Refuse what cannot be trained on before a folder is made for it: `data.none_given`, `data.not_found`."""
+    """Refuse what cannot be trained on before a folder is made for it.
+
+    Raises `data.none_given`, `data.not_found`, and without a token cache `data.needs_cache` and what `look` raises.
+    """
     if not config.data:
         raise TraindeckError("data.none_given")
     for path in config.data:
         if not path.startswith("builtin:") and not Path(path).exists():
             raise TraindeckError("data.not_found", path=path)
+    if not config.token_cache:
+        from trainer_core.data import direct, sources  # 0.2 s, that others need not wait for
+
+        direct.check([sources.look(path, config) for path in config.data])
 
 
 def _free_run(wanted: Path | None, root: Path, config: Config) -> RunDir:

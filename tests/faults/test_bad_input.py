@@ -100,6 +100,12 @@ def test_a_text_shorter_than_one_sequence(home: Path) -> None:
     told(train(home, home / "short.txt"), "data.too_short", 4)
 
 
+def test_data_that_needs_a_cache_is_refused_before_a_run_has_a_folder(home: Path) -> None:
+    error = told(train(home, text_file(home), "--no-token-cache"), "data.needs_cache", 4)
+    assert str(error.params["path"]).endswith(".txt")
+    assert not (home / "run").exists()
+
+
 def test_no_data_at_all(home: Path) -> None:
     told(run(home, "train", *TINY, "--max-steps", "2", "--run-dir", "run"), "data.none_given", 4)
 

@@ -7,7 +7,7 @@ import itertools
 import json
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tests.preparing import Listener, caches, prepared
 from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.data.insight.report import of_prepared, preview, warn_of_duplicates
+from trainer_core.data.prepare import prepare
 from trainer_core.data.tokenizing import bpe
 from trainer_core.messages import TraindeckError
 from trainer_core.report import StopRequested
@@ -358,6 +359,22 @@ def test_what_cannot_be_looked_at_is_refused_as_preparation_would(tmp_path: Path
     with pytest.raises(TraindeckError) as empty:
         preview(config_of(tmp_path / "blank.txt"), Listener())
     assert empty.value.code == "data.empty"
+
+
+@pytest.mark.parametrize("look", [preview, prepare])
+def test_a_template_that_cannot_be_used_is_named_where_the_person_has_it(
+    tmp_path: Path, look: Callable[[Config, Listener], object]
+) -> None:
+    chats = jsonl(tmp_path / "chats.jsonl", [{"prompt": f"say {n}", "response": f"{n}"} for n in range(50)])
+    model = tmp_path / "模型 model"
+    model.mkdir()
+    bpe.train(["user assistant 1 2 3"] * 9, 300, "gpt-2", lambda: None).save(str(model / "tokenizer.json"))
+    unsafe = {"chat_template": "{{ ''.__class__.__mro__ }}", "eos_token": "<|endoftext|>"}
+    (model / "tokenizer_config.json").write_text(json.dumps(unsafe), encoding="utf-8")
+    with pytest.raises(TraindeckError) as caught:
+        look(config_of(chats, tokenizer=str(model)), Listener())
+    assert caught.value.code == "data.bad_template"
+    assert caught.value.params["path"] == str(model / "tokenizer_config.json")
 
 
 def test_a_report_arrives_as_it_was_sent(tmp_path: Path) -> None:

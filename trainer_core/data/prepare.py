@@ -218,6 +218,8 @@ def _tokenizer(working: Path, looks: list[Look], config: Config, reporter: Repor
         codec, missing = load_given(find(config.tokenizer))
         if missing:
             reporter.warn("data.tokenizer_extended", path=config.tokenizer, tokens=", ".join(missing))
+        if common_task(looks, config) == "sft":
+            codec.require_template()  # of the copy, it would be told by a path that nobody knows
         if not path.exists():
             codec.save(path)
     elif not path.exists():

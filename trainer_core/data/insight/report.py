@@ -121,7 +121,7 @@ def preview(config: Config, reporter: Reporter, budget: int = _BUDGET) -> protoc
         if not part.documents:
             raise TraindeckError("data.empty", path=", ".join(config.data))
         _warn_of_files(looks, part, reporter)
-        _tokenizer(folder, part, lenient, reporter)
+        _tokenizer(folder, looks, part, lenient, reporter)
         try:
             found = _encoded(folder / "fast", looks, part, lenient, reporter, began, fast=True)
         except EncoderDiffers:
@@ -142,12 +142,14 @@ def _read(folder: Path, looks: Sequence[Look], config: Config, reporter: Reporte
     return reader.read()
 
 
-def _tokenizer(folder: Path, part: Part, config: Config, reporter: Reporter) -> None:
+def _tokenizer(folder: Path, looks: Sequence[Look], part: Part, config: Config, reporter: Reporter) -> None:
     """Put the tokenizer into `folder`: the one given, or one trained on some of the part."""
     if config.tokenizer:
         codec, missing = load_given(find(config.tokenizer))
         if missing:
             reporter.warn("data.tokenizer_extended", path=config.tokenizer, tokens=", ".join(missing))
+        if common_task(looks, config) == "sft":
+            codec.require_template()  # of the copy, it would be told by a path that nobody knows
     else:
         vocabulary = min(config.vocab_size, _VOCABULARY)
         codec = Codec(train(_texts(part.documents), vocabulary, config.pre_tokenizer, reporter.poll))

@@ -128,6 +128,10 @@ class Codec:
             raise TraindeckError("data.bad_template", **self._problem)
         return self._template
 
+    def require_template(self) -> None:
+        """Raises `data.bad_template` where conversations cannot be written."""
+        self.template  # noqa: B018 - looking is enough
+
     def _find_end_of_text(self, turn_ends: frozenset[int] = frozenset()) -> int:
         """eos_token, unless that ends an answer and another token is there that ends a text."""
         if self._description.end_of_text:
