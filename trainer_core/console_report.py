@@ -73,6 +73,10 @@ _WORDS: Final[dict[str, tuple[str, str]]] = {
     "per_epoch": ("{steps} per epoch ({detail}), {total} in all", "每轮 {steps} 步（{detail}），共 {total} 步"),
     "full": ("{count} samples each", "每步 {count} 个样本"),
     "short": ("{count} of {samples} samples and a short one", "{count} 步各 {samples} 个样本，末步不满"),
+    "default_batch": (
+        "with the default batch: --preset, or --batch-size and --gradient-accumulation-steps, choose that of training",
+        "按默认批大小计算；用 --preset 或 --batch-size、--gradient-accumulation-steps 指定训练所用的值",
+    ),
     "per_step": ("{tokens} tokens a step", "每步 {tokens} 词元"),
     "samples": ("First samples, as the model gets them", "模型看到的前几个样本"),
     "colours": ("learned", "学习"),
@@ -202,6 +206,8 @@ def _steps(report: DataReport, look: Look) -> Iterator[tuple[str, str]]:
     told["total"] = f"{'' if report.limited else mark}{report.total_steps:,}"
     tokens = look.say("per_step", tokens=f"{report.tokens_per_step:,}")
     yield look.say("steps"), f"{look.say('per_epoch', **told)}   {tokens}"
+    if report.batch_is_default:
+        yield "", look.say("default_batch")
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> Iterator[Text]:

@@ -194,6 +194,7 @@ class DataReport(Event, tag="data_report", kw_only=True):
     total_steps: int  # optimizer updates of the whole run; estimated as `total` is, unless limited
     limited: bool = False  # max_steps says how many there are in all
     samples_per_step: int  # the effective batch: micro-batch times accumulation times devices
+    batch_is_default: bool = False  # nobody chose the batch: training with a preset may have another, and other steps
     samples: list[SampleView] = []  # the first few
 
 

@@ -49,6 +49,12 @@ def test_figures_of_prepared_data_are_exact_also_with_a_tokenizer_of_its_own() -
     assert "trained on the data" in whole
 
 
+@pytest.mark.parametrize(("language", "words"), [("en", "the default batch: --preset"), ("zh", "按默认批大小计算")])
+def test_steps_of_a_batch_that_nobody_chose_say_so(language: Language, words: str) -> None:
+    assert words in text_of(msgspec.structs.replace(REPORT, batch_is_default=True), Look(language))
+    assert words not in text_of(REPORT, Look(language))
+
+
 def test_why_the_first_row_cannot_be_used_is_told_in_chinese() -> None:
     assert "questions.parquet 的第 4117 行，“answer”为空" in text_of(REPORT, Look("zh"))
 

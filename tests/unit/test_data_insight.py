@@ -124,6 +124,13 @@ def test_steps_follow_from_the_samples(tmp_path: Path) -> None:
     assert preview(config_of(tables(tmp_path)["pairs"], max_steps=7), Listener()).total_steps == 7
 
 
+def test_a_batch_that_nobody_chose_is_told_apart(tmp_path: Path) -> None:
+    data = [str(tables(tmp_path)["pairs"])]
+    for knobs, default in (({}, True), ({"preset": "cpu"}, False), ({"batch_size": 3}, False)):
+        report = preview(Config(data=data, vocab_size=320, **knobs), Listener())
+        assert report.batch_is_default is default
+
+
 # --- what is found -----------------------------------------------------------------------------------
 
 

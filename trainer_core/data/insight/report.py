@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from trainer_core import protocol
-from trainer_core.config import Config
+from trainer_core.config import Config, knobs
 from trainer_core.data.arrange import SPLITS, Arranged, arrange, fill_without_packing
 from trainer_core.data.columns import Document, Task
 from trainer_core.data.encode import Files, batches
@@ -44,6 +44,7 @@ _TRAINED_ON: Final = 1024 * 1024  # characters; more would make the figures hard
 _VOCABULARY: Final = 16_384  # of a tokenizer that is trained for a preview
 _BATCH: Final = 512 * 1024  # characters encoded at once
 _SAMPLES: Final = 5
+_BATCH_OF: Final = ("batch_size", "gradient_accumulation_steps")
 _AT_ONCE: Final = 1 << 19  # documents whose spans are looked at together
 _MANY: Final = 0.01  # share of duplicates that is worth a warning
 
@@ -297,12 +298,18 @@ def _report(found: _Found, config: Config) -> protocol.DataReport:
         total_steps=config.max_steps or config.max_epochs * steps.total,
         limited=config.max_steps > 0,
         samples_per_step=config.effective_batch,
+        batch_is_default=not config.preset
+        and all(getattr(config, name) == knobs()[name].default for name in _BATCH_OF),
     )
     if found.arranged is None:
         _add_text(report, found, config)
     else:
         _add_conversations(report, found, found.arranged, config)
     return report
+
+
+def _batch_is_default(config: Config) -> bool:
+    return not config.preset and all(getattr(config, name) == knobs()[name].default for name in _BATCH_OF)
 
 
 def _scaled(read: protocol.Counts, found: _Found) -> protocol.Counts:
