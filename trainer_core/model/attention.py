@@ -83,7 +83,8 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, spans: Spans |
     """The reference: torch chooses the kernel."""
     if spans is not None and mask is None:
         mask = mask_of(spans, q.shape[0], q.shape[2])
-    causal, grouped = mask is None and q.shape[2] > 1, q.shape[1] != k.shape[1]
+    causal = mask is None if q.shape[2] > 1 else False  # a bool, too, while a graph for many widths is made
+    grouped = q.shape[1] != k.shape[1]
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=grouped)
 
 

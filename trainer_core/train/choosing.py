@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 
 import msgspec
 import torch
@@ -37,6 +37,23 @@ _KNOBS: Final = (
 )
 
 Words = tuple[str, dict[str, Any]]  # a code of messages_engine.ENGINE, and its params
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Choices(TypedDict, total=False):
+    threads: _Count
+    attention: str
+    chunk: _Count
+    compile: bool
+    cuda_graphs: bool
+    tf32: bool
+
+
+class _Known(msgspec.Struct):
+    """What is remembered of a run's choices."""
+
+    choices: _Choices = {}
+    paths: list[FastPath] = []
 
 
 @dataclass
@@ -66,12 +83,12 @@ class Choosing:
         if self.recorded is not None:
             self.before = self.recorded
             return
-        known = measuring.Memory().recall(*self._about()) or {}
         try:
-            self.told = {path.name: path for path in msgspec.convert(known.get("paths", []), list[FastPath])}
+            known = msgspec.convert(measuring.Memory().recall(*self._about()) or {}, _Known)
         except msgspec.ValidationError:
             return  # of another version, or damaged
-        self.before = dict(known.get("choices", {}))
+        self.told = {path.name: path for path in known.paths}
+        self.before = dict(known.choices)
 
     def remember(self) -> None:
         """For the next time that the same is started."""

@@ -51,14 +51,18 @@ def _why_not_compile(job: Choosing) -> Words | None:
 def _not_worth(job: Choosing) -> Words | None:
     """Whether it would cost more than the run can win by it. Runs that are clearly too short are not measured."""
     share = 1 - 1 / _BEST_GAIN[job.device.type]
-    known = measuring.Memory().recall("compile", measuring.machine(job.device)) or {}
-    if compiling.is_kept(recipe_of(job)):
-        cost = float(known.get("again_s", _AGAIN_S))
-    else:
-        cost = float(known.get("first_s", _FIRST_S[job.device.type]))
+    cost = _cost(job)
     seconds = job.measured_s() if job.may_take(cost / share) else job.rough_s()
     saved = job.micro_batches * seconds * share
     return ("path.not_worth", {"cost": round(cost, 1), "saved": round(saved, 1)}) if saved < cost else None
+
+
+def _cost(job: Choosing) -> float:
+    """Seconds that compiling takes here, as far as is known."""
+    name, usual = ("again_s", _AGAIN_S) if compiling.is_kept(recipe_of(job)) else ("first_s", _FIRST_S[job.device.type])
+    known = measuring.Memory().recall("compile", measuring.machine(job.device)) or {}
+    found = known.get(name)
+    return float(found) if isinstance(found, int | float) else usual
 
 
 def recipe_of(job: Choosing, graphs: bool = False) -> Recipe:

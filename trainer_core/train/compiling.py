@@ -136,14 +136,19 @@ def is_kept(recipe: Recipe) -> bool:
 # --- compiling ----------------------------------------------------------------------------------------------
 
 
-def whole(model: Decoder, chunk: int) -> Whole:
-    """The forward pass with its loss as one function of tensors: `loss.batch_loss` without what is not a tensor."""
+def whole(model: Decoder, recipe: Recipe) -> Whole:
+    """The forward pass with its loss as one function of tensors: `loss.batch_loss` without what is not a tensor.
+
+    The loss in parts must have as many of them at every width, so there each part is some whole sequences.
+    """
+    sequences = max(1, recipe.chunk // recipe.length) if recipe.varying else 0
 
     def loss(ids_BT: Tensor, labels_BT: Tensor, segments_BT: Tensor | None, positions_BT: Tensor | None) -> Tensor:
         mask = None if segments_BT is None else document_mask(segments_BT)
         hidden = model.hidden(ids_BT, positions_BT=positions_BT, mask_B1TS=mask)
-        if chunk:
-            return linear_token_loss(hidden, model.lm_head.weight, labels_BT, chunk)
+        if recipe.chunk:
+            rows = sequences * ids_BT.shape[1] or recipe.chunk
+            return linear_token_loss(hidden, model.lm_head.weight, labels_BT, rows)
         return token_loss(model.lm_head(hidden), labels_BT)
 
     return loss
@@ -163,7 +168,7 @@ def compile_whole(model: Decoder, recipe: Recipe) -> Whole:
     if recipe.graphs:
         options["triton.cudagraphs"] = True
     dynamic = None if recipe.varying else False
-    compiled: Whole = torch.compile(whole(model, recipe.chunk), fullgraph=True, dynamic=dynamic, options=options)
+    compiled: Whole = torch.compile(whole(model, recipe), fullgraph=True, dynamic=dynamic, options=options)
     if recipe.varying:
         return _marked(compiled, recipe.length)
     return _stepwise(compiled) if recipe.graphs else compiled

@@ -92,8 +92,8 @@ def _by_parts(
     summed = torch.zeros((), dtype=torch.float32, device=hidden_RD.device)
     hidden_grads: list[Tensor] = []
     weight_grad: Tensor | None = None
-    for start in range(0, len(labels_R), chunk):
-        part = slice(start, start + chunk)
+    for number in range(-(-labels_R.shape[0] // chunk)):
+        part = slice(number * chunk, (number + 1) * chunk)
         hidden, labels = hidden_RD[part], labels_R[part].unsqueeze(1)
         counts = None if counts_R is None else counts_R[part].unsqueeze(1)
         known = labels if counts is None else labels.where(counts, 0)

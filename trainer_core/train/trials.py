@@ -20,6 +20,7 @@ from trainer_core.train import measuring
 from trainer_core.train.device import Precision
 
 LossOf = Callable[[Batch], Tensor]
+_TOKENS: Final = 1024  # that the reference computes at once
 
 TOLERANCE: Final = {"fp32": 1e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 5e-2}
 """Largest relative difference (Euclidean norm) of loss and of each weight's gradient from the reference.
@@ -50,10 +51,10 @@ def forward_backward(loss: LossOf, batch: Batch) -> Callable[[], None]:
 def loss_difference(model: Decoder, way: LossOf, reference: LossOf, batch: Batch) -> float:
     """Largest relative difference of the loss and of all gradients on one batch.
 
-    Without dropout the reference takes one sequence at a time, so that it fits into memory wherever the way that
+    Without dropout the reference takes a few sequences at a time, so that it fits into memory wherever the way that
     is judged does. With dropout both draw the same numbers for the whole batch.
     """
-    parts = [batch] if model.config.dropout else rows_of(batch)
+    parts = [batch] if model.config.dropout else rows_of(batch, max(1, _TOKENS // batch.input_ids.shape[1]))
     found, gradients = _loss_and_gradients(model, way, [batch])
     wanted, reference_gradients = _loss_and_gradients(model, reference, parts)
     return max(abs(found - wanted) / max(abs(wanted), 1e-30), measuring.difference(gradients, reference_gradients))
@@ -72,19 +73,20 @@ def _loss_and_gradients(model: Decoder, loss: LossOf, parts: list[Batch]) -> tup
     return total, gradients
 
 
-def rows_of(batch: Batch) -> list[Batch]:
-    """One sequence each."""
+def rows_of(batch: Batch, many: int = 1) -> list[Batch]:
+    """So many sequences each."""
+    parts = [slice(row, row + many) for row in range(0, batch.input_ids.shape[0], many)]
     return [
         replace(
             batch,
-            input_ids=batch.input_ids[row : row + 1],
-            labels=batch.labels[row : row + 1],
-            tokens=int((batch.labels[row] != IGNORED).sum()),
-            segments=None if batch.segments is None else batch.segments[row : row + 1],
-            positions=None if batch.positions is None else batch.positions[row : row + 1],
+            input_ids=batch.input_ids[rows],
+            labels=batch.labels[rows],
+            tokens=int((batch.labels[rows] != IGNORED).sum()),
+            segments=None if batch.segments is None else batch.segments[rows],
+            positions=None if batch.positions is None else batch.positions[rows],
             spans=None,
         )
-        for row in range(batch.input_ids.shape[0])
+        for rows in parts
     ]
 
 
@@ -99,7 +101,8 @@ def attention(
     reporter: Reporter,
     budget_s: float = 1.0,
 ) -> dict[str, Result]:
-    """Each backend at the run's own shape: error against fp32 `math` on one sequence, time with all of them."""
+    """Each backend at the run's own shape: error against fp32 `math` on one sequence, time with all of them
+    (`budget_s` 0: none is timed)."""
     device, dtype = batch.input_ids.device, precision.dtype or torch.float32
     results: dict[str, Result] = {}
     timed: dict[str, Callable[[], object]] = {}
@@ -114,6 +117,8 @@ def attention(
             continue
         results[name] = Result(error=error)
         timed[name] = once
+    if not budget_s:
+        return results
     for name, taken in measuring.seconds(timed, device, reporter, budget_s, rounds=9).items():
         results[name] = replace(results[name], seconds=taken)
     return results

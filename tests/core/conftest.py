@@ -1,0 +1,25 @@
+"""What several files here share: a folder for compiled code, so that the compiler does nothing twice."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from trainer_core.train import compiling
+
+
+@pytest.fixture(scope="session")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A machine on which models are compiled; the folder where their code is kept."""
+    if compiling.missing(torch.device("cpu")) is not None:
+        pytest.skip("needs a C++ compiler")
+    folder = tmp_path_factory.mktemp("compiled")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
+        patch.setenv("TORCH_WARM_POOL", "0")
+        yield folder
+    os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)

@@ -1,0 +1,73 @@
+"""Small models and batches, and engines built for them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from trainer_core.config import Config
+from trainer_core.data.batches import IGNORED, Batch
+from trainer_core.model.decoder import Decoder, ModelConfig
+from trainer_core.protocol import FastPath
+from trainer_core.report import Quiet, Reporter
+from trainer_core.train import engine
+from trainer_core.train.compiling import Recipe
+from trainer_core.train.device import Precision
+from trainer_core.train.engine import Engine
+
+CPU = torch.device("cpu")
+FP32 = Precision.named("fp32", CPU)
+VOCABULARY, LENGTH, ROWS = 64, 32, 3
+
+
+def settings(**more: Any) -> Config:
+    """Of a tiny model, with keys and values in groups and a norm on queries and keys."""
+    tiny = {"hidden_dim": 32, "n_layers": 2, "n_heads": 2, "n_kv_heads": 1, "mlp_dim": 48, "qk_norm": True}
+    return Config(**{**tiny, "max_seq_len": LENGTH, "batch_size": ROWS, "vocab_size": VOCABULARY, **more})
+
+
+def decoder(config: Config) -> Decoder:
+    torch.manual_seed(1)
+    return Decoder(ModelConfig.of(config, VOCABULARY))
+
+
+def batch(length: int = LENGTH, rows: int = ROWS, packed: bool = False) -> Batch:
+    """Random tokens; `packed`: three documents a sequence."""
+    ids = torch.randint(0, VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(length))
+    labels = ids.roll(-1, 1)
+    labels[:, -1] = IGNORED
+    segments = positions = None
+    if packed:
+        begins = torch.tensor([0, length // 3, length // 2])
+        segments = (torch.searchsorted(begins, torch.arange(length), right=True) - 1).expand(rows, -1)
+        positions = (torch.arange(length) - begins[segments]).contiguous()
+        segments = segments.to(torch.int32).contiguous()
+    return Batch(ids, labels, int((labels != IGNORED).sum()), rows, segments=segments, positions=positions)
+
+
+def recipe(config: Config, **more: Any) -> Recipe:
+    """What the engine would compile for such settings."""
+    shape = asdict(ModelConfig.of(config, VOCABULARY))
+    usual = {"rows": ROWS, "length": LENGTH, "segments": False, "varying": False, "device": "cpu"}
+    return Recipe(shape, **{**usual, "precision": "fp32", "attention": "sdpa", "chunk": 0, "threads": 2, **more})
+
+
+def build(
+    config: Config,
+    *,
+    steps: int = 3,
+    model: Decoder | None = None,
+    example: Batch | None = None,
+    recorded: dict[str, Any] | None = None,
+    reporter: Reporter | None = None,
+) -> Engine:
+    """The engine of a run of so many steps on this CPU."""
+    model = model or decoder(config)
+    return engine.build(config, model, CPU, FP32, reporter or Quiet(), example or batch(), steps, recorded)
+
+
+def path(built: Engine, name: str) -> FastPath:
+    (found,) = (one for one in built.fast_paths if one.name == name)
+    return found

@@ -1,0 +1,233 @@
+"""How a run computes is chosen once, the same again, and only among what equals the reference."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.core.engines import CPU, ROWS, batch, build, decoder, path, settings
+from trainer_core import hardware
+from trainer_core.model.attention import BACKENDS, Backend, sdpa
+from trainer_core.train import compiling, measuring
+from trainer_core.train.choosing import Choosing
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A machine of four threads that was never measured."""
+    monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
+    monkeypatch.setattr(hardware, "usable_threads", lambda: 4)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield tmp_path
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What was timed, each time; one thread is found to be twice as fast as two."""
+    asked: list[list[str]] = []
+
+    def seconds(ways: dict[str, Any], *_: Any, **__: Any) -> dict[str, float]:
+        asked.append(list(ways))
+        return {name: 0.001 * int(name) if name.isdigit() else 0.01 for name in ways}
+
+    monkeypatch.setattr(measuring, "seconds", seconds)
+    return asked
+
+
+def long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Choosing, "may_take", lambda self, seconds: True)
+
+
+# --- what leaves no trace -----------------------------------------------------------------------------------
+
+
+def test_choosing_leaves_weights_gradients_and_generators_as_they_are() -> None:
+    config = settings(dropout=0.2, chunked_loss="on", attention="flash", compile="off")
+    model = decoder(config).eval()
+    weights = [weight.detach().clone() for weight in model.parameters()]
+    gradients = [torch.randn_like(weight) for weight in model.parameters()]
+    for weight, gradient in zip(model.parameters(), gradients, strict=True):
+        weight.grad = gradient
+    kept = [gradient.clone() for gradient in gradients]
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[union-attr]
+    built = build(config, model=model)
+    assert path(built, "chunked_loss").used
+    assert path(built, "attention").choice == "flash"
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1:] == (random.getstate(), np.random.get_state()[1].tolist())  # type: ignore[union-attr]
+    assert not model.training
+    for weight, old, gradient, copy in zip(model.parameters(), weights, gradients, kept, strict=True):
+        assert torch.equal(weight, old)
+        assert weight.grad is gradient
+        assert torch.equal(gradient, copy)
+
+
+def test_in_a_short_run_nothing_is_measured(measured: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "missing", lambda device: None)
+    built = build(settings(), steps=50)
+    assert measured == []
+    assert path(built, "compile").reason == "path.not_worth"
+    assert path(built, "threads").reason == "path.not_needed"
+    assert built.choices == {"threads": 2, "attention": "sdpa", "chunk": 0, "compile": False}
+
+
+# --- what a person sets, and what was chosen before -------------------------------------------------------
+
+
+def test_threads_that_a_person_sets_win(measured: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    long_enough(monkeypatch)
+    built = build(settings(cpu_threads=2, compile="off"), recorded={"threads": 1})
+    assert torch.get_num_threads() == built.choices["threads"] == 2
+    assert (path(built, "threads").reason, path(built, "threads").choice) == ("path.set", "2 threads")
+    assert measured == []
+
+
+def test_the_fastest_threads_are_taken(measured: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    long_enough(monkeypatch)
+    built = build(settings(compile="off"))
+    assert torch.get_num_threads() == built.choices["threads"] == 1
+    said = path(built, "threads")
+    assert (said.reason, said.choice, said.gain) == ("path.fastest", "1 thread", 2.0)
+
+
+def test_a_checkpoint_says_how_its_run_computes(measured: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    long_enough(monkeypatch)
+    monkeypatch.setattr(compiling, "missing", lambda device: None)
+    recorded = {"threads": 1, "attention": "flash", "chunk": 64, "compile": False}
+    built = build(settings(), recorded=recorded)
+    assert built.choices == recorded
+    assert torch.get_num_threads() == 1
+    assert built.chunk == 64
+    for name in ("threads", "attention", "chunked_loss", "compile"):
+        assert path(built, name).reason == "path.recorded", name
+    assert measured == []
+
+
+def test_threads_that_this_machine_does_not_have_are_chosen_anew() -> None:
+    built = build(settings(compile="off"), recorded={"threads": 99})
+    assert built.choices["threads"] == 2
+    assert path(built, "threads").reason != "path.recorded"
+
+
+def test_the_same_command_chooses_the_same_again(measured: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    long_enough(monkeypatch)
+    monkeypatch.setattr(compiling, "missing", lambda device: None)
+    first = build(settings())
+    assert measured
+    measured.clear()
+    torch.set_num_threads(2)
+    second = build(settings())
+    assert measured == []
+    assert second.choices == first.choices
+    assert second.fast_paths == first.fast_paths
+    torch.set_num_threads(2)
+    build(settings(batch_size=2), example=batch(rows=2))
+    assert measured, "another shape is measured by itself"
+
+
+def remembered(home: Path) -> dict[str, Any]:
+    return json.loads((home / "cache" / "engine.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "{",
+        "[]",
+        '"text"',
+        {"choices": "text", "paths": []},
+        {"choices": {"threads": "many", "chunk": None}, "paths": []},
+        {"choices": {"chunk": -5}, "paths": []},
+        {"choices": {}, "paths": [{"name": 3}]},
+        3,
+    ],
+)
+def test_a_damaged_memory_is_harmless(home: Path, damage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = settings(compile="off")
+    whole = build(config)
+    file = home / "cache" / "engine.json"
+    if isinstance(damage, str):
+        file.write_text(damage, encoding="utf-8")
+    else:
+        file.write_text(json.dumps(dict.fromkeys(remembered(home), damage)), encoding="utf-8")
+    again = build(config)
+    assert again.choices == whole.choices
+    assert torch.equal(again.loss(batch()), whole.loss(batch()))
+
+
+def test_damaged_costs_of_compiling_are_harmless(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "missing", lambda device: None)
+    measuring.Memory().remember({"first_s": "long", "again_s": None}, "compile", measuring.machine(CPU))
+    assert path(build(settings()), "compile").reason == "path.not_worth"
+
+
+def test_a_memory_that_cannot_be_written_is_harmless(home: Path) -> None:
+    (home / "cache").write_text("no folder", encoding="utf-8")
+    assert build(settings(compile="off")).choices["threads"] == 2
+
+
+# --- nothing that differs -------------------------------------------------------------------------------------
+
+
+def wrong(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, spans: Any) -> Tensor:
+    return sdpa(q, k, v, mask=mask, spans=spans) * 1.01
+
+
+def not_finite(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, spans: Any) -> Tensor:
+    return sdpa(q, k, v, mask=mask, spans=spans) / 0.0
+
+
+def failing(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, spans: Any) -> Tensor:
+    raise RuntimeError("no kernel image is available")
+
+
+@pytest.mark.parametrize("asked_by", ["settings", "checkpoint"])
+@pytest.mark.parametrize(
+    ("attend", "reason"), [(wrong, "path.differs"), (not_finite, "path.differs"), (failing, "path.failed")]
+)
+def test_attention_that_is_wrong_is_not_used(
+    attend: Any, reason: str, asked_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(BACKENDS, "flash", Backend("flash", attend, lambda *_: None))
+    config = settings(compile="off", attention="flash" if asked_by == "settings" else "auto")
+    built = build(config, recorded={"attention": "flash"} if asked_by == "checkpoint" else None)
+    said = path(built, "attention")
+    assert (said.used, said.reason, said.choice) == (False, reason, "flash")
+    assert built.choices["attention"] == "sdpa"
+    if reason == "path.differs":
+        assert said.error is not None
+        assert said.error > 1e-3 == said.params["tolerance"]
+    reference = build(settings(compile="off"))
+    assert torch.equal(built.loss(batch()), reference.loss(batch()))
+
+
+def test_a_loss_in_parts_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainer_core.train import engine
+
+    right = engine.batch_loss
+    monkeypatch.setattr(
+        engine, "batch_loss", lambda *given, chunk=0, **more: right(*given, chunk=chunk, **more) * (1.1 if chunk else 1)
+    )
+    built = build(settings(compile="off", chunked_loss="on"))
+    assert path(built, "chunked_loss").reason == "path.differs"
+    assert built.chunk == built.choices["chunk"] == 0
+
+
+def test_a_batch_of_many_logits_has_its_loss_in_parts() -> None:
+    config = settings(compile="off", vocab_size=64, max_seq_len=32)
+    small = build(config)
+    assert path(small, "chunked_loss").reason == "path.not_needed"
+    rows = 4 * 2**20 // (4 * 64) // 32 + 1  # one sequence more than 4 MiB of logits
+    large = build(settings(compile="off", batch_size=rows), example=batch(rows=rows))
+    assert path(large, "chunked_loss").used
+    assert ROWS * 32 < large.chunk < rows * 32

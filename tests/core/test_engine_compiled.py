@@ -1,0 +1,157 @@
+"""A compiled model has the loss and gradients of the eager one; where compiling fails, eager goes on."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from tests.core.engines import LENGTH, ROWS, batch, build, decoder, path, recipe, settings
+from trainer_core.report import Quiet, StopRequested
+from trainer_core.train import compiling, trials
+from trainer_core.train.compiling import Recipe
+from trainer_core.train.loss import batch_loss
+from trainer_core.train.memory import checkpoint_activations
+
+TOLERANCE = trials.TOLERANCE["fp32"]
+
+
+def made(how: Recipe) -> tuple[Any, trials.LossOf, trials.LossOf]:
+    """A model with its compiled and its plain loss."""
+    model = decoder(settings(**{"n_layers": how.shape["n_layers"], "dropout": how.shape["dropout"]}))
+    checkpoint_activations(model, how.checkpointing)
+    compiled = compiling.compile_whole(model, how)
+    return (
+        model,
+        lambda batch: compiled(batch.input_ids, batch.labels, batch.segments, batch.positions),
+        lambda batch: batch_loss(model, batch),
+    )
+
+
+def test_conversations_of_any_width_with_the_loss_in_parts_by_one_graph(compiler: Path) -> None:
+    how = recipe(settings(n_layers=1), varying=True, chunk=2 * LENGTH + 5)
+    model, compiled, plain = made(how)
+    for length in (23, LENGTH, 16):
+        example = batch(length)
+        assert how.fits(example)
+        with torch.compiler.set_stance("default" if length == 23 else "fail_on_recompile"):
+            assert trials.loss_difference(model, compiled, plain, example) < TOLERANCE
+
+
+def test_packed_sequences_with_dropout_and_selective_checkpointing(compiler: Path) -> None:
+    model, compiled, plain = made(recipe(settings(n_layers=1, dropout=0.3), segments=True, checkpointing="selective"))
+    assert trials.loss_difference(model, compiled, plain, batch(packed=True)) < TOLERANCE
+
+
+def test_an_engine_that_was_told_to_compile(compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
+    config = settings(compile="on", n_layers=1, dropout=0.3, activation_checkpointing="full")
+    model = decoder(config)
+    built = build(config, model=model)
+    said = path(built, "compile")
+    assert said.used, said
+    assert said.reason == "path.set"
+    assert said.error is not None
+    assert said.error < TOLERANCE
+    assert built.compile_s
+    assert built.choices["compile"] is True
+    assert built.recipe is not None
+    assert trials.loss_difference(model, built.loss, built.eager_loss, batch()) < TOLERANCE
+    with torch.compiler.set_stance("fail_on_recompile"):  # a shape that it was not made for is computed eagerly
+        assert float(built.loss(batch(LENGTH - 4)).detach()) > 0
+    assert compiling.is_kept(built.recipe)
+    monkeypatch.setattr(compiling.subprocess, "Popen", None)  # the second time nothing is started
+    again = build(config, model=model, recorded=built.choices)
+    assert path(again, "compile").used
+    assert again.choices == built.choices
+
+
+def test_a_graph_is_chosen_by_shape_alone() -> None:
+    fixed = recipe(settings())
+    assert fixed.fits(batch())
+    assert not fixed.fits(batch(LENGTH - 1))
+    assert not fixed.fits(batch(rows=ROWS - 1))
+    assert not fixed.fits(batch(packed=True))
+    varying = recipe(settings(), varying=True, segments=True)
+    assert [varying.fits(batch(length, packed=True)) for length in (15, 16, LENGTH, LENGTH + 1)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
+# --- where it does not work -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Nothing was compiled here before."""
+    monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
+    return tmp_path
+
+
+def says_why_not(built: Any, reason: str) -> str:
+    """Its words; the run goes on all the same."""
+    said = path(built, "compile")
+    assert (said.used, said.reason) == (False, reason)
+    assert built.choices["compile"] is False
+    assert built.compile_s is None
+    assert torch.equal(built.loss(batch()), built.eager_loss(batch()))
+    return str(said.params.get("reason", ""))
+
+
+def test_no_compiler(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", str(own_cache / "nowhere"))
+    says_why_not(build(settings(compile="on")), "path.no_compiler")
+
+
+def script(folder: Path, text: str) -> str:
+    if sys.platform == "win32" or shutil.which("sh") is None:
+        pytest.skip("needs a shell that stands for a compiler")
+    place = folder / "c++"
+    place.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    place.chmod(0o755)
+    return str(place)
+
+
+def test_a_compiler_that_fails(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = 'case "$*" in *-version*) exec g++ "$@";; esac'
+    monkeypatch.setenv("CXX", script(own_cache, f"{version}\necho 'error: nothing works' >&2; exit 1"))
+    assert "nothing works" in says_why_not(build(settings(compile="on", n_layers=1)), "path.failed")
+
+
+def test_a_compiler_that_takes_too_long(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", script(own_cache, "sleep 600"))
+    monkeypatch.setattr(compiling, "LIMIT_S", 0.3)
+    assert "took more than" in says_why_not(build(settings(compile="on")), "path.failed")
+    assert not psutil.Process().children(recursive=True)
+
+
+class StopsWhen(Quiet):
+    """Is asked to stop as soon as a file is there, and knows which processes ran then."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.running = file, list[psutil.Process]()
+
+    def poll(self) -> None:
+        if self.file.exists():
+            self.running = psutil.Process().children(recursive=True)
+            raise StopRequested
+
+
+def test_a_stop_while_the_compiler_works_leaves_no_process(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = own_cache / "begun"
+    monkeypatch.setenv("CXX", script(own_cache, f"touch '{begun}'; sleep 600"))
+    reporter = StopsWhen(begun)
+    with pytest.raises(StopRequested):
+        build(settings(compile="on", n_layers=1), reporter=reporter)
+    assert len(reporter.running) >= 2  # ours and its compiler
+    _, alive = psutil.wait_procs(reporter.running, timeout=10)
+    assert not alive
