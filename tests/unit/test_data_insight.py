@@ -320,6 +320,17 @@ def test_of_a_part_the_whole_is_estimated(tmp_path: Path, kind: str) -> None:
         assert close(getattr(part, name), getattr(whole, name), 0.1), name
 
 
+@pytest.mark.parametrize("place", ["beginning", "middle", "end", "middle of many"])
+@pytest.mark.parametrize("usable", [True, False])
+def test_one_row_that_is_most_of_a_file_does_not_stand_for_the_others(tmp_path: Path, place: str, usable: bool) -> None:
+    rows = [json.dumps({"text": f"row {n} of many"}) for n in range(90_000 if place.endswith("many") else 30_000)]
+    long = json.dumps({"text": "long " * 600_000})
+    where = {"beginning": 0, "end": len(rows)}.get(place, len(rows) // 2)
+    data = jsonl(tmp_path / "rows.jsonl", [*rows[:where], long if usable else long[:-2], *rows[where:]])
+    report = preview(config_of(data), Listener(), budget=600_000)
+    assert close(report.total.rows, len(rows), 0.3)  # there could be more such rows
+
+
 def test_a_part_of_a_long_file_is_from_all_over_it_and_its_bad_rows_are_found_again(tmp_path: Path) -> None:
     rows = [json.dumps({"text": "short"})] * 20_000 + [json.dumps({"text": f"long {n} " * 30}) for n in range(8_000)]
     rows[20_100::50] = ["{broken"] * len(rows[20_100::50])

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from trainer_core.config import Config
 from trainer_core.data.columns import Document
-from trainer_core.data.formats import Source
+from trainer_core.data.formats import FORMATS, Source
 from trainer_core.data.insight.slices import Slices, slice_up
 from trainer_core.data.sources import Counts, Look, Stream, piece_size
 from trainer_core.messages import Value
@@ -25,6 +25,7 @@ _COMPRESSED: Final = 4  # text is so many times as large
 _COMPRESSED_FORMATS: Final = ("parquet",)
 _BYTES: Final = 2  # of a character, more or less
 _MOST: Final = 1.5  # characters for each byte that was to be read
+_LONG: Final = 1024 * 1024  # bytes between two rows: one of them is far longer than others
 
 
 @dataclass(slots=True)
@@ -35,11 +36,28 @@ class FilePart:
     read: int = 0  # bytes
     rows: int = 0
     characters: int = 0
+    share: float = 1.0  # of the places looked at, those that are not within one very long row
+    # The longest row by far, if there is one: a good one, or one that cannot be used.
+    long_unit: int = -1
+    long_bytes: int = 0
+    long_rows: int = 0
+    long_characters: int = 0
 
     @property
-    def factor(self) -> float:
-        """How many times as much the whole file has."""
-        return self.source.bytes / max(1, self.read)
+    def rows_in_all(self) -> float:
+        share = 1.0 if self.long_bytes else self.share  # else it was not come across
+        return self._in_all(self.rows, self.long_rows) * share
+
+    @property
+    def characters_in_all(self) -> float:
+        return self._in_all(self.characters, self.long_characters)
+
+    def _in_all(self, found: int, in_the_long: int) -> float:
+        """What the whole file has; a row that is longer than all that was not read is not there once more."""
+        rest, usual = self.source.bytes - self.read, self.read - self.long_bytes
+        if self.long_bytes > rest and usual > 0:
+            return found + rest * (found - in_the_long) / usual
+        return found * self.source.bytes / max(1, self.read)
 
 
 @dataclass(slots=True)
@@ -65,16 +83,16 @@ class Part:
     @property
     def rows_in_all(self) -> float:
         """Rows of tables, pieces of plain text."""
-        return self._in_all(lambda file: file.rows)
+        return self._in_all(lambda file: file.rows_in_all)
 
     @property
     def characters_in_all(self) -> float:
-        return self._in_all(lambda file: file.characters)
+        return self._in_all(lambda file: file.characters_in_all)
 
-    def _in_all(self, figure: Callable[[FilePart], int]) -> float:
+    def _in_all(self, figure: Callable[[FilePart], float]) -> float:
         """Files that were not read from are taken to be like those that were."""
         read_from = sum(file.source.bytes for file in self.files.values())
-        found = sum(figure(file) * file.factor for file in self.files.values())
+        found = sum(map(figure, self.files.values()))
         return found * self.bytes_in_all / max(1, read_from)
 
 
@@ -120,6 +138,7 @@ class PartReader:
         self.part = Part(bytes_in_all=sum(file.bytes for file in self._files))
         self._limits = limits(self._files, budget)
         self._originals = list(self._files)
+        self._shares: dict[int, float] = {}  # of the files that are cut, as `FilePart` has them
         self._ears = _Ears(self.part, self._slice_up(folder), poll)
         rest = iter(self._files)
         self._looks = [replace(one, files=tuple(islice(rest, len(one.files)))) for one in looks]
@@ -132,7 +151,10 @@ class PartReader:
         for number, limit in self._limits.items():
             file = self._files[number]
             slices = slice_up(file, limit, folder / f"slices-{number}") if limit < file.bytes else None
-            if slices is not None:
+            if slices is None:
+                continue
+            self._shares[number] = slices.share
+            if slices.source is not file:
                 self._files[number], self._limits[number] = slices.source, slices.source.bytes
                 sliced.append(slices)
         return sliced
@@ -154,7 +176,8 @@ class PartReader:
 
     def _ended(self) -> bool:
         """Whether there is no time left, or far more text than was expected: it was well compressed."""
-        return time.monotonic() > self._deadline or self._characters > _MOST * self._budget
+        longest = max((file.long_characters for file in self.part.files.values()), default=0)
+        return time.monotonic() > self._deadline or self._characters - longest > _MOST * self._budget
 
     def _read_from(self, first: int) -> int | None:
         """Read files from `first` on until one has to be left early. The file to go on with."""
@@ -163,7 +186,7 @@ class PartReader:
         number, unit = (last.number + 1, last.unit + 1) if last else (0, 0)
         start = {"file": first, "number": number, "unit": unit, "counts": {}, "tally": None}
         stream = Stream(self._looks, self._config, self._ears, start, self._piece)
-        file, enough = -1, False
+        file, enough, bad = -1, False, 0
         for document in stream:
             if document.file != file:
                 self._end_file(file)
@@ -171,11 +194,13 @@ class PartReader:
                     self._take_counts(stream, None)
                     return self._after(document.file)
                 file, enough = document.file, False
-                part.files[file] = FilePart(self._originals[file])
+                part.files[file] = FilePart(self._originals[file], share=self._shares.get(file, 1.0))
             done = stream.done - self._starts[file]
             if done > part.files[file].read and not enough:  # all rows of so many bytes have come
+                is_long = self._note_long(file, document, done, stream.bad > bad)
                 part.files[file].read = done
-                enough = self._enough(file) or self._ended()
+                enough = not is_long and (self._enough(file) or self._ended())
+            bad = stream.bad
             if enough and part.documents and document.unit != part.documents[-1].unit:
                 part.complete = False
                 self._take_counts(stream, file)
@@ -185,18 +210,35 @@ class PartReader:
         self._take_counts(stream, None)
         return None
 
+    def _note_long(self, number: int, document: Document, done: int, is_bad: bool) -> bool:
+        """Whether the row that was read up to `done` is far longer than others: the one that came, or a bad one."""
+        file = self.part.files[number]
+        length = done - file.read
+        if length < _LONG or FORMATS[file.source.format].columns is not None:  # tables give many rows at a time
+            return False
+        if length > file.long_bytes:
+            file.long_bytes, file.long_characters, file.long_rows = length, 0, int(not is_bad)
+            file.long_unit = -1 if is_bad else document.unit
+        return True
+
     def _enough(self, number: int) -> bool:
-        """Whether so much of a file was read as was to be read: of its text, where it is compressed."""
+        """Whether so much of a file was read as was to be read, but for its longest row.
+
+        Of its text, where it is compressed.
+        """
         file, limit = self.part.files[number], self._limits[number]
         expansion = _expansion(file.source)
         if limit >= self._files[number].bytes * expansion:
             return False
-        return (file.read if expansion == 1 else _BYTES * file.characters) >= limit
+        read, characters = file.read - file.long_bytes, file.characters - file.long_characters
+        return (read if expansion == 1 else _BYTES * characters) >= limit
 
     def _take(self, document: Document, file: FilePart) -> None:
         documents = self.part.documents
         file.rows += not documents or documents[-1].unit != document.unit
         file.characters += document.characters
+        if document.unit == file.long_unit:
+            file.long_characters += document.characters
         self._characters += document.characters
         documents.append(document)
 
