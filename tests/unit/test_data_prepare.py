@@ -15,10 +15,12 @@ import pytest
 from tokenizers import Tokenizer
 
 from tests.preparing import Listener, decoded, prepared
+from trainer_core.config import Config
 from trainer_core.data import prepare
 from trainer_core.data.split_files import HeldOut
 from trainer_core.data.tokenizing import chat
 from trainer_core.messages import TraindeckError
+from trainer_core.report import StopRequested
 
 ROOT = Path(prepare.__file__).resolve().parents[2]
 
@@ -185,3 +187,15 @@ def test_preparing_needs_no_torch(home: Path, text: Path) -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script, str(text)], cwd=ROOT, check=True)
+
+
+def test_a_stop_is_heard_where_rows_are_passed_over_for_the_tokenizer(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / "long.txt"
+    long.write_text("some words\n" * 200_000, encoding="utf-8")
+    monkeypatch.setattr(prepare, "keyed_hash", lambda *_: 2**64)  # none of them is in the sample
+    monkeypatch.setattr(prepare, "train", lambda texts, *_: list(texts))  # nor does it poll
+    config = Config(data=[str(long)])
+    with pytest.raises(StopRequested):
+        prepare._trained([prepare.look(str(long), config)], config, Listener(stop_at=3))

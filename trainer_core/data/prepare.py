@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +29,7 @@ from trainer_core.data.tokenizing.tokenizer import Codec, load_given
 from trainer_core.data.tokenizing.tokenizer_files import find
 from trainer_core.messages import TraindeckError
 from trainer_core.protocol import Source
-from trainer_core.report import Reporter, StopRequested
+from trainer_core.report import Quiet, Reporter, StopRequested
 
 _MIB: Final = 1024 * 1024
 _ROLES: Final = ("text", "system", "prompt", "input", "response", "messages")  # of columns
@@ -227,13 +227,22 @@ def _tokenizer(working: Path, looks: list[Look], config: Config, reporter: Repor
     return path
 
 
-def _trained(looks: list[Look], config: Config, reporter: Reporter) -> Codec:
-    stream = Stream(looks, config)
+class _Ears(Quiet):
+    """Hears a stop also where rows are passed over, and says nothing: what is wrong with rows is said once."""
 
+    def __init__(self, poll: Callable[[], None]) -> None:
+        self._poll = poll
+
+    def poll(self) -> None:
+        self._poll()
+
+
+def _trained(looks: list[Look], config: Config, reporter: Reporter) -> Codec:
     def poll() -> None:
         reporter.progress("preparing", stream.done, stream.total * 2, "bytes")
         reporter.poll()
 
+    stream = Stream(looks, config, _Ears(poll))
     return Codec(train(_sample(stream, config), config.vocab_size, config.pre_tokenizer, poll))
 
 
