@@ -1,8 +1,8 @@
 """Two operations in fewer passes over memory, for models that are not compiled and train on a CPU in fp32.
 
 There torch takes a norm or a rotation apart into a dozen operations, and as many in backward. These equal the
-formulas in decoder.py within rounding (compared in tests/core/test_model.py). On a GPU torch has kernels of its
-own, and a compiler fuses the formulas itself.
+formulas in decoder.py within rounding (compared in tests/core/test_cpu_operations.py). On a GPU torch has kernels of
+its own, and a compiler fuses the formulas itself.
 """
 
 from __future__ import annotations

@@ -1,0 +1,99 @@
+"""The operations for a CPU equal the decoder's formulas, in value and in gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from trainer_core.model import cpu, decoder
+from trainer_core.model.decoder import Decoder, ModelConfig, RmsNorm, rotary_table
+
+
+def drawn(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed)).requires_grad_()
+
+
+def table(length: int, width: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    cos, sin = rotary_table(ModelConfig(8, width, 1, 1, 1, 8, max_seq_len=length))
+    return cos.to(dtype).unsqueeze(0), sin.to(dtype).unsqueeze(0)
+
+
+def heads_first(seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    """(2, 3, 5, 8), laid out as projections give it."""
+    return drawn(2, 5, 3, 8, seed=seed, dtype=dtype).detach().transpose(1, 2).requires_grad_()
+
+
+def test_gradients_of_the_norm_are_those_of_its_formula() -> None:
+    assert torch.autograd.gradcheck(cpu.rms_norm, (drawn(2, 3, 6), drawn(6, seed=1), 1e-5))
+
+
+def test_gradients_of_the_rotation_are_those_of_its_formula() -> None:
+    cos, sin = table(5, 8, torch.float64)
+    assert torch.autograd.gradcheck(lambda x: cpu.rotate(x, cos, sin), (heads_first(),))
+
+
+def by_formula(monkeypatch: pytest.MonkeyPatch, compute: Any, *inputs: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Value and gradients by `cpu`, and as everywhere else."""
+    found: list[list[Tensor]] = []
+    for suits in (True, False):
+        monkeypatch.setattr(decoder.cpu, "suits", lambda x, answer=suits: answer)
+        value = compute()
+        grown = torch.randn(value.shape, dtype=value.dtype, generator=torch.Generator().manual_seed(9))
+        found.append([value.detach(), *torch.autograd.grad(value, inputs, grown)])
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 16), (7, 16), (2, 3, 5, 16)])
+def test_the_norm_is_the_decoders(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    norm = RmsNorm(16, 1e-5)
+    with torch.no_grad():
+        norm.weight.copy_(drawn(16, dtype=torch.float32, seed=2))
+    x = drawn(*shape, dtype=torch.float32)
+    ours, formula = by_formula(monkeypatch, lambda: norm(x), x, norm.weight)
+    torch.testing.assert_close(ours, formula, rtol=2e-5, atol=2e-6)
+
+
+def test_the_norm_of_zeros_is_finite() -> None:
+    x, weight = torch.zeros(2, 4, requires_grad=True), torch.ones(4, requires_grad=True)
+    value = cpu.rms_norm(x, weight, 1e-5)
+    value.sum().backward()
+    assert not value.any()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("by_position", [False, True], ids=["one table", "positions of packed documents"])
+def test_the_rotation_is_the_decoders(by_position: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    cos, sin = table(5, 8, torch.float32)
+    if by_position:
+        positions = torch.tensor([[0, 1, 2, 0, 1], [0, 1, 2, 3, 4]])
+        cos, sin = cos[0][positions], sin[0][positions]
+    x = heads_first(dtype=torch.float32)
+    ours, formula = by_formula(monkeypatch, lambda: decoder.rotate(x, cos, sin), x)
+    torch.testing.assert_close(ours, formula, rtol=1e-5, atol=1e-6)
+
+
+def test_a_whole_model_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    model = Decoder(ModelConfig(64, 32, 2, 4, 2, 48, max_seq_len=16, qk_norm=True))
+    ids = torch.randint(0, 64, (3, 16), generator=torch.Generator().manual_seed(3))
+    ours, formula = by_formula(monkeypatch, lambda: model(ids), *model.parameters())
+    for some, other in zip(ours, formula, strict=True):
+        assert float((some - other).norm()) <= 1e-5 * float(other.norm())
+
+
+def test_other_devices_precisions_and_compilers_keep_the_formulas() -> None:
+    assert cpu.suits(torch.zeros(1))
+    assert not cpu.suits(torch.zeros(1, dtype=torch.bfloat16))
+    assert not cpu.suits(torch.zeros(1, device="meta"))
+    seen: list[bool] = []
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def within(x: Tensor) -> Tensor:
+        return x + 1 if cpu.suits(x) else x
+
+    seen.append(bool(within(torch.zeros(1)) == 0))
+    assert seen == [True]

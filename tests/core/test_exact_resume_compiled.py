@@ -1,0 +1,56 @@
+"""A compiled run that was stopped and resumed equals one that was not, bit for bit, on the CPU."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.core.trainer import TINY, Ended, finish, run, start, text_file
+from trainer_core import protocol
+
+STEPS = 8
+LAST = f"checkpoints/step-{STEPS:08d}"
+
+
+def used(ended: Ended) -> tuple[bool, str]:
+    """Whether it computed by a compiled model, and why."""
+    (ready,) = ended.of(protocol.Ready)
+    (path,) = (path for path in ready.fast_paths if path.name == "compile")
+    return path.used, path.reason
+
+
+def test_after_a_stop(compiler: Path, tmp_path: Path) -> None:
+    data = text_file(tmp_path)
+    arguments = ("train", *TINY, "--compile", "on", "--max-steps", str(STEPS), "--data", str(data), "--run-dir")
+    whole = run(tmp_path, *arguments, "whole")
+    assert whole.code == 0, whole.stderr
+    assert used(whole) == (True, "path.set")
+    process = start(tmp_path, *arguments, "stopped", "--control", "stdin", stdin=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdin is not None
+    for line in process.stdout:
+        if isinstance(protocol.decode_event(line), protocol.Step):
+            break
+    process.stdin.write(protocol.encode(protocol.Stop(id=1)))
+    process.stdin.flush()
+    stopped = finish(process)
+    assert stopped.code == 3
+    (done,) = stopped.of(protocol.Done)
+    assert 0 < done.steps < STEPS
+    resumed = run(tmp_path, "train", "--resume", "--run-dir", "stopped")
+    assert resumed.code == 0, resumed.stderr
+    assert used(resumed)[0]
+    assert not resumed.of(protocol.Warn)
+    assert resumed.losses.items() <= whole.losses.items()
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        assert (tmp_path / "stopped" / LAST / file).read_bytes() == (tmp_path / "whole" / LAST / file).read_bytes()
+
+
+def test_a_resumed_run_computes_as_it_began_even_where_it_is_told_nothing(compiler: Path, tmp_path: Path) -> None:
+    """Eager at the first start, as it was short; longer now, it would be worth compiling."""
+    data = text_file(tmp_path)
+    short = run(tmp_path, "train", *TINY, "--max-steps", "2", "--data", str(data), "--run-dir", "run")
+    assert used(short) == (False, "path.not_worth")
+    longer = run(tmp_path, "train", "--resume", "--run-dir", "run", "--max-steps", "3")
+    assert longer.code == 0, longer.stderr
+    assert used(longer) == (False, "path.recorded")

@@ -1,0 +1,117 @@
+"""What this machine can do is told at once; what is tried is compared with the reference, timed and remembered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from trainer_core import engine_words
+from trainer_core.messages_engine import ENGINE, PATHS
+from trainer_core.protocol import FastPath
+from trainer_core.report import Quiet, StopRequested
+from trainer_core.train import compiling, fast_paths, trials
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A machine of two threads without a compiler, on which nothing was tried."""
+    monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", str(tmp_path / "nowhere"))
+    small = {"hidden_dim": 32, "n_layers": 1, "max_seq_len": 64, "batch_size": 4, "vocab_size": 4096}
+    monkeypatch.setitem(fast_paths._KNOBS, "cpu", small)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield tmp_path
+    torch.set_num_threads(before)
+
+
+def by_name(paths: list[FastPath]) -> dict[str, FastPath]:
+    found = {path.name: path for path in paths}
+    assert len(found) == len(paths)
+    return found
+
+
+def assert_worded(paths: dict[str, FastPath]) -> None:
+    assert paths.keys() == PATHS.keys()
+    for path in paths.values():
+        assert path.reason in ENGINE, path
+        for language in ("en", "zh"):
+            words = engine_words.path_reason(path, language)
+            assert words, path
+            assert "{" not in words, path
+
+
+def test_every_path_is_told_with_a_reason_in_words(home: Path) -> None:
+    for precision in ("fp32", "bf16", "fp16"):
+        assert_worded(by_name(fast_paths.known(CPU, precision)))
+    assert not (home / "cache").exists()
+
+
+def test_what_is_missing_is_not_told_to_be_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = by_name(fast_paths.known(CPU, "fp32"))
+    assert (paths["compile"].used, paths["compile"].reason) == (False, "path.no_compiler")
+    for name in ("cuda_graphs", "flash2", "flash3", "varlen_attention", "tf32", "transfer"):
+        assert (paths[name].used, paths[name].reason) == (False, "path.no_gpu"), name
+    monkeypatch.setattr(compiling, "missing", lambda device: None)
+    assert by_name(fast_paths.known(CPU, "fp32"))["compile"].used
+
+
+def test_what_is_tried_equals_the_reference_and_is_remembered(home: Path) -> None:
+    measured = by_name(fast_paths.measure(CPU, Quiet()))
+    assert torch.get_num_threads() == 2
+    assert_worded(measured)
+    for name, tolerance in (("fused_adamw", 1e-5), ("chunked_loss", trials.TOLERANCE["fp32"]), ("precision", 0.05)):
+        path = measured[name]
+        assert path.error is not None, path
+        assert path.error <= tolerance, path
+        assert path.gain, path
+    assert measured["muon"].gain
+    assert measured["muon"].error is None, "another optimizer has other weights"
+    assert measured["compile"].reason == "path.no_compiler"
+    known = by_name(fast_paths.known(CPU, "fp32"))
+    assert {name: path for name, path in known.items() if path.gain} == {
+        name: path for name, path in measured.items() if path.gain
+    }
+    assert msgspec.json.decode(msgspec.json.encode(list(known.values())), type=list[FastPath]) == list(known.values())
+
+
+@pytest.mark.parametrize("damage", ["{", {"paths": [{"name": 3}]}, {"paths": 3}, 3])
+def test_a_damaged_memory_is_as_none(home: Path, damage: Any) -> None:
+    plain = fast_paths.known(CPU, "fp32")
+    file = home / "cache" / "engine.json"
+    fast_paths.measuring.Memory().remember({"paths": []}, "paths", fast_paths.measuring.machine(CPU), "fp32")
+    names = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(damage if isinstance(damage, str) else json.dumps(dict.fromkeys(names, damage)), encoding="utf-8")
+    assert fast_paths.known(CPU, "fp32") == plain
+
+
+def test_a_path_that_fails_says_why_and_the_others_are_tried(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setitem(fast_paths._TRIALS, "fused_adamw", fails)
+    measured = by_name(fast_paths.measure(CPU, Quiet()))
+    path = measured["fused_adamw"]
+    assert (path.used, path.reason) == (False, "path.failed")
+    assert "no such kernel" in str(path.params["reason"])
+    assert measured["muon"].gain
+
+
+class Stops(Quiet):
+    def poll(self) -> None:
+        raise StopRequested
+
+
+def test_a_stop_is_heard_and_nothing_is_remembered(home: Path) -> None:
+    with pytest.raises(StopRequested):
+        fast_paths.measure(CPU, Stops())
+    assert torch.get_num_threads() == 2
+    assert not (home / "cache" / "engine.json").exists()
