@@ -247,6 +247,17 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("The folder {path} holds no file that Traindeck reads.", "It reads: {known}."),
         ("文件夹 {path} 中没有可读取的文件。", "可读取：{known}。"),
     ),
+    "data.no_train_split": _error(
+        _DATA,
+        (
+            "The data set {path} has no split called “train”; its splits are: {found}.",
+            "Choose the folder of the one to train on, such as --data {first}.",
+        ),
+        (
+            "数据集 {path} 中没有名为“train”的划分；现有的划分：{found}。",
+            "请选择要训练的划分的文件夹，例如 --data {first}。",
+        ),
+    ),
     "data.too_short": _error(
         _DATA,
         (

@@ -108,6 +108,17 @@ def test_the_names_of_sharegpt_are_understood_and_what_nobody_answered_is_left_o
     assert columns.turns_of(row, layout) == (("user", "Hi"), ("assistant", "Hello"))
 
 
+def test_a_message_whose_content_a_table_has_filled_with_null_says_its_value() -> None:
+    row = {
+        "conversations": [
+            {"role": None, "from": "human", "content": None, "value": "Hi"},
+            {"role": "assistant", "from": None, "content": "Hello", "value": None},
+        ]
+    }
+    layout = find_layout(["conversations"], Config())
+    assert columns.turns_of(row, layout) == (("user", "Hi"), ("assistant", "Hello"))
+
+
 def test_parts_of_a_message_are_joined() -> None:
     parts = [{"type": "text", "text": "Hel"}, {"type": "image"}, {"type": "text", "text": "l"}, "o"]
     row = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": parts}]}

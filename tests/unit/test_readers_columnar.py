@@ -218,6 +218,22 @@ def test_of_a_data_set_with_splits_the_training_split_is_taken(tmp_path: Path) -
         assert texts_in(tmp_path) == wanted
 
 
+def test_of_a_data_set_without_a_training_split_the_others_are_named(tmp_path: Path) -> None:
+    for name in ("test", "validation", "train_sft"):
+        saved(tmp_path / name, [[name]])
+
+    def list_splits(*names: str) -> None:
+        (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": names}), encoding="utf-8")
+
+    list_splits("train", "test", "validation")  # of which the first is gone
+    with pytest.raises(TraindeckError) as caught:
+        hugging_face_files(tmp_path)
+    assert caught.value.code == "data.no_train_split"
+    assert caught.value.params["found"] == "test, validation"
+    list_splits("test", "train_sft")
+    assert texts_in(tmp_path) == ["train_sft"]
+
+
 def test_of_a_folder_of_the_library_s_cache_only_the_training_data_is_taken(tmp_path: Path) -> None:
     for name in ("web-train-00000-of-00002", "web-train-00001-of-00002", "web-test", "cache-abc"):
         (tmp_path / f"{name}.arrow").write_bytes(columnar_file(pa.table({"text": [name[-10:]]}), "arrow"))

@@ -217,8 +217,11 @@ def _chat(row: Mapping[str, Any], name: str) -> tuple[Turn, ...]:
 def _turn(message: Any, name: str) -> Turn:
     if not isinstance(message, Mapping):
         raise BadRow(f"“{name}” is not a list of messages")
-    role = message.get("role", message.get("from"))
-    content = message.get("content", message.get("value"))
+    role, content = message.get("role"), message.get("content")
+    if role is None:  # a table that mixes both ways fills the other's names with null
+        role = message.get("from")
+    if content is None:
+        content = message.get("value")
     known = _ROLES.get(role.lower()) if isinstance(role, str) else None
     if known is None:
         raise BadRow(f"a message's role is {str(role)[:40]!r}")

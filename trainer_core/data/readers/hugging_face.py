@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from trainer_core.messages import TraindeckError
+
 _STATE, _SPLITS, _ABOUT = "state.json", "dataset_dict.json", "dataset_info.json"
 _TRAIN: Final = "train"
 
@@ -16,15 +18,26 @@ _TRAIN: Final = "train"
 def hugging_face_files(folder: Path) -> list[Path] | None:
     """The Arrow files of a data set in their order; None: the folder is no such data set.
 
-    Of a data set with splits, those of `train` (else of the first split): the others are for measuring,
-    not for training. A folder of the library's cache is one too; results that it keeps there for itself
-    (`cache-….arrow`) are none of the data. Files may be missing: whoever opens them says so. Raises `OSError`.
+    Of a data set with splits, those of `train` (or of the only one, or the only one that begins so): the
+    others are for measuring, not for training. A folder of the library's cache is one too; results that it
+    keeps there for itself (`cache-….arrow`) are none of the data. Files may be missing: whoever opens them
+    says so. Raises `OSError`, and `data.no_train_split` where nobody can tell which to take.
     """
     splits = _content(folder / _SPLITS).get("splits")
     if isinstance(splits, list) and splits:
-        chosen = _TRAIN if _TRAIN in splits else str(splits[0])
-        return _saved(folder / chosen) if Path(chosen).name == chosen != ".." else None
+        return _split(folder, list(map(str, splits)))
     return _saved(folder) or _cached(folder)
+
+
+def _split(folder: Path, listed: list[str]) -> list[Path] | None:
+    """The files of the split to train on; None where none of those that are listed is there."""
+    found = [name for name in listed if Path(name).name == name != ".." and (folder / name / _STATE).is_file()]
+    called = [name for name in found if name == _TRAIN] or [name for name in found if name.startswith(_TRAIN)]
+    chosen = called or found
+    if len(chosen) > 1:
+        told = {"found": ", ".join(found), "first": str(folder / chosen[0])}
+        raise TraindeckError("data.no_train_split", path=str(folder), **told)
+    return _saved(folder / chosen[0]) if chosen else None
 
 
 def _saved(folder: Path) -> list[Path] | None:
