@@ -202,6 +202,26 @@ def test_gb18030_after_a_megabyte_of_ascii_is_still_recognised(tmp_path: Path) -
     assert look(str(tmp_path / "a.txt"), Config()).encoding == "gb18030"
 
 
+OLD_POEM = "床前明月光，疑是地上霜。\n舉頭望明月，低頭思故鄉。\n"
+
+
+@pytest.mark.parametrize("encoding", ["cp950", "big5hkscs", "gb18030"])
+@pytest.mark.parametrize("times", [1, 60_000])
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_traditional_chinese_is_read_as_big5_or_gb18030_whichever_it_is(
+    tmp_path: Path, encoding: str, times: int, end: str
+) -> None:
+    text = OLD_POEM.replace("\n", end) * times
+    (tmp_path / "a.txt").write_bytes(text.encode(encoding))
+    assert "".join(texts(tmp_path / "a.txt")) == text
+
+
+def test_characters_of_hong_kong_are_read_where_they_are_used(tmp_path: Path) -> None:
+    text = (OLD_POEM * 3 + "佢哋喺邊度？我唔知，嘅咗啲嘢冇㗎喎。\n") * 100
+    (tmp_path / "a.txt").write_bytes(text.encode("big5hkscs"))
+    assert "".join(texts(tmp_path / "a.txt")) == text
+
+
 def test_western_text_is_not_read_as_chinese(tmp_path: Path) -> None:
     text = "El niño comió en el café. Él está aquí, ¿sí? Mañana será otro día.\n" * 50
     (tmp_path / "a.txt").write_bytes(text.encode("cp1252"))

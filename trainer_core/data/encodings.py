@@ -28,6 +28,10 @@ _MAGIC: Final = (b"\x89PNG", b"PK\x03\x04", b"\x1f\x8b", b"%PDF-", b"\xff\xd8\xf
 _CONTROL: Final = bytes(set(range(32)) - set(b"\t\n\r\f\x08\x0c\x1a\x1b"))
 _TRIED: Final = 4096  # characters that are looked at to tell UTF-16 without a mark
 _ODD_SHARE: Final = 0.02
+_PAIR: Final = re.compile(rb"[\x81-\xfe][\x40-\x7e\x80-\xfe]")
+_CUT: Final = 4  # bytes that a character cut at an end may cost
+_USUAL: Final = bytes(range(0xA1, 0xC7))
+_USUAL_SHARE, _LOW_SHARE, _BETWEEN_SHARE = 0.85, 0.2, 0.1
 _FOREIGN_SHARE: Final = 0.1  # of the non-ASCII bytes; more than that undecodable means another encoding
 
 
@@ -46,8 +50,8 @@ def looks_binary(head: bytes) -> bool:
 def detect(file: BinaryIO, size: int) -> str:
     """The name of a file's encoding, from its byte order mark or a bounded sample of it.
 
-    UTF-8 when (nearly) all of the sample is; else GB18030, the superset of GBK and GB2312; Windows-1252
-    where that does not fit either. Single bad bytes do not turn UTF-8 into something else.
+    UTF-8 when (nearly) all of the sample is; else GB18030, the superset of GBK and GB2312, or Big5, which
+    decodes as that too; Windows-1252 where none of them fits. Single bad bytes do not turn UTF-8 into something else.
     """
     file.seek(0)
     parts = [file.read(SAMPLE)]
@@ -63,8 +67,29 @@ def detect(file: BinaryIO, size: int) -> str:
     foreign = sum(len(part) - len(part.translate(None, bytes(range(128, 256)))) for part in parts)
     for name in ("utf-8", "gb18030"):
         if sum(_undecodable(part, name) for part in parts) <= foreign * _FOREIGN_SHARE:
-            return name
+            return _big5(parts, foreign) if name == "gb18030" else name
     return "cp1252"
+
+
+def _big5(parts: list[bytes], foreign: int) -> str:
+    """Which Big5 it is, what decodes as GB18030 though it means something else; else `gb18030`.
+
+    In Big5 the usual characters begin with a byte up to 0xC6; the second is below 0x80 in four of ten, and never
+    from there to 0xA0. In GB18030 it is above that in all but rare characters; in those, such as traditional
+    ones, it may be any.
+    """
+    aligned = [parts[0], *(part[part.find(b"\n") + 1 :] for part in parts[1:])]  # on the beginning of a character
+    pairs = b"".join(pair for part in aligned for pair in _PAIR.findall(part))
+    firsts, seconds = pairs[::2], pairs[1::2]
+    usual = len(firsts) - len(firsts.translate(None, _USUAL))
+    low = len(seconds) - len(seconds.translate(None, bytes(range(0x80))))
+    between = len(seconds) - low - len(seconds.translate(None, bytes(range(0xA1))))
+    if usual < _USUAL_SHARE * len(firsts) or low < _LOW_SHARE * len(seconds) or between > _BETWEEN_SHARE * low:
+        return "gb18030"
+    taiwan, hong_kong = (sum(_undecodable(part, name) for part in parts) for name in ("cp950", "big5hkscs"))
+    if min(taiwan, hong_kong) > foreign * _FOREIGN_SHARE:
+        return "gb18030"
+    return "big5hkscs" if 2 * hong_kong < taiwan - _CUT * len(parts) else "cp950"
 
 
 def _utf_16_without_mark(head: bytes) -> str:

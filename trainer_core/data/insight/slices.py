@@ -17,7 +17,8 @@ _LEAST: Final = 64 * 1024  # bytes of a slice
 _FAR: Final = 8  # lines of usual length: who has to go further to the end of one is in a very long one
 _LONGEST_LINE: Final = 1024 * 1024
 _FORMATS: Final = ("text", "jsonl")
-_ENCODINGS: Final = ("utf-8", "utf-8-sig", "gb18030", "cp1252")  # no character but the line feed has its byte
+# No character but the line feed has its byte.
+_ENCODINGS: Final = ("utf-8", "utf-8-sig", "gb18030", "cp950", "big5hkscs", "cp1252")
 
 
 @dataclass(frozen=True, slots=True)
