@@ -475,7 +475,7 @@ CATALOGUE: Final[dict[str, Message]] = {
     ),
     "data.rows_skipped": _note(
         ("Rows of {path} were skipped, {count} in all: {reason}.", "The first was at {position}."),
-        ("{path} 中有 {count} 行被跳过：{reason}。", "第一处位于 {position}。"),
+        ("{path} 中有 {count} 行被跳过：{reason}。", "第一处位于{position}。"),
     ),
     "data.truncated": _note(
         (

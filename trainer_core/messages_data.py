@@ -24,7 +24,8 @@ _REASONS: Final[dict[str, str]] = {
     "an assistant's message has no text": "助手的消息没有文本",
     "a message's content is not text": "消息的内容不是文本",
     "it has no messages": "没有消息",
-    "it is longer than 4 million characters": "超过 400 万个字符",
+    "it is longer than 4 million characters": "超过 400 万个字符",  # caches of before say it so
+    "it is longer than 4 million characters; divide it into several conversations": "超过 400 万个字符，请分成几段对话",
     "the model's chat template writes none of its answers": "模型的对话模板没有写出它的任何回答",
     # JSON, as Python's json module says it
     "not a JSON object": "不是 JSON 对象",

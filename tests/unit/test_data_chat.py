@@ -328,7 +328,7 @@ def test_a_conversation_too_long_for_memory_is_refused_and_the_others_are_encode
     half = "word " * (chat.LONGEST // 10 + 1)
     made = codec.encode_chats([CHATS[0], [("user", half), ("assistant", half)], CHATS[0]], found.__setitem__)
     assert [len(one.ids) > 0 for one in made] == [True, False, True]
-    assert found[1].params == {"reason": "it is longer than 4 million characters"}
+    assert found[1].params == {"reason": "it is longer than 4 million characters; divide it into several conversations"}
     with pytest.raises(TraindeckError, match="longer than 4 million characters"):
         codec.encode_prompt(half + half)
 

@@ -119,7 +119,7 @@ def check(turns: Sequence[Turn]) -> None:
         if role not in ROLES:  # templates write roles out: one could spell a mark
             raise refused(f"a message's role is {role[:40]!r}")
     if length > LONGEST:
-        raise refused("it is longer than 4 million characters")
+        raise refused("it is longer than 4 million characters; divide it into several conversations")
 
 
 def refused(reason: str) -> TraindeckError:
