@@ -16,7 +16,7 @@ from torch import Tensor
 from tests.core.engines import CPU, ROWS, batch, build, decoder, path, settings
 from trainer_core import hardware
 from trainer_core.model.attention import BACKENDS, Backend, sdpa
-from trainer_core.train import compiling, measuring
+from trainer_core.train import choosing_compile, compiling, measuring, trials
 from trainer_core.train.choosing import Choosing
 
 
@@ -135,6 +135,67 @@ def test_the_same_command_chooses_the_same_again(measured: list[list[str]], monk
     assert measured, "another shape is measured by itself"
 
 
+def test_another_compiler_is_another_choice(measured: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "missing", lambda device: ("path.no_compiler", {}))
+    assert path(build(settings()), "compile").reason == "path.no_compiler"
+    monkeypatch.setattr(compiling, "missing", lambda device: None)
+    assert path(build(settings()), "compile").reason == "path.not_worth"
+
+
+def worth_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In runs of any length, with a compiler that has nothing to do."""
+    monkeypatch.setattr(compiling, "missing", lambda device: None)
+    monkeypatch.setattr(choosing_compile, "_not_worth", lambda job: None)
+    monkeypatch.setattr(compiling, "fill_cache", lambda *_: None)
+
+
+def test_what_failed_is_tried_again_at_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    worth_compiling(monkeypatch)
+
+    attempts: list[int] = []
+
+    def fails(*_: Any) -> None:
+        attempts.append(1)
+        raise compiling.CompileFailed("no space left")
+
+    monkeypatch.setattr(compiling, "fill_cache", fails)
+    for count in (1, 2):
+        said = path(build(settings()), "compile")
+        assert (said.reason, said.params) == ("path.failed", {"reason": "no space left"})
+        assert len(attempts) == count
+
+
+def test_what_differed_is_told_again_in_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    worth_compiling(monkeypatch)
+
+    def twice(model: Any, recipe: Any) -> Any:
+        return lambda ids, labels, segments, positions: (
+            2 * compiling.whole(model, recipe)(ids, labels, segments, positions)
+        )
+
+    monkeypatch.setattr(compiling, "compile_whole", twice)
+    first = build(settings())
+    assert path(first, "compile").reason == "path.differs"
+    assert path(first, "compile").params["error"] == pytest.approx(1.0, abs=0.01)
+    monkeypatch.setattr(compiling, "compile_whole", None)  # not tried again
+    second = build(settings())
+    assert (path(second, "compile").reason, path(second, "compile").params) == (
+        "path.differs",
+        path(first, "compile").params,
+    )
+
+
+def test_what_is_faster_and_equal_is_taken_and_what_is_slower_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    worth_compiling(monkeypatch)
+    monkeypatch.setattr(compiling, "compile_whole", compiling.whole)
+    for steps, seconds, reason in ((3, 0.5, "path.on"), (4, 1.0, "path.slower")):
+        monkeypatch.setattr(measuring, "seconds", lambda *_, fast=seconds, **__: {"slow": 1.0, "fast": fast})
+        built = build(settings(), steps=steps)
+        said = path(built, "compile")
+        assert (said.reason, said.gain, said.used) == (reason, 1.0 / seconds, reason == "path.on")
+        assert (built.compiled is not None) == built.choices["compile"] == said.used
+
+
 def remembered(home: Path) -> dict[str, Any]:
     return json.loads((home / "cache" / "engine.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
@@ -221,6 +282,24 @@ def test_a_loss_in_parts_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPat
     built = build(settings(compile="off", chunked_loss="on"))
     assert path(built, "chunked_loss").reason == "path.differs"
     assert built.chunk == built.choices["chunk"] == 0
+
+
+def test_a_difference_that_is_no_number_is_never_small() -> None:
+    ones, broken = torch.ones(3), torch.tensor([1.0, float("nan"), 1.0])
+    assert measuring.difference([ones, broken], [ones, ones]) == float("inf")
+    assert measuring.difference([ones, ones], [ones, broken]) == float("inf")
+    assert measuring.difference([ones / 0], [ones]) == float("inf")
+    assert measuring.difference([ones, ones * 1.5], [ones, ones]) == pytest.approx(0.5, abs=0.01)
+    model = decoder(settings())
+
+    def plain(batch: Any) -> Tensor:
+        return model(batch.input_ids).square().sum()
+
+    def no_number(batch: Any) -> Tensor:
+        return plain(batch) + torch.full((), float("nan"))  # with the right gradients
+
+    assert trials.loss_difference(model, plain, plain, batch()) < 1e-5
+    assert trials.loss_difference(model, no_number, plain, batch()) == float("inf")
 
 
 def test_a_batch_of_many_logits_has_its_loss_in_parts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
@@ -72,7 +73,11 @@ class Choosing:
     paths: dict[str, FastPath]
     before: dict[str, Any] = field(default_factory=dict)  # choices that are to be made again
     told: dict[str, FastPath] = field(default_factory=dict)  # what was said when they were made on this machine
+    there: list[str] = field(default_factory=list)  # paths that this machine has: another compiler, another choice
     _eager_s: float = 0.0  # of one micro-batch
+
+    def __post_init__(self) -> None:
+        self.there = [name for name, path in self.paths.items() if path.used]
 
     # --- what was chosen before, and what is said now ---------------------------------------------------
 
@@ -91,8 +96,9 @@ class Choosing:
         self.before = dict(known.choices)
 
     def remember(self) -> None:
-        """For the next time that the same is started."""
-        if self.thorough or self.recorded is not None or self.before:
+        """For the next time that the same is started; not where something failed, which may be put right by then."""
+        failed = any(self.paths[name].reason == "path.failed" for name in ("compile", "cuda_graphs"))
+        if self.thorough or self.recorded is not None or self.before or failed:
             return
         paths = [msgspec.to_builtins(path) for path in self.paths.values()]
         measuring.Memory().remember({"choices": self.engine.choices, "paths": paths}, *self._about())
@@ -103,7 +109,7 @@ class Choosing:
         shape = asdict(self.engine.model.config)
         batch = [*self.example.input_ids.shape, self.example.segments is not None, self.varying]
         machine, precision = measuring.machine(self.device), self.engine.precision.name
-        return "choices", machine, precision, shape, batch, self.total_steps, knobs
+        return "choices", machine, self.there, precision, shape, batch, self.total_steps, knobs
 
     def say(self, name: str, used: bool, words: Words | str, **more: Any) -> None:
         """A path and why. One that a checkpoint asked for says so; a gain that was measured before is told again."""
@@ -113,9 +119,12 @@ class Choosing:
             more["gain"] = before.gain
         self.paths[name] = FastPath(name=name, used=used, reason=reason, params=params, **more)
 
-    def chosen(self, otherwise: str) -> str:
-        """The reason of a choice that is made again: as the run began with, or as it was."""
-        return "path.recorded" if self.recorded is not None else otherwise
+    def chosen(self, name: str, otherwise: str) -> Words:
+        """The reason of a choice that is made again: as the run began with, or as it was told when it was made."""
+        if self.recorded is not None:
+            return "path.recorded", {}
+        before = self.told.get(name)
+        return (before.reason, dict(before.params)) if before is not None else (otherwise, {})
 
     def enter_compiling(self) -> None:
         """Say so, where there is somebody to say it to."""
@@ -136,10 +145,14 @@ class Choosing:
         return flops / (_CPU_RATE * torch.get_num_threads()) + _STEP_OVERHEAD_S * model.config.n_layers
 
     def measured_s(self) -> float:
-        """Seconds of an eager micro-batch."""
+        """Seconds of an eager micro-batch; inf where it does not fit into the GPU's memory, as a compiled one may."""
         if not self._eager_s:
             once = trials.forward_backward(self.engine.eager_loss, self.example)
-            self._eager_s = self.time({"eager": once}, 1.0, rounds=3)["eager"]
+            try:
+                self._eager_s = self.time({"eager": once}, 1.0, rounds=3)["eager"]
+            except torch.OutOfMemoryError:
+                self.forget_gradients()
+                self._eager_s = math.inf
         return self._eager_s
 
     def measure_again(self) -> None:
@@ -156,11 +169,26 @@ class Choosing:
         self.forget_gradients()
         return taken
 
-    def gain(self, slow: trials.LossOf, fast: trials.LossOf, budget_s: float = 2.0) -> float:
-        """How many times as fast one loss is as the other, forward and backward."""
-        ways = {"slow": slow, "fast": fast}
-        taken = self.time({name: trials.forward_backward(way, self.example) for name, way in ways.items()}, budget_s)
+    def gain(self, slow: trials.LossOf, fast: trials.LossOf, budget_s: float = 2.0) -> float | None:
+        """How many times as fast one loss is as the other, forward and backward. None: the slow one does not fit into
+        the GPU's memory (the fast one has shown that it does)."""
+        try:
+            taken = self.time({"slow": self.step(slow), "fast": self.step(fast)}, budget_s)
+        except torch.OutOfMemoryError:
+            self.forget_gradients()
+            return None
         return taken["slow"] / taken["fast"]
+
+    def step(self, loss: trials.LossOf) -> Callable[[], None]:
+        """A micro-batch that is a step of its own. What a CUDA graph gave before is overwritten by its next run:
+        nothing is added to it."""
+        once = trials.forward_backward(loss, self.example)
+
+        def alone() -> None:
+            self.forget_gradients()
+            once()
+
+        return alone
 
     def forget_gradients(self) -> None:
         for weight in self.engine.model.parameters():

@@ -21,7 +21,8 @@ def choose_attention(job: Choosing) -> None:
     if wanted != "auto":
         choice, words, more = _this(job, wanted, "path.set")
     elif before:
-        choice, words, more = _this(job, before, job.chosen("path.fastest" if before != REFERENCE else "path.on"))
+        why = job.chosen("attention", "path.fastest" if before != REFERENCE else "path.on")
+        choice, words, more = _this(job, before, why)
     elif job.device.type == "cpu" and not job.thorough:
         choice, words, more = REFERENCE, "path.on", {}
     else:
@@ -34,7 +35,7 @@ def choose_attention(job: Choosing) -> None:
     job.say("attention", choice == asked_for or not asked_for, words, choice=asked_for or choice, **more)
 
 
-def _this(job: Choosing, name: str, reason: str) -> tuple[str, Words | str, dict[str, Any]]:
+def _this(job: Choosing, name: str, reason: Words | str) -> tuple[str, Words | str, dict[str, Any]]:
     """The one that is asked for, if it works here and equals the reference; else torch's own choice."""
     if name == REFERENCE:
         return name, reason, {}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Final
 
+import torch
 from torch import Tensor
 
 from trainer_core.data.batches import Batch
@@ -19,6 +20,7 @@ from trainer_core.train.device import uses_tf32
 _BEST_GAIN: Final = {"cpu": 1.25, "cuda": 2.0}  # what compiling brings at most; see docs/performance.md
 _FIRST_S: Final = {"cpu": 45.0, "cuda": 60.0}  # what it takes where it was never measured
 _AGAIN_S: Final = 8.0  # and where the compiled code is on disk
+_UNTIL_RECORDED: Final = 3  # runs: one to warm up, one that is recorded, one that is played
 _GRAPH_S: Final = 0.03  # a micro-batch short enough that starting kernels one by one may hold the GPU back
 
 
@@ -30,7 +32,7 @@ def choose_compile(job: Choosing) -> None:
         job.say("compile", False, why_not)
         return
     set_so = job.config.compile == "on"
-    _try(job, "compile", recipe_of(job), "path.set" if set_so else job.chosen("path.on"), set_so)
+    _try(job, "compile", recipe_of(job), "path.set" if set_so else job.chosen("compile", "path.on"), set_so)
 
 
 def _why_not_compile(job: Choosing) -> Words | None:
@@ -38,8 +40,7 @@ def _why_not_compile(job: Choosing) -> Words | None:
         return "path.off", {}
     again = job.config.compile == "auto" and "compile" in job.before
     if again and not job.before["compile"]:
-        told = job.told.get("compile")
-        return (told.reason, dict(told.params)) if told is not None else ("path.recorded", {})
+        return job.chosen("compile", "path.slower")
     if job.engine.varlen:
         return "path.unsupported", {"what": "torch.compile with variable-length attention"}
     missing = compiling.missing(job.device)
@@ -90,13 +91,15 @@ def recipe_of(job: Choosing, graphs: bool = False) -> Recipe:
 
 def choose_graphs(job: Choosing) -> None:
     """On a GPU, where shapes stand still and a micro-batch is so short that starting its kernels may take longer."""
+    if job.device.type == "cuda":
+        job.engine.choices["cuda_graphs"] = False
     why_not = _why_no_graphs(job)
     if why_not is not None:
         job.say("cuda_graphs", False, why_not)
         return
     set_so = job.config.cuda_graphs == "on"
-    job.engine.choices["cuda_graphs"] = False
-    _try(job, "cuda_graphs", recipe_of(job, graphs=True), "path.set" if set_so else job.chosen("path.on"), set_so)
+    words = "path.set" if set_so else job.chosen("cuda_graphs", "path.on")
+    _try(job, "cuda_graphs", recipe_of(job, graphs=True), words, set_so)
 
 
 def _why_no_graphs(job: Choosing) -> Words | None:
@@ -118,21 +121,25 @@ def _why_no_graphs(job: Choosing) -> Words | None:
     if job.config.cuda_graphs == "on":
         return None
     if "cuda_graphs" in job.before:
-        again = job.before["cuda_graphs"]
-        return None if again else (job.told["cuda_graphs"].reason if job.told else "path.recorded", {})
+        return None if job.before["cuda_graphs"] else job.chosen("cuda_graphs", "path.not_needed")
     once = trials.forward_backward(job.engine.loss, job.example)
     return None if job.time({"now": once}, 1.0)["now"] < _GRAPH_S else ("path.not_needed", {})
 
 
-def _try(job: Choosing, name: str, recipe: Recipe, words: str, set_so: bool) -> None:
+def _try(job: Choosing, name: str, recipe: Recipe, words: Words | str, set_so: bool) -> None:
     """Compile, compare with what there is, and where the choice is free, see whether it is faster."""
     engine, before = job.engine, (job.engine.compiled, job.engine.recipe)
     without = _as_before(job)
     job.enter_compiling()
     kept, since = compiling.is_kept(recipe), time.perf_counter()
     try:
+        if job.device.type == "cuda":
+            torch.cuda.empty_cache()  # the process that compiles computes a micro-batch beside this one
         compiling.fill_cache(recipe, job.session)
         engine.compiled, engine.recipe = compiling.compile_whole(engine.model, recipe), recipe
+        for _ in range(_UNTIL_RECORDED if recipe.graphs else 0):  # else what is compared would be no graph yet
+            job.step(engine.loss)()
+        job.forget_gradients()
         error = trials.loss_difference(engine.model, engine.loss, engine.eager_loss, job.example)
         taken = time.perf_counter() - since
         free = name not in job.before and not job.recorded

@@ -25,10 +25,11 @@ def choose_threads(job: Choosing) -> None:
     if job.device.type != "cpu":
         return
     before = int(job.before.get("threads", 0))
+    reason: Words | str
     if job.config.cpu_threads:
         threads, reason = torch.get_num_threads(), "path.set"
     elif 0 < before <= hardware.usable_threads():
-        threads, reason = before, job.chosen(job.told["threads"].reason if "threads" in job.told else "path.fastest")
+        threads, reason = before, job.chosen("threads", "path.fastest")
     else:
         threads, reason, gain = _fastest_threads(job)
         job.say("threads", True, reason, gain=gain)
@@ -71,7 +72,7 @@ def choose_chunk(job: Choosing) -> None:
         chunk, words = (rows, "path.set") if wanted == "on" else (0, "path.off")
     elif "chunk" in job.before:
         chunk = int(job.before["chunk"])
-        words = job.chosen("path.on") if chunk else "path.not_needed"
+        words = job.chosen("chunked_loss", "path.on" if chunk else "path.not_needed")
     else:
         chunk, words = (rows, "path.on") if large or job.thorough else (0, "path.not_needed")
     more: dict[str, Any] = {}
@@ -81,12 +82,12 @@ def choose_chunk(job: Choosing) -> None:
     job.say("chunked_loss", chunk > 0, words, **more)
 
 
-def _try_chunk(job: Choosing, chunk: int, words: str) -> tuple[int, Words | str, dict[str, Any]]:
+def _try_chunk(job: Choosing, chunk: int, words: Words | str) -> tuple[int, Words | str, dict[str, Any]]:
     """The chunk, or 0 with the reason why not."""
     engine = job.engine
     engine.chunk = chunk
     try:
-        error = trials.loss_difference(engine.model, engine.eager_loss, engine.reference_loss, job.example)
+        error = _difference(job)
         gain = job.gain(engine.reference_loss, engine.eager_loss) if job.thorough else None
     except StopRequested:
         raise
@@ -98,3 +99,15 @@ def _try_chunk(job: Choosing, chunk: int, words: str) -> tuple[int, Words | str,
         engine.chunk = 0
         return 0, job.differs(error), {"error": error}
     return chunk, words, {"error": error, "gain": gain}
+
+
+def _difference(job: Choosing) -> float:
+    """On one sequence where a whole batch fits only when it is compiled: all logits at once would fit even less."""
+    engine, example = job.engine, job.example
+    try:
+        return trials.loss_difference(engine.model, engine.eager_loss, engine.reference_loss, example)
+    except torch.OutOfMemoryError:
+        job.forget_gradients()
+        return trials.loss_difference(
+            engine.model, engine.eager_loss, engine.reference_loss, trials.rows_of(example)[0]
+        )

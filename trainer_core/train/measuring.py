@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -73,13 +74,18 @@ def difference(found: Iterable[Tensor], reference: Iterable[Tensor]) -> float:
     """Largest relative difference of a tensor from its reference, in the Euclidean norm; inf where not finite.
 
     A tensor far smaller than all of them together (a gradient that is nearly zero) is measured against a
-    thousandth of those.
+    thousandth of those. One tensor more is held at a time.
     """
-    pairs = [(one.detach().double(), other.detach().double()) for one, other in zip(found, reference, strict=True)]
-    whole = sum(float(other.square().sum()) for _, other in pairs) ** 0.5
-    errors = [float((one - other).norm()) / (float(other.norm()) + 1e-3 * whole + 1e-30) for one, other in pairs]
-    worst = max(errors, default=0.0)
-    return worst if worst == worst else float("inf")
+    pairs = list(zip(found, reference, strict=True))
+    sizes = [_norm(other) for _, other in pairs]
+    whole = math.hypot(*sizes)
+    apart = [_norm(one.detach().float() - other.detach().float()) for one, other in pairs]
+    errors = [one / (size + 1e-3 * whole + 1e-30) for one, size in zip(apart, sizes, strict=True)]
+    return max(errors, default=0.0) if all(map(math.isfinite, errors)) else math.inf
+
+
+def _norm(tensor: Tensor) -> float:
+    return float(torch.linalg.vector_norm(tensor.detach(), dtype=torch.float64))
 
 
 class Memory:

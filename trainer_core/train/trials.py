@@ -57,17 +57,19 @@ def loss_difference(model: Decoder, way: LossOf, reference: LossOf, batch: Batch
     parts = [batch] if model.config.dropout else rows_of(batch, max(1, _TOKENS // batch.input_ids.shape[1]))
     found, gradients = _loss_and_gradients(model, way, [batch])
     wanted, reference_gradients = _loss_and_gradients(model, reference, parts)
-    return max(abs(found - wanted) / max(abs(wanted), 1e-30), measuring.difference(gradients, reference_gradients))
+    loss, rest = measuring.difference([found], [wanted]), measuring.difference(gradients, reference_gradients)
+    return max(loss, rest)
 
 
-def _loss_and_gradients(model: Decoder, loss: LossOf, parts: list[Batch]) -> tuple[float, list[Tensor]]:
+def _loss_and_gradients(model: Decoder, loss: LossOf, parts: list[Batch]) -> tuple[Tensor, list[Tensor]]:
+    """The gradients are moved out of the model, not copied."""
     torch.manual_seed(0)
-    total = 0.0
+    total = torch.zeros((), dtype=torch.float64, device=parts[0].input_ids.device)
     for part in parts:
         value = loss(part)
-        total += float(value.detach())
+        total += value.detach()
         torch.autograd.backward(value)
-    gradients = [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
     for weight in model.parameters():
         weight.grad = None
     return total, gradients

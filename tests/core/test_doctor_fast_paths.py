@@ -1,0 +1,85 @@
+"""`doctor --fast-paths` as a real process: what it tries, tells and remembers, without a compiler."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.core.trainer import ROOT, TINY, environment, run, text_file
+from trainer_core import protocol
+from trainer_core.messages_engine import PATHS
+from trainer_core.protocol import FastPath
+
+
+def start(home: Path, *arguments: str, language: str = "en") -> subprocess.Popen[bytes]:
+    none = {"CXX": "no-such-compiler", "CUDA_VISIBLE_DEVICES": "-1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainer_core", "doctor", "--fast-paths", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**environment(home), "TRAINDECK_LANG": language, **none},
+        cwd=ROOT,
+    )
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, FastPath], str]:
+    home = tmp_path_factory.mktemp("home")
+    process = start(home, "--output", "json")
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err.decode()
+    found = msgspec.convert(json.loads(out), list[FastPath])
+    return home, {path.name: path for path in found}, err.decode("utf-8")
+
+
+def test_every_path_is_told_with_what_was_measured_and_why_not(told: tuple[Path, dict[str, FastPath], str]) -> None:
+    _, found, _ = told
+    assert found.keys() == PATHS.keys()
+    assert (found["compile"].used, found["compile"].reason) == (False, "path.no_compiler")
+    assert found["tf32"].reason == "path.no_gpu"
+    assert (found["fused_adamw"].error or 0.0) < 1e-3
+    assert (found["fused_adamw"].gain or 0.0) > 0
+    assert found["precision"].choice == "bf16"
+    assert found["threads"].choice
+
+
+def test_what_is_tried_is_said_beside_the_result(told: tuple[Path, dict[str, FastPath], str]) -> None:
+    said = told[2]
+    assert said.index("trying: Attention") < said.index("trying: Fused AdamW")
+    assert "trying: Compiled model" not in said
+
+
+def test_a_run_tells_in_its_hello_what_was_measured(told: tuple[Path, dict[str, FastPath], str]) -> None:
+    home, found, _ = told
+    ended = run(home, "train", "--data", str(text_file(home)), "--max-steps", "1", "--compile", "off", *TINY)
+    (hello,) = ended.of(protocol.Hello)
+    said = {path.name: path for path in hello.fast_paths}
+    assert said["fused_adamw"] == found["fused_adamw"]
+    assert said["compile"].reason in ("path.found", "path.no_compiler")  # as it is now, not as it was then
+
+
+def test_a_terminal_is_told_in_chinese(tmp_path: Path) -> None:
+    out, err = start(tmp_path, "--output", "plain", language="zh").communicate(timeout=120)
+    assert "正在尝试：融合 AdamW" in err.decode("utf-8")
+    lines = out.decode("utf-8").splitlines()
+    assert any(line.split()[:3] == ["编译模型", "否", "-"] and "未找到 C++ 编译器。" in line for line in lines)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a test cannot press Ctrl+C on Windows without ending itself")
+def test_ctrl_c_ends_it_plainly(tmp_path: Path) -> None:
+    process = start(tmp_path)
+    assert process.stderr is not None
+    while b"trying" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, b"")
+    assert b"Traceback" not in err
