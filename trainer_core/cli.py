@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -209,15 +210,50 @@ def _verify(run: run_dir.RunDir) -> int:
 
 @commands.command()
 @output_flag
-def doctor(output: str) -> None:
+@click.option(
+    "--fast-paths",
+    "try_paths",
+    is_flag=True,
+    help="Instead try each fast way to compute: is it there, equal to the reference, and how much faster? "
+    "About a minute; runs remember it.",
+)
+def doctor(output: str, try_paths: bool) -> None:
     """Look at Python, torch, driver, GPU, memory and disk, and say what to do about each finding."""
     from trainer_core import doctor as doctoring
 
+    if try_paths:
+        _try_fast_paths(output)
+        return
     findings = doctoring.examine(run_dir.home())
     if output == "json":
         click.echo(json.dumps([finding.document() for finding in findings]))
     else:
         click.echo(doctoring.render(findings, terminal_language()))
+
+
+def _try_fast_paths(output: str) -> None:
+    """Words on stderr while it goes on, so that stdout holds the result alone. Ctrl+C ends it."""
+    with _told_plainly():
+        from trainer_core import console_engine
+        from trainer_core.benchmark import result, words
+        from trainer_core.train import fast_paths
+        from trainer_core.train.device import choose_device, describe
+
+        language = terminal_language()
+        device = choose_device("auto")
+
+        def say(line: str) -> None:
+            click.echo(line, err=True)
+
+        say(describe(device))
+        if (busy := result.busy()) > words.NOISY:
+            say(words.text("others", language, share=busy))
+        found = fast_paths.measure(device, console_engine.Trying(say, language))
+        if output == "json":
+            click.echo(json.dumps([result.path(path) for path in found]))
+        else:
+            width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+            click.echo("\n".join(["", *console_engine.path_table(found, language, width)]))
 
 
 @commands.command()

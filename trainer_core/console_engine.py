@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from rich.cells import cell_len
 
 from trainer_core import engine_words, protocol
 from trainer_core.messages import Language
+from trainer_core.protocol import FastPath
+from trainer_core.report import Quiet
+from trainer_core.tables import table
 
 _GIB: Final = 1024**3
 _SAMPLES: Final = 8  # numbers of a bad step's samples that are shown
@@ -37,33 +41,35 @@ def summary(event: protocol.Ready, language: Language) -> str:
     return " · ".join(parts)
 
 
-def _short(path: protocol.FastPath, language: Language) -> str:
+def _short(path: FastPath, language: Language) -> str:
+    gain = "" if path.gain is None else engine_words.gain(path.gain)
+    name = path_words(path, language)
+    return name + gain if name.endswith("）") else f"{name} {gain}".rstrip()
+
+
+def path_words(path: FastPath, language: Language) -> str:
+    """Its name with what was chosen: `Attention (flash)`, `2 threads`."""
     name, choice = engine_words.path_parts(path, language)
-    gain = "" if path.gain is None else f" {engine_words.gain(path.gain)}"
     if not choice:
-        return f"{name}{gain}"
-    return f"{name}（{choice}）{gain.strip()}" if language == "zh" else f"{name} ({choice}){gain}"
+        return name
+    return f"{name}（{choice}）" if language == "zh" else f"{name} ({choice})"
 
 
-def paths(found: list[protocol.FastPath], language: Language) -> list[str]:
-    """Every fast path with its reason, one a line, those in use first."""
-    ordered = engine_words.in_order(found)
-    names = [
-        " ".join(filter(None, (engine_words.path_name(path, language), engine_words.path_choice(path, language))))
-        for path in ordered
-    ]
-    width = max(map(cell_len, names), default=0)
-    return [
-        "  ".join(
-            filter(
-                None, (f"  {'+' if path.used else '-'} {name}{' ' * (width - cell_len(name))}", _why(path, language))
-            )
-        )
-        for path, name in zip(ordered, names, strict=True)
-    ]
+def paths(found: list[FastPath], language: Language) -> list[str]:
+    """Fast paths with their reasons: one a line those in use and those that were tried, then the others by reason."""
+    tried = [path for path in found if path.used or path.gain is not None or path.error is not None]
+    told = [(("+" if path.used else "-"), path_words(path, language), _why(path, language)) for path in tried]
+    others: dict[str, list[str]] = {}
+    for path in found:
+        if path not in tried:
+            others.setdefault(engine_words.path_reason(path, language), []).append(path_words(path, language))
+    comma = "、" if language == "zh" else ", "
+    told = [*sorted(told, key=lambda row: row[0]), *(("-", comma.join(names), why) for why, names in others.items())]
+    width = max((cell_len(name) for _, name, _ in told[: len(tried)]), default=0)
+    return [f"  {mark} {name}{' ' * max(0, width - cell_len(name))}  {why}".rstrip() for mark, name, why in told]
 
 
-def _why(path: protocol.FastPath, language: Language) -> str:
+def _why(path: FastPath, language: Language) -> str:
     zh = language == "zh"
     figures = []
     if path.gain is not None:
@@ -74,11 +80,55 @@ def _why(path: protocol.FastPath, language: Language) -> str:
     return "  ".join(filter(None, (told, engine_words.path_reason(path, language))))
 
 
+_HEAD: Final = {
+    "en": ("Fast path", "suitable", "which", "gain", "error", "why"),
+    "zh": ("加速途径", "适用", "选用", "加速比", "误差", "原因"),
+}
+_GAINS: Final = {
+    "en": "Gain: times as fast as without, for the part of a step that it is about. Error: against the reference.",
+    "zh": "加速比：与不用该途径相比，仅就其涉及的那部分计算而言。误差：相对于参考实现。",
+}
+
+
+def path_table(found: Sequence[FastPath], language: Language, width: int | None = None) -> list[str]:
+    """All fast paths of a machine as a table, those that it has first, and what its figures are.
+
+    `width`: columns of the terminal; None: lines may be of any length.
+    """
+    yes, no = ("是", "否") if language == "zh" else ("yes", "no")
+    rows = [
+        [
+            engine_words.path_name(path, language),
+            yes if path.used else no,
+            engine_words.path_choice(path, language),
+            "-" if path.gain is None else engine_words.gain(path.gain),
+            "-" if path.error is None else engine_words.error(path.error),
+            engine_words.path_reason(path, language),
+        ]
+        for path in engine_words.in_order(found)
+    ]
+    lines = table(_HEAD[language], rows, width)
+    return [*lines, "", _GAINS[language]] if any(path.gain is not None for path in found) else lines
+
+
+class Trying(Quiet):
+    """A reporter that says which fast path is tried now."""
+
+    def __init__(self, say: Callable[[str], None], language: Language) -> None:
+        self._say, self._language = say, language
+
+    def trying(self, path: str) -> None:
+        name = engine_words.path_name(FastPath(name=path, used=False), self._language)
+        if path == "compile":
+            name += "（可能需要约一分钟）" if self._language == "zh" else " (may take a minute)"
+        self._say(f"正在尝试：{name}" if self._language == "zh" else f"trying: {name}")
+
+
 def performance(event: protocol.Performance, language: Language, *, explain: bool = True) -> str:
     """One line of what is known; `explain`: whose peak it is, and what the noise means, on lines of their own."""
     zh = language == "zh"
-    told = [f"计算 {event.compute_ratio:.0%}" if zh else f"computing {event.compute_ratio:.0%}"]
-    told.append(f"等待数据 {event.data_ratio:.1%}" if zh else f"waiting for data {event.data_ratio:.1%}")
+    told = [f"计算占 {event.compute_ratio:.1%}" if zh else f"computing {event.compute_ratio:.1%}"]
+    told.append(f"等待数据占 {event.data_ratio:.1%}" if zh else f"waiting for data {event.data_ratio:.1%}")
     if event.mfu is not None:
         told.append(f"MFU {event.mfu:.1%}")
     if event.memory_peak is not None:

@@ -70,8 +70,10 @@ def line(event: protocol.AnyEvent, language: Language) -> str:
         case protocol.Sample():
             return _sample(event, zh)
         case protocol.Checkpoint():
-            size = f"{event.bytes / _MIB:.1f} MiB, {event.seconds:.1f} s"
-            return f"已保存 {event.path}（{size}）" if zh else f"saved {event.path} ({event.kind}, {size})"
+            size = f"{event.bytes / _MIB:.1f} MiB"
+            if zh:
+                return f"已保存 {event.path}（{size}，{event.seconds:.1f} 秒）"
+            return f"saved {event.path} ({event.kind}, {size}, {event.seconds:.1f} s)"
         case protocol.Done():
             return _done(event, zh)
     return ""
@@ -166,12 +168,13 @@ def _done(event: protocol.Done, zh: bool) -> str:
         "stopped": ("Stopped and saved; --resume goes on", "已停止并保存；用 --resume 继续"),
         "parent_lost": ("The starting program is gone; saved", "启动程序已退出；已保存"),
     }
-    peak = f", {event.peak_vram / _GIB:.1f} GiB VRAM" if event.peak_vram else ""
+    comma = "，" if zh else ", "
+    peak = f"{comma}{'显存' if zh else 'VRAM'} {event.peak_vram / _GIB:.1f} GiB" if event.peak_vram else ""
     best = ""
     if event.best_loss is not None:
         best = f"，最佳评估损失 {event.best_loss:.4f}" if zh else f", best eval loss {event.best_loss:.4f}"
     steps = f"{event.steps:,}/{event.total_steps:,} {'步' if zh else 'steps'}"
-    speed = f", {event.tokens_per_s:,.0f} {'词元/秒' if zh else 'tokens/s'}" if event.tokens_per_s else ""
+    speed = f"{comma}{event.tokens_per_s:,.0f} {'词元/秒' if zh else 'tokens/s'}" if event.tokens_per_s else ""
     colon = "：" if zh else ": "
     return (
         f"{words[event.reason][zh]}{colon}{steps}{best}{speed}{peak}\n{'模型' if zh else 'Model'}{colon}{event.model}"

@@ -32,6 +32,9 @@ class Reporter(Protocol):
     def warn(self, code: str, **params: Value) -> None:
         """A warning by its code of `messages.CATALOGUE`."""
 
+    def trying(self, path: str) -> None:
+        """A fast path (a name of `messages_engine.PATHS`) is compared with the reference now; compiling takes long."""
+
     def poll(self) -> None:
         """Take waiting commands. Waits here while paused; raises `StopRequested` when asked to stop."""
 
@@ -43,6 +46,9 @@ class Quiet:
         pass
 
     def warn(self, code: str, **params: Value) -> None:
+        pass
+
+    def trying(self, path: str) -> None:
         pass
 
     def poll(self) -> None:

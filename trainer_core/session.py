@@ -73,6 +73,10 @@ class Session:
             self._phase = phase
             self.wire.emit(protocol.Phase(phase=phase, step=step))
 
+    def trying(self, path: str) -> None:
+        if path in ("compile", "cuda_graphs"):  # the others take no time that one would notice
+            self.enter("compiling")
+
     def progress(self, phase: PhaseName, done: float, total: float | None, unit: Unit) -> None:
         now = time.monotonic()
         last = self._last_progress

@@ -85,7 +85,7 @@ def test_a_terminal_shows_every_figure_in_its_language(measured: tuple[Path, dic
     shown = words.render(document, "zh" if language == "zh" else "en")
     speed = document["recipes"][0]["tokens_per_s"]["median"]
     assert f"{speed:,.0f}" in shown
-    assert "1.50 x" in shown
+    assert "×1.50" in shown
     assert ("untuned recipe" in shown) == (language == "en")
     assert ("未调优方案" in shown) == (language == "zh")
     if language == "zh":

@@ -6,6 +6,7 @@ import io
 
 import msgspec
 import pytest
+from rich.cells import cell_len
 
 from trainer_core import console_engine, engine_words, protocol
 from trainer_core.console import ConsoleSink
@@ -90,8 +91,46 @@ def test_an_older_trainer_gets_no_line_and_a_plain_one_is_said_to_be_plain() -> 
 def test_where_nobody_watches_every_path_is_told_with_its_reason() -> None:
     stream = io.StringIO()
     ConsoleSink(stream, "en").write(READY)
-    assert "  - FlashAttention-3         flash-attn-3 is not installed." in stream.getvalue()
-    assert "  + Attention flash          ×1.31, error 2e-4  The fastest of" in stream.getvalue()
+    assert "  - FlashAttention-3           flash-attn-3 is not installed." in stream.getvalue()
+    assert "  + Attention (flash)          ×1.31, error 2e-4  The fastest of" in stream.getvalue()
+
+
+def test_paths_that_are_not_used_for_the_same_reason_share_a_line() -> None:
+    for_gpus = [FastPath(name=name, used=False, reason="path.no_gpu") for name in ("tf32", "flash2")]
+    slower = FastPath(name="compile", used=False, reason="path.slower", gain=0.9)
+    threads = FastPath(name="threads", used=True, choice="2 threads", reason="path.fastest")
+    assert console_engine.paths([*for_gpus, slower, threads], "zh") == [
+        "  + 2 个线程  在与参考实现一致的方式中最快。",
+        "  - 编译模型  ×0.90  在本机上并不更快。",
+        "  - TF32、FlashAttention-2  仅用于 NVIDIA 显卡。",
+    ]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_columns_of_the_table_stand_below_each_other(language: Language) -> None:
+    found = [
+        FastPath(name="compile", used=True, reason="path.on", error=5e-7, gain=1.63),
+        FastPath(name="attention", used=False, choice="flash", reason="path.slower", error=0.01, gain=12.0),
+        FastPath(name="muon", used=True, reason="path.by_name"),
+    ]
+    head, rule, *rows = console_engine.path_table(found, language)[:5]
+    ends = [cell_len(rule[: place + 1]) for place in range(len(rule) - 1) if rule[place : place + 2] == "- "]
+    for line in (head, *rows):  # between columns, both cells of the gap are empty
+        assert [_cells(line)[end : end + 2] for end in ends] == ["  "] * 5
+    assert "×12" in rows[-1]  # those that suit stand first
+
+
+def _cells(line: str) -> str:
+    """One character a cell."""
+    return "".join(character + "_" * (cell_len(character) - 1) for character in line)
+
+
+def test_sentences_are_broken_where_a_terminal_is_narrow() -> None:
+    reason = "path.failed", {"reason": "g++: error: " + "it does not compile " * 10}
+    found = [FastPath(name="compile", used=False, reason=reason[0], params=reason[1])]
+    lines = console_engine.path_table(found, "en", width=80)
+    assert max(map(cell_len, lines)) <= 80
+    assert " ".join(" ".join(lines).split()).count("it does not compile") == 10
 
 
 def test_what_performance_figures_mean_is_said_once() -> None:
@@ -108,7 +147,7 @@ def test_what_performance_figures_mean_is_said_once() -> None:
 
 def test_what_a_machine_does_not_tell_is_left_out() -> None:
     bare = protocol.Performance(step=5, data_ratio=0.012, compute_ratio=0.9, flops_per_token=1.0)
-    assert console_engine.performance(bare, "en") == "perf      5  computing 90%  waiting for data 1.2%"
+    assert console_engine.performance(bare, "en") == "perf      5  computing 90.0%  waiting for data 1.2%"
 
 
 @pytest.mark.parametrize(

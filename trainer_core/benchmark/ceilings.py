@@ -42,10 +42,10 @@ def measure(device: torch.device, enough_s: float, say: Callable[[str], None]) -
     before it is measured."""
     found = []
     for name in matmul_names(device):
-        say(name)
+        say(f"matmul {name}")
         found.append(_matmul(device, name, enough_s))
     for name, copy in _copies(device):
-        say(name)
+        say(f"copy {name}")
         found.append(_repeated(f"copy {name}", copy, device, 1.0 * _COPIED, enough_s))
     return found
 

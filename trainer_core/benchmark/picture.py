@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainer_core import engine_words
 from trainer_core.benchmark import svg, words
 from trainer_core.messages import Language
 
@@ -25,18 +26,18 @@ def draw(document: dict[str, Any], language: Language) -> str:
         if one["tokens_per_s"]
     ]
     gains = [
-        svg.Bar(words.path_name(one, language), one["gain"], f"{one['gain']:.2f} x")
+        svg.Bar(words.path_name(one, language), one["gain"], engine_words.gain(one["gain"]))
         for one in document["fast_paths"]
         if one["gain"]
     ]
     parts = [svg.bars(title, speeds)]
     if gains:
-        parts.append(svg.bars(words.text("paths", language), gains))
+        parts.append(svg.bars(words.text("gains", language), gains, level=1.0))
     for kind in ("matmul", "copy"):
         found = [one for one in document["ceilings"] if one["name"].startswith(kind)]
         bars = [
             svg.Bar(words.ceiling_name(one["name"], language), one["median"], words.rate(one["name"], one["median"]))
             for one in found
         ]
-        parts.append(svg.bars(words.text("ceilings", language), bars))
+        parts.append(svg.bars(words.text(f"ceilings_{kind}", language), bars))
     return svg.page(parts)

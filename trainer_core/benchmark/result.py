@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import statistics
 import time
@@ -24,7 +25,7 @@ _SHOWN: Final = (
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """What is measured on. `busy`: share of the processors that other programs take (watched for half a second)."""
+    """What is measured on."""
     probed = hardware.probe()
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else probed.cpu_name,
@@ -38,10 +39,15 @@ def machine(device: torch.device) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "traindeck": __version__,
-        "busy": psutil.cpu_percent(interval=0.5) / 100,
+        "busy": busy(),
         "load": [round(load, 2) for load in psutil.getloadavg()],
         "date": time.strftime("%Y-%m-%d %H:%M"),
     }
+
+
+def busy() -> float:
+    """Share of the processors that other programs take, watched for half a second."""
+    return psutil.cpu_percent(interval=0.5) / 100
 
 
 def machine_memory() -> int:
@@ -88,7 +94,7 @@ def times_as_fast(one: Recipe, other: Recipe) -> dict[str, Any] | None:
 
 
 def path(one: FastPath) -> dict[str, Any]:
-    built: dict[str, Any] = msgspec.to_builtins(one)
+    built: dict[str, Any] = json.loads(msgspec.json.encode(one))  # not `to_builtins`: JSON has no infinity
     return built
 
 

@@ -23,6 +23,7 @@ from trainer_core.benchmark import ceilings, data, picture, recipes, result, wor
 from trainer_core.benchmark.ceilings import Ceiling
 from trainer_core.benchmark.recipes import Recipe
 from trainer_core.config import Config
+from trainer_core.console_engine import Trying
 from trainer_core.messages import Language, TraindeckError
 from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.report import Quiet
@@ -62,7 +63,7 @@ class Bench:
         if machine["busy"] > words.NOISY:
             self._note("others", share=machine["busy"])
         enough_s = min(0.4, seconds / 200)  # for each of the ceilings
-        limits = ceilings.measure(device, enough_s, lambda name: self._say("doing_ceiling", name=name))
+        limits = ceilings.measure(device, enough_s, self._say_ceiling)
         with _folder() as folder:
             ways = self._recipes(device, limits)
             self._say("doing_data")
@@ -145,8 +146,7 @@ class Bench:
         elif seconds < 2 * _PATHS_S:
             self._note("late")
         else:
-            self._say("doing_paths")
-            found = fast_paths.measure(device, Quiet())
+            found = fast_paths.measure(device, Trying(self.say, self.language))
         return [result.path(one) for one in found]
 
     def _document(
@@ -168,6 +168,9 @@ class Bench:
             "fast_paths": paths,
             "notes": self.notes,
         }
+
+    def _say_ceiling(self, name: str) -> None:
+        self._say("doing_ceiling", name=words.ceiling_name(name, self.language))
 
     def _note(self, key: str, **values: Any) -> None:
         self.notes.append({"key": key, "values": values})

@@ -41,9 +41,9 @@ def page(parts: Sequence[tuple[str, int, int]]) -> str:
     return "\n".join([head, f"<style>{_STYLE}</style>", ground, *placed, "</svg>\n"])
 
 
-def bars(title: str, rows: Sequence[Bar], width: int = 720) -> tuple[str, int, int]:
-    """Horizontal bars with the spread of each as a thin line."""
-    most = max((bar.high or bar.value for bar in rows), default=1.0) or 1.0
+def bars(title: str, rows: Sequence[Bar], width: int = 720, level: float | None = None) -> tuple[str, int, int]:
+    """Horizontal bars with the spread of each as a thin line; `level`: a dashed line across all of them."""
+    most = max([*(bar.high or bar.value for bar in rows), level or 0.0], default=1.0) or 1.0
     room = width - _LABEL - 120
     parts = [f'<text class="head" x="12" y="20">{escape(title)}</text>']
     for number, bar in enumerate(rows):
@@ -58,6 +58,10 @@ def bars(title: str, rows: Sequence[Bar], width: int = 720) -> tuple[str, int, i
             parts.append(f'<path d="M{low:.1f} {y + 8}H{end:.1f}" stroke="#111827" stroke-width="1.5"/>')
             end -= _LABEL
         parts.append(f'<text x="{_LABEL + max(long, end) + 6:.1f}" y="{y + 12}">{escape(bar.shown)}</text>')
+    if level is not None:
+        x = _LABEL + level / most * room
+        line = f"M{x:.1f} 30V{34 + len(rows) * _ROW - 4}"
+        parts.append(f'<path d="{line}" stroke="#111827" stroke-dasharray="4 3"/>')
     return "\n".join(parts), width, 44 + len(rows) * _ROW
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
-from rich.cells import cell_len
+import msgspec
 
+from trainer_core import console_engine
 from trainer_core.messages import Language, word
-from trainer_core.messages_engine import PATHS
+from trainer_core.protocol import FastPath
+from trainer_core.tables import table
 
 _GIB: Final = 1024**3
 NOISY: Final = 0.2  # share of the processors that others take, or spread of the runs, from which it is said
@@ -21,7 +22,9 @@ WORDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "ceilings": ("Ceilings", "硬件上限"),
     "recipes": ("Training", "训练"),
-    "paths": ("Fast paths", "加速方式"),
+    "gains": ("Fast paths: times as fast as without", "加速途径：与不用时相比的倍数"),
+    "ceilings_matmul": ("Ceilings of arithmetic", "硬件上限：运算"),
+    "ceilings_copy": ("Ceilings of copies", "硬件上限：复制"),
     "median": ("median", "中位数"),
     "best": ("best", "最好"),
     "untuned": ("untuned recipe", "未调优方案"),
@@ -38,13 +41,6 @@ WORDS: Final[dict[str, tuple[str, str]]] = {
     "vram": ("VRAM, GiB", "显存（GiB）"),
     "busy": ("GPU busy", "GPU 利用率"),
     "mfu": ("MFU", "MFU"),
-    "path": ("path", "方式"),
-    "used": ("used", "使用"),
-    "yes": ("yes", "是"),
-    "no": ("no", "否"),
-    "gain": ("gain", "加速比"),
-    "error": ("difference", "误差"),
-    "why": ("why", "原因"),
     "times": (
         "Tuned is {median:.2f} times as fast per token as the untuned recipe ({low:.2f} to {high:.2f}).",
         "调优方案每词元速度是未调优方案的 {median:.2f} 倍（{low:.2f} 至 {high:.2f}）。",
@@ -66,18 +62,17 @@ WORDS: Final[dict[str, tuple[str, str]]] = {
     "same": ("The preset is tuned already: one row stands for both.", "该预设已是调优方案，两者合为一行。"),
     "late": (
         "There was no time left for the fast paths; --seconds gives more.",
-        "没有时间测试加速方式，可用 --seconds 增加时间。",
+        "没有时间测试加速途径，可用 --seconds 增加时间。",
     ),
     "remembered": (
         "The fast paths are as they were measured before on this machine.",
-        "加速方式的数据来自本机此前的测试。",
+        "加速途径的数据来自本机此前的测试。",
     ),
     "saved": ("Saved: {path}", "已保存：{path}"),
     # what is done now
     "doing_data": ("preparing a text", "准备文本"),
-    "doing_ceiling": ("measuring {name}", "测量 {name}"),
+    "doing_ceiling": ("measuring: {name}", "测量：{name}"),
     "doing_round": ("round {round}: {name}", "第 {round} 轮：{name}"),
-    "doing_paths": ("fast paths", "加速方式"),
 }  # fmt: skip
 
 _CEILINGS_ZH: Final = {
@@ -105,7 +100,8 @@ def render(document: dict[str, Any], language: Language) -> str:
         "",
     ]
     if document["fast_paths"]:
-        lines += [*_paths(document["fast_paths"], language), ""]
+        found = msgspec.convert(document["fast_paths"], list[FastPath])
+        lines += [*console_engine.path_table(found, language), ""]
     return "\n".join([*lines, *notes(document, language)])
 
 
@@ -160,24 +156,12 @@ def _recipe(one: dict[str, Any], on_gpu: bool, language: Language) -> list[str]:
 
 
 def _or_dash(value: float | None, form: str) -> str:
-    return "–" if value is None else form.format(value)
-
-
-def _paths(paths: Sequence[dict[str, Any]], language: Language) -> list[str]:
-    head = [text(key, language) for key in ("paths", "used", "gain", "error", "why")]
-    rows = []
-    for one in paths:
-        why = word(one["reason"], one["params"], language) if one["reason"] else ""
-        used = text("yes" if one["used"] else "no", language)
-        gain, error = _or_dash(one["gain"], "{:.2f} x"), _or_dash(one["error"], "{:.1e}")
-        rows.append([path_name(one, language), used, gain, error, why])
-    return table(head, rows)
+    return "-" if value is None else form.format(value)
 
 
 def path_name(one: dict[str, Any], language: Language) -> str:
     """The name of a fast path for people, with what was chosen."""
-    name = PATHS.get(one["name"], (one["name"], one["name"]))[language == "zh"]
-    return f"{name}: {one['choice']}" if one["choice"] else name
+    return console_engine.path_words(msgspec.convert(one, FastPath), language)
 
 
 def notes(document: dict[str, Any], language: Language) -> list[str]:
@@ -192,21 +176,3 @@ def notes(document: dict[str, Any], language: Language) -> list[str]:
             lines.append(text("failed", language, name=text(one["name"], language), why=why))
     lines += [text(note["key"], language, **note["values"]) for note in document["notes"]]
     return lines
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns side by side, by the width that a terminal gives to each character; figures to the right."""
-    every = [list(head), *map(list, rows)]
-    widths = [max(cell_len(row[column]) for row in every) for column in range(len(head))]
-    right = [0 < column < len(head) and all(_is_figure(row[column]) for row in rows) for column in range(len(head))]
-    lines = ["  ".join(_placed(*one) for one in zip(row, widths, right, strict=True)).rstrip() for row in every]
-    return [lines[0], "  ".join("─" * width for width in widths), *lines[1:]]
-
-
-def _is_figure(cell: str) -> bool:
-    return cell[:1].isdigit() or cell == "–"
-
-
-def _placed(cell: str, width: int, right: bool) -> str:
-    gap = " " * (width - cell_len(cell))
-    return gap + cell if right else cell + gap

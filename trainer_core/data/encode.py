@@ -43,7 +43,7 @@ from trainer_core.data.store import Growing
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError, Value
 from trainer_core.protocol import PhaseName
-from trainer_core.report import Reporter, Unit
+from trainer_core.report import Quiet, Reporter, Unit
 
 HASHES: Final = "hashes.bin"
 SPLITS: Final = ("train", "validation")
@@ -56,7 +56,7 @@ _POLL_S: Final = 0.1
 Warning_ = tuple[str, dict[str, Value]]
 
 
-class Notes:
+class Notes(Quiet):
     """Passes everything on and remembers warnings: they hold for the cache, whoever uses it later.
 
     What was said once is not said again.

@@ -30,7 +30,7 @@ def of_machine(device: torch.device, precision: str) -> list[FastPath]:
         *(_attention(name, name, device, dtype) for name in _PACKAGES),
         _attention("varlen_attention", "varlen", device, dtype),
         _path("fused_adamw", "path.found"),
-        _path("muon", "path.found"),
+        _path("muon", "path.by_name"),
         _path("chunked_loss", "path.found"),
         _path("tf32", "path.found" if capable else "path.unsupported" if cuda else "path.no_gpu", {"what": "TF32"}),
         FastPath(
@@ -38,7 +38,7 @@ def of_machine(device: torch.device, precision: str) -> list[FastPath]:
         ),
         _path("transfer", "path.found" if cuda else "path.no_gpu"),
         _path("padded_vocabulary", "path.found"),
-        _path("activation_checkpointing", "path.found"),
+        _path("activation_checkpointing", "path.by_name"),
     ]
     if not cuda:
         found.append(FastPath(name="threads", used=True, choice=_threads(), reason="path.found"))
@@ -85,7 +85,7 @@ def of_run(config: Config, model: Decoder, device: torch.device, precision: Prec
 
 
 def _path(name: str, reason: str, params: dict[str, Any] | None = None) -> FastPath:
-    used = reason in ("path.found", "path.on", "path.set")
+    used = reason in ("path.found", "path.on", "path.set", "path.by_name")
     return FastPath(name=name, used=used, reason=reason, params=params or {})
 
 

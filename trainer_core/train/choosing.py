@@ -14,7 +14,6 @@ from trainer_core.config import Config
 from trainer_core.data.batches import Batch
 from trainer_core.protocol import FastPath
 from trainer_core.report import Reporter
-from trainer_core.session import Session
 from trainer_core.train import measuring, trials
 from trainer_core.train.device import uses_tf32
 
@@ -125,11 +124,6 @@ class Choosing:
             return "path.recorded", {}
         before = self.told.get(name)
         return (before.reason, dict(before.params)) if before is not None else (otherwise, {})
-
-    def enter_compiling(self) -> None:
-        """Say so, where there is somebody to say it to."""
-        if isinstance(self.session, Session):
-            self.session.enter("compiling")
 
     # --- how long it takes --------------------------------------------------------------------------------
 

@@ -60,6 +60,7 @@ def missing_here(job: Choosing, name: str) -> Missing | None:
 
 
 def _fastest(job: Choosing) -> tuple[str, Words | str, dict[str, Any]]:
+    job.session.trying("attention")
     divided, engine = job.example.segments is not None, job.engine
     names = [name for name, one in BACKENDS.items() if name != "math" and (divided or not one.by_spans)]
     names = [name for name in names if missing_here(job, name) is None]

@@ -118,7 +118,7 @@ def _why_no_graphs(job: Choosing) -> Words | None:
     for what, there in obstacles.items():
         if there:
             return "path.unsupported", {"what": what}
-    if job.config.cuda_graphs == "on":
+    if job.config.cuda_graphs == "on" or job.thorough:
         return None
     if "cuda_graphs" in job.before:
         return None if job.before["cuda_graphs"] else job.chosen("cuda_graphs", "path.not_needed")
@@ -130,7 +130,7 @@ def _try(job: Choosing, name: str, recipe: Recipe, words: Words | str, set_so: b
     """Compile, compare with what there is, and where the choice is free, see whether it is faster."""
     engine, before = job.engine, (job.engine.compiled, job.engine.recipe)
     without = _as_before(job)
-    job.enter_compiling()
+    job.session.trying(name)
     kept, since = compiling.is_kept(recipe), time.perf_counter()
     try:
         if job.device.type == "cuda":
@@ -152,7 +152,7 @@ def _try(job: Choosing, name: str, recipe: Recipe, words: Words | str, set_so: b
     if error > job.tolerance:
         return _give_up(job, name, before, job.differs(error), error=error)
     _remember_cost(job, kept, taken)
-    if gain is not None and gain < FASTER and not set_so and not job.thorough:
+    if gain is not None and gain < FASTER and not set_so:
         return _give_up(job, name, before, ("path.slower", {}), error=error, gain=gain)
     engine.compile_s = (engine.compile_s or 0.0) + taken
     engine.choices[name] = True

@@ -45,6 +45,7 @@ def _fastest_threads(job: Choosing) -> tuple[int, str, float | None]:
     most = torch.get_num_threads()
     if most == 1 or not job.may_take(_WORTH_MEASURING_S) or (not job.thorough and job.measured_s() > _TINY_S):
         return most, "path.not_needed", None
+    job.session.trying("threads")
     once = trials.forward_backward(job.engine.eager_loss, job.example)
 
     def using(threads: int) -> Callable[[], None]:
@@ -86,6 +87,7 @@ def _try_chunk(job: Choosing, chunk: int, words: Words | str) -> tuple[int, Word
     """The chunk, or 0 with the reason why not."""
     engine = job.engine
     engine.chunk = chunk
+    job.session.trying("chunked_loss")
     try:
         error = _difference(job)
         gain = job.gain(engine.reference_loss, engine.eager_loss) if job.thorough else None

@@ -31,7 +31,8 @@ _OF_ENGINE: Final = ("compile", "cuda_graphs", "attention", "chunked_loss", "thr
 def known(device: torch.device, precision_name: str) -> list[FastPath]:
     """Every path, whether this machine has it, and what `measure` found if it was run here. Quick."""
     measured = _recalled(device, precision_name)
-    return [measured.get(path.name, path) for path in available.of_machine(device, precision_name)]
+    there = available.of_machine(device, precision_name)  # a compiler may have come or gone since
+    return [measured.get(path.name, path) if _is_tried(path) else path for path in there]
 
 
 def _recalled(device: torch.device, precision_name: str) -> dict[str, FastPath]:
@@ -43,23 +44,29 @@ def _recalled(device: torch.device, precision_name: str) -> dict[str, FastPath]:
 
 
 def measure(device: torch.device, reporter: Reporter) -> list[FastPath]:
-    """Try each path on a small model: its difference from the reference, and its gain. A minute or two on a CPU,
-    most of it the compiler. Remembered for `known`. Raises `StopRequested`."""
+    """Try each path on a small model: its difference from the reference, and its gain. About a minute on a CPU, most
+    of it the compiler, whose work is kept. Remembered for `known`. Raises `StopRequested`."""
     precision = choose_precision("auto", device, reporter)
-    config = Config(compile="on", cuda_graphs="on", **_KNOBS[device.type])
+    there = {path.name for path in available.of_machine(device, precision.name) if _is_tried(path)}
     threads = torch.get_num_threads()
     try:
-        paths = {path.name: path for path in _of_engine(config, device, precision, reporter)}
+        paths = {path.name: path for path in _of_engine(Config(**_KNOBS[device.type]), device, precision, reporter)}
         for name, trial in _TRIALS.items():
             reporter.poll()
-            if paths[name].used or name == "precision":
+            if name in there:
+                reporter.trying(name)
                 paths[name] = _guarded(paths[name], trial, device, precision, reporter)
     finally:
         torch.set_num_threads(threads)
     found = list(paths.values())
-    kept = {"paths": [msgspec.to_builtins(path) for path in found]}
+    kept = {"paths": [msgspec.to_builtins(path) for path in found if path.name in there]}
     measuring.Memory().remember(kept, "paths", measuring.machine(device), precision.name)
     return found
+
+
+def _is_tried(path: FastPath) -> bool:
+    """Whether there is something to try: what this machine has, and bf16 on any."""
+    return path.used or path.name == "precision"
 
 
 def _of_engine(config: Config, device: torch.device, precision: Precision, reporter: Reporter) -> list[FastPath]:
@@ -93,14 +100,19 @@ def _guarded(path: FastPath, trial: Trial, device: torch.device, precision: Prec
         raise
     except Exception as failure:  # noqa: BLE001 - whatever it is, the others are still tried
         return FastPath(name=path.name, used=False, reason="path.failed", params={"reason": compiling.plainly(failure)})
-    reason = _reason(path, error, gain)
-    return msgspec.structs.replace(path, choice=choice or path.choice, error=error, gain=gain, reason=reason)
+    used, reason = _judged(path, error, gain)
+    return msgspec.structs.replace(path, used=used, choice=choice or path.choice, error=error, gain=gain, reason=reason)
 
 
-def _reason(path: FastPath, error: float | None, gain: float | None) -> str:
+def _judged(path: FastPath, error: float | None, gain: float | None) -> tuple[bool, str]:
+    """Whether it is worth having, and why. A path that is not used by itself may still be worth setting."""
+    if path.reason == "path.by_name":  # another way to learn or to store: speed alone does not judge it
+        return path.used, path.reason
+    if gain is not None and gain < FASTER:
+        return False, "path.slower"
     if not path.used:
-        return "path.slower" if gain is not None and gain < FASTER else "path.not_needed"
-    return "path.on" if error is not None else path.reason
+        return True, "path.by_name"
+    return True, "path.on" if error is not None else path.reason
 
 
 def _try_fused(device: torch.device, precision: Precision, reporter: Reporter) -> tuple[str, float, float]:
