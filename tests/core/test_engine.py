@@ -77,7 +77,7 @@ def test_in_a_short_run_nothing_is_measured(measured: list[list[str]], monkeypat
     built = build(settings(), steps=50)
     assert measured == []
     assert path(built, "compile").reason == "path.not_worth"
-    assert path(built, "threads").reason == "path.not_needed"
+    assert path(built, "threads").reason == "path.all"
     assert built.choices == {"threads": 2, "attention": "sdpa", "chunk": 0, "compile": False}
 
 

@@ -44,7 +44,7 @@ def _fastest_threads(job: Choosing) -> tuple[int, str, float | None]:
     """All, but for micro-batches that are too small for all to help; then measured in turns."""
     most = torch.get_num_threads()
     if most == 1 or not job.may_take(_WORTH_MEASURING_S) or (not job.thorough and job.measured_s() > _TINY_S):
-        return most, "path.not_needed", None
+        return most, "path.all", None
     job.session.trying("threads")
     once = trials.forward_backward(job.engine.eager_loss, job.example)
 
