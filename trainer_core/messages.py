@@ -229,7 +229,7 @@ CATALOGUE: Final[dict[str, Message]] = {
             "{path} could not be read as {format} (at {position}): {reason}.",
             "Repair the file, or name its format with --data-format.",
         ),
-        ("无法按 {format} 读取 {path}（位置 {position}）：{reason}。", "请修复文件，或用 --data-format 指定格式。"),
+        ("无法按 {format} 读取 {path}（位置：{position}）：{reason}。", "请修复文件，或用 --data-format 指定格式。"),
     ),
     "data.missing_columns": _error(
         _DATA,
@@ -291,7 +291,7 @@ CATALOGUE: Final[dict[str, Message]] = {
             "Mend the data, or raise --bad-row-limit (0: no limit).",
         ),
         (
-            "至此已有 {count} 行无法使用。{path} 的第一个坏行在 {position}：{reason}。",
+            "至此已有 {count} 行无法使用。{path} 的第一个坏行在{position}：{reason}。",
             "请修正数据，或增大 --bad-row-limit（0 表示不限）。",
         ),
     ),

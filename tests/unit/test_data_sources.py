@@ -222,6 +222,13 @@ def test_characters_of_hong_kong_are_read_where_they_are_used(tmp_path: Path) ->
     assert "".join(texts(tmp_path / "a.txt")) == text
 
 
+def test_text_of_nothing_but_white_space_is_empty_chinese_spaces_too(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(" \t\u3000\u3000\r\n" * 500, encoding="utf-8")
+    with pytest.raises(TraindeckError) as caught:
+        look(str(tmp_path / "a.txt"), Config())
+    assert caught.value.code == "data.empty"
+
+
 def test_western_text_is_not_read_as_chinese(tmp_path: Path) -> None:
     text = "El niño comió en el café. Él está aquí, ¿sí? Mañana será otro día.\n" * 50
     (tmp_path / "a.txt").write_bytes(text.encode("cp1252"))

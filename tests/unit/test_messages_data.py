@@ -10,6 +10,7 @@ import pytest
 
 from trainer_core.data.encodings import Tally
 from trainer_core.data.readers.base import Request, Source
+from trainer_core.data.readers.json_rows import Rows
 from trainer_core.data.readers.lines import read_jsonl
 from trainer_core.messages import word
 from trainer_core.messages_data import position_in_chinese, reason_in_chinese
@@ -74,3 +75,12 @@ def test_a_message_tells_place_and_reason_in_its_own_language() -> None:
     told = {"path": "a.jsonl", "position": "line 17", "reason": "“text” is missing"}
     assert word("data.bad_row", told, "zh").startswith("a.jsonl 的第 17 行无法使用：缺少“text”。")
     assert word("data.bad_row", told, "en").startswith("a.jsonl, line 17, cannot be used: “text” is missing.")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"), [(b'{"a": "b', "Unterminated string"), (b'{"a": "\n"}', "Invalid control character")]
+)
+def test_what_is_said_of_a_json_line_is_whole_and_known_in_chinese(line: bytes, reason: str) -> None:
+    told = Rows((), Tally()).row(line)
+    assert told == reason
+    assert reason_in_chinese(reason).startswith("JSON：")

@@ -16,7 +16,7 @@ import pytest
 from tests.reading import columnar_file, limits, read, read_and_tally, source_of
 from trainer_core.data.encodings import Tally
 from trainer_core.data.formats import FORMATS, Request, hugging_face_files
-from trainer_core.messages import TraindeckError
+from trainer_core.messages import Language, TraindeckError, word
 
 KINDS = ("parquet", "arrow", "feather")
 CHAT = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "你好"}]
@@ -113,6 +113,20 @@ def test_what_is_something_else_is_a_plain_error(tmp_path: Path, kind: str) -> N
             with pytest.raises(TraindeckError) as caught:
                 call(source)  # type: ignore[misc]
             assert caught.value.code == "data.bad_format"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_zip_archive_and_a_file_without_its_end_are_called_so(tmp_path: Path, language: Language) -> None:
+    with zipfile.ZipFile(tmp_path / "zip.parquet", "w") as file:
+        file.writestr("x", "y" * 1000)
+    (tmp_path / "cut.parquet").write_bytes(columnar_file(pa.table({"text": ["a"] * 99}), "parquet")[:-9])
+    for name, words in (
+        ("zip", ("zip archive; unpack it", "zip 压缩包，请先解压")),
+        ("cut", ("end is missing", "缺少结尾")),
+    ):
+        with pytest.raises(TraindeckError) as caught:
+            read(source_of(tmp_path / f"{name}.parquet", "parquet"))
+        assert words[language == "zh"] in word(caught.value.code, caught.value.params, language)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -31,6 +31,7 @@ _MOST_ROWS: Final = 100  # bad rows after which a file that is mostly bad is giv
 _NONE: Final = "—"
 _TASK_BYTES: Final = 32  # an exercise's length, near enough to show progress
 _BLANK: Final = b" \t\r\n\xef\xbb\xbf\xff\xfe"  # white space and byte order marks
+_WIDE_SPACE: Final = "\u3000".encode()  # what Chinese paragraphs begin with
 _EXERCISE: Final = Layout("pair", prompt="prompt", response="response")
 
 Position = dict[str, Any]  # plain values; what `Stream` needs to go on
@@ -160,7 +161,7 @@ def _look_at_file(path: Path, config: Config) -> Source:
     streams.check_regular(path)
     size, (named, compression) = path.stat().st_size, formats.named(path)
     head = streams.head(path, compression, encodings.SAMPLE if compression else _HEAD)
-    if len(head) < _HEAD and not head.strip(_BLANK):
+    if len(head) < _HEAD and not head.replace(_WIDE_SPACE, b"").strip(_BLANK):
         raise TraindeckError("data.empty", path=str(path))
     kind = config.data_format if config.data_format != "auto" else _kind(named, head)
     if FORMATS[kind].binary:

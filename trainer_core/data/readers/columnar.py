@@ -17,6 +17,8 @@ _ROWS: Final = 256  # in memory at once, at most
 _BATCH: Final = 4 * 1024 * 1024  # bytes in memory at once, by the average row
 _LARGE: Final = 16 * 1024 * 1024  # bytes of a batch whose rows are taken one by one
 _UNUSABLE: Final = (ValueError, OverflowError)  # what pyarrow raises for values that Python cannot hold
+_NO_TABLE: Final = ("Parquet magic bytes not found", "Parquet file size is", "Not an Arrow file")  # as pyarrow says it
+_ZIP: Final = b"PK\x03\x04"
 
 
 def wanted(columns: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -108,7 +110,16 @@ def plain_errors(source: Source, tally: Tally) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         position = f"row {tally.read + 1}" if tally.read else "its beginning"
-        raise bad_format(source, position, _first_line(error)) from error
+        raise bad_format(source, position, _in_our_words(source, _first_line(error))) from error
+
+
+def _in_our_words(source: Source, reason: str) -> str:
+    """What pyarrow says of files that are no tables at all, plainly; what else it says as it is."""
+    if not reason.startswith(_NO_TABLE):
+        return reason
+    with source.path.open("rb") as file:
+        is_zip = file.read(len(_ZIP)) == _ZIP
+    return "it is a zip archive; unpack it" if is_zip else "its end is missing, or it is a file of another kind"
 
 
 def _first_line(error: Exception) -> str:

@@ -64,7 +64,8 @@ class Rows:
         try:
             row = json.loads(text)
         except (ValueError, RecursionError) as error:
-            return getattr(error, "msg", "") or type(error).__name__
+            told = getattr(error, "msg", "") or type(error).__name__
+            return str(told).removesuffix(" at").removesuffix(" starting")  # what would follow is said as the row
         if not isinstance(row, dict):
             return "not a JSON object"
         return self._chosen(row)
