@@ -81,12 +81,12 @@ def _why(path: FastPath, language: Language) -> str:
 
 
 _HEAD: Final = {
-    "en": ("Fast path", "suitable", "which", "gain", "error", "why"),
+    "en": ("Fast path", "fits", "which", "gain", "error", "why"),
     "zh": ("加速途径", "适用", "选用", "加速比", "误差", "原因"),
 }
 _GAINS: Final = {
-    "en": "Gain: times as fast as without, for the part of a step that it is about. Error: against the reference.",
-    "zh": "加速比：与不用该途径相比，仅就其涉及的那部分计算而言。误差：相对于参考实现。",
+    "en": ("Gain: times as fast as without, for the part of a step that it is about.", "Error: against the reference."),
+    "zh": ("加速比：与不用该途径相比，仅就其涉及的那部分计算而言。", "误差：相对于参考实现。"),
 }
 
 
@@ -108,7 +108,7 @@ def path_table(found: Sequence[FastPath], language: Language, width: int | None 
         for path in engine_words.in_order(found)
     ]
     lines = table(_HEAD[language], rows, width)
-    return [*lines, "", _GAINS[language]] if any(path.gain is not None for path in found) else lines
+    return [*lines, "", *_GAINS[language]] if any(path.gain is not None for path in found) else lines
 
 
 class Trying(Quiet):

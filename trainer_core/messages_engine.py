@@ -29,11 +29,11 @@ PATHS: Final[dict[str, tuple[str, str]]] = {
 """Names of `protocol.FastPath` in English and Chinese."""
 
 ENGINE: Final[dict[str, Pair]] = {
-    "path.on": (("It is there and equals the reference.", ""), ("可用，且与参考实现一致。", "")),
+    "path.on": (("Equals the reference.", ""), ("可用，且与参考实现一致。", "")),
     "path.found": (("It is there.", ""), ("可用。", "")),
-    "path.by_name": (("It is there; the settings choose it.", ""), ("可用，须在设置中选择。", "")),
+    "path.by_name": (("Set it to use it.", ""), ("在设置中选择后使用。", "")),
     "path.all": (("All there are; fewer were not tried.", ""), ("使用全部，未试更少。", "")),
-    "path.fastest": (("The fastest of those that equal the reference.", ""), ("在与参考实现一致的方式中最快。", "")),
+    "path.fastest": (("The fastest that equals the reference.", ""), ("与参考实现一致的方式中最快。", "")),
     "path.set": (("So set.", ""), ("按设置。", "")),
     "path.off": (("Turned off by the settings.", ""), ("已在设置中关闭。", "")),
     "path.recorded": (("As this run began with.", ""), ("与本次运行开始时相同。", "")),

@@ -40,7 +40,7 @@ def test_fast_paths_in_use_come_first_with_choice_gain_error_and_reason(
 ) -> None:
     controller = opened(make_window, qtbot, own_folders)
     found = rows(controller)
-    assert found[0] == ["✓", "Compiled model", "inductor", "×1.83", "8e-5", "It is there and equals the reference."]
+    assert found[0] == ["✓", "Compiled model", "inductor", "×1.83", "8e-5", "Equals the reference."]
     assert [row[0] for row in found] == sorted((row[0] for row in found), reverse=True)  # ticks, then dashes
     reasons = {row[1]: row[-1] for row in found}
     assert reasons["CUDA graphs"] == "Too short a run: 12.4 s to set up, about 3.07 s saved."

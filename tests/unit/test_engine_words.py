@@ -92,7 +92,7 @@ def test_where_nobody_watches_every_path_is_told_with_its_reason() -> None:
     stream = io.StringIO()
     ConsoleSink(stream, "en").write(READY)
     assert "  - FlashAttention-3           flash-attn-3 is not installed." in stream.getvalue()
-    assert "  + Attention (flash)          ×1.31, error 2e-4  The fastest of" in stream.getvalue()
+    assert "  + Attention (flash)          ×1.31, error 2e-4  The fastest that" in stream.getvalue()
 
 
 def test_paths_that_are_not_used_for_the_same_reason_share_a_line() -> None:
@@ -100,7 +100,7 @@ def test_paths_that_are_not_used_for_the_same_reason_share_a_line() -> None:
     slower = FastPath(name="compile", used=False, reason="path.slower", gain=0.9)
     threads = FastPath(name="threads", used=True, choice="2 threads", reason="path.fastest")
     assert console_engine.paths([*for_gpus, slower, threads], "zh") == [
-        "  + 2 个线程  在与参考实现一致的方式中最快。",
+        "  + 2 个线程  与参考实现一致的方式中最快。",
         "  - 编译模型  ×0.90  在本机上并不更快。",
         "  - TF32、FlashAttention-2  仅用于 NVIDIA 显卡。",
     ]
