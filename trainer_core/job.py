@@ -111,6 +111,7 @@ class Job:
         faulthandler.enable(self._log)
         self._stack.callback(faulthandler.disable)
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, force=True)
+        logging.getLogger("trainer_core").setLevel(logging.INFO)  # of our own, what only a log has room for
         self._file = FileSink(run.events)
         self.wire.add(self._file)
 

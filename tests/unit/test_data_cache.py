@@ -376,6 +376,8 @@ def test_a_full_disk_is_said_and_leaves_nothing(home: Path, text: Path, monkeypa
     with pytest.raises(TraindeckError) as caught:
         prepared(text)
     assert caught.value.code == "disk.full"
+    needed, free = (int(str(caught.value.params[name])) for name in ("needed_mib", "free_mib"))
+    assert needed >= free, "what is free once the rest is removed was not enough"
     assert caches(home) == []
 
 

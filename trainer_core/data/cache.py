@@ -42,6 +42,7 @@ META: Final = "meta.json"
 _JOURNAL: Final = "journal.json"
 _INPUTS: Final = "inputs.json"
 _LATEST: Final = "latest.json"
+_MORE: Final = 1024 * 1024
 _MAKING: Final = ".making"
 _BLOCK: Final = 4 * 1024 * 1024
 _ABANDONED_S: Final = 7 * 86_400.0  # after that nobody is expected to go on with an unfinished cache
@@ -217,13 +218,13 @@ def write_journal(making: Path, journal: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def making(folder: Path, reporter: Reporter) -> Iterator[Path | None]:
+def making(folder: Path, reporter: Reporter, needed: int = 0) -> Iterator[Path | None]:
     """The folder in which to make the cache `folder`, perhaps with part of the work done; it becomes
     `folder` when the block ends well. None: it is made already, by another process or an earlier one.
 
     Waits while another process makes it. A `TraindeckError` or a failed write within the block removes what
     is there; whatever else ends it (a stop, a kill, a power cut) leaves it for the next one. Raises
-    `disk.full` or `disk.not_writable` for failed writes.
+    `disk.full` or `disk.not_writable` for failed writes; `needed` bytes, more or less, are told to be needed.
     """
     root, working = folder.parent, folder.with_name(folder.name + _MAKING)
     with files.said_plainly(root):
@@ -242,9 +243,11 @@ def making(folder: Path, reporter: Reporter) -> Iterator[Path | None]:
                 return
             try:
                 yield working
-            except (TraindeckError, OSError):
+            except (TraindeckError, OSError) as error:
                 with contextlib.suppress(OSError):
                     files.remove_tree(working)
+                if isinstance(error, OSError) and files.is_disk_full(error):  # what is free now was not enough
+                    raise files.disk_full(root, max(needed, files.free_bytes(root) + _MORE), error) from error
                 raise
             _put_in_place(working, folder)  # where that fails (somebody holds a file), the next one does it
 

@@ -138,7 +138,7 @@ def prepare(config: Config, reporter: Reporter) -> Prepared:
 def _tell_skipped(looks: list[Look], reporter: Reporter) -> None:
     for one in looks:
         for skipped, why in one.skipped:
-            logging.getLogger(__name__).warning("skipped %s (%s)", skipped, why)  # each of them, in log.txt
+            logging.getLogger(__name__).info("skipped %s (%s)", skipped, why)  # each of them, in a run's log.txt
         others = [path for path, why in one.skipped if why == "data.other_task"]
         unusable = [path for path, why in one.skipped if why != "data.other_task"]
         if others:
@@ -169,7 +169,8 @@ def _make(
 ) -> None:
     """Make the cache, or go on with one that was begun."""
     why = cache.why_new(config, inputs)
-    with cache.making(folder, notes) as working:
+    needed = sum(one.bytes for one in looks) // 2  # a token takes two bytes, and stands for four or so of text
+    with cache.making(folder, notes, needed) as working:
         if working is None:
             return
         journal = cache.read_journal(working)
