@@ -185,6 +185,22 @@ def test_what_differed_is_told_again_in_the_same_words(monkeypatch: pytest.Monke
     )
 
 
+def test_a_resumed_run_compiles_what_it_began_with_whatever_its_next_batch_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    worth_compiling(monkeypatch)
+    monkeypatch.setattr(compiling, "compile_whole", compiling.whole)
+    monkeypatch.setattr(measuring, "seconds", lambda *_, **__: {"slow": 1.0, "fast": 0.5})
+    first = build(settings(), example=batch(packed=True))
+    assert first.recipe is not None
+    for example in (batch(packed=True), batch(), batch(rows=1), batch(rows=1, packed=True)):
+        again = build(settings(), example=example, recorded=first.choices)
+        assert again.recipe == first.recipe
+        assert path(again, "compile").used
+        assert again.choices == first.choices
+    other = build(settings(batch_size=1), example=batch(rows=1), recorded=first.choices)
+    assert other.recipe is not None
+    assert (other.recipe.rows, other.recipe.segments) == (1, False)
+
+
 def test_what_is_faster_and_equal_is_taken_and_what_is_slower_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     worth_compiling(monkeypatch)
     monkeypatch.setattr(compiling, "compile_whole", compiling.whole)

@@ -45,6 +45,7 @@ class _Choices(TypedDict, total=False):
     attention: str
     chunk: _Count
     compile: bool
+    compiled_for: list[int]
     cuda_graphs: bool
     tf32: bool
 
@@ -110,6 +111,17 @@ class Choosing:
         machine, precision = measuring.machine(self.device), self.engine.precision.name
         return "choices", machine, self.there, precision, shape, batch, self.total_steps, knobs
 
+    def compiled_for(self) -> list[int]:
+        """Rows of a batch, whether its sequences are divided, whether batches differ in width: of the run's first one,
+        wherever the run is gone on from, so that the same batches are compiled. Then what that depends on."""
+        config = self.config
+        about = [config.batch_size, config.max_seq_len, int(config.packing), int(config.attend_across_documents)]
+        first = self.before.get("compiled_for", [])
+        if first[3:] == about:
+            return list(first)
+        divided = self.example.segments is not None
+        return [self.example.input_ids.shape[0], int(divided), int(self.varying), *about]
+
     def say(self, name: str, used: bool, words: Words | str, **more: Any) -> None:
         """A path and why. One that a checkpoint asked for says so; a gain that was measured before is told again."""
         reason, params = (words, {}) if isinstance(words, str) else words
@@ -173,10 +185,10 @@ class Choosing:
             return None
         return taken["slow"] / taken["fast"]
 
-    def step(self, loss: trials.LossOf) -> Callable[[], None]:
+    def step(self, loss: trials.LossOf, batch: Batch | None = None) -> Callable[[], None]:
         """A micro-batch that is a step of its own. What a CUDA graph gave before is overwritten by its next run:
         nothing is added to it."""
-        once = trials.forward_backward(loss, self.example)
+        once = trials.forward_backward(loss, batch or self.example)
 
         def alone() -> None:
             self.forget_gradients()

@@ -69,13 +69,13 @@ def _cost(job: Choosing) -> float:
 def recipe_of(job: Choosing, graphs: bool = False) -> Recipe:
     """What would be compiled."""
     config, engine = job.config, job.engine
-    rows, length = job.example.input_ids.shape
+    rows, divided, varying, *_ = job.compiled_for()
     return Recipe(
         shape=asdict(engine.model.config),
         rows=rows,
-        length=config.max_seq_len if job.varying else length,
-        segments=job.example.segments is not None,
-        varying=job.varying,
+        length=config.max_seq_len if varying else job.example.input_ids.shape[1],
+        segments=bool(divided),
+        varying=bool(varying),
         device=str(job.device),
         precision=engine.precision.name,
         attention=engine.choices["attention"],
@@ -137,10 +137,11 @@ def _try(job: Choosing, name: str, recipe: Recipe, words: Words | str, set_so: b
             torch.cuda.empty_cache()  # the process that compiles computes a micro-batch beside this one
         compiling.fill_cache(recipe, job.session)
         engine.compiled, engine.recipe = compiling.compile_whole(engine.model, recipe), recipe
+        batch = job.example if recipe.fits(job.example) else compiling.example(recipe)
         for _ in range(_UNTIL_RECORDED if recipe.graphs else 0):  # else what is compared would be no graph yet
-            job.step(engine.loss)()
+            job.step(engine.loss, batch)()
         job.forget_gradients()
-        error = trials.loss_difference(engine.model, engine.loss, engine.eager_loss, job.example)
+        error = trials.loss_difference(engine.model, engine.loss, engine.eager_loss, batch)
         taken = time.perf_counter() - since
         free = name not in job.before and not job.recorded
         gain = job.gain(without, engine.loss, budget_s=3.0) if free and error <= job.tolerance else None
@@ -155,7 +156,7 @@ def _try(job: Choosing, name: str, recipe: Recipe, words: Words | str, set_so: b
     if gain is not None and gain < FASTER and not set_so:
         return _give_up(job, name, before, ("path.slower", {}), error=error, gain=gain)
     engine.compile_s = (engine.compile_s or 0.0) + taken
-    engine.choices[name] = True
+    engine.choices |= {name: True, "compiled_for": job.compiled_for()}
     job.say(name, True, words, error=error, gain=gain)
     return None
 

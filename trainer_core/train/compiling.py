@@ -290,13 +290,18 @@ def _compile_for(recipe: Recipe) -> None:
 
 
 def example(recipe: Recipe) -> Batch:
-    """A batch of the recipe's shape, with nothing in it."""
-    ids = torch.zeros(recipe.rows, recipe.length, dtype=torch.int64, device=recipe.device)
-    labels = ids.clone()
+    """A batch of the recipe's shape: tokens one after the other, in two documents where it is divided."""
+    columns = torch.arange(recipe.length, device=recipe.device)
+    ids = (columns + torch.arange(recipe.rows, device=recipe.device).unsqueeze(1)) % recipe.shape["vocab_size"]
+    labels = ids.roll(-1, 1)
     labels[:, -1] = IGNORED
-    segments = torch.zeros_like(ids, dtype=torch.int32) if recipe.segments else None
-    positions = torch.zeros_like(ids) if recipe.segments else None
-    return Batch(ids, labels, tokens=0, samples=recipe.rows, segments=segments, positions=positions)
+    segments = positions = None
+    if recipe.segments:
+        half = recipe.length // 2
+        segments = (columns >= half).to(torch.int32).repeat(recipe.rows, 1)
+        positions = torch.where(columns >= half, columns - half, columns).repeat(recipe.rows, 1)
+    tokens = recipe.rows * (recipe.length - 1)
+    return Batch(ids, labels, tokens=tokens, samples=recipe.rows, segments=segments, positions=positions)
 
 
 def main() -> int:

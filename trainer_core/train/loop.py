@@ -137,6 +137,7 @@ class Trainer:
             self.windows.example(),
             self.total_steps,
             self.state.engine or None,
+            varying=self.prepared.task == "sft",
         )
         self.state.engine = self.engine.choices
         self.state.made_with |= exactness.made_by(self.engine, self.device)
