@@ -7,6 +7,7 @@ torch is imported inside the command that needs it, so that `--help`, `presets` 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import json
 import shutil
@@ -21,7 +22,7 @@ from trainer_core import __version__, checkpoint_dir, plans, presets, run_dir, u
 from trainer_core.config import Knob, knobs
 from trainer_core.console_words import visible
 from trainer_core.job import Job, Output, choose_output
-from trainer_core.messages import Language, TraindeckError, terminal_language, word
+from trainer_core.messages import ExitCode, Language, TraindeckError, terminal_language, word
 
 _TYPE_PROMPT: dict[Language, str] = {
     "en": "Type the prompt; end it with Ctrl+D (Ctrl+Z and Enter on Windows).",
@@ -217,11 +218,12 @@ def _verify(run: run_dir.RunDir) -> int:
     help="Instead try each fast way to compute: is it there, equal to the reference, and how much faster? "
     "About a minute; runs remember it.",
 )
-def doctor(output: str, try_paths: bool) -> None:
+@click.pass_context
+def doctor(ctx: click.Context, /, output: str, try_paths: bool) -> None:
     """Look at Python, torch, driver, GPU, memory and disk, and say what to do about each finding."""
     from trainer_core import doctor as doctoring
 
-    if try_paths:
+    if try_paths and _torch_loads():
         _try_fast_paths(output)
         return
     findings = doctoring.examine(run_dir.home())
@@ -229,6 +231,15 @@ def doctor(output: str, try_paths: bool) -> None:
         click.echo(json.dumps([finding.document() for finding in findings]))
     else:
         click.echo(doctoring.render(findings, terminal_language()))
+    ctx.exit(ExitCode.FAILED if try_paths else ExitCode.FINISHED)  # nothing could be tried; the findings say why
+
+
+def _torch_loads() -> bool:
+    try:
+        importlib.import_module("torch")
+    except Exception:  # noqa: BLE001 - a library's import can raise anything
+        return False
+    return True
 
 
 def _try_fast_paths(output: str) -> None:

@@ -73,6 +73,21 @@ def test_a_terminal_is_told_in_chinese(tmp_path: Path) -> None:
     assert any(line.split()[:3] == ["编译模型", "否", "-"] and "未找到 C++ 编译器。" in line for line in lines)
 
 
+def test_where_torch_does_not_load_the_findings_say_so(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise OSError('libtorch: cannot open shared object file')", encoding="utf-8")
+    both = os.pathsep.join((str(tmp_path), str(ROOT)))
+    ended = subprocess.run(
+        [sys.executable, "-m", "trainer_core", "doctor", "--fast-paths", "--output", "plain"],
+        capture_output=True,
+        env={**environment(tmp_path), "PYTHONPATH": both},
+        cwd=tmp_path,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert b"libtorch: cannot open shared object file" in ended.stdout
+    assert b"Traceback" not in ended.stderr
+
+
 @pytest.mark.skipif(os.name == "nt", reason="a test cannot press Ctrl+C on Windows without ending itself")
 def test_ctrl_c_ends_it_plainly(tmp_path: Path) -> None:
     process = start(tmp_path)
