@@ -34,7 +34,12 @@ _WIDTHS: Final = {
     "data": 136,
     "when": 124,
 }
-_NEEDED: Final = {"data": 860, "preset": 740}  # width of the page from which a column is shown
+_NEEDED: Final = {
+    "data": 860,
+    "preset": 740,
+    "speed": 660,
+    "when": 580,
+}  # width of the page from which a column is shown
 _Index = QModelIndex | QPersistentModelIndex
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QLabel, QScrollArea
+from pytestqt.qtbot import QtBot
 
 from app.theme.tokens import DARK, LIGHT, Tokens
+from app.views.performance import figures
 from app.views.plots.canvas import tick_text
 from tests.gui.conftest import MakeWindow
+from trainer_core import protocol
 
 
 def luminance(colour: str) -> float:
@@ -60,3 +64,36 @@ def test_the_theme_is_switched_while_the_window_is_open(make_window: MakeWindow)
 )
 def test_ticks_are_written_as_people_write_figures(value: float, spacing: float, text: str) -> None:
     assert tick_text(value, spacing) == text
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_in_the_smallest_window_no_setting_is_cut_off_and_runs_keep_their_names(
+    make_window: MakeWindow, qtbot: QtBot, language: str
+) -> None:
+    window = make_window(language=language).window
+    window.resize(window.minimumSize())
+    window.show_page("settings")
+    area = window.advanced.findChild(QScrollArea)
+    qtbot.waitUntil(lambda: 0 < area.widget().width() <= area.viewport().width())
+    window.show_page("runs")
+    qtbot.waitUntil(lambda: window.runs.table.columnWidth(0) >= 180)  # pixels: a preset's name and a time
+    assert not window.runs.table.horizontalScrollBar().isVisible()
+
+
+def test_once_a_run_has_begun_nobody_is_told_to_press_start(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    plots = controller.window.plots
+
+    def said() -> list[str]:
+        return [text.text() for text in plots.charts["loss"].findChildren(QLabel)]
+
+    assert any("press Start" in text for text in said())
+    controller.on_event(protocol.Hello(pid=1, run_dir="a", traindeck="1", python="3", torch="2"))
+    controller.render()
+    assert not any("press Start" in text for text in said())
+
+
+def test_shares_of_a_step_have_one_decimal_each() -> None:
+    assert [figures.share(part, 100.0) for part in (0.0, 0.01, 0.12, 64.52, 100.0)] == [
+        "0.0 %", "< 0.1 %", "0.1 %", "64.5 %", "100.0 %",
+    ]  # fmt: skip

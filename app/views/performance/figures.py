@@ -85,7 +85,7 @@ def tile_tooltip(name: str, computing: Computing) -> str:
 
 def _waiting(metrics: MetricStore, spent: float) -> str:
     text = QCoreApplication.translate("Performance", "waits for data {share}")
-    return text.format(share=words.share(parts(metrics)["data"] or 0.0, spent))
+    return text.format(share=share(parts(metrics)["data"] or 0.0, spent))
 
 
 def _peak(computing: Computing) -> str:
@@ -133,6 +133,12 @@ def part_title(name: str) -> str:
 def parts(metrics: MetricStore) -> dict[str, float | None]:
     """The newest milliseconds of each part, from the bottom of the plot upwards."""
     return {name: metrics.last(f"time_{name}") for name in PARTS}
+
+
+def share(part: float, whole: float) -> str:
+    """Of a step's time: one decimal for all, so that shares under one another can be compared and stand still."""
+    percent = 100 * part / whole if whole else 0.0
+    return "< 0.1 %" if 0 < percent < 0.05 else f"{percent:.1f} %"
 
 
 def milliseconds(value: float) -> str:

@@ -8,7 +8,6 @@ from PySide6.QtCore import QCoreApplication, Qt
 from PySide6.QtWidgets import QBoxLayout, QGridLayout, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE, Tokens
-from app.views import words
 from app.views.performance import figures
 from app.views.plots.chart import Chart
 from app.views.widgets import ElidedLabel, card, label
@@ -130,7 +129,7 @@ class TimeCard(QWidget):
         whole = sum(part or 0.0 for part in spent.values())
         for name, part in spent.items():
             self.amounts[name].setText("–" if part is None else figures.milliseconds(part))
-            self.shares[name].setText("" if part is None else words.share(part, whole))
+            self.shares[name].setText("" if part is None else figures.share(part, whole))
 
     def _show_rows(self, rows: list[tuple[str, str]]) -> None:
         if rows == self.rows:

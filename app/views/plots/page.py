@@ -160,6 +160,7 @@ class PlotsPage(Retranslating):
             told = computing_words.summary(self._computing.of_run, self._computing.compile_s)
             self.computing.setText(told)
             self._line.setVisible(bool(told))
+            self.retranslate()  # "press Start" is no advice once a run has begun
         if self.is_built:
             self._paint(store)
 
@@ -309,7 +310,8 @@ class PlotsPage(Retranslating):
         for name, chart in self.charts.items():
             chart.set_words(titles[name], empty)
         start = self.tr("No data yet. Choose a preset and data at the left, then press Start.")
-        self.charts["loss"].set_words(titles["loss"], start)
+        begun = self._computing is not None and self._computing.version > 0
+        self.charts["loss"].set_words(titles["loss"], empty if begun else start)
         self._smoothing_label.setText(self.tr("Smoothing"))
         self.smoothing.setAccessibleName(self.tr("Smoothing"))
         self.smoothing.setToolTip(f"{self.smoothing.value() / 100:.2f}")

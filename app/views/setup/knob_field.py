@@ -25,6 +25,7 @@ from trainer_core.config import Knob
 
 _LINES = 3  # of the editor of a list
 LABEL_WIDTH = 132
+_WIDE_FIRST = 100  # of the stretch beside it, which is 1
 _UNIT_WIDTH = 66
 _PATHS = ("tokenizer", "cache_dir")
 
@@ -102,14 +103,17 @@ class KnobField(QWidget):
     def _editor_row(self) -> QHBoxLayout:
         row = QHBoxLayout()
         row.setSpacing(SPACE)
-        row.addWidget(self.editor, 0 if self._full else 1)
+        wide = self._full and (self.knob.kind == "list" or self.knob.name in _PATHS)
+        # A wide one takes what there is, up to its limit: a fixed width would push its help out of a small window.
+        row.addWidget(self.editor, _WIDE_FIRST if wide else 0 if self._full else 1)
         row.addWidget(self._unit)
         if not self._full:
             self._unit.setFixedWidth(_UNIT_WIDTH)  # editors of one width, with a unit or without
         if self._full:
-            wide = self.knob.kind == "list" or self.knob.name in _PATHS
-            self.editor.setMinimumWidth(400 if wide else 168)
-            if self.knob.kind in ("int", "float", "choice"):
+            self.editor.setMinimumWidth(168)
+            if wide:
+                self.editor.setMaximumWidth(400)
+            elif self.knob.kind in ("int", "float", "choice"):
                 self.editor.setMaximumWidth(168)
             row.addWidget(self.reset)
             row.addStretch(1)
