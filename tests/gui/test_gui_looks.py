@@ -73,8 +73,10 @@ def test_in_the_smallest_window_no_setting_is_cut_off_and_runs_keep_their_names(
     window = make_window(language=language).window
     window.resize(window.minimumSize())
     window.show_page("settings")
-    area = window.advanced.findChild(QScrollArea)
-    qtbot.waitUntil(lambda: 0 < area.widget().width() <= area.viewport().width())
+    [area] = window.advanced.findChildren(QScrollArea)
+    inner = area.widget()
+    assert inner is not None
+    qtbot.waitUntil(lambda: 0 < inner.width() <= area.viewport().width())
     window.show_page("runs")
     qtbot.waitUntil(lambda: window.runs.table.columnWidth(0) >= 180)  # pixels: a preset's name and a time
     assert not window.runs.table.horizontalScrollBar().isVisible()
