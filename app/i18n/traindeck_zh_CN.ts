@@ -123,6 +123,10 @@
         <translation>编译用时 {seconds} 秒</translation>
     </message>
     <message>
+        <source>CPU ({count} threads)</source>
+        <translation>CPU（{count} 个线程）</translation>
+    </message>
+    <message>
         <source>{name} ({choice}) {gain}</source>
         <translation>{name}（{choice}）{gain}</translation>
     </message>

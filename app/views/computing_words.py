@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from PySide6.QtCore import QCoreApplication
@@ -26,6 +27,12 @@ def summary(paths: Sequence[FastPath], compile_s: float | None) -> str:
 def compiled(seconds: float) -> str:
     """What compiling took."""
     return QCoreApplication.translate("Computing", "compiled in {seconds} s").format(seconds=f"{seconds:.1f}")
+
+
+def device(told: str) -> str:
+    """A device as the trainer names it: GPUs keep their names, a CPU's threads are counted in our language."""
+    text = QCoreApplication.translate("Computing", "CPU ({count} threads)")
+    return re.sub(r"CPU \((\d+) threads\)", lambda found: text.format(count=found[1]), told)
 
 
 def _short(path: FastPath) -> str:

@@ -35,7 +35,8 @@ def _number(params: _Params, name: str) -> float | None:
 
 def _hello(params: _Params) -> str:
     said = QCoreApplication.translate("Log", "Trainer started: {run_dir}, process {pid}, torch {torch}, {devices}")
-    text = said.format(**{name: params.get(name, "") for name in ("run_dir", "pid", "torch", "devices")})
+    told = {name: params.get(name, "") for name in ("run_dir", "pid", "torch")}
+    text = said.format(**told, devices=computing_words.device(str(params.get("devices", ""))))
     resumed = _number(params, "resumed_from_step")
     if resumed is not None:
         text += _comma() + QCoreApplication.translate("Log", "resumed from step {step}").format(

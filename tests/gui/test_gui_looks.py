@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QLabel, QScrollArea
 from pytestqt.qtbot import QtBot
 
 from app.theme.tokens import DARK, LIGHT, Tokens
+from app.views import computing_words
 from app.views.performance import figures
 from app.views.plots.canvas import tick_text
 from tests.gui.conftest import MakeWindow
@@ -99,3 +100,9 @@ def test_shares_of_a_step_have_one_decimal_each() -> None:
     assert [figures.share(part, 100.0) for part in (0.0, 0.01, 0.12, 64.52, 100.0)] == [
         "0.0 %", "< 0.1 %", "0.1 %", "64.5 %", "100.0 %",
     ]  # fmt: skip
+
+
+def test_a_cpu_is_told_in_the_language_of_the_window(make_window: MakeWindow) -> None:
+    make_window(language="zh")
+    assert computing_words.device("CPU (2 threads)") == "CPU（2 个线程）"
+    assert computing_words.device("NVIDIA RTX A6000") == "NVIDIA RTX A6000"

@@ -141,7 +141,7 @@ def _breakable(text: str) -> str:
 
 def _facts(computing: Computing) -> str:
     """Device, precision, compile time."""
-    told = [*computing.devices[:1], computing.precision]
+    told = [*map(computing_words.device, computing.devices[:1]), computing.precision]
     if computing.compile_s is not None:
         told.append(computing_words.compiled(computing.compile_s))
     return "  ·  ".join(filter(None, told))
