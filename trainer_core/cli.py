@@ -247,8 +247,8 @@ def _try_fast_paths(output: str) -> None:
     with _told_plainly():
         from trainer_core import console_engine
         from trainer_core.benchmark import result, words
-        from trainer_core.train import fast_paths
         from trainer_core.train.device import choose_device, describe
+        from trainer_core.train.engine import fast_paths
 
         language = terminal_language()
         device = choose_device("auto")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer_core.train import compiling
+from trainer_core.train.engine import compiling
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,10 @@ from trainer_core.data.batches import IGNORED, Batch
 from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.protocol import FastPath
 from trainer_core.report import Quiet, Reporter
-from trainer_core.train import engine
-from trainer_core.train.compiling import Recipe
 from trainer_core.train.device import Precision
-from trainer_core.train.engine import Engine
+from trainer_core.train.engine import build as building
+from trainer_core.train.engine.compiling import Recipe
+from trainer_core.train.engine.engine import Engine
 
 CPU = torch.device("cpu")
 FP32 = Precision.named("fp32", CPU)
@@ -65,7 +65,7 @@ def build(
 ) -> Engine:
     """The engine of a run of so many steps on this CPU."""
     model = model or decoder(config)
-    return engine.build(config, model, CPU, FP32, reporter or Quiet(), example or batch(), steps, recorded)
+    return building.build(config, model, CPU, FP32, reporter or Quiet(), example or batch(), steps, recorded)
 
 
 def path(built: Engine, name: str) -> FastPath:

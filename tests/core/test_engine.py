@@ -16,8 +16,8 @@ from torch import Tensor
 from tests.core.engines import CPU, ROWS, batch, build, decoder, path, settings
 from trainer_core import hardware
 from trainer_core.model.attention import BACKENDS, Backend, sdpa
-from trainer_core.train import choosing_compile, compiling, measuring, trials
-from trainer_core.train.choosing import Choosing
+from trainer_core.train.engine import choosing_compile, compiling, engine, measuring, trials
+from trainer_core.train.engine.choosing import Choosing
 
 
 @pytest.fixture(autouse=True)
@@ -289,8 +289,6 @@ def test_attention_that_is_wrong_is_not_used(
 
 
 def test_a_loss_in_parts_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainer_core.train import engine
-
     right = engine.batch_loss
     monkeypatch.setattr(
         engine, "batch_loss", lambda *given, chunk=0, **more: right(*given, chunk=chunk, **more) * (1.1 if chunk else 1)

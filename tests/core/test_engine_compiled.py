@@ -13,8 +13,8 @@ import torch
 
 from tests.core.engines import LENGTH, ROWS, batch, build, decoder, path, recipe, settings
 from trainer_core.report import Quiet, StopRequested
-from trainer_core.train import compiling, trials
-from trainer_core.train.compiling import Recipe
+from trainer_core.train.engine import compiling, trials
+from trainer_core.train.engine.compiling import Recipe
 from trainer_core.train.loss import batch_loss
 from trainer_core.train.memory import checkpoint_activations
 

@@ -15,7 +15,7 @@ from trainer_core import engine_words
 from trainer_core.messages_engine import ENGINE, PATHS
 from trainer_core.protocol import FastPath
 from trainer_core.report import Quiet, StopRequested
-from trainer_core.train import compiling, fast_paths, trials
+from trainer_core.train.engine import compiling, fast_paths, trials
 
 CPU = torch.device("cpu")
 
@@ -23,6 +23,8 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A machine of two threads without a compiler, on which nothing was tried."""
+    import torch._inductor.config  # reads CXX when it is imported, for all tests of this process
+
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", str(tmp_path / "nowhere"))
     small = {"hidden_dim": 32, "n_layers": 1, "max_seq_len": 64, "batch_size": 4, "vocab_size": 4096}

@@ -27,8 +27,8 @@ from trainer_core.console_engine import Trying
 from trainer_core.messages import Language, TraindeckError
 from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.report import Quiet
-from trainer_core.train import fast_paths
 from trainer_core.train.device import choose_device, choose_precision
+from trainer_core.train.engine import fast_paths
 from trainer_core.train.flops import flops_per_token
 
 DEFAULT_SECONDS: Final = {"cpu": 120.0, "cuda": 300.0}

@@ -15,7 +15,7 @@ from trainer_core.model.decoder import Decoder
 from trainer_core.session import Session
 from trainer_core.train import checkpoint
 from trainer_core.train.device import Precision
-from trainer_core.train.engine import Engine
+from trainer_core.train.engine.engine import Engine
 
 
 def made_with(config: Config, prepared: Prepared, device: torch.device, precision: Precision) -> dict[str, Any]:

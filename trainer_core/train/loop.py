@@ -25,9 +25,11 @@ from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.report import StopRequested
 from trainer_core.run_dir import RunDir
 from trainer_core.session import Session
-from trainer_core.train import checkpoint, engine, exactness, flops, optim, recovery
+from trainer_core.train import checkpoint, exactness, flops, optim, recovery
 from trainer_core.train.checkpoint import TrainState
 from trainer_core.train.device import Precision
+from trainer_core.train.engine.build import build
+from trainer_core.train.engine.engine import Engine
 from trainer_core.train.evaluate import held_out_loss
 from trainer_core.train.garbage import Garbage
 from trainer_core.train.late import Late
@@ -50,7 +52,7 @@ class Trainer:
     about steps but what training itself needs; it may change between steps.
     """
 
-    engine: engine.Engine  # from `set_up` on
+    engine: Engine  # from `set_up` on
 
     def __init__(
         self,
@@ -128,7 +130,7 @@ class Trainer:
     def set_up(self) -> None:
         """Choose how this run computes, or as it did before; say what is not as it was. Raises `StopRequested`."""
         self.windows = Windows(self._windows(), self.device)
-        self.engine = engine.build(
+        self.engine = build(
             self.config,
             self.model,
             self.device,

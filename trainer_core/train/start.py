@@ -19,8 +19,9 @@ from trainer_core.messages import TraindeckError
 from trainer_core.plans import Plan
 from trainer_core.report import StopRequested
 from trainer_core.run_dir import RunDir
-from trainer_core.train import checkpoint, fast_paths
+from trainer_core.train import checkpoint
 from trainer_core.train.device import choose_device, choose_precision, describe, set_up_arithmetic
+from trainer_core.train.engine import fast_paths
 from trainer_core.train.loop import Trainer
 
 

@@ -1,6 +1,6 @@
 """Each fast path against the reference: does it give the same loss and gradients, and how long does it take?
 
-Nothing here decides; `engine.build` does. All of it runs within `measuring.undisturbed`.
+Nothing here decides; `build` does. All of it runs within `measuring.undisturbed`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from trainer_core.data.batches import IGNORED, Batch
 from trainer_core.model.attention import BACKENDS, Backend, document_mask, spans_of
 from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.report import Reporter
-from trainer_core.train import measuring
 from trainer_core.train.device import Precision
+from trainer_core.train.engine import measuring
 
 LossOf = Callable[[Batch], Tensor]
 _TOKENS: Final = 1024  # that the reference computes at once

@@ -1,6 +1,6 @@
 """`torch.compile` for the forward pass with its loss, one function of one shape.
 
-The work is done twice: first in a process of its own (`python -m trainer_core.train.compiling`), which fills
+The work is done twice: first in a process of its own (`python -m trainer_core.train.engine.compiling`), which fills
 inductor's cache on disk, then here, from that cache. So a compiler that crashes, hangs or takes minutes never holds
 up a run that is to stop, and never ends it. A second start needs only the second part.
 """
@@ -38,7 +38,7 @@ LIMIT_S: Final = 600.0  # a compiler that takes longer is given up
 _POLL_S: Final = 0.1
 _SHORTEST: Final = 16  # tokens: the narrowest batch that a graph of varying width takes
 _REASON: Final = 200  # characters of a failure that are told
-_CODE_ROOT: Final = Path(__file__).resolve().parents[2]
+_CODE_ROOT: Final = Path(__file__).resolve().parents[3]
 
 Whole = Callable[[Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
 """Summed loss from input ids, labels, segments and positions."""
@@ -203,7 +203,7 @@ def fill_cache(recipe: Recipe, reporter: Reporter) -> None:
     if is_kept(recipe):
         return
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "trainer_core.train.compiling"],
+        [sys.executable, "-P", "-m", "trainer_core.train.engine.compiling"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
+from typing import Annotated, Any, Final, TypedDict
 
 import msgspec
 import torch
@@ -14,11 +14,9 @@ from trainer_core.config import Config
 from trainer_core.data.batches import Batch
 from trainer_core.protocol import FastPath
 from trainer_core.report import Reporter
-from trainer_core.train import measuring, trials
 from trainer_core.train.device import uses_tf32
-
-if TYPE_CHECKING:
-    from trainer_core.train.engine import Engine
+from trainer_core.train.engine import measuring, trials
+from trainer_core.train.engine.engine import Engine
 
 FASTER: Final = 1.02  # what a way must gain to be taken
 _CPU_RATE: Final = 3e10  # FLOP/s of a core in fp32, roughly: for what need not be measured

@@ -10,8 +10,8 @@ from trainer_core.config import Config
 from trainer_core.model.attention import BACKENDS
 from trainer_core.model.decoder import Decoder
 from trainer_core.protocol import FastPath
-from trainer_core.train import compiling
 from trainer_core.train.device import Precision, native_bf16, uses_tf32
+from trainer_core.train.engine import compiling
 
 _HEAD_DIM = 64  # of the usual model
 _PACKAGES = ("flash2", "flash3")  # attention that is installed by itself

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from trainer_core.model.attention import BACKENDS, Missing
-from trainer_core.train import trials
-from trainer_core.train.choosing import FASTER, Choosing, Words
+from trainer_core.train.engine import trials
+from trainer_core.train.engine.choosing import FASTER, Choosing, Words
 
 REFERENCE = "sdpa"
 

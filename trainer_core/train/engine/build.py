@@ -1,4 +1,4 @@
-"""How a run computes. `build` chooses among the fast paths, `Engine.loss` is what the loop calls.
+"""How a run computes is chosen here, among the fast paths.
 
 Every choice is a plain value. It is made once, before the first step: from the settings, from a short measurement
 where the run is long enough to pay for it, from what such a measurement said before (the same command on the same
@@ -8,60 +8,23 @@ reference's loss and gradients on the run's own first batch, and none that fails
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from trainer_core.config import Config
 from trainer_core.data.batches import Batch
 from trainer_core.model.decoder import Decoder
-from trainer_core.protocol import FastPath
 from trainer_core.report import Reporter
-from trainer_core.train import available, memory
-from trainer_core.train.choosing import Choosing
-from trainer_core.train.choosing_attention import choose_attention
-from trainer_core.train.choosing_compile import choose_compile, choose_graphs
-from trainer_core.train.choosing_simple import choose_chunk, choose_threads
-from trainer_core.train.compiling import Recipe, Whole
+from trainer_core.train import memory
 from trainer_core.train.device import Precision, uses_tf32
-from trainer_core.train.loss import batch_loss
-from trainer_core.train.measuring import undisturbed
-
-
-@dataclass
-class Engine:
-    """The forward pass of a run, as it was chosen for this machine."""
-
-    model: Decoder
-    precision: Precision
-    choices: dict[str, Any] = field(default_factory=dict)
-    """Plain values that say how this run computes: saved in its checkpoints, and given back to `build` at a resume."""
-    fast_paths: list[FastPath] = field(default_factory=list)
-    compile_s: float | None = None
-    """Seconds that compiling took, its comparison with eager included; None: not compiled."""
-    chunk: int = 0  # rows of logits at once; 0: all
-    varlen: bool = False  # attention takes documents as spans
-    compiled: Whole | None = None
-    recipe: Recipe | None = None  # what `compiled` is for
-
-    def loss(self, batch: Batch) -> Tensor:
-        """Summed loss in nats of a micro-batch that is on the model's device; autocast is inside."""
-        if self.compiled is None or self.recipe is None or not self.recipe.fits(batch):
-            return self.eager_loss(batch)
-        with self.precision.autocast():
-            return self.compiled(batch.input_ids, batch.labels, batch.segments, batch.positions)
-
-    def eager_loss(self, batch: Batch) -> Tensor:
-        """The same, never compiled."""
-        with self.precision.autocast():
-            return batch_loss(self.model, batch, chunk=self.chunk, varlen=self.varlen)
-
-    def reference_loss(self, batch: Batch) -> Tensor:
-        """The same with all logits at once."""
-        with self.precision.autocast():
-            return batch_loss(self.model, batch, varlen=self.varlen)
+from trainer_core.train.engine import available
+from trainer_core.train.engine.choosing import Choosing
+from trainer_core.train.engine.choosing_attention import choose_attention
+from trainer_core.train.engine.choosing_compile import choose_compile, choose_graphs
+from trainer_core.train.engine.choosing_simple import choose_chunk, choose_threads
+from trainer_core.train.engine.engine import Engine
+from trainer_core.train.engine.measuring import undisturbed
 
 
 def build(

@@ -9,8 +9,8 @@ import torch
 
 from trainer_core import hardware
 from trainer_core.report import StopRequested
-from trainer_core.train import compiling, trials
-from trainer_core.train.choosing import FASTER, Choosing, Words
+from trainer_core.train.engine import compiling, trials
+from trainer_core.train.engine.choosing import FASTER, Choosing, Words
 
 _WORTH_MEASURING_S: Final = 45.0  # runs that take less are not measured for their threads
 _TINY_S: Final = 0.05  # a micro-batch that is over before threads pay

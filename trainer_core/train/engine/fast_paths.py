@@ -15,9 +15,11 @@ from trainer_core.data.batches import Batch
 from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.protocol import FastPath
 from trainer_core.report import Reporter, StopRequested
-from trainer_core.train import available, compiling, engine, measuring, optim
-from trainer_core.train.choosing import FASTER
+from trainer_core.train import optim
 from trainer_core.train.device import Precision, choose_precision
+from trainer_core.train.engine import available, compiling, measuring
+from trainer_core.train.engine.build import build
+from trainer_core.train.engine.choosing import FASTER
 
 _KNOBS: Final[dict[str, dict[str, Any]]] = {  # what is tried: small enough for seconds, and of the usual shape
     "cpu": {"hidden_dim": 128, "n_layers": 4, "max_seq_len": 128, "batch_size": 8, "vocab_size": 4096},
@@ -72,7 +74,7 @@ def _is_tried(path: FastPath) -> bool:
 def _of_engine(config: Config, device: torch.device, precision: Precision, reporter: Reporter) -> list[FastPath]:
     """What the engine finds when it may try everything, in place of what is there."""
     model = Decoder(ModelConfig.of(config, config.vocab_size)).to(device)
-    made = engine.build(
+    made = build(
         config, model, device, precision, reporter, _batch(config, device), 1, None, varying=False, thorough=True
     )
     tried = {path.name: path for path in made.fast_paths if path.name in _OF_ENGINE}

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from trainer_core.data.batches import Batch
 from trainer_core.report import StopRequested
-from trainer_core.train import compiling, measuring, trials
-from trainer_core.train.choosing import FASTER, Choosing, Words
-from trainer_core.train.compiling import CompileFailed, Recipe
 from trainer_core.train.device import uses_tf32
+from trainer_core.train.engine import compiling, measuring, trials
+from trainer_core.train.engine.choosing import FASTER, Choosing, Words
+from trainer_core.train.engine.compiling import CompileFailed, Recipe
 
 _BEST_GAIN: Final = {"cpu": 1.25, "cuda": 2.0}  # what compiling brings at most; see docs/performance.md
 _FIRST_S: Final = {"cpu": 45.0, "cuda": 60.0}  # what it takes where it was never measured
@@ -158,6 +158,8 @@ def _try(job: Choosing, name: str, recipe: Recipe, words: Words | str, set_so: b
     engine.compile_s = (engine.compile_s or 0.0) + taken
     engine.choices |= {name: True, "compiled_for": job.compiled_for()}
     job.say(name, True, words, error=error, gain=gain)
+    if engine.chunk and not recipe.chunk:
+        job.say("chunked_loss", True, "path.eager_only", error=job.paths["chunked_loss"].error)
     return None
 
 

@@ -1,0 +1,1 @@
+"""How a run computes: the ways there are, each compared with the reference, measured, and chosen."""

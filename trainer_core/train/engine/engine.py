@@ -1,0 +1,49 @@
+"""The forward pass of a run: what the loop calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from trainer_core.data.batches import Batch
+from trainer_core.model.decoder import Decoder
+from trainer_core.protocol import FastPath
+from trainer_core.train.device import Precision
+from trainer_core.train.engine.compiling import Recipe, Whole
+from trainer_core.train.loss import batch_loss
+
+
+@dataclass
+class Engine:
+    """The forward pass of a run, as it was chosen for this machine."""
+
+    model: Decoder
+    precision: Precision
+    choices: dict[str, Any] = field(default_factory=dict)
+    """Plain values that say how this run computes: saved in its checkpoints, and given back to `build` at a resume."""
+    fast_paths: list[FastPath] = field(default_factory=list)
+    compile_s: float | None = None
+    """Seconds that compiling took, its comparison with eager included; None: not compiled."""
+    chunk: int = 0  # rows of logits at once; 0: all
+    varlen: bool = False  # attention takes documents as spans
+    compiled: Whole | None = None
+    recipe: Recipe | None = None  # what `compiled` is for
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Summed loss in nats of a micro-batch that is on the model's device; autocast is inside."""
+        if self.compiled is None or self.recipe is None or not self.recipe.fits(batch):
+            return self.eager_loss(batch)
+        with self.precision.autocast():
+            return self.compiled(batch.input_ids, batch.labels, batch.segments, batch.positions)
+
+    def eager_loss(self, batch: Batch) -> Tensor:
+        """The same, never compiled."""
+        with self.precision.autocast():
+            return batch_loss(self.model, batch, chunk=self.chunk, varlen=self.varlen)
+
+    def reference_loss(self, batch: Batch) -> Tensor:
+        """The same with all logits at once."""
+        with self.precision.autocast():
+            return batch_loss(self.model, batch, varlen=self.varlen)
