@@ -28,9 +28,9 @@ from bench.runs import Shape, Trained
 from trainer_core.benchmark import svg
 
 TARGET: Final = 1 / 3
-RECIPE: Final[dict[str, str]] = {
-    "optimizer": "muon", "learning-rate": "6e-3", "lr-schedule": "linear", "min-learning-rate-ratio": "0",
-    "warmup-steps": "10", "batch-size": "24", "max-steps": "250",
+RECIPE: Final[dict[str, Any]] = {
+    "optimizer": "muon", "learning-rate": 1.2e-2, "muon-momentum": 0.7, "lr-schedule": "linear",
+    "min-learning-rate-ratio": 0, "warmup-steps": 10, "batch-size": 24, "max-steps": 220, "qk-norm": True,
 }  # fmt: skip
 _EVALUATIONS: Final = 40  # of the plain loop, in its whole run
 _FIRST_SEED: Final = 11

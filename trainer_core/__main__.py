@@ -8,9 +8,12 @@ for _stream in (sys.stdout, sys.stderr, sys.stdin):  # a Chinese or western Wind
     if isinstance(_stream, io.TextIOWrapper):
         _stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
-# Threads of CPU arithmetic that wait should sleep, not spin: with another program on one of two cores,
-# spinning makes a step three times as slow. Read when torch is loaded, so set before.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Threads of CPU arithmetic that wait for the next piece of work look for it some microseconds, then sleep. Those that
+# only sleep make a small model's step a third slower; those that look on and on (the default) make it many times as
+# slow as soon as another program wants a core. Figures in docs/performance.md. Read when torch is loaded.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # GNU's; others sleep at once
 
 if __name__ == "__main__":  # the processes that encode or load are started with this file too, and need no command line
     from trainer_core.cli import main
