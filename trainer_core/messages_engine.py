@@ -52,10 +52,6 @@ ENGINE: Final[dict[str, Pair]] = {
         ("Too short a run: {cost} s to set up, about {saved} s saved.", ""),
         ("运行太短：准备需 {cost} 秒，约省 {saved} 秒。", ""),
     ),
-    "path.eager_only": (
-        ("Only where batches are not compiled, as in evaluations.", ""),
-        ("仅用于未编译的批次，如评估。", ""),
-    ),
     "path.not_needed": (("Nothing here needs it.", ""), ("此处不需要。", "")),
     "train.rolled_back": (
         ("Step {step} went wrong; training went back to step {to} and on past its batch.", ""),

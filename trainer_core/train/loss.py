@@ -97,12 +97,13 @@ def _by_parts(
         hidden, labels = hidden_RD[part], labels_R[part].unsqueeze(1)
         counts = None if counts_R is None else counts_R[part].unsqueeze(1)
         known = labels if counts is None else labels.where(counts, 0)
-        scores = torch.log_softmax(F.linear(hidden, weight_VD), dim=1, dtype=torch.float32)
-        found = scores.gather(1, known)
-        summed = summed - (found if counts is None else found.where(counts, 0.0)).sum()
+        lost, errors = _losses_and_errors(F.linear(hidden, weight_VD).float(), known)
+        if counts is not None:
+            lost, errors = lost.where(counts, 0.0), errors * counts
+        summed = summed + lost.sum()
         if not learning:
             continue
-        errors = _errors(scores, known, counts).to(weight_VD.dtype)
+        errors = errors.to(weight_VD.dtype)
         hidden_grads.append(errors @ weight_VD)
         if weight_grad is None:
             weight_grad = (errors.t() @ hidden).float()
@@ -117,14 +118,20 @@ def _by_parts(
     return summed, torch.cat(hidden_grads), weight_grad
 
 
-def _errors(scores: Tensor, labels: Tensor, counts: Tensor | None) -> Tensor:
-    """The gradient of the logits: softmax, less one at the label. `scores` are log-probabilities, used up."""
+def _losses_and_errors(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each row its loss (R, 1), and the gradient of its logits: softmax, less one at the label. The logits are
+    used up, and exponentials, which cost most here, are taken once."""
     if torch.compiler.is_compiling():  # one kernel; writing single elements would take it apart
+        scores = torch.log_softmax(logits, dim=1)
         errors = scores.exp() - (torch.arange(scores.shape[1], device=scores.device) == labels).float()
-        return errors if counts is None else errors * counts
-    errors = scores.exp_()
+        return -scores.gather(1, labels), errors
+    highest = logits.amax(1, keepdim=True)
+    at_label = logits.gather(1, labels) - highest
+    exponentials = logits.sub_(highest).exp_()
+    total = exponentials.sum(1, keepdim=True)
+    errors = exponentials.div_(total)
     errors.scatter_(1, labels, errors.gather(1, labels) - 1.0)
-    return errors if counts is None else errors.mul_(counts)
+    return total.log() - at_label, errors
 
 
 def batch_loss(model: Decoder, batch: Batch, *, chunk: int = 0, varlen: bool = False) -> Tensor:

@@ -79,8 +79,7 @@ def recipe_of(job: Choosing, graphs: bool = False) -> Recipe:
         device=str(job.device),
         precision=engine.precision.name,
         attention=engine.choices["attention"],
-        # On a CPU parts are there for the cache, which inductor's own fusion serves too; each would be compiled.
-        chunk=engine.chunk if job.device.type == "cuda" or config.chunked_loss == "on" else 0,
+        chunk=engine.chunk,
         checkpointing=config.activation_checkpointing,
         memory_budget=config.activation_memory_budget,
         graphs=graphs,
@@ -158,8 +157,6 @@ def _try(job: Choosing, name: str, recipe: Recipe, words: Words | str, set_so: b
     engine.compile_s = (engine.compile_s or 0.0) + taken
     engine.choices |= {name: True, "compiled_for": job.compiled_for()}
     job.say(name, True, words, error=error, gain=gain)
-    if engine.chunk and not recipe.chunk:
-        job.say("chunked_loss", True, "path.eager_only", error=job.paths["chunked_loss"].error)
     return None
 
 

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -144,12 +145,30 @@ def whole(model: Decoder, recipe: Recipe) -> Whole:
     sequences = max(1, recipe.chunk // recipe.length) if recipe.varying else 0
 
     def loss(ids_BT: Tensor, labels_BT: Tensor, segments_BT: Tensor | None, positions_BT: Tensor | None) -> Tensor:
-        mask = None if segments_BT is None else document_mask(segments_BT)
-        hidden = model.hidden(ids_BT, positions_BT=positions_BT, mask_B1TS=mask)
+        hidden = hidden_of(model)(ids_BT, segments_BT, positions_BT)
         if recipe.chunk:
             rows = sequences * ids_BT.shape[1] or recipe.chunk
             return linear_token_loss(hidden, model.lm_head.weight, labels_BT, rows)
         return token_loss(model.lm_head(hidden), labels_BT)
+
+    return loss
+
+
+def hidden_of(model: Decoder) -> Callable[[Tensor, Tensor | None, Tensor | None], Tensor]:
+    """The forward pass up to the head as a function of input ids, segments and positions."""
+
+    def hidden(ids_BT: Tensor, segments_BT: Tensor | None, positions_BT: Tensor | None) -> Tensor:
+        mask = None if segments_BT is None else document_mask(segments_BT)
+        return model.hidden(ids_BT, positions_BT=positions_BT, mask_B1TS=mask)
+
+    return hidden
+
+
+def _parts_apart(model: Decoder, hidden: Callable[..., Tensor], chunk: int) -> Whole:
+    """On a CPU the loss stays eager: there its parts are quicker than what inductor makes of it."""
+
+    def loss(ids_BT: Tensor, labels_BT: Tensor, segments_BT: Tensor | None, positions_BT: Tensor | None) -> Tensor:
+        return linear_token_loss(hidden(ids_BT, segments_BT, positions_BT), model.lm_head.weight, labels_BT, chunk)
 
     return loss
 
@@ -168,7 +187,12 @@ def compile_whole(model: Decoder, recipe: Recipe) -> Whole:
     if recipe.graphs:
         options["triton.cudagraphs"] = True
     dynamic = None if recipe.varying else False
-    compiled: Whole = torch.compile(whole(model, recipe), fullgraph=True, dynamic=dynamic, options=options)
+    compile_ = partial(torch.compile, fullgraph=True, dynamic=dynamic, options=options)
+    compiled: Whole
+    if recipe.chunk and recipe.device == "cpu":
+        compiled = _parts_apart(model, compile_(hidden_of(model)), recipe.chunk)
+    else:
+        compiled = compile_(whole(model, recipe))
     if recipe.varying:
         return _marked(compiled, recipe.length)
     return _stepwise(compiled) if recipe.graphs else compiled
