@@ -220,6 +220,8 @@ def _read_late(made: Trainer) -> None:
 def test_overflows_of_fp16_are_no_bad_steps(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, on_bad_step="stop", perf_steps=10, save_steps=0))
     made.state.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, enabled=True)
+    with torch.no_grad():
+        made.model.model.norm.weight.mul_(100.0)  # gradients that are too large for that scale
     made.recovery.watch._scaler = made.state.scaler
     made.run()
     assert not kept.of(protocol.BadStep)
