@@ -125,12 +125,12 @@ def test_a_switch_a_choice_and_a_list_are_taken_too(make_window: MakeWindow, qtb
     editors = {field.knob.name: field.editor for field in controller.window.advanced.fields}
     choice, switch, lines = editors["lr_schedule"], editors["qk_norm"], editors["sample_prompts"]
     assert isinstance(choice, QComboBox)
-    choice.setCurrentText("linear")
+    choice.setCurrentText("constant")
     qtbot.mouseClick(switch, Qt.MouseButton.LeftButton, pos=QPoint(8, switch.height() // 2))
     assert isinstance(lines, QPlainTextEdit)
     lines.selectAll()
     type_text(qtbot, lines, "从前")
-    assert controller.form.changes() == {"lr_schedule": "linear", "qk_norm": True, "sample_prompts": ["从前"]}
+    assert controller.form.changes() == {"lr_schedule": "constant", "qk_norm": False, "sample_prompts": ["从前"]}
 
 
 def test_the_first_own_file_replaces_the_built_in_data(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
