@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 from PySide6.QtCore import QEvent, QSize, Qt
@@ -9,6 +10,8 @@ from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QFrame,
+    QGridLayout,
+    QHBoxLayout,
     QLabel,
     QLayout,
     QLineEdit,
@@ -104,6 +107,36 @@ def named(widget: W, name: str) -> W:
     """Give a widget the name that the style sheet and the tests know it by."""
     widget.setObjectName(name)
     return widget
+
+
+def heading(title: QLabel, facts: ElidedLabel) -> QHBoxLayout:
+    """The first line of a card: its title, and at the right what there is to say in short."""
+    facts.setObjectName("muted")
+    facts.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+    layout = QHBoxLayout()
+    layout.setSpacing(2 * SPACE)
+    layout.addWidget(title)
+    layout.addWidget(facts, 1)
+    return layout
+
+
+def clear(layout: QLayout) -> None:
+    """Take away the widgets that a layout holds."""
+    while (item := layout.takeAt(0)) is not None:
+        if (widget := item.widget()) is not None:
+            widget.hide()
+            widget.deleteLater()
+
+
+def fill(grid: QGridLayout, rows: Iterable[tuple[str, str]]) -> None:
+    """Rows of (what, how much) in place of those that there are."""
+    clear(grid)
+    for place, (what, amount) in enumerate(rows):
+        name, value = label("muted"), ElidedLabel()
+        name.setText(what)
+        value.setText(amount)
+        grid.addWidget(name, place, 0)
+        grid.addWidget(value, place, 1)
 
 
 def restyle(widget: QWidget) -> None:

@@ -15,6 +15,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from trainer_core.train.device import native_bf16
+
 _LEAST: Final = 3  # repetitions
 _COPIED: Final = 128 * 1024**2  # bytes
 _SIZES: Final = {"cpu": 1024, "cuda": 8192}  # of a square matrix, at most
@@ -54,8 +56,7 @@ def matmul_names(device: torch.device) -> list[str]:
     """The kinds of arithmetic that the device has. A CPU's fp16 is emulated, and nobody trains with it."""
     if device.type == "cpu":
         return ["fp32", "bf16"]
-    ampere = torch.cuda.get_device_capability(device) >= (8, 0)
-    return ["fp32", "tf32", "bf16", "fp16"] if ampere else ["fp32", "fp16"]
+    return ["fp32", "tf32", "bf16", "fp16"] if native_bf16(device) else ["fp32", "fp16"]
 
 
 def _matmul(device: torch.device, name: str, enough_s: float) -> Ceiling:

@@ -105,9 +105,7 @@ def choose_precision(wanted: str, device: torch.device, reporter: Reporter) -> P
 
 def uses_tf32(config: Config, device: torch.device) -> bool:
     """Whether fp32 matrix products take TF32 (10 bits of mantissa), which GPUs since Ampere have."""
-    if device.type != "cuda" or not config.tf32 or config.deterministic:
-        return False
-    return torch.cuda.get_device_capability(device) >= (8, 0)
+    return device.type == "cuda" and config.tf32 and not config.deterministic and native_bf16(device)
 
 
 def keep_freed_memory() -> None:

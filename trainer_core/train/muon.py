@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
+from trainer_core.train.device import native_bf16
+
 # The odd quintics that bring singular values from [0.005, 1] nearest to one in four steps, found greedily as in Amsel
 # et al. 2025, "The Polar Express": to within 0.12. Each but the first expects values 5 % above what the one before it
 # gives: in bfloat16 they overshoot by rounding, and would be blown up to 8. With the tighter bound of `orthogonal`
@@ -130,11 +132,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 def arithmetic(device: torch.device) -> torch.dtype:
     """bfloat16 where matrix products in it are fast, else float32: emulated ones cost 16 times as much."""
-    if device.type == "cuda":
-        native = torch.cuda.get_device_capability(device) >= (8, 0)
-    else:
-        native = bool(getattr(torch.cpu, "_is_avx512_bf16_supported", bool)())
-    return torch.bfloat16 if native else torch.float32
+    return torch.bfloat16 if native_bf16(device) else torch.float32
 
 
 def _alike(weights: list[Tensor]) -> Iterator[list[Tensor]]:

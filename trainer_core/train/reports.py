@@ -18,7 +18,7 @@ from trainer_core.messages import TraindeckError
 from trainer_core.model.decoder import Decoder
 from trainer_core.session import Session
 from trainer_core.train import flops
-from trainer_core.train.device import Precision, describe
+from trainer_core.train.device import Precision, describe, uses_tf32
 from trainer_core.train.numerics import Noise, Watch
 from trainer_core.train.peaks import peak
 from trainer_core.train.timing import Interval
@@ -73,7 +73,7 @@ class Reports:
     ) -> None:
         self._session, self._device, self._precision, self._watch = session, device, precision, watch
         self._flops = flops.flops_per_token(model, config.max_seq_len)
-        arithmetic = "tf32" if precision.dtype is None and config.tf32 and not config.deterministic else precision.name
+        arithmetic = "tf32" if precision.dtype is None and uses_tf32(config, device) else precision.name
         self._peak = peak(describe(device), arithmetic)
         self._log, self._perf = _Since(Interval()), _Since(Interval())
         self.energy: Callable[[], float | None] = lambda: None  # joules that the GPU took so far

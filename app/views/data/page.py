@@ -17,7 +17,7 @@ from app.views.data.sample_view import SamplesCard
 from app.views.data.sources_table import SourcesTable
 from app.views.plots.chart import Chart, LegendEntry
 from app.views.plots.tiles import Tile
-from app.views.widgets import ElidedLabel, Retranslating, button, card, label, named, scroll_area
+from app.views.widgets import ElidedLabel, Retranslating, button, card, fill, label, named, scroll_area
 from trainer_core.protocol import DataReport, Notice, Ready
 
 if TYPE_CHECKING:
@@ -217,17 +217,7 @@ class DataPage(Retranslating):
         self.notes.setText("\n".join(words.message(note.code, note.params) for note in notes))
 
     def _show_facts(self, report: DataReport) -> None:
-        while self._rows.count():
-            item = self._rows.takeAt(0)
-            widget = item.widget() if item else None
-            if widget is not None:
-                widget.deleteLater()
-        for place, (what, amount) in enumerate(figures.rows(report)):
-            name, value = label("muted"), ElidedLabel()
-            name.setText(what)
-            value.setText(amount)
-            self._rows.addWidget(name, place, 0)
-            self._rows.addWidget(value, place, 1)
+        fill(self._rows, figures.rows(report))
 
     def _show_lengths(self, report: DataReport) -> None:
         if self.histogram is None:

@@ -6,11 +6,11 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import QCoreApplication, Qt
-from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE
 from app.views import computing_words, words
-from app.views.widgets import ElidedLabel, label
+from app.views.widgets import ElidedLabel, clear, heading, label
 from trainer_core import engine_words
 from trainer_core.protocol import FastPath
 
@@ -32,19 +32,13 @@ class PathsCard(QFrame):
         self._narrow = False
         self._computing: Computing | None = None
         self._title, self.facts, self.note = label("section"), ElidedLabel(), label("muted", wrap=True)
-        self.facts.setObjectName("muted")
-        self.facts.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self._grid = QGridLayout()
         self._grid.setHorizontalSpacing(2 * SPACE)
         self._grid.setVerticalSpacing(SPACE // 2)
-        head = QHBoxLayout()
-        head.setSpacing(2 * SPACE)
-        head.addWidget(self._title)
-        head.addWidget(self.facts, 1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(SPACE + 4, SPACE, SPACE + 4, SPACE)
         layout.setSpacing(SPACE)
-        layout.addLayout(head)
+        layout.addLayout(heading(self._title, self.facts))
         layout.addWidget(self.note)
         layout.addLayout(self._grid)
 
@@ -61,12 +55,7 @@ class PathsCard(QFrame):
         self.facts.setText(_facts(computing))
         self.note.setText(_note(computing))
         self.note.setVisible(bool(self.note.text()))
-        while self._grid.count():
-            item = self._grid.takeAt(0)
-            widget = item.widget() if item else None
-            if widget is not None:
-                widget.hide()
-                widget.deleteLater()
+        clear(self._grid)
         self._grid.setColumnStretch(_COLUMNS.index("reason"), 0 if self._narrow else 1)
         self._grid.setColumnStretch(_COLUMNS.index("name"), 1 if self._narrow else 0)
         if computing.paths:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from PySide6.QtCore import QCoreApplication, Qt
-from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QProgressBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QGridLayout, QProgressBar, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE
 from app.views import words
-from app.views.widgets import ElidedLabel, label
+from app.views.widgets import ElidedLabel, clear, heading, label
 from trainer_core import engine_words
 from trainer_core.protocol import FlopsProfile
 
@@ -23,31 +23,20 @@ class ProfileCard(QFrame):
         super().__init__(parent)
         self.setObjectName("card")
         self._title, self.facts = label("section"), ElidedLabel()
-        self.facts.setObjectName("muted")
-        self.facts.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self._grid = QGridLayout()
         self._grid.setHorizontalSpacing(2 * SPACE)
         self._grid.setVerticalSpacing(SPACE // 2)
         self._grid.setColumnStretch(1, 1)
-        head = QHBoxLayout()
-        head.setSpacing(2 * SPACE)
-        head.addWidget(self._title)
-        head.addWidget(self.facts, 1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(SPACE + 4, SPACE, SPACE + 4, SPACE)
         layout.setSpacing(SPACE)
-        layout.addLayout(head)
+        layout.addLayout(heading(self._title, self.facts))
         layout.addLayout(self._grid)
 
     def display(self, profile: FlopsProfile | None) -> None:
         """Show it in the current language."""
         self.setVisible(profile is not None)
-        while self._grid.count():
-            item = self._grid.takeAt(0)
-            widget = item.widget() if item else None
-            if widget is not None:
-                widget.hide()
-                widget.deleteLater()
+        clear(self._grid)
         if profile is None:
             return
         self._title.setText(QCoreApplication.translate("Profile", "Arithmetic of a micro-batch"))

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QBoxLayout, QGridLayout, QVBoxLayout, QWidget
 from app.theme.tokens import SPACE, Tokens
 from app.views.performance import figures
 from app.views.plots.chart import Chart
-from app.views.widgets import ElidedLabel, card, label
+from app.views.widgets import card, fill, label
 
 if TYPE_CHECKING:
     from app.state.computing import Computing
@@ -135,18 +135,7 @@ class TimeCard(QWidget):
         if rows == self.rows:
             return
         self.rows = rows
-        while self._rows.count():
-            item = self._rows.takeAt(0)
-            widget = item.widget() if item else None
-            if widget is not None:
-                widget.hide()
-                widget.deleteLater()
-        for place, (what, amount) in enumerate(rows):
-            name, value = label("muted"), ElidedLabel()
-            name.setText(what)
-            value.setText(amount)
-            self._rows.addWidget(name, place, 0)
-            self._rows.addWidget(value, place, 1)
+        fill(self._rows, rows)
 
     # --- looks and words ----------------------------------------------------------------------------------
 

@@ -298,8 +298,7 @@ def _report(found: _Found, config: Config) -> protocol.DataReport:
         total_steps=config.max_steps or config.max_epochs * steps.total,
         limited=config.max_steps > 0,
         samples_per_step=config.effective_batch,
-        batch_is_default=not config.preset
-        and all(getattr(config, name) == knobs()[name].default for name in _BATCH_OF),
+        batch_is_default=_batch_is_default(config),
     )
     if found.arranged is None:
         _add_text(report, found, config)

@@ -22,7 +22,7 @@ def of_machine(device: torch.device, precision: str) -> list[FastPath]:
     cuda = device.type == "cuda"
     dtype = Precision.named(precision, device).dtype or torch.float32
     missing = compiling.missing(device)
-    capable = cuda and torch.cuda.get_device_capability(device) >= (8, 0)
+    capable = cuda and native_bf16(device)  # TF32 came with it
     found = [
         _path("compile", *(missing or ("path.found", {}))),
         _path("cuda_graphs", *((missing or ("path.found", {})) if cuda else ("path.no_gpu", {}))),
@@ -59,7 +59,7 @@ def of_run(config: Config, model: Decoder, device: torch.device, precision: Prec
     if said["transfer"].used:
         pinned = config.pin_memory and not config.low_memory
         said["transfer"] = _path("transfer", "path.on") if pinned else _unused("transfer", "path.off")
-    padded = shape.vocab_size != getattr(shape, "used_vocab", 0) and bool(getattr(shape, "used_vocab", 0))
+    padded = shape.used_vocab > 0
     reason = "path.on" if padded else "path.off" if config.vocab_multiple == 1 else "path.not_needed"
     said["padded_vocabulary"] = FastPath(
         name="padded_vocabulary", used=padded, reason=reason, choice=str(shape.vocab_size) if padded else ""
@@ -94,8 +94,6 @@ def _unused(name: str, reason: str) -> FastPath:
 
 
 def _attention(name: str, backend: str, device: torch.device, dtype: torch.dtype) -> FastPath:
-    if backend not in BACKENDS:
-        return _path(name, "path.unsupported", {"what": backend})
     code, params = BACKENDS[backend].missing(device, dtype, _HEAD_DIM) or ("path.found", {})
     return _path(name, code, params)
 
