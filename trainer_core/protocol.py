@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-VERSION: Final = (1, 2)
+VERSION: Final = (1, 3)
 """(major, minor). A reader that meets a newer major version says so; a newer minor only adds."""
 
 Param = str | int | float | bool | None
@@ -31,6 +31,7 @@ PhaseName = Literal[
 ]
 CheckpointKind = Literal["regular", "best", "final", "emergency"]
 DoneReason = Literal["finished", "stopped", "parent_lost"]
+PauseReason = Literal["asked", "schedule", "other_program", "disk_full"]
 
 
 class Event(msgspec.Struct, kw_only=True, omit_defaults=False, tag_field="type"):
@@ -203,6 +204,8 @@ class Phase(Event, tag="phase", kw_only=True):
 
     phase: PhaseName  # from now on
     step: int | None = None  # None: before the first step, or not about a step
+    reason: PauseReason | None = None  # why it is paused; None: in other phases
+    until: float | None = None  # paused by schedule: when it goes on, seconds since the epoch
 
 
 class Progress(Event, tag="progress", kw_only=True):
@@ -295,6 +298,56 @@ class BadStep(Event, tag="bad_step", kw_only=True):
     samples: list[int] = []  # numbers of its samples in the data
 
 
+class MemoryMove(Event, tag="memory_move", kw_only=True):
+    """A step did not fit, and was done again in another way; or there was room again. The effective batch stays."""
+
+    step: int  # number of the update that was tried
+    action: Literal["halved", "checkpointing", "chunked_loss", "grown"]  # what changed
+    during: Literal["forward", "backward", "optimizer", "evaluation", "none"]  # where memory ended; none: it did not
+    batch_size: int  # sequences of one forward pass from now on
+    gradient_accumulation_steps: int  # forward passes of one update from now on
+    requested: int | None = None  # bytes that were asked for in vain; None: unknown
+    free: int | None = None  # bytes that the device had left then; None: unknown
+    total: int | None = None  # bytes of the device; None: unknown
+
+
+class Trial(msgspec.Struct, kw_only=True):
+    """Settings that real steps were run with. Bytes are peaks."""
+
+    batch_size: int  # sequences per micro-batch
+    gradient_accumulation_steps: int  # micro-batches per update
+    activation_checkpointing: Literal["off", "selective", "full"]  # the knob
+    chunked_loss: Literal["auto", "on", "off"]  # the knob
+    fits: bool  # the steps were done; False: memory ended
+    peak: int | None = None  # of the device's memory: a GPU's, or the process's where there is none; None: it ended
+    ram_peak: int | None = None  # of the process's resident memory
+    tokens_per_s: float | None = None  # of these steps; None: not measured
+
+
+class CheckReport(Event, tag="check", kw_only=True):
+    """What real steps of a configuration say before it is started. Bytes; seconds."""
+
+    verdict: Literal["fits", "tight", "does_not_fit"]  # tight: under a tenth of the memory is left
+    device: str  # name for people
+    chosen: Trial  # the configuration as it is; with an automatic batch the one that was picked
+    offers: list[Trial] = []  # that fit with the same effective batch, fastest first
+    memory_total: int | None = None  # of the device
+    memory_free: int | None = None  # of the device before these steps: what other programs leave
+    ram_total: int  # of the machine
+    ram_free: int  # before these steps
+    total_steps: int  # of the run
+    seconds: float | None = None  # to finish at this pace, evaluations and checkpoints left out; None: not measured
+    compile_s: float | None = None  # seconds that compiling took; None: not compiled
+    checkpoint_bytes: int  # of one
+    checkpoints: int  # that are kept at most
+    disk_needed: int  # for these, one more in the making, and what is missing of the token cache
+    disk_free: int  # on the disk of the run
+    parameters: int  # trainable weights
+    tokens_per_step: int  # of one optimizer update
+    from_cache: bool = False  # measured before, with the same GPU, torch and configuration
+    took_s: float = 0.0  # that the check took
+
+
 class Gpu(msgspec.Struct, kw_only=True):
     """One GPU at one moment. None: this driver or platform does not tell. Bytes, watts, °C, MHz."""
 
@@ -374,7 +427,11 @@ class Notice(Event, kw_only=True):
 
 
 class Advice(Notice, tag="advice", kw_only=True):
-    """Something that would make the run better."""
+    """Something that would make the run better, with the figures that say so."""
+
+    step: int | None = None  # the newest one when this was found; None: not about a step
+    fix: dict[str, Any] = {}  # knobs and values that would mend it at the next start; empty: nothing to set
+    over: bool = False  # what was said with this code before is no longer so
 
 
 class Warn(Notice, tag="warning", kw_only=True):
@@ -421,6 +478,8 @@ AnyEvent = (
     | Performance
     | FlopsProfile
     | BadStep
+    | MemoryMove
+    | CheckReport
     | Hardware
     | Eval
     | Sample

@@ -160,6 +160,56 @@ _EVENTS: Final[list[protocol.AnyEvent]] = [
     protocol.BadStep(
         step=231, kind="spike", grad_norm=48.7, usual=0.91, action="skipped", samples=[1204, 88, 19_533, 7021]
     ),
+    protocol.MemoryMove(
+        step=3012,
+        action="halved",
+        during="backward",
+        batch_size=8,
+        gradient_accumulation_steps=8,
+        requested=2 * _GIB,
+        free=1 * _GIB,
+        total=24 * _GIB,
+    ),
+    protocol.CheckReport(
+        verdict="tight",
+        device="NVIDIA GeForce RTX 4090",
+        chosen=protocol.Trial(
+            batch_size=16,
+            gradient_accumulation_steps=4,
+            activation_checkpointing="off",
+            chunked_loss="auto",
+            fits=True,
+            peak=23 * _GIB,
+            ram_peak=3 * _GIB,
+            tokens_per_s=88_400.0,
+        ),
+        offers=[
+            protocol.Trial(
+                batch_size=8,
+                gradient_accumulation_steps=8,
+                activation_checkpointing="off",
+                chunked_loss="auto",
+                fits=True,
+                peak=13 * _GIB,
+                ram_peak=3 * _GIB,
+                tokens_per_s=86_900.0,
+            )
+        ],
+        memory_total=24 * _GIB,
+        memory_free=23 * _GIB,
+        ram_total=32 * _GIB,
+        ram_free=20 * _GIB,
+        total_steps=20_000,
+        seconds=14_800.0,
+        compile_s=41.0,
+        checkpoint_bytes=2 * _GIB,
+        checkpoints=3,
+        disk_needed=8 * _GIB,
+        disk_free=300 * _GIB,
+        parameters=124_000_000,
+        tokens_per_step=65_536,
+        took_s=58.0,
+    ),
     protocol.Hardware(
         gpus=[
             protocol.Gpu(

@@ -16,6 +16,9 @@ GPU = protocol.Gpu(index=0, name="RTX 4090", utilization=0.5, vram_used=2**33, v
 HOST = protocol.Host(ram_used=2**33, ram_total=2**35, rss=2**30, cpu=0.25, disk_free=10**12)
 TIMES = protocol.StepTime(data=1.0, transfer=0.5, forward=10.0, backward=20.0, optimizer=3.0, other=0.5)
 WORDS: dict[str, protocol.Param] = {"path": "数据 file.txt", "count": 3, "share": 0.5, "exact": False, "nothing": None}
+TRIAL = protocol.Trial(
+    batch_size=4, gradient_accumulation_steps=2, activation_checkpointing="off", chunked_loss="auto", fits=False
+)
 EVENTS: list[protocol.AnyEvent] = [
     protocol.Hello(pid=7, run_dir="C:\\跑\\a b", traindeck="0.1", python="3.12", torch="2.13", config={"data": ["文"]}),
     protocol.Ready(
@@ -76,6 +79,22 @@ EVENTS: list[protocol.AnyEvent] = [
         rows=[protocol.FlopsRow(module="model.layers.0", forward=1e9, backward=2e9, share=1.0)],
     ),
     protocol.BadStep(step=7, kind="not_finite", action="skipped", epoch=1, samples=[3, 2**40]),
+    protocol.MemoryMove(step=8, action="halved", during="forward", batch_size=2, gradient_accumulation_steps=4, free=9),
+    protocol.CheckReport(
+        verdict="does_not_fit",
+        device="CPU",
+        chosen=TRIAL,
+        offers=[TRIAL],
+        ram_total=2**34,
+        ram_free=2**33,
+        total_steps=10,
+        checkpoint_bytes=5,
+        checkpoints=2,
+        disk_needed=15,
+        disk_free=20,
+        parameters=7,
+        tokens_per_step=64,
+    ),
     protocol.Hardware(gpus=[GPU, protocol.Gpu(index=1, name="x")], host=HOST),
     protocol.Eval(step=5, loss=1.5, perplexity=4.5, tokens=10, seconds=0.5, best=True, bleu4=12.5, exact_match=0.25),
     protocol.Sample(step=5, prompt="def ", text="你好 🙂\n\u2028\x00", expected="x"),
