@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from PySide6.QtCore import QObject, QTimer
 from PySide6.QtGui import QGuiApplication
@@ -16,8 +16,9 @@ from PySide6.QtWidgets import QApplication
 import trainer_core
 from app import i18n, remembering
 from app.closing import Closing
+from app.earlier import EarlierRun
 from app.looking import DataLooker
-from app.opening import RunLister, RunOpener, RunRecord
+from app.opening import RunLister, RunRecord
 from app.services import desktop
 from app.services.trainer_process import Outcome, TrainerProcess
 from app.state import command_line
@@ -34,10 +35,10 @@ from app.state.run_machine import (
     Tick,
 )
 from app.state.settings import SettingsStore
+from app.telling import Telling
 from app.theme import style
 from app.theme.tokens import ThemeChoice
 from app.views import words
-from app.views.banner import BannerText
 from app.views.main_window import MainWindow
 from app.views.setup.form import SetupForm
 from app.views.setup.reason import blocking_reason
@@ -71,16 +72,14 @@ class Controller(QObject):
         self._presets: dict[str, Preset] = {}
         self.machine = RunMachine()
         self.process = process or TrainerProcess(self)
-        self.looker = DataLooker(self.form, self._say, looking)
         self.record = RunRecord()  # of the run that this window trains
-        self._viewed: RunRecord | None = None  # an earlier run on show instead
-        self.viewing: Viewing | None = None
-        self._resume_when_opened = False
         self._ready = False  # the first paint is done
         self._history = History(runs_root())
-        self._opener = RunOpener(self)
+        self._earlier = EarlierRun(self._history, self)
         self._lister = RunLister(self._history, self)
         self.window = MainWindow(self.form, style.resolve(self._settings.theme))
+        self._tell = Telling(self.window.banners, self.machine, self)
+        self.looker = DataLooker(self.form, self._tell.error, looking)
         self._leaving = Closing(
             self.window, is_active=lambda: self.machine.is_active, stop=self.stop_run, close=self._close
         )
@@ -136,10 +135,10 @@ class Controller(QObject):
         self.form.changed.connect(self.render)
         self.process.event.connect(self.on_event)
         self.process.output.connect(lambda text: self.record.log.add_output(text, time.time()))
-        self.process.incompatible.connect(self._on_incompatible)
+        self.process.incompatible.connect(self._tell.incompatible)
         self.process.finished.connect(self._on_finished)
-        self._opener.progressed.connect(self._on_opening)
-        self._opener.opened.connect(self._on_opened)
+        self._earlier.opened.connect(self._on_opened)
+        self._earlier.resume_asked.connect(self._resume_viewed)
         self._lister.listed.connect(self._render_runs)
         QGuiApplication.styleHints().colorSchemeChanged.connect(self._on_system_theme)
 
@@ -165,7 +164,7 @@ class Controller(QObject):
         try:
             arguments = command_line.train(preset.name, self.form.changes(), self.form.data, str(path), loaded=preset)
         except TraindeckError as error:
-            self._say(error)
+            self._tell.error(error)
             return
         for source in self.form.data:
             if not source.startswith("builtin:"):
@@ -176,7 +175,7 @@ class Controller(QObject):
     def _launch(self, arguments: list[str], path: Path, record: RunRecord) -> None:
         self.record = record
         self._last_seq = 0
-        self._forget_viewed()
+        self._earlier.forget()
         self.window.banners.clear()
         self._feed(Started(str(path)))
         self.process.start(arguments)
@@ -222,11 +221,11 @@ class Controller(QObject):
             self.render()
         match event:
             case protocol.Advice():
-                self._banner("advice", event)
+                self._tell.notice("advice", event)
             case protocol.Warn():
-                self._banner("warning", event)
+                self._tell.notice("warning", event)
             case protocol.Error():
-                self._banner("error", event)
+                self._tell.notice("error", event)
             case protocol.Hello():
                 self.window.setWindowTitle(f"{Path(event.run_dir).name} – Traindeck")
                 self._refresh_runs()
@@ -239,50 +238,10 @@ class Controller(QObject):
                 self.on_event(event)
         self._feed(Exited(outcome.exit_code, outcome.crashed))
         if self.machine.state is RunState.CRASHED or outcome.failed_to_start:
-            self._say_crash(outcome)
+            self._tell.crash(outcome)
         if not self._leaving.on_run_ended():
             self._refresh_runs()
             self.render()
-
-    # --- messages ----------------------------------------------------------------------------------------
-
-    def _banner(self, level: Any, event: protocol.Notice) -> None:
-        text = BannerText(
-            level,
-            lambda: words.message(event.code, event.params),
-            detail=event.detail,
-            key=event.code,
-            offers_resume=isinstance(event, protocol.Error) and self.machine.has_checkpoint,
-        )
-        self.window.banners.add(text)
-
-    def _say(self, error: TraindeckError) -> None:
-        self.window.banners.add(
-            BannerText("error", lambda: words.message(error.code, error.params), error.detail, error.code)
-        )
-
-    def _say_crash(self, outcome: Outcome) -> None:
-        code = outcome.exit_code
-
-        def crash() -> str:
-            if outcome.failed_to_start:
-                return self.tr("The trainer could not be started. Run the set-up again, then try once more.")
-            if self.machine.resumes_from_disk:
-                text = self.tr("The trainer ended unexpectedly (code {code}). Resume goes on from its last checkpoint.")
-            else:
-                text = self.tr("The trainer ended unexpectedly (code {code}) before its first checkpoint.")
-            return text.format(code=code)
-
-        last_words = "\n".join(outcome.last_words)
-        resumable = self.machine.resumes_from_disk
-        self.window.banners.add(BannerText("error", crash, last_words, "crash", offers_resume=resumable))
-
-    def _on_incompatible(self, version: tuple[int, int]) -> None:
-        def text() -> str:
-            said = self.tr("The trainer speaks a newer protocol ({version}). Update the window, too.")
-            return said.format(version=".".join(map(str, version)))
-
-        self.window.banners.add(BannerText("warning", text, key="incompatible"))
 
     # --- earlier runs ------------------------------------------------------------------------------------
 
@@ -294,46 +253,31 @@ class Controller(QObject):
         """Show an earlier run with its plots; `resume`: go on with it as soon as they are there."""
         summary = self._history.get(path)
         if summary is None:
-            self._say(TraindeckError("run.not_found", path=str(path)))
+            self._tell.error(TraindeckError("run.not_found", path=str(path)))
             return
         if self.machine.is_active and Path(self.machine.run_dir) == summary.path:
             self._show_own_run()
             self.window.show_page("plots")
             return
-        self._resume_when_opened = resume and self.machine.can_start
-        self._viewed, self.viewing = RunRecord(), Viewing(summary, 0.0)
-        self._opener.open(summary.path)
+        self._earlier.open(summary, resume=resume and self.machine.can_start)
         self.window.show_page("plots")
         self.render()
 
-    def _on_opening(self, fraction: float) -> None:
-        if self.viewing is not None:
-            self.viewing = Viewing(self.viewing.summary, min(fraction, 0.99))  # 1.0 only when all is shown
-
-    def _on_opened(self, path: Path, record: RunRecord) -> None:
-        summary = self._history.get(path)
-        if summary is None or self.viewing is None:
-            return
-        self._viewed, self.viewing = record, Viewing(summary, 1.0)
+    def _on_opened(self) -> None:
         self.window.plots.show_all()
-        if self._resume_when_opened:
-            self._resume_viewed()
         self.render()
 
     def _resume_viewed(self) -> None:
-        if self.viewing is None or self._viewed is None or not self.machine.can_start:
+        viewing, record = self._earlier.viewing, self._earlier.record
+        if viewing is None or record is None or not self.machine.can_start:
             return
-        path = self.viewing.summary.path
-        self._launch(command_line.resume(str(path)), path, self._viewed)
+        path = viewing.summary.path
+        self._launch(command_line.resume(str(path)), path, record)
 
     def _show_own_run(self) -> None:
-        self._forget_viewed()
+        self._earlier.forget()
         self.window.plots.show_all()
         self.render()
-
-    def _forget_viewed(self) -> None:
-        self._opener.cancel()
-        self._viewed, self.viewing, self._resume_when_opened = None, None, False
 
     # --- showing -----------------------------------------------------------------------------------------
 
@@ -345,7 +289,12 @@ class Controller(QObject):
     @property
     def shown(self) -> RunRecord:
         """The run on show: an earlier one, or this window's own."""
-        return self._viewed or self.record
+        return self._earlier.record or self.record
+
+    @property
+    def viewing(self) -> Viewing | None:
+        """The earlier run on show; None: this window's own is."""
+        return self._earlier.viewing
 
     def render(self) -> None:
         """Show everything as it is now."""
@@ -359,10 +308,9 @@ class Controller(QObject):
         window.performance.display(record.metrics, record.computing)
         window.log.display(record.log)
         self.looker.display(self.shown.ready)
-        asking = self.machine.state is RunState.TRAINING and self._viewed is None
+        asking = self.machine.state is RunState.TRAINING and self.viewing is None
         window.samples.display(record.samples, can_ask=asking)
-        if self.viewing is not None:
-            self.viewing = Viewing(self.viewing.summary, self.viewing.loaded, self.machine.can_start)
+        self._earlier.allow_resume(editable)
         window.viewing.display(self.viewing)
 
     def render_bar(self) -> None:
@@ -454,7 +402,7 @@ class Controller(QObject):
         """Close the window, whatever is going on."""
         self._timer.stop()
         self._runs_timer.stop()
-        self._opener.cancel()
+        self._earlier.forget()
         self._lister.stop()
         self.looker.leave()
         self._leaving.vanish()

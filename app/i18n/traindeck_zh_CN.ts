@@ -144,25 +144,6 @@
     </message>
 </context>
 <context>
-    <name>Controller</name>
-    <message>
-        <source>The trainer could not be started. Run the set-up again, then try once more.</source>
-        <translation>无法启动训练程序。请重新运行安装程序，然后再试一次。</translation>
-    </message>
-    <message>
-        <source>The trainer ended unexpectedly (code {code}). Resume goes on from its last checkpoint.</source>
-        <translation>训练程序意外结束（代码 {code}）。点击“继续”可从最近的检查点接着训练。</translation>
-    </message>
-    <message>
-        <source>The trainer ended unexpectedly (code {code}) before its first checkpoint.</source>
-        <translation>训练程序在保存第一个检查点之前意外结束（代码 {code}）。</translation>
-    </message>
-    <message>
-        <source>The trainer speaks a newer protocol ({version}). Update the window, too.</source>
-        <translation>训练程序使用较新的协议（{version}）。请同时更新窗口程序。</translation>
-    </message>
-</context>
-<context>
     <name>Crash</name>
     <message>
         <source>Something in the window went wrong. A run that is on goes on.</source>
@@ -1418,6 +1399,25 @@
     <message>
         <source>Now</source>
         <translation>当前</translation>
+    </message>
+</context>
+<context>
+    <name>Telling</name>
+    <message>
+        <source>The trainer could not be started. Run the set-up again, then try once more.</source>
+        <translation>无法启动训练程序。请重新运行安装程序，然后再试一次。</translation>
+    </message>
+    <message>
+        <source>The trainer ended unexpectedly (code {code}). Resume goes on from its last checkpoint.</source>
+        <translation>训练程序意外结束（代码 {code}）。点击“继续”可从最近的检查点接着训练。</translation>
+    </message>
+    <message>
+        <source>The trainer ended unexpectedly (code {code}) before its first checkpoint.</source>
+        <translation>训练程序在保存第一个检查点之前意外结束（代码 {code}）。</translation>
+    </message>
+    <message>
+        <source>The trainer speaks a newer protocol ({version}). Update the window, too.</source>
+        <translation>训练程序使用较新的协议（{version}）。请同时更新窗口程序。</translation>
     </message>
 </context>
 <context>
