@@ -96,6 +96,7 @@ class Job:
 
     def __enter__(self) -> Job:
         self._stack.enter_context(self.session.catching_interrupts())
+        self._stack.enter_context(self.session.listening())
         return self
 
     def open_run(self, run: RunDir) -> None:

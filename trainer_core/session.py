@@ -1,7 +1,8 @@
 """What a command line run is to long work: its reporter, its wire and its ear.
 
-`Session.poll` is the one door by which commands come in. It acknowledges each, waits here while
-paused, remembers what is to be done at the next step boundary, and raises `StopRequested`.
+`Session.poll` is the one door by which commands take effect: it waits here while paused, and raises
+`StopRequested`. A thread acknowledges them as they come in (`listening`), also while the work is in a
+compiler or writes a file.
 """
 
 from __future__ import annotations
@@ -9,21 +10,26 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from trainer_core import protocol
 from trainer_core.control import Control, NoControl
 from trainer_core.messages import Value
-from trainer_core.protocol import PhaseName
+from trainer_core.protocol import PauseReason, PhaseName
 from trainer_core.report import StopRequested, Unit
 from trainer_core.wire import Wire
 
 _PROGRESS_INTERVAL_S: Final = 0.25
 _PAUSE_POLL_S: Final = 0.05
+_WAIT_POLL_S: Final = 0.5  # what is waited for may cost something to look at
+_LISTEN_EVERY_S: Final = 0.1
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 _INTERRUPTED: Final = 130  # what shells give a program ended by Ctrl+C
 
@@ -42,6 +48,13 @@ class Wishes:
         return taken
 
 
+class Hold(NamedTuple):
+    """Why work is to wait just now."""
+
+    reason: PauseReason
+    until: float | None = None  # seconds since the epoch; None: nobody knows
+
+
 class Session:
     """A `Reporter` that sends events and reads commands."""
 
@@ -49,11 +62,18 @@ class Session:
         self.wire = wire
         self.wishes = Wishes()
         self.settable: dict[str, Callable[[float], None]] = {}  # what `set` may change just now
+        self.holds: list[Callable[[], Hold | None]] = []  # asked at every poll; a person's Resume overrules one
+        self.around_pauses: list[Callable[[], AbstractContextManager[None]]] = []  # such as giving memory back
         self._control = control or NoControl()
         self._stop: Literal["stopped", "parent_lost"] | None = None
         self._asked_by_key = False
+        self._lost = False  # the parent's end was heard
         self._paused = False
+        self._overruled: set[Callable[[], Hold | None]] = set()  # until they have had no reason for once
+        self._heard: list[Callable[[], None]] = []  # what commands do at the next poll
+        self._listening = threading.Lock()
         self._phase: PhaseName | None = None
+        self._hold: Hold | None = None  # of the phase, while it is `paused`
         self.step: int | None = None  # the newest one, for messages
         self._last_progress: tuple[PhaseName, float] | None = None
         self._progress_from: dict[PhaseName, tuple[float, float]] = {}  # when, and how much was done then
@@ -66,12 +86,13 @@ class Session:
     def warn(self, code: str, **params: Value) -> None:
         self.wire.emit(protocol.Warn(code=code, params=dict(params)))
 
-    def enter(self, phase: PhaseName, step: int | None = None) -> None:
-        """Say what is done now, if it is something else than before."""
+    def enter(self, phase: PhaseName, step: int | None = None, hold: Hold | None = None) -> None:
+        """Say what is done now (or why it waits), if it is something else than before."""
         self.step = step
-        if phase != self._phase:
-            self._phase = phase
-            self.wire.emit(protocol.Phase(phase=phase, step=step))
+        if (phase, hold) != (self._phase, self._hold):
+            self._phase, self._hold = phase, hold
+            reason, until = hold or (None, None)
+            self.wire.emit(protocol.Phase(phase=phase, step=step, reason=reason, until=until))
 
     def trying(self, path: str) -> None:
         if path in ("compile", "cuda_graphs"):  # the others take no time that one would notice
@@ -101,21 +122,91 @@ class Session:
     def poll(self) -> None:
         """Take what waits; wait here while paused. Raises `StopRequested`."""
         self._listen()
-        if self._paused and self._stop is None:
-            self._wait_while_paused()
+        self._stop_if_asked()
+        if self._held() is not None:
+            self._pause()
+        while self._heard:
+            self._heard.pop(0)()
+
+    def wait(self, reason: PauseReason, ready: Callable[[], bool], until: float | None = None) -> None:
+        """Wait in phase `paused` for something that no command brings: until `ready`, which is asked twice a second.
+        Raises `StopRequested`."""
+        if not ready():
+            with self._interrupting():
+                self._stay(lambda: None if ready() else Hold(reason, until), _WAIT_POLL_S)
+
+    def _stop_if_asked(self) -> None:
         if self._stop is not None:
             reason, self._stop = self._stop, None  # said once: what follows (saving) may poll in peace
             self.enter("stopping", self.step)
             raise StopRequested(reason)
 
+    def _held(self) -> Hold | None:
+        """Why work is to wait just now, if it is."""
+        if self._paused:
+            return Hold("asked")
+        for hold in self.holds:
+            why = hold()
+            if why is None:
+                self._overruled.discard(hold)
+            elif hold not in self._overruled:
+                return why
+        return None
+
+    def _pause(self) -> None:
+        with self._interrupting():
+            self.enter("paused", self.step, self._held())
+            with contextlib.ExitStack() as stack:
+                for around in self.around_pauses:
+                    stack.enter_context(around())
+                self._stay(self._held, _PAUSE_POLL_S)
+
+    def _stay(self, why: Callable[[], Hold | None], every_s: float) -> None:
+        """Stay in `paused` as long as there is a reason."""
+        while (hold := why()) is not None:
+            self.enter("paused", self.step, hold)
+            look = time.monotonic() + every_s
+            while time.monotonic() < look:
+                time.sleep(_PAUSE_POLL_S)
+                self._listen()
+                self._stop_if_asked()
+
+    @contextlib.contextmanager
+    def _interrupting(self) -> Iterator[None]:
+        """Around a wait: afterwards what was done before is said again. A wait within a wait says nothing."""
+        before = self._phase
+        yield
+        self._progress_from.clear()  # the wait is no part of the pace
+        if before not in (None, "paused"):
+            self.enter(before, self.step)
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Acknowledge commands as they come in, also where nothing polls for a while."""
+        over = threading.Event()
+
+        def listen() -> None:
+            while not over.wait(_LISTEN_EVERY_S):
+                self._listen()
+
+        thread = threading.Thread(target=listen, name="commands", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
     def _listen(self) -> None:
-        for command in self._control.poll():
-            if isinstance(command, bytes):
-                self.warn("command.unknown", command=command[:200].decode("utf-8", "replace"))
-            else:
-                self._take(command)
-        if self._control.closed:
-            self.request_stop("parent_lost")
+        with self._listening:
+            for command in self._control.poll():
+                if isinstance(command, bytes):
+                    self.warn("command.unknown", command=command[:200].decode("utf-8", "replace"))
+                else:
+                    self._take(command)
+            if self._control.closed and not self._lost:
+                self._lost = True
+                self.request_stop("parent_lost")
 
     def _take(self, command: protocol.AnyCommand) -> None:
         accepted, reason = True, ""
@@ -126,28 +217,19 @@ class Session:
                 self._paused = True
             case protocol.Resume():
                 self._paused = False
+                self._overruled = {hold for hold in self.holds if hold() is not None}
             case protocol.Save():
-                self.wishes.save = True
+                self._heard.append(lambda: setattr(self.wishes, "save", True))
             case protocol.SampleNow():
-                self.wishes.samples.append(command)
+                self._heard.append(lambda: self.wishes.samples.append(command))
             case protocol.Set():
                 change = self.settable.get(command.name)
                 accepted = change is not None and command.value > 0
                 reason = "" if accepted else "it cannot be set now, or not to this value"
                 if change is not None and accepted:
-                    change(command.value)
+                    self._heard.append(partial(change, command.value))
         name = str(command.__struct_config__.tag)
         self.wire.emit(protocol.Ack(command=name, id=command.id, accepted=accepted, reason=reason))
-
-    def _wait_while_paused(self) -> None:
-        before = self._phase
-        self.enter("paused", self.step)
-        while self._paused and self._stop is None:
-            time.sleep(_PAUSE_POLL_S)
-            self._listen()
-        self._progress_from.clear()  # the pause is no part of the pace
-        if before is not None and self._stop is None:
-            self.enter(before, self.step)
 
     @contextlib.contextmanager
     def catching_interrupts(self) -> Iterator[None]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from tests.kept import Kept
 from trainer_core import protocol
 from trainer_core.control import StdinControl
 from trainer_core.report import StopRequested
-from trainer_core.session import Session
+from trainer_core.session import Hold, Session
 from trainer_core.wire import Wire
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +35,13 @@ class Pipe:
     def send(self, *commands: protocol.AnyCommand | bytes) -> None:
         for command in commands:
             os.write(self.write, command if isinstance(command, bytes) else protocol.encode(command))
+
+
+def until(said: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not said():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -120,6 +129,96 @@ def test_stop_ends_a_pause(pipe: Pipe) -> None:
     threading.Timer(0.2, pipe.send, [protocol.Stop()]).start()
     with pytest.raises(StopRequested):
         pipe.session.poll()
+
+
+def test_commands_are_acknowledged_while_the_work_polls_nothing(pipe: Pipe) -> None:
+    with pipe.session.listening():
+        pipe.send(protocol.Save(id=1), protocol.Stop(id=2))
+        until(lambda: len(pipe.kept.of(protocol.Ack)) == 2)
+    assert not pipe.session.wishes.save, "what they ask for is done at the next poll"
+    with pytest.raises(StopRequested):
+        pipe.session.poll()
+
+
+def test_a_lost_parent_is_said_once_so_that_saving_may_poll(pipe: Pipe) -> None:
+    os.close(pipe.write)
+    with pytest.raises(StopRequested):
+        pipe.session.poll()
+    pipe.session.poll()
+
+
+def test_work_waits_as_long_as_there_is_a_reason_and_says_which(pipe: Pipe) -> None:
+    pipe.session.enter("training", 5)
+    reasons = [Hold("schedule", 1000.0), Hold("schedule", 1000.0), Hold("schedule", 2000.0), None]
+    pipe.session.holds.append(lambda: reasons.pop(0) if reasons else None)
+    pipe.session.poll()
+    said = [(event.phase, event.reason, event.until) for event in pipe.kept.of(protocol.Phase)]
+    assert said == [
+        ("training", None, None),
+        ("paused", "schedule", 1000.0),
+        ("paused", "schedule", 2000.0),
+        ("training", None, None),
+    ]
+
+
+def test_a_resume_overrules_a_reason_until_it_has_gone_once(pipe: Pipe) -> None:
+    why: list[Hold | None] = [Hold("schedule")]
+    pipe.session.enter("training", 5)
+    pipe.session.holds.append(lambda: why[0])
+    threading.Timer(0.2, pipe.send, [protocol.Resume()]).start()
+    pipe.session.poll()  # ends by the resume alone
+    pipe.session.poll()
+    why[0] = None
+    pipe.session.poll()
+    why[0] = Hold("schedule")
+    threading.Timer(0.2, why.__setitem__, [0, None]).start()
+    pipe.session.poll()
+    assert [event.phase for event in pipe.kept.of(protocol.Phase)] == [
+        "training",
+        "paused",
+        "training",
+        "paused",
+        "training",
+    ]
+
+
+def test_a_pause_is_wrapped_and_a_stop_comes_out_through_the_wrapping(pipe: Pipe) -> None:
+    seen: list[str] = []
+
+    @contextlib.contextmanager
+    def around() -> Iterator[None]:
+        seen.append("parked")
+        try:
+            yield
+        except StopRequested:
+            seen.append("stopped")
+            raise
+        seen.append("back")
+
+    pipe.session.around_pauses.append(around)
+    pipe.session.poll()
+    assert seen == []
+    pipe.send(protocol.Pause())
+    threading.Timer(0.2, pipe.send, [protocol.Resume()]).start()
+    pipe.session.poll()
+    assert seen == ["parked", "back"]
+    pipe.send(protocol.Pause())
+    threading.Timer(0.2, pipe.send, [protocol.Stop()]).start()
+    with pytest.raises(StopRequested):
+        pipe.session.poll()
+    assert seen == ["parked", "back", "parked", "stopped"]
+
+
+def test_work_can_wait_for_what_no_command_brings(pipe: Pipe) -> None:
+    pipe.session.enter("saving", 5)
+    answers = [False, False, True]
+    pipe.session.wait("disk_full", lambda: answers.pop(0))
+    pipe.session.wait("disk_full", lambda: True)
+    said = [(event.phase, event.reason) for event in pipe.kept.of(protocol.Phase)]
+    assert said == [("saving", None), ("paused", "disk_full"), ("saving", None)]
+    pipe.send(protocol.Stop())
+    with pytest.raises(StopRequested):
+        pipe.session.wait("disk_full", lambda: False)
 
 
 def test_progress_comes_a_few_times_a_second_and_at_the_end(pipe: Pipe) -> None:
