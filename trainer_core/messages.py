@@ -364,6 +364,26 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("The run {path} has no usable checkpoint yet.", "Start it anew, or choose another run."),
         ("运行 {path} 还没有可用的检查点。", "请重新开始，或选择其他运行。"),
     ),
+    "run.restarting": _note(
+        (
+            "The run goes on from step {step} in {seconds} s by itself (attempt {attempt} of {of}, {reason}).",
+            "Ctrl+C ends it instead; what was saved stays.",
+        ),
+        (
+            "运行将在 {seconds} 秒后自动从第 {step} 步继续（第 {attempt} 次，共 {of} 次，{reason}）。",
+            "按 Ctrl+C 可改为结束；已保存的内容会保留。",
+        ),
+    ),
+    "run.gave_up": _note(
+        (
+            "The run was started again {attempts} times without getting beyond step {step}, and failed each time ({reason}).",
+            "What was saved stays: look at the cause, run `doctor`, then --resume.",
+        ),
+        (
+            "运行已自动重新开始 {attempts} 次，都没能超过第 {step} 步（{reason}）。",
+            "已保存的内容会保留：请查看原因，运行 `doctor`，再用 --resume 继续。",
+        ),
+    ),
     "checkpoint.damaged": _error(
         ExitCode.FAILED,
         ("The checkpoint {path} is damaged: {reason}.", "Choose an earlier checkpoint of the run."),
@@ -397,6 +417,29 @@ CATALOGUE: Final[dict[str, Message]] = {
         (
             "{device} 在第 {step} 步内存不足。",
             "请减小 --batch-size（并增大 --gradient-accumulation-steps）、--max-seq-len 或 --hidden-dim，然后继续。",
+        ),
+    ),
+    "memory.exhausted": _error(
+        ExitCode.OUT_OF_MEMORY,
+        (
+            "Out of memory on {device} at step {step}, even with one sequence at a time, activations computed again and "
+            "the loss in parts.",
+            "Close other programs that use its memory and resume; or train anew with a lower --max-seq-len, "
+            "--hidden-dim, --n-layers or --vocab-size.",
+        ),
+        (
+            "{device} 在第 {step} 步内存不足；即使每次只算一条序列、重新计算激活并分块计算损失，仍然不够。",
+            "请关闭其他占用内存的程序后继续；或减小 --max-seq-len、--hidden-dim、--n-layers 或 --vocab-size 重新训练。",
+        ),
+    ),
+    "memory.left_out": _note(
+        (
+            "Memory ended at step {step} in what {what} asks for: it was left out, and training goes on.",
+            "Set --{what} to 0 if this comes again.",
+        ),
+        (
+            "第 {step} 步执行 {what} 时内存不足：已略过，训练继续。",
+            "如再次出现，请将 --{what} 设为 0。",
         ),
     ),
     "bench.too_large": _error(

@@ -83,6 +83,22 @@ class Batch:
             spans=None if self.spans is None else Spans(change(self.spans.offsets), self.spans.longest),
         )
 
+    def rows(self, many: int) -> list[Batch]:
+        """Its sequences, at most so many in each part; `samples` and `ids` are not divided. Waits for a GPU."""
+        count = self.input_ids.shape[0]
+        return [self] if count <= many else [self._part(slice(row, row + many)) for row in range(0, count, many)]
+
+    def _part(self, rows: slice) -> Batch:
+        return replace(
+            self,
+            input_ids=self.input_ids[rows],
+            labels=self.labels[rows],
+            tokens=int((self.labels[rows] != IGNORED).sum()),
+            segments=None if self.segments is None else self.segments[rows],
+            positions=None if self.positions is None else self.positions[rows],
+            spans=None,
+        )
+
     def tensors(self) -> list[Tensor]:
         """All that it holds."""
         offsets = None if self.spans is None else self.spans.offsets

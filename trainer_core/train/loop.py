@@ -34,6 +34,7 @@ from trainer_core.train.evaluate import held_out_loss
 from trainer_core.train.garbage import Garbage
 from trainer_core.train.late import Late
 from trainer_core.train.numerics import Noise, Plateau
+from trainer_core.train.oom import Ladder
 from trainer_core.train.recovery import Recovery, Return
 from trainer_core.train.reports import Answer, Asked, Reports
 from trainer_core.train.samples import Writer
@@ -78,6 +79,7 @@ class Trainer:
         self.clock, self.garbage = StepClock(device), Garbage()
         self.recovery = Recovery(config, run, session, device, scaler)
         self.noise, self.plateau = Noise(device, scaler), Plateau(config)
+        self.ladder = Ladder(config, self.model, device, session)
         self.reports = Reports(config, session, self.model, device, precision, self.recovery.watch)
         self.telemetry = True
         self.log_steps, self.sample_steps = config.log_steps, config.sample_steps
@@ -117,6 +119,7 @@ class Trainer:
         self.recovery.load_state(numerics.get("recovery", {}))
         self.noise.load_state(numerics.get("noise", {}))
         self.plateau.load_state(numerics.get("plateau", {}))
+        self.ladder.load_state(numerics.get("memory", {}))
         self._loss_sum.fill_(counters.loss_sum)
         self._loss_tokens.fill_(counters.loss_tokens)
         self._unlogged = counters.loss_tokens > 0
@@ -130,20 +133,26 @@ class Trainer:
     def set_up(self) -> None:
         """Choose how this run computes, or as it did before; say what is not as it was. Raises `StopRequested`."""
         self.windows = Windows(self._windows(), self.device)
-        self.engine = build(
+        self.engine = self.ladder.built(self._build)
+        self.state.engine = self.engine.choices
+        self.state.made_with |= exactness.made_by(self.engine, self.device)
+        exactness.say_what_changed(self.session, self._made_with_before, self.state.made_with)
+
+    def _build(self, rows: int) -> Engine:
+        """The engine for micro-batches of so many sequences, with the optimizer's memory taken already."""
+        assert self.windows is not None
+        optim.allocate(self.state.optimizer)
+        return build(
             self.config,
             self.model,
             self.device,
             self.precision,
             self.session,
-            self.windows.example(),
+            self.windows.example().rows(rows)[0],
             self.total_steps,
             self.state.engine or None,
             varying=self.prepared.task == "sft",
         )
-        self.state.engine = self.engine.choices
-        self.state.made_with |= exactness.made_by(self.engine, self.device)
-        exactness.say_what_changed(self.session, self._made_with_before, self.state.made_with)
 
     def run(self) -> protocol.Done:
         """Train to the end. The result is the last checkpoint, of kind `final`."""
@@ -160,8 +169,10 @@ class Trainer:
                 self._go_back()
             self.save("regular")
             raise
-        except TraindeckError:
-            raise  # its cause is known: another write would only add to it
+        except TraindeckError as error:
+            if error.code == "memory.exhausted":  # of other failures the cause is known: a write would only add to it
+                self._save_in_emergency()
+            raise
         except Exception:
             self._save_in_emergency()
             raise
@@ -190,7 +201,8 @@ class Trainer:
         if self._held_out_loss() is None:
             self.evaluate()
         self.save("final")
-        self.writer.write_samples(step)
+        with self.ladder.spared("sample-steps", step):
+            self.writer.write_samples(step)
 
     def _save_in_emergency(self) -> None:
         """After an unexpected failure: the last step boundary, if it is whole. Never hides the failure."""
@@ -226,16 +238,8 @@ class Trainer:
         step, tokens = counters.step + 1, sum(batch.tokens for batch in window)
         self._rate = optim.learning_rate(step, self.total_steps, self.config, self.plateau.scale)
         noisy = self.telemetry and len(window) > 1 and _due(step, -(-self.perf_steps // _NOISE_SAMPLES))
-        window_loss = torch.zeros_like(self._loss_sum)
         self._generators = checkpoint.generators(self.model) if self.config.dropout else {}
-        for number, batch in enumerate(window):
-            loss = self.engine.loss(batch)
-            window_loss += loss.detach()
-            self.clock.mark("forward")
-            torch.autograd.backward(state.scaler.scale(loss / max(1, tokens)))
-            if noisy and number == 0:
-                self.noise.first(self.model.parameters(), batch.tokens)
-            self.clock.mark("backward")
+        window_loss = self.ladder.attempt(lambda: self._gradients(window, tokens, noisy), self._undo, step)
         if step < self.total_steps and self.windows is not None:
             self.windows.prefetch()
             self.clock.mark("data")
@@ -258,7 +262,30 @@ class Trainer:
         self._loss_tokens += tokens * (1 - bad)
         self._positions += sum(batch.input_ids.numel() for batch in window)
         self._unlogged, self._whole, self._generators = True, True, {}
+        self.ladder.grow(step)
         self.clock.mark("optimizer")
+
+    def _gradients(self, window: list[Batch], tokens: int, noisy: bool) -> Tensor:
+        """Forward and backward: gradients of the mean over `tokens`; returns the summed loss (0-dim float64)."""
+        window_loss = torch.zeros_like(self._loss_sum)
+        for number, batch in enumerate(self.ladder.parts(window)):
+            self.ladder.during = "forward"
+            loss = self.engine.loss(batch)
+            window_loss += loss.detach()
+            self.clock.mark("forward")
+            self.ladder.during = "backward"
+            torch.autograd.backward(self.state.scaler.scale(loss / max(1, tokens)))
+            if noisy and number == 0:
+                self.noise.first(self.model.parameters(), batch.tokens)
+            self.clock.mark("backward")
+        return window_loss
+
+    def _undo(self) -> None:
+        """The step has done nothing yet."""
+        self.state.optimizer.zero_grad(set_to_none=True)
+        if self._generators:
+            checkpoint.set_generators(self.model, self._generators)
+        self.clock.mark("other")
 
     def _ask(self) -> None:
         """Ask the device what is to be known of this step, if something is; on a GPU it answers some steps later."""
@@ -320,12 +347,14 @@ class Trainer:
             self.session.progress("training", step, self.total_steps, "steps")
         if _due(step, self.flops_steps) and self.windows is not None:
             self.clock.catch_up()
-            self.session.emit(flops.profile(self.model, self.windows.example(), self.precision, step))
+            with self.ladder.spared("flops-steps", step):
+                self.session.emit(flops.profile(self.model, self.windows.example(), self.precision, step))
         better = _due(step, config.eval_steps) and not last and self._held_out_loss() is None and self.evaluate()
-        if _due(step, self.sample_steps) and not last:
-            self.writer.write_samples(step)
-        for wish in wishes.samples:
-            self.writer.write_one(step, wish.prompt, wish.max_tokens)
+        with self.ladder.spared("sample-steps", step):
+            if _due(step, self.sample_steps) and not last:
+                self.writer.write_samples(step)
+            for wish in wishes.samples:
+                self.writer.write_one(step, wish.prompt, wish.max_tokens)
         self.state.counters.settled = step
         if wishes.save or (_due(step, config.save_steps) and not last):
             self.save("regular")
@@ -347,9 +376,11 @@ class Trainer:
         if self.config.eval_batches:
             total = min(total, self.config.eval_batches)
         batches = self.held_out.iterate(0)
-        way = self.engine.eager_loss
+        way = self.ladder.loss_of(self.engine.eager_loss, counters.step)
         loss = held_out_loss(self.model, batches, total, self.device, self.precision, self.session, way)
-        answers = self.writer.answer_held_out()
+        answers = None
+        with self.ladder.spared("eval-examples", counters.step):
+            answers = self.writer.answer_held_out()
         better = counters.best_loss is None or loss.mean < counters.best_loss
         if better:
             counters.best_loss = loss.mean
@@ -378,7 +409,12 @@ class Trainer:
             return
         self._count_seconds()
         counters.loss_sum, counters.loss_tokens = float(self._loss_sum), int(self._loss_tokens)
-        parts = (("recovery", self.recovery), ("noise", self.noise), ("plateau", self.plateau))
+        parts = (
+            ("recovery", self.recovery),
+            ("noise", self.noise),
+            ("plateau", self.plateau),
+            ("memory", self.ladder),
+        )
         self.state.numerics = {name: part.state() for name, part in parts}
         recovery.refuse_what_is_not_finite(self.model, counters.loss_sum, counters.step)
         self.session.enter("saving", counters.step)

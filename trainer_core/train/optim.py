@@ -39,6 +39,18 @@ def build_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
     return MuonWithAdamW([group for group in groups if group["params"]], lr=config.learning_rate)
 
 
+def allocate(optimizer: torch.optim.Optimizer) -> None:
+    """Make the moments now, as the first update would. So memory ends, if it does, before anything has changed."""
+    for group in optimizer.param_groups:
+        names = ("momentum_buffer",) if group["kind"] == "muon" else ("exp_avg", "exp_avg_sq")
+        for weight in group["params"]:
+            if not optimizer.state[weight]:
+                state = {name: torch.zeros_like(weight, memory_format=torch.preserve_format) for name in names}
+                if group["kind"] == "adamw":
+                    state["step"] = torch.zeros((), dtype=torch.float32, device=weight.device)
+                optimizer.state[weight] = state
+
+
 def update(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, bad: Tensor) -> None:
     """Step with the gradients at hand, or change nothing where `bad` (0-dim float32 on the device) is 1.0.
 

@@ -6,6 +6,7 @@ is copied and nothing is taken before it is needed.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import torch
@@ -27,9 +28,9 @@ class Windows:
     def load(self) -> None:
         """Wait until the next window's data is there; on a GPU its copy is then under way."""
         if self._next is None:
-            self._next = next(self._source)
+            self._next, self._copied = next(self._source), None
             if self._side is not None:
-                with torch.cuda.stream(self._side):
+                with torch.cuda.stream(self._side), contextlib.suppress(torch.OutOfMemoryError):
                     self._next = [batch.to(self._device) for batch in self._next]
                     self._copied = self._side.record_event()
 
@@ -50,7 +51,9 @@ class Windows:
     def _arrived(self) -> Window:
         self.load()
         assert self._next is not None
-        if self._copied is not None:
+        if self._side is not None and self._copied is None:  # there was no room for it while the step computed
+            self._next = [batch.to(self._device) for batch in self._next]
+        elif self._copied is not None:
             here = torch.cuda.current_stream(self._device)
             here.wait_event(self._copied)
             for batch in self._next:

@@ -110,6 +110,4 @@ def _difference(job: Choosing) -> float:
         return trials.loss_difference(engine.model, engine.eager_loss, engine.reference_loss, example)
     except torch.OutOfMemoryError:
         job.forget_gradients()
-        return trials.loss_difference(
-            engine.model, engine.eager_loss, engine.reference_loss, trials.rows_of(example)[0]
-        )
+        return trials.loss_difference(engine.model, engine.eager_loss, engine.reference_loss, example.rows(1)[0])

@@ -30,10 +30,12 @@ class Engine:
     varlen: bool = False  # attention takes documents as spans
     compiled: Whole | None = None
     recipe: Recipe | None = None  # what `compiled` is for
+    eager_only: bool = False  # memory ran out: what a graph keeps was decided when it was compiled
+    smaller_chunk: int = 0  # in place of `chunk`, for the same reason; 0: as it is
 
     def loss(self, batch: Batch) -> Tensor:
         """Summed loss in nats of a micro-batch that is on the model's device; autocast is inside."""
-        if self.compiled is None or self.recipe is None or not self.recipe.fits(batch):
+        if self.eager_only or self.compiled is None or self.recipe is None or not self.recipe.fits(batch):
             return self.eager_loss(batch)
         with self.precision.autocast():
             return self.compiled(batch.input_ids, batch.labels, batch.segments, batch.positions)
@@ -41,7 +43,7 @@ class Engine:
     def eager_loss(self, batch: Batch) -> Tensor:
         """The same, never compiled."""
         with self.precision.autocast():
-            return batch_loss(self.model, batch, chunk=self.chunk, varlen=self.varlen)
+            return batch_loss(self.model, batch, chunk=self.smaller_chunk or self.chunk, varlen=self.varlen)
 
     def reference_loss(self, batch: Batch) -> Tensor:
         """The same with all logits at once."""

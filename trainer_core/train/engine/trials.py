@@ -12,7 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from trainer_core.data.batches import IGNORED, Batch
+from trainer_core.data.batches import Batch
 from trainer_core.model.attention import BACKENDS, Backend, document_mask, spans_of
 from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.report import Reporter
@@ -54,7 +54,7 @@ def loss_difference(model: Decoder, way: LossOf, reference: LossOf, batch: Batch
     Without dropout the reference takes a few sequences at a time, so that it fits into memory wherever the way that
     is judged does. With dropout both draw the same numbers for the whole batch.
     """
-    parts = [batch] if model.config.dropout else rows_of(batch, max(1, _TOKENS // batch.input_ids.shape[1]))
+    parts = [batch] if model.config.dropout else batch.rows(max(1, _TOKENS // batch.input_ids.shape[1]))
     found, gradients = _loss_and_gradients(model, way, [batch])
     wanted, reference_gradients = _loss_and_gradients(model, reference, parts)
     loss, rest = measuring.difference([found], [wanted]), measuring.difference(gradients, reference_gradients)
@@ -73,23 +73,6 @@ def _loss_and_gradients(model: Decoder, loss: LossOf, parts: list[Batch]) -> tup
     for weight in model.parameters():
         weight.grad = None
     return total, gradients
-
-
-def rows_of(batch: Batch, many: int = 1) -> list[Batch]:
-    """So many sequences each."""
-    parts = [slice(row, row + many) for row in range(0, batch.input_ids.shape[0], many)]
-    return [
-        replace(
-            batch,
-            input_ids=batch.input_ids[rows],
-            labels=batch.labels[rows],
-            tokens=int((batch.labels[rows] != IGNORED).sum()),
-            segments=None if batch.segments is None else batch.segments[rows],
-            positions=None if batch.positions is None else batch.positions[rows],
-            spans=None,
-        )
-        for rows in parts
-    ]
 
 
 # --- attention --------------------------------------------------------------------------------------------------
@@ -147,7 +130,7 @@ def _attention_error(
     backend: Backend, shape: ModelConfig, batch: Batch, device: torch.device, dtype: torch.dtype
 ) -> float:
     """On the first sequence, against the same numbers in fp32."""
-    rows = rows_of(batch)[:1]
+    rows = batch.rows(1)[:1]
     torch.manual_seed(0)
     found = _attend(backend, shape, rows[0], device, dtype)()
     torch.manual_seed(0)
