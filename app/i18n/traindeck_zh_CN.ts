@@ -374,12 +374,8 @@
 <context>
     <name>DataLooker</name>
     <message>
-        <source>The trainer could not be started. Run the set-up again, then try once more.</source>
-        <translation>无法启动训练程序。请重新运行安装程序，然后再试一次。</translation>
-    </message>
-    <message>
         <source>Looking at the data ended unexpectedly (code {code}). {words}</source>
-        <translation>查看数据时意外结束（代码 {code}）。{words}</translation>
+        <translation type="unfinished">查看数据时意外结束（代码 {code}）。{words}</translation>
     </message>
 </context>
 <context>
@@ -619,6 +615,13 @@
     <message>
         <source>Log</source>
         <translation>日志</translation>
+    </message>
+</context>
+<context>
+    <name>Looker</name>
+    <message>
+        <source>The trainer could not be started. Run the set-up again, then try once more.</source>
+        <translation>无法启动训练程序。请重新运行安装程序，然后再试一次。</translation>
     </message>
 </context>
 <context>

@@ -49,6 +49,13 @@ def preview(
     return ["prepare", "--preview", *_configuration(preset, changed, data, loaded)]
 
 
+def check(
+    preset: str, changed: Mapping[str, Any], data: Sequence[str] = (), *, loaded: Preset | None = None
+) -> list[str]:
+    """`check --preset NAME …`: real steps of what `train` would train, without a run."""
+    return ["check", *_configuration(preset, changed, data, loaded)]
+
+
 def _configuration(preset: str, changed: Mapping[str, Any], data: Sequence[str], loaded: Preset | None) -> list[str]:
     found = loaded or (presets.load(preset) if preset else None)
     base: Mapping[str, Any] = found.knobs if found else {}

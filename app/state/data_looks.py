@@ -1,4 +1,4 @@
-"""What is known of the data chosen in the form: one report for each configuration that was looked at."""
+"""What a report on the chosen data depends on: some knobs, and the state of the files."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ import itertools
 import os
 import stat
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from trainer_core import protocol
+from app.state.looks import Key
 from trainer_core.config import knobs
 
-_KEPT: Final = 8
 # What a report says follows from these; a change of any other knob leaves it true.
 _ALSO: Final = ("max_seq_len", "batch_size", "gradient_accumulation_steps", "max_epochs", "max_steps")
 _NOT: Final = ("preset", "data", "cache_dir", "token_cache")
@@ -25,8 +22,6 @@ _BUILTIN: Final = "builtin:"
 _ENTRIES: Final = 1000
 _STAMPED_S: Final = 2.0
 
-Key = tuple[Any, ...]
-"""The configuration of a look and the state of its files, as far as its report depends on them."""
 Stamp = tuple[int, int, int]
 """Files, bytes, newest date in nanoseconds."""
 
@@ -77,56 +72,3 @@ class Stamps:
             self._known, self._of = tuple(map(stamp_of, data)), list(data)
             self._until = now + _STAMPED_S + 20 * (self._clock() - now)  # a slow disk is asked less often
         return self._known
-
-
-@dataclass(slots=True)
-class Look:
-    """One look at the data: what was found, and what was said on the way."""
-
-    key: Key
-    report: protocol.DataReport | None = None
-    warnings: list[protocol.Notice] = field(default_factory=list)
-    error: protocol.Error | None = None
-    progress: protocol.Progress | None = None
-
-    def add(self, event: protocol.AnyEvent) -> None:
-        """Take an event of the trainer that looks."""
-        match event:
-            case protocol.DataReport():
-                self.report = event
-            case protocol.Progress():
-                self.progress = event
-            case protocol.Warn() | protocol.Advice():
-                self.warnings.append(event)
-            case protocol.Error():
-                self.error = event
-            case _:
-                pass
-
-
-class Looks:
-    """The newest looks that ended with a report, by configuration; and the one that was shown last."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[Key, Look] = OrderedDict()
-        self._newest: Look | None = None
-
-    def keep(self, look: Look) -> None:
-        """Remember a finished look in place of an earlier one of the same configuration."""
-        self._known[look.key] = look
-        self._known.move_to_end(look.key)
-        while len(self._known) > _KEPT:
-            self._known.popitem(last=False)
-        self._newest = look
-
-    def drop(self, key: Key) -> None:
-        """A look at this configuration has failed: what earlier ones found holds no more, and is not shown."""
-        self._known.pop(key, None)
-        self._newest = None
-
-    def show(self, key: Key | None) -> tuple[Look | None, bool]:
-        """The look to show for a configuration, and whether it is of that one: else it is the last one shown."""
-        if key is not None and key in self._known:
-            self._newest = self._known[key]
-            return self._newest, True
-        return self._newest, False

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QFrame, QLabel
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.state.data_looks import Look
+from app.state.looks import Look
 from app.theme.tokens import DARK, LIGHT
 from app.views.data import figures
 from app.views.data.histogram import Histogram, position, short
@@ -36,7 +36,7 @@ def look(controller: Controller, qtbot: QtBot) -> None:
 def show(controller: Controller, report: protocol.DataReport) -> DataPage:
     """Show a report as if a look at what the form says had found it."""
     controller.window.show_page("data")
-    found = Look(controller.looker._key(), report=report)
+    found = Look(controller.looker.key_of_form(), protocol.DataReport, report=report)
     controller.looker.looks.keep(found)
     controller.looker.display(None)
     return controller.window.data

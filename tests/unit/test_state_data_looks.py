@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.state.data_looks import Look, Looks, Stamps, key_of, stamp_of
+from app.state.data_looks import Stamps, key_of, stamp_of
+from app.state.looks import Look, Looks
 from trainer_core import protocol
 from trainer_core.reference_examples import EVENTS
 
 REPORT: protocol.DataReport = EVENTS[protocol.DataReport]
 
 
-def look(name: str) -> Look:
-    found = Look(key_of({}, [name]))
+def look(name: str) -> Look[protocol.DataReport]:
+    found = Look(key_of({}, [name]), protocol.DataReport)
     found.add(REPORT)
     return found
 
@@ -76,7 +77,7 @@ def test_events_of_a_look_are_sorted_into_what_the_page_shows() -> None:
 
 
 def test_a_known_configuration_shows_its_own_report_and_another_the_last_one_shown() -> None:
-    looks = Looks()
+    looks = Looks[protocol.DataReport]()
     assert looks.show(key_of({}, ["a"])) == (None, False)
     one, two = look("a"), look("b")
     looks.keep(one)
@@ -90,7 +91,7 @@ def test_a_known_configuration_shows_its_own_report_and_another_the_last_one_sho
 
 
 def test_what_an_earlier_look_found_is_not_shown_after_one_that_failed() -> None:
-    looks = Looks()
+    looks = Looks[protocol.DataReport]()
     one, two = look("a"), look("b")
     looks.keep(one)
     looks.keep(two)
@@ -100,7 +101,7 @@ def test_what_an_earlier_look_found_is_not_shown_after_one_that_failed() -> None
 
 
 def test_only_the_newest_few_are_kept() -> None:
-    looks = Looks()
+    looks = Looks[protocol.DataReport]()
     for number in range(20):
         looks.keep(look(str(number)))
     assert looks.show(key_of({}, ["19"]))[1]

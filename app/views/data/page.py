@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QBoxLayout, QGridLayout, QHBoxLayout, QLabel, QProgressBar, QVBoxLayout, QWidget
 
-from app.state.data_looks import Look
+from app.state.looks import Look
 from app.theme.tokens import SPACE, Tokens
 from app.views import words
 from app.views.data import figures
@@ -32,9 +32,9 @@ _NARROW = 760  # pixels
 class DataState:
     """Everything the page shows."""
 
-    look: Look | None = None  # the report to show
+    look: Look[DataReport] | None = None  # the report to show
     current: bool = False  # it is of the configuration in the form
-    running: Look | None = None  # the look that is under way
+    running: Look[DataReport] | None = None  # the look that is under way
     cancelling: bool = False
     failure: str = ""  # why the last look ended without a report
     blocked: str = ""  # why the data cannot be looked at now
@@ -193,7 +193,7 @@ class DataPage(Retranslating):
             total=words.count(ready.total_steps),
         )
 
-    def _show_report(self, look: Look | None) -> None:
+    def _show_report(self, look: Look[DataReport] | None) -> None:
         report = look.report if look else None
         if look is None or report is None or (report is self._report and look.warnings == self._said):
             return

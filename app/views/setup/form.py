@@ -121,13 +121,22 @@ class SetupForm(QObject):
         """The knobs that differ from the preset, typed. Call it only while `wrong()` is empty."""
         return {name: self.value(name) for name in form_knobs() if name in self._typed}
 
+    def values(self) -> dict[str, Any]:
+        """The preset's knobs with the changes. Call it only while `wrong()` is empty."""
+        return {**(self.preset.knobs if self.preset else {}), **self.changes()}
+
+    def take(self, values: Mapping[str, Any]) -> None:
+        """Set several knobs, as if they were typed: each can be reset. Knobs of a newer trainer are passed over."""
+        for name in form_knobs():
+            if name in values:
+                self.set_text(name, as_text(values[name]))
+
     def conflict(self) -> TraindeckError | None:
         """What single knobs cannot tell: heads that do not divide the width and the like."""
         if self.wrong():
             return None
         try:
-            own = self.preset.knobs if self.preset else {}
-            check_together(Config(**{**own, **self.changes()}))
+            check_together(Config(**self.values()))
         except TraindeckError as error:
             return error
         return None
