@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Literal, TextIO
 
-from trainer_core import files, protocol
+from trainer_core import failures, files, protocol
 from trainer_core.control import NoControl, StdinControl
 from trainer_core.messages import ExitCode, TraindeckError, terminal_language
 from trainer_core.report import StopRequested
@@ -148,13 +148,13 @@ class Job:
     def _name(self, error: Exception) -> TraindeckError:
         """The catalogue's name for an exception that nobody named where it was raised."""
         text = f"{type(error).__name__}: {error}"
-        if isinstance(error, OSError) and files.is_disk_full(error):
-            return files.disk_full(self._run.path if self._run else Path.cwd(), 0, error)
-        if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text:
-            device = "cuda" if "CUDA" in text else "cpu"
-            return TraindeckError("memory.out", detail=text, device=device, step=self.session.step or 0)
-        if "CUDA error" in text or "AcceleratorError" in text:
-            return TraindeckError("device.failed", detail=text, device="cuda", step=self.session.step or 0)
+        found = failures.of_exception(error)
+        if found is not None and found.code == "disk.full":
+            full = files.disk_full(self._run.path if self._run else Path.cwd(), 0)
+            full.detail = text
+            return full
+        if found is not None:
+            return TraindeckError(found.code, detail=text, **{"step": self.session.step or 0, **found.params})
         log = str(self._run.log) if self._run else "stderr"
         if self._run is None:
             traceback.print_exception(error)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -372,3 +373,32 @@ def test_every_name_is_in_the_catalogue_and_is_found_by_something() -> None:
     for code in FAILURES:
         assert CATALOGUE[code].en.do
         assert CATALOGUE[code].zh.do
+
+
+def ended_by(raised: str) -> tuple[dict[str, object], int]:
+    """The last event and the exit code of a command that raises this (a Python expression)."""
+    program = f"""
+import sys
+from trainer_core.job import Job
+with Job("json") as job:
+    raise {raised}
+sys.exit(job.exit_code)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    return json.loads(ended.stdout.splitlines()[-1]), ended.returncode
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "exit_code"),
+    [
+        ("RuntimeError('CUDA error: unspecified launch failure')", "failure.launch", ExitCode.DEVICE),
+        ("MemoryError()", "memory.out", ExitCode.OUT_OF_MEMORY),
+        ("OSError(28, 'No space left on device')", "disk.full", ExitCode.DISK_FULL),
+        ("ZeroDivisionError('x')", "internal", ExitCode.FAILED),
+    ],
+)
+def test_a_command_ends_with_the_name_of_what_nobody_named(raised: str, code: str, exit_code: ExitCode) -> None:
+    event, ended = ended_by(raised)
+    assert (event["type"], event["code"], event["exit_code"], ended) == ("error", code, exit_code, exit_code)
+    assert "?" not in word(code, event["params"], "en")
+    assert event["detail"]
