@@ -8,7 +8,7 @@ from app.services.trainer_process import Outcome
 from app.state.run_machine import RunMachine
 from app.views import words
 from app.views.banner import BannerArea, BannerText, Level
-from trainer_core import protocol
+from trainer_core import failures, protocol
 from trainer_core.messages import TraindeckError
 
 
@@ -38,7 +38,10 @@ class Telling(QObject):
 
     def crash(self, outcome: Outcome) -> None:
         """The trainer ended without a word of its own."""
-        code = outcome.exit_code
+        last_words = "\n".join(outcome.last_words)
+        known = failures.of_exit_code(outcome.exit_code, crashed=outcome.crashed)
+        cause = failures.of_ending(outcome.exit_code, last_words, crashed=outcome.crashed)
+        code = known.detail if known is not None else outcome.exit_code
 
         def crash() -> str:
             if outcome.failed_to_start:
@@ -47,9 +50,11 @@ class Telling(QObject):
                 text = self.tr("The trainer ended unexpectedly (code {code}). Resume goes on from its last checkpoint.")
             else:
                 text = self.tr("The trainer ended unexpectedly (code {code}) before its first checkpoint.")
-            return text.format(code=code)
+            text = text.format(code=code)
+            if cause is None:
+                return text
+            return f"{text} {words.message(cause.code, {'step': self._machine.step, **cause.params})}"
 
-        last_words = "\n".join(outcome.last_words)
         resumable = self._machine.resumes_from_disk
         self._banners.add(BannerText("error", crash, last_words, "crash", offers_resume=resumable))
 

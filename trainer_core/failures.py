@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from trainer_core.messages import TraindeckError, Value
+from trainer_core.messages import ExitCode, TraindeckError, Value
 
 _WINDOWS: Final = "win32"  # as `sys.platform` says it
 _LONG_PATH: Final = 250  # characters; Windows ends paths at 260, of folders at 248
@@ -327,6 +327,19 @@ def of_exit_code(code: int, platform: str = sys.platform, crashed: bool = False)
     number = code if crashed else -code if code < 0 else code - _BY_SHELL
     name = _SIGNALS.get(number)
     return Failure(name, detail=_signal_name(number)) if name else None
+
+
+def of_ending(code: int, last_words: str, platform: str = sys.platform, crashed: bool = False) -> Failure | None:
+    """What a process died of that sent no `error` event, by its exit code and what it printed last.
+
+    The words count only where the code tells no cause: warnings stand among them, too.
+    """
+    found = of_exit_code(code, platform, crashed)
+    if found is None and code in range(len(ExitCode)) and code != ExitCode.FAILED:
+        return None
+    if found is not None and found.code != "failure.abort":
+        return found
+    return of_exception(last_words, platform) or found
 
 
 def _signal_name(number: int) -> str:

@@ -351,43 +351,43 @@ _ENDINGS: Final[dict[str, Pair]] = {
     "failure.access_violation": (
         (
             "It crashed: a library touched memory that is not its own (driver, overclocking, or damaged memory).",
-            f"{_RESUME}; if it recurs, update the driver, undo overclocking and test the memory.",
+            "If it recurs, update the driver, undo overclocking and test the memory.",
         ),
         (
             "它崩溃了：某个库访问了不属于它的内存（驱动、超频或内存损坏）。",
-            f"{_ZH_RESUME}；若再次出现，请更新驱动、取消超频并检测内存。",
+            "若再次出现，请更新驱动、取消超频并检测内存。",
         ),
     ),
     "failure.abort": (
         (
             "It ended itself: a library found an error that it could not go on with.",
-            f"{_RESUME}; the end of log.txt tells which library it was.",
+            "The end of log.txt tells which library it was.",
         ),
-        ("它自行终止：某个库发现了无法继续的错误。", f"{_ZH_RESUME}；log.txt 末尾说明是哪个库。"),
+        ("它自行终止：某个库发现了无法继续的错误。", "log.txt 末尾说明是哪个库。"),
     ),
     "failure.heap": (
         (
             "It crashed: its memory was damaged, by a fault of a library or of the machine's memory.",
-            f"{_RESUME}; if it recurs, run the set-up again and test the memory.",
+            "If it recurs, run the set-up again and test the memory.",
         ),
         (
             "它崩溃了：其内存被破坏，原因可能是某个库的故障或内存条故障。",
-            f"{_ZH_RESUME}；若再次出现，请重新运行安装程序并检测内存。",
+            "若再次出现，请重新运行安装程序并检测内存。",
         ),
     ),
     "failure.interrupted": (
         (
             "It was ended from outside: Ctrl+C, its console was closed, or the user logged off.",
-            "Resume goes on from the last checkpoint.",
+            "Everything saved before is intact.",
         ),
-        ("它被外部结束：按下了 Ctrl+C、关闭了控制台或用户注销。", "可从最近的检查点继续。"),
+        ("它被外部结束：按下了 Ctrl+C、关闭了控制台或用户注销。", "此前保存的内容完好。"),
     ),
     "failure.terminated": (
         (
             "Another program asked it to end, or the machine was shut down.",
-            "Resume goes on from the last checkpoint.",
+            "Everything saved before is intact.",
         ),
-        ("另一个程序要求它结束，或电脑已关机。", "可从最近的检查点继续。"),
+        ("另一个程序要求它结束，或电脑已关机。", "此前保存的内容完好。"),
     ),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import pytest
@@ -120,6 +121,9 @@ def test_a_crash_shows_the_last_words(make_window: MakeWindow, qtbot: QtBot, mod
     assert banner is not None
     assert "ended unexpectedly" in banner.words()
     assert words in banner.detail
+    if mode == "abort" and sys.platform != "win32":  # there its code, 3, tells nothing
+        assert "(code SIGABRT)" in banner.words()
+        assert "a library found an error" in banner.words()
     assert controller.window.run_bar.start.isEnabled()
 
 

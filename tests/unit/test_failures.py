@@ -325,6 +325,17 @@ def test_exceptions_of_this_machine_are_known_by_their_numbers() -> None:
         assert found.params.get("path", path) == path
 
 
+def test_last_words_name_the_cause_where_the_code_tells_none() -> None:
+    told = "terminate called\n  what():  [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)"
+    by_words = [failures.of_ending(code, told, "linux") for code in (-6, 1)]
+    assert [found.code for found in by_words if found] == ["failure.nccl_timeout"] * 2
+    warned = "UserWarning: CUDA initialization: Found no NVIDIA driver on your system."
+    killed = failures.of_ending(-9, warned, "linux")
+    assert killed is not None
+    assert killed.code == "failure.killed"
+    assert failures.of_ending(0, told, "linux") is None
+
+
 def test_a_decode_error_says_which_encoding_it_was() -> None:
     with pytest.raises(UnicodeDecodeError) as caught:
         b"\xff\xfe".decode("gbk")
