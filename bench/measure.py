@@ -260,7 +260,7 @@ def machine() -> dict[str, Any]:
 
 def _module() -> str:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec.name if spec is not None else Path(sys.argv[0]).name
+    return spec.name.removesuffix(".__main__") if spec is not None else Path(sys.argv[0]).name
 
 
 def _cpu() -> str:

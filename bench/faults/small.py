@@ -1,0 +1,155 @@
+"""The run that is broken: as small as a run can be, saved every other step; and what must hold of it at any moment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from bench import measure, runs
+from trainer_core import checkpoint_dir, protocol
+
+SAVE_STEPS: Final = 2
+COMPARED: Final = ("model.safetensors", "optimizer.safetensors", "tokenizer.json", "config.json")
+_PATIENCE_S: Final = 300.0  # for a process of some seconds, on a machine that may be busy
+_TOLD: Final = 2000  # characters of stderr in a failure
+
+KNOBS: Final[Mapping[str, Any]] = {
+    "hidden-dim": 32, "n-layers": 1, "n-heads": 1, "max-seq-len": 32, "vocab-size": 320, "batch-size": 2,
+    "dropout": 0.1, "warmup-steps": 2, "learning-rate": 3e-3, "save-steps": SAVE_STEPS, "keep-last": 2,
+    "log-steps": 1, "eval-steps": 5, "eval-batches": 4, "sample-steps": 0, "sample-tokens": 1, "perf-steps": 0,
+    "cpu-threads": 1, "device": "cpu", "compile": "off", "attention": "math", "chunked-loss": "off", "num-workers": 0,
+}  # fmt: skip
+
+
+def text_file(folder: Path, lines: int = 2000) -> Path:
+    """A small text, Chinese included."""
+    path = folder / "文本 text.txt"
+    sentences = (f"Line {n}: {n} plus {n + 1} is {2 * n + 1}. 第{n}行。\n" for n in range(lines))
+    path.write_text("".join(sentences), encoding="utf-8")
+    return path
+
+
+def arguments(data: Path, run: Path, steps: int, more: Mapping[str, Any] | None = None) -> list[str]:
+    """`train` from the beginning, or a resume where the run has begun."""
+    if (run / "config.yaml").is_file():
+        return ["train", "--resume", str(run), "--output", "json"]
+    settings = {**KNOBS, "max-steps": steps, **(more or {})}
+    return ["train", *runs.flags(settings), "--data", str(data), "--run-dir", str(run), "--output", "json"]
+
+
+class Child:
+    """A trainer process. A thread reads what it says, as it comes."""
+
+    def __init__(self, command: Sequence[str], home: Path, stdin: int = subprocess.DEVNULL) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self.events: list[protocol.AnyEvent] = []
+        self._news, self._told = threading.Condition(), tempfile.TemporaryFile()  # noqa: SIM115 - closed by `ended`
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        environment |= {"TRAINDECK_HOME": str(home), "TRAINDECK_LANG": "en", "PYTHONPATH": str(measure.ROOT)}
+        self.began = time.monotonic()
+        self.process = subprocess.Popen(
+            list(command), stdin=stdin, stdout=subprocess.PIPE, stderr=self._told, env=environment, cwd=home
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.endswith(b"\n"):  # the last one of a killed process may be half a line
+                with self._news:
+                    self.events.append(protocol.decode_event(line))
+                    self._news.notify_all()
+        with self._news:
+            self._news.notify_all()
+
+    def wait_for(self, kind: type, count: int = 1) -> bool:
+        """Until it has said so many events of a kind; False: it ended before."""
+        with self._news:
+            return (
+                self._news.wait_for(lambda: len(self.of(kind)) >= count or not self._reader.is_alive(), _PATIENCE_S)
+                and len(self.of(kind)) >= count
+            )
+
+    def of(self, kind: type) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def ended(self) -> int:
+        """Wait for its end; the exit code."""
+        code = self.process.wait(_PATIENCE_S)
+        self._reader.join(_PATIENCE_S)
+        return code
+
+    def kill(self) -> None:
+        """No warning, no clean-up: SIGKILL, or TerminateProcess on Windows."""
+        self.process.kill()
+        self.ended()
+
+    def last_words(self) -> str:
+        """The end of its stderr and its last event, for a report of what went wrong."""
+        self._told.seek(0)
+        words = self._told.read().decode("utf-8", "replace")[-_TOLD:]
+        return f"exit code {self.process.returncode}; {self.events[-1:]}; {words}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unbroken:
+    """The run that nothing happened to: what every broken one must come to."""
+
+    data: Path
+    run: Path
+    steps: int
+    losses: Mapping[int, float | None]
+    seconds: float  # of its process
+
+    @property
+    def last(self) -> Path:
+        return self.run / "checkpoints" / checkpoint_dir.folder_name(self.steps)
+
+    def command(self, run: Path, more: Mapping[str, Any] | None = None) -> list[str]:
+        """The same run in another folder, from wherever it is."""
+        return measure.trainer(*arguments(self.data, run, self.steps, more))
+
+    def differences(self, run: Path) -> list[str]:
+        """What of another run's last checkpoint is not the same byte for byte."""
+        last = run / "checkpoints" / self.last.name
+        return [
+            f"{name} is not that of the unbroken run"
+            for name in COMPARED
+            if not (last / name).is_file() or (last / name).read_bytes() != (self.last / name).read_bytes()
+        ]
+
+    def wrong_losses(self, events: Sequence[protocol.AnyEvent]) -> list[str]:
+        """Steps that were told with another loss than the unbroken run had."""
+        steps = [event for event in events if isinstance(event, protocol.Step)]
+        return [f"the loss of step {one.step} differs" for one in steps if one.loss != self.losses.get(one.step)]
+
+
+def unbroken(folder: Path, steps: int, more: Mapping[str, Any] | None = None) -> Unbroken:
+    """Make the data and train on it without any harm. Raises `RuntimeError` where that fails."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data, run = text_file(folder), folder / "unbroken"
+    child = Child(measure.trainer(*arguments(data, run, steps, more)), folder)
+    if child.ended() != 0:
+        raise RuntimeError(child.last_words())
+    losses = {event.step: event.loss for event in child.of(protocol.Step)}
+    return Unbroken(data, run, steps, losses, time.monotonic() - child.began)
+
+
+def newest(run: Path) -> tuple[int, list[str]]:
+    """The step of the newest checkpoint that is whole (0: none), and what is wrong with others."""
+    found, wrong = 0, []
+    for folder in checkpoint_dir.list_checkpoints(run / "checkpoints"):
+        reason = checkpoint_dir.problem(folder)
+        if reason is None:
+            found = int(folder.name.removeprefix("step-"))
+        else:
+            wrong.append(f"{folder.name}: {reason}")
+    return found, wrong

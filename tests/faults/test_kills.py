@@ -1,0 +1,21 @@
+"""A run that is killed again and again loses little, and ends as the one that nobody disturbed.
+
+`python -m bench.faults kills` is the same for 200 kills.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.faults import kills, small
+
+KILLS, STEPS = 5, 40
+
+
+def test_after_kills_at_random_instants_the_finished_model_is_the_unbroken_one(tmp_path: Path) -> None:
+    unbroken = small.unbroken(tmp_path, STEPS)
+    found = kills.kill_often(unbroken, tmp_path, KILLS, seed=3)
+    assert not found.problems, found
+    assert len(found.kills) == KILLS
+    assert found.runs >= 1
+    assert any(kill.saved for kill in found.kills), "some kills came after a checkpoint"
