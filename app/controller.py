@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QApplication
 
 import trainer_core
 from app import i18n, remembering
+from app.checking import Checker
 from app.closing import Closing
 from app.earlier import EarlierRun
 from app.looking import DataLooker
@@ -63,6 +64,7 @@ class Controller(QObject):
         translator: i18n.Translator,
         process: TrainerProcess | None = None,
         looking: TrainerProcess | None = None,
+        checking: TrainerProcess | None = None,
     ) -> None:
         super().__init__()
         self._store = settings
@@ -80,6 +82,7 @@ class Controller(QObject):
         self.window = MainWindow(self.form, style.resolve(self._settings.theme))
         self._tell = Telling(self.window.banners, self.machine, self)
         self.looker = DataLooker(self.form, self._tell.error, looking)
+        self.checker = Checker(self.form, self._tell.error, checking, self.window.check, self.render_bar)
         self._leaving = Closing(
             self.window, is_active=lambda: self.machine.is_active, stop=self.stop_run, close=self._close
         )
@@ -120,6 +123,7 @@ class Controller(QObject):
 
     def _connect(self) -> None:
         window, bar = self.window, self.window.run_bar
+        bar.check_pressed.connect(self.checker.start)
         bar.start_pressed.connect(self.start_run)
         bar.pause_pressed.connect(self._pause)
         bar.resume_pressed.connect(self._resume)
@@ -176,6 +180,7 @@ class Controller(QObject):
         self.record = record
         self._last_seq = 0
         self._earlier.forget()
+        self.checker.put_away()
         self.window.banners.clear()
         self._feed(Started(str(path)))
         self.process.start(arguments)
@@ -308,6 +313,7 @@ class Controller(QObject):
         window.performance.display(record.metrics, record.computing)
         window.log.display(record.log)
         self.looker.display(self.shown.ready)
+        self.checker.refresh()
         asking = self.machine.state is RunState.TRAINING and self.viewing is None
         window.samples.display(record.samples, can_ask=asking)
         self._earlier.allow_resume(editable)
@@ -315,7 +321,7 @@ class Controller(QObject):
 
     def render_bar(self) -> None:
         blocked = self._blocked()
-        self.window.run_bar.display(self.machine, blocked)
+        self.window.run_bar.display(self.machine, blocked, checking=self.checker.running is not None)
         self.window.copy_action.setEnabled(not blocked)
 
     def _render_runs(self) -> None:
@@ -405,6 +411,7 @@ class Controller(QObject):
         self._earlier.forget()
         self._lister.stop()
         self.looker.leave()
+        self.checker.leave()
         self._leaving.vanish()
         self.window.close_allowed = True
         self.window.close()

@@ -86,6 +86,131 @@
     </message>
 </context>
 <context>
+    <name>Check</name>
+    <message>
+        <source>Fits</source>
+        <translation>放得下</translation>
+    </message>
+    <message>
+        <source>Tight</source>
+        <translation>勉强放得下</translation>
+    </message>
+    <message>
+        <source>Does not fit</source>
+        <translation>放不下</translation>
+    </message>
+    <message>
+        <source>measured before</source>
+        <translation>此前已测</translation>
+    </message>
+    <message>
+        <source>measured in {seconds} s</source>
+        <translation>测量用时 {seconds} 秒</translation>
+    </message>
+    <message>
+        <source>Peak memory</source>
+        <translation>内存峰值</translation>
+    </message>
+    <message>
+        <source>Tokens per second</source>
+        <translation>吞吐量（词元/秒）</translation>
+    </message>
+    <message>
+        <source>Time to finish</source>
+        <translation>预计用时</translation>
+    </message>
+    <message>
+        <source>Disk needed</source>
+        <translation>所需磁盘</translation>
+    </message>
+    <message>
+        <source>{needed} of {free} free</source>
+        <translation>{needed}（可用 {free}）</translation>
+    </message>
+    <message>
+        <source>Free before: {free}. The trainer&apos;s own memory: {ram} of {ram_free} free.</source>
+        <translation>检查前可用：{free}。训练程序自身的内存：{ram}（可用 {ram_free}）。</translation>
+    </message>
+    <message>
+        <source>{count} tokens in each step</source>
+        <translation>每步 {count} 个词元</translation>
+    </message>
+    <message>
+        <source>{steps} steps, without evaluations and checkpoints</source>
+        <translation>共 {steps} 步，不含评估和保存检查点</translation>
+    </message>
+    <message>
+        <source>{count} checkpoints of {size} each are kept</source>
+        <translation>保留 {count} 个检查点，每个 {size}</translation>
+    </message>
+    <message>
+        <source>more than {total}</source>
+        <translation>超过 {total}</translation>
+    </message>
+    <message>
+        <source>{peak} of {total}</source>
+        <translation>{peak}（共 {total}）</translation>
+    </message>
+    <message>
+        <source>, </source>
+        <translation>，</translation>
+    </message>
+    <message>
+        <source>{rate} tokens/s</source>
+        <translation>{rate} 词元/秒</translation>
+    </message>
+</context>
+<context>
+    <name>CheckCard</name>
+    <message>
+        <source>The check did not succeed</source>
+        <translation>检查未能完成</translation>
+    </message>
+    <message>
+        <source>ending</source>
+        <translation>正在结束</translation>
+    </message>
+    <message>
+        <source>Check</source>
+        <translation>检查</translation>
+    </message>
+    <message>
+        <source>Applied</source>
+        <translation>已应用</translation>
+    </message>
+    <message>
+        <source>Apply</source>
+        <translation>应用</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Dismiss</source>
+        <translation>关闭提示</translation>
+    </message>
+    <message>
+        <source>Progress</source>
+        <translation>进度</translation>
+    </message>
+    <message>
+        <source>Settings have changed since this was measured. Check again to see their effect.</source>
+        <translation>测量之后设置已改变。请重新检查以了解其影响。</translation>
+    </message>
+    <message>
+        <source>These fit with the same effective batch, measured on this machine:</source>
+        <translation>以下设置放得下，等效批大小不变，均在本机测得：</translation>
+    </message>
+</context>
+<context>
+    <name>Checker</name>
+    <message>
+        <source>The check ended unexpectedly (code {code}). {words}</source>
+        <translation>检查意外结束（代码 {code}）。{words}</translation>
+    </message>
+</context>
+<context>
     <name>Closing</name>
     <message>
         <source>Training is going on</source>
@@ -375,7 +500,7 @@
     <name>DataLooker</name>
     <message>
         <source>Looking at the data ended unexpectedly (code {code}). {words}</source>
-        <translation type="unfinished">查看数据时意外结束（代码 {code}）。{words}</translation>
+        <translation>查看数据时意外结束（代码 {code}）。{words}</translation>
     </message>
 </context>
 <context>
@@ -1117,6 +1242,14 @@
     <message>
         <source>about {time} left</source>
         <translation>约剩 {time}</translation>
+    </message>
+    <message>
+        <source>Check</source>
+        <translation>检查</translation>
+    </message>
+    <message>
+        <source>Take real steps of these settings: do they fit, how fast, how long, what disk?</source>
+        <translation>用这些设置实际训练几步：能否放得下、有多快、要多久、需要多少磁盘？</translation>
     </message>
     <message>
         <source>Start</source>

@@ -32,6 +32,10 @@ QToolTip { color: $text; background: $surface; border: 1px solid $border; paddin
 #warnText { color: $warn; }
 #tileValue { font-size: 17pt; font-weight: 600; }
 #stateWord { font-size: 13pt; font-weight: 600; }
+#verdict { font-size: 11pt; font-weight: 600; }
+QLabel[level="good"] { color: $good; }
+QLabel[level="warn"] { color: $warn; }
+QLabel[level="bad"] { color: $bad; }
 
 QLineEdit, QPlainTextEdit, QTextBrowser, QListWidget, QTableView, QComboBox {
     background: $field; border: 1px solid $border; border-radius: 4px;
@@ -81,6 +85,9 @@ QTabBar::tab:focus { border-bottom-color: $text; }
 
 QProgressBar { background: $hover; border: 0; border-radius: 4px; max-height: 8px; min-height: 8px; }
 QProgressBar::chunk { background: $accent; border-radius: 4px; }
+QProgressBar[level="good"]::chunk { background: $good; }
+QProgressBar[level="warn"]::chunk { background: $warn; }
+QProgressBar[level="bad"]::chunk { background: $bad; }
 QHeaderView::section { background: $window; color: $muted; border: 0; border-bottom: 1px solid $border; padding: 5px 8px; }
 QTableView { gridline-color: $border; alternate-background-color: $window; }
 QTableView::item { padding: 2px 6px; }

@@ -10,6 +10,7 @@ from app.theme.tokens import SPACE, Tokens
 from app.views.banner import BannerArea
 from app.views.plots.page import PlotsPage
 from app.views.run_bar import RunBar
+from app.views.setup.check_card import CheckCard
 from app.views.setup.form import SetupForm
 from app.views.setup.panel import SetupPanel
 from app.views.viewing import ViewingStrip
@@ -36,6 +37,7 @@ class MainWindow(QMainWindow):
         self.close_allowed = False
         self.setup = SetupPanel(form)
         self.run_bar = RunBar(tokens)
+        self.check = CheckCard(tokens)
         self.banners = BannerArea(tokens)
         self.viewing = ViewingStrip()
         self.plots = PlotsPage(tokens)
@@ -61,7 +63,7 @@ class MainWindow(QMainWindow):
         layout = QVBoxLayout(right)
         layout.setContentsMargins(SPACE // 2, SPACE, SPACE + 4, SPACE + 4)
         layout.setSpacing(SPACE)
-        for widget in (self.run_bar, self.banners, self.viewing):
+        for widget in (self.run_bar, self.check, self.banners, self.viewing):
             layout.addWidget(widget)
         layout.addWidget(self.tabs, 1)
         self.splitter.addWidget(self.setup)
@@ -153,7 +155,8 @@ class MainWindow(QMainWindow):
 
     def retheme(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        for view in (self.run_bar, self.banners, self.plots, self.performance, self.data, self.samples, self.log):
+        pages = (self.plots, self.performance, self.data, self.samples, self.log)
+        for view in (self.run_bar, self.check, self.banners, *pages):
             view.retheme(tokens)
 
     # --- words and closing -----------------------------------------------------------------------------

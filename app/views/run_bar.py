@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from app.state.run_machine import RunMachine, RunState
 from app.theme.icons import IconName, icon
 from app.theme.tokens import SPACE, Tokens
 from app.views import words
-from app.views.widgets import ElidedLabel, Retranslating, card, label, named
+from app.views.widgets import ElidedLabel, Retranslating, card, label, named, put
 
 _FINE = 1000  # steps of the progress bar
 
@@ -17,6 +17,7 @@ _FINE = 1000  # steps of the progress bar
 class RunBar(Retranslating):
     """Buttons and state of one run. What may be pressed is decided by the `RunMachine` it is shown."""
 
+    check_pressed = Signal()
     start_pressed = Signal()
     pause_pressed = Signal()
     resume_pressed = Signal()
@@ -26,6 +27,8 @@ class RunBar(Retranslating):
         super().__init__(parent)
         self._machine = RunMachine()
         self._blocked = ""
+        self._checking = False
+        self.check = named(QPushButton(), "check")
         self.start, self.pause = named(QPushButton(), "primary"), named(QPushButton(), "pause")
         self.resume, self.stop = named(QPushButton(), "resume"), named(QPushButton(), "stop")
         self.state = label("stateWord")
@@ -35,6 +38,7 @@ class RunBar(Retranslating):
         self.reason = label("warnText", wrap=True, hidden=True)
         self.bar = QProgressBar(textVisible=False, maximum=_FINE)
         self._arrange()
+        self.check.clicked.connect(self.check_pressed)
         self.start.clicked.connect(self.start_pressed)
         self.pause.clicked.connect(self.pause_pressed)
         self.resume.clicked.connect(self.resume_pressed)
@@ -47,7 +51,7 @@ class RunBar(Retranslating):
         top.setSpacing(SPACE)
         top.addWidget(self.state)
         top.addWidget(self.note, 1)
-        for button in (self.start, self.pause, self.resume, self.stop):
+        for button in (self.check, self.start, self.pause, self.resume, self.stop):
             top.addWidget(button)
         bottom = QHBoxLayout()
         bottom.setSpacing(2 * SPACE)
@@ -64,20 +68,21 @@ class RunBar(Retranslating):
 
     # --- showing -------------------------------------------------------------------------------------
 
-    def display(self, machine: RunMachine, blocked: str) -> None:
-        """Show the run; `blocked` says why Start cannot be pressed, or is empty."""
-        self._machine, self._blocked = machine, blocked
+    def display(self, machine: RunMachine, blocked: str, *, checking: bool = False) -> None:
+        """Show the run; `blocked` says why Start cannot be pressed, or is empty. `checking`: a check is under way."""
+        self._machine, self._blocked, self._checking = machine, blocked, checking
+        self.check.setEnabled(machine.can_start and not blocked and not checking)
         self.start.setEnabled(machine.can_start and not blocked)
         self.start.setToolTip(blocked)
         self.pause.setEnabled(machine.can_pause)
         self.resume.setEnabled(machine.can_resume)
         self.stop.setEnabled(machine.can_stop)
-        self._put(self.state, words.state(machine.state))
-        self._put(self.stop, self.tr("End now") if machine.stop_kills else self.tr("Stop"))
+        put(self.state, words.state(machine.state))
+        put(self.stop, self.tr("End now") if machine.stop_kills else self.tr("Stop"))
         self.note.setText(self._note())
-        self._put(self.reason, self.tr("Start is not possible yet: {reason}").format(reason=blocked))
+        put(self.reason, self.tr("Start is not possible yet: {reason}").format(reason=blocked))
         self.reason.setVisible(bool(blocked) and machine.can_start)
-        self._put(self.clock, self._clock())
+        put(self.clock, self._clock())
         self._show_progress()
 
     def _show_progress(self) -> None:
@@ -137,11 +142,6 @@ class RunBar(Retranslating):
             parts.append(self.tr("about {time} left").format(time=words.duration(machine.eta_s)))
         return "  ·  ".join(parts)
 
-    @staticmethod
-    def _put(widget: QLabel | QPushButton, text: str) -> None:
-        if widget.text() != text:
-            widget.setText(text)
-
     # --- looks and words -------------------------------------------------------------------------------
 
     def retheme(self, tokens: Tokens) -> None:
@@ -155,13 +155,15 @@ class RunBar(Retranslating):
             button.setIcon(icon(name, colour, tokens.muted))
 
     def retranslate(self) -> None:
+        self.check.setText(self.tr("Check"))
+        self.check.setToolTip(self.tr("Take real steps of these settings: do they fit, how fast, how long, what disk?"))
         self.start.setText(self.tr("Start"))
         self.pause.setText(self.tr("Pause"))
         self.resume.setText(self.tr("Resume"))
         self.stop.setText(self.tr("Stop"))
         self._hold_width(self.stop, self.tr("Stop"), self.tr("End now"))
         self.bar.setAccessibleName(self.tr("Progress"))
-        self.display(self._machine, self._blocked)
+        self.display(self._machine, self._blocked, checking=self._checking)
 
     def changeEvent(self, event: QEvent) -> None:  # noqa: N802 - Qt's name
         super().changeEvent(event)

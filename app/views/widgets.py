@@ -145,6 +145,12 @@ def restyle(widget: QWidget) -> None:
     widget.style().polish(widget)
 
 
+def put(widget: QLabel | QPushButton, text: str) -> None:
+    """Set a text that may be the same: to set it anyway would lay everything out again."""
+    if widget.text() != text:
+        widget.setText(text)
+
+
 def label(name: str = "", *, wrap: bool = False, hidden: bool = False, centred: bool = False) -> QLabel:
     """A label; its `name` is what the style sheet knows it by."""
     made = named(QLabel(), name)

@@ -36,7 +36,8 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def make_window(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeWindow]:
-    """Open the window; `mode` and `look`: which fake trainers it starts to train and to look at data, None: real."""
+    """Open the window; `mode`, `look`, `check`: which fake trainers it starts to train, look at data and check, None:
+    the real one."""
     made: list[Controller] = []
     translator = Translator()
 
@@ -44,14 +45,19 @@ def make_window(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeWindow]:
         return TrainerProcess(command=[sys.executable, "-u", "-X", "utf8", str(FAKE), mode] if mode else None)
 
     def make(
-        mode: str | None = "ok", language: str = "en", theme: str = "light", *, look: str | None = None
+        mode: str | None = "ok",
+        language: str = "en",
+        theme: str = "light",
+        *,
+        look: str | None = None,
+        check: str | None = None,
     ) -> Controller:
         dress(qapp)
         qapp.setFont(style.font())
         translator.switch("zh" if language == "zh" else "en")
         store = SettingsStore()
         store.load().theme = "dark" if theme == "dark" else "light"
-        controller = Controller(store, translator, process(mode), process(look))
+        controller = Controller(store, translator, process(mode), process(look), process(check))
         style.apply(qapp, style.resolve(store.settings.theme))
         made.append(controller)
         controller.start()
@@ -60,7 +66,7 @@ def make_window(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeWindow]:
 
     yield make
     for controller in made:
-        for process_ in (controller.process, controller.looker.process):
+        for process_ in (controller.process, controller.looker.process, controller.checker.process):
             process_.blockSignals(True)
             process_.shutdown(grace_s=0.1)
         controller.leave()

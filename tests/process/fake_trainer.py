@@ -314,6 +314,40 @@ def slow_look() -> int:
     return 3
 
 
+def check_report() -> protocol.CheckReport:
+    """Fits where no more than 8 sequences are in a micro-batch; tight up to 16."""
+    report: protocol.CheckReport = EVENTS[protocol.CheckReport]
+    given = sys.argv
+    size = int(given[given.index("--batch-size") + 1]) if "--batch-size" in given else report.chosen.batch_size
+    report.chosen.batch_size = size
+    if size <= 8:
+        report.verdict, report.offers, report.chosen.peak = "fits", [], 13 * 2**30
+    elif size > 16:
+        report.verdict, report.chosen.fits, report.seconds = "does_not_fit", False, None
+        report.chosen.peak = report.chosen.tokens_per_s = None
+    return report
+
+
+def check() -> int:
+    """Takes real steps before Start, as `check` does."""
+    say(protocol.Phase(phase="checking"))
+    say(protocol.Phase(phase="compiling"))
+    say(protocol.Phase(phase="checking"))
+    say(protocol.Progress(phase="checking", done=2, total=6))
+    say(check_report())
+    say(protocol.Phase(phase="done"))
+    return 0
+
+
+def slow_check() -> int:
+    """Goes on checking until it is told to stop."""
+    say(protocol.Phase(phase="checking"))
+    say(protocol.Progress(phase="checking", done=2, total=6))
+    while not isinstance(take_command(60.0), protocol.Stop):
+        pass
+    return 3
+
+
 MODES: dict[str, Callable[[], int]] = {
     mode.__name__: mode
     for mode in (
@@ -336,6 +370,8 @@ MODES: dict[str, Callable[[], int]] = {
         error,
         look,
         slow_look,
+        check,
+        slow_check,
     )
 }
 

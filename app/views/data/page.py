@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QBoxLayout, QGridLayout, QHBoxLayout, QLabel, QProgressBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QBoxLayout, QGridLayout, QHBoxLayout, QProgressBar, QVBoxLayout, QWidget
 
 from app.state.looks import Look
 from app.theme.tokens import SPACE, Tokens
@@ -17,7 +17,7 @@ from app.views.data.sample_view import SamplesCard
 from app.views.data.sources_table import SourcesTable
 from app.views.plots.chart import Chart, LegendEntry
 from app.views.plots.tiles import Tile
-from app.views.widgets import ElidedLabel, Retranslating, button, card, fill, label, named, scroll_area
+from app.views.widgets import ElidedLabel, Retranslating, button, card, fill, label, named, put, scroll_area
 from trainer_core.protocol import DataReport, Notice, Ready
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class DataPage(Retranslating):
         self.cancel.setEnabled(not state.cancelling)
         self._show_progress(state)
         self.failure.setVisible(bool(state.failure))
-        _put(self.failure, state.failure)
+        put(self.failure, state.failure)
         if state.failure:
             self._area.verticalScrollBar().setValue(0)
         known = state.look is not None and not state.failure  # else older figures would pass for those of the new data
@@ -270,8 +270,3 @@ class DataPage(Retranslating):
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
         self._fit(event.size().width())
-
-
-def _put(widget: QLabel, text: str) -> None:
-    if widget.text() != text:
-        widget.setText(text)

@@ -1,0 +1,136 @@
+"""The check before Start: asked for beside it, answered below it, its offers put into the form."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QPushButton, QWidget
+from pytestqt.qtbot import QtBot
+
+from app.controller import Controller
+from app.state.run_machine import RunState
+from tests.gui.conftest import MakeWindow
+
+
+def click(qtbot: QtBot, button: QWidget) -> None:
+    assert button.isEnabled()
+    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+
+
+def check(controller: Controller, qtbot: QtBot) -> None:
+    """Press the button and wait for the end."""
+    click(qtbot, controller.window.run_bar.check)
+    qtbot.waitUntil(lambda: controller.checker.running is None, timeout=30_000)
+
+
+def test_a_check_says_that_it_fits_and_what_it_takes(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window(check="check")
+    card = controller.window.check
+    assert not card.isVisible()
+    controller.form.set_text("batch_size", "8")
+    check(controller, qtbot)
+    assert (card.verdict.text(), card.facts.text()) == ("Fits", "NVIDIA GeForce RTX 4090  ·  measured in 58 s")
+    assert {name: value.text() for name, value in card.values.items()} == {
+        "memory": "13.0 GiB of 24.0 GiB",
+        "speed": "88,400",
+        "time": "4:06:40",
+        "disk": "8.0 GiB of 300.0 GiB free",
+    }
+    assert card.bar.value() == round(1000 * 13 / 24)
+    assert card.offers == []
+    assert not card.hint.isVisible()
+
+
+def test_the_check_is_given_what_start_would_be_given(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window("echo", check="slow_check")
+    controller.form.set_text("learning_rate", "1e-3")
+    controller.form.add_data(["D:/数据 集/a & b.txt"])
+    click(qtbot, controller.window.run_bar.check)
+    checked = controller.checker.process.arguments
+    click(qtbot, controller.window.run_bar.start)
+    started = controller.process.arguments
+    assert checked[checked.index("check") + 1 :] == [
+        one for one in started[started.index("train") + 1 :] if one != "--run-dir" and "runs" not in one
+    ]
+
+
+def test_what_does_not_fit_is_offered_smaller_and_apply_puts_it_into_the_form(
+    make_window: MakeWindow, qtbot: QtBot
+) -> None:
+    controller = make_window(check="check")
+    card, form = controller.window.check, controller.form
+    form.set_text("batch_size", "64")
+    check(controller, qtbot)
+    assert card.verdict.text() == "Does not fit"
+    assert card.values["memory"].text() == "more than 24.0 GiB"
+    assert card.values["time"].text() == "–"
+    [apply] = card.offers
+    click(qtbot, apply)
+    assert (form.value("batch_size"), form.value("gradient_accumulation_steps")) == (8, 8)
+    assert form.is_changed("batch_size")  # so that it can be reset
+    [applied] = card.offers
+    assert isinstance(applied, QPushButton)
+    assert (applied.text(), applied.isEnabled()) == ("Applied", False)
+    assert card.hint.isVisible()  # the figures are not of these settings
+    check(controller, qtbot)
+    assert card.verdict.text() == "Fits"
+    assert not card.hint.isVisible()
+
+
+def test_only_a_change_that_matters_makes_a_check_stale_and_going_back_brings_it_back(
+    make_window: MakeWindow, qtbot: QtBot
+) -> None:
+    controller = make_window(check="check")
+    card, form = controller.window.check, controller.form
+    check(controller, qtbot)
+    assert card.verdict.text() == "Tight"
+    form.set_text("learning_rate", "1e-3")
+    assert not card.hint.isVisible()
+    form.set_text("hidden_dim", "512")
+    assert card.hint.isVisible()
+    form.reset("hidden_dim")
+    assert not card.hint.isVisible()
+
+
+def test_a_check_is_cancelled_and_leaves_nothing(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window(check="slow_check")
+    card = controller.window.check
+    click(qtbot, controller.window.run_bar.check)
+    qtbot.waitUntil(lambda: "2 / 6" in card.facts.text())
+    assert not controller.window.run_bar.check.isEnabled()
+    click(qtbot, card.cancel)
+    qtbot.waitUntil(lambda: not card.isVisible(), timeout=20_000)
+    assert controller.window.run_bar.check.isEnabled()
+
+
+def test_start_ends_a_check_and_its_card(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window("echo", check="slow_check")
+    click(qtbot, controller.window.run_bar.check)
+    qtbot.waitUntil(lambda: "2 / 6" in controller.window.check.facts.text())
+    click(qtbot, controller.window.run_bar.start)
+    assert not controller.window.check.isVisible()
+    qtbot.waitUntil(lambda: controller.checker.running is None, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.machine.state is RunState.TRAINING, timeout=20_000)
+    assert not controller.window.run_bar.check.isEnabled()
+
+
+def test_a_check_that_fails_says_why(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window(check="error")
+    card = controller.window.check
+    check(controller, qtbot)
+    assert "does not exist" in card.failure.text()
+    assert not card.bar.isVisible()
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("width", [860, 1100, 1280])
+def test_nothing_of_a_check_is_cut(make_window: MakeWindow, qtbot: QtBot, language: str, width: int) -> None:
+    controller = make_window(language=language, check="check")
+    window, card = controller.window, controller.window.check
+    window.resize(width, 700)
+    controller.form.set_text("batch_size", "64")
+    check(controller, qtbot)
+    qtbot.wait(50)
+    assert window.width() == width
+    for value in (*card.values.values(), *card.titles.values(), card.verdict, *card.offers):
+        assert value.width() >= value.sizeHint().width(), value.toolTip()
