@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import click
 
-from trainer_core import __version__, checkpoint_dir, plans, presets, run_dir, usage
+from trainer_core import __version__, checkpoint_dir, plans, presets, run_dir, supervisor, usage
 from trainer_core.config import Knob, knobs
 from trainer_core.console_words import visible
 from trainer_core.job import Job, Output, choose_output
@@ -37,6 +37,7 @@ class Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0].startswith("-") and args[0] not in ("--help", "-h", "--version"):
             args = ["train", *args]
+        ctx.obj = args[1:]  # as they were given, for a child process
         return super().parse_args(ctx, args)
 
 
@@ -92,10 +93,15 @@ def commands() -> None:
 @source_flags
 @click.option("--run-dir", type=click.Path(path_type=Path), help="The run's folder. Default: runs/PRESET-TIME.")
 @click.option("--resume", is_flag=False, flag_value="latest", help="Go on with a run, a checkpoint, or the latest run.")
+@click.option("--supervisor", "watched_by", type=int, hidden=True)
 @knob_flags
 @click.pass_context
-def train(ctx: click.Context, /, **flags: Any) -> None:
+def train(ctx: click.Context, /, watched_by: int | None, **flags: Any) -> None:
     """Train, or go on with --resume."""
+    if watched_by is None:
+        _supervise(flags, ctx.obj)
+    else:
+        supervisor.leave_with(watched_by)
     with _job(flags) as job:
         plan = plans.plan(flags)  # a mistake is told before torch is loaded
         from trainer_core.train.start import train as start
@@ -292,6 +298,18 @@ def bench(output: str, seconds: float | None, **flags: Any) -> None:
         else:
             saved = [words.text("saved", language, path=path) for path in paths]
             click.echo("\n".join([words.render(document, language), *saved]))
+
+
+def _supervise(flags: dict[str, Any], arguments: Sequence[str]) -> None:
+    """Train in a child process that is started again after a failure that passes. Returns where none is wanted."""
+    if flags["control"] is not None:  # whoever gives commands restarts by himself
+        return
+    try:
+        plan = plans.plan(flags)
+    except TraindeckError:  # the same plan fails again where it is told
+        return
+    if supervisor.is_wanted(plan):
+        supervisor.end_as(supervisor.run(plan, arguments, choose_output(flags["output"])))
 
 
 # --- failures --------------------------------------------------------------------------------------

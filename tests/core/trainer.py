@@ -31,6 +31,7 @@ TINY = (
     "--sample-tokens", "8",
     "--cpu-threads", "1",
     "--device", "cpu",
+    "--restarts", "0",  # one process less; tests/faults/test_restarts.py has them
 )
 # fmt: on
 

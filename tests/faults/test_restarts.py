@@ -1,0 +1,163 @@
+"""A run that fails in a way that passes goes on by itself, in a real process that really dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.core.trainer import ROOT, TINY, Ended, environment, finish, text_file
+from trainer_core import protocol
+
+STEPS = 12
+FEW = [*TINY, "--max-steps", str(STEPS), "--save-steps", "4", "--eval-steps", "0", "--sample-steps", "0"]
+
+BREAKING = """
+# Stands for the driver: ends the trainer when it says that step, for as many starts as the file has lines.
+import ctypes, os
+from pathlib import Path
+from trainer_core import protocol, restarts, wire
+
+restarts._FIRST_WAIT_S = float(os.environ["WAIT"])
+plan, emit = Path(os.environ["BREAKS"]), wire.Wire.emit
+
+def breaking(self, event):
+    emit(self, event)
+    lines = plan.read_text().split()
+    if isinstance(event, protocol.Step) and lines and lines[0].startswith(f"{event.step}:"):
+        plan.write_text(" ".join(lines[1:]))
+        if lines[0].endswith("crash"):
+            ctypes.string_at(0)
+        raise RuntimeError("CUDA error: unspecified launch failure" if lines[0].endswith("cuda") else "something else")
+
+wire.Wire.emit = breaking
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("家 home")
+    text_file(folder)
+    (folder / "site").mkdir()
+    (folder / "site" / "sitecustomize.py").write_text(BREAKING, encoding="utf-8")
+    return folder
+
+
+def begin(home: Path, name: str, *breaks: str, restarts: int = 3, wait: float = 0.1) -> subprocess.Popen[bytes]:
+    """A supervised run that breaks as planned: `STEP:crash`, `STEP:cuda` or `STEP:else`, one for each start."""
+    plan = home / f"{name}.plan"
+    plan.write_text(" ".join(breaks))
+    path = os.pathsep.join((str(home / "site"), str(ROOT)))
+    more = {"PYTHONPATH": path, "BREAKS": str(plan), "WAIT": str(wait)}
+    arguments = ["train", *FEW, "--restarts", str(restarts), "--data", str(home / "文本 text.txt"), "--run-dir", name]
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainer_core", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(home) | more,
+        cwd=home,
+    )
+
+
+def codes(ended: Ended) -> list[str]:
+    return [event.code for event in ended.of(protocol.Warn)]
+
+
+def read_hello(process: subprocess.Popen[bytes], until: type = protocol.Step) -> protocol.Hello:
+    """The greeting of the first child; returns at its first step."""
+    assert process.stdout is not None
+    hello = None
+    for line in process.stdout:
+        event = protocol.decode_event(line)
+        hello = event if isinstance(event, protocol.Hello) else hello
+        if isinstance(event, until):
+            break
+    assert hello is not None
+    return hello
+
+
+def test_a_crash_and_a_lost_device_cost_nothing_and_change_nothing(home: Path) -> None:
+    whole = finish(begin(home, "whole"))
+    assert whole.code == 0, whole.stderr
+    broken = finish(begin(home, "broken", "6:crash", "10:cuda"))
+    assert broken.code == 0, broken.stderr
+    first, after_crash, after_loss = (hello.resumed_from_step for hello in broken.of(protocol.Hello))
+    assert (first, after_crash) == (None, 4)
+    assert after_loss in (8, 9, 10)  # who is still there to say what happened can save, too
+    said = [event for event in broken.of(protocol.Warn) if event.code == "run.restarting"]
+    assert [(event.params["attempt"], event.params["step"]) for event in said] == [(1, 4), (1, after_loss)]
+    assert codes(broken)[0] == "failure.access_violation"
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        last = Path("checkpoints") / f"step-{STEPS:08d}" / file
+        assert (home / "broken" / last).read_bytes() == (home / "whole" / last).read_bytes(), file
+    assert broken.losses == whole.losses
+    kept = [protocol.decode_event(line) for line in (home / "broken" / "events.jsonl").read_bytes().splitlines()]
+    assert [event.code for event in kept if isinstance(event, protocol.Warn)] == codes(broken)
+
+
+def test_without_progress_it_gives_up_and_ends_as_the_last_child_did(home: Path) -> None:
+    ended = finish(begin(home, "hopeless", "6:crash", "6:crash", restarts=1))
+    assert ended.code == -signal.SIGSEGV or sys.platform == "win32"
+    assert codes(ended)[-1] == "run.gave_up"
+    assert ended.of(protocol.Warn)[-1].params["step"] == 4
+
+
+def test_a_failure_that_stays_is_told_once(home: Path) -> None:
+    ended = finish(begin(home, "wrong", "2:else"))
+    assert ended.code == 1
+    assert ended.error.code == "internal"
+    assert len(ended.of(protocol.Hello)) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a console's Ctrl+C cannot be sent to one child there")
+def test_ctrl_c_stops_the_child_once_and_for_all(home: Path) -> None:
+    process = begin(home, "stopped")
+    hello = read_hello(process)
+    assert hello.pid != process.pid
+    process.send_signal(signal.SIGINT)
+    ended = finish(process)
+    assert ended.code == 3
+    assert ended.of(protocol.Done)[0].reason == "stopped"
+    assert not psutil.pid_exists(hello.pid)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a console's Ctrl+C cannot be sent to one child there")
+def test_ctrl_c_while_it_waits_to_start_again_ends_it(home: Path) -> None:
+    process = begin(home, "waiting", "2:crash", wait=60)
+    read_hello(process, until=protocol.Warn)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    assert finish(process, timeout=20).code == -signal.SIGSEGV
+
+
+def test_a_killed_supervisor_takes_the_child_with_it(home: Path) -> None:
+    process = begin(home, "orphan")
+    child = psutil.Process(read_hello(process).pid)
+    process.kill()
+    process.communicate()
+    child.wait(timeout=20)
+    assert not child.is_running()
+
+
+def test_who_gives_commands_gets_the_trainer_itself(home: Path) -> None:
+    arguments = ["train", *FEW, "--restarts", "3", "--data", str(home / "文本 text.txt"), "--run-dir", "window"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trainer_core", *arguments, "--control", "stdin"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(home),
+        cwd=home,
+    )
+    hello = read_hello(process)
+    assert hello.pid == process.pid or sys.platform == "win32"  # where a virtual environment has a launcher
+    process.stdin.close()
+    process.stdin = None
+    finish(process)

@@ -1,0 +1,87 @@
+"""When a run goes on by itself: after failures that pass, a few times without progress, with growing waits."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from trainer_core.restarts import Ending, GiveUp, Restart, Restarts
+
+CRASH = Ending(-signal.SIGSEGV)
+
+
+def crash(step: int, began: bool = True) -> Ending:
+    return Ending(-signal.SIGSEGV, began=began, step=step)
+
+
+def test_waits_grow_until_it_gives_up() -> None:
+    restarts = Restarts(3)
+    decisions = [restarts.after(CRASH) for _ in range(4)]
+    assert [decision.wait_s for decision in decisions if isinstance(decision, Restart)] == [5, 15, 45]
+    assert [decision.attempt for decision in decisions if isinstance(decision, Restart)] == [1, 2, 3]
+    assert decisions[-1] == GiveUp(3, "failure.access_violation")
+
+
+def test_no_wait_is_longer_than_five_minutes() -> None:
+    restarts = Restarts(20)
+    waits = [decision.wait_s for _ in range(20) if isinstance(decision := restarts.after(CRASH), Restart)]
+    assert len(waits) == 20
+    assert max(waits) == 300
+
+
+def test_a_newer_good_checkpoint_begins_the_count_anew() -> None:
+    restarts = Restarts(1)
+    assert isinstance(restarts.after(crash(10)), Restart)
+    assert isinstance(restarts.after(crash(20)), Restart)
+    assert isinstance(restarts.after(crash(20)), GiveUp)
+
+
+def test_what_was_saved_before_the_first_start_is_no_progress() -> None:
+    restarts = Restarts(1, step=10)
+    assert isinstance(restarts.after(crash(10)), Restart)
+    assert isinstance(restarts.after(crash(10)), GiveUp)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        Ending(0),
+        Ending(3),
+        Ending(1),
+        Ending(5, error="memory.out"),
+        Ending(7, error="disk.full"),
+        Ending(4, error="data.empty"),
+        Ending(130),
+        Ending(-signal.SIGKILL),  # somebody, or the system for want of memory
+        Ending(-signal.SIGTERM),
+        Ending(-signal.SIGSEGV, error="disk.full"),  # it said why before it died
+    ],
+)
+def test_what_finished_was_stopped_or_stays_broken_is_not_started_again(ending: Ending) -> None:
+    assert Restarts(3).after(ending) is None
+
+
+@pytest.mark.parametrize("code", ["device.failed", "failure.launch", "failure.ecc", "failure.worker_died"])
+def test_failures_of_a_device_or_a_worker_are(code: str) -> None:
+    decision = Restarts(3).after(Ending(6, error=code))
+    assert isinstance(decision, Restart)
+    assert decision.reason == code
+
+
+def test_a_first_start_that_never_spoke_is_a_broken_installation() -> None:
+    assert Restarts(3).after(crash(0, began=False)) is None
+
+
+def test_once_it_spoke_a_start_may_die_early_while_the_driver_comes_back() -> None:
+    restarts = Restarts(3)
+    restarts.after(crash(0))
+    assert isinstance(restarts.after(crash(0, began=False)), Restart)
+
+
+def test_zero_means_never() -> None:
+    assert Restarts(0).after(CRASH) is None
+
+
+def test_a_crash_as_qt_tells_it() -> None:
+    assert isinstance(Restarts(1).after(Ending(int(signal.SIGSEGV), crashed=True)), Restart)

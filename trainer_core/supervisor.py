@@ -1,0 +1,263 @@
+"""Watches over a training in a terminal: the work is done by a child process, and started again after a failure
+that passes (see `restarts.py`).
+
+The child has our stdin, stdout and stderr, so nothing is passed on and its output and exit code are what one would see
+without us. It is a process of its own because an access violation or a lost device ends the process that it happens in.
+We load no torch: 25 MB. The window restarts by itself, and the elastic agent of `torchrun` too: neither needs this.
+
+No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, NoReturn
+
+from trainer_core import checkpoint_dir, presets, protocol, run_dir
+from trainer_core.config import Layer, knobs, resolve, to_dict
+from trainer_core.job import Output
+from trainer_core.messages import TraindeckError, Value, terminal_language
+from trainer_core.plans import Plan
+from trainer_core.restarts import Ending, GiveUp, Restarts
+from trainer_core.run_dir import RunDir
+from trainer_core.wire import FileSink, Sink, StreamSink, Wire
+
+_POLL_S: Final = 0.1
+_ROOT: Final = Path(__file__).resolve().parent.parent
+_SHOW_CURSOR: Final = "\x1b[?25h"
+_ELASTIC: Final = "TORCHELASTIC_RUN_ID"
+
+
+def is_wanted(plan: Plan) -> bool:
+    """Whether this process is to watch, rather than train."""
+    return plan.config.restarts > 0 and _ELASTIC not in os.environ
+
+
+def run(plan: Plan, arguments: Sequence[str], output: Output) -> int:
+    """Train in a child process until it ends for good. Returns its exit code; negative: a signal.
+
+    `arguments`: of `train`, without the word.
+    """
+    return _Supervisor(plan, arguments, output).run()
+
+
+def end_as(code: int) -> NoReturn:
+    """End this process as the child ended, by the same signal too."""
+    if code < 0 and sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child has dumped its own
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code - 2**32 if code >= 2**31 else code)  # 0xC0000005 is an int to Windows, and a negative one
+
+
+class _Supervisor:
+    def __init__(self, plan: Plan, arguments: Sequence[str], output: Output) -> None:
+        self._plan, self._arguments, self._output = plan, list(arguments), output
+        self._child: subprocess.Popen[bytes] | None = None
+        self._stopped = False  # somebody wants it to end: no restart any more
+        self._restarts = Restarts(plan.config.restarts, _saved_step(plan.run))
+
+    def run(self) -> int:
+        arguments = [*self._arguments, *self._where()]
+        with self._catching_signals(), _dying_together():
+            while True:
+                ending = self._train(arguments)
+                if not self._goes_on_after(ending):
+                    return ending.exit_code
+                if self._plan.run.exists():
+                    arguments = ["--resume", str(self._plan.run.path), *self._changes(), "--output", self._output]
+
+    def _where(self) -> list[str]:
+        """What the child must not find out anew: a name with the time in it, which run is the latest."""
+        path = str(self._plan.run.path)
+        if not self._plan.run.exists():
+            return ["--run-dir", path]
+        return ["--resume", path] if self._plan.checkpoint is None else []
+
+    def _train(self, arguments: Sequence[str]) -> Ending:
+        """One child from start to end."""
+        began_at = time.time()
+        command = [sys.executable, *_interpreter_flags(), "-m", "trainer_core", "train", *arguments]
+        command += ["--supervisor", str(os.getpid())]
+        # A group of its own: Ctrl+C in a terminal reaches us alone, and the child through us, once. On Windows it
+        # reaches both, and is passed on by nobody.
+        self._child = subprocess.Popen(
+            [*command, "--supervisor", str(os.getpid())], env=_environment(), process_group=0
+        )
+        exit_code = self._child.wait()
+        self._child = None
+        if exit_code < 0 and sys.stdout is not None and sys.stdout.isatty():
+            sys.stdout.write(_SHOW_CURSOR)  # a progress bar had hidden it
+        told = [event for event in run_dir.tail_events(self._plan.run.events) if event.t >= began_at]
+        errors = [event.code for event in told if isinstance(event, protocol.Error)]
+        began = any(isinstance(event, protocol.Hello) for event in told)
+        error = errors[-1] if errors else ""
+        return Ending(exit_code, error=error, began=began, step=_saved_step(self._plan.run))
+
+    def _goes_on_after(self, ending: Ending) -> bool:
+        """Whether to start again; says so, and waits."""
+        decision = None if self._stopped else self._restarts.after(ending)
+        if decision is None:
+            return False
+        if not ending.error:  # nobody has said yet what happened
+            self._say(decision.reason)
+        if isinstance(decision, GiveUp):
+            self._say("run.gave_up", reason=decision.reason, attempts=decision.attempts, step=ending.step)
+            return False
+        wait = round(decision.wait_s)
+        told: dict[str, Value] = {"reason": decision.reason, "attempt": decision.attempt, "of": decision.of}
+        self._say("run.restarting", **told, seconds=wait, step=ending.step)
+        until = time.monotonic() + decision.wait_s
+        while not self._stopped and time.monotonic() < until:
+            time.sleep(_POLL_S)
+        return not self._stopped
+
+    def _changes(self) -> list[str]:
+        """Flags for what the command line changed in a run that did not live to write it down; usually none.
+
+        The files of `--config` are not read again: they may have been edited for the next run.
+        """
+        path = self._plan.run.config
+        try:
+            written = to_dict(resolve([Layer(str(path), presets.read_mapping(path))]))
+        except TraindeckError:
+            return []
+        wanted = to_dict(self._plan.config)
+        return [flag for name in knobs() if wanted[name] != written[name] for flag in _flags(name, wanted[name])]
+
+    def _say(self, code: str, **params: Value) -> None:
+        """Tell whoever reads the child's stdout, and the run's events. No child is there: nobody else writes."""
+        sink: Sink
+        if self._output == "json":
+            sink = StreamSink(os.fdopen(os.dup(1), "wb", buffering=0))
+        else:
+            from trainer_core.console import ConsoleSink  # 10 MB, that hardly any run needs here
+
+            sink = ConsoleSink(sys.stdout, terminal_language())
+        wire = Wire(sink, FileSink(self._plan.run.events))
+        wire.emit(protocol.Warn(code=code, params=dict(params)))
+        wire.close()
+
+    # --- signals -----------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _catching_signals(self) -> Iterator[None]:
+        names = ("SIGINT", "SIGTERM", "SIGBREAK", "SIGHUP")
+        handlers = {getattr(signal, name): self._on_signal for name in names if hasattr(signal, name)}
+        if sys.platform != "win32":
+            handlers[signal.SIGTSTP] = self._on_suspend
+        before = {number: signal.getsignal(number) for number in handlers}
+        for number, handler in handlers.items():
+            if before[number] != signal.SIG_IGN or number == signal.SIGINT:  # SIGHUP under nohup stays ignored
+                signal.signal(number, handler)
+        try:
+            yield
+        finally:
+            for number, earlier in before.items():
+                signal.signal(number, earlier)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stopped = True
+        if sys.platform != "win32" and self._child is not None:
+            self._child.send_signal(number)
+
+    def _on_suspend(self, number: int, frame: FrameType | None) -> None:
+        """Ctrl+Z: the child's whole group stands still with us, and goes on with us."""
+        if sys.platform != "win32" and self._child is not None:
+            os.killpg(self._child.pid, signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os.killpg(self._child.pid, signal.SIGCONT)
+
+
+def _saved_step(run: RunDir) -> int:
+    good, _ = checkpoint_dir.latest_good(run.checkpoints)
+    info = checkpoint_dir.read_info(good) if good is not None else None
+    return info.step if info is not None else 0
+
+
+def _flags(name: str, value: Any) -> list[str]:
+    knob = knobs()[name]
+    if knob.kind == "bool":
+        return [knob.flag if value else knob.flag.replace("--", "--no-", 1)]
+    return [f"{knob.flag}={item}" for item in (value if knob.kind == "list" else [value])]
+
+
+def _interpreter_flags() -> list[str]:
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # -X utf8, -P …
+    return flags
+
+
+def _environment() -> dict[str, str]:
+    """Ours; with it the child finds this package wherever it is started."""
+    known = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), known)))}
+
+
+# --- neither lives without the other ---------------------------------------------------------------------
+
+
+def leave_with(supervisor: int) -> None:
+    """In the child: be killed when the supervisor is gone, however it went. On Windows a job object does it."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != supervisor:  # it went before that was said
+            os._exit(1)
+
+
+_PR_SET_PDEATHSIG: Final = 1
+
+if sys.platform == "win32":
+    import ctypes
+    from ctypes import wintypes
+
+    _kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
+    _KILL_ON_JOB_CLOSE = 0x2000
+    _EXTENDED_LIMIT_INFORMATION = 9
+
+    class _Limits(ctypes.Structure):
+        """JOBOBJECT_EXTENDED_LIMIT_INFORMATION."""
+
+        _fields_ = (
+            ("per_process_time", ctypes.c_int64),
+            ("per_job_time", ctypes.c_int64),
+            ("flags", wintypes.DWORD),
+            ("least_working_set", ctypes.c_size_t),
+            ("most_working_set", ctypes.c_size_t),
+            ("processes", wintypes.DWORD),
+            ("affinity", ctypes.c_size_t),
+            ("priority", wintypes.DWORD),
+            ("scheduling", wintypes.DWORD),
+            ("io", ctypes.c_uint64 * 6),
+            ("memory", ctypes.c_size_t * 4),
+        )
+
+    @contextlib.contextmanager
+    def _dying_together() -> Iterator[None]:
+        """We and all that we start are in a job: the system ends it when its only handle closes, with us."""
+        _kernel32.CreateJobObjectW.restype = wintypes.HANDLE
+        _kernel32.GetCurrentProcess.restype = wintypes.HANDLE
+        job = wintypes.HANDLE(_kernel32.CreateJobObjectW(None, None))
+        limits = _Limits(flags=_KILL_ON_JOB_CLOSE)
+        size = ctypes.sizeof(limits)
+        _kernel32.SetInformationJobObject(job, _EXTENDED_LIMIT_INFORMATION, ctypes.byref(limits), size)
+        _kernel32.AssignProcessToJobObject(job, wintypes.HANDLE(_kernel32.GetCurrentProcess()))
+        yield
+
+else:
+
+    @contextlib.contextmanager
+    def _dying_together() -> Iterator[None]:
+        yield
