@@ -34,6 +34,7 @@ number differently where cards differ (CUDA puts the fastest first) or `CUDA_VIS
 """
 
 _CHILDREN_EVERY_S: Final = 5.0  # looking for child processes means reading the whole process table
+_BATTERY_EVERY_S: Final = 10.0
 _FIRST_LOOK_S: Final = 0.2  # a share of CPU time needs some time to be measured over
 _ERRORS: Final[dict[int, NoGpu]] = {9: "driver_not_loaded", 12: "no_library", 18: "driver_mismatch"}  # nvmlReturn_t
 
@@ -351,6 +352,8 @@ class _HostWatch:
         self._children_seen = -_CHILDREN_EVERY_S
         self._cpu_seconds = (0.0, 0.0)
         self._cpu, self._disk_free = 0.0, 0
+        self._on_battery: bool | None = None
+        self._battery_seen = -_BATTERY_EVERY_S
         self._cpu_share()
 
     def look(self) -> protocol.Host:
@@ -361,7 +364,19 @@ class _HostWatch:
             rss=self._resident(),
             cpu=self._cpu_share(),
             disk_free=self._free(),
+            on_battery=self._discharging(),
         )
+
+    def _discharging(self) -> bool | None:
+        """Whether a laptop runs without its cable. psutil asks sysfs, GetSystemPowerStatus or their like."""
+        now = time.monotonic()
+        if now - self._battery_seen >= _BATTERY_EVERY_S:
+            self._battery_seen, self._on_battery = now, None
+            with contextlib.suppress(Exception):  # broken firmware raises nearly anything
+                battery = psutil.sensors_battery()  # the function is missing on some systems
+                if battery is not None and battery.power_plugged is not None:
+                    self._on_battery = not battery.power_plugged
+        return self._on_battery
 
     def _resident(self) -> int:
         """Of this process and its children. Pages that they share are counted for each."""

@@ -374,6 +374,7 @@ class Host(msgspec.Struct, kw_only=True):
     rss: int  # resident memory of the trainer and its loader workers
     cpu: float  # of all processors, since the last sample
     disk_free: int  # on the disk of the run
+    on_battery: bool | None = None  # not plugged in; None: no battery, or nobody tells
 
 
 class Hardware(Event, tag="hardware", kw_only=True):
