@@ -35,6 +35,7 @@ from trainer_core.train.garbage import Garbage
 from trainer_core.train.late import Late
 from trainer_core.train.numerics import Noise, Plateau
 from trainer_core.train.oom import Ladder
+from trainer_core.train.pausing import freeing
 from trainer_core.train.recovery import Recovery, Return
 from trainer_core.train.reports import Answer, Asked, Reports
 from trainer_core.train.samples import Writer
@@ -160,7 +161,10 @@ class Trainer:
             if not self._finished:
                 if self.windows is None:
                     self.set_up()
-                with self.garbage.kept_out():
+                with (
+                    self.garbage.kept_out(),
+                    freeing(self.session, self.engine, self._on_device, self.device, self.run_dir.path),
+                ):
                     self._train()
                     self._finish()
         except StopRequested:
@@ -203,6 +207,15 @@ class Trainer:
         self.save("final")
         with self.ladder.spared("sample-steps", step):
             self.writer.write_samples(step)
+
+    def _on_device(self) -> Iterator[Tensor]:
+        """All tensors of some size that are kept between two steps."""
+        yield from self.model.parameters()
+        yield from (weight.grad for weight in self.model.parameters() if weight.grad is not None)
+        yield from self.model.buffers()
+        for state in self.state.optimizer.state.values():
+            yield from (value for value in state.values() if isinstance(value, Tensor))
+        yield from self.windows.tensors() if self.windows is not None else ()
 
     def _save_in_emergency(self) -> None:
         """After an unexpected failure: the last step boundary, if it is whole. Never hides the failure."""

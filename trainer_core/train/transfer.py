@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from trainer_core.data.batches import Batch
 
@@ -47,6 +48,10 @@ class Windows:
         """The next window, for work that the current stream is given from now on."""
         window, self._next = self._arrived(), None
         return window
+
+    def tensors(self) -> list[Tensor]:
+        """What the next window holds, as far as it was loaded."""
+        return [tensor for batch in self._next or [] for tensor in batch.tensors()]
 
     def _arrived(self) -> Window:
         self.load()

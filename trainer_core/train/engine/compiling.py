@@ -221,6 +221,15 @@ def _stepwise(compiled: Whole) -> Whole:
     return loss
 
 
+def forget_graphs() -> None:
+    """Drop all compiled functions of this process, and with them the memory of CUDA graphs."""
+    import torch._dynamo
+    from torch._inductor.cudagraph_trees import reset_cudagraph_trees
+
+    torch._dynamo.reset()
+    reset_cudagraph_trees()
+
+
 def fill_cache(recipe: Recipe, reporter: Reporter) -> None:
     """Compile in a process of its own. Polls meanwhile; raises `CompileFailed`, and `StopRequested` with the
     process ended."""

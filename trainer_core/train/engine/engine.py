@@ -11,6 +11,7 @@ from trainer_core.data.batches import Batch
 from trainer_core.model.decoder import Decoder
 from trainer_core.protocol import FastPath
 from trainer_core.train.device import Precision
+from trainer_core.train.engine import compiling
 from trainer_core.train.engine.compiling import Recipe, Whole
 from trainer_core.train.loss import batch_loss
 
@@ -32,6 +33,7 @@ class Engine:
     recipe: Recipe | None = None  # what `compiled` is for
     eager_only: bool = False  # memory ran out: what a graph keeps was decided when it was compiled
     smaller_chunk: int = 0  # in place of `chunk`, for the same reason; 0: as it is
+    _recorded: bool = False  # `compiled` is away for as long as its graphs are not to be held
 
     def loss(self, batch: Batch) -> Tensor:
         """Summed loss in nats of a micro-batch that is on the model's device; autocast is inside."""
@@ -49,3 +51,14 @@ class Engine:
         """The same with all logits at once."""
         with self.precision.autocast():
             return batch_loss(self.model, batch, varlen=self.varlen)
+
+    def forget_graphs(self) -> None:
+        """Drop recorded CUDA graphs, which hold the addresses of weights and the memory of a whole step."""
+        if self.compiled is not None and self.recipe is not None and self.recipe.graphs:
+            self.compiled, self._recorded = None, True
+            compiling.forget_graphs()
+
+    def record_again(self) -> None:
+        """The same graphs again, from the compiler's cache."""
+        if self._recorded and self.recipe is not None:
+            self.compiled, self._recorded = compiling.compile_whole(self.model, self.recipe), False

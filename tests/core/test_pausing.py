@@ -1,0 +1,171 @@
+"""Tensors that are parked in a pause come back bit for bit, or stay where they can be saved from."""
+
+from __future__ import annotations
+
+import subprocess
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.core.trainer import TINY, Ended, finish, run, start, text_file
+from trainer_core import protocol
+from trainer_core.train.pausing import Parking
+
+CPU = torch.device("cpu")
+GIB = 2**30
+
+
+def trained() -> tuple[nn.Linear, torch.optim.Optimizer, list[Tensor]]:
+    """A layer after a step, and all its tensors: one in bf16, one without elements, one twice."""
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 48)
+    layer.register_buffer("short", torch.randn(7, dtype=torch.bfloat16))
+    layer.register_buffer("empty", torch.empty(0, 3))
+    optimizer = torch.optim.AdamW(layer.parameters(), fused=True)
+    layer(torch.randn(5, 64)).square().mean().backward()
+    optimizer.step()
+    moments = [value for state in optimizer.state.values() for value in state.values()]
+    gradients = [weight.grad for weight in layer.parameters() if weight.grad is not None]
+    return layer, optimizer, [*layer.parameters(), *layer.buffers(), *moments, *gradients, layer.weight]
+
+
+@pytest.mark.parametrize("room", [GIB, 0], ids=["memory", "disk"])
+def test_everything_comes_back_into_the_same_tensors(room: int, tmp_path: Path) -> None:
+    layer, optimizer, tensors = trained()
+    before = [tensor.detach().clone() for tensor in tensors]
+    places = [tensor.data_ptr() for tensor in tensors if tensor.numel()]
+    parking = Parking(lambda: tensors, CPU, tmp_path, system_memory=lambda: room)
+    assert parking.park() == ("memory" if room else "disk")
+    assert [tensor.data_ptr() for tensor in tensors if tensor.numel()] != places
+    for tensor, was in zip(tensors, before, strict=True):
+        assert torch.equal(tensor, was), "what is parked can be read, so a Stop can save it"
+    assert any(tmp_path.iterdir()) == (room == 0)
+    assert parking.unpark()
+    for tensor, was in zip(tensors, before, strict=True):
+        assert torch.equal(tensor, was)
+        assert (tensor.dtype, tensor.stride()) == (was.dtype, was.stride())
+    assert not any(tmp_path.iterdir())
+    layer(torch.randn(5, 64)).sum().backward()
+    optimizer.step()
+    assert not torch.equal(layer.weight, before[0]), "and training writes to them"
+
+
+def test_the_memory_of_what_is_parked_is_free(tmp_path: Path) -> None:
+    layer, _, tensors = trained()
+    storage = weakref.ref(layer.weight.untyped_storage())
+    where = layer.weight.untyped_storage()._cdata
+    Parking(lambda: tensors, CPU, tmp_path).park()
+    assert storage() is None
+    assert layer.weight.untyped_storage()._cdata != where
+
+
+def test_without_room_on_the_device_nothing_changes_until_there_is(tmp_path: Path) -> None:
+    layer, _, tensors = trained()
+    was, free = layer.weight.detach().clone(), [0]
+    parking = Parking(lambda: tensors, CPU, tmp_path, device_memory=lambda device: free[0])
+    parking.park()
+    place = layer.weight.data_ptr()
+    assert not parking.unpark()
+    assert layer.weight.data_ptr() == place
+    assert torch.equal(layer.weight, was)
+    free[0] = GIB
+    assert parking.unpark()
+    assert torch.equal(layer.weight, was)
+
+
+def test_with_room_nowhere_all_stays(tmp_path: Path) -> None:
+    layer, _, tensors = trained()
+    place = layer.weight.data_ptr()
+    parking = Parking(lambda: tensors, CPU, tmp_path / "no such folder", system_memory=lambda: 0)
+    assert parking.park() == ""
+    assert layer.weight.data_ptr() == place
+    assert parking.unpark()
+
+
+def test_a_file_left_by_a_killed_pause_is_removed(tmp_path: Path) -> None:
+    _, _, tensors = trained()
+    Parking(lambda: tensors, CPU, tmp_path, system_memory=lambda: 0).park()
+    assert any(tmp_path.iterdir())
+    Parking(lambda: tensors, CPU, tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+# --- whole runs ------------------------------------------------------------------------------------
+
+STEPS = 16
+ARGUMENTS = ["train", *TINY, "--max-steps", str(STEPS), "--save-steps", "6", "--keep-last", "9"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("家 home (x)")
+
+
+@pytest.fixture(scope="module")
+def unpaused(home: Path) -> Ended:
+    ended = run(home, *ARGUMENTS, "--run-dir", "whole", "--data", str(text_file(home)))
+    assert ended.code == 0, ended.stderr
+    return ended
+
+
+def paused_at(
+    home: Path, name: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[subprocess.Popen[bytes], int]:
+    """A run that has parked in the middle of things, and the step of that."""
+    monkeypatch.setenv("TRAINDECK_PARK", where)
+    data = str(home / "文本 text.txt")
+    arguments = [*ARGUMENTS, "--run-dir", name, "--data", data, "--control", "stdin"]
+    process = start(home, *arguments, stdin=subprocess.PIPE)
+    assert process.stdout is not None
+    for line in process.stdout:
+        event = protocol.decode_event(line)
+        if isinstance(event, protocol.Step) and event.step == 4:
+            tell(process, protocol.Pause(id=1))
+        if isinstance(event, protocol.Phase) and event.phase == "paused":
+            assert event.reason == "asked"
+            return process, event.step or 0
+    raise AssertionError("it never paused")
+
+
+def tell(process: subprocess.Popen[bytes], *commands: protocol.AnyCommand) -> None:
+    assert process.stdin is not None
+    process.stdin.write(b"".join(map(protocol.encode, commands)))
+    process.stdin.flush()
+
+
+def assert_same(home: Path, name: str, whole: Ended, *parts: Ended) -> None:
+    last = f"checkpoints/step-{STEPS:08d}"
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        assert (home / name / last / file).read_bytes() == (home / "whole" / last / file).read_bytes(), file
+    for part in parts:
+        assert part.losses.items() <= whole.losses.items()
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_a_paused_run_equals_an_unpaused_one(
+    home: Path, unpaused: Ended, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, _ = paused_at(home, where, where, monkeypatch)
+    tell(process, protocol.Resume(id=2))
+    assert process.stdout is not None
+    rest = [protocol.decode_event(line) for line in process.stdout]  # with its input open to the end
+    ended = Ended(process.wait(90), rest, "")
+    assert ended.code == 0
+    assert f"bytes to {where}" in (home / where / "log.txt").read_text(encoding="utf-8")
+    assert_same(home, where, unpaused, ended)
+
+
+def test_a_stop_saves_what_is_parked(home: Path, unpaused: Ended, monkeypatch: pytest.MonkeyPatch) -> None:
+    process, step = paused_at(home, "stopped", "disk", monkeypatch)
+    tell(process, protocol.Stop(id=2))
+    stopped = finish(process)
+    assert stopped.code == 3, stopped.stderr
+    assert stopped.of(protocol.Done)[0].steps == step
+    monkeypatch.delenv("TRAINDECK_PARK")
+    resumed = run(home, "train", "--resume", "stopped")
+    assert resumed.of(protocol.Hello)[0].resumed_from_step == step
+    assert not list((home / "stopped").glob("paused*")), "nothing is left of the pause"
+    assert_same(home, "stopped", unpaused, stopped, resumed)
