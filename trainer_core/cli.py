@@ -138,6 +138,23 @@ def prepare(ctx: click.Context, /, preview: bool, **flags: Any) -> None:
 
 
 @commands.command()
+@source_flags
+@click.option("--again", is_flag=True, help="Measure also what was measured before on this machine.")
+@knob_flags
+@click.pass_context
+def check(ctx: click.Context, /, again: bool, **flags: Any) -> None:
+    """Run some real steps: does it fit, how fast is it, what disk does it need? Exit code 5: it does not fit."""
+    with _job(flags) as job:
+        from trainer_core.checking import check as checking
+
+        report = checking.check(plans.configuration(flags), job.session, again)
+        job.session.emit(report)
+        job.session.enter("done")
+        job.exit_code = ExitCode.OUT_OF_MEMORY if report.verdict == "does_not_fit" else ExitCode.FINISHED
+    ctx.exit(job.exit_code)
+
+
+@commands.command()
 @click.argument("model", default="latest")
 @click.option("--prompt", help="What to go on from or to answer. Default: read from stdin.")
 @click.option("--max-tokens", default=200, show_default=True, type=click.IntRange(1))

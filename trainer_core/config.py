@@ -84,6 +84,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     batch_size: Annotated[int, knob("training", "Sequences per micro-batch (one forward pass).", unit="sequences", main=True, ge=1, le=65_536)] = 16
     gradient_accumulation_steps: Annotated[int, knob("training", "Micro-batches per optimizer update.", main=True, ge=1, le=65_536)] = 1
+    auto_batch: Annotated[bool, knob("training", "Pick the fastest batch_size that leaves memory free, by real steps before training; batch_size x gradient_accumulation_steps, the effective batch, stays. The same as batch_size auto.")] = False
     max_epochs: Annotated[int, knob("training", "Passes over the data.", unit="epochs", main=True, ge=1, le=1_000_000)] = 1
     max_steps: Annotated[int, knob("training", "Optimizer updates; 0: as many as the epochs make.", unit="steps", main=True, ge=0, le=1_000_000_000)] = 0
     learning_rate: Annotated[float, knob("training", "Peak learning rate.", main=True, gt=0.0, le=10.0)] = 3e-4
@@ -245,11 +246,21 @@ def resolve(layers: Iterable[Layer]) -> Config:
     """
     values: dict[str, Any] = {}
     for layer in layers:
-        for name, value in layer.values.items():
+        given = with_auto_batch(layer.values)
+        if "batch_size" in given:  # a number takes back what was automatic below
+            values.pop("auto_batch", None)
+        for name, value in given.items():
             values[name] = check_value(name, value, layer.where)
     config = Config(**values)
     check_together(config)
     return config
+
+
+def with_auto_batch(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`batch_size: auto` as `auto_batch`, which leaves the number of the layers below."""
+    if str(values.get("batch_size")).lower() != "auto":
+        return values
+    return {"auto_batch": True, **{name: value for name, value in values.items() if name != "batch_size"}}
 
 
 _SAME_THING: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}

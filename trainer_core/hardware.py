@@ -110,6 +110,16 @@ def probe(nvml: Any = None) -> Machine:
     )
 
 
+def free_vram(uuid: str) -> int | None:
+    """Bytes of a GPU's memory that are free now; None where the driver does not tell."""
+    with _open_nvml(None) as (module, _, _):
+        for index in _indices(module):
+            if _describe(module, index).uuid.removeprefix("GPU-") == uuid.removeprefix("GPU-"):
+                handle = _ask(module, "nvmlDeviceGetHandleByIndex", index)
+                return _bytes(_ask(module, "nvmlDeviceGetMemoryInfo", handle), "free")
+    return None
+
+
 def usable_threads() -> int:
     """Logical processors that this process may run on."""
     if sys.platform == "linux":

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import yaml
 
-from trainer_core.config import Config, Layer, check_value, nearest, resolve
+from trainer_core.config import Config, Layer, check_value, nearest, resolve, with_auto_batch
 from trainer_core.messages import Language, TraindeckError
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "presets"
@@ -64,7 +64,7 @@ def load(name: str, folder: Path = FOLDER, heirs: tuple[str, ...] = ()) -> Prese
     for key in content:
         if key not in _KEYS:
             raise TraindeckError("config.unknown_key", where=where, name=key, nearest=nearest(key, _KEYS))
-    own = _part(content, "knobs", where)
+    own = with_auto_batch(_part(content, "knobs", where))
     values = {key: check_value(key, value, where) for key, value in own.items()}
     parent = content.get("extends")
     inherited = load(str(parent), folder, (*heirs, name)).knobs if parent else {}

@@ -41,6 +41,7 @@ VERSION: Final = 4  # raise it when the files or their content change
 META: Final = "meta.json"
 _JOURNAL: Final = "journal.json"
 _INPUTS: Final = "inputs.json"
+_CONTENTS: Final = "contents.json"
 _LATEST: Final = "latest.json"
 _MORE: Final = 1024 * 1024
 _MAKING: Final = ".making"
@@ -80,6 +81,17 @@ def inputs_of(looks: Sequence[Look], task: Task, config: Config, reporter: Repor
     return {"files": found, "options": options}
 
 
+def are_known(looks: Sequence[Look], config: Config) -> bool:
+    """Whether `inputs_of` would read no file of the data."""
+    known = _read_json(cache_root(config) / _CONTENTS)
+
+    def is_known(path: Path) -> bool:
+        status, before = path.stat(), known.get(str(path))
+        return isinstance(before, list) and before[:2] == [status.st_size, status.st_mtime_ns]
+
+    return all(file.format == "tasks" or is_known(file.path) for one in looks for file in one.files)
+
+
 def _tokenizer_hashes(given: str) -> list[list[str]]:
     """Of a tokenizer and of what stands beside it."""
     path = tokenizer_files.find(given)
@@ -101,7 +113,7 @@ class _KnownContents:
     """Hashes of file contents, remembered by path, size and time of change: gigabytes are read only once."""
 
     def __init__(self, root: Path, reporter: Reporter, total: int) -> None:
-        self._path, self._reporter, self._done, self._total = root / "contents.json", reporter, 0, total
+        self._path, self._reporter, self._done, self._total = root / _CONTENTS, reporter, 0, total
         self._known: dict[str, list[Any]] = _read_json(self._path)
         self._new = False
 

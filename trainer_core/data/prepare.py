@@ -135,6 +135,25 @@ def prepare(config: Config, reporter: Reporter) -> Prepared:
     return prepared
 
 
+def at_hand(config: Config, reporter: Reporter) -> Prepared | None:
+    """What `prepare` would give at once; None where something would have to be read or made. Raises as it does."""
+    if not config.data:
+        raise TraindeckError("data.none_given")
+    looks = [look(path, config, reporter.poll) for path in config.data]
+    task = common_task(looks, config)
+    if not cache.are_known(looks, config):
+        return None
+    name = cache.fingerprint(cache.inputs_of(looks, task, config, reporter))
+    folder = cache_root(config) / name
+    meta = cache.read_meta(folder)
+    if meta is None:
+        return None
+    _tell_skipped(looks, reporter)
+    prepared = _described(name, folder, task, meta, looks, config, reporter, reused=True)
+    _check(prepared, config, reporter)
+    return prepared
+
+
 def _tell_skipped(looks: list[Look], reporter: Reporter) -> None:
     for one in looks:
         for skipped, why in one.skipped:

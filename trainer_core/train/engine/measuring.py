@@ -4,22 +4,18 @@ out before on this machine."""
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainer_core import __version__, files, hardware, run_dir
+from trainer_core import __version__, hardware
+from trainer_core.remembered import Memory as Memory
 from trainer_core.report import Reporter
-
-_MEMORIES: Final = 300  # entries that are kept, the newest
 
 
 @contextlib.contextmanager
@@ -88,37 +84,6 @@ def _norm(tensor: Tensor) -> float:
     return float(torch.linalg.vector_norm(tensor.detach(), dtype=torch.float64))
 
 
-class Memory:
-    """What was measured before, in `cache/engine.json`, so that the same command chooses the same way again.
-
-    A file that is damaged or cannot be written costs only another measurement.
-    """
-
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path or run_dir.home() / "cache" / "engine.json"
-
-    def recall(self, *about: object) -> dict[str, Any] | None:
-        """What was remembered about this."""
-        found = self._read().get(_name(about))
-        return found if isinstance(found, dict) else None
-
-    def remember(self, value: dict[str, Any], *about: object) -> None:
-        """Keep plain values."""
-        known = self._read()
-        known.pop(_name(about), None)
-        known[_name(about)] = value
-        newest = dict(list(known.items())[-_MEMORIES:])
-        with contextlib.suppress(OSError):
-            files.write_atomic(self.path, json.dumps(newest, ensure_ascii=False, indent=1).encode("utf-8"))
-
-    def _read(self) -> dict[str, Any]:
-        try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
-
-
 def machine(device: torch.device) -> str:
     """What measurements depend on: processor, torch, and this program."""
     if device.type == "cuda":
@@ -126,7 +91,3 @@ def machine(device: torch.device) -> str:
     else:
         name = f"{hardware.cpu_name()} x{hardware.usable_threads()}"
     return f"{name}, torch {torch.__version__}, traindeck {__version__}"
-
-
-def _name(about: tuple[object, ...]) -> str:
-    return " | ".join(json.dumps(part, sort_keys=True, default=str, ensure_ascii=False) for part in about)
