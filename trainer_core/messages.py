@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from trainer_core import messages_data
+from trainer_core.messages_advice import ADVICE
 from trainer_core.messages_checking import CHECKING
 from trainer_core.messages_doctor import DOCTOR
 from trainer_core.messages_engine import ENGINE
-from trainer_core.messages_pause import PAUSE
 from trainer_core.messages_failures import FAILURES
+from trainer_core.messages_pause import PAUSE
 
 Language = Literal["en", "zh"]
 Value = str | int | float | bool | None
@@ -629,5 +630,5 @@ CATALOGUE: Final[dict[str, Message]] = {
     ),
 }
 
-CATALOGUE.update({code: _note(en, zh) for code, (en, zh) in (CHECKING | DOCTOR | ENGINE | PAUSE).items()})
+CATALOGUE.update({code: _note(en, zh) for code, (en, zh) in (ADVICE | CHECKING | DOCTOR | ENGINE | PAUSE).items()})
 CATALOGUE.update({code: _error(ExitCode[ending], en, zh) for code, (ending, (en, zh)) in FAILURES.items()})
