@@ -24,6 +24,7 @@ from app.services import desktop
 from app.services.trainer_process import Outcome, TrainerProcess
 from app.state import command_line
 from app.state.history import History, missed_events
+from app.state.restarting import Restarting
 from app.state.run_machine import (
     AskedPause,
     AskedResume,
@@ -73,6 +74,7 @@ class Controller(QObject):
         self.form = SetupForm(self)
         self._presets: dict[str, Preset] = {}
         self.machine = RunMachine()
+        self.restarting = Restarting()  # what follows when the run fails in a way that passes
         self.process = process or TrainerProcess(self)
         self.record = RunRecord()  # of the run that this window trains
         self._ready = False  # the first paint is done
@@ -170,6 +172,7 @@ class Controller(QObject):
         except TraindeckError as error:
             self._tell.error(error)
             return
+        self.restarting.began_by_person()
         for source in self.form.data:
             if not source.startswith("builtin:"):
                 self._settings.remember_data(source)
@@ -199,8 +202,27 @@ class Controller(QObject):
             if self.process.resume():
                 self._feed(AskedResume())
         elif self.machine.resumes_from_disk:
-            path = Path(self.machine.run_dir)
-            self._launch(command_line.resume(str(path)), path, self.record)
+            self.restarting.began_by_person()
+            self._resume_own()
+
+    def _resume_own(self) -> None:
+        path = Path(self.machine.run_dir)
+        self._launch(command_line.resume(str(path)), path, self.record)
+
+    def cancel_restart(self) -> None:
+        """Not by itself: the run stays as it ended until a person resumes it."""
+        self.restarting.cancel()
+        self.render()
+
+    def restart_now(self) -> None:
+        """Do not wait for the countdown."""
+        self.restarting.hurry(time.monotonic())
+        self._restart_when_due()
+
+    def _restart_when_due(self) -> None:
+        if self.restarting.is_due(time.monotonic()) and self.machine.can_start:
+            self.restarting.began_by_itself()
+            self._resume_own()
 
     def stop_run(self) -> None:
         """Ask the trainer to stop; pressed again, end it."""
@@ -222,6 +244,7 @@ class Controller(QObject):
         """Take one event of the run that this window trains."""
         self._last_seq = event.seq
         self.record.add(event)
+        self.restarting.add(event)
         if self.machine.feed(event, time.monotonic()):
             self.render()
         match event:
@@ -241,7 +264,11 @@ class Controller(QObject):
         if self.machine.run_dir and self.machine.done is None and self.machine.last_error is None:
             for event in missed_events(Path(self.machine.run_dir), self._last_seq):
                 self.on_event(event)
+        asked = self.machine.state in (RunState.STOPPING, RunState.KILLING)
         self._feed(Exited(outcome.exit_code, outcome.crashed))
+        if not asked and self.machine.state in (RunState.FAILED, RunState.CRASHED):
+            error = self.machine.last_error.code if self.machine.last_error else ""
+            self.restarting.ended(outcome.exit_code, time.monotonic(), crashed=outcome.crashed, error=error)
         if self.machine.state is RunState.CRASHED or outcome.failed_to_start:
             self._tell.crash(outcome)
         if not self._leaving.on_run_ended():
@@ -276,6 +303,7 @@ class Controller(QObject):
         viewing, record = self._earlier.viewing, self._earlier.record
         if viewing is None or record is None or not self.machine.can_start:
             return
+        self.restarting.began_by_person()
         path = viewing.summary.path
         self._launch(command_line.resume(str(path)), path, record)
 
@@ -289,6 +317,7 @@ class Controller(QObject):
     def _on_tick(self) -> None:
         self._timer.setInterval(_HIDDEN_MS if self.window.isHidden() else _RENDER_MS)
         self._feed(Tick())
+        self._restart_when_due()
         self.render()
 
     @property
