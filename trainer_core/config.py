@@ -3,7 +3,7 @@
 Command-line flags, the window's form, YAML files and the checks all come from `Config`. To add a
 knob, add a line here; nothing else needs to know. Chinese help is in `app/i18n/knobs.zh_CN.yaml`.
 
-Imports only `messages` of the project; no torch, no Qt.
+Imports only `messages` and `schedule` of the project; no torch, no Qt.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 import msgspec
 
+from trainer_core import schedule
 from trainer_core.messages import TraindeckError
 
 Group = Literal["data", "model", "training", "hardware", "checkpoints", "monitoring"]
@@ -121,6 +122,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     pin_memory: Annotated[bool, knob("hardware", "Page-locked batches for faster copies to a GPU.")] = True
     persistent_workers: Annotated[bool, knob("hardware", "Keep loader processes from one epoch to the next.")] = True
     low_memory: Annotated[bool, knob("hardware", "Spare system memory: no loader processes, no pinning, small preparation batches.")] = False
+    pause_between: Annotated[str, knob("hardware", "Pause by the clock, such as 09:00-18:00 or mon-fri 09:00-18:00, sat 22:00-06:00; empty: never.")] = ""
+    pause_for_others: Annotated[bool, knob("hardware", "Pause while another program makes much use of the GPU, and go on a minute after it has finished.")] = False
+    keep_awake: Annotated[bool, knob("hardware", "Keep the computer from going to sleep while it trains; a pause lets it.")] = True
 
     save_steps: Annotated[int, knob("checkpoints", "Save a checkpoint every so many steps; 0: only at the end.", unit="steps", main=True, ge=0, le=1_000_000_000)] = 500
     keep_last: Annotated[int, knob("checkpoints", "Newest checkpoints to keep.", ge=1, le=10_000)] = 2
@@ -313,6 +317,10 @@ def check_together(config: Config) -> None:
         raise TraindeckError("config.bias_and_norm")
     if (config.qkv_bias or config.qk_norm) and config.pre_tokenizer != "qwen2" and not config.tokenizer:
         raise TraindeckError("config.qwen_pre_tokenizer", pre_tokenizer=config.pre_tokenizer)
+    try:
+        schedule.parse(config.pause_between)
+    except ValueError as error:
+        raise TraindeckError("config.schedule", given=str(error)) from error
 
 
 def default_heads(hidden_dim: int) -> int:

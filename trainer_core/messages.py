@@ -167,6 +167,17 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请将 pre_tokenizer 设为 qwen2。",
         ),
     ),
+    "config.schedule": _error(
+        _USAGE,
+        (
+            "“{given}” in pause_between is no span of time.",
+            "Write spans such as 09:00-18:00, or mon-fri 09:00-18:00, with commas between several.",
+        ),
+        (
+            "pause_between 中的“{given}”不是时间段。",
+            "请写成 09:00-18:00 或 mon-fri 09:00-18:00 这样的时间段，多个时间段用逗号分隔。",
+        ),
+    ),
     "config.unreadable": _error(
         _USAGE,
         ("The configuration file {path} could not be read.", "Check that it exists and is valid YAML."),

@@ -1,0 +1,99 @@
+"""Pauses by the clock on the wall."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer_core.config import Config, Layer, check_together, resolve
+from trainer_core.messages import TraindeckError, word
+from trainer_core.schedule import parse, pause_ends
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+SATURDAY = datetime(2026, 11, 21)
+
+
+def at(text: str, days: int = 0) -> datetime:
+    hour, minute = text.split(":")
+    return SATURDAY + timedelta(days=days, hours=int(hour), minutes=int(minute))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "now", "end"),
+    [
+        ("", "12:00", None),
+        ("09:00-18:00", "08:59", None),
+        ("09:00-18:00", "09:00", at("18:00")),
+        ("9:00 - 18:00", "17:59", at("18:00")),
+        ("09:00-18:00", "18:00", None),
+        ("22:00-06:00", "23:30", at("06:00", 1)),
+        ("22:00-06:00", "05:59", at("06:00")),
+        ("fri 22:00-06:00", "05:00", at("06:00")),
+        ("sat 22:00-06:00", "05:00", None),
+        ("mon-fri 09:00-18:00", "12:00", None),
+        ("fri-mon 09:00-18:00", "12:00", at("18:00")),
+        ("Saturday 09:00-18:00", "12:00", at("18:00")),
+        ("mon 09:00-18:00, sat 20:00-24:00", "21:00", at("00:00", 1)),
+        ("09:00-12:00,12:00-13:00", "10:00", at("13:00")),
+        ("09:00-12:00,11:00-13:00", "10:00", at("13:00")),
+        ("周六 09：00—18：00，周一－周五 01:00-02:00", "12:00", at("18:00")),
+        ("星期天 09:00-18:00", "12:00", None),
+        ("00:00-24:00", "12:00", at("00:00", 7)),
+    ],
+)
+def test_a_pause_ends_when_the_schedule_says(schedule: str, now: str, end: datetime | None) -> None:
+    ends = pause_ends(parse(schedule), at(now))
+    assert ends == end or (end == at("00:00", 7) and ends is not None and ends > end - timedelta(days=1))
+
+
+spans = st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(0, 1439), st.integers(0, 1439))
+
+
+@given(st.lists(spans.filter(lambda span: span[2] != span[3]), min_size=1, max_size=3), st.integers(0, 7 * 1440 - 1))
+def test_every_minute_of_the_week_is_judged_as_it_is_written(
+    written: list[tuple[int, int, int, int]], minute: int
+) -> None:
+    text = ", ".join(
+        f"{DAYS[first]}-{DAYS[last]} {start // 60}:{start % 60:02}-{end // 60:02}:{end % 60:02}"
+        for first, last, start, end in written
+    )
+    held = set()
+    for first, last, start, end in written:
+        for offset in range((last - first) % 7 + 1):
+            begin = (first + offset) % 7 * 1440 + start
+            held |= {(begin + passed) % (7 * 1440) for passed in range((end - start) % 1440)}
+    monday = SATURDAY + timedelta(days=2)
+    now = monday + timedelta(minutes=minute, seconds=30)
+    ends = pause_ends(parse(text), now)
+    assert (ends is not None) == (minute in held)
+    if ends is not None and ends - now < timedelta(days=7):
+        after = int((ends - monday).total_seconds() // 60)
+        assert after % (7 * 1440) not in held, "it does not go on for a moment between two windows"
+        assert {passed % (7 * 1440) for passed in range(minute, after)} <= held
+
+
+@given(st.text(alphabet="mon-frisat周一 0123456789:,-", max_size=24))
+def test_any_text_is_a_schedule_or_is_refused_in_one_sentence(text: str) -> None:
+    try:
+        windows = parse(text)
+    except ValueError:
+        with pytest.raises(TraindeckError) as refused:
+            check_together(Config(pause_between=text))
+        assert refused.value.code == "config.schedule"
+        for language in ("en", "zh"):
+            assert word(refused.value.code, refused.value.params, language)  # type: ignore[arg-type]
+    else:
+        check_together(Config(pause_between=text))
+        pause_ends(windows, SATURDAY)
+
+
+@pytest.mark.parametrize(
+    "text", ["nine to five", "9-17", "25:00-26:00", "09:60-10:00", "09:00-09:00", "funday 09:00-10:00", "24:00-09:00"]
+)
+def test_what_is_no_schedule_is_refused_with_the_part_that_is_none(text: str) -> None:
+    with pytest.raises(TraindeckError) as refused:
+        resolve([Layer("the command line", {"pause_between": f"mon 10:00-11:00, {text}"})])
+    assert refused.value.params["given"] == text
