@@ -8,6 +8,7 @@ from typing import Final
 
 COMMANDS: Final = {
     "kills": "SIGKILL at random instants of a run, until it has finished",
+    "operations": "a kill at every operation on the disk that writing a checkpoint consists of",
 }
 
 

@@ -25,6 +25,7 @@ KNOBS: Final[Mapping[str, Any]] = {
     "dropout": 0.1, "warmup-steps": 2, "learning-rate": 3e-3, "save-steps": SAVE_STEPS, "keep-last": 2,
     "log-steps": 1, "eval-steps": 5, "eval-batches": 4, "sample-steps": 0, "sample-tokens": 1, "perf-steps": 0,
     "cpu-threads": 1, "device": "cpu", "compile": "off", "attention": "math", "chunked-loss": "off", "num-workers": 0,
+    "restarts": 0,
 }  # fmt: skip
 
 
@@ -92,10 +93,18 @@ class Child:
         self.process.kill()
         self.ended()
 
+    def stderr(self) -> str:
+        """What it said beside its events. Only when it has ended."""
+        self._told.seek(0)
+        return self._told.read().decode("utf-8", "replace")
+
+    def told(self, beginning: str) -> str:
+        """The first line of stderr that begins so; empty: there is none."""
+        return next((line for line in self.stderr().splitlines() if line.startswith(beginning)), "")
+
     def last_words(self) -> str:
         """The end of its stderr and its last event, for a report of what went wrong."""
-        self._told.seek(0)
-        words = self._told.read().decode("utf-8", "replace")[-_TOLD:]
+        words = self.stderr()[-_TOLD:]
         return f"exit code {self.process.returncode}; {self.events[-1:]}; {words}"
 
 
