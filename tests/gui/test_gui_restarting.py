@@ -1,0 +1,64 @@
+"""A trainer that crashes is started again by the window, unless somebody objects."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from app.controller import Controller
+from app.state.run_machine import RunState
+from tests.gui.conftest import MakeWindow
+
+CRASHING = """
+import ctypes, sys
+sys.path.insert(0, sys.argv[1])
+from tests.process.fake_trainer import checkpoint, done, hello, say, step
+greeting = hello()
+greeting.config["restarts"] = 2
+greeting.run_dir = sys.argv[sys.argv.index("--resume" if "--resume" in sys.argv else "--run-dir") + 1]
+say(greeting)
+if "--resume" in sys.argv:
+    say(done("finished", 20))
+else:
+    say(checkpoint(4))
+    say(step(5))
+    ctypes.string_at(0)
+"""
+
+
+@pytest.fixture
+def crashed(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> Controller:
+    """A window whose trainer has just died, with a checkpoint of step 4 behind it."""
+    controller = make_window("ok")
+    program = tmp_path / "crashing.py"
+    program.write_text(CRASHING, encoding="utf-8")
+    root = str(Path(__file__).resolve().parents[2])
+    controller.process._command = [sys.executable, "-X", "utf8", str(program), root]
+    controller.start_run()
+    qtbot.waitUntil(lambda: controller.machine.state is RunState.CRASHED, timeout=20_000)
+    return controller
+
+
+def test_it_counts_down_and_then_goes_on_from_the_last_checkpoint(crashed: Controller, qtbot: QtBot) -> None:
+    pending = crashed.restarting.pending
+    assert pending is not None
+    assert (pending.attempt, pending.of, pending.step) == (1, 2, 4)
+    crashed.restart_now()
+    assert crashed.restarting.pending is None
+    assert "--resume" in crashed.process.arguments
+    qtbot.waitUntil(lambda: crashed.machine.state is RunState.FINISHED, timeout=20_000)
+
+
+def test_the_countdown_ends_in_a_start_by_itself(crashed: Controller, qtbot: QtBot) -> None:
+    crashed.restarting.hurry(0.0)  # time has passed
+    qtbot.waitUntil(lambda: crashed.machine.state is RunState.FINISHED, timeout=20_000)
+
+
+def test_cancelled_it_waits_for_a_person(crashed: Controller, qtbot: QtBot) -> None:
+    crashed.cancel_restart()
+    qtbot.wait(300)
+    assert crashed.machine.state is RunState.CRASHED
+    assert crashed.machine.can_resume
