@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from app.looking import Looker
 from app.services.trainer_process import Outcome, TrainerProcess
@@ -69,13 +68,8 @@ class Checker(Looker[CheckReport]):
         self._card.setVisible(shown)
 
     def _applied(self, report: CheckReport) -> int | None:
-        if self.blocked:
-            return None
         wanted = map(checks.settings, report.offers)
-        return next((place for place, settings in enumerate(wanted) if self._is_set(settings)), None)
-
-    def _is_set(self, settings: Mapping[str, Any]) -> bool:
-        return all(self._form.value(name) == value for name, value in settings.items())
+        return next((place for place, settings in enumerate(wanted) if self._form.holds(settings)), None)
 
     def _on_finished(self, outcome: Outcome) -> None:
         super()._on_finished(outcome)

@@ -248,8 +248,6 @@ class Controller(QObject):
         if self.machine.feed(event, time.monotonic()):
             self.render()
         match event:
-            case protocol.Advice():
-                self._tell.notice("advice", event)
             case protocol.Warn():
                 self._tell.notice("warning", event)
             case protocol.Error():
@@ -339,6 +337,7 @@ class Controller(QObject):
             return
         window.advanced.display(editable=editable)
         window.plots.display(record.metrics, record.computing)
+        window.plots.notes.display(record.notes, self.form)
         window.performance.display(record.metrics, record.computing)
         window.log.display(record.log)
         self.looker.display(self.shown.ready)

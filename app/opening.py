@@ -13,6 +13,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from app.state.computing import Computing
 from app.state.history import EventLoader, History
 from app.state.log_store import LogStore
+from app.state.notes import Notes
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
 from trainer_core.run_dir import RunSummary
@@ -26,13 +27,14 @@ _BREATH_MS: Final = 1  # between two slices: painting and input come first
 
 
 class RunRecord:
-    """The plots, log and samples of one run, and how it computes."""
+    """The plots, log and samples of one run, how it computes, and what is to be said of it."""
 
     def __init__(self) -> None:
         self.log = LogStore()
         self.samples: list[protocol.Sample] = []
         self.ready: protocol.Ready | None = None  # what it trains on
         self.computing = Computing()
+        self.notes = Notes()
 
     @cached_property
     def metrics(self) -> MetricStore:
@@ -43,7 +45,7 @@ class RunRecord:
 
     def add(self, event: AnyEvent) -> None:
         self.metrics.add(event)
-        self.log.add(event)
+        self.notes.add(event, self.log.add(event))
         self.computing.add(event)
         if isinstance(event, protocol.Sample):
             self.samples.append(event)

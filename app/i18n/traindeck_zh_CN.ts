@@ -152,10 +152,6 @@
         <translation>{peak}（共 {total}）</translation>
     </message>
     <message>
-        <source>, </source>
-        <translation>，</translation>
-    </message>
-    <message>
         <source>{rate} tokens/s</source>
         <translation>{rate} 词元/秒</translation>
     </message>
@@ -667,6 +663,54 @@
         <translation>当前：{phase}</translation>
     </message>
     <message>
+        <source>Checked: {verdict}; peak {peak} of {total}, {rate} tokens/s with a micro-batch of {batch}, {times} each</source>
+        <translation>检查结果：{verdict}；峰值 {peak}（共 {total}），微批 {batch}、累积 {times} 时 {rate} 词元/秒</translation>
+    </message>
+    <message>
+        <source>Memory again since step {step}: {done}</source>
+        <translation>自第 {step} 步起内存恢复充足：{done}</translation>
+    </message>
+    <message>
+        <source>Out of memory at step {step} ({during}): {done}; nothing was lost</source>
+        <translation>第 {step} 步内存不足（{during}）：{done}；没有丢失任何内容</translation>
+    </message>
+    <message>
+        <source>{requested} were asked for; {free} of {total} were free</source>
+        <translation>申请 {requested}，当时可用 {free}（共 {total}）</translation>
+    </message>
+    <message>
+        <source>activations are computed again instead of kept</source>
+        <translation>激活值改为重新计算，不再保留</translation>
+    </message>
+    <message>
+        <source>the loss is computed in parts</source>
+        <translation>损失改为分块计算</translation>
+    </message>
+    <message>
+        <source>micro-batch {batch}, accumulation {times}</source>
+        <translation>微批 {batch}，累积 {times}</translation>
+    </message>
+    <message>
+        <source>forward</source>
+        <translation>前向</translation>
+    </message>
+    <message>
+        <source>backward</source>
+        <translation>反向</translation>
+    </message>
+    <message>
+        <source>optimizer</source>
+        <translation>优化器</translation>
+    </message>
+    <message>
+        <source>evaluation</source>
+        <translation>评估</translation>
+    </message>
+    <message>
+        <source>No longer so: {advice}</source>
+        <translation>已不再如此：{advice}</translation>
+    </message>
+    <message>
         <source>Step {step}: eval loss {loss}</source>
         <translation>第 {step} 步：评估损失 {loss}</translation>
     </message>
@@ -829,6 +873,43 @@
     </message>
 </context>
 <context>
+    <name>NoteRow</name>
+    <message>
+        <source>Details</source>
+        <translation>详情</translation>
+    </message>
+    <message>
+        <source>Applied</source>
+        <translation>已应用</translation>
+    </message>
+    <message>
+        <source>Apply at next start</source>
+        <translation>下次开始时应用</translation>
+    </message>
+</context>
+<context>
+    <name>Notes</name>
+    <message>
+        <source>In the settings now, for the next start: {settings}</source>
+        <translation>已写入设置，下次开始时生效：{settings}</translation>
+    </message>
+    <message>
+        <source>Would mend it at the next start: {settings}</source>
+        <translation>下次开始时可用以下设置改善：{settings}</translation>
+    </message>
+</context>
+<context>
+    <name>NotesStrip</name>
+    <message>
+        <source>Show fewer</source>
+        <translation>收起</translation>
+    </message>
+    <message>
+        <source>{count} more</source>
+        <translation>还有 {count} 条</translation>
+    </message>
+</context>
+<context>
     <name>Paths</name>
     <message>
         <source>How this run computes</source>
@@ -877,6 +958,25 @@
     <message>
         <source>What this machine can do; what this run uses follows soon.</source>
         <translation>这是本机可用的方式；稍后显示本次运行实际使用的方式。</translation>
+    </message>
+</context>
+<context>
+    <name>Pause</name>
+    <message>
+        <source>by schedule, until {time}</source>
+        <translation>按计划暂停，至 {time}</translation>
+    </message>
+    <message>
+        <source>by schedule</source>
+        <translation>按计划暂停</translation>
+    </message>
+    <message>
+        <source>another program uses the GPU; training goes on when it is done</source>
+        <translation>其他程序正在使用 GPU，待其结束后继续训练</translation>
+    </message>
+    <message>
+        <source>the disk is full; training goes on when there is room</source>
+        <translation>磁盘已满，有空间后继续训练</translation>
     </message>
 </context>
 <context>
@@ -1402,6 +1502,21 @@
     </message>
 </context>
 <context>
+    <name>Settings</name>
+    <message>
+        <source>, </source>
+        <translation>，</translation>
+    </message>
+    <message>
+        <source>off</source>
+        <translation>关</translation>
+    </message>
+    <message>
+        <source>on</source>
+        <translation>开</translation>
+    </message>
+</context>
+<context>
     <name>SetupPanel</name>
     <message>
         <source>Preset</source>
@@ -1662,10 +1777,6 @@
 </context>
 <context>
     <name>_Banner</name>
-    <message>
-        <source>Advice</source>
-        <translation>建议</translation>
-    </message>
     <message>
         <source>Warning</source>
         <translation>警告</translation>

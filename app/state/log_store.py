@@ -21,6 +21,7 @@ LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 CAPACITY: Final = 5_000
 _MAX_TEXT: Final = 4_000
 
+_CHOSEN: Final = ("batch_size", "gradient_accumulation_steps", "peak", "tokens_per_s")  # of what a check was asked for
 LOG_CODES: Final[dict[str, tuple[str, ...]]] = {
     "log.hello": ("run_dir", "pid", "torch", "devices", "precision", "resumed_from_step"),
     "log.ready": (
@@ -43,9 +44,23 @@ LOG_CODES: Final[dict[str, tuple[str, ...]]] = {
         "compile_s",
     ),
     "log.data_report": ("complete", "read_bytes", "bytes", "train_documents", "train_tokens", "steps_per_epoch"),
-    "log.phase": ("phase", "step"),
+    "log.phase": ("phase", "step", "reason", "until"),
+    "log.check": ("verdict", "from_cache", "memory_total", *_CHOSEN),
     "log.eval": ("step", "loss", "perplexity", "best", "bleu4", "exact_match"),
     "log.bad_step": ("step", "kind", "grad_norm", "usual", "action", "epoch", "samples"),
+    "log.memory_move": (
+        "step",
+        "action",
+        "during",
+        "batch_size",
+        "gradient_accumulation_steps",
+        "requested",
+        "free",
+        "total",
+        "batch_before",
+        "accumulation_before",  # None: not known
+    ),
+    "log.over": ("code", "params"),  # of advice that holds no more; its parameters as JSON
     "log.flops_profile": ("step", "tokens", "total", "formula"),  # the parts of the model are in `text`
     "log.sample": ("step", "prompt", "expected"),  # the sample itself is in `text`
     "log.checkpoint": ("step", "path", "bytes", "seconds", "kind"),
@@ -84,6 +99,7 @@ class LogStore:
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._entries: deque[LogEntry] = deque(maxlen=capacity)
         self._made = 0
+        self._batch: tuple[Param, Param] = (None, None)  # sequences of a micro-batch, micro-batches, as they are now
         self.version = 0
 
     def __len__(self) -> int:
@@ -108,10 +124,19 @@ class LogStore:
                 return self._notice("error", event)
             case protocol.Warn():
                 return self._notice("warning", event)
+            case protocol.Advice() if event.over:
+                params = msgspec.json.encode(event.params).decode()
+                return self._append(event.t, "info", "log.over", {"code": event.code, "params": params})
             case protocol.Advice():
                 return self._notice("advice", event)
             case protocol.Hello():
+                batch, times = (event.config.get(name) for name in ("batch_size", "gradient_accumulation_steps"))
+                self._batch = (_plain(batch), _plain(times))
                 return self._append(event.t, "info", "log.hello", _fields(event, "log.hello"))
+            case protocol.CheckReport():
+                return self._check(event)
+            case protocol.MemoryMove():
+                return self._memory_move(event)
             case protocol.Ready():
                 return self._append(event.t, "info", "log.ready", _fields(event, "log.ready"))
             case protocol.DataReport():
@@ -160,6 +185,20 @@ class LogStore:
         for entry in self._entries:
             found[entry.level] += 1
         return found
+
+    def _check(self, event: protocol.CheckReport) -> LogEntry:
+        trial = event.chosen
+        self._batch = (trial.batch_size, trial.gradient_accumulation_steps)
+        params: dict[str, Param] = {name: getattr(event, name) for name in ("verdict", "from_cache", "memory_total")}
+        params.update({name: getattr(trial, name) for name in _CHOSEN})
+        return self._append(event.t, "info" if event.verdict == "fits" else "warning", "log.check", params)
+
+    def _memory_move(self, event: protocol.MemoryMove) -> LogEntry:
+        before = dict(zip(("batch_before", "accumulation_before"), self._batch, strict=True))
+        self._batch = (event.batch_size, event.gradient_accumulation_steps)
+        own = {name: _plain(getattr(event, name)) for name in LOG_CODES["log.memory_move"] if name not in before}
+        level: Level = "info" if event.action == "grown" else "warning"
+        return self._append(event.t, level, "log.memory_move", {**own, **before})
 
     def _notice(self, level: Level, event: protocol.Notice) -> LogEntry:
         return self._append(event.t, level, event.code, dict(event.params), event.detail)

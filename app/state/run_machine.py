@@ -15,7 +15,7 @@ from typing import Final
 
 from trainer_core import protocol
 from trainer_core.messages import ExitCode
-from trainer_core.protocol import AnyEvent, Param, PhaseName
+from trainer_core.protocol import AnyEvent, Param, PauseReason, PhaseName
 
 
 class RunState(enum.Enum):
@@ -162,6 +162,8 @@ class RunMachine:
         self.exit_code: int | None = None
         self.has_checkpoint = False
         self.pause_pending = False  # asked, not yet paused
+        self.pause_reason: PauseReason | None = None  # while it is paused
+        self.pause_until: float | None = None  # when it goes on by itself, seconds since the epoch
         self.resume_pending = False
         self.killed = False
         self._now = 0.0
@@ -254,6 +256,7 @@ class RunMachine:
         if self.phase_progress is not None and self.phase_progress.phase != event.phase:
             self.phase_progress = None
         self.step = max(self.step, event.step or 0)
+        self.pause_reason, self.pause_until = event.reason, event.until
         if event.phase == "paused":
             self.pause_pending = False
         else:

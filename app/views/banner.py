@@ -1,4 +1,4 @@
-"""The message area: errors, warnings and advice in words, each with its detail, each to be closed."""
+"""The message area: errors and warnings in words, each with its detail, each to be closed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.theme.icons import icon
 from app.theme.tokens import SPACE, Tokens
 from app.views.widgets import Retranslating, button, label, named
 
-Level = Literal["advice", "warning", "error"]
+Level = Literal["warning", "error"]
 _MOST = 3  # at once; older ones stay in the log
 _DETAIL_LINES = 8
 
@@ -138,7 +138,7 @@ class _Banner(QFrame):
         self._close.setIcon(icon("close", tokens.text, tokens.muted))
 
     def retranslate(self) -> None:
-        kinds = {"advice": self.tr("Advice"), "warning": self.tr("Warning"), "error": self.tr("Error")}
+        kinds = {"warning": self.tr("Warning"), "error": self.tr("Error")}
         self._kind.setText(kinds[self.text.level])
         self._words.setText(self.text.words())
         self._more.setText(self.tr("Details"))

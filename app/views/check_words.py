@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from PySide6.QtCore import QCoreApplication
 
-from app.i18n.knob_words import knob_words
 from app.views import computing_words, words
-from trainer_core.config import knobs
 from trainer_core.protocol import CheckReport, Trial
-
-
-def verdict(report: CheckReport) -> str:
-    return {
-        "fits": QCoreApplication.translate("Check", "Fits"),
-        "tight": QCoreApplication.translate("Check", "Tight"),
-        "does_not_fit": QCoreApplication.translate("Check", "Does not fit"),
-    }[report.verdict]
 
 
 def facts(report: CheckReport) -> str:
@@ -81,13 +68,6 @@ def _memory(peak: int | None, total: int | None) -> str:
     return QCoreApplication.translate("Check", "{peak} of {total}").format(
         peak=words.size(peak), total=words.size(total)
     )
-
-
-def offer(changes: Mapping[str, Any]) -> str:
-    """The settings of an offer, named as the form names them."""
-    table = knob_words(words.language())
-    comma = QCoreApplication.translate("Check", ", ")
-    return comma.join(f"{table.label(knobs()[name])} {value}" for name, value in changes.items())
 
 
 def offer_figures(trial: Trial) -> tuple[str, str]:

@@ -150,7 +150,70 @@ def _comma() -> str:
 
 
 def _phase(params: _Params) -> str:
-    return QCoreApplication.translate("Log", "Now: {phase}").format(phase=words.phase(str(params.get("phase", ""))))
+    phase = words.phase(str(params.get("phase", "")))
+    why = words.pause(str(params.get("reason") or ""), _number(params, "until"))
+    return QCoreApplication.translate("Log", "Now: {phase}").format(phase=_comma().join(filter(None, (phase, why))))
+
+
+def _check(params: _Params) -> str:
+    text = QCoreApplication.translate(
+        "Log", "Checked: {verdict}; peak {peak} of {total}, {rate} tokens/s with a micro-batch of {batch}, {times} each"
+    )
+    return text.format(
+        verdict=words.verdict(str(params.get("verdict", ""))),
+        peak=words.size(_number(params, "peak")),
+        total=words.size(_number(params, "memory_total")),
+        rate=words.rate(_number(params, "tokens_per_s")),
+        batch=words.count(_number(params, "batch_size")),
+        times=words.count(_number(params, "gradient_accumulation_steps")),
+    )
+
+
+def _memory_move(params: _Params) -> str:
+    """A sentence, and below it what the device had."""
+    if params.get("action") == "grown":
+        text = QCoreApplication.translate("Log", "Memory again since step {step}: {done}")
+    else:
+        text = QCoreApplication.translate("Log", "Out of memory at step {step} ({during}): {done}; nothing was lost")
+    during = _during(str(params.get("during", "")))
+    told = text.format(step=words.count(_number(params, "step")), during=during, done=_moved(params))
+    if params.get("requested") is None and params.get("total") is None:
+        return told
+    figures = QCoreApplication.translate("Log", "{requested} were asked for; {free} of {total} were free")
+    amounts = {name: words.size(_number(params, name)) for name in ("requested", "free", "total")}
+    return f"{told}\n{figures.format(**amounts)}"
+
+
+def _moved(params: _Params) -> str:
+    """What changed. What it was before is not always known."""
+    if params.get("action") == "checkpointing":
+        return QCoreApplication.translate("Log", "activations are computed again instead of kept")
+    if params.get("action") == "chunked_loss":
+        return QCoreApplication.translate("Log", "the loss is computed in parts")
+    text = QCoreApplication.translate("Log", "micro-batch {batch}, accumulation {times}")
+    return text.format(
+        batch=_change(_number(params, "batch_before"), _number(params, "batch_size")),
+        times=_change(_number(params, "accumulation_before"), _number(params, "gradient_accumulation_steps")),
+    )
+
+
+def _change(before: float | None, now: float | None) -> str:
+    return words.count(now) if before is None or before == now else f"{words.count(before)} → {words.count(now)}"
+
+
+def _during(name: str) -> str:
+    return {
+        "forward": QCoreApplication.translate("Log", "forward"),
+        "backward": QCoreApplication.translate("Log", "backward"),
+        "optimizer": QCoreApplication.translate("Log", "optimizer"),
+        "evaluation": QCoreApplication.translate("Log", "evaluation"),
+    }.get(name, name)
+
+
+def _over(params: _Params) -> str:
+    told = msgspec.json.decode(str(params.get("params") or "{}"))
+    text = QCoreApplication.translate("Log", "No longer so: {advice}")
+    return text.format(advice=words.advice(str(params.get("code", "")), told)[0])
 
 
 def _eval(params: _Params) -> str:
@@ -202,6 +265,9 @@ WORDERS: Final[dict[str, Callable[[_Params], str]]] = {
     "log.ready": _ready,
     "log.data_report": _data_report,
     "log.phase": _phase,
+    "log.check": _check,
+    "log.memory_move": _memory_move,
+    "log.over": _over,
     "log.bad_step": _bad_step,
     "log.flops_profile": _flops_profile,
     "log.eval": _eval,

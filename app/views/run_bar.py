@@ -130,7 +130,9 @@ class RunBar(Retranslating):
             parts.append(self.tr("step {step}").format(step=words.count(machine.step)))
         if machine.pause_pending:
             parts.append(self.tr("pausing after this step"))
-        return "  ·  ".join(parts)
+        elif machine.state is RunState.PAUSED:
+            parts.insert(0, words.pause(machine.pause_reason or "", machine.pause_until))
+        return "  ·  ".join(filter(None, parts))
 
     def _clock(self) -> str:
         machine = self._machine

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from PySide6.QtCore import QCoreApplication, QLocale
 
@@ -14,7 +14,7 @@ from app.i18n.knob_words import knob_words
 from app.state.run_machine import RunState
 from trainer_core import engine_words
 from trainer_core.config import Knob, knobs
-from trainer_core.messages import Language, Value, word
+from trainer_core.messages import Language, Value, what_and_do, word
 
 _GIB: Final = 1024**3
 _MIB: Final = 1024**2
@@ -27,13 +27,37 @@ def language() -> Language:
 
 def message(code: str, params: Mapping[str, Value]) -> str:
     """The sentence for a code of the catalogue. It names flags, as terminals need; here they are fields."""
+    return _with_fields(word(code, params, language()))
+
+
+def advice(code: str, params: Mapping[str, Value]) -> tuple[str, str]:
+    """What is so, and what to do about it."""
+    what, do = what_and_do(code, params, language())
+    return _with_fields(what), _with_fields(do)
+
+
+def _with_fields(text: str) -> str:
     spoken = language()
-    return re.sub(r"--([a-z][a-z-]+)", lambda flag: _field(flag, spoken), word(code, params, spoken))
+    return re.sub(r"--([a-z][a-z-]+)", lambda flag: _field(flag, spoken), text)
 
 
 def _field(flag: re.Match[str], spoken: Language) -> str:
     knob = knobs().get(flag[1].replace("-", "_"))
     return f"“{knob_words(spoken).label(knob)}”" if knob else flag[0]
+
+
+def settings(values: Mapping[str, Any]) -> str:
+    """Knobs and their values, named as the form names them."""
+    table = knob_words(language())
+    comma = QCoreApplication.translate("Settings", ", ")
+    return comma.join(f"{table.label(knobs()[name])} {_value(value)}" for name, value in values.items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        off, on = QCoreApplication.translate("Settings", "off"), QCoreApplication.translate("Settings", "on")
+        return on if value else off
+    return str(value)
 
 
 def data_name(path: str) -> str:
@@ -165,6 +189,12 @@ def when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", then)
 
 
+def clock(seconds: float) -> str:
+    """A moment to come: the time of today, otherwise with the date."""
+    then, now = time.localtime(seconds), time.localtime()
+    return time.strftime("%H:%M" if then[:3] == now[:3] else "%Y-%m-%d %H:%M", then)
+
+
 def state(state: RunState) -> str:
     """A run's state in one or two words."""
     table = {
@@ -213,6 +243,28 @@ def phase(name: str) -> str:
         "failed": QCoreApplication.translate("Phase", "failed"),
     }
     return table.get(name, name)
+
+
+def pause(reason: str, until: float | None) -> str:
+    """Why a run waits; empty where that needs no words."""
+    if reason == "schedule" and until is not None:
+        return QCoreApplication.translate("Pause", "by schedule, until {time}").format(time=clock(until))
+    return {
+        "schedule": QCoreApplication.translate("Pause", "by schedule"),
+        "other_program": QCoreApplication.translate(
+            "Pause", "another program uses the GPU; training goes on when it is done"
+        ),
+        "disk_full": QCoreApplication.translate("Pause", "the disk is full; training goes on when there is room"),
+    }.get(reason, "")
+
+
+def verdict(name: str) -> str:
+    """Whether a configuration fits, in a word or two."""
+    return {
+        "fits": QCoreApplication.translate("Check", "Fits"),
+        "tight": QCoreApplication.translate("Check", "Tight"),
+        "does_not_fit": QCoreApplication.translate("Check", "Does not fit"),
+    }.get(name, name)
 
 
 def amount(done: float, total: float | None, unit: str) -> str:

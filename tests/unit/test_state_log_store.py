@@ -38,6 +38,9 @@ EVENTS: list[tuple[protocol.AnyEvent, str, str]] = [
     (protocol.BadStep(step=1, kind="spike", action="skipped", samples=[4, 2]), "warning", "log.bad_step"),
     (protocol.FlopsProfile(step=1, tokens=8, total=2e9, formula=2e9), "info", "log.flops_profile"),
     (protocol.Checkpoint(step=1, path="p", bytes=1, seconds=1.0, kind="best"), "info", "log.checkpoint"),
+    (reference_examples.EVENTS[protocol.CheckReport], "warning", "log.check"),
+    (reference_examples.EVENTS[protocol.MemoryMove], "warning", "log.memory_move"),
+    (protocol.Advice(code="hardware.no_nvml", over=True), "info", "log.over"),
     (protocol.Done(reason="finished", steps=1, total_steps=1), "info", "log.done"),
     (protocol.Ack(command="set", accepted=False, reason="no"), "warning", "log.refused"),
     (protocol.Warn(code="data.truncated", params={"count": 3}), "warning", "data.truncated"),
@@ -69,7 +72,7 @@ def test_measurements_and_plain_acknowledgements_are_no_news() -> None:
 
 def test_parameters_are_plain_values_and_texts_stay_beside_them() -> None:
     log = LogStore()
-    hello, sample, error = (log.add(EVENTS[place][0]) for place in (0, 5, 13))
+    hello, sample, error = (log.add(EVENTS[place][0]) for place in (0, 5, 16))
     assert hello is not None
     assert sample is not None
     assert error is not None
@@ -118,3 +121,18 @@ def test_the_version_tells_of_every_change() -> None:
 
 def test_an_endless_text_is_cut() -> None:
     assert len(LogStore().add_output("x" * 1_000_000, 0.0).text) < 10_000
+
+
+def test_a_memory_move_knows_what_there_was_before_it() -> None:
+    log = LogStore()
+    log.add(protocol.Hello(pid=1, run_dir="r", traindeck="0", python="3", torch="2", config={"batch_size": 16}))
+    moves = [
+        protocol.MemoryMove(step=1, action="halved", during="forward", batch_size=8, gradient_accumulation_steps=2),
+        protocol.MemoryMove(step=9, action="grown", during="none", batch_size=16, gradient_accumulation_steps=1),
+    ]
+    first, second = (log.add(move) for move in moves)
+    assert first is not None
+    assert second is not None
+    assert (first.params["batch_before"], first.params["accumulation_before"]) == (16, None)
+    assert (second.params["batch_before"], second.params["accumulation_before"]) == (8, 2)
+    assert [first.level, second.level] == ["warning", "info"]

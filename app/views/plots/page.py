@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QLabel, QSlid
 
 from app.theme.tokens import SPACE, Tokens
 from app.views import computing_words
+from app.views.notes import NotesStrip
 from app.views.plots.chart import Chart, LegendEntry
 from app.views.plots.tiles import Tiles
 from app.views.widgets import ElidedLabel, QuietCombo, Retranslating, button, named, scroll_area
@@ -42,7 +43,7 @@ class PlotsPage(Retranslating):
         self._store: MetricStore | None = None
         self._painted: dict[str, object] = {}
         self._zoom: tuple[float, float] | None = None  # the part of the x axis that the person looks at
-        self.tiles = Tiles()
+        self.tiles, self.notes = Tiles(), NotesStrip(tokens)
         self.charts = {name: Chart(name) for name in _PLACES}
         self.smoothing = named(QSlider(Qt.Orientation.Horizontal), "smoothing")
         self.smoothing.setMaximum(99)
@@ -91,6 +92,7 @@ class PlotsPage(Retranslating):
         layout.setContentsMargins(0, SPACE, 0, 0)
         layout.setSpacing(SPACE)
         layout.addWidget(self.tiles)
+        layout.addWidget(self.notes)
         layout.addWidget(self._computing_row())
         layout.addLayout(bar)
         layout.addWidget(scroll_area(charts), 1)
@@ -178,6 +180,7 @@ class PlotsPage(Retranslating):
 
     def retheme(self, tokens: Tokens) -> None:
         self._tokens = tokens
+        self.notes.retheme(tokens)
         for chart in self.charts.values():
             if chart.canvas is not None:
                 chart.canvas.retheme(tokens)

@@ -164,7 +164,7 @@ class CheckCard(Retranslating):
 
     def _show_report(self, report: CheckReport) -> None:
         level = _COLOURS[report.verdict]
-        self._head(check_words.verdict(report), level, check_words.facts(report))
+        self._head(words.verdict(report.verdict), level, check_words.facts(report))
         self._icon.setPixmap(pixmap(report.verdict, getattr(self._tokens, level), self.devicePixelRatioF()))
         for name in FIGURES:
             self.titles[name].setText(check_words.title(name))
@@ -189,7 +189,7 @@ class CheckCard(Retranslating):
             assert report is not None
             changes = checks.differing(trial, report.chosen)
             what = label(wrap=True)
-            what.setText(check_words.offer(changes))
+            what.setText(words.settings(changes))
             self._offers.addWidget(what, row, 0)
             for place, text in enumerate(check_words.offer_figures(trial), 1):
                 figure = label("muted")

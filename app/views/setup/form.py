@@ -131,6 +131,10 @@ class SetupForm(QObject):
             if name in values:
                 self.set_text(name, as_text(values[name]))
 
+    def holds(self, values: Mapping[str, Any]) -> bool:
+        """Whether all these knobs have these values."""
+        return all(self.is_valid(name) and self.value(name) == value for name, value in values.items())
+
     def conflict(self) -> TraindeckError | None:
         """What single knobs cannot tell: heads that do not divide the width and the like."""
         if self.wrong():

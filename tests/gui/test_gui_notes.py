@@ -1,0 +1,140 @@
+"""What is said of a run on its page: advice with its fix, memory that was found, why it waits."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication, QWidget
+from pytestqt.qtbot import QtBot
+
+from app.controller import Controller
+from app.state.run_machine import RunState
+from app.views.notes import NoteRow
+from tests.gui.conftest import MakeWindow
+from trainer_core import protocol
+
+GIB = 1024**3
+CONFIG = {"batch_size": 16, "gradient_accumulation_steps": 4}
+HELLO = protocol.Hello(pid=1, run_dir="a", traindeck="1", python="3", torch="2", config=CONFIG)
+MOVE = protocol.MemoryMove(
+    step=3012, action="halved", during="backward", batch_size=8, gradient_accumulation_steps=8, requested=2 * GIB,
+    free=GIB, total=24 * GIB,
+)  # fmt: skip
+FEW = protocol.Advice(
+    code="data.few_tokens", params={"tokens": 604_333, "parameters": 4_507_392}, fix={"hidden_dim": 192, "n_layers": 3}
+)
+
+
+def click(qtbot: QtBot, button: QWidget) -> None:
+    assert button.isEnabled()
+    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+
+
+def show(controller: Controller, *events: protocol.AnyEvent) -> list[NoteRow]:
+    for event in events:
+        controller.on_event(event)
+    controller.render()
+    QApplication.processEvents()  # lay it out
+    return controller.window.plots.notes.rows
+
+
+def test_advice_is_a_line_that_folds_out_and_goes_when_it_is_over(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    strip = controller.window.plots.notes
+    assert not strip.isVisible()
+    [row] = show(controller, HELLO, FEW)
+    assert "604,333 tokens" in row.text.text()
+    assert not row.more.isVisible()
+    click(qtbot, row.fold)
+    assert row.more.isVisible()
+    assert "Model width 192, Layers 3" in row.more.text()
+    assert controller.window.banners.texts == []  # said once, and calmly
+    show(controller, protocol.Advice(code=FEW.code, params=FEW.params, over=True))
+    assert not strip.isVisible()
+    log = [(entry.level, entry.code) for entry in controller.record.log]
+    assert log[-2:] == [("advice", FEW.code), ("info", "log.over")]
+
+
+def test_a_fix_is_put_into_the_form_and_given_to_the_next_start(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window("echo")
+    click(qtbot, controller.window.run_bar.start)
+    qtbot.waitUntil(lambda: controller.machine.state is RunState.TRAINING, timeout=20_000)
+    [row] = show(controller, FEW)
+    assert row.fix.text() == "Apply at next start"
+    click(qtbot, row.fix)
+    controller.render()
+    [row] = controller.window.plots.notes.rows
+    assert (row.fix.text(), row.fix.isEnabled()) == ("Applied", False)
+    assert "for the next start" in row.more.text()
+    click(qtbot, controller.window.run_bar.stop)
+    qtbot.waitUntil(lambda: controller.machine.state is RunState.STOPPED, timeout=20_000)
+    click(qtbot, controller.window.run_bar.start)
+    given = controller.process.arguments
+    assert given[given.index("--hidden-dim") + 1] == "192"
+    assert given[given.index("--n-layers") + 1] == "3"
+
+
+def test_notes_are_the_newest_first_and_many_are_folded_away(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    strip = controller.window.plots.notes
+    others = [protocol.Advice(code=f"later.{number}", fix={"unknown_knob": 1}) for number in range(4)]
+    assert [row.code for row in show(controller, HELLO, FEW, *others)] == ["later.3", "later.2", "later.1"]
+    assert not strip.rows[0].fix.isVisible()  # nothing here can be set
+    assert strip.more.text() == "2 more"
+    click(qtbot, strip.more)
+    assert [row.code for row in strip.rows][-1] == FEW.code
+    assert show(controller, FEW)[0].code == FEW.code  # said again
+
+
+@pytest.mark.parametrize(
+    ("language", "words", "figures"),
+    [
+        (
+            "en",
+            "Out of memory at step 3,012 (backward): micro-batch 16 → 8, accumulation 4 → 8; nothing was lost",
+            "2.0 GiB were asked for; 1.0 GiB of 24.0 GiB were free",
+        ),
+        ("zh", "第 3,012 步内存不足（反向）：微批 16 → 8，累积 4 → 8；没有丢失任何内容", "2.0 GiB"),
+    ],
+)
+def test_memory_that_was_found_is_told_on_the_page_and_in_the_log(
+    make_window: MakeWindow, language: str, words: str, figures: str
+) -> None:
+    controller = make_window(language=language)
+    [row] = show(controller, HELLO, MOVE)
+    assert row.text.text() == words
+    assert figures in row.more.text()
+    again = protocol.MemoryMove(step=3500, action="grown", during="none", batch_size=16, gradient_accumulation_steps=4)
+    [row] = show(controller, again)
+    assert "8 → 16" in row.text.text()
+    controller.window.show_page("log")
+    lines = controller.window.log.text.toPlainText().splitlines()
+    assert [words in line for line in lines].count(True) == 1
+    assert "8 → 16" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("asked", "step 3"),
+        ("schedule", "by schedule, until"),
+        ("other_program", "another program uses the GPU"),
+        ("disk_full", "the disk is full"),
+    ],
+)
+def test_a_paused_run_says_why_and_can_be_gone_on_with(
+    make_window: MakeWindow, qtbot: QtBot, reason: protocol.PauseReason, words: str
+) -> None:
+    controller = make_window("echo")
+    bar = controller.window.run_bar
+    click(qtbot, bar.start)
+    qtbot.waitUntil(lambda: controller.machine.state is RunState.TRAINING, timeout=20_000)
+    until = time.time() + 60 if reason == "schedule" else None
+    show(controller, protocol.Phase(phase="paused", step=3, reason=reason, until=until))
+    assert bar.state.text() == "Paused"
+    assert bar.note.text().startswith(words)
+    click(qtbot, bar.resume)
+    qtbot.waitUntil(lambda: controller.machine.state is RunState.TRAINING, timeout=20_000)
+    assert words not in bar.note.text() or reason == "asked"
