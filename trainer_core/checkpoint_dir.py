@@ -10,10 +10,11 @@ list and verify them.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -41,12 +42,15 @@ def folder_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def write_manifest(folder: Path, step: int, kind: str, eval_loss: float | None) -> int:
-    """Hash every file of `folder` into its manifest. Returns the bytes of all files."""
+def write_manifest(
+    folder: Path, step: int, kind: str, eval_loss: float | None, hashes: Mapping[str, str] | None = None
+) -> int:
+    """Hash every file of `folder` into its manifest, but those whose `hashes` are known. Returns the bytes of all."""
     entries: dict[str, dict[str, Any]] = {}
     for file in sorted(folder.iterdir()):
         if file.name != MANIFEST:
-            entries[file.name] = {"bytes": file.stat().st_size, "sha256": files.sha256(file)}
+            digest = (hashes or {}).get(file.name) or files.sha256(file)
+            entries[file.name] = {"bytes": file.stat().st_size, "sha256": digest}
     manifest = {"step": step, "kind": kind, "eval_loss": eval_loss, "files": entries}
     files.write_atomic(folder / MANIFEST, json.dumps(manifest, indent=1).encode("utf-8"))
     return sum(entry["bytes"] for entry in entries.values())
@@ -66,24 +70,50 @@ def read_info(folder: Path) -> CheckpointInfo | None:
 
 def problem(folder: Path, hashes: bool = True) -> str | None:
     """Why a checkpoint cannot be trusted, or None. `hashes=False` compares sizes only (fast)."""
+    return next((problem for problem in check_files(folder, hashes).values() if problem), None)
+
+
+def check_files(folder: Path, hashes: bool = True) -> dict[str, str | None]:
+    """What is wrong with each file of a checkpoint; None: nothing. Of an unreadable manifest, only that."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-        if not manifest["files"]:
-            return f"{MANIFEST} lists no files"
-        for name, entry in manifest["files"].items():
-            file = folder / name
-            if not file.is_file():
-                return f"{name} is missing"
-            if file.stat().st_size != entry["bytes"]:
-                return f"{name} has {file.stat().st_size} bytes instead of {entry['bytes']}"
-            if hashes and files.sha256(file) != entry["sha256"]:
-                return f"the content of {name} has changed"
+        entries = [(str(name), int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest["files"].items()]
     except OSError as error:
-        name = Path(error.filename).name if isinstance(error.filename, str) else MANIFEST
-        return f"{name} cannot be read: {error.strerror}"
+        return {MANIFEST: f"{MANIFEST} cannot be read: {error.strerror}"}
     except _DAMAGE:
+        return {MANIFEST: f"{MANIFEST} is not readable"}
+    if not entries:
+        return {MANIFEST: f"{MANIFEST} lists no files"}
+    return {name: _file_problem(folder / name, size, digest if hashes else None) for name, size, digest in entries}
+
+
+def _file_problem(file: Path, size: int, digest: str | None) -> str | None:
+    try:
+        if not file.is_file():
+            return f"{file.name} is missing"
+        if file.stat().st_size != size:
+            return f"{file.name} has {file.stat().st_size} bytes instead of {size}"
+        if digest is not None and files.sha256(file) != digest:
+            return f"the content of {file.name} has changed"
+    except OSError as error:
+        return f"{file.name} cannot be read: {error.strerror}"
+    except ValueError:  # a name that no file can have
         return f"{MANIFEST} is not readable"
     return None
+
+
+def known_problem(folder: Path) -> str | None:
+    """As `problem`, but files are hashed again only when their sizes or dates have changed."""
+    try:
+        found = ((entry.name, entry.stat()) for entry in sorted(folder.iterdir()))
+        return _known_problem(folder, tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in found))
+    except OSError:
+        return problem(folder)
+
+
+@functools.lru_cache(maxsize=64)
+def _known_problem(folder: Path, files_seen: tuple[tuple[str, int, int], ...]) -> str | None:
+    return problem(folder)
 
 
 def list_checkpoints(checkpoints: Path) -> list[Path]:
@@ -105,12 +135,21 @@ def latest_good(checkpoints: Path) -> tuple[Path | None, list[tuple[Path, str]]]
     return None, skipped
 
 
-def to_remove(infos: Sequence[CheckpointInfo], keep_last: int, keep_best: int) -> list[CheckpointInfo]:
-    """What rotation deletes: all but the last N, the best N by eval loss, and final ones."""
+def to_remove(
+    infos: Sequence[CheckpointInfo], keep_last: int, keep_best: int, damaged: Collection[Path] = ()
+) -> list[CheckpointInfo]:
+    """What rotation deletes: all but the last N, the best N by eval loss, and final ones.
+
+    Damaged ones are none of these N. They go when they are older than the last N: nobody is to find an old run's
+    damaged checkpoint gone before there are others.
+    """
     by_step = sorted(infos, key=lambda info: info.step)
-    measured = [info for info in by_step if info.eval_loss is not None]
+    whole = [info for info in by_step if info.path not in damaged]
+    measured = [info for info in whole if info.eval_loss is not None]
     best = sorted(measured, key=lambda info: (info.eval_loss, info.step))[:keep_best]
-    kept = {info.path for info in [*by_step[-keep_last:], *best]}
+    last = whole[-keep_last:]
+    newer = [info for info in by_step if info.path in damaged and (not last or info.step > last[0].step)]
+    kept = {info.path for info in [*last, *best, *newer]}
     return [info for info in by_step if info.path not in kept and info.kind != "final"]
 
 

@@ -16,8 +16,9 @@ from trainer_core.config import Config
 from trainer_core.model import hugging_face
 from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.run_dir import RunDir
-from trainer_core.train import checkpoint, optim
+from trainer_core.train import checkpoint, optim, transaction
 from trainer_core.train.checkpoint import TrainState
+from trainer_core.train.transaction import Keep
 
 NAME = "step-00000004"
 
@@ -55,7 +56,7 @@ def test_a_checkpoint_comes_back_when_its_successor_cannot_take_its_place(
     monkeypatch.setattr(files, "replace", held_open)
     (tmp_path / "other").rename(tmp_path / NAME)
     with pytest.raises(Exception, match="held open"):
-        checkpoint.adopt(run, tmp_path / NAME)
+        transaction.adopt(run, tmp_path / NAME)
     assert content(run) == b"before"
     assert [entry.name for entry in run.checkpoints.iterdir()] == [NAME]
 
@@ -63,7 +64,7 @@ def test_a_checkpoint_comes_back_when_its_successor_cannot_take_its_place(
 def test_a_kill_while_a_checkpoint_is_replaced_loses_neither_of_them(run: RunDir) -> None:
     aside = run.checkpoints / f"{checkpoint_dir.WORKING_PREFIX}replaced-{NAME}-123"
     (run.checkpoints / NAME).rename(aside)
-    checkpoint.clean(run)
+    transaction.clean(run)
     assert content(run) == b"before"
     assert not aside.exists()
 
@@ -77,7 +78,7 @@ def test_litter_that_is_held_open_does_not_keep_a_run_from_starting(
         raise PermissionError(13, "held open")
 
     monkeypatch.setattr(files, "remove_tree", held_open)
-    checkpoint.clean(run)
+    transaction.clean(run)
     assert content(run) == b"before"
 
 
@@ -103,11 +104,11 @@ def test_rotation_hardly_waits_for_a_held_checkpoint_and_removes_it_at_a_later_s
     since = time.monotonic()
     with monkeypatch.context() as held:
         held.setattr(*((Path, "replace") if where == "rename" else (shutil, "rmtree")), held_open)
-        removed = checkpoint.rotate(run, keep_last=1, keep_best=0)
+        removed = transaction.rotate(run, Keep(last=1, best=0))
     assert time.monotonic() - since < 4.0
     assert removed == ([] if where == "rename" else [NAME])
     assert len(names(run)) == 2
-    checkpoint.rotate(run, keep_last=1, keep_best=0)
+    transaction.rotate(run, Keep(last=1, best=0))
     assert names(run) == ["step-00000006"]
 
 

@@ -92,13 +92,15 @@ def test_after_ctrl_c(home: Path, uninterrupted: Ended) -> None:
 def test_after_a_kill(home: Path, uninterrupted: Ended, moment: int) -> None:
     name = f"killed-{moment}"
     process = start(home, *ARGUMENTS[:-1], name, "--data", str(home / "文本 text.txt"))
-    read_until(process, moment)
+    told = [event.step for event in read_until(process, moment) if isinstance(event, protocol.Checkpoint)]
     time.sleep(int.from_bytes(os.urandom(1), "big") / 255 * 0.05)  # anywhere in a step, or in a save
     process.kill()
     process.communicate()
     resumed = run(home, "train", "--resume", name)
     assert resumed.code == 0, resumed.stderr
-    assert resumed.of(protocol.Hello)[0].resumed_from_step >= moment // 6 * 6
+    resumed_from = resumed.of(protocol.Hello)[0].resumed_from_step
+    assert resumed_from >= max([0, *told]), "what was said to be saved is there"
+    assert resumed_from >= moment // 6 * 6 - 6, "the one before it, while the newest was being written"
     assert_same(home, name, uninterrupted, resumed)
 
 

@@ -176,6 +176,7 @@ def test_a_model_that_turns_out_the_best_after_a_stop_is_kept_as_the_best(tmp_pa
     again.resume(again.run_dir.checkpoints / "step-00000002")
     again.set_up()
     again._after_step()
+    again.saver.wait()
     info = checkpoint_dir.read_info(again.run_dir.checkpoints / "step-00000002")
     assert info is not None
     assert info.eval_loss == again.state.counters.best_loss

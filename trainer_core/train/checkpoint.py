@@ -1,4 +1,4 @@
-"""A checkpoint is a transaction: written aside, hashed, renamed, verified; only then are old ones removed.
+"""What a checkpoint holds, and how training goes on from it. `transaction.py` writes it.
 
 The folder is a Hugging Face model folder as it stands (`config.json`, `model.safetensors`,
 `tokenizer.json`), with what training needs to go on exactly beside it: `optimizer.safetensors`
@@ -7,13 +7,8 @@ The folder is a Hugging Face model folder as it stands (`config.json`, `model.sa
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import random
-import shutil
-import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -21,21 +16,18 @@ from typing import Any, Final
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from trainer_core import __version__, checkpoint_dir, files
-from trainer_core.checkpoint_dir import WORKING_PREFIX
+from trainer_core import __version__
 from trainer_core.messages import TraindeckError
 from trainer_core.model import hugging_face
 from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.protocol import Checkpoint, CheckpointKind
 from trainer_core.run_dir import RunDir
+from trainer_core.train import transaction
+from trainer_core.train.transaction import Content, Keep
 
-_MARGIN_BYTES: Final = 4 * 1024 * 1024  # the small files, and what the file system keeps for itself
-_REPLACED: Final = f"{WORKING_PREFIX}replaced-"
-_REMOVED: Final = f"{WORKING_PREFIX}removed-"
-_PATIENCE_S: Final = 1.0  # training waits for it, at every save while a program holds a checkpoint open
 _TIED_HEAD: Final = "lm_head.weight"
 _MOMENTS: Final = {"adamw": ("step", "exp_avg", "exp_avg_sq"), "muon": ("momentum_buffer",)}  # by a group's kind
 
@@ -80,133 +72,20 @@ def save(
     eval_loss: float | None,
     keep_last: int,
     keep_best: int,
-    keep_step: int = -1,
 ) -> Checkpoint:
-    """Write, verify and rotate. `companions` are further small files by name (`config.json`, tokenizer). The
-    checkpoint of `keep_step` stays, whatever else is kept.
-
-    Raises `disk.full` (nothing is left of the attempt) or `disk.not_writable`; whatever was saved
-    before stays untouched.
-    """
-    since = time.perf_counter()
-    name = checkpoint_dir.folder_name(state.counters.step)
-    weights, moments = _weights(state.model), _moments(state)
-    needed = _bytes(weights) + _bytes(moments) + sum(map(len, companions.values())) + _MARGIN_BYTES
-    if files.free_bytes(run.checkpoints) < needed:
-        raise files.disk_full(run.checkpoints, needed)
-    with _transaction(run, name, needed) as working:
-        _write_tensors(working / "model.safetensors", weights, needed)
-        _write_tensors(working / "optimizer.safetensors", moments, needed)
-        documents = {**companions, "state.json": _to_json(_state_document(state))}
-        for file_name, content in documents.items():
-            files.write_atomic(working / file_name, content)
-        size = checkpoint_dir.write_manifest(working, state.counters.step, kind, eval_loss)
-    removed = rotate(run, keep_last, keep_best, keep_step)
-    return Checkpoint(
-        step=state.counters.step,
-        path=name,
-        bytes=size,
-        seconds=time.perf_counter() - since,
-        kind=kind,
-        kept=[path.name for path in checkpoint_dir.list_checkpoints(run.checkpoints)],
-        removed=removed,
-    )
+    """Write, verify and rotate, as `transaction.write` does and raises."""
+    return transaction.write(run, content(state, companions), kind, eval_loss, Keep(keep_last, keep_best))
 
 
-def rotate(run: RunDir, keep_last: int, keep_best: int, keep_step: int = -1) -> list[str]:
-    """Remove what need not be kept. One that cannot be removed now (held open) is left for next time."""
-    removed = []
-    for left in sorted(run.checkpoints.glob(f"{_REMOVED}*")):
-        _discard(left, patience_s=0.0)
-    for info in checkpoint_dir.to_remove(checkpoint_dir.infos_of(run.checkpoints), keep_last, keep_best):
-        if info.step == keep_step:
-            continue
-        aside = info.path.with_name(f"{_REMOVED}{info.path.name}-{os.getpid()}")
-        try:  # first out of sight as a whole: never a half-deleted checkpoint
-            files.replace(info.path, aside, _PATIENCE_S)
-        except OSError:
-            continue
-        removed.append(info.path.name)
-        _discard(aside)
-    return removed
-
-
-def adopt(run: RunDir, source: Path) -> Path:
-    """A run's own copy of a checkpoint of another run, so that it can go on from it whatever happens there.
-
-    Gives `source` itself back if it is the run's own. Raises as `save` does.
-    """
-    if source.parent == run.checkpoints:
-        return source
-    with _transaction(run, source.name, files.folder_size(source)) as working:
-        shutil.copytree(source, working, dirs_exist_ok=True)
-        for file in working.iterdir():
-            files.flush_file(file)
-    return run.checkpoints / source.name
-
-
-def clean(run: RunDir) -> None:
-    """Remove what interrupted writes left behind. Only for the run's owner."""
-    for left in sorted(run.checkpoints.glob(f"{WORKING_PREFIX}*")):
-        target = run.checkpoints / left.name.removeprefix(_REPLACED).rpartition("-")[0]
-        if left.name.startswith(_REPLACED) and not target.exists():  # it ended between the two renames
-            with contextlib.suppress(OSError):
-                files.replace(left, target)
-        else:
-            _discard(left)
-
-
-@contextlib.contextmanager
-def _transaction(run: RunDir, name: str, needed: int) -> Iterator[Path]:
-    """An empty folder for a new checkpoint `name`. It takes its place when it is filled, and is verified
-    there; if anything fails, nothing is left of it."""
-    working, target = run.checkpoints / f"{WORKING_PREFIX}{name}-{os.getpid()}", run.checkpoints / name
-    try:
-        with files.said_plainly(run.checkpoints, needed):
-            files.remove_tree(working)
-            working.mkdir(parents=True)
-            yield working
-            _move_into_place(working, target)
-    except BaseException:
-        _discard(working)
-        raise
-    problem = checkpoint_dir.problem(target)
-    if problem:
-        raise TraindeckError("checkpoint.damaged", path=str(target), reason=problem)
-
-
-def _discard(folder: Path, patience_s: float = _PATIENCE_S) -> None:
-    """Remove a folder that is not needed. One that is held open is left to the next `rotate` or `clean`."""
-    with contextlib.suppress(OSError):
-        files.remove_tree(folder, patience_s)
-
-
-def _move_into_place(working: Path, target: Path) -> None:
-    """Rename `working` to `target`. What was there before is gone only when that is done."""
-    aside = target.with_name(f"{_REPLACED}{target.name}-{os.getpid()}")
-    if target.exists():  # the same step done again after a resume from before it
-        files.replace(target, aside)
-    try:
-        files.replace(working, target)
-    except BaseException:
-        if aside.exists() and not target.exists():
-            aside.replace(target)
-        raise
-    _discard(aside)
-
-
-def _write_tensors(path: Path, tensors: dict[str, Tensor], needed: int) -> None:
-    try:
-        save_file(tensors, path, metadata={"format": "pt"})
-    except SafetensorError as error:  # an OSError in another coat: its number is in the text
-        if "os error 28" in str(error) or "os error 112" in str(error):
-            raise files.disk_full(path, needed) from error
-        raise TraindeckError("disk.not_writable", detail=str(error), path=str(path), reason="write failed") from error
-    files.flush_file(path)
+def content(state: TrainState, companions: dict[str, bytes]) -> Content:
+    """What a checkpoint of `state` holds. Its tensors are those that training goes on with, not copies. `companions`
+    are further small files by name (`config.json`, tokenizer)."""
+    tensors = {"model.safetensors": _weights(state.model), "optimizer.safetensors": _moments(state)}
+    return Content(state.counters.step, tensors, {**companions, "state.json": _to_json(_state_document(state))})
 
 
 def _weights(model: Decoder) -> dict[str, Tensor]:
-    weights = {name: tensor.detach().contiguous().cpu() for name, tensor in model.state_dict().items()}
+    weights = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     if model.config.tie_embeddings:
         del weights[_TIED_HEAD]
     return weights
@@ -217,7 +96,7 @@ def _moments(state: TrainState) -> dict[str, Tensor]:
     tensors = generators(state.model)
     for name, weight in state.model.named_parameters():
         for key, value in state.optimizer.state.get(weight, {}).items():
-            tensors[f"{key}.{name}"] = value.detach().contiguous().cpu()
+            tensors[f"{key}.{name}"] = value.detach()
     return tensors
 
 
@@ -257,10 +136,6 @@ def _state_document(state: TrainState) -> dict[str, Any]:
 
 def _to_json(document: dict[str, Any]) -> bytes:
     return json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8")
-
-
-def _bytes(tensors: dict[str, Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 # --- reading -----------------------------------------------------------------------------------------

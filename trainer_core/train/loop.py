@@ -39,6 +39,7 @@ from trainer_core.train.pausing import freeing
 from trainer_core.train.recovery import Recovery, Return
 from trainer_core.train.reports import Answer, Asked, Reports
 from trainer_core.train.samples import Writer
+from trainer_core.train.saving import Saver
 from trainer_core.train.timing import StepClock
 from trainer_core.train.transfer import Windows
 
@@ -78,7 +79,8 @@ class Trainer:
         self.windows: Windows | None = None  # micro-batches on the device, from where training is
         self.writer = Writer(self.model, prepared, config, session)
         self.clock, self.garbage = StepClock(device), Garbage()
-        self.recovery = Recovery(config, run, session, device, scaler)
+        self.saver = Saver(config, run, session, device, self.clock)
+        self.recovery = Recovery(config, run, session, device, scaler, self.saver.join)
         self.noise, self.plateau = Noise(device, scaler), Plateau(config)
         self.ladder = Ladder(config, self.model, device, session)
         self.reports = Reports(config, session, self.model, device, precision, self.recovery.watch)
@@ -168,6 +170,7 @@ class Trainer:
                     self._train()
                     self._finish()
         except StopRequested:
+            self.saver.patient = False
             self._hear(wait=True)
             if self._back is not None:
                 self._go_back()
@@ -181,6 +184,7 @@ class Trainer:
             self._save_in_emergency()
             raise
         finally:
+            self.saver.close()
             self.train_data.close()
             self.held_out.close()
         return self.summary("finished")
@@ -191,6 +195,7 @@ class Trainer:
         self.session.enter("training", self.state.counters.step)
         while self.state.counters.step < self.total_steps:
             self.session.poll()
+            self.saver.look()
             with self.clock.step():
                 self._step(self._next_window())
                 self._ask()
@@ -221,6 +226,7 @@ class Trainer:
         """After an unexpected failure: the last step boundary, if it is whole. Never hides the failure."""
         step = self.state.counters.step
         if self._whole and step > 0:
+            self.saver.patient = False
             try:
                 if self._generators:
                     checkpoint.set_generators(self.model, self._generators)
@@ -370,9 +376,9 @@ class Trainer:
                 self.writer.write_one(step, wish.prompt, wish.max_tokens)
         self.state.counters.settled = step
         if wishes.save or (_due(step, config.save_steps) and not last):
-            self.save("regular")
+            self.save("regular", aside=True)
         elif better and config.keep_best:
-            self.save("best")
+            self.save("best", aside=True)
         self.session.enter("training", step)
         self.garbage.collect_if_due()
 
@@ -415,11 +421,23 @@ class Trainer:
         )
         return better
 
-    def save(self, kind: protocol.CheckpointKind) -> None:
-        """A checkpoint of this step boundary; nothing to do if there is one that says the same (but a final one)."""
-        counters, eval_loss = self.state.counters, self._held_out_loss()
-        if self._saved == (counters.step, eval_loss) and kind != "final":
-            return
+    def save(self, kind: protocol.CheckpointKind, aside: bool = False) -> None:
+        """A checkpoint of this step boundary, on disk and verified when this returns, or written `aside` while training
+        goes on; nothing to do if there is one that says the same (but a final one)."""
+        step, eval_loss = self.state.counters.step, self._held_out_loss()
+        if self._saved != (step, eval_loss) or kind == "final":
+            self._gather()
+            self.session.enter("saving", step)
+            content = checkpoint.content(self.state, self.writer.companions())
+            self.saver.save(content, kind, eval_loss, self.recovery.due_before(step))
+            self._saved = (step, eval_loss)
+            self.garbage.collect()
+        if not aside:
+            self.saver.wait()
+
+    def _gather(self) -> None:
+        """Bring the state up to this step boundary. Raises `train.not_finite`."""
+        counters = self.state.counters
         self._count_seconds()
         counters.loss_sum, counters.loss_tokens = float(self._loss_sum), int(self._loss_tokens)
         parts = (
@@ -430,21 +448,6 @@ class Trainer:
         )
         self.state.numerics = {name: part.state() for name, part in parts}
         recovery.refuse_what_is_not_finite(self.model, counters.loss_sum, counters.step)
-        self.session.enter("saving", counters.step)
-        with self.clock.saving():
-            event = checkpoint.save(
-                self.run_dir,
-                self.state,
-                kind,
-                self.writer.companions(),
-                eval_loss=eval_loss,
-                keep_last=self.config.keep_last,
-                keep_best=self.config.keep_best,
-                keep_step=self.recovery.due_before(counters.step),
-            )
-        self._saved = (counters.step, eval_loss)
-        self.session.emit(event)
-        self.garbage.collect()
 
     def _held_out_loss(self) -> float | None:
         """The held-out loss of this step, if it was measured."""

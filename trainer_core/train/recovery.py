@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -44,9 +45,16 @@ class Recovery:
     """Judges every step, and says what to do about the bad ones."""
 
     def __init__(
-        self, config: Config, run: RunDir, session: Session, device: torch.device, scaler: torch.amp.GradScaler
+        self,
+        config: Config,
+        run: RunDir,
+        session: Session,
+        device: torch.device,
+        scaler: torch.amp.GradScaler,
+        saved: Callable[[], None],
     ) -> None:
-        self._config, self._run, self._session = config, run, session
+        """`saved` waits until the checkpoint that is being written is on disk."""
+        self._config, self._run, self._session, self._wait_until_saved = config, run, session, saved
         self.watch = Watch(config, device, scaler)
         self.count = torch.zeros((), device=device)  # steps left out in this process
         self._known = 0.0  # of these
@@ -96,6 +104,7 @@ class Recovery:
     def _target(self, step: int) -> checkpoint_dir.CheckpointInfo | None:
         """The newest checkpoint before `step` that is whole: one that was due, so that it is the same however often
         the run was stopped and resumed; else any."""
+        self._wait_until_saved()
         infos = [info for info in checkpoint_dir.infos_of(self._run.checkpoints) if info.step < step]
         due = [info for info in infos if info.step == self.due_before(info.step)]
         for info in [*reversed(due), *reversed(infos)]:

@@ -1,0 +1,214 @@
+"""A checkpoint is a transaction: written aside, flushed, hashed, renamed, verified; only then are old ones removed.
+
+Whatever ends the process in between, every folder called `step-…` is whole, and the next process takes away what
+was left half done (`clean`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from trainer_core import checkpoint_dir, files
+from trainer_core.checkpoint_dir import WORKING_PREFIX
+from trainer_core.messages import TraindeckError
+from trainer_core.protocol import Checkpoint, CheckpointKind
+from trainer_core.run_dir import RunDir
+
+_MARGIN_BYTES: Final = 4 * 1024 * 1024  # the small files, and what the file system keeps for itself
+_REPLACED: Final = f"{WORKING_PREFIX}replaced-"
+_REMOVED: Final = f"{WORKING_PREFIX}removed-"
+_PATIENCE_S: Final = 1.0  # for a checkpoint that another program holds open, at every save
+# fmt: off
+_DTYPES: Final = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
+    torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
+}
+# fmt: on
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a checkpoint will hold, by file name. Tensors may be on any device."""
+
+    step: int
+    tensors: dict[str, dict[str, Tensor]]
+    documents: dict[str, bytes]
+
+    @property
+    def tensor_bytes(self) -> int:
+        return sum(tensor.nbytes for file in self.tensors.values() for tensor in file.values())
+
+    @property
+    def disk_bytes(self) -> int:
+        """What must be free to write it."""
+        return self.tensor_bytes + sum(map(len, self.documents.values())) + _MARGIN_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """What rotation keeps: the last so many, the best so many, and the checkpoint of one step."""
+
+    last: int
+    best: int
+    step: int = -1
+
+
+def write(run: RunDir, content: Content, kind: CheckpointKind, eval_loss: float | None, keep: Keep) -> Checkpoint:
+    """Write, verify and rotate.
+
+    Raises `disk.full` (nothing is left of the attempt) or `disk.not_writable`; whatever was saved
+    before stays untouched.
+    """
+    since = time.perf_counter()
+    name = checkpoint_dir.folder_name(content.step)
+    with files.said_plainly(run.checkpoints):
+        free = files.free_bytes(run.checkpoints)
+    if free < content.disk_bytes:
+        raise files.disk_full(run.checkpoints, content.disk_bytes)
+    with _transaction(run, name, content.disk_bytes) as working:
+        hashes = {file: write_tensors(working / file, tensors) for file, tensors in content.tensors.items()}
+        for file, document in content.documents.items():
+            files.write_atomic(working / file, document)
+        size = checkpoint_dir.write_manifest(working, content.step, kind, eval_loss, hashes)
+    removed = rotate(run, keep)
+    return Checkpoint(
+        step=content.step,
+        path=name,
+        bytes=size,
+        seconds=time.perf_counter() - since,
+        kind=kind,
+        kept=[path.name for path in checkpoint_dir.list_checkpoints(run.checkpoints)],
+        removed=removed,
+    )
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> str:
+    """A safetensors file, flushed; returns the hex SHA-256 of what was meant to be written.
+
+    In Python because its writes and hashing let other threads run, its errors are `OSError`, and a GPU's tensors
+    pass through memory one by one. Format: https://github.com/huggingface/safetensors#format
+    """
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # aligned, as the library does it
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name in names:
+        begin, end = end, end + tensors[name].nbytes
+        header[name] = {
+            "dtype": _DTYPES[tensors[name].dtype],
+            "shape": list(tensors[name].shape),
+            "data_offsets": [begin, end],
+        }
+    head = json.dumps(header, separators=(",", ":")).encode("utf-8")
+    head += b" " * (-len(head) % 8)
+    digest = hashlib.sha256()
+    with path.open("xb") as file:
+        for part in (len(head).to_bytes(8, "little"), head):
+            file.write(part)
+            digest.update(part)
+        for name in names:
+            content = tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+            file.write(content)
+            digest.update(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def rotate(run: RunDir, keep: Keep) -> list[str]:
+    """Remove what need not be kept. One that cannot be removed now (held open) is left for next time."""
+    removed = []
+    for left in sorted(run.checkpoints.glob(f"{_REMOVED}*")):
+        _discard(left, patience_s=0.0)
+    infos = checkpoint_dir.infos_of(run.checkpoints)
+    damaged = {info.path for info in infos if checkpoint_dir.known_problem(info.path)}
+    for info in checkpoint_dir.to_remove(infos, keep.last, keep.best, damaged):
+        if info.step == keep.step:
+            continue
+        aside = info.path.with_name(f"{_REMOVED}{info.path.name}-{os.getpid()}")
+        try:  # first out of sight as a whole: never a half-deleted checkpoint
+            files.replace(info.path, aside, _PATIENCE_S)
+        except OSError:
+            continue
+        removed.append(info.path.name)
+        _discard(aside)
+    return removed
+
+
+def adopt(run: RunDir, source: Path) -> Path:
+    """A run's own copy of a checkpoint of another run, so that it can go on from it whatever happens there.
+
+    Gives `source` itself back if it is the run's own. Raises as `write` does.
+    """
+    if source.parent == run.checkpoints:
+        return source
+    with _transaction(run, source.name, files.folder_size(source)) as working:
+        shutil.copytree(source, working, dirs_exist_ok=True)
+        for file in working.iterdir():
+            files.flush_file(file)
+    return run.checkpoints / source.name
+
+
+def clean(run: RunDir) -> None:
+    """Remove what interrupted writes left behind. Only for the run's owner."""
+    for left in sorted(run.checkpoints.glob(f"{WORKING_PREFIX}*")):
+        target = run.checkpoints / left.name.removeprefix(_REPLACED).rpartition("-")[0]
+        if left.name.startswith(_REPLACED) and checkpoint_dir.problem(target):  # it ended before it was verified
+            _discard(target)
+            with contextlib.suppress(OSError):
+                files.replace(left, target)
+        else:
+            _discard(left)
+
+
+@contextlib.contextmanager
+def _transaction(run: RunDir, name: str, needed: int) -> Iterator[Path]:
+    """An empty folder for a new checkpoint `name`. It takes its place when it is filled, and is verified
+    there; if anything fails, nothing is left of it."""
+    working, target = run.checkpoints / f"{WORKING_PREFIX}{name}-{os.getpid()}", run.checkpoints / name
+    try:
+        with files.said_plainly(run.checkpoints, needed):
+            files.remove_tree(working)
+            working.mkdir(parents=True)
+            yield working
+            _move_into_place(working, target)
+    except BaseException:
+        _discard(working)
+        raise
+
+
+def _discard(folder: Path, patience_s: float = _PATIENCE_S) -> None:
+    """Remove a folder that is not needed. One that is held open is left to the next `rotate` or `clean`."""
+    with contextlib.suppress(OSError):
+        files.remove_tree(folder, patience_s)
+
+
+def _move_into_place(working: Path, target: Path) -> None:
+    """Rename `working` to `target` and verify it there. What was there before is gone only when that is done."""
+    aside = target.with_name(f"{_REPLACED}{target.name}-{os.getpid()}")
+    if target.exists():  # the same step done again after a resume from before it
+        files.replace(target, aside)
+    try:
+        files.replace(working, target)
+        problem = checkpoint_dir.problem(target)
+        if problem:
+            raise TraindeckError("checkpoint.damaged", path=str(target), reason=problem)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            if not working.exists():
+                files.replace(target, working)
+            if aside.exists():
+                files.replace(aside, target)
+        raise
+    _discard(aside)
