@@ -141,6 +141,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sample_prompts: Annotated[list[str], knob("monitoring", "Beginnings that the samples go on from; empty: taken from held-out data.")] = []
     sample_tokens: Annotated[int, knob("monitoring", "Length of one sample.", unit="tokens", ge=1, le=65_536)] = 64
     sample_temperature: Annotated[float, knob("monitoring", "Randomness of samples; 0: always the likeliest token.", ge=0.0, le=5.0)] = 0.8
+    advice: Annotated[bool, knob("monitoring", "Say what would make the run better, with the figures that tell so.")] = True
     hardware_interval_s: Annotated[float, knob("monitoring", "Time between two looks at GPU and memory.", unit="s", ge=0.1, le=3600.0)] = 2.0
     use_wandb: Annotated[bool, knob("monitoring", "Report to Weights & Biases too.")] = False
     wandb_project: Annotated[str, knob("monitoring", "Weights & Biases project.")] = "traindeck"

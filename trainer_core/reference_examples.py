@@ -240,7 +240,12 @@ _EVENTS: Final[list[protocol.AnyEvent]] = [
         kept=["step-00000500"],
         removed=["step-00000250"],
     ),
-    protocol.Advice(code="data.few_tokens", params={"tokens": 604_333, "parameters": 4_507_392}),
+    protocol.Advice(
+        code="advice.data_bound",
+        params={"percent": 34, "ms": 41.7, "workers": 2},
+        step=420,
+        fix={"num_workers": 4},
+    ),
     protocol.Warn(code="data.undecodable", params={"path": "a.txt", "count": 3, "encoding": "utf-8"}),
     protocol.Error(
         code="memory.out",

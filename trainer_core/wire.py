@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
@@ -30,6 +31,10 @@ class Sink(Protocol):
     def write(self, event: protocol.AnyEvent) -> None: ...
 
     def close(self) -> None: ...
+
+
+Listener = Callable[[protocol.AnyEvent], Iterable[protocol.AnyEvent]]
+"""Takes an event that was sent; what it gives back is sent after it."""
 
 
 def claim_stdout() -> BinaryIO:
@@ -154,17 +159,29 @@ class Wire:
 
     def __init__(self, *sinks: Sink) -> None:
         self._sinks, self._seq, self._lock = list(sinks), 0, threading.Lock()
+        self._listeners: list[Listener] = []
 
     def add(self, sink: Sink) -> None:
         with self._lock:
             self._sinks.append(sink)
 
+    def listen(self, listener: Listener) -> None:
+        """Ask `listener` about every event from now on, once it is sent. It must be quick and must not raise."""
+        with self._lock:
+            self._listeners.append(listener)
+
     def emit(self, event: protocol.AnyEvent) -> None:
         with self._lock:
-            self._seq += 1
-            event.seq, event.t = self._seq, time.time()
-            for sink in self._sinks:
-                sink.write(event)
+            self._send(event)
+            for listener in self._listeners:
+                for answer in listener(event):
+                    self._send(answer)
+
+    def _send(self, event: protocol.AnyEvent) -> None:
+        self._seq += 1
+        event.seq, event.t = self._seq, time.time()
+        for sink in self._sinks:
+            sink.write(event)
 
     def close(self) -> None:
         with self._lock:

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from trainer_core import __version__, checkpoint_dir, files, hardware, protocol, run_dir
+from trainer_core.advice import Adviser
 from trainer_core.config import Config, to_dict
 from trainer_core.data.prepare import Prepared, prepare
 from trainer_core.data.tokenizing.tokenizer_files import CONFIG
@@ -32,6 +33,8 @@ def train(plan: Plan, job: Job) -> None:
     with run_dir.lock(run):
         checkpoint.clean(run)
         job.open_run(run)
+        if config.advice:
+            job.wire.listen(Adviser(config).take)
         if not run.exists():  # else it stays as it was until nothing speaks against going on
             run.write_config(config)
         source = _checkpoint_to_resume(plan, job)
