@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -63,6 +64,7 @@ def kill_often(unbroken: Unbroken, folder: Path, count: int, seed: int) -> Found
         for kill in _until_finished(unbroken, home, count - len(found.kills), draw, found.problems):
             found.kills.append(kill)
             found.problems += kill.problems
+            print(f"{len(found.kills)}/{count}: {kill}", file=sys.stderr, flush=True)
         found.runs += 1
         if not found.problems:  # else it is kept, to be looked at
             measure.remove(home)

@@ -60,6 +60,7 @@ def die_at_each(unbroken: Unbroken, folder: Path, every: int = 1) -> tuple[list[
         if reached - saved > 2 * small.SAVE_STEPS:
             wrong.append(f"{reached - saved} steps were lost")
         deaths.append(Death(number, child.told("killed at operation"), reached, saved, [*damaged, *wrong]))
+        print(deaths[-1], file=sys.stderr, flush=True)
         if code != harmed.KILLED or len(child.of(protocol.Checkpoint)) >= _CHECKPOINTS:
             break
         number += every
