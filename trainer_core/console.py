@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from trainer_core import console_engine, console_report, console_words, protocol
+from trainer_core import console_check, console_engine, console_report, console_words, protocol
 from trainer_core.messages import Language, word
 
 
@@ -63,6 +63,10 @@ class ConsoleSink:
             case protocol.DataReport():
                 self.close()
                 self._show_report(event)
+            case protocol.CheckReport():
+                self.close()
+                for told in console_check.lines(event, self._language):
+                    self._say(self._console, "", told)
             case protocol.Performance():
                 told = console_engine.performance(event, self._language, explain=not self._explained)
                 self._explained = True

@@ -42,20 +42,19 @@ def check(config: Config, session: Session, again: bool = False) -> protocol.Che
     return report
 
 
-def pick(config: Config, prepared: Prepared, session: Session) -> Config:
-    """A configuration whose micro-batch is to be picked, with the one that is; what was measured is said."""
+def pick(config: Config, prepared: Prepared, session: Session, new: bool) -> Config:
+    """A configuration with the micro-batch that was picked, where it is to be and the run is new; a run that goes on
+    has its own. What was measured is said."""
     if not config.auto_batch:
         return config
+    plain = msgspec.structs.replace(config, auto_batch=False)
+    if not new:
+        return plain
     session.enter("checking")
     report = _report(config, data.of_prepared(prepared, config, session), session, again=False)
     session.emit(report)
-    chosen = report.chosen
-    return msgspec.structs.replace(
-        config,
-        auto_batch=False,
-        batch_size=chosen.batch_size,
-        gradient_accumulation_steps=chosen.gradient_accumulation_steps,
-    )
+    sizes = report.chosen.batch_size, report.chosen.gradient_accumulation_steps
+    return msgspec.structs.replace(plain, batch_size=sizes[0], gradient_accumulation_steps=sizes[1])
 
 
 def _report(config: Config, about: Data, session: Session, again: bool) -> protocol.CheckReport:
@@ -67,7 +66,7 @@ def _report(config: Config, about: Data, session: Session, again: bool) -> proto
         chosen = measure(config)
     found = chosen.outcome
     judged = verdict(found)
-    offers = search.offers(chosen.config, measure) if judged != "fits" and not config.auto_batch else []
+    offers = search.offers(chosen, measure) if judged != "fits" and not config.auto_batch else []
     if judged == "does_not_fit" and not offers:
         session.warn("check.nothing_fits", needed_mib=found.needed // _MIB, free_mib=found.memory_free // _MIB)
     kept = config.keep_last + config.keep_best

@@ -31,4 +31,5 @@ class Needs:
         wide = shape.hidden_dim if again else 4 * shape.hidden_dim + 2 * shape.mlp_dim  # numbers of a layer and token
         size = _FP32 if precision.dtype is None else 2
         logits = shape.vocab_size * _FP32 if config.chunked_loss == "off" else 0
-        self.least = self.checkpoint + _FP32 * self.parameters + tokens * (shape.n_layers * wide * size + logits)
+        self.state = self.checkpoint + _FP32 * self.parameters
+        self.least = self.state + tokens * (shape.n_layers * wide * size + logits)

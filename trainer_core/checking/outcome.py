@@ -34,6 +34,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     memory_total: int  # of the device
     memory_free: int  # of the device, before anything was allocated
     needed: int  # at least, by arithmetic
+    state: int  # of it for weights, gradients and moments, however small the batches are
     parameters: int  # trainable weights
     checkpoint_bytes: int  # of one checkpoint
     peak: int | None = None  # of the device's memory that the process took; None: memory ended

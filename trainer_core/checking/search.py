@@ -77,12 +77,12 @@ def _climb(config: Config, measure: Measure) -> Tried:
 # --- what to offer --------------------------------------------------------------------------------------
 
 
-def offers(config: Config, measure: Measure) -> list[Tried]:
-    """Settings that fit, fastest first. Smaller micro-batches are tried until one leaves memory free, and beside it
-    a larger one whose activations are computed again."""
-    found: list[Tried] = []
-    tried = 0
-    for candidate in _ladder(config):
+def offers(chosen: Tried, measure: Measure) -> list[Tried]:
+    """Settings that fit in place of `chosen`, fastest first. Smaller micro-batches are tried until one leaves memory
+    free, and beside it a larger one whose activations are computed again. Nothing where weights and moments alone
+    are too large."""
+    config, found, tried = chosen.config, list[Tried](), 0
+    for candidate in _ladder(config) if chosen.outcome.state < chosen.outcome.memory_free else ():
         one, tried = measure(candidate), tried + 1
         if verdict(one.outcome) != "does_not_fit":
             found.append(one)

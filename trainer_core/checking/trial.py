@@ -132,6 +132,7 @@ def _foreseen(config: Config, request: Request, needs: Needs, device: torch.devi
         memory_total=total,
         memory_free=free,
         needed=needs.least,
+        state=needs.state,
         parameters=needs.parameters,
         checkpoint_bytes=needs.checkpoint,
     )

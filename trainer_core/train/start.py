@@ -12,6 +12,7 @@ import torch
 
 from trainer_core import __version__, checkpoint_dir, files, hardware, protocol, run_dir
 from trainer_core.advice import Adviser
+from trainer_core.checking.check import pick
 from trainer_core.config import Config, to_dict
 from trainer_core.data.prepare import Prepared, prepare
 from trainer_core.data.tokenizing.tokenizer_files import CONFIG
@@ -20,7 +21,7 @@ from trainer_core.messages import TraindeckError
 from trainer_core.plans import Plan
 from trainer_core.report import StopRequested
 from trainer_core.run_dir import RunDir
-from trainer_core.train import checkpoint
+from trainer_core.train import transaction
 from trainer_core.train.device import choose_device, choose_precision, describe, set_up_arithmetic
 from trainer_core.train.engine import fast_paths
 from trainer_core.train.loop import Trainer
@@ -31,7 +32,7 @@ def train(plan: Plan, job: Job) -> None:
     config, run, session = plan.config, plan.run, job.session
     run.create()
     with run_dir.lock(run):
-        checkpoint.clean(run)
+        transaction.clean(run)
         job.open_run(run)
         if config.advice:
             job.wire.listen(Adviser(config).take)
@@ -46,6 +47,7 @@ def train(plan: Plan, job: Job) -> None:
             _say_hello(job, plan, device, precision.name, begun)
             session.enter("preparing")
             prepared = prepare(config, session)
+            config = pick(config, prepared, session, new=source is None)
             trainer = Trainer(config, prepared, run, session, device, precision)
             if source is not None:
                 trainer.resume(source)
@@ -76,7 +78,7 @@ def _checkpoint_to_resume(plan: Plan, job: Job) -> Path | None:
         problem = checkpoint_dir.problem(plan.checkpoint)
         if problem:
             raise TraindeckError("checkpoint.damaged", path=str(plan.checkpoint), reason=problem)
-        return checkpoint.adopt(plan.run, plan.checkpoint)
+        return transaction.adopt(plan.run, plan.checkpoint)
     if not plan.resume:
         return None
     good, skipped = checkpoint_dir.latest_good(plan.run.checkpoints)
