@@ -4,6 +4,12 @@ import io
 import os
 import sys
 
+# `-m` looks for modules in the current folder first: data in it that is called json.py or torch.py would be run. Only
+# what Python has loaded by now may stand above this. The second is for the Pythons that this one starts.
+if __name__ == "__main__" and not sys.flags.safe_path:
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - no pathlib yet
+    os.environ["PYTHONSAFEPATH"] = "1"
+
 for _stream in (sys.stdout, sys.stderr, sys.stdin):  # a Chinese or western Windows code page cannot say everything
     if isinstance(_stream, io.TextIOWrapper):
         _stream.reconfigure(encoding="utf-8", errors="backslashreplace")

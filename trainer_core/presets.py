@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
+from trainer_core import yaml_files
 from trainer_core.config import Config, Layer, check_value, nearest, resolve, with_auto_batch
 from trainer_core.messages import Language, TraindeckError
 
@@ -91,8 +90,8 @@ def _part(content: dict[str, Any], key: str, where: str) -> dict[str, Any]:
 def read_mapping(path: Path) -> dict[str, Any]:
     """A YAML file that must be a mapping; raises `config.unreadable`."""
     try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        loaded = yaml_files.read(path)
+    except (OSError, yaml_files.UnreadableError) as error:
         raise TraindeckError("config.unreadable", detail=str(error), path=str(path)) from error
     if loaded is None:
         return {}

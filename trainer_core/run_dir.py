@@ -24,7 +24,7 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from trainer_core import checkpoint_dir, files, owners, protocol
+from trainer_core import checkpoint_dir, files, owners, protocol, yaml_files
 from trainer_core.config import Config, to_dict
 from trainer_core.messages import TraindeckError
 from trainer_core.owners import Owner
@@ -280,8 +280,8 @@ def tail_events(path: Path, size: int = _TAIL_BYTES) -> Iterator[protocol.AnyEve
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML mapping, or nothing where it cannot be read."""
     try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError):
+        loaded = yaml_files.read(path)
+    except (OSError, yaml_files.UnreadableError):
         return {}
     return loaded if isinstance(loaded, dict) else {}
 
