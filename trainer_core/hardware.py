@@ -222,7 +222,8 @@ class Sampler:
     """Looks at the machine every `interval_s` seconds, in a thread, and hands each look to `callback`.
 
     The thread is a daemon and no failure in it, the callback's included, reaches training. `stop` ends
-    it. `nvml` stands in for `pynvml` in tests.
+    it. `nvml` stands in for `pynvml` in tests. `at_gpu` is called at each look with what asks NVML about the GPU that
+    torch uses, and with the bytes that torch holds of it.
     """
 
     def __init__(
@@ -232,7 +233,9 @@ class Sampler:
         run_path: Path,
         torch_memory: TorchMemory | None = None,
         nvml: Any = None,
+        at_gpu: Callable[[Callable[..., Any], int], None] | None = None,
     ) -> None:
+        self._at_gpu = at_gpu
         self._callback, self._interval_s = callback, interval_s
         self._torch_memory, self._given_nvml = torch_memory, nvml
         self._host = _HostWatch(run_path)
@@ -279,6 +282,8 @@ class Sampler:
                 if holder is not None and gpu.is_called(holder[0], os.environ):
                     look.torch_allocated, look.torch_reserved = holder[1], holder[2]
                     self._used = gpu
+                    if self._at_gpu is not None:
+                        self._at_gpu(gpu.ask, holder[2])
             self._callback(protocol.Hardware(gpus=looks, host=self._host.look()))
         except Exception:  # a figure that is missing must never end a run; the log tells why it is
             logging.getLogger(__name__).exception("looking at the hardware failed")
@@ -290,13 +295,13 @@ class _GpuWatch:
     def __init__(self, module: Any, index: int) -> None:
         self._nvml, self.info = module, _describe(module, index)
         self._handle = _ask(module, "nvmlDeviceGetHandleByIndex", index)
-        self._first_mj = self._get("nvmlDeviceGetTotalEnergyConsumption")  # since the driver was loaded
+        self._first_mj = self.ask("nvmlDeviceGetTotalEnergyConsumption")  # since the driver was loaded
         self._power_w: float | None = None
         self._joules, self._looked = 0.0, 0.0  # summed up, where there is no such counter
 
     def energy_j(self) -> float | None:
         """Joules since this object was made; None where nothing tells."""
-        now = self._get("nvmlDeviceGetTotalEnergyConsumption")
+        now = self.ask("nvmlDeviceGetTotalEnergyConsumption")
         if now is not None and self._first_mj is not None:
             return float(now - self._first_mj) / 1000
         return self._joules if self._power_w is not None else None
@@ -309,11 +314,11 @@ class _GpuWatch:
         self._power_w, self._looked = power_w, now
 
     def look(self) -> protocol.Gpu:
-        memory = self._get("nvmlDeviceGetMemoryInfo")
-        used = self._get("nvmlDeviceGetUtilizationRates")
-        power, limit = self._get("nvmlDeviceGetPowerUsage"), self._get("nvmlDeviceGetEnforcedPowerLimit")
-        degrees = self._get("nvmlDeviceGetTemperature", 0)  # NVML_TEMPERATURE_GPU
-        clock = self._get("nvmlDeviceGetClockInfo", 1)  # NVML_CLOCK_SM
+        memory = self.ask("nvmlDeviceGetMemoryInfo")
+        used = self.ask("nvmlDeviceGetUtilizationRates")
+        power, limit = self.ask("nvmlDeviceGetPowerUsage"), self.ask("nvmlDeviceGetEnforcedPowerLimit")
+        degrees = self.ask("nvmlDeviceGetTemperature", 0)  # NVML_TEMPERATURE_GPU
+        clock = self.ask("nvmlDeviceGetClockInfo", 1)  # NVML_CLOCK_SM
         if power is not None:
             self._sum_up(power / 1000.0)
         return protocol.Gpu(
@@ -330,12 +335,13 @@ class _GpuWatch:
         )
 
     def _throttle(self) -> list[str]:
-        reasons = self._get("nvmlDeviceGetCurrentClocksEventReasons")
+        reasons = self.ask("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:  # its name in drivers before 535
-            reasons = self._get("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
+            reasons = self.ask("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
         return [code for bit, code in _THROTTLE.items() if reasons & bit]
 
-    def _get(self, function: str, *arguments: Any) -> Any:
+    def ask(self, function: str, *arguments: Any) -> Any:
+        """What an NVML function says of this GPU; None where it fails."""
         return _ask(self._nvml, function, self._handle, *arguments)
 
     def is_called(self, which: int | str, environ: Mapping[str, str]) -> bool:

@@ -113,6 +113,11 @@ class Session:
             eta = max(0.0, (total - done) * (now - since) / (done - done_then))
         self.wire.emit(protocol.Progress(phase=phase, done=done, total=total, unit=unit, eta_s=eta))
 
+    @property
+    def resting(self) -> bool:
+        """Whether the work waits."""
+        return self._phase == "paused"
+
     # --- listening -------------------------------------------------------------------------------
 
     def request_stop(self, reason: Literal["stopped", "parent_lost"] = "stopped") -> None:

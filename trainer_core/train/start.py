@@ -13,9 +13,11 @@ import torch
 from trainer_core import __version__, checkpoint_dir, files, hardware, protocol, run_dir
 from trainer_core.advice import Adviser
 from trainer_core.checking.check import pick
+from trainer_core.awake import keeping_awake
 from trainer_core.config import Config, to_dict
 from trainer_core.data.prepare import Prepared, prepare
 from trainer_core.data.tokenizing.tokenizer_files import CONFIG
+from trainer_core.holding import by_clock, watch_for_others
 from trainer_core.job import Job
 from trainer_core.messages import TraindeckError
 from trainer_core.plans import Plan
@@ -31,9 +33,10 @@ def train(plan: Plan, job: Job) -> None:
     """Train to the end or to a stop, which is said in a `done` event before `StopRequested` goes on."""
     config, run, session = plan.config, plan.run, job.session
     run.create()
-    with run_dir.lock(run):
+    with run_dir.lock(run), keeping_awake(session, config.keep_awake):
         transaction.clean(run)
         job.open_run(run)
+        session.holds.append(by_clock(config.pause_between))
         if config.advice:
             job.wire.listen(Adviser(config).take)
         if not run.exists():  # else it stays as it was until nothing speaks against going on
@@ -155,7 +158,13 @@ def _watching(job: Job, trainer: Trainer) -> Iterator[None]:
         uuid = str(torch.cuda.get_device_properties(device).uuid)
         return uuid, torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
 
-    sampler = hardware.Sampler(job.session.emit, trainer.config.hardware_interval_s, trainer.run_dir.path, torch_memory)
+    sampler = hardware.Sampler(
+        job.session.emit,
+        trainer.config.hardware_interval_s,
+        trainer.run_dir.path,
+        torch_memory,
+        at_gpu=watch_for_others(job.session) if trainer.config.pause_for_others else None,
+    )
     job.session.settable["hardware_interval_s"] = lambda seconds: sampler.set_interval(max(0.1, seconds))
     trainer.reports.energy = sampler.energy_j
     sampler.start()

@@ -1,0 +1,125 @@
+"""The computer stays awake while it trains, and may sleep in a pause and afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.kept import Kept
+from trainer_core import protocol
+from trainer_core.awake import keeping_awake, no_sleep
+from trainer_core.control import StdinControl
+from trainer_core.session import Session
+from trainer_core.wire import Wire
+
+ROOT = Path(__file__).resolve().parents[2]
+needs_a_shell = pytest.mark.skipif(sys.platform == "win32", reason="there sleep is held back by a thread")
+
+# As systemd's: it holds for as long as its command runs. Each run leaves a file with its number and arguments.
+INHIBITOR = """#!/bin/sh
+printf '%s\\n' "$$" "$@" > "$HELD/$$.tmp"
+mv "$HELD/$$.tmp" "$HELD/$$"
+trap 'rm "$HELD/$$"' EXIT
+for last; do :; done
+"$last"
+"""
+
+
+@pytest.fixture
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which an inhibitor that holds has a file."""
+    folder, programs = tmp_path / "held", tmp_path / "bin"
+    folder.mkdir()
+    programs.mkdir()
+    program = programs / "systemd-inhibit"
+    program.write_text(INHIBITOR, encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("HELD", str(folder))
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    return folder
+
+
+def until(said: Callable[[], object]) -> None:
+    end = time.monotonic() + 20
+    while not said():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def running(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.suffix != ".tmp"]
+
+
+@needs_a_shell
+def test_sleep_is_held_back_for_as_long_as_the_work_lasts(held: Path) -> None:
+    with no_sleep():
+        until(lambda: running(held))
+        number, *arguments = running(held)[0].read_text(encoding="utf-8").split("\n")
+        assert "--what=sleep:idle" in arguments
+    assert not running(held)
+    assert not psutil.pid_exists(int(number))
+
+
+@needs_a_shell
+def test_a_pause_lets_the_computer_sleep(held: Path) -> None:
+    reading, writing = os.pipe()
+    session = Session(Wire(Kept()), StdinControl(reading))
+    seen: list[int] = []
+
+    def look_and_resume() -> None:
+        seen.append(len(running(held)))
+        os.write(writing, protocol.encode(protocol.Resume()))
+
+    with keeping_awake(session, wanted=True):
+        until(lambda: running(held))
+        os.write(writing, protocol.encode(protocol.Pause()))
+        threading.Timer(0.3, look_and_resume).start()
+        session.poll()
+        until(lambda: running(held))
+    assert seen == [0]
+    assert not running(held)
+    assert session.around_pauses == []
+
+
+@needs_a_shell
+def test_a_run_that_is_killed_holds_nothing_back(held: Path) -> None:
+    program = "import time\nfrom trainer_core.awake import no_sleep\nwith no_sleep():\n    time.sleep(60)\n"
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
+    until(lambda: running(held))
+    process.kill()
+    process.wait()
+    until(lambda: not running(held))
+
+
+def test_where_it_is_not_wanted_nothing_is_held_back(held: Path) -> None:
+    session = Session(Wire(Kept()))
+    with keeping_awake(session, wanted=False):
+        assert session.around_pauses == []
+    assert not running(held)
+
+
+@pytest.mark.parametrize(
+    "program", ["#!/bin/sh\nexit 1\n", "no program at all", None], ids=["refused", "broken", "none"]
+)
+def test_where_it_cannot_be_done_the_work_goes_on(
+    program: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if program is not None:
+        (tmp_path / "systemd-inhibit").write_text(program, encoding="utf-8")
+        (tmp_path / "systemd-inhibit").chmod(0o755)
+        with contextlib.suppress(OSError):
+            (tmp_path / "cat").symlink_to("/bin/cat")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = False
+    with no_sleep():
+        done = True
+    assert done
