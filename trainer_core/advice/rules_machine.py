@@ -61,14 +61,14 @@ class VramSlow(Rule):
 
     def look(self, event: protocol.AnyEvent, run: Run) -> Verdict:
         gpu = run.gpu
-        if not isinstance(event, protocol.Step) or gpu is None or not run.settled or not run.spills:
+        if not isinstance(event, protocol.Step) or not run.settled or not run.spills:
             return None
         step = event.time_ms.forward + event.time_ms.backward + event.time_ms.optimizer
         usual = median(self._usual) if len(self._usual) >= _USUAL_STEPS // 2 else None
         if usual is None or step < _JUMP * usual:
             self._usual.append(step)
             return False
-        if gpu.shared_used is not None or _fullness(gpu) < _VRAM_FULL:
+        if gpu is None or gpu.shared_used is not None or _fullness(gpu) < _VRAM_FULL:
             return None
         times = rounded(step / usual, 2) if usual > 0 else _JUMP
         return Holds({"times": times, "ms": round(step), "total_gib": gib(gpu.vram_total or 0)}, run.halved())
