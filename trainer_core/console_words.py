@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,12 @@ PHASES: Final[dict[str, dict[Language, str]]] = {
     "stopping": {"en": "stopping", "zh": "正在停止"},
     "done": {"en": "done", "zh": "完成"},
     "failed": {"en": "failed", "zh": "失败"},
+}
+PAUSED: Final[dict[str, dict[Language, str]]] = {
+    "asked": {"en": "paused", "zh": "已暂停"},
+    "schedule": {"en": "paused by schedule", "zh": "按计划暂停"},
+    "other_program": {"en": "paused while another program uses the GPU", "zh": "其他程序正在使用 GPU，已暂停"},
+    "disk_full": {"en": "paused until the disk has room", "zh": "磁盘已满，已暂停，等待可用空间"},
 }
 LOADER_REASONS: Final[dict[str, dict[Language, str]]] = {
     "set": {"en": "as set", "zh": "按设置"},
@@ -56,7 +63,7 @@ def line(event: protocol.AnyEvent, language: Language) -> str:
         case protocol.Ready():
             return _ready(event, zh)
         case protocol.Phase():
-            return "" if event.phase in _SILENT else f"[{PHASES[event.phase][language]}]"
+            return "" if event.phase in _SILENT else f"[{_phase(event, language)}]"
         case protocol.Step():
             return _step(event, zh)
         case protocol.Performance():
@@ -77,6 +84,15 @@ def line(event: protocol.AnyEvent, language: Language) -> str:
         case protocol.Done():
             return _done(event, zh)
     return ""
+
+
+def _phase(event: protocol.Phase, language: Language) -> str:
+    words = PAUSED[event.reason][language] if event.reason else PHASES[event.phase][language]
+    if event.until is None:
+        return words
+    until = datetime.fromtimestamp(event.until)
+    time = until.strftime("%H:%M" if until.date() == datetime.fromtimestamp(event.t).date() else "%Y-%m-%d %H:%M")
+    return f"{words}，至 {time}" if language == "zh" else f"{words} until {time}"
 
 
 def progress(event: protocol.Progress, language: Language) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import get_args
+
 import pytest
 
 from trainer_core import protocol
@@ -48,3 +51,16 @@ def test_a_stop_before_anything_was_trained_does_not_say_that_something_was_save
     assert "nothing to save" in line(done, "en")
     resumed = protocol.Done(reason="stopped", steps=40, total_steps=60)
     assert "at step 40" in line(resumed, "en")
+
+
+def test_a_pause_says_why_it_is_and_until_when() -> None:
+    now = datetime(2026, 11, 21, 10, 30).timestamp()
+    asked = protocol.Phase(phase="paused", reason="asked", t=now)
+    assert (line(asked, "en"), line(asked, "zh")) == ("[paused]", "[已暂停]")
+    scheduled = protocol.Phase(phase="paused", reason="schedule", until=now + 7.5 * 3600, t=now)
+    assert line(scheduled, "en") == "[paused by schedule until 18:00]"
+    assert line(scheduled, "zh") == "[按计划暂停，至 18:00]"
+    scheduled.until = now + 24 * 3600
+    assert line(scheduled, "en").endswith("until 2026-11-22 10:30]")
+    for reason in get_args(protocol.PauseReason):
+        assert line(protocol.Phase(phase="paused", reason=reason, t=now), "en").startswith("[paused")

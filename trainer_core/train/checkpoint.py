@@ -116,7 +116,7 @@ def set_generators(model: Decoder, states: dict[str, Tensor]) -> None:
 
 
 def _on_gpu(model: Decoder) -> bool:
-    return model.lm_head.weight.is_cuda
+    return model.lm_head.weight.is_cuda or torch.cuda.is_initialized()  # its weights may be parked in a pause
 
 
 def _state_document(state: TrainState) -> dict[str, Any]:
