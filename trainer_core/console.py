@@ -56,7 +56,8 @@ class ConsoleSink:
             case protocol.Warn():
                 self._say(self._console, "yellow", word(event.code, event.params, self._language))
             case protocol.Advice():
-                self._say(self._console, "cyan", word(event.code, event.params, self._language))
+                style = "dim" if event.over else "cyan"
+                self._say(self._console, style, console_words.advice(event, self._language))
             case protocol.Done():
                 self.close()
                 self._say(self._console, "bold green", console_words.line(event, self._language))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from trainer_core import console_engine, protocol
-from trainer_core.messages import Language
+from trainer_core.messages import Language, what_and_do
 
 _GIB: Final = 1024**3
 _MIB: Final = 1024**2
@@ -195,6 +195,26 @@ def _done(event: protocol.Done, zh: bool) -> str:
     return (
         f"{words[event.reason][zh]}{colon}{steps}{best}{speed}{peak}\n{'模型' if zh else 'Model'}{colon}{event.model}"
     )
+
+
+def advice(event: protocol.Advice, language: Language) -> str:
+    """What is advised, and the flags that would mend it at the next start."""
+    zh = language == "zh"
+    what, do = what_and_do(event.code, event.params, language)
+    if event.over:
+        return f"已解除：{what}" if zh else f"No longer so: {what}"
+    told = f"{what}{do}" if zh else f"{what} {do}".rstrip()
+    if not event.fix:
+        return told
+    flags = " ".join(_flag(name, value) for name, value in event.fix.items())
+    return f"{told}（下次启动：{flags}）" if zh else f"{told} (At the next start: {flags})"
+
+
+def _flag(name: str, value: object) -> str:
+    dashed = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{dashed}" if value else f"--no-{dashed}"
+    return f"--{dashed} {value:g}" if isinstance(value, float) else f"--{dashed} {value}"
 
 
 def _number(value: float | None) -> str:

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from trainer_core import protocol
+from trainer_core import console_words, protocol
 from trainer_core.console_words import line, progress, visible
 from trainer_core.messages import Language
 from trainer_core.reference_examples import EVENTS
@@ -51,6 +51,18 @@ def test_a_stop_before_anything_was_trained_does_not_say_that_something_was_save
     assert "nothing to save" in line(done, "en")
     resumed = protocol.Done(reason="stopped", steps=40, total_steps=60)
     assert "at step 40" in line(resumed, "en")
+
+
+def test_advice_on_a_terminal_names_the_flags_that_mend_it() -> None:
+    figures = {"percent": 34, "ms": 41.7, "workers": 0}
+    fix = {"num_workers": 2, "token_cache": True, "learning_rate": 1e-05, "packing": False}
+    advice = protocol.Advice(code="advice.data_bound", params=dict(figures), fix=fix)
+    told = console_words.advice(advice, "en")
+    assert "34% of each step (41.7 ms)" in told
+    assert told.endswith("(At the next start: --num-workers 2 --token-cache --learning-rate 1e-05 --no-packing)")
+    assert "下次启动：--num-workers 2" in console_words.advice(advice, "zh")
+    advice.over = True
+    assert console_words.advice(advice, "en").startswith("No longer so: The model waits for its data")
 
 
 def test_a_pause_says_why_it_is_and_until_when() -> None:

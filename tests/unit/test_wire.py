@@ -165,3 +165,16 @@ def test_words_for_a_terminal_that_is_gone_do_not_stop_the_work(tmp_path: Path) 
     wire.emit(protocol.Error(code="usage", params={"problem": "?"}, exit_code=2))
     wire.close()
     assert len((tmp_path / "events.jsonl").read_bytes().splitlines()) == 4
+
+
+def test_what_a_listener_answers_follows_its_event_with_a_number_and_a_time_of_its_own(tmp_path: Path) -> None:
+    wire = Wire(FileSink(tmp_path / "events.jsonl"))
+    wire.listen(lambda event: [protocol.Advice(code="advice.battery")] if isinstance(event, protocol.Step) else [])
+    wire.emit(protocol.Phase(phase="training"))
+    wire.emit(step(1))
+    wire.emit(protocol.Phase(phase="done"))
+    wire.close()
+    written = [json.loads(line) for line in (tmp_path / "events.jsonl").read_bytes().splitlines()]
+    assert [event["type"] for event in written] == ["phase", "step", "advice", "phase"]
+    assert [event["seq"] for event in written] == [1, 2, 3, 4]
+    assert written[1]["t"] <= written[2]["t"]
