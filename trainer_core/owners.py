@@ -45,7 +45,7 @@ def read_owner(path: Path) -> Owner | None:
         pid, started = int(held["pid"]), float(held["started"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return Owner(0, 0.0, alive=False)
     try:
         alive = abs(psutil.Process(pid).create_time() - started) < _START_TOLERANCE_S

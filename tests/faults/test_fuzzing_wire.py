@@ -1,0 +1,125 @@
+"""Whatever comes on the wire or lies in a record of events: it is an event, or it is refused; never a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from app.state import history
+from trainer_core import owners, protocol, run_dir
+from trainer_core.control import StdinControl
+from trainer_core.reference_examples import COMMANDS, EVENTS
+from trainer_core.run_dir import RunDir
+from trainer_core.session import Session
+from trainer_core.wire import Wire
+
+LINES = [protocol.encode(event) for event in EVENTS.values()]
+TOLD = [protocol.encode(command) for command in COMMANDS.values()]
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn, lines: list[bytes]) -> bytes:
+    """A real line with some bytes changed, cut out or put in."""
+    line = bytearray(draw(st.sampled_from(lines)))
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(line)))
+        line[start : start + draw(st.integers(0, 12))] = draw(st.binary(max_size=12))
+    return bytes(line)
+
+
+@st.composite
+def misfilled(draw: st.DrawFn, lines: list[bytes]) -> bytes:
+    """A real line with other values in some of its fields."""
+    content: dict[str, Any] = json.loads(draw(st.sampled_from(lines)))
+    for name in draw(st.lists(st.sampled_from(sorted(content)), max_size=4)):
+        content[name] = draw(anything)
+    return json.dumps(content).encode()
+
+
+def lines_like(lines: list[bytes]) -> st.SearchStrategy[bytes]:
+    return st.one_of(
+        st.binary(max_size=200), damaged(lines), misfilled(lines), anything.map(lambda v: json.dumps(v).encode())
+    )
+
+
+@pytest.mark.parametrize(("decode", "lines"), [(protocol.decode_event, LINES), (protocol.decode_command, TOLD)])
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_a_line_is_decoded_or_refused(
+    decode: Callable[[bytes], object], lines: list[bytes], data: st.DataObject
+) -> None:
+    with contextlib.suppress(protocol.ProtocolError):
+        decoded = decode(data.draw(lines_like(lines)))
+        assert protocol.encode(decoded), "what was taken can be passed on"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("line", [b"[" * 100_000, b'{"a":' * 100_000, b'{"type":"step","step":' + b"9" * 5000 + b"}"])
+def test_a_line_that_is_made_to_hurt_is_refused(line: bytes) -> None:
+    for decode in (protocol.decode_event, protocol.decode_command):
+        with pytest.raises(protocol.ProtocolError):
+            decode(line)
+
+
+@settings(max_examples=60, deadline=None)
+@given(pieces=st.lists(lines_like(TOLD), max_size=12), cut=st.integers(1, 40))
+def test_whatever_is_written_to_a_trainer_it_answers_and_works_on(pieces: list[bytes], cut: int) -> None:
+    """Every line is answered by an `ack` or a warning; only `stop` and the end of input stop it."""
+    read, write = os.pipe()
+    session = Session(Wire(), StdinControl(read))
+    content = b"\n".join(
+        piece.replace(b"\n", b"") for piece in pieces if b'"stop"' not in piece and b"pause" not in piece
+    )
+    try:
+        for start in range(0, len(content), cut * 50):
+            os.write(write, content[start : start + cut * 50])
+            session.poll()
+    finally:
+        os.close(write)
+        os.close(read)
+
+
+@settings(max_examples=40, deadline=None)
+@given(lines=st.lists(lines_like(LINES), max_size=12), end=st.sampled_from([b"", b"\n"]))
+@example(lines=[b"[" * 100_000, LINES[0], b"\0" * 1000], end=b"")
+def test_a_record_of_events_is_read_as_far_as_it_holds_events(lines: list[bytes], end: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunDir(Path(folder))
+        run.config.write_text("data: [a.txt]\n", encoding="utf-8")
+        run.events.write_bytes(b"\n".join(lines) + end)
+        read = list(history.load_events(run.path))
+        assert len(read) <= sum(line.count(b"\n") + 1 for line in lines)
+        history.missed_events(run.path, 3)
+        assert run_dir.summarize(run).path == run.path
+
+
+@settings(max_examples=60, deadline=None)
+@given(content=st.one_of(st.binary(max_size=80), st.fixed_dictionaries({"pid": anything, "started": anything}).map(
+    lambda value: json.dumps(value).encode())))  # fmt: skip
+@example(content=b"[" * 100_000)
+@example(content=b'{"pid": 1e999, "started": NaN}')
+@example(content=b'{"pid": ' + b"9" * 5000 + b', "started": 1}')
+@example(content=b'{"pid": -1, "started": 1}')
+def test_a_damaged_lock_of_a_run_is_an_owner_that_is_gone(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        lock = Path(folder, "run.lock")
+        lock.write_bytes(content)
+        owner = owners.read_owner(lock)
+        assert owner is not None
+        assert not owner.alive
+        with owners.held(lock):
+            assert owners.read_owner(lock).alive  # type: ignore[union-attr]
