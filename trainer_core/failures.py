@@ -74,7 +74,7 @@ class Failure:
 
 # --- exceptions ------------------------------------------------------------------------------------------
 
-_WINERRORS: Final[dict[int, str]] = {
+WINERRORS: Final[dict[int, str]] = {
     5: "failure.permission",
     8: "memory.out",  # not enough memory resources
     14: "memory.out",  # not enough storage is available to complete this operation
@@ -199,6 +199,9 @@ _WORDS: Final[tuple[tuple[str, str], ...]] = (  # the first that is found; what 
     (r"out of memory", "memory.out"),
 )
 _PATTERNS: Final = tuple((re.compile(words, re.IGNORECASE | re.MULTILINE), code) for words, code in _WORDS)
+OF_EXCEPTIONS: Final = frozenset({*WINERRORS.values(), *_ERRNOS.values(), *(code for _, code in _WORDS)})
+"""Codes that a trainer may end with by itself; the others are seen only from outside."""
+
 _WINERROR: Final = re.compile(r"\[WinError (\d+)\]")
 _ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")  # as Rust says it: tokenizers, safetensors
@@ -248,7 +251,7 @@ def _of_number(error: OSError, platform: str) -> str | None:
 def _of_winerror(number: int, path: str) -> str | None:
     if number == 3 and len(path) >= _LONG_PATH:  # the path was not found, for it is cut off at its end
         return "failure.path_too_long"
-    return _WINERRORS.get(number)
+    return WINERRORS.get(number)
 
 
 def _of_text(text: str, platform: str) -> str | None:
@@ -280,7 +283,7 @@ def _params(code: str, text: str, path: str = "") -> dict[str, Value]:
 
 # --- exit codes ------------------------------------------------------------------------------------------
 
-_NTSTATUS: Final[dict[int, str]] = {
+STATUSES: Final[dict[int, str]] = {
     0xC0000005: "failure.access_violation",
     0xC0000006: "failure.mapped_file",  # in-page error: a mapped file could not be read
     0xC0000017: "failure.page_file",  # no memory
@@ -301,7 +304,7 @@ _NTSTATUS: Final[dict[int, str]] = {
     0x40010004: "failure.terminated",  # at log-off or shutdown
     0xC000026B: "failure.terminated",  # a library could not start, for the machine was shutting down
 }
-_SIGNALS: Final[dict[int, str]] = {  # numbers of Linux
+SIGNALS: Final[dict[int, str]] = {  # numbers of Linux
     1: "failure.interrupted",  # SIGHUP
     2: "failure.interrupted",  # SIGINT
     4: "failure.cpu_instruction",  # SIGILL
@@ -322,10 +325,10 @@ def of_exit_code(code: int, platform: str = sys.platform, crashed: bool = False)
     """
     if platform == _WINDOWS:
         status = code & 0xFFFFFFFF
-        name = _NTSTATUS.get(status)
+        name = STATUSES.get(status)
         return Failure(name, detail=f"0x{status:08X}") if name else None
     number = code if crashed else -code if code < 0 else code - _BY_SHELL
-    name = _SIGNALS.get(number)
+    name = SIGNALS.get(number)
     return Failure(name, detail=_signal_name(number)) if name else None
 
 

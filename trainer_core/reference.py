@@ -1,6 +1,6 @@
-"""Writes docs/protocol.md, docs/protocol.schema.json and docs/knobs.md: `python -m trainer_core.reference`.
+"""Writes docs/protocol.md, its schema, docs/knobs.md and docs/troubleshooting.md: `python -m trainer_core.reference`.
 
-They are made from protocol.py and config.py: docstrings, the comments behind fields, types, defaults.
+They are made from protocol.py, config.py and the catalogue: docstrings, the comments behind fields, types, defaults.
 A test compares the files with what this makes, so they cannot go out of date. No torch, no Qt.
 """
 
@@ -19,6 +19,7 @@ import msgspec
 
 from trainer_core import config, files, protocol
 from trainer_core.reference_examples import COMMANDS, EVENTS
+from trainer_core.reference_troubleshooting import troubleshooting_page
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "docs"
 _MADE: Final = "<!-- Made by `python -m trainer_core.reference`; edit {source} instead. -->"
@@ -30,6 +31,7 @@ def pages() -> dict[str, str]:
         "protocol.md": protocol_page(),
         "protocol.schema.json": json.dumps(protocol_schema(), indent=1, ensure_ascii=False) + "\n",
         "knobs.md": knobs_page(),
+        "troubleshooting.md": troubleshooting_page(_MADE.format(source="trainer_core/messages_*.py and failures.py")),
     }
 
 

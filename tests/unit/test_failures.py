@@ -372,11 +372,11 @@ def test_what_may_pass_is_started_again_and_what_stays_is_not() -> None:
 
 def test_every_name_is_in_the_catalogue_and_is_found_by_something() -> None:
     found = {
-        *failures._WINERRORS.values(),
+        *failures.WINERRORS.values(),
         *failures._ERRNOS.values(),
         *(code for _, code in failures._WORDS),
-        *failures._NTSTATUS.values(),
-        *failures._SIGNALS.values(),
+        *failures.STATUSES.values(),
+        *failures.SIGNALS.values(),
     }
     assert found <= set(CATALOGUE)
     assert set(FAILURES) <= found

@@ -12,6 +12,8 @@ import msgspec
 import pytest
 
 from trainer_core import config, protocol, reference
+from trainer_core.messages_advice import ADVICE
+from trainer_core.messages_failures import FAILURES
 from trainer_core.reference_examples import COMMANDS, EVENTS
 
 SCHEMA = reference.protocol_schema()
@@ -106,3 +108,11 @@ def test_writing_again_changes_nothing(tmp_path: Path) -> None:
     assert reference.write(tmp_path) == []
     (tmp_path / "knobs.md").write_bytes((tmp_path / "knobs.md").read_bytes().replace(b"\n", b"\r\n"))
     assert reference.write(tmp_path) == []
+
+
+def test_every_failure_and_every_advice_is_in_the_troubleshooting_page() -> None:
+    page = reference.pages()["troubleshooting.md"]
+    for code in (*FAILURES, *ADVICE):
+        assert page.count(f"\n### {code}\n") == 1, code
+    assert "`0xC0000005` (3221225477 or -1073741819)" in page
+    assert "{" not in page
