@@ -18,6 +18,7 @@ from app import i18n, remembering
 from app.checking import Checker
 from app.closing import Closing
 from app.earlier import EarlierRun
+from app.interrupted import Interrupted
 from app.looking import DataLooker
 from app.opening import RunLister, RunRecord
 from app.services import desktop
@@ -85,6 +86,7 @@ class Controller(QObject):
         self._tell = Telling(self.window.banners, self.machine, self)
         self.looker = DataLooker(self.form, self._tell.error, looking)
         self.checker = Checker(self.form, self._tell.error, checking, self.window.check, self.render_bar)
+        self._interrupted = Interrupted(self.window.interrupted, self._history, self._settings)
         self._leaving = Closing(
             self.window, is_active=lambda: self.machine.is_active, stop=self.stop_run, close=self._close
         )
@@ -131,6 +133,9 @@ class Controller(QObject):
         bar.resume_pressed.connect(self._resume)
         bar.stop_pressed.connect(self.stop_run)
         window.banners.resume_pressed.connect(self._resume)
+        window.restart.now_pressed.connect(self.restart_now)
+        window.restart.cancel_pressed.connect(self.cancel_restart)
+        self._interrupted.resume_asked.connect(lambda path: self.open_run(path, resume=True))
         window.viewing.resume_pressed.connect(self._resume_viewed)
         window.viewing.back_pressed.connect(self._show_own_run)
         window.language_chosen.connect(self.set_language)
@@ -146,6 +151,7 @@ class Controller(QObject):
         self._earlier.opened.connect(self._on_opened)
         self._earlier.resume_asked.connect(self._resume_viewed)
         self._lister.listed.connect(self._render_runs)
+        self._lister.listed.connect(self._interrupted.look)
         QGuiApplication.styleHints().colorSchemeChanged.connect(self._on_system_theme)
 
     def _connect_pages(self) -> None:
@@ -184,6 +190,7 @@ class Controller(QObject):
         self._last_seq = 0
         self._earlier.forget()
         self.checker.put_away()
+        self._interrupted.put_away()
         self.window.banners.clear()
         self._feed(Started(str(path)))
         self.process.start(arguments)
@@ -267,6 +274,8 @@ class Controller(QObject):
         if not asked and self.machine.state in (RunState.FAILED, RunState.CRASHED):
             error = self.machine.last_error.code if self.machine.last_error else ""
             self.restarting.ended(outcome.exit_code, time.monotonic(), crashed=outcome.crashed, error=error)
+            if self.restarting.gave_up is not None:
+                self._tell.gave_up(self.restarting.gave_up)
         if self.machine.state is RunState.CRASHED or outcome.failed_to_start:
             self._tell.crash(outcome)
         if not self._leaving.on_run_ended():
@@ -342,6 +351,7 @@ class Controller(QObject):
         window.log.display(record.log)
         self.looker.display(self.shown.ready)
         self.checker.refresh()
+        window.restart.display(self.restarting.pending, self.machine.last_error, time.monotonic())
         asking = self.machine.state is RunState.TRAINING and self.viewing is None
         window.samples.display(record.samples, can_ask=asking)
         self._earlier.allow_resume(editable)

@@ -10,6 +10,7 @@ from app.views import words
 from app.views.banner import BannerArea, BannerText, Level
 from trainer_core import failures, protocol
 from trainer_core.messages import TraindeckError
+from trainer_core.restarts import GiveUp
 
 
 class Telling(QObject):
@@ -57,6 +58,15 @@ class Telling(QObject):
 
         resumable = self._machine.resumes_from_disk
         self._banners.add(BannerText("error", crash, last_words, "crash", offers_resume=resumable))
+
+    def gave_up(self, given_up: GiveUp) -> None:
+        """The run failed in the same place again and again."""
+
+        def text() -> str:
+            said = self.tr("Started again {count} times, and failed each time without getting further: {reason}")
+            return said.format(count=given_up.attempts, reason=words.failure(given_up.reason, self._machine.last_error))
+
+        self._banners.add(BannerText("warning", text, key="gave_up"))
 
     def incompatible(self, version: tuple[int, int]) -> None:
         """The trainer is newer than this window."""

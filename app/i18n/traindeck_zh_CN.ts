@@ -108,8 +108,16 @@
         <translation>测量用时 {seconds} 秒</translation>
     </message>
     <message>
-        <source>Peak memory</source>
+        <source>batches of {size} × {times}</source>
+        <translation>批 {size} × {times}</translation>
+    </message>
+    <message>
+        <source>Peak RAM</source>
         <translation>内存峰值</translation>
+    </message>
+    <message>
+        <source>Peak VRAM</source>
+        <translation>显存峰值</translation>
     </message>
     <message>
         <source>Tokens per second</source>
@@ -128,8 +136,12 @@
         <translation>{needed}（可用 {free}）</translation>
     </message>
     <message>
-        <source>Free before: {free}. The trainer&apos;s own memory: {ram} of {ram_free} free.</source>
-        <translation>检查前可用：{free}。训练程序自身的内存：{ram}（可用 {ram_free}）。</translation>
+        <source>{free} of {total} are free. The trainer&apos;s own RAM: {ram}.</source>
+        <translation>可用 {free}（共 {total}）。训练程序自身的内存：{ram}。</translation>
+    </message>
+    <message>
+        <source>more than {free}</source>
+        <translation>超过可用的 {free}</translation>
     </message>
     <message>
         <source>{count} tokens in each step</source>
@@ -142,14 +154,6 @@
     <message>
         <source>{count} checkpoints of {size} each are kept</source>
         <translation>保留 {count} 个检查点，每个 {size}</translation>
-    </message>
-    <message>
-        <source>more than {total}</source>
-        <translation>超过 {total}</translation>
-    </message>
-    <message>
-        <source>{peak} of {total}</source>
-        <translation>{peak}（共 {total}）</translation>
     </message>
     <message>
         <source>{rate} tokens/s</source>
@@ -563,6 +567,21 @@
     <message>
         <source>today {time}</source>
         <translation>今天 {time}</translation>
+    </message>
+</context>
+<context>
+    <name>InterruptedStrip</name>
+    <message>
+        <source>The run {name} was interrupted at step {step}, {when}.</source>
+        <translation>运行 {name} 在第 {step} 步中断（{when}）。</translation>
+    </message>
+    <message>
+        <source>Resume</source>
+        <translation>继续</translation>
+    </message>
+    <message>
+        <source>Dismiss</source>
+        <translation>忽略</translation>
     </message>
 </context>
 <context>
@@ -1294,6 +1313,21 @@
     </message>
 </context>
 <context>
+    <name>RestartStrip</name>
+    <message>
+        <source>Restarting in {seconds} s ({attempt} of {of}) from step {step}: {reason}</source>
+        <translation>{seconds} 秒后自动重启（第 {attempt} 次，共 {of} 次），从第 {step} 步继续：{reason}</translation>
+    </message>
+    <message>
+        <source>Now</source>
+        <translation>立即重启</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+</context>
+<context>
     <name>RunBar</name>
     <message>
         <source>End now</source>
@@ -1665,6 +1699,10 @@
     <message>
         <source>The trainer ended unexpectedly (code {code}) before its first checkpoint.</source>
         <translation>训练程序在保存第一个检查点之前意外结束（代码 {code}）。</translation>
+    </message>
+    <message>
+        <source>Started again {count} times, and failed each time without getting further: {reason}</source>
+        <translation>已重新启动 {count} 次，每次都未能再前进：{reason}</translation>
     </message>
     <message>
         <source>The trainer speaks a newer protocol ({version}). Update the window, too.</source>

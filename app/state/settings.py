@@ -35,6 +35,7 @@ class Settings(msgspec.Struct, kw_only=True):
     recent_data: list[str] = []  # newest first
     values: dict[str, Any] = {}  # knobs that the person changed, by name
     run_name: str = ""
+    dismissed: list[str] = []  # paths of interrupted runs that the person does not want to be asked about again
     runs_folder: str = ""  # empty: runs/ in Traindeck's folder
     geometry: str = ""  # bytes of QWidget.saveGeometry in base64
     window_state: str = ""  # bytes of QMainWindow.saveState in base64

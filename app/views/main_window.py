@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QMainWindow, QMenu, QSplitter, QTabWidget, QVBoxLa
 
 from app.theme.tokens import SPACE, Tokens
 from app.views.banner import BannerArea
+from app.views.going_on import InterruptedStrip, RestartStrip
 from app.views.plots.page import PlotsPage
 from app.views.run_bar import RunBar
 from app.views.setup.check_card import CheckCard
@@ -39,7 +40,7 @@ class MainWindow(QMainWindow):
         self.run_bar = RunBar(tokens)
         self.check = CheckCard(tokens)
         self.banners = BannerArea(tokens)
-        self.viewing = ViewingStrip()
+        self.viewing, self.restart, self.interrupted = ViewingStrip(), RestartStrip(), InterruptedStrip()
         self.plots = PlotsPage(tokens)
         self._form, self._tokens = form, tokens
         self.pages: dict[str, QWidget] = {name: QWidget() for name in PAGES}
@@ -55,6 +56,8 @@ class MainWindow(QMainWindow):
         self.retranslate()
 
     def _arrange(self) -> None:
+        for strip in (self.restart, self.interrupted):
+            strip.retheme(self._tokens)
         for name, page in self.pages.items():
             page.setObjectName(f"page_{name}")
             self.tabs.addTab(page, name)
@@ -63,7 +66,8 @@ class MainWindow(QMainWindow):
         layout = QVBoxLayout(right)
         layout.setContentsMargins(SPACE // 2, SPACE, SPACE + 4, SPACE + 4)
         layout.setSpacing(SPACE)
-        for widget in (self.run_bar, self.check, self.banners, self.viewing):
+        above = (self.run_bar, self.check, self.restart, self.banners, self.interrupted, self.viewing)
+        for widget in above:
             layout.addWidget(widget)
         layout.addWidget(self.tabs, 1)
         self.splitter.addWidget(self.setup)
@@ -117,7 +121,7 @@ class MainWindow(QMainWindow):
             self._view_menu.addMenu(menu)
         self._view_menu.addSeparator()
         self._page_actions = {
-            name: self._action(self._view_menu, lambda name=name: self.show_page(name), f"Ctrl+{place}")
+            name: self._action(self._view_menu, lambda _=False, name=name: self.show_page(name), f"Ctrl+{place}")
             for place, name in enumerate(self.pages, 1)
         }
         self._about = self._action(self._help_menu, self.about_asked.emit)
@@ -156,7 +160,7 @@ class MainWindow(QMainWindow):
     def retheme(self, tokens: Tokens) -> None:
         self._tokens = tokens
         pages = (self.plots, self.performance, self.data, self.samples, self.log)
-        for view in (self.run_bar, self.check, self.banners, *pages):
+        for view in (self.run_bar, self.check, self.restart, self.banners, self.interrupted, *pages):
             view.retheme(tokens)
 
     # --- words and closing -----------------------------------------------------------------------------

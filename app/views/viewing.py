@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QWidget
 
-from app.theme.tokens import SPACE
 from app.views import words
-from app.views.widgets import ElidedLabel, Retranslating, named
+from app.views.strip import Strip
+from app.views.widgets import button
 from trainer_core.run_dir import RunSummary
 
 
@@ -22,40 +22,26 @@ class Viewing:
     can_resume: bool = False
 
 
-class ViewingStrip(Retranslating):
+class ViewingStrip(Strip):
     """Hidden while the window shows its own run."""
 
     back_pressed = Signal()
     resume_pressed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+        self.resume, self.back = button("resumeViewed"), button("backToCurrent")
+        super().__init__(self.resume, self.back, parent=parent)
         self._viewing: Viewing | None = None
-        self._text = ElidedLabel(Qt.TextElideMode.ElideMiddle)
-        self.resume, self.back = named(QPushButton(), "resumeViewed"), named(QPushButton(), "backToCurrent")
-        row = QHBoxLayout()
-        row.setContentsMargins(SPACE + 4, SPACE // 2, SPACE, SPACE // 2)
-        row.setSpacing(SPACE)
-        row.addWidget(self._text, 1)
-        row.addWidget(self.resume)
-        row.addWidget(self.back)
-        frame = named(QFrame(), "banner")
-        frame.setLayout(row)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(frame)
         self.resume.clicked.connect(self.resume_pressed)
         self.back.clicked.connect(self.back_pressed)
-        self.hide()
         self.retranslate()
 
     def display(self, viewing: Viewing | None) -> None:
         if viewing == self._viewing:
             return
         self._viewing = viewing
-        self.setVisible(viewing is not None)
+        self.say("" if viewing is None else self._words(viewing))
         if viewing is not None:
-            self._text.setText(self._words(viewing))
             self.resume.setVisible(viewing.summary.resumable)
             self.resume.setEnabled(viewing.can_resume)
 

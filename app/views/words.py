@@ -11,7 +11,7 @@ from typing import Any, Final
 from PySide6.QtCore import QCoreApplication, QLocale
 
 from app.i18n.knob_words import knob_words
-from app.state.run_machine import RunState
+from app.state.run_machine import ErrorInfo, RunState
 from trainer_core import engine_words
 from trainer_core.config import Knob, knobs
 from trainer_core.messages import Language, Value, what_and_do, word
@@ -34,6 +34,11 @@ def advice(code: str, params: Mapping[str, Value]) -> tuple[str, str]:
     """What is so, and what to do about it."""
     what, do = what_and_do(code, params, language())
     return _with_fields(what), _with_fields(do)
+
+
+def failure(code: str, error: ErrorInfo | None) -> str:
+    """What went wrong, by its code alone where the trainer could not tell more."""
+    return advice(code, error.params if error and error.code == code else {})[0]
 
 
 def _with_fields(text: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
@@ -55,6 +57,25 @@ def test_it_counts_down_and_then_goes_on_from_the_last_checkpoint(crashed: Contr
 def test_the_countdown_ends_in_a_start_by_itself(crashed: Controller, qtbot: QtBot) -> None:
     crashed.restarting.hurry(0.0)  # time has passed
     qtbot.waitUntil(lambda: crashed.machine.state is RunState.FINISHED, timeout=20_000)
+
+
+def test_the_strip_tells_why_and_when_and_hurries(crashed: Controller, qtbot: QtBot) -> None:
+    strip = crashed.window.restart
+    qtbot.waitUntil(strip.isVisible)
+    assert re.match(r"Restarting in \d s \(1 of 2\) from step 4: It crashed", strip.text.text())
+    qtbot.mouseClick(strip.now, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: crashed.machine.state is RunState.FINISHED, timeout=20_000)
+    assert not strip.isVisible()
+
+
+def test_cancel_on_the_strip_leaves_the_run_to_a_person(crashed: Controller, qtbot: QtBot) -> None:
+    strip = crashed.window.restart
+    qtbot.waitUntil(strip.isVisible)
+    crashed.set_language("zh")
+    assert "秒后自动重启（第 1 次，共 2 次），从第 4 步继续" in strip.text.text()
+    qtbot.mouseClick(strip.cancel, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: not strip.isVisible())
+    assert crashed.restarting.pending is None
 
 
 def test_cancelled_it_waits_for_a_person(crashed: Controller, qtbot: QtBot) -> None:

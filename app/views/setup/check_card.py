@@ -167,15 +167,16 @@ class CheckCard(Retranslating):
         self._head(words.verdict(report.verdict), level, check_words.facts(report))
         self._icon.setPixmap(pixmap(report.verdict, getattr(self._tokens, level), self.devicePixelRatioF()))
         for name in FIGURES:
-            self.titles[name].setText(check_words.title(name))
+            self.titles[name].setText(check_words.title(name, report))
             self.values[name].setText(check_words.figure(name, report))
             for widget in (self.titles[name], self.values[name]):
                 widget.setToolTip(check_words.tooltip(name, report))
         short = report.disk_needed > report.disk_free
         self.values["disk"].setProperty("level", "bad" if short else "")
-        self.bar.setVisible(report.memory_total is not None)
-        peak = report.memory_total if report.chosen.peak is None else report.chosen.peak
-        self.bar.setValue(round(_FINE * min(1.0, (peak or 0) / (report.memory_total or 1))))
+        taken = check_words.memory_share(report)
+        self.bar.setVisible(taken is not None)
+        self.bar.setValue(round(_FINE * (taken or 0.0)))
+        self.bar.setAccessibleName(self.titles["memory"].text())
         self.bar.setProperty("level", level)
         restyle(self.values["disk"])
         restyle(self.bar)
@@ -217,7 +218,6 @@ class CheckCard(Retranslating):
         self._close.setToolTip(self.tr("Dismiss"))
         self._close.setAccessibleName(self.tr("Dismiss"))
         self.progress.setAccessibleName(self.tr("Progress"))
-        self.bar.setAccessibleName(check_words.title("memory"))
         self.hint.setText(self.tr("Settings have changed since this was measured. Check again to see their effect."))
         self._offers_title.setText(self.tr("These fit with the same effective batch, measured on this machine:"))
         self._show_again()
