@@ -257,6 +257,18 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请用 --text-column，或 --prompt-column 和 --response-column 指定。",
         ),
     ),
+    "data.mixed": _error(
+        _DATA,
+        (
+            "{text} is plain text and {chats} holds conversations: a run learns one or the other, not both together.",
+            "Choose data of one kind; or write the text as conversations, or the conversations as rows with a column "
+            "“text”.",
+        ),
+        (
+            "{text} 是纯文本，而 {chats} 是对话：一次训练只能使用其中一种，不能混用。",
+            "请只选择一种数据；或把文本改写为对话，或把对话改写为带“text”列的行。",
+        ),
+    ),
     "data.no_files": _error(
         _DATA,
         ("The folder {path} holds no file that Traindeck reads.", "It reads: {known}."),

@@ -154,12 +154,19 @@ def test_a_folder_without_any_data_is_said_to_have_none(tmp_path: Path) -> None:
     assert code_of(tmp_path) == "data.no_files"
 
 
-def test_text_and_pairs_together_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("text", encoding="utf-8")
+@pytest.mark.parametrize("names", [("a.txt", "b.jsonl"), ("b.jsonl", "a.txt"), ("novels", "b.jsonl")])
+def test_text_and_conversations_together_are_refused_and_it_is_said_which_is_which(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    (tmp_path / "novels").mkdir()
+    for text in (tmp_path / "a.txt", tmp_path / "novels" / "1.txt"):
+        text.write_text("text", encoding="utf-8")
     (tmp_path / "b.jsonl").write_text('{"prompt": "a", "response": "b"}', encoding="utf-8")
     with pytest.raises(TraindeckError) as caught:
-        pieces(tmp_path / "a.txt", tmp_path / "b.jsonl")
-    assert caught.value.code == "data.missing_columns"
+        pieces(*(tmp_path / name for name in names))
+    text = next(name for name in names if name != "b.jsonl")
+    assert (caught.value.code, caught.value.exit_code) == ("data.mixed", 4)
+    assert caught.value.params == {"text": str(tmp_path / text), "chats": str(tmp_path / "b.jsonl")}
 
 
 # --- encodings -------------------------------------------------------------------------------------

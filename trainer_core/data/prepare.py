@@ -115,7 +115,7 @@ def prepare(config: Config, reporter: Reporter) -> Prepared:
     reporter.progress("preparing", 0, None, "files")
     looks = [look(path, config, reporter.poll) for path in config.data]
     _tell_skipped(looks, reporter)
-    task = common_task(looks, config)
+    task = common_task(looks)
     if not config.token_cache:
         direct.check(looks)
     versions = _versions(looks)
@@ -140,7 +140,7 @@ def at_hand(config: Config, reporter: Reporter) -> Prepared | None:
     if not config.data:
         raise TraindeckError("data.none_given")
     looks = [look(path, config, reporter.poll) for path in config.data]
-    task = common_task(looks, config)
+    task = common_task(looks)
     if not cache.are_known(looks, config):
         return None
     name = cache.fingerprint(cache.inputs_of(looks, task, config, reporter))
@@ -238,7 +238,7 @@ def _tokenizer(working: Path, looks: list[Look], config: Config, reporter: Repor
         codec, missing = load_given(find(config.tokenizer))
         if missing:
             reporter.warn("data.tokenizer_extended", path=config.tokenizer, tokens=", ".join(missing))
-        if common_task(looks, config) == "sft":
+        if common_task(looks) == "sft":
             codec.require_template()  # of the copy, it would be told by a path that nobody knows
         if not path.exists():
             codec.save(path)

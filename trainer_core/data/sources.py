@@ -224,14 +224,13 @@ def _unreadable(path: Path, error: OSError) -> TraindeckError:
     return TraindeckError("data.unreadable", detail=str(error), path=str(path), reason=reason)
 
 
-def common_task(looks: Sequence[Look], config: Config) -> Task:
-    """The task of all data together; raises `data.missing_columns` where text and conversations are mixed."""
-    if all(one.task == "sft" for one in looks):
-        return "sft"
-    for one in looks:
-        if one.task == "sft":
-            raise _missing(one.files[0], config.text_column, one.columns)
-    return "pretrain"
+def common_task(looks: Sequence[Look]) -> Task:
+    """The task of all data together; raises `data.mixed` where some is plain text and some conversations."""
+    chats = next((one for one in looks if one.task == "sft"), None)
+    text = next((one for one in looks if one.task == "pretrain"), None)
+    if chats is not None and text is not None:
+        raise TraindeckError("data.mixed", text=text.path, chats=chats.path)
+    return "sft" if chats is not None else "pretrain"
 
 
 # --- streaming -------------------------------------------------------------------------------------
@@ -303,7 +302,7 @@ class Stream:
         self._config, self._reporter = config, reporter
         self._tally = Tally()
         self.total = sum(one.bytes for one in looks)
-        self.task = common_task(looks, config)
+        self.task = common_task(looks)
         self._piece = piece or piece_size(looks)
         self._within = False  # a long text of which more parts follow
         start = position or {"file": 0, "number": 0, "unit": 0, "counts": {}, "tally": None}

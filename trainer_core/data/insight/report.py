@@ -113,7 +113,7 @@ def preview(config: Config, reporter: Reporter, budget: int = _BUDGET) -> protoc
     began = time.monotonic()
     reporter.progress("preparing", 0, None, "files")
     looks = [look(path, config, reporter.poll) for path in config.data]
-    common_task(looks, config)
+    common_task(looks)
     # Bad rows are to be seen and counted; whether they would stop a preparation is said, too.
     lenient = msgspec.structs.replace(config, on_bad_row="skip", bad_row_limit=0, token_cache=True)
     with tempfile.TemporaryDirectory(prefix="traindeck-look-", ignore_cleanup_errors=True) as name:
@@ -149,7 +149,7 @@ def _tokenizer(folder: Path, looks: Sequence[Look], part: Part, config: Config, 
         codec, missing = load_given(find(config.tokenizer))
         if missing:
             reporter.warn("data.tokenizer_extended", path=config.tokenizer, tokens=", ".join(missing))
-        if common_task(looks, config) == "sft":
+        if common_task(looks) == "sft":
             codec.require_template()  # of the copy, it would be told by a path that nobody knows
     else:
         vocabulary = min(config.vocab_size, _VOCABULARY)
@@ -190,7 +190,7 @@ def _encoded(
     complete = part.complete and characters == in_all
     read = {"rows": rows, "characters": characters, "bad": part.counts.bad + files.refused}
     return _Found(
-        task=common_task(looks, config),
+        task=common_task(looks),
         sources=[describe(one) for one in looks],
         splits={name: Split(folder / name, codec.vocab_size) for name in SPLITS},
         codec=codec,
