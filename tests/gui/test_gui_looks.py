@@ -106,3 +106,10 @@ def test_a_cpu_is_told_in_the_language_of_the_window(make_window: MakeWindow) ->
     make_window(language="zh")
     assert computing_words.device("CPU (2 threads)") == "CPU（2 个线程）"
     assert computing_words.device("NVIDIA RTX A6000") == "NVIDIA RTX A6000"
+
+
+def test_every_page_is_reached_by_its_menu_entry(make_window: MakeWindow) -> None:
+    window = make_window().window
+    for name, action in window._page_actions.items():
+        action.trigger()
+        assert window.tabs.currentWidget() is window.pages[name]
