@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 import torch
 
 from tests.core.engines import LENGTH, ROWS, batch, build, decoder, path, recipe, settings
+from tests.core.trainer import ROOT
 from trainer_core.report import Quiet, StopRequested
 from trainer_core.train.engine import compiling, trials
 from trainer_core.train.engine.compiling import Recipe
@@ -31,6 +34,25 @@ def made(how: Recipe) -> tuple[Any, trials.LossOf, trials.LossOf]:
         lambda batch: compiled(batch.input_ids, batch.labels, batch.segments, batch.positions),
         lambda batch: batch_loss(model, batch),
     )
+
+
+COMPILES = """
+import os, torch
+from trainer_core.train.engine import compiling
+assert " " in torch.__file__
+compiling.quote_library_path()
+assert torch.compile(lambda x: x.sin() + 1, fullgraph=True)(torch.ones(64)).shape == (64,)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there, and inductor quotes all paths")
+def test_torch_in_a_folder_with_a_space_in_its_name_compiles(compiler: Path, tmp_path: Path) -> None:
+    place = tmp_path / "my traindeck"
+    place.symlink_to(Path(torch.__file__).parents[1], target_is_directory=True)
+    paths = os.pathsep.join([str(place), str(ROOT)])
+    given = {**os.environ, "PYTHONPATH": paths, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "-c", COMPILES], env=given, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_conversations_of_any_width_with_the_loss_in_parts_by_one_graph(compiler: Path) -> None:

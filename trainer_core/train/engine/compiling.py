@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -164,6 +165,14 @@ def hidden_of(model: Decoder) -> Callable[[Tensor, Tensor | None, Tensor | None]
     return hidden
 
 
+def quote_library_path() -> None:
+    """Torch may be installed in a folder with a space in its name; inductor (2.13) quotes all paths but this one."""
+    from torch.utils import cpp_extension
+
+    if os.name != "nt":
+        cpp_extension.TORCH_LIB_PATH = shlex.quote(cpp_extension.TORCH_LIB_PATH.strip("'"))
+
+
 def _parts_apart(model: Decoder, hidden: Callable[..., Tensor], chunk: int) -> Whole:
     """On a CPU the loss stays eager: there its parts are quicker than what inductor makes of it."""
 
@@ -180,6 +189,7 @@ def compile_whole(model: Decoder, recipe: Recipe) -> Whole:
     import torch._dynamo
     import torch._functorch.config
 
+    quote_library_path()
     torch._dynamo.reset()  # an engine before this one would use up its limit of graphs
     torch._functorch.config.activation_memory_budget = recipe.memory_budget
     # Random numbers as eager draws them: a compiled run drops the same activations, and resumes exactly.
