@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -116,7 +116,7 @@ def set_generators(model: Decoder, states: dict[str, Tensor]) -> None:
 
 
 def _on_gpu(model: Decoder) -> bool:
-    return model.lm_head.weight.is_cuda or torch.cuda.is_initialized()  # its weights may be parked in a pause
+    return model.lm_head.weight.is_cuda or torch.cuda.is_initialized()  # type: ignore[no-untyped-call] # parked in a pause
 
 
 def _state_document(state: TrainState) -> dict[str, Any]:
@@ -187,6 +187,23 @@ def read_shape(folder: Path) -> ModelConfig:
     return hugging_face.from_dict(_read_json(folder, "config.json"), str(folder))
 
 
+def require_weights(folder: Path, shape: ModelConfig) -> None:
+    """That the file holds weights of this shape, looked up before memory is taken for them.
+
+    Raises `checkpoint.mismatch` or `checkpoint.damaged`.
+    """
+    with torch.device("meta"):
+        wanted = {name: list(weight.shape) for name, weight in Decoder(shape).named_parameters()}
+    try:
+        with safe_open(folder / "model.safetensors", "pt") as file:
+            found = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no mapping
+    except (OSError, SafetensorError) as error:
+        raise _damaged(folder, error) from error
+    for name, rows in wanted.items():
+        if found.get(name) != rows:
+            raise TraindeckError("checkpoint.mismatch", path=str(folder), what=f"{name} {found.get(name)} → {rows}")
+
+
 def load_weights(folder: Path, model: Decoder) -> None:
     """Only the weights, into a model of the same shape."""
     weights = _read_tensors(folder / "model.safetensors")
@@ -203,12 +220,18 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise TraindeckError("checkpoint.damaged", path=str(path.parent), reason=str(error)) from error
+        raise _damaged(path.parent, error) from error
 
 
 def _read_json(folder: Path, name: str) -> dict[str, Any]:
     try:
-        loaded: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
-        return loaded
-    except (OSError, ValueError) as error:
-        raise TraindeckError("checkpoint.damaged", path=str(folder), reason=str(error)) from error
+        loaded = json.loads((folder / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:  # the last: `[[[[[…`
+        raise _damaged(folder, error) from error
+    if not isinstance(loaded, dict):
+        raise _damaged(folder, f"{name} holds no JSON object")
+    return loaded
+
+
+def _damaged(folder: Path, reason: object) -> TraindeckError:
+    return TraindeckError("checkpoint.damaged", path=str(folder), reason=str(reason)[:200])
