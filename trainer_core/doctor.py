@@ -18,14 +18,14 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import psutil
 
-from trainer_core import __version__, files, hardware
+from trainer_core import __version__, failures, files, hardware
 from trainer_core.hardware import Machine
 from trainer_core.messages import Language, Value, what_and_do, word
 
@@ -81,7 +81,17 @@ def examine(root: Path) -> list[Finding]:
         findings += _guarded("PyTorch", lambda: look_at_torch(answers, ending, machine))
         findings += _guarded("compiler", lambda: look_at_compilers(answers))
         findings += _guarded("packages", lambda: look_at_packages(*package_child.answers()))
-    return findings
+    return list(with_causes(findings))
+
+
+def with_causes(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """After each problem, what its reason means, where that is known by name."""
+    for finding in findings:
+        yield finding
+        reason = finding.params.get("reason") if finding.level == "problem" else None
+        cause = failures.of_exception(str(reason)) if reason else None
+        if cause is not None and cause.code.startswith("failure."):
+            yield note(cause.code, **cause.params)
 
 
 def _guarded(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
@@ -406,7 +416,9 @@ class _Child:
         try:
             out, err = self._process.communicate(timeout=_CHILD_SECONDS)
             last = err.decode("utf-8", "replace").strip().splitlines()[-1:]
-            ending = f"exit code {self._process.returncode & 0xFFFFFFFF:#x} {''.join(last)}".strip()
+            died = failures.of_exit_code(self._process.returncode)
+            status = died.detail if died is not None else self._process.returncode
+            ending = f"exit code {status} {''.join(last)}".strip()
         except subprocess.TimeoutExpired:
             self._process.kill()
             out, _ = self._process.communicate()

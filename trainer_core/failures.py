@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import re
-import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -189,6 +188,11 @@ _WORDS: Final[tuple[tuple[str, str], ...]] = (  # the first that is found; what 
     (r"initialization routine failed|动态链接库.*初始化例程失败", "failure.library_start"),
     (r"DLL load failed|cannot open shared object file|specified module could not be", "failure.library_missing"),
     (r"找不到指定的模块", "failure.library_missing"),
+    # what faulthandler writes at the end of a log
+    (r"Fatal Python error: Segmentation fault|fatal exception: access violation", "failure.access_violation"),
+    (r"Fatal Python error: Illegal instruction|fatal exception: illegal instruction", "failure.cpu_instruction"),
+    (r"fatal exception: stack overflow|Cannot recover from stack overflow", "failure.stack"),
+    (r"Fatal Python error: Bus error", "failure.shared_memory"),
     # disks
     (r"No space left on device|Disk quota exceeded|not enough space on the disk|磁盘空间不足", "disk.full"),
     (r"File ?name too long", "failure.path_too_long"),
@@ -204,6 +208,8 @@ OF_EXCEPTIONS: Final = frozenset({*WINERRORS.values(), *_ERRNOS.values(), *(code
 
 _WINERROR: Final = re.compile(r"\[WinError (\d+)\]")
 _ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
+_STATUS: Final = re.compile(r"\b0x[0-9a-fA-F]{8}\b")
+_SIGNAL: Final = re.compile(r"\bSIG(SEGV|ILL|BUS|ABRT|KILL)\b")
 _OS_ERROR: Final = re.compile(r"\(os error (\d+)\)")  # as Rust says it: tokenizers, safetensors
 _OF_A_PATH: Final = frozenset(
     f"failure.{name}" for name in ("path_too_long", "permission", "file_held", "network_drive", "disk_error")
@@ -265,8 +271,12 @@ def _of_text(text: str, platform: str) -> str | None:
     for pattern, code in _PATTERNS:
         if pattern.search(text):
             return code
-    found = _ERRNO.search(text)
-    return _ERRNOS.get(int(found[1])) if found else None
+    if found := _ERRNO.search(text):
+        return _ERRNOS.get(int(found[1]))
+    if found := _STATUS.search(text):
+        return STATUSES.get(int(found[0], 16))
+    found = _SIGNAL.search(text)
+    return next((SIGNALS[number] for number, name in SIGNAL_NAMES.items() if found and name == found[0]), None)
 
 
 def _params(code: str, text: str, path: str = "") -> dict[str, Value]:
@@ -305,14 +315,24 @@ STATUSES: Final[dict[int, str]] = {
     0xC000026B: "failure.terminated",  # a library could not start, for the machine was shutting down
 }
 SIGNALS: Final[dict[int, str]] = {  # numbers of Linux
-    1: "failure.interrupted",  # SIGHUP
-    2: "failure.interrupted",  # SIGINT
-    4: "failure.cpu_instruction",  # SIGILL
-    6: "failure.abort",  # SIGABRT
-    7: "failure.shared_memory",  # SIGBUS
-    9: "failure.killed",  # SIGKILL
-    11: "failure.access_violation",  # SIGSEGV
-    15: "failure.terminated",  # SIGTERM
+    1: "failure.interrupted",
+    2: "failure.interrupted",
+    4: "failure.cpu_instruction",
+    6: "failure.abort",
+    7: "failure.shared_memory",
+    9: "failure.killed",
+    11: "failure.access_violation",
+    15: "failure.terminated",
+}
+SIGNAL_NAMES: Final[dict[int, str]] = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    4: "SIGILL",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    9: "SIGKILL",
+    11: "SIGSEGV",
+    15: "SIGTERM",
 }
 _BY_SHELL: Final = 128  # shells and containers add this to the number of a signal
 
@@ -329,7 +349,7 @@ def of_exit_code(code: int, platform: str = sys.platform, crashed: bool = False)
         return Failure(name, detail=f"0x{status:08X}") if name else None
     number = code if crashed else -code if code < 0 else code - _BY_SHELL
     name = SIGNALS.get(number)
-    return Failure(name, detail=_signal_name(number)) if name else None
+    return Failure(name, detail=SIGNAL_NAMES[number]) if name else None
 
 
 def of_ending(code: int, last_words: str, platform: str = sys.platform, crashed: bool = False) -> Failure | None:
@@ -343,10 +363,3 @@ def of_ending(code: int, last_words: str, platform: str = sys.platform, crashed:
     if found is not None and found.code != "failure.abort":
         return found
     return of_exception(last_words, platform) or found
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # on Windows, of a run that was made elsewhere
-        return f"signal {number}"

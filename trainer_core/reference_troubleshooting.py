@@ -15,17 +15,6 @@ from trainer_core.messages_advice import ADVICE
 from trainer_core.messages_failures import FAILURES
 
 _OTHERS: Final = ("memory.out", "device.failed", "disk.full")  # told with more figures where they are known
-_SIGNALS: Final = {
-    1: "SIGHUP",
-    2: "SIGINT",
-    4: "SIGILL",
-    6: "SIGABRT",
-    7: "SIGBUS",
-    9: "SIGKILL",
-    11: "SIGSEGV",
-    15: "SIGTERM",
-}
-
 _INTRODUCTION: Final = """\
 # When something goes wrong · 出了问题时
 
@@ -67,7 +56,11 @@ def _statuses() -> Iterator[str]:
     """Codes of failures, with what a process returns that died of them."""
     for code in sorted({*failures.STATUSES.values(), *failures.SIGNALS.values()}):
         windows = [_status(status) for status, name in failures.STATUSES.items() if name == code]
-        linux = [f"{_SIGNALS[number]} (`{128 + number}`)" for number, name in failures.SIGNALS.items() if name == code]
+        linux = [
+            f"{failures.SIGNAL_NAMES[number]} (`{128 + number}`)"
+            for number, name in failures.SIGNALS.items()
+            if name == code
+        ]
         yield f"| {', '.join(windows)} | {', '.join(linux)} | [{code}](#{code.replace('.', '')}) |"
 
 

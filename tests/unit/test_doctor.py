@@ -163,6 +163,13 @@ def test_a_cuda_build_that_finds_no_gpu_says_why() -> None:
     assert codes(doctor.look_at_torch(answers, "", machine(NO_DRIVER)), "problem") == []
 
 
+def test_a_reason_that_is_known_by_name_is_explained_after_its_problem() -> None:
+    found = [Finding("problem", "doctor.gpu_unusable", {"reason": reason}) for reason in ("exit code 0xC0000005", "?")]
+    assert codes(list(doctor.with_causes(found))) == [found[0].code, "failure.access_violation", found[1].code]
+    (old,) = doctor.look_at_torch([{"error": "no kernel image is available for execution"}], "", machine())
+    assert codes(list(doctor.with_causes([old])), "note") == ["failure.no_kernel_image"]
+
+
 @pytest.mark.parametrize(
     ("answers", "ending", "code"),
     [

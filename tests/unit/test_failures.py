@@ -202,6 +202,18 @@ TEXTS = [
         "failure.library_start",
     ),
     ("OSError: [WinError 4551] An Application Control policy has blocked this file", "failure.blocked"),
+    # what stands at the end of a log
+    (
+        "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f1c (most recent call first):",
+        "failure.access_violation",
+    ),
+    ("Windows fatal exception: access violation", "failure.access_violation"),
+    ("Windows fatal exception: code 0xc0000374", "failure.heap"),
+    ("Process finished with exit code -1073740791 (0xC0000409)", "failure.abort"),
+    (
+        "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGSEGV",
+        "failure.access_violation",
+    ),
     # files
     (
         "UnicodeDecodeError: 'gbk' codec can't decode byte 0xff in position 0: illegal multibyte sequence",
