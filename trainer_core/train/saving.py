@@ -112,7 +112,10 @@ class Saver:
     def _begin(self, order: _Order) -> None:
         self._order, self._failure = order, None
         self._thread = threading.Thread(target=self._write, args=(order,), name="checkpoint")
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # not even memory for a thread: then here
+            self._write(order)
 
     def _write(self, order: _Order) -> None:
         try:

@@ -1,0 +1,347 @@
+"""Memory that ends within a step: the step is done again in a smaller way, and the run is what it would have been."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.core.test_loop import config, losses, pairs_file, trainer
+from tests.core.trainer import ROOT, environment, text_file
+from tests.kept import Kept
+from trainer_core import checkpoint_dir, protocol
+from trainer_core.config import Config
+from trainer_core.messages import ExitCode, TraindeckError
+from trainer_core.report import StopRequested
+from trainer_core.train import oom
+from trainer_core.train.loop import Trainer
+
+MESSAGE = "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 23.64 GiB."
+
+
+def wanted(folder: Path, **values: object) -> Config:
+    small = {"eval_steps": 0, "max_steps": 8, "cpu_threads": 1, "perf_steps": 0, "compile": "off"}
+    return config(folder, text_file(folder), **{**small, **values})
+
+
+def limit(made: Trainer, rows: int, when: Callable[[], bool] = lambda: True) -> None:
+    """No micro-batch of more than so many sequences fits."""
+    made.set_up()
+    loss, eager = made.engine.loss, made.engine.eager_loss
+
+    def limited(way: Callable[[Any], torch.Tensor]) -> Callable[[Any], torch.Tensor]:
+        def of(batch: Any) -> torch.Tensor:
+            if batch.input_ids.shape[0] > rows and when():
+                raise torch.OutOfMemoryError(MESSAGE)
+            return way(batch)
+
+        return of
+
+    made.engine.loss, made.engine.eager_loss = limited(loss), limited(eager)  # type: ignore[method-assign]
+
+
+def moves(kept: Kept) -> list[tuple[str, str, int, int]]:
+    return [
+        (event.action, event.during, event.batch_size, event.gradient_accumulation_steps)
+        for event in kept.of(protocol.MemoryMove)
+    ]
+
+
+def weights(made: Trainer) -> list[torch.Tensor]:
+    return [weight.detach().clone() for weight in made.model.parameters()]
+
+
+def test_a_micro_batch_that_does_not_fit_is_computed_in_halves_and_the_loss_stays(tmp_path: Path) -> None:
+    plain, said = trainer(tmp_path, wanted(tmp_path), "plain")
+    plain.run()
+    made, kept = trainer(tmp_path, wanted(tmp_path), "made")
+    limit(made, 4)
+    made.run()
+    assert moves(kept) == [("halved", "forward", 6, 2), ("halved", "forward", 3, 4)]
+    assert losses(kept) == pytest.approx(losses(said), rel=1e-5)
+    assert made.state.counters.samples == plain.state.counters.samples
+    for ours, theirs in zip(weights(made), weights(plain), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-5)
+
+
+def test_what_was_asked_for_in_vain_is_told(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=1))
+    limit(made, 6)
+    made.run()
+    (event,) = kept.of(protocol.MemoryMove)
+    assert event.requested == int(2.5 * 2**30)
+    assert event.total is not None
+    assert event.free is not None
+    assert 0 < event.free <= event.total
+
+
+def test_prompts_and_responses_of_different_lengths_keep_their_weight_in_halves(tmp_path: Path) -> None:
+    small = {"eval_steps": 0, "cpu_threads": 1, "perf_steps": 0, "compile": "off", "eval_examples": 0}
+    same = config(tmp_path, pairs_file(tmp_path), gradient_accumulation_steps=2, **small)
+    plain, said = trainer(tmp_path, same, "plain")
+    plain.run()
+    made, kept = trainer(tmp_path, same, "made")
+    limit(made, 5)
+    made.run()
+    assert moves(kept)[-1] == ("halved", "forward", 3, 8)
+    assert losses(kept) == pytest.approx(losses(said), rel=1e-5)
+
+
+class FailsAt(TorchDispatchMode):
+    """Memory ends at the operation of that number, counted from when the mode is entered; once."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.left, self.failed = number, False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            self.failed = True
+            raise torch.OutOfMemoryError(MESSAGE)
+        return func(*args, **(kwargs or {}))
+
+
+def test_at_fifty_random_operations_no_batch_is_skipped_or_doubled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of 50 steps fails once, at any operation of its forward or backward pass."""
+    monkeypatch.setattr(oom, "_PATIENCE", 1)
+    monkeypatch.setattr(oom, "_MOST_PATIENCE", 1)
+    steps = {"max_steps": 52, "batch_size": 4, "max_seq_len": 16, "gradient_accumulation_steps": 2}
+    plain, said = trainer(tmp_path, wanted(tmp_path, **steps), "plain")
+    plain.run()
+    made, kept = trainer(tmp_path, wanted(tmp_path, **steps), "made")
+    made.ladder._patience = 1
+    made.set_up()
+    gradients, chance, tried = made._gradients, random.Random(5), set()
+    phases: list[str] = []
+
+    def failing(window: Any, tokens: int, noisy: bool) -> torch.Tensor:
+        step = made.state.counters.step
+        if step >= 50 or step in tried:
+            return gradients(window, tokens, noisy)
+        tried.add(step)
+        with FailsAt(chance.randint(1, 300)) as mode:
+            try:
+                return gradients(window, tokens, noisy)
+            finally:
+                assert mode.failed
+                phases.append(made.ladder.during)
+
+    made._gradients = failing  # type: ignore[method-assign]
+    made.run()
+    assert phases.count("forward") > 5
+    assert phases.count("backward") > 5
+    assert made.state.counters.batches == plain.state.counters.batches
+    assert losses(kept) == pytest.approx(losses(said), rel=1e-4)
+
+
+def test_after_halves_come_activations_computed_again_and_then_the_loss_in_parts(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, batch_size=2, max_steps=2))
+    made.set_up()
+    loss = made.engine.loss
+    plain, said = trainer(tmp_path, wanted(tmp_path, batch_size=2, max_steps=2), "plain")
+    plain.run()
+
+    def limited(batch: Any) -> torch.Tensor:
+        if not made.engine.smaller_chunk:
+            raise RuntimeError(
+                "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 96 bytes"
+            )
+        return loss(batch)
+
+    made.engine.loss = limited  # type: ignore[method-assign]
+    made.run()
+    assert [move[0] for move in moves(kept)] == ["halved", "checkpointing", "chunked_loss"]
+    assert losses(kept) == pytest.approx(losses(said), rel=1e-5)
+
+
+def test_when_nothing_is_left_the_last_step_is_saved_and_the_failure_says_what_to_change(tmp_path: Path) -> None:
+    made, _ = trainer(tmp_path, wanted(tmp_path, max_steps=9))
+    limit(made, 0, when=lambda: made.state.counters.step >= 3)
+    with pytest.raises(TraindeckError) as failure:
+        made.run()
+    assert failure.value.code == "memory.exhausted"
+    assert failure.value.exit_code == ExitCode.OUT_OF_MEMORY
+    newest, _ = checkpoint_dir.latest_good(made.run_dir.checkpoints)
+    assert newest is not None
+    info = checkpoint_dir.read_info(newest)
+    assert info is not None
+    assert (info.step, info.kind) == (3, "emergency")
+
+
+def test_what_was_saved_then_goes_on_to_the_same_end(tmp_path: Path) -> None:
+    plain, said = trainer(tmp_path, wanted(tmp_path), "plain")
+    plain.run()
+    made, kept = trainer(tmp_path, wanted(tmp_path))
+    limit(made, 0, when=lambda: made.state.counters.step >= 3)
+    with pytest.raises(TraindeckError):
+        made.run()
+    newest, _ = checkpoint_dir.latest_good(made.run_dir.checkpoints)
+    assert newest is not None
+    again, later = trainer(tmp_path, wanted(tmp_path))
+    again.resume(newest)
+    again.run()
+    assert losses(kept) + losses(later) == pytest.approx(losses(said), rel=1e-5)
+
+
+def test_memory_that_comes_back_is_used_again(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=12))
+    made.ladder._patience = 4
+    limit(made, 6, when=lambda: made.state.counters.step < 3)
+    made.run()
+    assert [(event.step, event.action) for event in kept.of(protocol.MemoryMove)] == [(1, "halved"), (4, "grown")]
+    assert made.ladder.rows == 12
+
+
+def test_where_it_does_not_come_back_it_is_waited_twice_as_long(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=14))
+    made.ladder._patience = 3
+    limit(made, 6)
+    made.run()
+    told = [(event.step, event.action) for event in kept.of(protocol.MemoryMove)]
+    assert told == [(1, "halved"), (3, "grown"), (4, "halved"), (9, "grown"), (10, "halved")]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_a_run_that_is_stopped_in_halves_goes_on_in_halves_bit_for_bit(tmp_path: Path, dropout: float) -> None:
+    same = wanted(tmp_path, max_steps=8, dropout=dropout)
+    whole, said = trainer(tmp_path, same, "whole")
+    limit(whole, 6, when=lambda: whole.state.counters.step >= 2)
+    whole.run()
+    first, before = trainer(tmp_path, same, "made")
+    limit(first, 6, when=lambda: first.state.counters.step >= 2)
+    step = first._step
+
+    def stopping(window: Any) -> None:
+        step(window)
+        if first.state.counters.step == 4:
+            first.session.request_stop()
+
+    first._step = stopping  # type: ignore[method-assign]
+    with pytest.raises(StopRequested):
+        first.run()
+    newest, _ = checkpoint_dir.latest_good(first.run_dir.checkpoints)
+    assert newest is not None
+    second, after = trainer(tmp_path, same, "made")
+    second.resume(newest)
+    limit(second, 6)
+    second.run()
+    assert moves(after) == []
+    assert losses(before) + losses(after) == losses(said)
+    assert all(map(torch.equal, weights(second), weights(whole)))
+
+
+def test_evaluation_that_does_not_fit_is_done_in_parts_with_the_same_result(tmp_path: Path) -> None:
+    same = wanted(tmp_path, max_steps=3, eval_steps=3)
+    plain, said = trainer(tmp_path, same, "plain")
+    plain.run()
+    made, kept = trainer(tmp_path, same, "made")
+    limit(made, 6, when=lambda: made.session._phase == "evaluating")
+    made.run()
+    assert moves(kept) == [("halved", "evaluation", 6, 2)]
+    (ours,), (theirs,) = kept.of(protocol.Eval), said.of(protocol.Eval)
+    assert ours.loss == pytest.approx(theirs.loss, rel=1e-6)
+    assert ours.tokens == theirs.tokens
+
+
+def test_samples_that_do_not_fit_are_left_out_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=2, sample_steps=1))
+
+    def failing(*_: object) -> None:
+        raise torch.OutOfMemoryError(MESSAGE)
+
+    monkeypatch.setattr(made.writer, "write_samples", failing)
+    made.run()
+    assert [(event.code, event.params["what"]) for event in kept.of(protocol.Warn)] == [
+        ("memory.left_out", "sample-steps")
+    ] * 2
+    assert made.state.counters.step == 2
+
+
+def test_an_engine_that_does_not_fit_is_made_for_a_smaller_micro_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=2))
+    build, asked = made._build, []
+
+    def limited(rows: int) -> Any:
+        asked.append(rows)
+        if rows > 6:
+            raise torch.OutOfMemoryError(MESSAGE)
+        return build(rows)
+
+    monkeypatch.setattr(made, "_build", limited)
+    made.run()
+    assert asked == [12, 6]
+    assert moves(kept) == [("halved", "forward", 6, 2)]
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_the_optimizer_has_its_memory_before_the_first_step(tmp_path: Path, optimizer: str) -> None:
+    made, _ = trainer(tmp_path, wanted(tmp_path, optimizer=optimizer))
+    made.set_up()
+    before = {id(value): value.numel() for state in made.state.optimizer.state.values() for value in state.values()}
+    assert sum(before.values()) > made.model.count_parameters()
+    made._step(made._next_window())
+    after = {id(value) for state in made.state.optimizer.state.values() for value in state.values()}
+    assert after == set(before)
+
+
+def test_other_failures_are_not_taken_for_it(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path))
+    made.set_up()
+
+    def failing(_: object) -> torch.Tensor:
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    made.engine.loss = failing  # type: ignore[method-assign,assignment]
+    with pytest.raises(RuntimeError, match="mat1"):
+        made.run()
+    assert moves(kept) == []
+
+
+LIMITED = """
+import json, sys, resource
+from pathlib import Path
+from tests.core.test_loop import config, losses, trainer
+from tests.core.trainer import text_file
+from trainer_core import protocol
+
+folder = Path(sys.argv[1])
+wide = {"hidden_dim": 64, "max_seq_len": 512, "batch_size": 32, "max_steps": 3, "eval_steps": 0, "perf_steps": 0,
+        "cpu_threads": 1, "compile": "off", "chunked_loss": "off", "eval_batches": 1}
+made, kept = trainer(folder, config(folder, text_file(folder, 6000), **wide), "limited")
+made.set_up()
+size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + int(sys.argv[2]) * 2**20,) * 2)
+made.run()
+print(json.dumps([event.action for event in kept.of(protocol.MemoryMove)]))
+print(json.dumps(losses(kept)))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system's own limit of memory")
+def test_where_the_system_refuses_memory_a_run_goes_on_in_halves(tmp_path: Path) -> None:
+    found = []
+    for room in (8000, 150):
+        done = subprocess.run(
+            [sys.executable, "-c", LIMITED, str(tmp_path), str(room)],
+            capture_output=True, env=environment(tmp_path), cwd=ROOT, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found.append([json.loads(line) for line in done.stdout.splitlines()])
+    (plenty, said), (short, told) = found
+    assert plenty == []
+    assert short
+    assert set(short) == {"halved"}
+    assert told == pytest.approx(said, rel=1e-5)
