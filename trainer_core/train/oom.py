@@ -176,8 +176,10 @@ class Ladder:
         if self.engine is not None:
             self.engine.eager_only = bool({"checkpointing", "chunked_loss"} & set(self._moves))
             self.engine.smaller_chunk = _CHUNK if "chunked_loss" in self._moves else 0
-            if self._moves and self.engine.recipe is not None and self.engine.recipe.graphs:
-                self.engine.compiled = None  # recorded graphs hold the memory of a whole step
+            if self._moves:
+                self.engine.forget_graphs()  # they hold the memory of a whole step
+            else:
+                self.engine.record_again()
 
     def _tell(
         self,
