@@ -22,6 +22,7 @@ from typing import Any, Final
 from trainer_core import files
 
 MANIFEST: Final = "manifest.json"
+_PLAIN: Final = re.compile(r"[^/\\:\0]*[^/\\:\0.][^/\\:\0]*")  # a name in this folder: no path, drive, `.` or `..`
 _NAME: Final = re.compile(r"step-(\d{8,})")
 WORKING_PREFIX: Final = ".writing-"
 _DAMAGE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -84,6 +85,8 @@ def check_files(folder: Path, hashes: bool = True) -> dict[str, str | None]:
         return {MANIFEST: f"{MANIFEST} is not readable"}
     if not entries:
         return {MANIFEST: f"{MANIFEST} lists no files"}
+    if not all(_PLAIN.fullmatch(name) for name, _, _ in entries):  # never looked at, copied or deleted
+        return {MANIFEST: f"{MANIFEST} lists files outside of the checkpoint"}
     return {name: _file_problem(folder / name, size, digest if hashes else None) for name, size, digest in entries}
 
 

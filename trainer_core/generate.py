@@ -18,7 +18,7 @@ from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.data.tokenizing.tokenizer_files import task_of
 from trainer_core.messages import TraindeckError
 from trainer_core.model.decoder import Decoder, KvCache
-from trainer_core.train.checkpoint import load_weights, read_shape
+from trainer_core.train.checkpoint import load_weights, read_shape, require_weights
 
 _CONTEXTS = (16, 128)  # tokens of a text that say how it goes on; more where they begin within a character
 
@@ -53,7 +53,9 @@ def load(checkpoint: Path, device: torch.device) -> tuple[Decoder, Codec]:
     problem = checkpoint_dir.problem(checkpoint)
     if problem:
         raise TraindeckError("checkpoint.damaged", path=str(checkpoint), reason=problem)
-    model = Decoder(read_shape(checkpoint))
+    shape = read_shape(checkpoint)
+    require_weights(checkpoint, shape)
+    model = Decoder(shape)
     load_weights(checkpoint, model)
     return model.to(device).eval(), Codec.load(checkpoint / "tokenizer.json")
 

@@ -6,6 +6,7 @@ Llama, Qwen2 and Qwen3 models, and transformers' `configuration_{llama,qwen2,qwe
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final
 
 from trainer_core.messages import TraindeckError
@@ -16,6 +17,17 @@ _FAMILIES: Final = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
+_LARGEST: Final = {
+    "vocab_size": 4_194_304,
+    "used_vocab_size": 4_194_304,
+    "hidden_size": 65_536,
+    "num_hidden_layers": 512,
+    "num_attention_heads": 1024,
+    "num_key_value_heads": 1024,
+    "intermediate_size": 262_144,
+    "max_position_embeddings": 1_048_576,
+}  # as our own knobs have it; no model is larger
+_LARGEST_NUMBER: Final = 1e12
 
 
 def family(config: ModelConfig) -> str:
@@ -61,19 +73,41 @@ def from_dict(values: dict[str, Any], path: str) -> ModelConfig:
     kind = values.get("model_type")
     if kind not in _FAMILIES:
         raise TraindeckError("checkpoint.mismatch", path=path, what=f"model_type is {kind}")
-    heads = int(values["num_attention_heads"])
+    size = functools.partial(_size, values, path)
+    heads = size("num_attention_heads")
+    groups = size("num_key_value_heads", heads)
+    if size("hidden_size") % heads or heads % groups:
+        what = f"{heads} heads and {groups} key/value heads for a width of {size('hidden_size')}"
+        raise TraindeckError("checkpoint.mismatch", path=path, what=what)
     return ModelConfig(
-        vocab_size=int(values["vocab_size"]),
-        hidden_dim=int(values["hidden_size"]),
-        n_layers=int(values["num_hidden_layers"]),
+        vocab_size=size("vocab_size"),
+        hidden_dim=size("hidden_size"),
+        n_layers=size("num_hidden_layers"),
         n_heads=heads,
-        n_kv_heads=int(values.get("num_key_value_heads") or heads),
-        mlp_dim=int(values["intermediate_size"]),
-        max_seq_len=int(values["max_position_embeddings"]),
-        rope_theta=float(values.get("rope_theta") or 10_000.0),
-        norm_eps=float(values["rms_norm_eps"]),
+        n_kv_heads=groups,
+        mlp_dim=size("intermediate_size"),
+        max_seq_len=size("max_position_embeddings"),
+        rope_theta=_number(values, path, "rope_theta", 10_000.0),
+        norm_eps=_number(values, path, "rms_norm_eps"),
         qkv_bias=kind == "qwen2",
         qk_norm=kind == "qwen3",
         tie_embeddings=bool(values.get("tie_word_embeddings", False)),
-        used_vocab=int(values.get("used_vocab_size") or 0),
+        used_vocab=size("used_vocab_size", 0),
     )
+
+
+def _size(values: dict[str, Any], path: str, name: str, default: int | None = None) -> int:
+    """A number of rows or layers that there could be: whoever believes 10**12 takes memory for them."""
+    value = values.get(name)
+    if not value and default is not None:
+        return default
+    if not isinstance(value, int) or not 1 <= value <= _LARGEST[name]:
+        raise TraindeckError("checkpoint.mismatch", path=path, what=f"{name} is {value!r:.40}")
+    return value
+
+
+def _number(values: dict[str, Any], path: str, name: str, default: float | None = None) -> float:
+    value = values.get(name) or default
+    if not isinstance(value, int | float) or not 0 < value < _LARGEST_NUMBER:
+        raise TraindeckError("checkpoint.mismatch", path=path, what=f"{name} is {value!r:.40}")
+    return float(value)

@@ -154,9 +154,9 @@ def adopt(run: RunDir, source: Path) -> Path:
     if source.parent == run.checkpoints:
         return source
     with _transaction(run, source.name, files.folder_size(source)) as working:
-        shutil.copytree(source, working, dirs_exist_ok=True)
-        for file in working.iterdir():
-            files.flush_file(file)
+        for name in (*checkpoint_dir.check_files(source, hashes=False), checkpoint_dir.MANIFEST):
+            shutil.copyfile(source / name, working / name)  # and nothing else that lies there
+            files.flush_file(working / name)
     return run.checkpoints / source.name
 
 

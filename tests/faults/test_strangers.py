@@ -1,0 +1,280 @@
+"""Files from strangers: models, data and configurations that want to run code, fill memory or write elsewhere."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.core.trainer import ROOT, TINY, environment, finish, run, text_file
+from trainer_core import checkpoint_dir, config, presets, run_dir
+from trainer_core.config import Layer
+from trainer_core.messages import TraindeckError
+from trainer_core.run_dir import RunDir
+
+STEPS = ["--max-steps", "2", "--eval-steps", "0", "--sample-steps", "0"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small trained run."""
+    home = tmp_path_factory.mktemp("strangers")
+    ended = run(home, "train", *TINY, *STEPS, "--run-dir", "runs/run", "--data", str(text_file(home)))
+    assert ended.code == 0, ended.stderr
+    return home
+
+
+# --- no code is run --------------------------------------------------------------------------------------
+
+FORBIDDEN: Final = {
+    ("pickle",), ("marshal",), ("shelve",), ("dill",), ("cloudpickle",), ("joblib",),
+    ("torch", "load"), ("torch", "save"), ("yaml", "unsafe_load"), ("yaml", "full_load"),
+    ("os", "system"), ("os", "popen"),
+    ("eval",), ("exec",), ("compile",), ("subprocess", "getoutput"), ("subprocess", "getstatusoutput"),
+    ("tarfile",), ("zipfile",), ("shutil", "unpack_archive"),
+}  # fmt: skip
+FORBIDDEN_FLAGS: Final = {"shell", "trust_remote_code", "allow_pickle"}
+
+
+def sources() -> Iterator[tuple[str, ast.AST]]:
+    for folder in ("trainer_core", "app"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                yield path.relative_to(ROOT).as_posix(), node
+
+
+def dotted(node: ast.AST) -> tuple[str, ...]:
+    if isinstance(node, ast.Attribute):
+        return (*dotted(node.value), node.attr)
+    return (node.id,) if isinstance(node, ast.Name) else ("?",)
+
+
+def test_nothing_in_the_sources_can_run_what_a_file_says() -> None:
+    found: list[tuple[str, object]] = []
+    for where, node in sources():
+        if isinstance(node, ast.Call):
+            name = dotted(node.func)
+            found += [(where, name)] if name in FORBIDDEN else []
+            found += [
+                (where, word.arg)
+                for word in node.keywords
+                if word.arg in FORBIDDEN_FLAGS
+                and not (isinstance(word.value, ast.Constant) and word.value.value is False)
+            ]
+            if name == ("yaml", "load") and not any(word.arg == "Loader" for word in node.keywords):
+                found.append((where, name))
+        elif isinstance(node, ast.Import):
+            found += [(where, one.name) for one in node.names if (one.name,) in FORBIDDEN]
+        elif isinstance(node, ast.ImportFrom):
+            found += [(where, node.module)] if (node.module,) in FORBIDDEN else []
+    assert found == []
+
+
+def test_no_loader_of_yaml_makes_anything_but_plain_values() -> None:
+    safe = ("SafeLoader", "CSafeLoader", "_Loader", "CLoader")
+    named = {
+        (where, node.attr) for where, node in sources() if isinstance(node, ast.Attribute) and "Loader" in node.attr
+    }
+    assert {name for _, name in named if name not in safe[:2]} <= {"DataLoader"}
+
+
+NAMES: Final = ("torch", "json", "yaml", "click", "msgspec", "numpy", "conftest", "random", "socket", "pickle", "app")
+
+
+def test_a_folder_of_modules_is_data_also_when_it_is_the_current_one(home: Path, tmp_path: Path) -> None:
+    for name in (*NAMES, "sitecustomize", "usercustomize", "modeling_stranger", "multiprocessing"):
+        (tmp_path / f"{name}.py").write_text(
+            f"open({str(tmp_path / 'run')!r}, 'a').write('{name} ')\n", encoding="utf-8"
+        )
+    text_file(tmp_path)
+    arguments = ["train", *TINY, *STEPS, "--data", str(tmp_path), "--data-format", "text", "--num-workers", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trainer_core", *arguments, "--run-dir", str(home / "modules"), "--restarts", "1"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(home),
+        cwd=tmp_path,
+    )
+    ended = finish(process)
+    assert ended.code == 0, ended.stderr
+    assert not (tmp_path / "run").exists(), (tmp_path / "run").read_text()
+
+
+# --- configurations --------------------------------------------------------------------------------------
+
+LAUGHS: Final = "a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LAUGHS + "batch_size: *a11\n",
+        "batch_size: " + "[" * 50_000,
+        "batch_size: " + "{a: " * 5000,
+        "!!python/object/apply:os.system [touch executed]\n",
+        "batch_size: !!python/object/apply:os.system [touch executed]\n",
+        "seed: " + "9" * 100_000 + "\n",
+        "preset: 2001-99-99\n",
+        "? [a, b]\n: c\n",
+        "batch_size: 1\n" * 100_000,
+    ],
+    ids=["laughs", "lists", "maps", "tag", "tag inside", "number", "date", "key", "large"],
+)
+def test_a_hostile_configuration_is_refused_in_one_sentence(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "hostile.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(TraindeckError) as refusal:
+        config.resolve([Layer(str(path), presets.read_mapping(path))])
+    assert refusal.value.exit_code == 2
+    assert len(str(refusal.value) + refusal.value.detail) < 2000
+
+
+def test_a_runs_own_configuration_that_is_hostile_makes_a_poorer_summary(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(LAUGHS + "data: *a11\n", encoding="utf-8")
+    assert run_dir.summarize(RunDir(tmp_path)).data == []
+
+
+# --- models ----------------------------------------------------------------------------------------------
+
+
+def stranger(home: Path, name: str, change: Callable[[Path], None]) -> Path:
+    """A checkpoint as a stranger would publish it: changed, with a manifest that vouches for the change."""
+    (original,) = checkpoint_dir.list_checkpoints(home / "runs" / "run" / "checkpoints")
+    folder = home / name
+    folder.mkdir()
+    for file in original.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    change(folder)
+    manifest = json.loads((folder / checkpoint_dir.MANIFEST).read_bytes())
+    for file in manifest["files"]:
+        content = (folder / file).read_bytes()
+        manifest["files"][file] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (folder / checkpoint_dir.MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    return folder
+
+
+LOADING: Final = """
+import json, sys
+from pathlib import Path
+import psutil, torch
+from trainer_core import generate
+from trainer_core.messages import TraindeckError, word
+for folder in sys.argv[1:]:
+    before = psutil.Process().memory_info().rss
+    try:
+        generate.load(Path(folder), torch.device("cpu"))
+        said = ""
+    except TraindeckError as error:
+        said = word(error.code, error.params, "en")
+    except BaseException as error:
+        said = "NOT SAID: " + repr(error)[:300]
+    print(json.dumps([said, psutil.Process().memory_info().rss - before]), flush=True)
+"""
+
+
+def refuse_all(home: Path, strangers: dict[str, Callable[[Path], None]]) -> None:
+    """Each model is refused in one sentence, and in little memory; one process tries them all."""
+    folders = [stranger(home, name, change) for name, change in strangers.items()]
+    command = [sys.executable, "-c", LOADING, *map(str, folders)]
+    done = subprocess.run(command, capture_output=True, env=environment(home), cwd=home, timeout=120, check=False)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0, (list(strangers)[len(answers)], done.stderr.decode()[-500:])
+    for name, (said, grown) in zip(strangers, answers, strict=True):
+        assert 0 < len(said) < 700, name
+        assert "NOT SAID" not in said, (name, said)
+        assert "\n" not in said, (name, said)
+        assert grown < 500_000_000, name
+
+
+def header(length: int, content: bytes = b"", body: bytes = b"") -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / "model.safetensors").write_bytes(struct.pack("<Q", length) + content + body)
+
+    return change
+
+
+def tensors(**entries: Any) -> Callable[[Path], None]:
+    content = json.dumps(entries).encode()
+    return header(len(content), content, bytes(64))
+
+
+def test_hostile_weights_are_refused_in_one_sentence(home: Path) -> None:
+    entry = {"dtype": "F32", "shape": [16], "data_offsets": [0, 64]}
+    refuse_all(
+        home,
+        {
+            "endless header": header(2**60),
+            "header beyond the file": header(90_000_000),
+            "long header": header(120_000_000, b" " * 120_000_000),
+            "no header": header(0),
+            "nested header": header(100_000, b'{"a":' * 20_000),
+            "shape beyond the file": tensors(x=entry | {"shape": [10**12]}),
+            "offsets beyond the file": tensors(x=entry | {"shape": [10**9], "data_offsets": [0, 4 * 10**9]}),
+            "overflowing shape": tensors(x=entry | {"shape": [2**40, 2**40]}),
+            "negative shape": tensors(x=entry | {"shape": [-4]}),
+            "overlapping": tensors(x=entry, y=entry),
+        },
+    )
+
+
+def sizes(**changed: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        document = json.loads((folder / "config.json").read_bytes())
+        (folder / "config.json").write_text(json.dumps(document | changed), encoding="utf-8")
+
+    return change
+
+
+def test_a_model_that_claims_impossible_sizes_is_refused_in_one_sentence(home: Path) -> None:
+    refuse_all(
+        home,
+        {
+            "width": sizes(hidden_size=10**12),
+            "vocabulary": sizes(vocab_size=10**15),
+            "layers": sizes(num_hidden_layers=10**9),
+            "length": sizes(max_position_embeddings=10**12),
+            "all as large as may be": sizes(hidden_size=65_536, num_hidden_layers=512, intermediate_size=262_144),
+            "no heads": sizes(num_attention_heads=0),
+            "odd heads": sizes(num_attention_heads=3),
+            "negative": sizes(hidden_size=-32),
+            "words": sizes(hidden_size="many"),
+            "not a number": sizes(rms_norm_eps=float("nan")),
+            "a list": lambda folder: (folder / "config.json").write_text("[]"),
+            "nothing": lambda folder: (folder / "config.json").write_text('{"model_type": "llama"}'),
+            "nested": lambda folder: (folder / "config.json").write_text("[" * 100_000),
+        },
+    )
+
+
+def test_a_manifest_names_files_of_its_own_folder_only(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"mine")
+    entry = {"bytes": 4, "sha256": hashlib.sha256(b"mine").hexdigest()}
+    for name in ("../secret", str(tmp_path / "secret"), "..\\secret", "a/b", "", ".", "C:secret"):
+        folder = tmp_path / "model"
+        folder.mkdir(exist_ok=True)
+        document = {"step": 1, "kind": "final", "eval_loss": None, "files": {name: entry}}
+        (folder / checkpoint_dir.MANIFEST).write_text(json.dumps(document), encoding="utf-8")
+        assert checkpoint_dir.problem(folder) is not None, name
+
+
+def test_a_branch_takes_only_what_the_manifest_vouches_for(home: Path) -> None:
+    (home / "theirs" / "checkpoints").mkdir(parents=True)
+    name = "theirs/checkpoints/step-00000002"
+    folder = stranger(home, name, lambda folder: (folder / "sitecustomize.py").write_text("1"))
+    (home / "theirs" / "config.yaml").write_bytes((home / "runs" / "run" / "config.yaml").read_bytes())
+    ended = run(home, "train", "--resume", str(folder), "--run-dir", "branch", "--max-steps", "3")
+    assert ended.code == 0, ended.stderr
+    copied = {path.name for path in (home / "branch" / "checkpoints" / "step-00000002").iterdir()}
+    assert "model.safetensors" in copied
+    assert "sitecustomize.py" not in copied
