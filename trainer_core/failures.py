@@ -188,11 +188,6 @@ _WORDS: Final[tuple[tuple[str, str], ...]] = (  # the first that is found; what 
     (r"initialization routine failed|动态链接库.*初始化例程失败", "failure.library_start"),
     (r"DLL load failed|cannot open shared object file|specified module could not be", "failure.library_missing"),
     (r"找不到指定的模块", "failure.library_missing"),
-    # what faulthandler writes at the end of a log
-    (r"Fatal Python error: Segmentation fault|fatal exception: access violation", "failure.access_violation"),
-    (r"Fatal Python error: Illegal instruction|fatal exception: illegal instruction", "failure.cpu_instruction"),
-    (r"fatal exception: stack overflow|Cannot recover from stack overflow", "failure.stack"),
-    (r"Fatal Python error: Bus error", "failure.shared_memory"),
     # disks
     (r"No space left on device|Disk quota exceeded|not enough space on the disk|磁盘空间不足", "disk.full"),
     (r"File ?name too long", "failure.path_too_long"),
@@ -202,7 +197,15 @@ _WORDS: Final[tuple[tuple[str, str], ...]] = (  # the first that is found; what 
     (r"CUDA error|AcceleratorError|cuda runtime error|CUDA driver error|cudaError", "device.failed"),
     (r"out of memory", "memory.out"),
 )
-_PATTERNS: Final = tuple((re.compile(words, re.IGNORECASE | re.MULTILINE), code) for words, code in _WORDS)
+_LAST_WORDS: Final[tuple[tuple[str, str], ...]] = (  # what faulthandler writes of a process that dies
+    (r"Fatal Python error: Segmentation fault|fatal exception: access violation", "failure.access_violation"),
+    (r"Fatal Python error: Illegal instruction|fatal exception: illegal instruction", "failure.cpu_instruction"),
+    (r"fatal exception: stack overflow|Cannot recover from stack overflow", "failure.stack"),
+    (r"Fatal Python error: Bus error", "failure.shared_memory"),
+)
+_PATTERNS: Final = tuple(
+    (re.compile(words, re.IGNORECASE | re.MULTILINE), code) for words, code in (*_LAST_WORDS, *_WORDS)
+)
 OF_EXCEPTIONS: Final = frozenset({*WINERRORS.values(), *_ERRNOS.values(), *(code for _, code in _WORDS)})
 """Codes that a trainer may end with by itself; the others are seen only from outside."""
 
