@@ -242,9 +242,12 @@ CATALOGUE: Final[dict[str, Message]] = {
         _DATA,
         (
             "{path} could not be read as {format} (at {position}): {reason}.",
-            "Repair the file, or name its format with --data-format.",
+            "Get the file anew or repair it; if it is no {format}, say with --data-format what it is.",
         ),
-        ("无法按 {format} 读取 {path}（位置：{position}）：{reason}。", "请修复文件，或用 --data-format 指定格式。"),
+        (
+            "无法按 {format} 读取 {path}（位置：{position}）：{reason}。",
+            "请重新获取或修复该文件；如果它其实不是 {format}，请用 --data-format 指定格式。",
+        ),
     ),
     "data.missing_columns": _error(
         _DATA,
@@ -591,8 +594,8 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("{total} 行（或文本片段）中有 {count} 个与其他重复。", "模型会死记硬背反复读到的内容。"),
     ),
     "data.files_skipped": _note(
-        ("Files in {path} cannot be used and were skipped, {count} in all.", "The first: {first}"),
-        ("{path} 中有 {count} 个文件无法使用，已跳过。", "第一个：{first}"),
+        ("Files in {path} cannot be used and were left out, {count} in all.", "The first: {first}, {reason}."),
+        ("{path} 中有 {count} 个文件无法使用，未读取。", "第一个：{first}，{reason}。"),
     ),
     "data.other_task": _note(
         (

@@ -55,6 +55,11 @@ _REASONS: Final[dict[str, str]] = {
     "a header is damaged": "文件头已损坏",
     "it is not a tar archive": "不是 tar 归档",
     "it is not a regular file": "不是普通文件",
+    "the compressed data breaks off": "压缩数据不完整",
+    # files of a folder that are left out
+    "it looks like a binary file, not text": "看起来是二进制文件，不是文本",
+    "it has no column “{}”": "没有列“{}”",
+    "it is plain text beside conversations": "是与对话放在一起的纯文本",
 }
 _POSITIONS: Final[dict[str, str]] = {
     "line {#} after byte {#}": "字节 {1} 之后的第 {0} 行",
@@ -67,6 +72,8 @@ _POSITIONS: Final[dict[str, str]] = {
     "after {}": "{} 之后",
     "the beginning": "开头",
     "its beginning": "开头",
+    "its end": "末尾",
+    "byte {#} of {#}": "第 {} 字节（共 {} 字节）",
 }
 
 
@@ -82,8 +89,10 @@ def reason_in_chinese(reason: str) -> str:
 
 
 def position_in_chinese(position: str) -> str:
-    """`line 17` as 第 17 行."""
-    return _translated(position, "positions")
+    """`line 17` as 第 17 行, `its end, after line 17` as 末尾，第 17 行之后."""
+    place, after, row = position.partition(", after ")
+    worded = _translated(place, "positions")
+    return f"{worded}，{_translated(row, 'positions')}之后" if after else worded
 
 
 def in_chinese(params: Mapping[str, Value]) -> dict[str, Value]:

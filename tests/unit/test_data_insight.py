@@ -20,7 +20,7 @@ from trainer_core.config import Config
 from trainer_core.data.insight.report import of_prepared, preview, warn_of_duplicates
 from trainer_core.data.prepare import prepare
 from trainer_core.data.tokenizing import bpe
-from trainer_core.messages import TraindeckError
+from trainer_core.messages import TraindeckError, word
 from trainer_core.report import StopRequested
 
 KNOBS: dict[str, Any] = {"vocab_size": 320, "max_seq_len": 64, "batch_size": 4, "gradient_accumulation_steps": 3}
@@ -184,6 +184,23 @@ def test_skipped_files_of_a_folder_are_counted_with_the_first_and_its_reason(tmp
     source = preview(config_of(folder), Listener()).sources[0]
     assert (source.files, source.skipped, source.first_skipped_reason) == (1, 1, "data.binary")
     assert source.first_skipped == str(folder / "picture.txt")
+
+
+def test_a_look_and_a_preparation_say_alike_which_files_of_a_folder_are_left_out_and_why(tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    jsonl(folder / "pairs.jsonl", PAIRS)
+    some_text(folder)
+    (folder / "picture.txt").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    looked, made = Listener(), Listener()
+    preview(config_of(folder), looked)
+    prepare(config_of(folder), made)
+    for said in (looked.warnings, made.warnings):
+        assert said["data.files_skipped"]["count"] == said["data.other_task"]["count"] == 1
+        assert said["data.files_skipped"]["reason"] == "it looks like a binary file, not text"
+        assert str(said["data.other_task"]["first"]).endswith("novel.txt")
+        worded = word("data.files_skipped", said["data.files_skipped"], "zh")
+        assert "picture.txt，看起来是二进制文件" in worded
 
 
 def test_what_is_cut_dropped_or_left_over_is_told_in_tokens(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import zipfile
@@ -16,6 +17,7 @@ from trainer_core.config import Config
 from trainer_core.data import formats, sources
 from trainer_core.data.sources import Stream, look
 from trainer_core.messages import CATALOGUE, TraindeckError, Value
+from trainer_core.messages_data import reason_in_chinese
 from trainer_core.report import Quiet
 
 POEM = "床前明月光，疑是地上霜。\n举头望明月，低头思故乡。\n"
@@ -167,6 +169,26 @@ def test_text_and_conversations_together_are_refused_and_it_is_said_which_is_whi
     text = next(name for name in names if name != "b.jsonl")
     assert (caught.value.code, caught.value.exit_code) == ("data.mixed", 4)
     assert caught.value.params == {"text": str(tmp_path / text), "chats": str(tmp_path / "b.jsonl")}
+
+
+def test_every_file_of_a_folder_that_is_left_out_has_its_reason_in_words_of_both_languages(tmp_path: Path) -> None:
+    (tmp_path / "good.jsonl").write_text('{"prompt": "a", "response": "b"}\n' * 3, encoding="utf-8")
+    (tmp_path / "novel.txt").write_text("A dark night.", encoding="utf-8")
+    (tmp_path / "picture.txt").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(500))
+    (tmp_path / "other.csv").write_text("id,title\n1,one\n", encoding="utf-8")
+    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(os.urandom(900))[:-50])
+    pq.write_table(pa.table({"text": ["some text"] * 500}), tmp_path / "cut.parquet")
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "cut.parquet").read_bytes()[:-9])
+    found = {Path(one.path).name: one for one in look(str(tmp_path), Config()).skipped}
+    assert {name: one.reason for name, one in found.items()} == {
+        "cut.parquet": "its end is missing, or it is a file of another kind",
+        "cut.txt.gz": "the compressed data breaks off",
+        "novel.txt": "it is plain text beside conversations",
+        "other.csv": "it has no column “text”",
+        "picture.txt": "it looks like a binary file, not text",
+    }
+    assert found["novel.txt"].code == "data.other_task"
+    assert [one.reason for one in found.values() if reason_in_chinese(one.reason).isascii()] == []
 
 
 # --- encodings -------------------------------------------------------------------------------------
@@ -359,7 +381,7 @@ def test_one_unusable_file_in_a_folder_does_not_stop_the_rest(tmp_path: Path) ->
     (tmp_path / "c.txt").write_bytes(b"")
     found = look(str(tmp_path), Config())
     assert [file.path.name for file in found.files] == ["a.txt"]
-    assert [(Path(path).name, code) for path, code in found.skipped] == [("b.txt", "data.binary")]
+    assert [(Path(one.path).name, one.code) for one in found.skipped] == [("b.txt", "data.binary")]
 
 
 def test_a_readme_beside_pairs_is_not_trained_on(tmp_path: Path) -> None:

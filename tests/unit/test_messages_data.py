@@ -60,6 +60,8 @@ def test_a_member_of_an_archive_stays_in_front_of_its_reason() -> None:
         ("element 3", "第 3 个元素"),
         ("line 2 after byte 4096", "字节 4096 之后的第 2 行"),
         ("sample a/b 1", "样本 a/b 1"),
+        ("its end, after line 5", "末尾，第 5 行之后"),
+        ("byte 4096 of 9000, after line 5", "第 4096 字节（共 9000 字节），第 5 行之后"),
         ("somewhere else", "somewhere else"),
     ],
 )

@@ -102,7 +102,7 @@ def test_pieces_make_up_the_text_and_are_never_much_longer_than_asked_for(
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 @pytest.mark.parametrize("cut", [1, 5, 0.5, 0.9])
-def test_a_compressed_file_that_breaks_off_gives_its_rows_and_then_says_how_far_it_got(
+def test_a_compressed_file_that_breaks_off_gives_its_rows_and_then_says_after_which(
     tmp_path: Path, compression: str, cut: float
 ) -> None:
     lines = b"".join(json.dumps({"text": os.urandom(20).hex()}).encode() + b"\n" for _ in range(20_000))
@@ -114,9 +114,7 @@ def test_a_compressed_file_that_breaks_off_gives_its_rows_and_then_says_how_far_
             count += 1
     assert caught.value.code == "data.bad_format"
     assert caught.value.params["reason"] == "the compressed data breaks off"
-    position = str(caught.value.params["position"])
-    assert position.startswith("byte ")
-    assert position.endswith(f" of {source.bytes}, after line {count}")
+    assert caught.value.params["position"] == f"its end, after line {count}"
     assert count > 20_000 * (cut if cut < 1 else 1) * 0.4  # what was decompressed before, by the chunk
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from trainer_core.data.direct import DirectSplit
 from trainer_core.data.encode import Notes, encode_all
 from trainer_core.data.order import keyed_hash
 from trainer_core.data.sequences import windows
-from trainer_core.data.sources import Look, Stream, cache_root, common_task, look
+from trainer_core.data.sources import Look, Skipped, Stream, cache_root, common_task, look
 from trainer_core.data.split_files import HeldOut
 from trainer_core.data.store import FilesAreShortError, Split
 from trainer_core.data.tokenizing.bpe import train
@@ -114,7 +114,7 @@ def prepare(config: Config, reporter: Reporter) -> Prepared:
         raise TraindeckError("data.none_given")
     reporter.progress("preparing", 0, None, "files")
     looks = [look(path, config, reporter.poll) for path in config.data]
-    _tell_skipped(looks, reporter)
+    tell_skipped(looks, reporter)
     task = common_task(looks)
     if not config.token_cache:
         direct.check(looks)
@@ -148,22 +148,24 @@ def at_hand(config: Config, reporter: Reporter) -> Prepared | None:
     meta = cache.read_meta(folder)
     if meta is None:
         return None
-    _tell_skipped(looks, reporter)
+    tell_skipped(looks, reporter)
     prepared = _described(name, folder, task, meta, looks, config, reporter, reused=True)
     _check(prepared, config, reporter)
     return prepared
 
 
-def _tell_skipped(looks: list[Look], reporter: Reporter) -> None:
+def tell_skipped(looks: Sequence[Look], reporter: Reporter) -> None:
+    """Say which files of folders are left out, and why."""
     for one in looks:
-        for skipped, why in one.skipped:
-            logging.getLogger(__name__).info("skipped %s (%s)", skipped, why)  # each of them, in a run's log.txt
-        others = [path for path, why in one.skipped if why == "data.other_task"]
-        unusable = [path for path, why in one.skipped if why != "data.other_task"]
+        for skipped in one.skipped:
+            logging.getLogger(__name__).info("skipped %s: %s", skipped.path, skipped.reason)  # each, in log.txt
+        others = [skipped for skipped in one.skipped if skipped.code == "data.other_task"]
+        unusable = [skipped for skipped in one.skipped if skipped.code != "data.other_task"]
         if others:
-            reporter.warn("data.other_task", count=len(others), path=one.path, first=others[0])
+            reporter.warn("data.other_task", count=len(others), path=one.path, first=others[0].path)
         if unusable:
-            reporter.warn("data.files_skipped", count=len(unusable), path=one.path, first=unusable[0])
+            told = {"first": unusable[0].path, "reason": unusable[0].reason}
+            reporter.warn("data.files_skipped", count=len(unusable), path=one.path, **told)
 
 
 def _versions(looks: list[Look]) -> dict[Path, tuple[int, int]]:
@@ -339,7 +341,7 @@ def describe(one: Look) -> Source:
     """What was found at a path, for display."""
     first, layout = one.files[0], one.layouts[0]
     used = {role: getattr(layout, role) for role in _ROLES if getattr(layout, role)} if one.columns else {}
-    skipped, reason = one.skipped[0] if one.skipped else ("", "")
+    skipped = one.skipped[0] if one.skipped else Skipped("", "", "")
     return Source(
         path=one.path,
         format=first.format,
@@ -351,8 +353,8 @@ def describe(one: Look) -> Source:
         files=len(one.files),
         bytes=one.bytes,
         skipped=len(one.skipped),
-        first_skipped=skipped,
-        first_skipped_reason=reason,
+        first_skipped=skipped.path,
+        first_skipped_reason=skipped.code,
     )
 
 

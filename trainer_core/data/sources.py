@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from trainer_core import run_dir
 from trainer_core.config import Config
@@ -37,6 +37,14 @@ _EXERCISE: Final = Layout("pair", prompt="prompt", response="response")
 Position = dict[str, Any]  # plain values; what `Stream` needs to go on
 
 
+class Skipped(NamedTuple):
+    """A file of a folder that is not read. `code`: of `messages.CATALOGUE`; `reason`: the same in a few words."""
+
+    path: str
+    code: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
     """What is at a path. `columns` are those of the first file; empty for plain text."""
@@ -45,7 +53,7 @@ class Look:
     files: tuple[Source, ...]
     layouts: tuple[Layout, ...]  # how each file is read
     columns: tuple[str, ...]
-    skipped: tuple[tuple[str, str], ...] = ()  # files of a folder that cannot be used, with the reason's code
+    skipped: tuple[Skipped, ...] = ()
 
     @property
     def format(self) -> str:
@@ -106,10 +114,10 @@ def _look_at_tasks(path: str, config: Config) -> Look:
 
 def _look_at_folder(folder: Path, config: Config, poll: Callable[[], None]) -> Look:
     usable: list[tuple[Source, Layout, tuple[str, ...]]] = []
-    skipped: list[tuple[str, str]] = []
+    skipped: list[Skipped] = []
     unreadable: list[OSError] = []
     found = formats.hugging_face_files(folder) or files_below(folder, config, unreadable.append)
-    skipped += [(str(error.filename), "data.unreadable") for error in unreadable]
+    skipped += [_skipped(Path(error.filename), error) for error in unreadable]
     for file in found:
         poll()
         try:
@@ -117,21 +125,35 @@ def _look_at_folder(folder: Path, config: Config, poll: Callable[[], None]) -> L
             names = columns_of(source)
             usable.append((source, _layout(source, names, config), names))
         except (TraindeckError, OSError) as error:
-            code = error.code if isinstance(error, TraindeckError) else "data.unreadable"
-            if code != "data.empty":
-                skipped.append((str(file), code))
+            found_out = _skipped(file, error)
+            if found_out.code != "data.empty":
+                skipped.append(found_out)
     if not usable and not skipped and found:
         raise TraindeckError("data.empty", path=str(folder))
     if not usable:
         if len(skipped) == 1:
-            return look(skipped[0][0], config)  # says what is wrong with the only file there is
+            return look(skipped[0].path, config)  # says what is wrong with the only file there is
         raise TraindeckError("data.no_files", path=str(folder), known=KNOWN)
     # Prompts and responses beside plain text: the text is a README, not what is to be learned.
     task: Task = "sft" if any(layout.task == "sft" for _, layout, _ in usable) else "pretrain"
     chosen = [one for one in usable if one[1].task == task]
-    skipped += [(str(source.path), "data.other_task") for source, layout, _ in usable if layout.task != task]
+    left_out = (str(source.path) for source, layout, _ in usable if layout.task != task)
+    skipped += [Skipped(path, "data.other_task", "it is plain text beside conversations") for path in left_out]
     sources, layouts = tuple(source for source, _, _ in chosen), tuple(layout for _, layout, _ in chosen)
     return Look(str(folder), sources, layouts, chosen[0][2], tuple(sorted(skipped)))
+
+
+def _skipped(file: Path, error: TraindeckError | OSError) -> Skipped:
+    """Why a file of a folder is left out."""
+    known = error if isinstance(error, TraindeckError) else _unreadable(file, error)
+    match known.code:
+        case "data.binary":
+            reason = "it looks like a binary file, not text"
+        case "data.missing_columns":
+            reason = f"it has no column “{known.params['wanted']}”"
+        case _:
+            reason = str(known.params.get("reason", known.code))
+    return Skipped(str(file), known.code, reason)
 
 
 def cache_root(config: Config) -> Path:

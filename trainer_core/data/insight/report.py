@@ -26,7 +26,7 @@ from trainer_core.data.insight.measures import Lengths, steps_per_epoch
 from trainer_core.data.insight.part import Part, PartReader
 from trainer_core.data.insight.views import Viewer
 from trainer_core.data.order import keyed_hash
-from trainer_core.data.prepare import Prepared, describe
+from trainer_core.data.prepare import Prepared, describe, tell_skipped
 from trainer_core.data.sequences import Sequences, fit, folder_of, windows
 from trainer_core.data.sources import Look, common_task, look
 from trainer_core.data.store import Split
@@ -205,10 +205,7 @@ def _encoded(
 
 
 def _warn_of_files(looks: Sequence[Look], part: Part, reporter: Reporter) -> None:
-    for one in looks:
-        if one.skipped:
-            first, code = one.skipped[0]
-            reporter.warn("data.files_skipped", count=len(one.skipped), path=one.path, first=first, reason=code)
+    tell_skipped(looks, reporter)
     for code, params in part.warnings:
         reporter.warn(code, **params)
 

@@ -11,10 +11,13 @@ import zlib
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Final
 
 from trainer_core.data.encodings import CHUNK, Tally
 from trainer_core.data.readers.base import Source, bad_format
 from trainer_core.messages import TraindeckError
+
+_BREAKS_OFF: Final = "the compressed data breaks off"
 
 
 class _DamagedError(Exception):
@@ -37,7 +40,8 @@ def chunks(source: Source, tally: Tally) -> Iterator[bytes]:
             yield part
             tally.move(done)
     except _DamagedError as error:
-        place = f"byte {done} of {source.bytes}"
+        broken = str(error) == _BREAKS_OFF
+        place = "its end" if broken else f"byte {done} of {source.bytes}" if done else "its beginning"
         where = f"{place}, after {tally.position}" if tally.number else place
         raise bad_format(source, where, str(error)) from error
 
@@ -70,7 +74,7 @@ def _gunzip(path: Path) -> Iterator[tuple[bytes, int]]:
             try:
                 part = unzip.read(CHUNK)
             except EOFError as error:
-                raise _DamagedError("the compressed data breaks off") from error
+                raise _DamagedError(_BREAKS_OFF) from error
             except (gzip.BadGzipFile, zlib.error) as error:
                 raise _DamagedError(str(error)) from error
             if not part:
@@ -90,9 +94,7 @@ def _unzstd(path: Path) -> Iterator[tuple[bytes, int]]:
                 if error.errno is not None:
                     raise
                 broken = "Truncated" in str(error)
-                raise _DamagedError(
-                    "the compressed data breaks off" if broken else str(error).splitlines()[0]
-                ) from error
+                raise _DamagedError(_BREAKS_OFF if broken else str(error).splitlines()[0]) from error
             if not part:
                 return
             yield part, file.tell()
