@@ -51,11 +51,11 @@ class Watch:
         return isinstance(path, str | os.PathLike) and str(path).startswith(str(self.root))
 
     def heard(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """An audit hook: the interpreter itself says what is done to files. `rmtree` names them without their folder."""
+        """An audit hook: the interpreter says what is done to files. `rmtree` names them without their folder."""
         if not self.on or event not in _OPERATIONS | {"open"}:
             return
         path = arguments[0]
-        relative = isinstance(path, str) and not os.path.isabs(path) and event in ("os.remove", "os.rmdir")
+        relative = isinstance(path, str) and not Path(path).is_absolute() and event in ("os.remove", "os.rmdir")
         writing = event != "open" or (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR))
         if writing and (relative or self.below(path)):
             self.point(f"{event} {Path(path).name}")
@@ -89,7 +89,7 @@ class Watched:
 
 
 _WATCHES: list[Watch] = []
-sys.addaudithook(lambda event, arguments: [watch.heard(event, arguments) for watch in _WATCHES] and None)  # type: ignore[arg-type, func-returns-value]
+sys.addaudithook(lambda event, arguments: [watch.heard(event, arguments) for watch in _WATCHES] and None)  # type: ignore[func-returns-value]
 
 
 @pytest.fixture
