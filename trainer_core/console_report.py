@@ -35,7 +35,7 @@ _WORDS: Final[dict[str, tuple[str, str]]] = {
         "已读取 {size} 中的 {read}：带 {about} 的是估计值，其余是已读部分的数字。",
     ),
     "files": ("{count} files", "{count} 个文件"),
-    "skipped": ("{count} files cannot be used", "{count} 个文件无法使用"),
+    "skipped": ("left out: {count}", "未读取 {count} 个文件"),
     "documents": ("Documents", "文档"),
     "tokens": ("Tokens", "词元"),
     "split": ("to train on {train}, held back {held}", "训练 {train}，验证 {held}"),

@@ -74,9 +74,9 @@ class Source(msgspec.Struct, kw_only=True):
     """One data source as it was found."""
 
     path: str  # file, folder or builtin:name, as it was given
-    format: str  # text, jsonl, json, csv, tsv, parquet, arrow, tar, or tasks (built in)
-    encoding: str = ""  # of text files; empty where the format says it
-    compression: str = ""  # gzip or zstd; empty: none
+    format: str  # text, jsonl, json, csv, tsv, parquet, arrow, tar, tasks (built in); of a folder: "jsonl ×2, csv"
+    encoding: str = ""  # of text files, told likewise; empty where the format says it
+    compression: str = ""  # gzip or zstd, told likewise; empty: none
     columns: list[str] = []  # that were used
     found: list[str] = []  # all columns that there are
     used: dict[str, str] = {}  # what a column is used as (text, prompt, response, input, system, messages): its name

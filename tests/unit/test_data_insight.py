@@ -176,6 +176,17 @@ def test_encoding_and_what_could_not_be_decoded_are_told(tmp_path: Path) -> None
     assert listener.warnings["data.undecodable"]["count"] == 2
 
 
+def test_a_folder_of_several_kinds_is_told_with_all_of_them(tmp_path: Path) -> None:
+    folder = tmp_path / "novels"
+    folder.mkdir()
+    for name, encoding in {"a": "utf-8-sig", "b": "gb18030", "c": "utf-16", "d": "gb18030"}.items():
+        (folder / f"{name}.txt").write_bytes("床前明月光，疑是地上霜。\n".encode(encoding) * 50)
+    jsonl(folder / "e.jsonl", [{"text": "春眠不觉晓"}])
+    (source,) = preview(config_of(folder), Listener()).sources
+    assert (source.format, source.compression) == ("text ×4, jsonl", "")
+    assert source.encoding == "gb18030 ×2, utf-8-sig, utf-16-le, utf-8"
+
+
 def test_skipped_files_of_a_folder_are_counted_with_the_first_and_its_reason(tmp_path: Path) -> None:
     folder = tmp_path / "mixed"
     folder.mkdir()

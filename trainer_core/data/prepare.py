@@ -339,14 +339,14 @@ def _described(
 
 def describe(one: Look) -> Source:
     """What was found at a path, for display."""
-    first, layout = one.files[0], one.layouts[0]
+    layout = one.layouts[0]
     used = {role: getattr(layout, role) for role in _ROLES if getattr(layout, role)} if one.columns else {}
     skipped = one.skipped[0] if one.skipped else Skipped("", "", "")
     return Source(
         path=one.path,
-        format=first.format,
-        encoding=first.encoding,
-        compression=first.compression,
+        format=one.format,
+        encoding=one.encoding,
+        compression=one.compression,
         columns=list(used.values()),
         found=list(one.columns),
         used=used,

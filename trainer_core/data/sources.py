@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -57,11 +58,15 @@ class Look:
 
     @property
     def format(self) -> str:
-        return self.files[0].format
+        return _kinds(file.format for file in self.files)
 
     @property
     def encoding(self) -> str:
-        return self.files[0].encoding
+        return _kinds(file.encoding for file in self.files)
+
+    @property
+    def compression(self) -> str:
+        return _kinds(file.compression for file in self.files)
 
     @property
     def task(self) -> Task:
@@ -70,6 +75,12 @@ class Look:
     @property
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files)
+
+
+def _kinds(names: Iterable[str]) -> str:
+    """`utf-8`, or the most frequent first: `gb18030 ×2, utf-8-sig`. Files that have none are not told."""
+    counts = Counter(filter(None, names)).most_common()
+    return ", ".join(f"{name} ×{count}" if count > 1 and len(counts) > 1 else name for name, count in counts)
 
 
 def _no_poll() -> None:
