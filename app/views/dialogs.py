@@ -48,6 +48,7 @@ def show_crash(parent: QWidget | None, what: str, log: str) -> QMessageBox:
     """The window itself went wrong: say so, and where the details are."""
     box = QMessageBox(parent)
     box.setIcon(QMessageBox.Icon.Warning)
+    box.setTextFormat(Qt.TextFormat.PlainText)  # an exception's words may hold anything
     box.setWindowTitle("Traindeck")
     text = QCoreApplication.translate("Crash", "Something in the window went wrong. A run that is on goes on.")
     box.setText(text)

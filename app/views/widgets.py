@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -57,7 +58,7 @@ class ElidedLabel(QLabel):
         return self.fontMetrics().elidedText(self.text(), self._mode, self.contentsRect().width())
 
     def _tell(self) -> None:
-        self.setToolTip(self.text() if self._shown() != self.text() else "")
+        self.setToolTip(plain_tip(self.text()) if self._shown() != self.text() else "")
 
 
 class QuietCombo(QComboBox):
@@ -145,6 +146,11 @@ def restyle(widget: QWidget) -> None:
     widget.style().polish(widget)
 
 
+def plain_tip(text: str) -> str:
+    """A tooltip that shows `text` as it stands: what looks like HTML could make Qt load pictures from anywhere."""
+    return f'<p style="white-space: pre-wrap">{html.escape(text)}</p>' if "<" in text else text
+
+
 def put(widget: QLabel | QPushButton, text: str) -> None:
     """Set a text that may be the same: to set it anyway would lay everything out again."""
     if widget.text() != text:
@@ -152,8 +158,8 @@ def put(widget: QLabel | QPushButton, text: str) -> None:
 
 
 def label(name: str = "", *, wrap: bool = False, hidden: bool = False, centred: bool = False) -> QLabel:
-    """A label; its `name` is what the style sheet knows it by."""
-    made = named(QLabel(), name)
+    """A label; its `name` is what the style sheet knows it by. Its text is text: a file's name could be HTML."""
+    made = named(QLabel(textFormat=Qt.TextFormat.PlainText), name)
     made.setWordWrap(wrap)
     if hidden:
         made.hide()

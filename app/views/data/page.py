@@ -17,7 +17,7 @@ from app.views.data.sample_view import SamplesCard
 from app.views.data.sources_table import SourcesTable
 from app.views.plots.chart import Chart, LegendEntry
 from app.views.plots.tiles import Tile
-from app.views.widgets import ElidedLabel, Retranslating, button, card, fill, label, named, put, scroll_area
+from app.views.widgets import ElidedLabel, Retranslating, button, card, fill, label, named, plain_tip, put, scroll_area
 from trainer_core.protocol import DataReport, Notice, Ready
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class DataPage(Retranslating):
         """Show this; cheap where nothing has changed."""
         self._state = state
         self.look.setEnabled(state.running is None and not state.blocked)
-        self.look.setToolTip(state.blocked)
+        self.look.setToolTip(plain_tip(state.blocked))
         self.cancel.setVisible(state.running is not None)
         self.cancel.setEnabled(not state.cancelling)
         self._show_progress(state)

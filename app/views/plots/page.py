@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QLabel, QSlider, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QSlider, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE, Tokens
 from app.views import computing_words
 from app.views.notes import NotesStrip
 from app.views.plots.chart import Chart, LegendEntry
 from app.views.plots.tiles import Tiles
-from app.views.widgets import ElidedLabel, QuietCombo, Retranslating, button, named, scroll_area
+from app.views.widgets import ElidedLabel, QuietCombo, Retranslating, button, label, named, scroll_area
 
 if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint needs it
     from app.state.computing import Computing
@@ -48,12 +48,12 @@ class PlotsPage(Retranslating):
         self.smoothing = named(QSlider(Qt.Orientation.Horizontal), "smoothing")
         self.smoothing.setMaximum(99)
         self.smoothing.setFixedWidth(120)
-        self._smoothing_label = QLabel()
+        self._smoothing_label = label()
         self.log_scale = named(QCheckBox(), "logScale")
         self.axis = QuietCombo()
         self.axis.setObjectName("xAxis")
         self.axis.addItems(list(_AXES))
-        self._axis_label = QLabel()
+        self._axis_label = label()
         self._fit = button("showAll")
         self._fit.setEnabled(False)
         self._computing: Computing | None = None

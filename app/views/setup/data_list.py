@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 
 from app.theme.tokens import SPACE
 from app.views import words
-from app.views.widgets import Retranslating, named
+from app.views.widgets import Retranslating, named, plain_tip
 
 _ROWS = 2
 _PATH = Qt.ItemDataRole.UserRole
@@ -73,7 +73,7 @@ class DataList(Retranslating):
         for path in paths:
             item = QListWidgetItem(words.data_name(path))
             item.setData(_PATH, path)
-            item.setToolTip(words.data_name(path))
+            item.setToolTip(plain_tip(words.data_name(path)))
             self.list.addItem(item)
         self._enable()
 

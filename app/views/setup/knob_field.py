@@ -9,7 +9,6 @@ from PySide6.QtWidgets import (
     QCheckBox,
     QGridLayout,
     QHBoxLayout,
-    QLabel,
     QLineEdit,
     QPlainTextEdit,
     QToolButton,
@@ -39,7 +38,7 @@ class KnobField(QWidget):
     def __init__(self, knob: Knob, form: SetupForm, *, full: bool, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.knob, self._form, self._full = knob, form, full
-        self._label = QLabel()
+        self._label = label()
         self._label.setWordWrap(True)
         self._unit = label("muted")
         self._error = label("fieldError", wrap=True, hidden=True)

@@ -1,0 +1,63 @@
+"""Names, texts and messages from strangers are shown as they stand: nothing in them is taken for HTML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLabel, QListWidget, QMessageBox
+from pytestqt.qtbot import QtBot
+
+from app.views import dialogs
+from app.views.widgets import ElidedLabel, label, plain_tip
+from tests.gui.conftest import MakeWindow
+from trainer_core import protocol
+
+HTML = '<img src="//evil/share/x.png"><b>bold</b><script>x</script>'
+
+
+def test_no_label_of_the_window_guesses_whether_its_text_is_html(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window("ok")
+    own = [found for found in controller.window.findChildren(QLabel) if found.text()]
+    assert len(own) > 50
+    guessing = [found for found in own if found.textFormat() is Qt.TextFormat.AutoText]
+    assert [(found.objectName(), found.text(), type(found.parent()).__name__) for found in guessing] == []
+
+
+def test_what_looks_like_html_is_shown_as_it_stands(qtbot: QtBot) -> None:
+    for made in (label(), ElidedLabel()):
+        qtbot.addWidget(made)
+        made.setText(HTML)
+        assert made.textFormat() is Qt.TextFormat.PlainText
+    narrow = ElidedLabel()
+    qtbot.addWidget(narrow)
+    narrow.resize(20, 20)
+    narrow.setText(HTML)
+    assert "<img" not in narrow.toolTip()
+    assert "&lt;img" in narrow.toolTip()
+    assert plain_tip("a < b & c.txt") == '<p style="white-space: pre-wrap">a &lt; b &amp; c.txt</p>'
+    assert plain_tip("D:/a & b.txt") == "D:/a & b.txt"
+
+
+def test_a_file_whose_name_is_html_has_a_plain_tooltip(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
+    controller = make_window("ok")
+    controller.form.add_data([f"/data/{HTML}.txt"])
+    shown: QListWidget = controller.window.setup.data.list
+    item = shown.item(shown.count() - 1)
+    assert HTML.rpartition("/")[2] in item.text()
+    assert "<img" not in item.toolTip()
+
+
+def test_messages_samples_and_failures_are_text(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window("ok")
+    controller.on_event(protocol.Warn(code="checkpoint.skipped", params={"path": HTML, "reason": HTML}, detail=HTML))
+    banners = controller.window.banners.findChildren(QLabel)
+    assert any(HTML in found.text() for found in banners)
+    assert all(found.textFormat() is Qt.TextFormat.PlainText for found in banners if HTML in found.text())
+    controller.window.show_page("samples")
+    controller.record.samples.append(protocol.Sample(step=1, prompt=HTML, text=HTML))
+    controller.render()
+    assert controller.window.samples.text.toPlainText().count("<img") == 2
+    box: QMessageBox = dialogs.show_crash(controller.window, HTML, "log")
+    assert box.textFormat() is Qt.TextFormat.PlainText
+    box.close()
