@@ -56,6 +56,14 @@ def test_a_loss_that_climbs_after_the_warm_up_asks_for_a_third_of_the_rate() -> 
     assert advice.params["before"] < advice.params["now"]  # type: ignore[operator]
 
 
+def test_a_model_worse_than_guessing_after_the_warm_up_asks_for_it_even_if_it_recovers() -> None:
+    run = Series(changed(warmup_steps=5000)).train()
+    run.newest = 5000
+    for number in range(25):
+        run.step(60.0 - number)  # of a vocabulary of 8192 tokens guessing has a loss of 9
+    assert run.codes == ["rate_high"]
+
+
 def test_many_steps_left_out_ask_for_it_too() -> None:
     assert Series().train().steps(10, bad_steps=2).codes == ["rate_high"]
 

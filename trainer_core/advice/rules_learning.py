@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from statistics import median
@@ -22,6 +23,7 @@ _LEAST: Final = 0.02  # nats: below that a model knows its data by heart, and sh
 _WINDOW: Final = 20  # reports; the second half is compared with the first
 _RISEN: Final = 1.05  # a healthy loss falls, or stands within its noise
 _NOISE: Final = 3.0  # standard errors of the difference, roughly
+_GUESSING: Final = 1.2  # times the loss of a model that thinks every token equally likely: it has come apart
 _BAD_SHARE: Final = 0.05  # of the steps left out: far more than chance finds
 _HARD_CLIPPED: Final = 5.0  # times grad_clip: a norm a little above it is common and harmless
 _MOSTLY: Final = 0.8  # of the reports
@@ -114,11 +116,11 @@ class RateTooHigh(Rule):
         self._reports.append(_Report(event.loss, steps, event.bad_steps, hard))
         if len(self._reports) < _WINDOW:
             return None
-        params = self._evidence()
+        params = self._evidence(math.log(run.ready.vocab_size) if run.ready and run.ready.vocab_size > 1 else math.inf)
         return Holds({**params, "rate": run.config.learning_rate}, lower_rate(run)) if params else False
 
-    def _evidence(self) -> dict[str, protocol.Param]:
-        """The figures that say so; empty: all is well."""
+    def _evidence(self, guessing: float) -> dict[str, protocol.Param]:
+        """The figures that say so; empty: all is well. `guessing`: the loss of a model that knows nothing, nats."""
         half = _WINDOW // 2
         reports = list(self._reports)
         before = [report.loss for report in reports[:half]]
@@ -129,7 +131,8 @@ class RateTooHigh(Rule):
         bad = sum(report.bad for report in reports) / sum(report.steps for report in reports)
         clipped = sum(report.hard_clipped for report in reports) / len(reports)
         risen = second - first > max((_RISEN - 1) * abs(first), noise, _LEAST)
-        if risen or bad >= _BAD_SHARE or (clipped >= _MOSTLY and second >= first):
+        apart = min(first, second) > _GUESSING * guessing
+        if risen or apart or bad >= _BAD_SHARE or (clipped >= _MOSTLY and second >= first):
             shares = {"bad": percent(min(1.0, bad)), "clipped": percent(clipped)}
             return {"before": rounded(first), "now": rounded(second), **shares}
         return {}
