@@ -10,6 +10,7 @@ No torch, no Qt.
 from __future__ import annotations
 
 import errno
+import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -203,9 +204,6 @@ _LAST_WORDS: Final[tuple[tuple[str, str], ...]] = (  # what faulthandler writes 
     (r"fatal exception: stack overflow|Cannot recover from stack overflow", "failure.stack"),
     (r"Fatal Python error: Bus error", "failure.shared_memory"),
 )
-_PATTERNS: Final = tuple(
-    (re.compile(words, re.IGNORECASE | re.MULTILINE), code) for words, code in (*_LAST_WORDS, *_WORDS)
-)
 OF_EXCEPTIONS: Final = frozenset({*WINERRORS.values(), *_ERRNOS.values(), *(code for _, code in _WORDS)})
 """Codes that a trainer may end with by itself; the others are seen only from outside."""
 
@@ -271,7 +269,7 @@ def _of_text(text: str, platform: str) -> str | None:
         number = int(found[1])
         if code := _of_winerror(number, text) if platform == _WINDOWS else _ERRNOS.get(number):
             return code
-    for pattern, code in _PATTERNS:
+    for pattern, code in _patterns():
         if pattern.search(text):
             return code
     if found := _ERRNO.search(text):
@@ -280,6 +278,12 @@ def _of_text(text: str, platform: str) -> str | None:
         return STATUSES.get(int(found[0], 16))
     found = _SIGNAL.search(text)
     return next((SIGNALS[number] for number, name in SIGNAL_NAMES.items() if found and name == found[0]), None)
+
+
+@functools.cache
+def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
+    """Compiled when they are first needed: the window, which starts often and fails seldom, need not wait for it."""
+    return tuple((re.compile(words, re.IGNORECASE | re.MULTILINE), code) for words, code in (*_LAST_WORDS, *_WORDS))
 
 
 def _params(code: str, text: str, path: str = "") -> dict[str, Value]:
