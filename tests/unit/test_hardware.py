@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -229,3 +230,24 @@ def test_a_look_is_cheap(tmp_path: Path) -> None:
     for _ in range(20):
         sampler._host.look()
     assert (time.perf_counter() - start) / 20 < 0.02
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda: None, None),  # a desktop
+        (lambda: SimpleNamespace(percent=80, secsleft=3600, power_plugged=False), True),
+        (lambda: SimpleNamespace(percent=80, secsleft=-2, power_plugged=True), False),
+        (lambda: SimpleNamespace(percent=80, secsleft=-1, power_plugged=None), None),
+        (lambda: 1 / 0, None),  # firmware that is broken
+        (None, None),  # a system for which psutil has no such function
+    ],
+)
+def test_a_laptop_on_its_battery_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Callable[[], object] | None, told: bool | None
+) -> None:
+    if answer is None:
+        monkeypatch.delattr(psutil, "sensors_battery", raising=False)
+    else:
+        monkeypatch.setattr(psutil, "sensors_battery", answer, raising=False)
+    assert Sampler(lambda _: None, 1.0, tmp_path)._host.look().on_battery is told
