@@ -7,12 +7,15 @@ The folder is a Hugging Face model folder as it stands (`config.json`, `model.sa
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
@@ -30,6 +33,7 @@ from trainer_core.train.transaction import Content, Keep
 
 _TIED_HEAD: Final = "lm_head.weight"
 _MOMENTS: Final = {"adamw": ("step", "exp_avg", "exp_avg_sq"), "muon": ("momentum_buffer",)}  # by a group's kind
+_DAMAGE: Final = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(slots=True)
@@ -143,12 +147,15 @@ def _to_json(document: dict[str, Any]) -> bytes:
 
 def read_made_with(folder: Path) -> dict[str, Any]:
     """What a checkpoint was made with, without loading it."""
-    return {"optimizer": "adamw", **_read_json(folder, "state.json")["made_with"]}  # the only one there was at first
+    with _told_as_damage(folder):
+        # AdamW: the only one there was at first
+        return {"optimizer": "adamw", **_read_json(folder, "state.json")["made_with"]}
 
 
 def read_engine(folder: Path) -> dict[str, Any]:
     """How the run of a checkpoint computed, without loading it. Empty: it was made before that was written down."""
-    return dict(_read_json(folder, "state.json").get("engine", {}))
+    with _told_as_damage(folder):
+        return dict(_read_json(folder, "state.json").get("engine", {}))
 
 
 def load(folder: Path, state: TrainState) -> None:
@@ -157,19 +164,27 @@ def load(folder: Path, state: TrainState) -> None:
     Of a checkpoint that another optimizer made, those moments come back that the present one has too: from AdamW
     to Muon the matrices inside the layers begin without moments, embeddings and norms go on with theirs.
     """
+    with _told_as_damage(folder):
+        _load(folder, state)
+
+
+def _load(folder: Path, state: TrainState) -> None:
     document = _read_json(folder, "state.json")
     load_weights(folder, state.model)
     moments = _read_tensors(folder / "optimizer.safetensors")
     _load_moments(state, moments)
-    state.engine, state.numerics = document.get("engine", {}), document.get("numerics", {})
-    state.counters = Counters(**document["counters"])
+    state.engine, state.numerics = dict(document.get("engine", {})), dict(document.get("numerics", {}))
+    state.counters = msgspec.convert(document["counters"], Counters)
     if document["scaler"]:
         state.scaler.load_state_dict(document["scaler"])
     version, numbers, gauss = document["python_random"]
     random.setstate((version, tuple(numbers), gauss))
     kind, keys, position, has_gauss, cached = document["numpy_random"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
-    set_generators(state.model, moments)
+    try:
+        set_generators(state.model, moments)
+    except RuntimeError as error:  # of another size
+        raise ValueError(str(error)) from error
 
 
 def _load_moments(state: TrainState, moments: dict[str, Tensor]) -> None:
@@ -179,12 +194,15 @@ def _load_moments(state: TrainState, moments: dict[str, Tensor]) -> None:
         for weight in group["params"]:
             found = {key: moments.get(f"{key}.{names[weight]}") for key in _MOMENTS[group["kind"]]}
             if all(value is not None for value in found.values()):  # step 0 has none, nor has another optimizer
+                if any(value.numel() != 1 and value.shape != weight.shape for value in found.values()):  # type: ignore[union-attr]
+                    raise ValueError(f"moments of {names[weight]} have another shape")
                 state.optimizer.state[weight] = {key: value.clone().to(weight.device) for key, value in found.items()}  # type: ignore[union-attr]
 
 
 def read_shape(folder: Path) -> ModelConfig:
     """The shape of a checkpoint's model. Raises `checkpoint.mismatch` or `checkpoint.damaged`."""
-    return hugging_face.from_dict(_read_json(folder, "config.json"), str(folder))
+    with _told_as_damage(folder):
+        return hugging_face.from_dict(_read_json(folder, "config.json"), str(folder))
 
 
 def require_weights(folder: Path, shape: ModelConfig) -> None:
@@ -221,6 +239,16 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise _damaged(path.parent, error) from error
+
+
+@contextlib.contextmanager
+def _told_as_damage(folder: Path) -> Iterator[None]:
+    """Files that are whole need not hold what they should: a manifest can vouch for anything."""
+    try:
+        yield
+    except (*_DAMAGE, msgspec.ValidationError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise TraindeckError("checkpoint.damaged", detail=reason, path=str(folder), reason=reason) from error
 
 
 def _read_json(folder: Path, name: str) -> dict[str, Any]:

@@ -1,0 +1,164 @@
+"""Checkpoints of which anything may have been changed, vouched for by their manifest: they load, or are refused."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer_core import checkpoint_dir
+from trainer_core.config import Config
+from trainer_core.messages import TraindeckError
+from trainer_core.model import hugging_face
+from trainer_core.model.decoder import Decoder, ModelConfig
+from trainer_core.run_dir import RunDir
+from trainer_core.train import checkpoint, exactness, optim
+from trainer_core.train.checkpoint import TrainState
+
+CONFIG = Config(hidden_dim=8, n_layers=1, n_heads=1, max_seq_len=8, vocab_size=300, cpu_threads=1)
+SHAPE = ModelConfig.of(CONFIG, 16)
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 10**7) | st.floats() | st.sampled_from(["", "MT19937", "F32", "x"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["step", "tokens", "x"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def state() -> TrainState:
+    model = Decoder(SHAPE)
+    return TrainState(model, optim.build_optimizer(model, CONFIG), torch.amp.GradScaler("cpu", enabled=False))
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of a model that has made a step."""
+    run, made = RunDir(tmp_path_factory.mktemp("run")), state()
+    run.create()
+    sum(weight.sum() for weight in made.model.parameters()).backward()  # type: ignore[union-attr]
+    made.optimizer.step()
+    made.counters.step, made.made_with = 1, {"data": "x"}
+    companions = {"config.json": json.dumps(hugging_face.to_dict(SHAPE, 0, 0)).encode()}
+    saved = checkpoint.save(run, made, "regular", companions, eval_loss=None, keep_last=1, keep_best=0)
+    return run.checkpoints / saved.path
+
+
+@contextlib.contextmanager
+def copy_of(original: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(shutil.copytree(original, Path(folder, original.name)))
+        yield copy
+
+
+def vouch_for(folder: Path) -> None:
+    (folder / checkpoint_dir.MANIFEST).unlink()
+    checkpoint_dir.write_manifest(folder, 1, "regular", None)
+
+
+def load_all(folder: Path) -> None:
+    """Everything that is read of a checkpoint when a run goes on from it, or a model is used."""
+    for reading in (
+        lambda: checkpoint.read_shape(folder),
+        lambda: checkpoint.read_made_with(folder),
+        lambda: checkpoint.read_engine(folder),
+        lambda: exactness.require_the_same_run(folder, Decoder(SHAPE), {"data": "x"}),
+        lambda: checkpoint.load(folder, state()),
+    ):
+        with contextlib.suppress(TraindeckError):
+            reading()
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_changed_bytes_anywhere_are_noticed_or_read_without_harm(original: Path, data: st.DataObject) -> None:
+    with copy_of(original) as folder:
+        name = data.draw(st.sampled_from(sorted(file.name for file in folder.iterdir())))
+        content = bytearray((folder / name).read_bytes())
+        start = data.draw(st.one_of(st.integers(0, min(300, len(content))), st.integers(0, len(content))))
+        content[start : start + data.draw(st.integers(0, 20))] = data.draw(st.binary(max_size=20))
+        changed = bytes(content) != (original / name).read_bytes()
+        (folder / name).write_bytes(content)
+        if name != checkpoint_dir.MANIFEST and changed:
+            assert checkpoint_dir.problem(folder), "the manifest knows"
+        checkpoint_dir.read_info(folder)
+        vouch_for(folder)
+        load_all(folder)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_a_state_with_anything_in_it_loads_or_is_refused(original: Path, data: st.DataObject) -> None:
+    with copy_of(original) as folder:
+        document: dict[str, Any] = json.loads((folder / "state.json").read_bytes())
+        part = document
+        name = data.draw(st.sampled_from(sorted(part)))
+        if isinstance(part[name], dict) and part[name] and data.draw(st.booleans()):
+            part, name = part[name], data.draw(st.sampled_from(sorted(part[name])))
+        if data.draw(st.booleans()):
+            part[name] = data.draw(values)
+        else:
+            del part[name]
+        (folder / "state.json").write_text(json.dumps(document), encoding="utf-8")
+        vouch_for(folder)
+        load_all(folder)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_a_shape_with_anything_in_it_is_read_or_refused(original: Path, data: st.DataObject) -> None:
+    with copy_of(original) as folder:
+        document = json.loads((folder / "config.json").read_bytes())
+        for name in data.draw(st.lists(st.sampled_from(sorted(document)), max_size=3)):
+            document[name] = data.draw(values)
+        (folder / "config.json").write_text(json.dumps(document), encoding="utf-8")
+        vouch_for(folder)
+        load_all(folder)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_a_file_of_tensors_with_another_header_loads_or_is_refused(original: Path, data: st.DataObject) -> None:
+    with copy_of(original) as folder:
+        file = folder / data.draw(st.sampled_from(["model.safetensors", "optimizer.safetensors"]))
+        content = file.read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + length])
+        for name in data.draw(st.lists(st.sampled_from(sorted(header)), min_size=1, max_size=3, unique=True)):
+            entry = header.pop(name)
+            if data.draw(st.booleans()):
+                header[data.draw(st.sampled_from([name, "generator.cpu", "x"]))] = data.draw(
+                    values | st.sampled_from(["dtype", "shape", "data_offsets"]).map(lambda key: entry | {key: "x"})  # noqa: B023
+                )
+        head = json.dumps(header).encode()
+        said = data.draw(st.sampled_from([len(head), len(head) + 1, 0, 2**40, 2**63]))
+        file.write_bytes(said.to_bytes(8, "little") + head + content[8 + length :])
+        vouch_for(folder)
+        load_all(folder)
+
+
+@settings(max_examples=100, deadline=None)
+@given(manifest=values | st.fixed_dictionaries({}, optional={
+    "step": values, "kind": values, "eval_loss": values,
+    "files": st.dictionaries(st.sampled_from(["state.json", "../x", "/", "nul\0", ""]), values, max_size=2) | values,
+}))  # fmt: skip
+def test_a_manifest_with_anything_in_it_is_a_problem_and_never_an_exception(manifest: Any) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root, "step-00000001")
+        folder.mkdir()
+        (folder / "state.json").write_bytes(b"{}")
+        (folder / checkpoint_dir.MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+        assert checkpoint_dir.problem(folder)
+        assert checkpoint_dir.latest_good(Path(root))[0] is None
+        infos = checkpoint_dir.infos_of(Path(root))
+        checkpoint_dir.to_remove(infos, 1, 1)
