@@ -110,6 +110,16 @@ _MACHINE: Final[dict[str, Pair]] = {
             "请接上电源；若已关机，可从最近的检查点继续。",
         ),
     ),
+    "advice.slept": (
+        (
+            "The computer slept for about {minutes} minutes in the middle of the run; nothing was lost but that time.",
+            "Turn on --keep-awake, and sleep off in the system's power settings; a closed lid may override both.",
+        ),
+        (
+            "电脑在运行中途睡眠了约 {minutes} 分钟；除时间外没有损失。",
+            "请开启 --keep-awake，并在系统电源设置中关闭睡眠；合上笔记本盖子可能使二者失效。",
+        ),
+    ),
     "advice.ram_full": (
         (
             "System memory is nearly full: {used_gib} of {total_gib} GiB, of which this run holds {own_gib} GiB; the "

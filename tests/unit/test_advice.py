@@ -159,6 +159,8 @@ def everything_wrong() -> list[protocol.Advice]:
         move = {"during": "forward", "batch_size": 4, "gradient_accumulation_steps": 8}
         low.tell(protocol.MemoryMove(step=low.newest, action="halved", **move))  # type: ignore[arg-type]
     low.looks(2, **full).steps(4, forward=900.0).losses(4.0, 4.0)
+    low.now += 7200
+    low.looks(1)
     still = Series().train()
     for _ in range(6):
         still.steps(5).evaluations(2.2)

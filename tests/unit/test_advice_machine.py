@@ -89,6 +89,26 @@ def test_a_laptop_on_its_battery_is_told_until_it_is_plugged_in() -> None:
     assert Series().train().looks(9, host={"on_battery": None}).codes == []
 
 
+def test_a_computer_that_slept_is_told_for_how_long() -> None:
+    run = Series(msgspec.structs.replace(CONFIG, keep_awake=False)).train().looks(1)
+    run.now += 5400
+    assert run.looks(2).codes == ["slept"]
+    assert run.said[0].params == {"minutes": 90}
+    assert run.said[0].fix == {"keep_awake": True}
+
+
+def test_a_pause_is_no_sleep() -> None:
+    run = Series().train().looks(1)
+    run.tell(protocol.Phase(phase="paused"))
+    run.now += 5400
+    run.looks(1)
+    run.tell(protocol.Phase(phase="training"))
+    assert run.looks(2).codes == []
+    rarely = Series(msgspec.structs.replace(CONFIG, hardware_interval_s=600.0)).train().looks(1)
+    rarely.now += 600
+    assert rarely.looks(1).codes == []
+
+
 def test_memory_of_the_machine_that_ends_is_told_before_it_does() -> None:
     run = Series().train().looks(6, host={"ram_used": 31 * GIB})
     assert run.codes == ["ram_full"]

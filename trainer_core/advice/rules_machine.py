@@ -23,6 +23,8 @@ _OTHERS: Final = 2 * GIB  # a desktop with a browser holds up to about this much
 _OTHERS_SHARE: Final = 0.15  # of the card
 _CONTEXT: Final = GIB // 2  # that CUDA and its libraries hold for this run, outside torch's allocator
 
+_ASLEEP_S: Final = 300.0  # no machine is so busy that a thread waits for this long
+
 _RAM_FULL: Final = 0.95  # beyond it Windows swaps, and Linux begins to end programs
 _RAM_FREE: Final = 0.90
 _DISK_MARGIN: Final = 1.25  # what is free must be this much of what is needed before it is said to be over
@@ -167,6 +169,27 @@ class OnBattery(Rule):
         return Holds({}) if event.host.on_battery else False
 
 
+class Slept(Rule):
+    """The computer went to sleep in the middle of the run: no look at it came for long, though it trained."""
+
+    code = "advice.slept"
+    needed = 1
+
+    def __init__(self) -> None:
+        self._last: float | None = None  # time of the last look while training, seconds since the epoch
+
+    def look(self, event: protocol.AnyEvent, run: Run) -> Verdict:
+        if isinstance(event, protocol.Phase):
+            self._last = None
+        if not isinstance(event, protocol.Hardware) or not run.training:
+            return None
+        gap = event.t - (self._last or event.t)
+        self._last = event.t
+        if gap < max(_ASLEEP_S, 10 * run.config.hardware_interval_s):
+            return None
+        return Holds({"minutes": round(gap / 60)}, {} if run.config.keep_awake else {"keep_awake": True})
+
+
 class RamFull(Rule):
     """System memory ends soon."""
 
@@ -257,6 +280,7 @@ RULES: Final[tuple[type[Rule], ...]] = (
     Power,
     OtherPrograms,
     OnBattery,
+    Slept,
     RamFull,
     DiskLow,
     MemoryMoves,
