@@ -15,7 +15,7 @@ from app.state.run_machine import RunState
 from tests.gui.conftest import MakeWindow
 
 CRASHING = """
-import ctypes, sys
+import faulthandler, sys
 sys.path.insert(0, sys.argv[1])
 from tests.process.fake_trainer import checkpoint, done, hello, say, step
 greeting = hello()
@@ -27,7 +27,7 @@ if "--resume" in sys.argv:
 else:
     say(checkpoint(4))
     say(step(5))
-    ctypes.string_at(0)
+    faulthandler._read_null()
 """
 
 
