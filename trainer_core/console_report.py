@@ -39,6 +39,10 @@ _WORDS: Final[dict[str, tuple[str, str]]] = {
     "documents": ("Documents", "文档"),
     "tokens": ("Tokens", "词元"),
     "split": ("to train on {train}, held back {held}", "训练 {train}，验证 {held}"),
+    "divided": (
+        "plain text: what is held back, and each stretch in between",
+        "纯文本：留出的各段，以及它们之间的每一段",
+    ),
     "characters": ("Characters", "字符"),
     "each": ("{figure} a token", "每词元 {figure}"),
     "vocabulary": ("Vocabulary", "词表"),
@@ -149,8 +153,11 @@ def _counts(report: DataReport, look: Look) -> Iterator[tuple[str, str]]:
         return f"{about(whole)}   {look.say('split', train=about(train), held=about(held))}"
 
     total, read = report.total, report.read
-    yield look.say("documents"), split(total.documents, report.train_documents, report.validation_documents)
-    yield look.say("tokens"), split(total.tokens, report.train_tokens, report.validation_tokens)
+    documents = split(total.documents, report.train_documents, report.validation_documents)
+    divided = f"{about(total.documents)}   {look.say('divided')}"  # how many stretches a split has says nothing
+    yield look.say("documents"), divided if report.divided else documents
+    held = f" ({_share(report.validation_tokens, total.tokens)})"
+    yield look.say("tokens"), split(total.tokens, report.train_tokens, report.validation_tokens) + held
     each = look.say("each", figure=f"{read.characters / max(1, read.tokens):.2f}")
     yield look.say("characters"), f"{about(total.characters)}   {each}"
     trained = "trained_for_it" if report.prepared else "trained"

@@ -117,7 +117,7 @@ class Counts(msgspec.Struct, kw_only=True):
     """How much data. Tokens are counted as the model gets them: with those that a template or an end adds."""
 
     rows: int = 0  # of tables, with something to learn in them; pieces of plain text
-    documents: int = 0  # rows, or texts and the parts of them that a split has
+    documents: int = 0  # rows; of a plain text, what is held back and each stretch in between
     characters: int = 0  # of their text
     tokens: int = 0  # of their text, once encoded
 
@@ -197,6 +197,11 @@ class DataReport(Event, tag="data_report", kw_only=True):
     samples_per_step: int  # the effective batch: micro-batch times accumulation times devices
     batch_is_default: bool = False  # nobody chose the batch: training with a preset may have another, and other steps
     samples: list[SampleView] = []  # the first few
+
+    @property
+    def divided(self) -> bool:
+        """Whether plain texts are divided because parts of them are held back: documents are stretches of them."""
+        return self.read.documents != self.read.rows and self.validation_documents > 0
 
 
 class Phase(Event, tag="phase", kw_only=True):

@@ -313,6 +313,10 @@
         <translation>总步数</translation>
     </message>
     <message>
+        <source>Of plain text, what is held back and each stretch in between counts as a document.</source>
+        <translation>纯文本中，留出的各段及其间的每一段都算一篇文档。</translation>
+    </message>
+    <message>
         <source>all read</source>
         <translation>已全部读取</translation>
     </message>

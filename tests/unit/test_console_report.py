@@ -35,6 +35,17 @@ def test_estimates_are_marked_and_exact_figures_are_not() -> None:
     assert "≈" not in whole
 
 
+def test_documents_are_split_in_rows_of_a_table_but_stretches_of_a_text_are_only_explained() -> None:
+    table = text_of(REPORT, Look("en"))
+    assert "to train on ≈ 9,500,000, held back ≈ 500,000" in table
+    assert "held back ≈ 31,875,015 (5.0 %)" in table
+    counts = protocol.Counts(rows=253, documents=26, characters=9, tokens=9)
+    text = text_of(msgspec.structs.replace(REPORT, task="pretrain", read=counts), Look("en"))
+    assert "≈ 10,000,000   plain text: what is held back, and each stretch in between" in text
+    assert "held back ≈ 500,000" not in text
+    assert "held back ≈ 31,875,015 (5.0 %)" in text
+
+
 @pytest.mark.parametrize(("language", "words"), [("en", "may count tokens a little differently"), ("zh", "略有出入")])
 def test_without_a_given_tokenizer_counts_of_tokens_are_not_called_exact(language: Language, words: str) -> None:
     whole = text_of(msgspec.structs.replace(REPORT, complete=True), Look(language))

@@ -124,6 +124,19 @@ def test_steps_follow_from_the_samples(tmp_path: Path) -> None:
     assert preview(config_of(tables(tmp_path)["pairs"], max_steps=7), Listener()).total_steps == 7
 
 
+@pytest.mark.parametrize("novels", [1, 5])
+def test_about_a_twentieth_of_the_tokens_of_few_long_texts_is_held_back(tmp_path: Path, novels: int) -> None:
+    for number in range(novels):
+        (tmp_path / str(number)).mkdir()
+        some_text(tmp_path / str(number), lines=6000)
+    report = preview(config_of(*(tmp_path / str(number) for number in range(novels))), Listener())
+    assert report.divided
+    assert 0.03 < report.validation_tokens / report.total.tokens < 0.07
+    table = preview(config_of(tables(tmp_path)["texts"]), Listener())
+    assert not table.divided
+    assert (table.train_documents, table.validation_documents) == (285, 15)
+
+
 def test_a_batch_that_nobody_chose_is_told_apart(tmp_path: Path) -> None:
     data = [str(tables(tmp_path)["pairs"])]
     for knobs, default in (({}, True), ({"preset": "cpu"}, False), ({"batch_size": 3}, False)):

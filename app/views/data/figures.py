@@ -42,7 +42,7 @@ def tile(report: DataReport, name: str) -> tuple[str, str]:
 
 
 def tile_tooltip(report: DataReport, name: str) -> str:
-    """The figure of a tile in full."""
+    """The figure of a tile in full, and what it counts where that is not plain."""
     figures = {
         "documents": report.total.documents,
         "tokens": report.total.tokens,
@@ -50,7 +50,10 @@ def tile_tooltip(report: DataReport, name: str) -> str:
         "epoch": report.steps_per_epoch,
         "steps": report.total_steps,
     }
-    return words.count(figures[name])
+    stretches = QCoreApplication.translate(
+        "DataFigures", "Of plain text, what is held back and each stretch in between counts as a document."
+    )
+    return words.count(figures[name]) + (f"\n{stretches}" if name == "documents" and report.divided else "")
 
 
 def _short(report: DataReport, value: float) -> str:
@@ -126,17 +129,23 @@ def _packing(report: DataReport) -> list[Row]:
 
 
 def _counts(report: DataReport) -> list[Row]:
-    read = report.read
+    read, held_back = report.read, _about(report, report.validation_tokens)
+    documents = [
+        (QCoreApplication.translate("DataFigures", "Documents to train on"), _about(report, report.train_documents)),
+        (QCoreApplication.translate("DataFigures", "Documents held back"), _about(report, report.validation_documents)),
+    ]
     return [
         (QCoreApplication.translate("DataFigures", "Duplicates"), _of(report.duplicates, read.rows)),
         (QCoreApplication.translate("DataFigures", "Rows without text"), words.count(report.empty)),
         (QCoreApplication.translate("DataFigures", "Rows that cannot be used"), words.count(report.bad)),
         (QCoreApplication.translate("DataFigures", "Undecodable bytes"), _of(report.undecodable, report.read_bytes)),
         (QCoreApplication.translate("DataFigures", "Characters"), _about(report, report.total.characters)),
-        (QCoreApplication.translate("DataFigures", "Documents to train on"), _about(report, report.train_documents)),
-        (QCoreApplication.translate("DataFigures", "Documents held back"), _about(report, report.validation_documents)),
+        *([] if report.divided else documents),  # how many stretches of text a split has says nothing
         (QCoreApplication.translate("DataFigures", "Tokens to train on"), _about(report, report.train_tokens)),
-        (QCoreApplication.translate("DataFigures", "Tokens held back"), _about(report, report.validation_tokens)),
+        (
+            QCoreApplication.translate("DataFigures", "Tokens held back"),
+            f"{held_back} ({words.share(report.validation_tokens, report.total.tokens)})",
+        ),
         (QCoreApplication.translate("DataFigures", "Tokens per step"), words.count(report.tokens_per_step)),
         (QCoreApplication.translate("DataFigures", "Vocabulary"), words.count(report.vocab_size)),
     ]
