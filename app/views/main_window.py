@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal, SignalInstance
 from PySide6.QtGui import QAction, QActionGroup, QCloseEvent, QKeySequence, QPaintEvent
-from PySide6.QtWidgets import QMainWindow, QMenu, QSplitter, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QMainWindow, QMenu, QSizePolicy, QSplitter, QTabWidget, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE, Tokens
 from app.views.banner import BannerArea
@@ -18,6 +18,7 @@ from app.views.viewing import ViewingStrip
 from app.views.widgets import named
 
 _SETUP_WIDTH = 340
+_PAGE_HEIGHT = 260  # at least
 PAGES = ("plots", "performance", "data", "samples", "log", "runs", "settings")
 
 
@@ -69,6 +70,9 @@ class MainWindow(QMainWindow):
         above = (self.run_bar, self.check, self.restart, self.banners, self.interrupted, self.viewing)
         for widget in above:
             layout.addWidget(widget)
+        # What stands above takes the room that it needs; the pages have the rest.
+        self.tabs.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Ignored)
+        self.tabs.setMinimumHeight(_PAGE_HEIGHT)
         layout.addWidget(self.tabs, 1)
         self.splitter.addWidget(self.setup)
         self.splitter.addWidget(right)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from app.views.setup.form import SetupForm
 
 _AT_ONCE: Final = 3  # the others are folded away: the plots want the room
+_ROW: Final = 28  # pixels: the height of a button
+_INDENT: Final = 16 + SPACE  # of the text, beside its icon
 _MOVE: Final = "log.memory_move"
 
 
@@ -38,7 +40,11 @@ class NotesStrip(Retranslating):
         inner = column(spacing=2)
         inner.setContentsMargins(SPACE + 4, SPACE // 2, SPACE, SPACE // 2)
         inner.addLayout(self._rows)
-        inner.addWidget(self.more, 0, Qt.AlignmentFlag.AlignLeft)
+        below = QHBoxLayout()
+        below.addSpacing(_INDENT - 6)  # the button's own padding
+        below.addWidget(self.more)
+        below.addStretch(1)
+        inner.addLayout(below)
         frame.setLayout(inner)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
@@ -100,17 +106,18 @@ class NoteRow(QWidget):
         self.code = note.entry.code
         line, more = told(note, applied=applied)
         sign = QLabel()
-        sign.setFixedHeight(26)
         name, colour = _sign(note)
         sign.setPixmap(pixmap(name, getattr(tokens, colour), self.devicePixelRatioF()))
         self.text, self._whole, self.more = ElidedLabel(), label(wrap=True), label("muted", wrap=True)
+        for beside in (sign, self.text, self._whole):
+            beside.setMinimumHeight(_ROW)  # the first lines of all stand on one line with the buttons' texts
         self.text.setText(line)
         self._whole.setText(line)
         for words_ in (self._whole, self.more):
             words_.setTextFormat(Qt.TextFormat.PlainText)
             words_.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.more.setText(more)
-        self.more.setContentsMargins(16 + SPACE, 0, 0, SPACE // 2)  # below the text, not below the icon
+        self.more.setContentsMargins(_INDENT, 0, 0, SPACE // 2)  # below the text, not below the icon
         self.fold, self.fix = button("flat", checkable=True), button("applyAdvice")
         self.fold.setText(self.tr("Details"))
         self.fold.setAccessibleDescription(line)
@@ -127,8 +134,14 @@ class NoteRow(QWidget):
         row.addWidget(sign, 0, Qt.AlignmentFlag.AlignTop)
         for words_ in (self.text, self._whole):
             row.addWidget(words_, 1)
-        for pressed in (self.fix, self.fold):
-            row.addWidget(pressed, 0, Qt.AlignmentFlag.AlignTop)
+        buttons = QWidget()
+        buttons.setMinimumHeight(_ROW)
+        pressed = QHBoxLayout(buttons)
+        pressed.setContentsMargins(0, 0, 0, 0)
+        pressed.setSpacing(SPACE)
+        pressed.addWidget(self.fix)
+        pressed.addWidget(self.fold)
+        row.addWidget(buttons, 0, Qt.AlignmentFlag.AlignTop)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)

@@ -51,7 +51,7 @@ class RunBar(Retranslating):
         top.setSpacing(SPACE)
         top.addWidget(self.state)
         top.addWidget(self.note, 1)
-        for button in (self.check, self.start, self.pause, self.resume, self.stop):
+        for button in (self.start, self.check, self.pause, self.resume, self.stop):
             top.addWidget(button)
         bottom = QHBoxLayout()
         bottom.setSpacing(2 * SPACE)
@@ -74,6 +74,9 @@ class RunBar(Retranslating):
         self.check.setEnabled(machine.can_start and not blocked and not checking)
         self.start.setEnabled(machine.can_start and not blocked)
         self.start.setToolTip(blocked)
+        # One place for both: before a run there is nothing to pause, and during it nothing to check.
+        self.check.setVisible(machine.can_start)
+        self.pause.setVisible(not machine.can_start)
         self.pause.setEnabled(machine.can_pause)
         self.resume.setEnabled(machine.can_resume)
         self.stop.setEnabled(machine.can_stop)
@@ -83,6 +86,7 @@ class RunBar(Retranslating):
         put(self.reason, self.tr("Start is not possible yet: {reason}").format(reason=blocked))
         self.reason.setVisible(bool(blocked) and machine.can_start)
         put(self.clock, self._clock())
+        self.clock.setVisible(bool(self.clock.text()))
         self._show_progress()
 
     def _show_progress(self) -> None:
@@ -164,6 +168,8 @@ class RunBar(Retranslating):
         self.resume.setText(self.tr("Resume"))
         self.stop.setText(self.tr("Stop"))
         self._hold_width(self.stop, self.tr("Stop"), self.tr("End now"))
+        for button in (self.check, self.pause):
+            button.setMinimumWidth(max(self.check.sizeHint().width(), self.pause.sizeHint().width()))
         self.bar.setAccessibleName(self.tr("Progress"))
         self.display(self._machine, self._blocked, checking=self._checking)
 

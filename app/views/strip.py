@@ -13,9 +13,15 @@ from app.views.widgets import ElidedLabel, Retranslating, named
 class Strip(Retranslating):
     """A sentence and its buttons. Hidden until `say` is given one."""
 
-    def __init__(self, *buttons: QPushButton, sign: IconName | None = None, parent: QWidget | None = None) -> None:
+    def __init__(
+        self,
+        *buttons: QPushButton,
+        sign: IconName | None = None,
+        mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight,
+        parent: QWidget | None = None,
+    ) -> None:
         super().__init__(parent)
-        self.text = ElidedLabel(Qt.TextElideMode.ElideMiddle)
+        self.text = ElidedLabel(mode)
         self._sign, self._icon = sign, QLabel()
         self._icon.setVisible(sign is not None)
         row = QHBoxLayout()

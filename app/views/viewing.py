@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QWidget
 
 from app.views import words
@@ -30,7 +30,7 @@ class ViewingStrip(Strip):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         self.resume, self.back = button("resumeViewed"), button("backToCurrent")
-        super().__init__(self.resume, self.back, parent=parent)
+        super().__init__(self.resume, self.back, mode=Qt.TextElideMode.ElideMiddle, parent=parent)
         self._viewing: Viewing | None = None
         self.resume.clicked.connect(self.resume_pressed)
         self.back.clicked.connect(self.back_pressed)

@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterable
 from typing import TypeVar
 
-from PySide6.QtCore import QEvent, QSize, Qt
+from PySide6.QtCore import QEvent, QObject, QSize, Qt
 from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import (
     QComboBox,
@@ -180,6 +180,38 @@ def line(name: str, *, clear: bool = False) -> QLineEdit:
     made = named(QLineEdit(), name)
     made.setClearButtonEnabled(clear)
     return made
+
+
+class FittingArea(QScrollArea):
+    """As high as its content, where there is room; where there is not, it scrolls instead of squeezing it."""
+
+    def __init__(self, content: QWidget, least: int) -> None:
+        super().__init__()
+        self._content, self._least = content, least
+        self.setWidgetResizable(True)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        self.setWidget(content)
+        content.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802 - Qt's name
+        if event.type() == QEvent.Type.LayoutRequest:
+            self.updateGeometry()
+        return super().eventFilter(watched, event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
+        super().resizeEvent(event)
+        if event.oldSize().width() != event.size().width():
+            self.updateGeometry()
+
+    def sizeHint(self) -> QSize:  # noqa: N802 - Qt's name
+        content, hint = self._content, self._content.sizeHint()
+        width = self.viewport().width()
+        return QSize(hint.width(), content.heightForWidth(width) if content.hasHeightForWidth() else hint.height())
+
+    def minimumSizeHint(self) -> QSize:  # noqa: N802 - Qt's name
+        return QSize(self._content.minimumSizeHint().width(), min(self._least, self.sizeHint().height()))
 
 
 def scroll_area(content: QWidget) -> QScrollArea:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _NARROW = 760  # pixels
 _NARROW_ROW, _WIDE_ROW = 3, 4  # tiles side by side; on a wide page at least
+_TILE = 190  # pixels: where three would be narrower, two stand side by side
 
 
 class PerformancePage(Retranslating):
@@ -98,7 +99,8 @@ class PerformancePage(Retranslating):
     def _place_tiles(self) -> None:
         """Side by side, without gaps where this machine does not tell a figure."""
         shown = [tile for tile in self.tiles.values() if not tile.isHidden()]
-        across = _NARROW_ROW if self._narrow else max(_WIDE_ROW, len(shown))
+        narrow = _NARROW_ROW if self.width() >= _NARROW_ROW * _TILE else _NARROW_ROW - 1
+        across = narrow if self._narrow else max(_WIDE_ROW, len(shown))
         for place, tile in enumerate(shown):
             self._tiles.addWidget(tile, *divmod(place, across))
         for column in range(len(self.tiles)):
@@ -138,4 +140,4 @@ class PerformancePage(Retranslating):
             self._narrow = narrow
             self.time.fit(narrow=narrow)
             self.paths.fit(narrow=narrow)
-            self._place_tiles()
+        self._place_tiles()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QSlider, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QSizePolicy, QSlider, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE, Tokens
 from app.views import computing_words
@@ -77,7 +77,13 @@ class PlotsPage(Retranslating):
         bar.addStretch(1)
         for last in (self._axis_label, self.axis, self._fit):
             bar.addWidget(last)
-        charts = named(QWidget(), "scrolled")
+        content = named(QWidget(), "scrolled")
+        scrolled = QVBoxLayout(content)
+        scrolled.setContentsMargins(0, 0, 0, 0)
+        scrolled.setSpacing(SPACE)
+        charts = QWidget()
+        scrolled.addWidget(self.notes)
+        scrolled.addWidget(charts, 1)
         grid = QGridLayout(charts)
         grid.setContentsMargins(0, 0, 0, 0)
         grid.setSpacing(SPACE)
@@ -85,17 +91,19 @@ class PlotsPage(Retranslating):
             grid.addWidget(self.charts[name], *place)
         for row, stretch in enumerate((16, 10, 10)):
             grid.setRowStretch(row, stretch)
-            grid.setRowMinimumHeight(row, 11 * stretch)  # a low window scrolls instead of squeezing
+            grid.setRowMinimumHeight(row, 11 * stretch)
+        # As high as there is room beside the notes, whatever the canvases would like; a low window scrolls.
+        charts.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)
+        charts.setMinimumHeight(grid.minimumSize().height())
         for column in (0, 1):
             grid.setColumnStretch(column, 1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, SPACE, 0, 0)
         layout.setSpacing(SPACE)
         layout.addWidget(self.tiles)
-        layout.addWidget(self.notes)
         layout.addWidget(self._computing_row())
         layout.addLayout(bar)
-        layout.addWidget(scroll_area(charts), 1)
+        layout.addWidget(scroll_area(content), 1)
 
     def _computing_row(self) -> QWidget:
         self._line = QWidget()

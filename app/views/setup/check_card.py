@@ -15,7 +15,7 @@ from app.state.looks import Look
 from app.theme.icons import icon, pixmap
 from app.theme.tokens import SPACE, Tokens
 from app.views import check_words, words
-from app.views.widgets import ElidedLabel, Retranslating, button, clear, column, label, named, put, restyle
+from app.views.widgets import ElidedLabel, FittingArea, Retranslating, button, clear, column, label, named, put, restyle
 from trainer_core.protocol import CheckReport
 
 FIGURES: Final = ("memory", "speed", "time", "disk")
@@ -23,6 +23,7 @@ _COLOURS: Final = {"fits": "good", "tight": "warn", "does_not_fit": "bad"}
 _FINE: Final = 1000  # steps of a bar
 _MOST_OFFERS: Final = 4
 _NARROW: Final = 620  # pixels
+_LEAST: Final = 120  # pixels: of its height in a low window
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +87,19 @@ class CheckCard(Retranslating):
         self._offers.setHorizontalSpacing(2 * SPACE)
         self._offers.setVerticalSpacing(SPACE // 2)
         self._offers.setColumnStretch(0, 1)
-        frame = named(QFrame(), "card")
+        content, frame = named(QWidget(), "scrolled"), named(QFrame(), "card")
         inner = column(spacing=SPACE - 2)
-        inner.setContentsMargins(SPACE + 4, SPACE, SPACE, SPACE)
+        inner.setContentsMargins(SPACE + 4, SPACE, SPACE + 4, SPACE)
         frame.setLayout(inner)
         inner.addLayout(top)
         for widget in (self.progress, self.failure, self._figures_box, self.notes, self.hint, self._offers_title):
             inner.addWidget(widget)
         inner.addLayout(self._offers)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(frame)
+        around, outer = QVBoxLayout(content), QVBoxLayout(self)
+        for layout in (around, outer):
+            layout.setContentsMargins(0, 0, 0, 0)
+        around.addWidget(frame)
+        outer.addWidget(FittingArea(content, _LEAST))
         self._fit(_NARROW)
 
     def _fit(self, width: int) -> None:

@@ -23,7 +23,7 @@ from app.views.widgets import QuietCombo, label, named, restyle
 from trainer_core.config import Knob
 
 _LINES = 3  # of the editor of a list
-LABEL_WIDTH = 132
+LABEL_WIDTH = 138
 _WIDE_FIRST = 100  # of the stretch beside it, which is 1
 _UNIT_WIDTH = 66
 _PATHS = ("tokenizer", "cache_dir")
@@ -154,7 +154,7 @@ class KnobField(QWidget):
         label = knob_words(words.language()).label(self.knob)
         self._label.setText(f"{label} •" if changed else label)
         font = self._label.font()
-        font.setBold(changed)
+        font.setBold(changed and self._full)  # in the narrow panel, bold would push the editors aside
         self._label.setFont(font)
         self.reset.setVisible(self._full and changed)
         base = as_text(self._form.base_value(self.knob.name)) or "–"
