@@ -177,12 +177,12 @@ _LEARNING: Final[dict[str, Pair]] = {
     ),
     "advice.rate_high": (
         (
-            "The learning rate ({rate}) seems too high: the loss went from {before} to {now}, {bad}% of the steps were "
-            "left out, and {clipped}% had gradients cut to less than a fifth.",
+            "The learning rate ({rate}) seems too high: the loss went from {before} to {now} (mere guessing has {guess}), "
+            "{bad}% of the steps were left out, and {clipped}% had gradients cut to less than a fifth.",
             "Start again with a third of --learning-rate.",
         ),
         (
-            "学习率（{rate}）似乎过高：损失由 {before} 变为 {now}，{bad}% 的步被略过，"
+            "学习率（{rate}）似乎过高：损失由 {before} 变为 {now}（随机猜测为 {guess}），{bad}% 的步被略过，"
             "{clipped}% 的步梯度被裁剪到五分之一以下。",
             "请用三分之一的 --learning-rate 重新开始。",
         ),

@@ -46,18 +46,18 @@ def test_advice_is_said_once_however_long_it_holds() -> None:
 def test_what_sways_about_a_threshold_is_not_said_again_and_again() -> None:
     run = Series().train()
     for _ in range(100):
-        run.steps(3, data=30.0).steps(3, data=18.0)  # 23% and 15%
+        run.steps(6, data=30.0).steps(6, data=18.0)  # 23% and 15%
     assert run.codes == ["data_bound"]
 
 
 def test_what_comes_and_goes_is_left_alone_for_a_while_and_then_for_good() -> None:
     run = Series().train()
     for _ in range(10):
-        run.steps(4, data=50.0).steps(4)
+        run.steps(6, data=50.0).steps(4)
     assert run.codes == ["data_bound", "-data_bound"]
     for _ in range(10):
         run.now += AGAIN_S
-        run.steps(4, data=50.0).steps(4)
+        run.steps(6, data=50.0).steps(4)
     assert run.codes == ["data_bound", "-data_bound"] * MOST
 
 
@@ -150,7 +150,7 @@ def everything_wrong() -> list[protocol.Advice]:
     full = {"vram_used": int(11.9 * GIB), "torch_reserved": int(11.2 * GIB)}
     ready = msgspec.structs.replace(READY, task="sft", truncated=500)
     low = Series(msgspec.structs.replace(CONFIG, lr_schedule="constant", compile="off")).train(ready)
-    low.steps(4, data=50.0).bad(3).looks(10, shared_used=0).looks(60, shared_used=GIB, **full, throttle=["thermal"])
+    low.steps(6, data=50.0).bad(3).looks(10, shared_used=0).looks(60, shared_used=GIB, **full, throttle=["thermal"])
     low.looks(60, vram_used=12 * GIB, torch_reserved=GIB, host={"on_battery": True, "ram_used": 32 * GIB})
     low.tell(protocol.Checkpoint(step=1, path="a", bytes=GIB, seconds=1, kind="regular", kept=["a"]))
     low.looks(60, throttle=["power_brake"], host={"disk_free": 1}).steps(20, bad_steps=3).looks(60, utilization=0.2)

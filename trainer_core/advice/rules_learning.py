@@ -134,7 +134,8 @@ class RateTooHigh(Rule):
         apart = min(first, second) > _GUESSING * guessing
         if risen or apart or bad >= _BAD_SHARE or (clipped >= _MOSTLY and second >= first):
             shares = {"bad": percent(min(1.0, bad)), "clipped": percent(clipped)}
-            return {"before": rounded(first), "now": rounded(second), **shares}
+            guess = round(guessing, 1) if math.isfinite(guessing) else "?"
+            return {"before": rounded(first), "now": rounded(second), "guess": guess, **shares}
         return {}
 
 

@@ -28,6 +28,7 @@ class DataBound(Rule):
     """The model waits for its data."""
 
     code = "advice.data_bound"
+    lasting_s = 10.0  # a run of seconds needs no other settings
 
     def look(self, event: protocol.AnyEvent, run: Run) -> Verdict:
         if not isinstance(event, protocol.Step) or not run.settled or run.data_share is None:
