@@ -177,8 +177,8 @@ _LEARNING: Final[dict[str, Pair]] = {
     ),
     "advice.rate_high": (
         (
-            "The learning rate ({rate}) seems too high: the loss went from {before} to {now} (mere guessing has {guess}), "
-            "{bad}% of the steps were left out, and {clipped}% had gradients cut to less than a fifth.",
+            "The learning rate ({rate}) seems too high: the loss went from {before} to {now} (mere guessing has "
+            "{guess}), {bad}% of the steps were left out, and {clipped}% had gradients cut to less than a fifth.",
             "Start again with a third of --learning-rate.",
         ),
         (
