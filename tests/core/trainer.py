@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,6 +80,19 @@ class Ended:
     def error(self) -> protocol.Error:
         (error,) = self.of(protocol.Error)
         return error  # type: ignore[no-any-return]
+
+
+def read_until(
+    process: subprocess.Popen[bytes], last: Callable[[protocol.AnyEvent], bool] = lambda event: False
+) -> list[protocol.AnyEvent]:
+    """Events up to the one that is the last, or to the end."""
+    assert process.stdout is not None
+    seen = []
+    for line in process.stdout:
+        seen.append(protocol.decode_event(line))
+        if last(seen[-1]):
+            break
+    return seen
 
 
 def finish(process: subprocess.Popen[bytes], timeout: float = 90) -> Ended:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.core.trainer import TINY, Ended, environment, run, text_file
+from tests.core.trainer import TINY, Ended, environment, read_until, run, start, text_file
 from tests.reading import columnar_file, tar_of
 from trainer_core import checkpoint_dir, protocol
 from trainer_core.messages import CATALOGUE
@@ -183,15 +183,32 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_ends_the_run_and_keeps_what_was_saved(home: Path, small_disk: Path) -> None:
+def is_full(event: protocol.AnyEvent) -> bool:
+    return isinstance(event, protocol.Phase) and event.reason == "disk_full"
+
+
+def test_on_a_full_disk_a_run_waits_and_goes_on_and_a_stop_says_what_is_not_saved(home: Path, small_disk: Path) -> None:
     data, folder = text_file(home), small_disk / "run"
     arguments = ["train", *TINY, "--max-steps", "60", "--save-steps", "2", "--keep-last", "99", "--keep-best", "0"]
-    ended = run(home, *arguments, "--data", str(data), "--run-dir", str(folder), "--cache-dir", str(home / "cache"))
-    told(ended, "disk.full", 7)
+    places = ["--data", str(data), "--run-dir", str(folder), "--cache-dir", str(home / "cache")]
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(1_500_000))
+    process = start(home, *arguments, *places, "--control", "stdin", stdin=subprocess.PIPE)
+    events = read_until(process, is_full)
+    assert checkpoint_dir.list_checkpoints(folder / "checkpoints")
+    filler.unlink()
+    events += read_until(process, lambda event: isinstance(event, protocol.Checkpoint))  # it goes on by itself
+    events += read_until(process, is_full)
+    assert process.stdin is not None
+    process.stdin.write(protocol.encode(protocol.Stop(id=1)))
+    process.stdin.flush()
+    events += read_until(process)
+    ended = Ended(process.wait(), events, "")
+    error = told(ended, "disk.unsaved", 7)
     saved = checkpoint_dir.list_checkpoints(folder / "checkpoints")
-    assert saved
-    assert all(checkpoint_dir.problem(path) is None for path in saved)
     assert [path.name for path in saved] == [event.path for event in ended.of(protocol.Checkpoint)]
+    assert all(checkpoint_dir.problem(path) is None for path in saved)
+    assert error.params["saved"] == ended.of(protocol.Checkpoint)[-1].step
     left = [path for path in (folder / "checkpoints").iterdir() if path not in saved]
     assert not left, "nothing half-written stays behind"
 

@@ -99,7 +99,6 @@ class Trainer:
         self._back: Return | None = None  # where to go back to after a bad step
         self._made_with_before: dict[str, Any] = {}  # what the checkpoint says that was resumed from
         self._evaluated: tuple[int, float] | None = None  # the step of the newest evaluation, and its loss
-        self._saved: tuple[int, float | None] = (-1, None)  # the newest checkpoint's step and held-out loss
         self._seconds_before = 0.0  # spent in steps by earlier processes
         self._finished = False  # resumed from the final checkpoint with nothing left to do
         self._whole = True  # weights and counters belong together: false while the optimizer writes
@@ -130,7 +129,7 @@ class Trainer:
         self.reports.begin(counters.tokens, counters.samples)
         info = checkpoint_dir.read_info(folder)
         if info is not None:
-            self._saved = (info.step, info.eval_loss)
+            self.saver.saved = (info.step, info.eval_loss)
             self._evaluated = (info.step, info.eval_loss) if info.eval_loss is not None else None
 
     def set_up(self) -> None:
@@ -346,7 +345,7 @@ class Trainer:
         self.clock.forget()
         self._load(back.folder)
         self.state.counters.batches = back.batches
-        self._saved = (-1, None)  # no checkpoint says this
+        self.saver.saved = (-1, None)  # no checkpoint says this
         self.recovery.came_back(back, self.state.counters.step)
         self.windows = Windows(self._windows(), self.device)
 
@@ -425,12 +424,11 @@ class Trainer:
         """A checkpoint of this step boundary, on disk and verified when this returns, or written `aside` while training
         goes on; nothing to do if there is one that says the same (but a final one)."""
         step, eval_loss = self.state.counters.step, self._held_out_loss()
-        if self._saved != (step, eval_loss) or kind == "final":
+        if self.saver.saved != (step, eval_loss) or kind == "final":
             self._gather()
             self.session.enter("saving", step)
             content = checkpoint.content(self.state, self.writer.companions())
             self.saver.save(content, kind, eval_loss, self.recovery.due_before(step))
-            self._saved = (step, eval_loss)
             self.garbage.collect()
         if not aside:
             self.saver.wait()

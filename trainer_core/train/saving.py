@@ -52,6 +52,7 @@ class Saver:
         self._thread = threading.Thread(name="none yet")
         self._order: _Order | None = None  # not known to be on disk yet
         self._failure: Exception | None = None  # of that
+        self.saved: tuple[int, float | None] = (-1, None)  # step and held-out loss of the newest one, or that under way
         self.patient = True
 
     def save(self, content: Content, kind: CheckpointKind, eval_loss: float | None, keep_step: int) -> None:
@@ -64,6 +65,7 @@ class Saver:
             self._order = self._failure = None  # whatever became of it: this one is newer
         order = _Order(content, kind, eval_loss, Keep(self._config.keep_last, self._config.keep_best, keep_step))
         self._wait_for_space(order)
+        self.saved = (content.step, eval_loss)
         with self._clock.saving():
             if self._room_for(content):
                 self._begin(_Order(self._copies.of(content), kind, eval_loss, order.keep))
@@ -79,6 +81,7 @@ class Saver:
             if not isinstance(failure, TraindeckError) or failure.code != "disk.full":
                 self._order = self._failure = None
                 if failure is not None:
+                    self.saved = (-1, None)
                     raise failure
                 return
             self._wait_for_space(self._order, failure)

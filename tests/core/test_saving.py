@@ -1,0 +1,301 @@
+"""Checkpoints are written while training goes on, and hold the state of their own step all the same."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.core.test_bad_steps import order, poison
+from tests.core.test_loop import config, trainer
+from tests.core.trainer import text_file
+from tests.kept import Kept
+from trainer_core import checkpoint_dir, files, protocol
+from trainer_core.config import Config
+from trainer_core.messages import ExitCode, TraindeckError
+from trainer_core.report import StopRequested
+from trainer_core.train import checkpoint, saving, transaction
+from trainer_core.train.loop import Trainer
+
+GIB = 1024**3
+
+
+def wanted(folder: Path, **values: object) -> Config:
+    small = {"batch_size": 4, "eval_steps": 0, "max_steps": 8, "cpu_threads": 1, "save_steps": 2, "perf_steps": 0}
+    return config(folder, text_file(folder), **{**small, "keep_last": 9, "on_bad_step": "skip", **values})
+
+
+def steps_saved(made: Trainer) -> list[int]:
+    """Of the checkpoints that are whole."""
+    found = checkpoint_dir.list_checkpoints(made.run_dir.checkpoints)
+    assert all(checkpoint_dir.problem(path) is None for path in found)
+    return [info.step for info in checkpoint_dir.infos_of(made.run_dir.checkpoints)]
+
+
+def at_boundaries(made: Trainer, do: Callable[[int], None]) -> None:
+    """`do` is called with the number of each step that is done."""
+    after = made._after_step
+
+    def then() -> None:
+        after()
+        do(made.state.counters.step)
+
+    made._after_step = then  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def writing(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
+    """What is done, in the thread that writes, before a checkpoint is."""
+    before: list[Callable[[], None]] = []
+    really = transaction.write
+
+    def write(*arguments: object) -> protocol.Checkpoint:
+        for do in before:
+            do()
+        return really(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(transaction, "write", write)
+    return before
+
+
+def test_what_is_written_is_the_state_of_its_step_whatever_training_does_meanwhile(
+    tmp_path: Path, writing: list[Callable[[], None]]
+) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, dropout=0.1, save_steps=3, max_steps=9))
+    gone_on = threading.Event()
+
+    def hold() -> None:
+        gone_on.wait(30)
+
+    writing.append(hold)
+    tensors: dict[int, dict[str, dict[str, torch.Tensor]]] = {}
+
+    def remember(step: int) -> None:
+        live = checkpoint.content(made.state, {}).tensors
+        tensors[step] = {file: {name: value.clone() for name, value in of.items()} for file, of in live.items()}
+        if step == 5:
+            assert not kept.of(protocol.Checkpoint), "that of step 3 is still being written"
+            gone_on.set()
+
+    at_boundaries(made, remember)
+    made.run()
+    assert steps_saved(made) == [3, 6, 9]
+    for step in (3, 6):
+        for file, expected in tensors[step].items():
+            found = load_file(made.run_dir.checkpoints / checkpoint_dir.folder_name(step) / file)
+            assert found.keys() == expected.keys()
+            assert all(torch.equal(found[name], value) for name, value in expected.items()), (step, file)
+
+
+def test_a_save_waits_for_the_one_before_it(tmp_path: Path, writing: list[Callable[[], None]]) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, save_steps=1, max_steps=4))
+    under_way: list[int] = []
+    most = 0
+
+    def slowly() -> None:
+        nonlocal most
+        under_way.append(1)
+        most = max(most, len(under_way))
+        time.sleep(0.1)
+        under_way.pop()
+
+    writing.append(slowly)
+    made.run()
+    assert most == 1
+    assert [event.step for event in kept.of(protocol.Checkpoint)] == [1, 2, 3, 4]
+
+
+def test_a_run_that_is_stopped_ends_with_its_checkpoint_on_disk(
+    tmp_path: Path, writing: list[Callable[[], None]]
+) -> None:
+    made, _ = trainer(tmp_path, wanted(tmp_path))
+    writing.append(lambda: time.sleep(0.3))
+    at_boundaries(made, lambda step: made.session.request_stop() if step == 4 else None)
+    with pytest.raises(StopRequested):
+        made.run()
+    assert steps_saved(made) == [2, 4]
+
+
+def test_going_back_waits_for_the_checkpoint_that_is_being_written(
+    tmp_path: Path, writing: list[Callable[[], None]]
+) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, on_bad_step="rollback"))
+    poison(made, order(made)[4])
+    writing.append(lambda: time.sleep(0.3))
+    made.run()
+    (warned,) = [event for event in kept.of(protocol.Warn) if event.code == "train.rolled_back"]
+    assert warned.params["to"] == 4, "step 5 was bad while step 4 was being written"
+
+
+@pytest.mark.parametrize("spare", [True, False], ids=["low_memory", "a machine without memory to spare"])
+def test_where_memory_is_short_a_checkpoint_is_written_before_training_goes_on(
+    tmp_path: Path, writing: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch, spare: bool
+) -> None:
+    if not spare:
+        monkeypatch.setattr(saving, "_SPARED", 1.0)
+    made, _ = trainer(tmp_path, wanted(tmp_path, low_memory=spare))
+    threads: list[str] = []
+    writing.append(lambda: threads.append(threading.current_thread().name))
+    made.run()
+    assert threads == ["MainThread"] * 4
+    assert steps_saved(made) == [2, 4, 6, 8]
+
+
+def test_a_failure_of_writing_ends_the_run_in_its_own_words_and_what_was_saved_stays(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path))
+    aside = tmp_path / "aside"
+
+    def block(step: int) -> None:
+        if step == 3:
+            made.saver.wait()
+            made.run_dir.checkpoints.rename(aside)
+            made.run_dir.checkpoints.write_bytes(b"a file where the folder was")
+
+    at_boundaries(made, block)
+    with pytest.raises(TraindeckError) as failed:
+        made.run()
+    assert failed.value.code == "disk.not_writable"
+    assert [event.step for event in kept.of(protocol.Checkpoint)] == [2]
+    assert checkpoint_dir.problem(aside / "step-00000002") is None
+
+
+def test_an_unknown_failure_of_writing_is_raised_and_the_newest_state_saved(
+    tmp_path: Path, writing: list[Callable[[], None]]
+) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path))
+    failures = iter([ArithmeticError("surprise")])
+
+    def fail() -> None:
+        for failure in failures:
+            raise failure
+
+    writing.append(fail)
+    with pytest.raises(ArithmeticError, match="surprise"):
+        made.run()
+    assert [event.kind for event in kept.of(protocol.Checkpoint)] == ["emergency"]
+    assert steps_saved(made) == [made.state.counters.step]
+
+
+# --- a full disk -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """While it is set, the disk has no room."""
+    event = threading.Event()
+    monkeypatch.setattr(files, "free_bytes", lambda path: 1000 if event.is_set() else 9 * GIB)
+    return event
+
+
+def waiting(kept: Kept) -> list[protocol.Phase]:
+    return [event for event in kept.of(protocol.Phase) if event.phase == "paused"]
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def beside(do: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=do)
+    thread.start()
+    return thread
+
+
+def test_a_full_disk_is_waited_out_and_the_run_goes_on_by_itself(tmp_path: Path, full: threading.Event) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path))
+    at_boundaries(made, lambda step: full.set() if step == 3 else None)
+
+    def make_room() -> None:
+        until(lambda: waiting(kept))
+        full.clear()
+
+    helper = beside(make_room)
+    made.run()
+    helper.join()
+    (paused,) = waiting(kept)
+    assert (paused.reason, paused.step) == ("disk_full", 4)
+    (warned,) = kept.of(protocol.Warn)
+    assert warned.code == "disk.waiting"
+    assert warned.params["free_mib"] == 0
+    assert warned.params["needed_mib"] >= 1
+    assert steps_saved(made) == [2, 4, 6, 8]
+
+
+def test_a_stop_while_the_disk_is_full_says_what_is_not_saved(tmp_path: Path, full: threading.Event) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path))
+    at_boundaries(made, lambda step: full.set() if step == 3 else None)
+
+    def stop() -> None:
+        until(lambda: waiting(kept))
+        made.session.request_stop()
+
+    helper = beside(stop)
+    with pytest.raises(TraindeckError) as failed:
+        made.run()
+    helper.join()
+    assert failed.value.code == "disk.unsaved"
+    assert failed.value.exit_code == ExitCode.DISK_FULL
+    assert (failed.value.params["saved"], failed.value.params["step"]) == (2, 4)
+    assert steps_saved(made) == [2]
+
+
+def test_a_stop_on_a_full_disk_ends_the_run_at_once(tmp_path: Path, full: threading.Event) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path))
+
+    def stop(step: int) -> None:
+        if step == 3:
+            full.set()
+            made.session.request_stop()
+
+    at_boundaries(made, stop)
+    with pytest.raises(TraindeckError) as failed:
+        made.run()
+    assert failed.value.code == "disk.unsaved"
+    assert not waiting(kept)
+
+
+def test_a_wait_for_space_is_said_again_and_again(
+    tmp_path: Path, full: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saving, "_REMIND_S", 0.1)
+    made, kept = trainer(tmp_path, wanted(tmp_path))
+    full.set()
+
+    def make_room() -> None:
+        until(lambda: len(kept.of(protocol.Warn)) == 3)
+        full.clear()
+
+    helper = beside(make_room)
+    made.run()
+    helper.join()
+    assert {event.code for event in kept.of(protocol.Warn)} == {"disk.waiting"}
+
+
+def test_a_disk_that_is_full_half_way_is_waited_out_too_and_the_same_state_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saving, "_AGAIN_S", 0.1)
+    made, kept = trainer(tmp_path, wanted(tmp_path))
+    flushed, failures = os.fsync, iter([True])
+
+    def flush(handle: int) -> None:
+        if threading.current_thread().name == "checkpoint" and next(failures, False):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        flushed(handle)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    made.run()
+    assert [event.code for event in kept.of(protocol.Warn)] == ["disk.waiting"]
+    assert [event.step for event in kept.of(protocol.Checkpoint)] == [2, 4, 6, 8]
+    assert steps_saved(made) == [2, 4, 6, 8]
+    assert len(list(made.run_dir.checkpoints.iterdir())) == 4, "nothing is left of the attempt"
