@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import pytest
 
-from tests.core.trainer import ROOT, TINY, environment, finish, run, text_file
+from tests.core.trainer import ROOT, TINY, environment, finish, run, start, text_file
 from trainer_core import checkpoint_dir, config, presets, run_dir
 from trainer_core.config import Layer
 from trainer_core.messages import TraindeckError
@@ -278,3 +279,40 @@ def test_a_branch_takes_only_what_the_manifest_vouches_for(home: Path) -> None:
     copied = {path.name for path in (home / "branch" / "checkpoints" / "step-00000002").iterdir()}
     assert "model.safetensors" in copied
     assert "sitecustomize.py" not in copied
+
+
+# --- what a run lets out -----------------------------------------------------------------------------------
+
+KEY: Final = "5ecre7" * 7  # 42 characters, in the manner of the older keys of Weights & Biases
+
+
+def test_a_key_in_the_environment_is_written_nowhere(home: Path) -> None:
+    environ = environment(home) | {"WANDB_API_KEY": KEY, "WANDB_MODE": "offline", "HF_TOKEN": KEY}
+    arguments = ["train", *TINY, *STEPS, "--data", str(home / "文本 text.txt"), "--run-dir", "secret", "--use-wandb"]
+    for command in (arguments, ["doctor", "--output", "json"], ["runs", "--output", "json"]):
+        line = [sys.executable, "-m", "trainer_core", *command]
+        done = subprocess.run(line, capture_output=True, env=environ, cwd=home, timeout=120, check=False)
+        assert KEY.encode() not in done.stdout + done.stderr, command[0]
+    written = [path for path in (home / "secret").rglob("*") if path.is_file()]
+    assert {"config.yaml", "events.jsonl", "log.txt"} <= {path.name for path in written}
+    assert [path for path in written if KEY.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_run_listens_on_no_port(home: Path) -> None:
+    process = start(
+        home, "train", *TINY, "--max-steps", "5000", "--data", str(home / "文本 text.txt"), "--run-dir", "quiet",
+        "--num-workers", "1", "--control", "stdin", stdin=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdin is not None
+    for line in process.stdout:
+        if b'"type":"step"' in line:
+            break
+    trainer = psutil.Process(process.pid)
+    family = [trainer, *trainer.children(recursive=True)]
+    sockets = [connection for member in family for connection in member.net_connections("inet")]
+    process.stdin.close()
+    process.stdin = None
+    assert finish(process).code == 3
+    assert sockets == []
