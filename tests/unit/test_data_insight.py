@@ -170,13 +170,28 @@ def test_bad_empty_and_repeated_rows_are_counted_and_the_first_bad_one_is_named(
     assert listener.warnings["data.duplicates"] == {"count": 20, "total": 100}
 
 
-def test_what_would_end_a_preparation_is_shown_and_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize("knobs", [{"on_bad_row": "stop"}, {"bad_row_limit": 1}])
+def test_a_look_ends_at_the_bad_row_at_which_a_preparation_ends(tmp_path: Path, knobs: dict[str, Any]) -> None:
     data = jsonl(tmp_path / "bad.jsonl", [*PAIRS, "{broken", "{again"])
-    stopping, limited = Listener(), Listener()
-    assert preview(config_of(data, on_bad_row="stop"), stopping).bad == 2
-    assert stopping.warnings["data.bad_row"]["position"] == "line 301"
-    assert preview(config_of(data, bad_row_limit=1), limited).bad == 2
-    assert limited.warnings["data.too_many_bad_rows"]["count"] == 2
+    found = []
+    for work in (preview, prepare):
+        with pytest.raises(TraindeckError) as caught:
+            work(config_of(data, **knobs), Listener())
+        found.append((caught.value.code, caught.value.params))
+    assert found[0] == found[1]
+    assert found[0][1]["position"] == "line 301"
+
+
+@pytest.mark.parametrize("share", [0.2, 0.9])
+def test_a_bad_row_amid_a_long_file_is_named_by_the_file_and_not_by_the_part_that_was_read(
+    tmp_path: Path, share: float
+) -> None:
+    rows = [{"text": f"{n} " * 60} for n in range(12_000)]
+    data = jsonl(tmp_path / "long.jsonl", ["{broken" if n % 100 < 100 * share else row for n, row in enumerate(rows)])
+    with pytest.raises(TraindeckError) as caught:
+        preview(config_of(data, bad_row_limit=150), Listener(), budget=1024 * 1024)
+    assert caught.value.code == ("data.too_many_bad_rows" if share < 0.5 else "data.bad_format")
+    assert caught.value.params["path"] == str(data)
 
 
 def test_encoding_and_what_could_not_be_decoded_are_told(tmp_path: Path) -> None:

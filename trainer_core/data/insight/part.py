@@ -17,7 +17,7 @@ from trainer_core.data.columns import Document
 from trainer_core.data.formats import FORMATS, Source
 from trainer_core.data.insight.slices import Slices, slice_up
 from trainer_core.data.sources import Counts, Look, Stream, piece_size
-from trainer_core.messages import Value
+from trainer_core.messages import TraindeckError, Value
 from trainer_core.report import Quiet
 
 _LEAST: Final = 256 * 1024  # bytes of a file; readers take about so much at a time
@@ -169,8 +169,11 @@ class PartReader:
         part = self.part
         part.complete = len(self._limits) == len(self._files) and self._files == self._originals
         next_file: int | None = next(iter(self._limits), None)
-        while next_file is not None and not self._ended():
-            next_file = self._read_from(next_file)
+        try:
+            while next_file is not None and not self._ended():
+                next_file = self._read_from(next_file)
+        except TraindeckError as error:
+            raise TraindeckError(error.code, error.detail, **self._ears.placed(error.params)) from error
         part.complete = part.complete and next_file is None
         return part
 

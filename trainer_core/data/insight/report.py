@@ -106,7 +106,8 @@ def of_prepared(prepared: Prepared, config: Config) -> protocol.DataReport:
 def preview(config: Config, reporter: Reporter, budget: int = _BUDGET) -> protocol.DataReport:
     """Look at about `budget` bytes of the data without preparing it: about ten seconds, and nothing is kept.
 
-    Warns of what preparation would warn of. Raises `TraindeckError` (`data.…`) and what `reporter.poll` raises.
+    Warns of what preparation would warn of, and ends where it would end, as far as that lies in the part that is read.
+    Raises `TraindeckError` (`data.…`) and what `reporter.poll` raises.
     """
     if not config.data:
         raise TraindeckError("data.none_given")
@@ -114,21 +115,20 @@ def preview(config: Config, reporter: Reporter, budget: int = _BUDGET) -> protoc
     reporter.progress("preparing", 0, None, "files")
     looks = [look(path, config, reporter.poll) for path in config.data]
     common_task(looks)
-    # Bad rows are to be seen and counted; whether they would stop a preparation is said, too.
-    lenient = msgspec.structs.replace(config, on_bad_row="skip", bad_row_limit=0, token_cache=True)
+    cached = msgspec.structs.replace(config, token_cache=True)
     with tempfile.TemporaryDirectory(prefix="traindeck-look-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        part = _read(folder, looks, lenient, reporter, budget)
+        part = _read(folder, looks, cached, reporter, budget)
         if not part.documents:
             raise TraindeckError("data.empty", path=", ".join(config.data))
         _warn_of_files(looks, part, reporter)
-        _tokenizer(folder, looks, part, lenient, reporter)
+        _tokenizer(folder, looks, part, cached, reporter)
         try:
-            found = _encoded(folder / "fast", looks, part, lenient, reporter, began, fast=True)
+            found = _encoded(folder / "fast", looks, part, cached, reporter, began, fast=True)
         except EncoderDiffers:
-            found = _encoded(folder / "plain", looks, part, lenient, reporter, began, fast=False)
+            found = _encoded(folder / "plain", looks, part, cached, reporter, began, fast=False)
         if found.task == "sft":
-            found.arranged = arrange(found.folder, found.codec.vocab_size, lenient, Quiet())
+            found.arranged = arrange(found.folder, found.codec.vocab_size, cached, Quiet())
         report = _closed(found, config)
     _warn_of(report, config, reporter)
     return report
@@ -221,19 +221,8 @@ def _warn_of(report: protocol.DataReport, config: Config, reporter: Reporter) ->
         reporter.warn("data.too_short", tokens=report.train_tokens, needed=limit + 1)
     elif not report.samples_per_epoch:
         reporter.warn("data.too_few_samples", samples=0, needed=1)
-    if report.first_bad is not None:
-        _warn_of_bad_rows(report.bad, report.first_bad, config, reporter)
     if not report.validation_documents and config.validation_fraction > 0:
         reporter.warn("data.no_validation")
-
-
-def _warn_of_bad_rows(count: int, first: protocol.BadRow, config: Config, reporter: Reporter) -> None:
-    """Preparation would end because of them: said in its words."""
-    told = {"path": first.path, "position": first.position, "reason": first.reason}
-    if config.on_bad_row == "stop":
-        reporter.warn("data.bad_row", **told)
-    elif 0 < config.bad_row_limit < count:
-        reporter.warn("data.too_many_bad_rows", count=count, **told)
 
 
 def warn_of_duplicates(report: protocol.DataReport, reporter: Reporter) -> None:
