@@ -967,6 +967,10 @@
         <translation>与参考实现的最大相对误差</translation>
     </message>
     <message>
+        <source>, </source>
+        <translation>、</translation>
+    </message>
+    <message>
         <source>in use</source>
         <translation>已使用</translation>
     </message>

@@ -168,3 +168,17 @@ def test_compiling_is_shown_as_such_and_can_be_stopped(make_window: MakeWindow) 
     assert bar.bar.maximum() == 0  # nobody knows how long: Qt shows that something goes on
     machine.feed(protocol.Phase(phase="training"), 2.0)
     assert [*states, machine.state] == [RunState.COMPILING, RunState.TRAINING]
+
+
+def test_ways_that_are_all_left_for_one_reason_stand_in_one_row(make_window: MakeWindow) -> None:
+    controller = make_window()
+    left = [protocol.FastPath(name=name, used=False, reason="path.no_gpu") for name in ("tf32", "flash2", "flash3")]
+    other = protocol.FastPath(name="compile", used=True, reason="path.on")
+    controller.on_event(
+        protocol.Hello(pid=1, run_dir="a", traindeck="1", python="3", torch="2", fast_paths=[*left, other])
+    )
+    controller.window.show_page("performance")
+    controller.render()
+    used, shared = controller.window.performance.paths.texts()
+    assert used[0] == "✓"
+    assert shared == ["–", "TF32, FlashAttention-2, FlashAttention-3", "For NVIDIA GPUs only."]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _COLUMNS: Final = ("mark", "name", "choice", "gain", "error", "reason")
 _RIGHT: Final = ("gain", "error")
 _LONG: Final = 24  # characters of a word
+_MANY: Final = 3  # from so many on, one reason is told once
 _BREAK: Final = "\u200b"  # of no width
 
 
@@ -60,8 +61,11 @@ class PathsCard(QFrame):
         self._grid.setColumnStretch(_COLUMNS.index("name"), 1 if self._narrow else 0)
         if computing.paths:
             self._head()
-        for place, path in enumerate(engine_words.in_order(computing.paths), 1):
-            self._row(2 * place, path)
+        for place, paths in enumerate(_together(engine_words.in_order(computing.paths)), 1):
+            if len(paths) == 1:
+                self._row(2 * place, paths[0])
+            else:
+                self._shared_row(2 * place, paths)
 
     def texts(self) -> list[list[str]]:
         """The rows as they can be read, without the head."""
@@ -93,15 +97,30 @@ class PathsCard(QFrame):
 
     def _row(self, row: int, path: FastPath) -> None:
         spoken, look = words.language(), "" if path.used else "muted"
-        mark = self._put(row, "mark", "✓" if path.used else "–", "good" if path.used else "muted")
-        used = QCoreApplication.translate("Paths", "in use"), QCoreApplication.translate("Paths", "not in use")
-        mark.setToolTip(used[not path.used])
-        mark.setAccessibleName(used[not path.used])
+        self._put_mark(row, used=path.used)
         self._put(row, "name", engine_words.path_name(path, spoken), look)
         self._put(row, "choice", engine_words.path_choice(path, spoken), look)
         self._put(row, "gain", "" if path.gain is None else engine_words.gain(path.gain), look)
         self._put(row, "error", "" if path.error is None else engine_words.error(path.error), look)
         self._put_reason(row, engine_words.path_reason(path, spoken))
+
+    def _shared_row(self, row: int, paths: list[FastPath]) -> None:
+        """Several that are left for the same reason: their names, and the reason once."""
+        spoken = words.language()
+        self._put_mark(row, used=False)
+        names = label("muted", wrap=True)
+        names.setText(QCoreApplication.translate("Paths", ", ").join(engine_words.path_name(p, spoken) for p in paths))
+        name, reason = _COLUMNS.index("name"), _COLUMNS.index("reason")
+        self._grid.addWidget(names, row, name, 1, reason - name, Qt.AlignmentFlag.AlignTop)
+        self._put_reason(row, engine_words.path_reason(paths[0], spoken))
+
+    def _put_mark(self, row: int, *, used: bool) -> None:
+        mark = self._put(row, "mark", "✓" if used else "–", "good" if used else "muted")
+        told = (
+            QCoreApplication.translate("Paths", "in use") if used else QCoreApplication.translate("Paths", "not in use")
+        )
+        mark.setToolTip(told)
+        mark.setAccessibleName(told)
 
     def _put(self, row: int, column: str, text: str, look: str) -> QLabel:
         cell = label(look)
@@ -121,6 +140,18 @@ class PathsCard(QFrame):
             self._grid.addWidget(cell, row + 1, name, 1, reason - name, Qt.AlignmentFlag.AlignTop)
         else:
             self._grid.addWidget(cell, row, reason, Qt.AlignmentFlag.AlignTop)
+
+
+def _together(paths: list[FastPath]) -> list[list[FastPath]]:
+    """In their order; many that are left for the same reason, with nothing else to say of them, as one."""
+    groups: dict[object, list[FastPath]] = {}
+    for place, path in enumerate(paths):
+        plain = not path.used and not path.params and not path.choice and path.gain is None and path.error is None
+        groups.setdefault(path.reason if plain and path.reason else place, []).append(path)
+    found: list[list[FastPath]] = []
+    for group in groups.values():
+        found += [group] if len(group) >= _MANY else [[path] for path in group]
+    return found
 
 
 def _breakable(text: str) -> str:
