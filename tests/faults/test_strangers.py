@@ -14,10 +14,12 @@ from typing import Any, Final
 
 import psutil
 import pytest
+from tokenizers import pre_tokenizers
 
 from tests.core.trainer import ROOT, TINY, environment, finish, run, start, text_file
 from trainer_core import checkpoint_dir, config, presets, run_dir
 from trainer_core.config import Layer
+from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError
 from trainer_core.run_dir import RunDir
 
@@ -279,6 +281,39 @@ def test_a_branch_takes_only_what_the_manifest_vouches_for(home: Path) -> None:
     copied = {path.name for path in (home / "branch" / "checkpoints" / "step-00000002").iterdir()}
     assert "model.safetensors" in copied
     assert "sitecustomize.py" not in copied
+
+
+# --- tokenizers --------------------------------------------------------------------------------------------
+
+
+def tokenizer_json(folder: Path, pattern: str) -> Path:
+    """A byte-level tokenizer that splits text as a stranger likes."""
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
+    added = [
+        {"id": 256 + n, "content": name} | flags
+        for n, name in enumerate(("<|endoftext|>", "<|im_start|>", "<|im_end|>"))
+    ]
+    document = {
+        "version": "1.0",
+        "added_tokens": added,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, level]},
+        "model": {"type": "BPE", "vocab": {letter: n for n, letter in enumerate(letters)}, "merges": []},
+    }
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(" * 100_000, "("], ids=["takes for ever", "nested", "wrong"])
+def test_a_pattern_that_takes_for_ever_is_given_up(tmp_path: Path, pattern: str) -> None:
+    with pytest.raises(TraindeckError) as refusal:
+        Codec.load(tokenizer_json(tmp_path, pattern)).encode_texts(["a" * 60 + "b. And so on."])
+    assert refusal.value.code == "data.bad_tokenizer"
+    assert any(word in str(refusal.value) for word in ("retry-limit", "Oniguruma")), refusal.value
+    assert "\n" not in str(refusal.value)
 
 
 # --- what a run lets out -----------------------------------------------------------------------------------

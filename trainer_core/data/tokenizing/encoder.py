@@ -26,6 +26,7 @@ from tokenizers import Tokenizer
 
 from trainer_core.data.tokenizing.added_words import AddedWords
 from trainer_core.data.tokenizing.bpe import REGEXES
+from trainer_core.messages import TraindeckError
 
 Ids = npt.NDArray[np.uint32]
 Reason = Literal["", "equal", "switched_off", "not_installed", "unknown_kind", "differs"]
@@ -79,7 +80,13 @@ class Encoder:
         return self._fast.encode_many(texts, self._slowly)
 
     def _slowly(self, texts: Sequence[str]) -> list[Ids]:
-        encodings = self._reference.encode_batch_fast(list(texts), add_special_tokens=False)
+        try:
+            encodings = self._reference.encode_batch_fast(list(texts), add_special_tokens=False)
+        except BaseException as error:  # a panic: the regex engine gives up where a pattern would take for ever
+            if isinstance(error, Exception) or type(error).__name__ != "PanicException":
+                raise
+            reason = str(error).splitlines()[0][:200].rstrip(".")
+            raise TraindeckError("data.bad_tokenizer", path="tokenizer.json", reason=reason) from error
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
     def choose(self, compare: bool = True) -> None:
