@@ -28,6 +28,10 @@ _TYPE_PROMPT: dict[Language, str] = {
     "en": "Type the prompt; end it with Ctrl+D (Ctrl+Z and Enter on Windows).",
     "zh": "请输入提示，以 Ctrl+D 结束（Windows 上为 Ctrl+Z 后回车）。",
 }
+_BROKE_OFF: dict[Language, str] = {  # its process is gone: the machine was restarted, say
+    "en": "{name} broke off at step {step}; go on with: train --resume {name}",
+    "zh": "{name} 在第 {step} 步中断；继续：train --resume {name}",
+}
 _INTERRUPTED = 130  # Ctrl+C in a command that has nothing to save
 
 
@@ -219,6 +223,9 @@ def runs_command(ctx: click.Context, /, action: str, run: str | None, output: st
         else:
             loss = "        " if summary.best_loss is None else f"{summary.best_loss:8.4f}"
             click.echo(f"{summary.name:<40} {summary.state:<12} step {summary.step:>7} best loss {loss}")
+    broken = next((summary for summary in summaries if summary.state == "interrupted" and summary.resumable), None)
+    if broken is not None and output != "json":
+        click.echo(_BROKE_OFF[terminal_language()].format(name=broken.name, step=broken.step))
     if not summaries and output != "json":
         click.echo(f"No runs in {run_dir.runs_root()} yet.")
 
