@@ -85,6 +85,8 @@ def check_files(folder: Path, hashes: bool = True) -> dict[str, str | None]:
         return {MANIFEST: f"{MANIFEST} is not readable"}
     if not entries:
         return {MANIFEST: f"{MANIFEST} lists no files"}
+    if any(Path(name).name != name for name, _, _ in entries):  # a stranger's: nothing outside of the folder is read
+        return {MANIFEST: f"{MANIFEST} is not readable"}
     if not all(_PLAIN.fullmatch(name) for name, _, _ in entries):  # never looked at, copied or deleted
         return {MANIFEST: f"{MANIFEST} lists files outside of the checkpoint"}
     return {name: _file_problem(folder / name, size, digest if hashes else None) for name, size, digest in entries}
@@ -117,6 +119,11 @@ def known_problem(folder: Path) -> str | None:
 @functools.lru_cache(maxsize=64)
 def _known_problem(folder: Path, files_seen: tuple[tuple[str, int, int], ...]) -> str | None:
     return problem(folder)
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Whether a folder is meant to be one, whole or not."""
+    return _NAME.fullmatch(folder.name) is not None or (folder / MANIFEST).is_file()
 
 
 def list_checkpoints(checkpoints: Path) -> list[Path]:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import click
 
-from trainer_core import __version__, checkpoint_dir, plans, presets, run_dir, supervisor, usage
+from trainer_core import __version__, checkpoint_dir, plans, presets, run_dir, supervisor, usage, verifying
 from trainer_core.config import Knob, knobs
 from trainer_core.console_words import visible
 from trainer_core.job import Job, Output, choose_output
@@ -210,11 +210,12 @@ def presets_command(output: str) -> None:
 @output_flag
 @click.pass_context
 def runs_command(ctx: click.Context, /, action: str, run: str | None, output: str) -> None:
-    """List the runs on this machine, or verify the checkpoints of one: `runs verify RUN`."""
+    """List the runs on this machine, or verify checkpoints: `runs verify RUN`, where RUN is a run's name, its folder,
+    or the folder of one checkpoint. Exit code 1: a file is not as it was written."""
     if action == "verify":
         with _told_plainly():
-            found = run_dir.find_run(run or "latest", run_dir.runs_root())
-        ctx.exit(_verify(found))
+            found = verifying.checkpoints(run or "latest", run_dir.runs_root())
+        ctx.exit(_verify(found, output))
     summaries = run_dir.list_runs(run_dir.runs_root())
     for summary in summaries:
         if output == "json":
@@ -230,13 +231,14 @@ def runs_command(ctx: click.Context, /, action: str, run: str | None, output: st
         click.echo(f"No runs in {run_dir.runs_root()} yet.")
 
 
-def _verify(run: run_dir.RunDir) -> int:
-    damaged = 0
-    for folder in checkpoint_dir.list_checkpoints(run.checkpoints):
-        problem = checkpoint_dir.problem(folder)
-        damaged += problem is not None
-        click.echo(f"{folder.name}  {problem or 'ok'}")
-    return 1 if damaged else 0
+def _verify(folders: list[Path], output: str) -> int:
+    damaged = False
+    for folder in folders:
+        problems = checkpoint_dir.check_files(folder)
+        damaged = damaged or any(problems.values())
+        as_text = verifying.as_text(folder, problems, terminal_language())
+        click.echo(verifying.as_json(folder, problems) if output == "json" else as_text)
+    return ExitCode.FAILED if damaged else ExitCode.FINISHED
 
 
 @commands.command()

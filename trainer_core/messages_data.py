@@ -55,6 +55,13 @@ _REASONS: Final[dict[str, str]] = {
     "a header is damaged": "文件头已损坏",
     "it is not a tar archive": "不是 tar 归档",
     "it is not a regular file": "不是普通文件",
+    # checkpoints
+    "{} has {#} bytes instead of {#}": "{} 有 {} 个字节，应为 {} 个",
+    "the content of {} has changed": "{} 的内容已改变",
+    "manifest.json lists no files": "manifest.json 未列出任何文件",
+    "manifest.json is not readable": "manifest.json 无法读取",
+    "{}.{} is missing": "缺少 {}.{}",
+    "{}.{} cannot be read: {}": "无法读取 {}.{}：{}",
     "the compressed data breaks off": "压缩数据不完整",
     # files of a folder that are left out
     "it looks like a binary file, not text": "看起来是二进制文件，不是文本",

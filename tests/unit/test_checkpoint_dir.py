@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer_core import checkpoint_dir
+from trainer_core import checkpoint_dir, files
 from trainer_core.checkpoint_dir import MANIFEST, CheckpointInfo, folder_name
 
 
@@ -154,3 +154,37 @@ def test_the_manifest_covers_every_file_but_itself(tmp_path: Path) -> None:
     checkpoint_dir.write_manifest(folder, 2, "final", None)
     manifest = json.loads((folder / MANIFEST).read_bytes())
     assert set(manifest["files"]) == {"model.safetensors", "state.json"}
+
+
+def test_a_damaged_checkpoint_takes_no_place_that_a_whole_one_needs() -> None:
+    infos = [info(1, 3.0), info(2, 1.0), info(3, 2.0), info(4)]
+    damaged = {infos[1].path, infos[3].path}
+    gone = checkpoint_dir.to_remove(infos, 1, 1, damaged)
+    assert [one.step for one in gone] == [1, 2], "3 is the last and the best; 4 is newer, and may be looked into"
+    assert checkpoint_dir.to_remove(infos, 1, 0, {one.path for one in infos}) == [], "without a whole one all stay"
+
+
+def test_what_is_wrong_is_said_of_every_file(tmp_path: Path) -> None:
+    folder = make(tmp_path, 5)
+    (folder / "model.safetensors").unlink()
+    (folder / "state.json").write_bytes(b"[]")
+    assert checkpoint_dir.check_files(folder) == {
+        "model.safetensors": "model.safetensors is missing",
+        "state.json": "the content of state.json has changed",
+    }
+
+
+@pytest.mark.parametrize("name", ["../state.json", "/etc/passwd", "a/b", "..", ""])
+def test_a_manifest_leads_nowhere_else(tmp_path: Path, name: str) -> None:
+    folder = make(tmp_path, 5)
+    entry = {name: {"bytes": 2, "sha256": files.sha256(folder / "state.json")}}
+    manifest = {"step": 5, "kind": "regular", "eval_loss": None, "files": entry}
+    (folder / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    assert checkpoint_dir.problem(folder) is not None
+
+
+def test_a_file_is_hashed_again_when_it_has_changed(tmp_path: Path) -> None:
+    folder = make(tmp_path, 5)
+    assert checkpoint_dir.known_problem(folder) is None
+    (folder / "state.json").write_bytes(b"[]")
+    assert checkpoint_dir.known_problem(folder) == "the content of state.json has changed"

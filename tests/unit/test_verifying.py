@@ -1,0 +1,83 @@
+"""`runs verify` finds what has changed, however the checkpoints are named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.unit.test_checkpoint_dir import make
+from trainer_core.cli import commands
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run called 日 1 with two checkpoints, of which the newer has a changed file and a short one."""
+    monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
+    monkeypatch.setenv("TRAINDECK_LANG", "en")
+    folder = tmp_path / "runs" / "日 1"
+    make(folder / "checkpoints", 5)
+    damaged = make(folder / "checkpoints", 6)
+    (damaged / "state.json").write_bytes(b"[]")
+    (damaged / "model.safetensors").write_bytes(b"short")
+    (folder / "config.yaml").write_text("preset: cpu\n", encoding="utf-8")
+    return folder
+
+
+def verify(*arguments: str) -> Result:
+    return CliRunner().invoke(commands, ["runs", "verify", *arguments])
+
+
+SAID = [
+    "step-00000005  ok",
+    "step-00000006  damaged",
+    "  model.safetensors has 5 bytes instead of 42",
+    "  the content of state.json has changed",
+]
+
+
+def test_a_run_is_verified_by_its_name_or_folder(run: Path) -> None:
+    for name in (run.name, str(run), "latest"):
+        result = verify(name)
+        assert (result.exit_code, result.output.splitlines()) == (1, SAID), name
+
+
+def test_one_checkpoint_is_verified_by_its_folder(run: Path) -> None:
+    whole, damaged = (verify(str(run / "checkpoints" / name)) for name in ("step-00000005", "step-00000006"))
+    assert (whole.exit_code, whole.output.splitlines()) == (0, SAID[:1])
+    assert (damaged.exit_code, damaged.output.splitlines()) == (1, SAID[1:])
+
+
+def test_a_copied_checkpoint_of_another_name_is_verified_too(run: Path) -> None:
+    moved = run.parent / "my model"
+    (run / "checkpoints" / "step-00000005").rename(moved)
+    assert verify(str(moved)).output.splitlines() == ["my model  ok"]
+
+
+def test_a_program_reads_what_is_wrong_with_each_file(run: Path) -> None:
+    result = verify(run.name, "--output", "json")
+    whole, damaged = map(json.loads, result.output.splitlines())
+    assert result.exit_code == 1
+    assert (whole["checkpoint"], whole["whole"]) == ("step-00000005", True)
+    assert set(whole["files"].values()) == {None}
+    assert damaged["whole"] is False
+    assert damaged["files"]["state.json"] == "the content of state.json has changed"
+    assert Path(damaged["path"]) == run / "checkpoints" / "step-00000006"
+
+
+def test_in_chinese_every_word_is_chinese(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINDECK_LANG", "zh")
+    (run / "checkpoints" / "step-00000005" / "state.json").unlink()
+    assert verify(run.name).output.splitlines() == [
+        "step-00000005  已损坏",
+        "  缺少 state.json",
+        "step-00000006  已损坏",
+        "  model.safetensors 有 5 个字节，应为 42 个",
+        "  state.json 的内容已改变",
+    ]
+
+
+def test_a_run_that_is_not_there_is_a_mistake_of_usage(run: Path) -> None:
+    assert verify("nothing").exit_code == 2
