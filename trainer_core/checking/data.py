@@ -49,7 +49,8 @@ def look(config: Config, session: Session) -> Data:
     """
     full = config.effective_batch * config.max_seq_len
     if not config.data:
-        session.warn("check.no_data")
+        if not config.max_steps:
+            session.warn("check.no_data")
         task: Task = "sft" if config.task == "sft" else "pretrain"
         return Data(task, config.vocab_size, config.max_steps, full, 0)
     for path in config.data:

@@ -1,0 +1,168 @@
+"""`check` and `--batch-size auto` as programs call them: real steps in real processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from tests.core.trainer import Ended, environment, finish, run, start, text_file
+from tests.kept import Kept
+from trainer_core import files, protocol
+from trainer_core.checking import running
+from trainer_core.checking.outcome import Request
+from trainer_core.config import Config
+from trainer_core.session import Session
+from trainer_core.wire import Wire
+
+# fmt: off
+TINY = (
+    "--hidden-dim", "16", "--n-layers", "1", "--n-heads", "1", "--max-seq-len", "32", "--vocab-size", "320",
+    "--batch-size", "4", "--max-epochs", "2", "--cpu-threads", "1", "--device", "cpu", "--compile", "off",
+)
+# Nearly all memory is that of logits, which halves with the micro-batch.
+WIDE = (
+    "--hidden-dim", "32", "--n-layers", "1", "--n-heads", "1", "--max-seq-len", "256", "--vocab-size", "16384",
+    "--batch-size", "16", "--max-steps", "20", "--cpu-threads", "1", "--device", "cpu", "--compile", "off",
+    "--chunked-loss", "off", "--activation-checkpointing", "full",
+)
+# fmt: on
+
+
+def report_of(ended: Ended) -> protocol.CheckReport:
+    (report,) = ended.of(protocol.CheckReport)
+    assert isinstance(report, protocol.CheckReport)
+    return report
+
+
+def codes(ended: Ended) -> list[str]:
+    return [event.code for event in ended.of(protocol.Warn)]
+
+
+def in_chinese(home: Path, *arguments: str) -> str:
+    """What a terminal shows."""
+    command = [sys.executable, "-m", "trainer_core", *arguments, "--output", "plain"]
+    chinese = {**environment(home), "TRAINDECK_LANG": "zh"}
+    shown = subprocess.run(command, capture_output=True, env=chinese, cwd=home, timeout=60, check=True)
+    return shown.stdout.decode("utf-8")
+
+
+def test_real_steps_say_that_a_small_model_fits_and_are_remembered(tmp_path: Path) -> None:
+    data = text_file(tmp_path)
+    ended = run(tmp_path, "check", *TINY, "--data", str(data))
+    report = report_of(ended)
+    assert (ended.code, report.verdict, report.offers, report.from_cache) == (0, "fits", [], False)
+    assert report.chosen.fits
+    assert 100 * 2**20 < report.chosen.peak == report.chosen.ram_peak < 2**30  # Python and torch alone are so large
+    assert report.chosen.tokens_per_s
+    assert report.memory_total == psutil.virtual_memory().total
+    looked = run(tmp_path, "prepare", "--preview", *TINY, "--data", str(data)).of(protocol.DataReport)[0]
+    assert (report.total_steps, report.tokens_per_step) == (looked.total_steps, 4 * 32)
+    assert report.seconds == pytest.approx(report.total_steps * report.tokens_per_step / report.chosen.tokens_per_s)
+    assert report.disk_needed > 4 * report.checkpoint_bytes  # three that are kept, one in the making, and the cache
+    again = report_of(run(tmp_path, "check", *TINY, "--learning-rate", "1e-4", "--data", str(data)))
+    assert again.from_cache
+    assert again.chosen == report.chosen
+    assert "放得下 · CPU" in in_chinese(tmp_path, "check", *TINY, "--data", str(data))
+
+
+def test_a_model_far_beyond_the_memory_is_refused_by_arithmetic(tmp_path: Path) -> None:
+    ended = run(tmp_path, "check", *TINY, "--hidden-dim", "16384", "--n-layers", "400", "--max-steps", "5")
+    report = report_of(ended)
+    assert (ended.code, report.verdict, report.offers) == (5, "does_not_fit", [])
+    assert report.chosen.peak is None
+    assert report.parameters > 10**12
+    assert {"check.nothing_fits", "check.disk"} <= set(codes(ended))
+    assert not ended.of(protocol.Error)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit of a process's memory that its allocator meets")
+def test_where_memory_ends_a_smaller_micro_batch_is_measured_and_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    process = start(tmp_path, "check", *WIDE)
+    resource.prlimit(process.pid, resource.RLIMIT_DATA, (800_000 * 1024, hard))  # its children inherit it
+    ended = finish(process)
+    report = report_of(ended)
+    assert (ended.code, report.verdict, report.chosen.fits) == (5, "does_not_fit", False)
+    first = report.offers[0]
+    assert first.fits
+    assert first.batch_size < 16
+    assert first.batch_size * first.gradient_accumulation_steps == 16
+    assert first.peak
+    assert first.tokens_per_s
+    speeds = [offer.tokens_per_s for offer in report.offers]
+    assert speeds == sorted(speeds, reverse=True)
+
+
+def test_an_automatic_batch_is_kept_as_a_number_with_which_a_resume_is_exact(tmp_path: Path) -> None:
+    data, file = text_file(tmp_path), tmp_path / "mine.yaml"
+    file.write_text("batch_size: 2\n", encoding="utf-8")
+    small = ("--max-steps", "6", "--save-steps", "3", "--eval-steps", "0", "--sample-tokens", "2", "--keep-last", "9")
+    flags = (*TINY, "--batch-size", "auto", *small, "--data", str(data))
+    begun = run(tmp_path, "--config", str(file), *flags, "--run-dir", str(tmp_path / "a"))
+    assert begun.code == 0
+    picked = report_of(begun).chosen
+    kept = yaml.safe_load((tmp_path / "a" / "config.yaml").read_text(encoding="utf-8"))
+    assert kept["auto_batch"] is False
+    assert (kept["batch_size"], kept["gradient_accumulation_steps"]) == (
+        picked.batch_size,
+        picked.gradient_accumulation_steps,
+    )
+    assert picked.batch_size * picked.gradient_accumulation_steps == 2  # of the file
+    middle = tmp_path / "a" / "checkpoints" / "step-00000003"
+    resumed = run(tmp_path, "--resume", str(middle), "--batch-size", "auto", "--run-dir", str(tmp_path / "b"))
+    assert resumed.code == 0
+    assert not resumed.of(protocol.CheckReport)
+    last = Path("checkpoints", "step-00000006", "model.safetensors")
+    assert files.sha256(tmp_path / "a" / last) == files.sha256(tmp_path / "b" / last)
+
+
+def test_a_stop_ends_the_check_and_its_process(tmp_path: Path) -> None:
+    process = start(tmp_path, "check", *TINY, "--max-steps", "5", "--control", "stdin", stdin=-1)
+    me = psutil.Process(process.pid)
+    while not (children := me.children()):
+        assert process.poll() is None
+    assert process.stdin is not None
+    process.stdin.write(protocol.encode(protocol.Stop(id=7)))
+    process.stdin.flush()
+    ended = finish(process)
+    assert ended.code == 3
+    assert [event.id for event in ended.of(protocol.Ack)] == [7]
+    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
+
+
+class _Flips(Session):
+    """A session whose machine has no memory left as soon as steps begin."""
+
+    short = False
+
+    def enter(self, *about: object, **more: object) -> None:
+        self.short = True
+
+
+def test_a_process_is_ended_before_it_takes_the_last_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = _Flips(Wire(Kept()))
+    really = psutil.virtual_memory
+
+    def seen() -> object:
+        memory = really()
+        return memory._replace(available=0) if session.short else memory
+
+    monkeypatch.setattr(running.psutil, "virtual_memory", seen)
+    tiny = Config(hidden_dim=16, n_layers=1, n_heads=1, max_seq_len=32, batch_size=4, device="cpu", compile="off")
+    outcome = running.run(Request.of(tiny, 320, "sft", 10), session)
+    assert not outcome.fits
+    assert outcome.parameters
+
+
+def test_what_a_process_says_of_its_failure_is_told(tmp_path: Path) -> None:
+    ended = run(tmp_path, "check", *TINY, "--max-steps", "5", "--device", "cuda:7")
+    assert (ended.error.code, ended.code) == ("device.not_available", 6)

@@ -1,0 +1,182 @@
+"""Which settings are tried in place of others: by a machine that is made up, whose memory and speed are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from trainer_core import console_check, protocol
+from trainer_core.checking import search
+from trainer_core.checking.outcome import Outcome, verdict
+from trainer_core.checking.search import Tried
+from trainer_core.config import Config, Layer, resolve
+from trainer_core.messages import TraindeckError
+
+FREE, TOTAL, STATE = 1000, 1000, 100
+
+
+def outcome(peak: int | None, speed: float | None = 1.0, state: int = STATE) -> Outcome:
+    return Outcome(
+        fits=peak is not None, device="made up", memory_total=TOTAL, memory_free=FREE, needed=state, state=state,
+        parameters=1, checkpoint_bytes=1, peak=peak, ram_peak=peak, tokens_per_s=speed if peak is not None else None,
+    )  # fmt: skip
+
+
+class Machine:
+    """So many bytes a sequence; checkpointing takes a half or a quarter of them. Counts what it is asked."""
+
+    def __init__(self, bytes_each: int, speed: Callable[[Config], float] = lambda config: config.batch_size) -> None:
+        self.bytes_each, self.speed = bytes_each, speed
+        self.asked: list[Config] = []
+
+    def __call__(self, config: Config) -> Tried:
+        self.asked.append(config)
+        part = {"off": 1.0, "selective": 0.5, "full": 0.25}[config.activation_checkpointing]
+        part *= 0.5 if config.chunked_loss == "on" else 1.0
+        peak = int(STATE + part * self.bytes_each * config.batch_size)
+        return Tried(config, outcome(peak if peak <= FREE else None, self.speed(config)))
+
+
+def settings(tried: Tried) -> tuple[int, int, str, str]:
+    config = tried.config
+    modes = config.activation_checkpointing, config.chunked_loss
+    return config.batch_size, config.gradient_accumulation_steps, *modes
+
+
+def offered(machine: Machine, config: Config) -> list[tuple[int, int, str, str]]:
+    return [settings(one) for one in search.offers(machine(config), machine)]
+
+
+@pytest.mark.parametrize(
+    ("peak", "judged"), [(None, "does_not_fit"), (1001, "does_not_fit"), (950, "tight"), (900, "fits"), (100, "fits")]
+)
+def test_a_tenth_of_the_memory_is_to_be_left(peak: int | None, judged: str) -> None:
+    assert verdict(outcome(peak)) == judged
+
+
+def test_half_of_the_batch_is_offered_beside_all_of_it_with_activations_computed_again_the_faster_first() -> None:
+    machine = Machine(60, lambda config: 10.0 if config.activation_checkpointing == "selective" else config.batch_size)
+    assert offered(machine, Config(batch_size=16)) == [(16, 1, "selective", "auto"), (8, 2, "off", "auto")]
+
+
+def test_what_is_offered_has_the_same_effective_batch_however_odd() -> None:
+    for size, times in ((15, 1), (12, 3), (7, 2), (6, 5)):
+        machine = Machine(200)
+        found = search.offers(machine(Config(batch_size=size, gradient_accumulation_steps=times)), machine)
+        assert found
+        assert {one.config.effective_batch for one in found} == {size * times}
+
+
+def test_where_no_micro_batch_fits_activations_are_computed_again_and_the_loss_in_parts() -> None:
+    assert offered(Machine(10_000), Config(batch_size=8)) == []
+    assert offered(Machine(2000), Config(batch_size=8)) == [(1, 8, "full", "auto")]
+    assert offered(Machine(4800), Config(batch_size=8)) == [(1, 8, "full", "on")]
+    assert offered(Machine(4000), Config(batch_size=1)) == [(1, 1, "full", "on")]
+
+
+def test_nothing_is_tried_where_weights_alone_are_too_large() -> None:
+    machine = Machine(1)
+    hopeless = Tried(Config(), outcome(None, state=FREE + 1))
+    assert search.offers(hopeless, machine) == []
+    assert not machine.asked
+
+
+def test_few_configurations_are_tried_for_offers() -> None:
+    for bytes_each in (55, 60, 150, 300, 1500, 3000, 5000):
+        machine = Machine(bytes_each)
+        search.offers(machine(Config(batch_size=1024)), machine)
+        assert len(machine.asked) <= 7
+
+
+@pytest.mark.parametrize(
+    ("bytes_each", "speed", "size"),
+    [
+        (10, lambda config: config.batch_size, 64),  # 64 x 10 + 100 leave a tenth; 128 do not
+        (1, lambda config: config.batch_size, 128),  # all of the effective batch
+        (1, lambda config: min(config.batch_size, 32), 32),  # no faster beyond
+        (1, lambda config: -config.batch_size, 1),  # a CPU whose cache is small
+        (100, lambda config: config.batch_size, 8),  # the configured one does not fit
+    ],
+)
+def test_the_fastest_micro_batch_that_leaves_memory_free_is_taken(
+    bytes_each: int, speed: Callable[[Config], float], size: int
+) -> None:
+    machine = Machine(bytes_each, speed)
+    found = search.fastest(Config(batch_size=16, gradient_accumulation_steps=8, compile="off"), machine)
+    assert found.config.batch_size == size
+    assert found.config.effective_batch == 128
+
+
+def test_sizes_are_compared_uncompiled_and_the_one_that_is_taken_is_measured_as_the_run_will_be() -> None:
+    machine = Machine(10)
+    found = search.fastest(Config(batch_size=16, gradient_accumulation_steps=8), machine)
+    assert found.config.compile == "auto"
+    assert [config.compile for config in machine.asked].count("auto") == 1
+
+
+def test_where_nothing_leaves_memory_free_the_smallest_is_told() -> None:
+    assert search.fastest(Config(batch_size=4), Machine(10_000)).config.batch_size == 1
+
+
+# --- the word `auto` -------------------------------------------------------------------------------------
+
+
+def resolved(*layers: dict[str, Any]) -> tuple[bool, int]:
+    config = resolve([Layer("a test", values) for values in layers])
+    return config.auto_batch, config.batch_size
+
+
+def test_auto_leaves_the_number_below_it_and_a_number_takes_it_back() -> None:
+    assert resolved({"batch_size": "auto"}) == (True, 16)
+    assert resolved({"batch_size": 8}, {"batch_size": "auto"}) == (True, 8)
+    assert resolved({"batch_size": 8}, {"auto_batch": True}) == (True, 8)
+    assert resolved({"batch_size": "auto"}, {"batch_size": "4"}) == (False, 4)
+    assert resolved({"batch_size": 8, "auto_batch": True}) == (True, 8)
+    with pytest.raises(TraindeckError, match="batch_size"):
+        resolved({"batch_size": "automatic"})
+
+
+# --- words -----------------------------------------------------------------------------------------------
+
+
+def trial(size: int, peak: int | None, mode: str = "off") -> protocol.Trial:
+    return protocol.Trial(
+        batch_size=size, gradient_accumulation_steps=16 // size, activation_checkpointing=mode, chunked_loss="auto",
+        fits=peak is not None, peak=peak, ram_peak=3, tokens_per_s=1234.5 if peak else None,
+    )  # fmt: skip
+
+
+def report(**more: Any) -> protocol.CheckReport:
+    plain = {
+        "verdict": "does_not_fit", "device": "NVIDIA", "chosen": trial(16, None), "memory_total": 8 * 2**30,
+        "memory_free": 7 * 2**30, "ram_total": 2**40, "ram_free": 2**39, "total_steps": 1000, "checkpoint_bytes": 2**30,
+        "checkpoints": 3, "disk_needed": 2**32, "disk_free": 2**33, "parameters": 10, "tokens_per_step": 10,
+    }  # fmt: skip
+    return protocol.CheckReport(**{**plain, **more})
+
+
+def test_offers_are_told_with_the_flags_that_make_them() -> None:
+    offers = [trial(16, 2**30, "full"), trial(8, 2**29)]
+    told = "\n".join(console_check.lines(report(offers=offers), "en"))
+    assert "Does not fit · NVIDIA" in told
+    assert "more than the 7.0 GiB that are free, of 8.0 GiB" in told
+    assert [line.split() for line in told.splitlines()[-2:]] == [
+        ["1.0", "GiB", "1,234", "tokens/s", "--activation-checkpointing", "full"],
+        ["512", "MiB", "1,234", "tokens/s", "--batch-size", "8", "--gradient-accumulation-steps", "2"],
+    ]
+
+
+def test_a_run_that_fits_is_told_with_its_memory_speed_time_and_disk_in_both_languages() -> None:
+    fits = report(verdict="fits", chosen=trial(16, 2**31), seconds=3725.4, compile_s=41.6, from_cache=True)
+    assert console_check.lines(fits, "en") == [
+        "Fits · NVIDIA",
+        "Settings    batches of 16 x 1",
+        "GPU memory  peak 2.0 GiB of 7.0 GiB free, 8.0 GiB in all",
+        "Speed       1,234 tokens/s · compiling takes 42 s",
+        "Time        about 1:02:05 for 1,000 steps",
+        "Disk        4.0 GiB of 8.0 GiB free (4 checkpoints of 1.0 GiB)",
+        "Measured before; --again measures anew.",
+    ]
+    assert console_check.lines(fits, "zh")[2] == "显存  峰值 2.0 GiB，可用 7.0 GiB，共 8.0 GiB"
