@@ -61,6 +61,27 @@ def test_a_file_of_ones_own_is_trained_stopped_and_resumed(
     qtbot.waitUntil(lambda: window.runs.model.rowCount() == 1)
 
 
+def test_a_check_takes_real_steps_once_and_then_knows(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
+    text = tmp_path / "我的 文本.txt"
+    text.write_text("The quick brown fox jumps over the lazy dog. 春眠不觉晓。\n" * 2000, encoding="utf-8")
+    controller = make_window(None)
+    card, bar = controller.window.check, controller.window.run_bar
+    controller.form.add_data([str(text)])
+    for name, value in TINY.items():
+        controller.form.set_text(name, value)
+    told = []
+    for _ in range(2):
+        qtbot.mouseClick(bar.check, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(lambda: controller.checker.running is None, timeout=120_000)
+        told.append((card.failure.text(), card.verdict.text(), card.facts.text().rsplit("  ·  ", 1)[1]))
+    assert [(failure, verdict) for failure, verdict, _ in told] == [("", "Fits")] * 2
+    assert told[0][2].startswith("measured in")
+    assert told[1][2] == "measured before"
+    assert card.titles["memory"].text() == "Peak RAM"
+    assert "free" in card.values["memory"].text()
+    assert card.values["speed"].text() != "–"
+
+
 @pytest.fixture
 def display() -> Iterator[str]:
     """A display of its own."""
