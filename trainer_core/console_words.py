@@ -190,7 +190,8 @@ def _done(event: protocol.Done, zh: bool) -> str:
     if event.best_loss is not None:
         best = f"，最佳评估损失 {event.best_loss:.4f}" if zh else f", best eval loss {event.best_loss:.4f}"
     steps = f"{event.steps:,}/{event.total_steps:,} {'步' if zh else 'steps'}"
-    speed = f"{comma}{event.tokens_per_s:,.0f} {'词元/秒' if zh else 'tokens/s'}" if event.tokens_per_s else ""
+    mean = f"平均 {event.tokens_per_s:,.0f} 词元/秒" if zh else f"{event.tokens_per_s:,.0f} tokens/s on average"
+    speed = f"{comma}{mean}" if event.tokens_per_s else ""
     colon = "：" if zh else ": "
     return (
         f"{words[event.reason][zh]}{colon}{steps}{best}{speed}{peak}\n{'模型' if zh else 'Model'}{colon}{event.model}"

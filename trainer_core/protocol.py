@@ -189,7 +189,7 @@ class DataReport(Event, tag="data_report", kw_only=True):
     first_bad: BadRow | None = None  # the first of them
     undecodable: int = 0  # bytes read that are not of the file's encoding
     samples_per_epoch: int  # sequences to train on; estimated as `total` is
-    tokens_per_step: int  # tokens of one optimizer update, padding left out
+    tokens_per_step: int  # tokens of one optimizer update, prompts too, padding left out
     steps_per_epoch: int  # optimizer updates, a short last one included; estimated as `total` is
     full_steps_per_epoch: int  # those of a whole effective batch
     total_steps: int  # optimizer updates of the whole run; estimated as `total` is, unless limited
@@ -240,12 +240,12 @@ class Step(Event, tag="step", kw_only=True):
 
     step: int  # number of the update, from 1
     epoch: float  # passes over the data, with the fraction
-    tokens: int  # trained on since the run began
+    tokens: int  # that the loss counted since the run began: of conversations the answers; never padding
     samples: int  # sequences trained on since the run began
     loss: float | None  # mean over the tokens since the last event; None: not a finite number
     learning_rate: float  # of this update
     grad_norm: float | None = None  # before clipping; None: not measured
-    tokens_per_s: float  # since the last event
+    tokens_per_s: float  # of these `tokens`, since the last event
     samples_per_s: float  # since the last event
     mfu: float | None = None  # model FLOPs utilisation, 0..1; None where the peak is unknown
     time_ms: StepTime  # where the time went
@@ -326,7 +326,7 @@ class Trial(msgspec.Struct, kw_only=True):
     fits: bool  # the steps were done; False: memory ended
     peak: int | None = None  # of the device's memory: a GPU's, or the process's where there is none; None: it ended
     ram_peak: int | None = None  # of the process's resident memory
-    tokens_per_s: float | None = None  # of these steps; None: not measured
+    tokens_per_s: float | None = None  # of full sequences, prompts too; None: not measured
 
 
 class CheckReport(Event, tag="check", kw_only=True):
@@ -348,7 +348,7 @@ class CheckReport(Event, tag="check", kw_only=True):
     disk_needed: int  # for these, one more in the making, and what is missing of the token cache
     disk_free: int  # on the disk of the run
     parameters: int  # trainable weights
-    tokens_per_step: int  # of one optimizer update
+    tokens_per_step: int  # of one optimizer update, prompts too, padding left out
     from_cache: bool = False  # measured before, with the same GPU, torch and configuration
     took_s: float = 0.0  # that the check took
 
@@ -467,9 +467,9 @@ class Done(Event, tag="done", kw_only=True):
     total_steps: int  # that were planned
     best_loss: float | None = None  # lowest eval loss
     final_loss: float | None = None  # last eval loss
-    tokens: int = 0  # trained on since the run began
-    seconds: float = 0.0  # spent training since the run began
-    tokens_per_s: float = 0.0  # mean over the run
+    tokens: int = 0  # that the loss counted since the run began, as `Step.tokens`
+    seconds: float = 0.0  # spent in steps since the run began: not preparing, compiling, evaluating or paused
+    tokens_per_s: float = 0.0  # of these tokens in these seconds
     peak_vram: int | None = None  # most bytes that torch reserved; None: no GPU
     model: str | None = None  # path of the checkpoint that holds the result
 

@@ -191,7 +191,7 @@ def summarize(run: RunDir) -> RunSummary:
         started=started,
         preset=str(values.get("preset", "")),
         data=[str(path) for path in data] if isinstance(data, list) else [],
-        step=steps[-1].step if steps else max((info.step for info in infos), default=0),
+        step=_step(events) or max((info.step for info in infos), default=0),
         total_steps=int(next((total for total in reversed(totals) if total), 0)),
         last_loss=steps[-1].loss if steps else None,
         best_loss=min((loss for loss in losses if loss is not None), default=None),
@@ -200,6 +200,16 @@ def summarize(run: RunDir) -> RunSummary:
         checkpoints=len(infos),
         error=(errors[-1].code, dict(errors[-1].params)) if errors else None,
     )
+
+
+def _step(events: list[protocol.AnyEvent]) -> int:
+    """The newest step that was told: not every step is, but the end tells at which one it was."""
+    for event in reversed(events):
+        if isinstance(event, protocol.Step):
+            return event.step
+        if isinstance(event, protocol.Done):
+            return event.steps
+    return 0
 
 
 def _state(run: RunDir, events: list[protocol.AnyEvent]) -> RunState:

@@ -144,8 +144,8 @@
         <translation>超过可用的 {free}</translation>
     </message>
     <message>
-        <source>{count} tokens in each step</source>
-        <translation>每步 {count} 个词元</translation>
+        <source>{count} tokens in each step, prompts counted too</source>
+        <translation>每步 {count} 个词元，含提示</translation>
     </message>
     <message>
         <source>{steps} steps, without evaluations and checkpoints</source>
@@ -766,8 +766,12 @@
         <translation>已停止</translation>
     </message>
     <message>
-        <source>{ended} after {steps} steps and {time}, loss {loss}, {rate} tokens/s</source>
-        <translation>{ended}：{steps} 步，用时 {time}，损失 {loss}，{rate} 词元/秒</translation>
+        <source>{ended} after {steps} steps: {time} spent training, {rate} tokens/s on average</source>
+        <translation>{ended}：{steps} 步，训练用时 {time}，平均 {rate} 词元/秒</translation>
+    </message>
+    <message>
+        <source>, eval loss {loss}</source>
+        <translation>，评估损失 {loss}</translation>
     </message>
 </context>
 <context>
@@ -1750,6 +1754,10 @@
     <message>
         <source>Tokens per second</source>
         <translation>吞吐量（词元/秒）</translation>
+    </message>
+    <message>
+        <source>Tokens that the loss counts: of conversations the answers only, without prompts and padding.</source>
+        <translation>计入损失的词元：对话中只算回答，不含提示和填充。</translation>
     </message>
     <message>
         <source>VRAM</source>

@@ -51,7 +51,7 @@ def tooltip(name: str, report: CheckReport) -> str:
             free, total = words.size(report.memory_free), words.size(report.memory_total)
             return text.format(free=free, total=total, ram=words.size(report.chosen.ram_peak))
         case "speed":
-            text = QCoreApplication.translate("Check", "{count} tokens in each step")
+            text = QCoreApplication.translate("Check", "{count} tokens in each step, prompts counted too")
             return text.format(count=words.count(report.tokens_per_step))
         case "time":
             text = QCoreApplication.translate("Check", "{steps} steps, without evaluations and checkpoints")

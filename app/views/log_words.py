@@ -250,14 +250,19 @@ def _refused(params: _Params) -> str:
 def _done(params: _Params) -> str:
     finished = params.get("reason") == "finished"
     ended = QCoreApplication.translate("Log", "Finished") if finished else QCoreApplication.translate("Log", "Stopped")
-    text = QCoreApplication.translate("Log", "{ended} after {steps} steps and {time}, loss {loss}, {rate} tokens/s")
-    return text.format(
+    text = QCoreApplication.translate(
+        "Log", "{ended} after {steps} steps: {time} spent training, {rate} tokens/s on average"
+    )
+    told = text.format(
         ended=ended,
         steps=words.count(_number(params, "steps")),
         time=words.duration(_number(params, "seconds")),
-        loss=words.loss(_number(params, "final_loss")),
         rate=words.rate(_number(params, "tokens_per_s")),
     )
+    loss = _number(params, "final_loss")
+    if loss is None:  # nothing was evaluated
+        return told
+    return told + QCoreApplication.translate("Log", ", eval loss {loss}").format(loss=words.loss(loss))
 
 
 WORDERS: Final[dict[str, Callable[[_Params], str]]] = {

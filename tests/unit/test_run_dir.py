@@ -335,6 +335,14 @@ def test_a_run_is_summarised_from_its_files(run: RunDir) -> None:
     assert (summary.preset, summary.data, summary.tokens_per_s) == ("cpu", ["数据.txt"], 1000.0)
 
 
+def test_a_run_that_was_stopped_between_two_steps_that_are_told_is_at_the_step_of_its_end(run: RunDir) -> None:
+    stopped = protocol.Done(t=110, reason="stopped", steps=21, total_steps=50)
+    write_events(run, hello(), step(20, 102), stopped)
+    assert run_dir.summarize(run).step == 21
+    write_events(run, hello(), step(20, 102), stopped, step(30, 120))
+    assert run_dir.summarize(run).step == 30
+
+
 @pytest.mark.parametrize(
     ("last", "state"),
     [

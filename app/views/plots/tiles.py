@@ -69,6 +69,9 @@ class Tiles(Retranslating):
         self._tiles["loss"].title.setText(self.tr("Training loss"))
         self._tiles["eval"].title.setText(self.tr("Eval loss"))
         self._tiles["speed"].title.setText(self.tr("Tokens per second"))
+        self._tiles["speed"].setToolTip(
+            self.tr("Tokens that the loss counts: of conversations the answers only, without prompts and padding.")
+        )
         self._tiles["memory"].title.setText(self.tr("VRAM") if on_gpu else self.tr("Trainer's memory"))
         if self._store is not None:
             self.display(self._store)
