@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.core.trainer import ROOT, TINY, Ended, environment, finish, text_file
+from tests.core.trainer import ROOT, TINY, Ended, environment, finish, run, text_file
 from trainer_core import protocol
 
 STEPS = 12
@@ -51,7 +51,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def begin(home: Path, name: str, *breaks: str, restarts: int = 3, wait: float = 0.1) -> subprocess.Popen[bytes]:
     """A supervised run that breaks as planned: `STEP:crash`, `STEP:cuda` or `STEP:else`, one for each start."""
-    plan = home / f"{name}.plan"
+    plan = home / f"{name.replace('/', '-')}.plan"
     plan.write_text(" ".join(breaks))
     path = os.pathsep.join((str(home / "site"), str(ROOT)))
     more = {"PYTHONPATH": path, "BREAKS": str(plan), "WAIT": str(wait)}
@@ -137,13 +137,20 @@ def test_ctrl_c_while_it_waits_to_start_again_ends_it(home: Path) -> None:
     assert finish(process, timeout=20).code == -signal.SIGSEGV
 
 
-def test_a_killed_supervisor_takes_the_child_with_it(home: Path) -> None:
-    process = begin(home, "orphan")
-    child = psutil.Process(read_hello(process).pid)
+def test_a_killed_supervisor_takes_the_child_with_it_and_the_run_is_offered_to_go_on(home: Path) -> None:
+    process = begin(home, "runs/orphan")
+    child = psutil.Process(read_hello(process, until=protocol.Checkpoint).pid)
     process.kill()
     process.communicate()
     child.wait(timeout=20)
     assert not child.is_running()
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer_core", "runs"], capture_output=True, env=environment(home), cwd=home, check=True
+    )
+    assert "orphan broke off at step " in done.stdout.decode("utf-8")  # its lock names a process that is gone
+    resumed = run(home, "train", "--resume", "latest")
+    assert resumed.code == 0
+    assert resumed.of(protocol.Hello)[0].resumed_from_step == 4
 
 
 def test_who_gives_commands_gets_the_trainer_itself(home: Path) -> None:

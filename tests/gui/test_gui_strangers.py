@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QListWidget, QMessageBox
 from pytestqt.qtbot import QtBot
 
+from app.services.trainer_process import TrainerProcess
 from app.views import dialogs
 from app.views.widgets import ElidedLabel, label, plain_tip
 from tests.gui.conftest import MakeWindow
@@ -61,3 +64,25 @@ def test_messages_samples_and_failures_are_text(make_window: MakeWindow, qtbot: 
     box: QMessageBox = dialogs.show_crash(controller.window, HTML, "log")
     assert box.textFormat() is Qt.TextFormat.PlainText
     box.close()
+
+
+AWKWARD = [
+    "$(touch executed) `touch executed`.txt",
+    "a; rm -rf b & touch executed | cat > c.txt",
+    "%PATH% !PATH! ^ \"quoted\" 'single' \\",
+    "--output=plain",
+    "-c import os",
+    "数据 🙂\u200b.txt",
+    "",
+    "line\nbreak.txt",
+]
+
+
+def test_awkward_names_reach_the_trainer_letter_by_letter(qtbot: QtBot) -> None:
+    told: list[str] = []
+    process = TrainerProcess(command=[sys.executable, "-X", "utf8", "-c", "import sys; print(ascii(sys.argv[1:]))"])
+    process.output.connect(told.append)
+    with qtbot.waitSignal(process.finished, timeout=20_000):
+        process.start(AWKWARD)
+    (line,) = told
+    assert ast.literal_eval(line)[: len(AWKWARD)] == AWKWARD
