@@ -9,6 +9,7 @@ from typing import Final
 COMMANDS: Final = {
     "kills": "SIGKILL at random instants of a run, until it has finished",
     "operations": "a kill at every operation on the disk that writing a checkpoint consists of",
+    "disk": "a disk that is full at every operation of a run",
     "soak": "window and trainer for a long time: memory, open files, events",
 }
 

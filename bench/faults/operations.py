@@ -64,10 +64,10 @@ def die_at_each(unbroken: Unbroken, folder: Path, every: int = 1) -> tuple[list[
         if code != harmed.KILLED or len(child.of(protocol.Checkpoint)) >= _CHECKPOINTS:
             break
         number += every
-    return deaths, [problem for death in deaths for problem in death.problems] + _finish(unbroken, run, folder)
+    return deaths, [problem for death in deaths for problem in death.problems] + finish(unbroken, run, folder)
 
 
-def _finish(unbroken: Unbroken, run: Path, folder: Path) -> list[str]:
+def finish(unbroken: Unbroken, run: Path, folder: Path) -> list[str]:
     """Let the run end in peace; how it differs from the unbroken one."""
     child = Child(unbroken.command(run), folder)
     if child.ended() != 0:

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -51,6 +51,7 @@ class Child:
     def __init__(self, command: Sequence[str], home: Path, stdin: int = subprocess.DEVNULL) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self.events: list[protocol.AnyEvent] = []
+        self._reading = True
         self._news, self._told = threading.Condition(), tempfile.TemporaryFile()  # noqa: SIM115 - closed by `ended`
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         environment |= {"TRAINDECK_HOME": str(home), "TRAINDECK_LANG": "en", "PYTHONPATH": str(measure.ROOT)}
@@ -69,15 +70,22 @@ class Child:
                     self.events.append(protocol.decode_event(line))
                     self._news.notify_all()
         with self._news:
+            self._reading = False
             self._news.notify_all()
+
+    def wait_until(self, seen: Callable[[Sequence[protocol.AnyEvent]], bool]) -> bool:
+        """Until `seen` is true of its events; False: it ended before."""
+        with self._news:
+            return self._news.wait_for(lambda: seen(self.events) or not self.alive, _PATIENCE_S) and seen(self.events)
 
     def wait_for(self, kind: type, count: int = 1) -> bool:
         """Until it has said so many events of a kind; False: it ended before."""
-        with self._news:
-            return (
-                self._news.wait_for(lambda: len(self.of(kind)) >= count or not self._reader.is_alive(), _PATIENCE_S)
-                and len(self.of(kind)) >= count
-            )
+        return self.wait_until(lambda events: len(self.of(kind)) >= count)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it may still say something."""
+        return self._reading
 
     def of(self, kind: type) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]

@@ -4,8 +4,8 @@
 
 The quick start is trained without an end behind the real window (on no screen), with a report for every step. Every
 `INTERVAL_S` the resident memory, open files (handles on Windows) and threads of both processes are read. The slopes
-are of a line through what came after the warm-up and before the end (least squares). In the end every event that the trainer numbered must
-lie in events.jsonl, and must have reached the window or been told as dropped.
+are of a line through what came after the warm-up and before the end (least squares). In the end every event that the
+trainer numbered must lie in events.jsonl, and must have reached the window or been told as dropped.
 """
 
 from __future__ import annotations
