@@ -110,13 +110,15 @@ def probe(nvml: Any = None) -> Machine:
     )
 
 
-def free_vram(uuid: str) -> int | None:
+def free_vram(uuid: str, nvml: Any = None) -> int | None:
     """Bytes of a GPU's memory that are free now; None where the driver does not tell."""
-    with _open_nvml(None) as (module, _, _):
+    with _open_nvml(nvml) as (module, _, _):
         for index in _indices(module):
-            if _describe(module, index).uuid.removeprefix("GPU-") == uuid.removeprefix("GPU-"):
-                handle = _ask(module, "nvmlDeviceGetHandleByIndex", index)
-                return _bytes(_ask(module, "nvmlDeviceGetMemoryInfo", handle), "free")
+            gpu = _describe(module, index)
+            memory = _ask(module, "nvmlDeviceGetMemoryInfo", _ask(module, "nvmlDeviceGetHandleByIndex", index))
+            used = _bytes(memory, "used")
+            if gpu.uuid.removeprefix("GPU-") == uuid.removeprefix("GPU-") and gpu.vram_total is not None:
+                return None if used is None else gpu.vram_total - used
     return None
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from trainer_core.checking.search import Tried
 from trainer_core.config import Config, Layer, resolve
 from trainer_core.messages import TraindeckError
 
+ROOT = Path(__file__).resolve().parents[2]
 FREE, TOTAL, STATE = 1000, 1000, 100
 
 
@@ -118,6 +122,11 @@ def test_sizes_are_compared_uncompiled_and_the_one_that_is_taken_is_measured_as_
 
 def test_where_nothing_leaves_memory_free_the_smallest_is_told() -> None:
     assert search.fastest(Config(batch_size=4), Machine(10_000)).config.batch_size == 1
+
+
+def test_who_asks_needs_no_torch() -> None:
+    asked = "import sys, trainer_core.cli, trainer_core.checking.check; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", asked], cwd=ROOT, check=False).returncode == 0
 
 
 # --- the word `auto` -------------------------------------------------------------------------------------

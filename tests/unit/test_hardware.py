@@ -16,7 +16,7 @@ import pytest
 
 from tests.unit.fake_nvml import GIB, FakeNvml
 from trainer_core import hardware, protocol
-from trainer_core.hardware import Sampler, probe
+from trainer_core.hardware import Sampler, free_vram, probe
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 5.0) -> None:
@@ -49,6 +49,14 @@ def test_the_gpus_of_the_machine_are_described() -> None:
     assert (second.name, second.vram_total, second.compute_capability) == ("Old Card", None, None)
     assert (first.bf16, second.bf16) == (True, None)
     assert nvml.open == 0
+
+
+def test_the_free_memory_of_a_gpu_is_found_by_the_name_that_torch_has_for_it() -> None:
+    assert free_vram("0a0b1c2d-0000", FakeNvml()) == 36 * GIB
+    assert free_vram("GPU-0a0b1c2d-0000", FakeNvml()) == 36 * GIB
+    assert free_vram("1a0b1c2d-0000", FakeNvml()) is None
+    assert free_vram("another", FakeNvml()) is None
+    assert free_vram("0a0b1c2d-0000", FakeNvml(broken=9)) is None
 
 
 def test_a_driver_of_cuda_12_8_is_told_as_12_8() -> None:
