@@ -299,10 +299,10 @@ def _shown(value: Any) -> str:
     return f"“{value}”" if isinstance(value, str) else str(value)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name most like `name`; the first letters decide where nothing is close."""
+def nearest(name: str, known: Iterable[str], likeness: float = 0.0) -> str:
+    """The known name most like `name`, of those that are at least as like as `likeness` (0..1); empty: none is."""
     names = sorted(known)
-    close = difflib.get_close_matches(name.replace("-", "_").lower(), names, n=1, cutoff=0.0)
+    close = difflib.get_close_matches(name.replace("-", "_").lower(), names, n=1, cutoff=likeness)
     return close[0] if close else ""
 
 

@@ -188,6 +188,11 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("There is no preset “{name}”.", "Did you mean “{nearest}”? `presets` lists all of them."),
         ("没有名为“{name}”的预设。", "是否想写“{nearest}”？用 `presets` 查看全部预设。"),
     ),
+    "config.no_such_preset": _error(
+        _USAGE,
+        ("There is no preset “{name}”.", "Choose one of: {known}."),
+        ("没有名为“{name}”的预设。", "可选：{known}。"),
+    ),
     "config.preset_loop": _error(
         _USAGE,
         ("The preset “{name}” extends itself through {chain}.", "Remove one `extends` line."),
@@ -663,6 +668,16 @@ CATALOGUE: Final[dict[str, Message]] = {
     "data.no_validation": _note(
         ("The data is too small to hold any of it back for validation.", "There will be no eval loss."),
         ("数据太少，无法留出验证集。", "将没有评估损失。"),
+    ),
+    "preset.for_gpu": _note(
+        (
+            "The preset {preset} is made for an NVIDIA GPU, but this run computes on {device}: it may take days.",
+            "Use --preset cpu or quickstart here; `doctor` says why a GPU is not used.",
+        ),
+        (
+            "预设 {preset} 是为 NVIDIA 显卡准备的，而本次使用 {device} 计算，可能需要数天。",
+            "请改用 --preset cpu 或 quickstart；`doctor` 可说明为何没有使用显卡。",
+        ),
     ),
     "precision.fallback": _note(
         ("{wanted} is not supported on {device}; {used} is used instead.", ""),

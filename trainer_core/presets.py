@@ -21,7 +21,8 @@ from trainer_core.config import Config, Layer, check_value, nearest, resolve, wi
 from trainer_core.messages import Language, TraindeckError
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "presets"
-_KEYS: Final = {"title", "summary", "fits", "origin", "extends", "knobs"}
+_NEAR: Final = 0.5  # likeness, 0..1, of a name that may be meant by another
+_KEYS: Final = {"title", "summary", "fits", "origin", "extends", "for_gpu", "knobs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Preset:
     summary: dict[str, str]
     fits: dict[str, str]
     origin: str
+    for_gpu: bool  # on a CPU it would take for ever
     knobs: dict[str, Any]
 
     def text(self, which: dict[str, str], language: Language) -> str:
@@ -57,7 +59,10 @@ def load(name: str, folder: Path = FOLDER, heirs: tuple[str, ...] = ()) -> Prese
     if name in heirs:
         raise TraindeckError("config.preset_loop", name=name, chain=" → ".join([*heirs, name]))
     if name not in names(folder):
-        raise TraindeckError("config.unknown_preset", name=name, nearest=nearest(name, names(folder)))
+        known = names(folder)
+        near = nearest(name, known, _NEAR)
+        code = "config.unknown_preset" if near else "config.no_such_preset"
+        raise TraindeckError(code, name=name, **({"nearest": near} if near else {"known": ", ".join(known)}))
     content = read_mapping(folder / f"{name}.yaml")
     where = f"presets/{name}.yaml"
     for key in content:
@@ -66,14 +71,15 @@ def load(name: str, folder: Path = FOLDER, heirs: tuple[str, ...] = ()) -> Prese
     own = with_auto_batch(_part(content, "knobs", where))
     values = {key: check_value(key, value, where) for key, value in own.items()}
     parent = content.get("extends")
-    inherited = load(str(parent), folder, (*heirs, name)).knobs if parent else {}
+    heritage = load(str(parent), folder, (*heirs, name)) if parent else None
     return Preset(
         name=name,
         title=_part(content, "title", where) or {"en": name},
         summary=_part(content, "summary", where),
         fits=_part(content, "fits", where),
         origin=str(content.get("origin") or ""),
-        knobs={**inherited, **values},
+        for_gpu=bool(content.get("for_gpu", heritage is not None and heritage.for_gpu)),
+        knobs={**(heritage.knobs if heritage is not None else {}), **values},
     )
 
 

@@ -63,6 +63,18 @@ def test_a_configuration_that_was_written_repeats_the_run(tmp_path: Path) -> Non
     assert (tmp_path / "two" / weights).read_bytes() == (tmp_path / "one" / weights).read_bytes()
 
 
+def test_a_preset_for_a_gpu_says_so_where_a_cpu_computes_that_nobody_asked_for(tmp_path: Path) -> None:
+    flags = (*TINY, "--data", str(text_file(tmp_path)), "--max-steps", "1", "--preset", "gpu")
+    asked = run(tmp_path, "train", *flags)  # `--device cpu` is among the flags
+    assert "preset.for_gpu" not in [warning.code for warning in asked.of(protocol.Warn)]
+    hidden = {**environment(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer_core", "train", *flags, "--device", "auto", "--output", "json"],
+        capture_output=True, env=hidden, cwd=tmp_path, timeout=60, check=True,
+    )  # fmt: skip
+    assert b'"preset.for_gpu"' in done.stdout
+
+
 def test_presets_and_runs_are_listed_as_json_for_programs(tmp_path: Path) -> None:
     a_run(tmp_path / "runs", "one", 100.0, trained=True)
     for command in ("presets", "runs"):

@@ -75,6 +75,21 @@ def test_the_presets_are_the_promised_ones_with_the_promised_values() -> None:
         assert {key: getattr(config, key) for key in values} == values, name
 
 
+def test_those_for_a_gpu_say_so_and_their_heirs_too() -> None:
+    found = {name for name in presets.names() if presets.load(name).for_gpu}
+    assert found == set(PROMISED) - {"cpu", "quickstart", "quickstart_sft"}
+
+
+def test_a_name_that_is_like_none_is_answered_with_all_of_them() -> None:
+    with pytest.raises(TraindeckError) as caught:
+        presets.load("nope")
+    assert caught.value.code == "config.no_such_preset"
+    assert str(caught.value.params["known"]).split(", ") == presets.names()
+    with pytest.raises(TraindeckError) as caught:
+        presets.load("quickstat")
+    assert caught.value.params["nearest"] == "quickstart"
+
+
 def test_only_the_quick_starts_bring_their_own_data() -> None:
     assert [name for name in presets.names() if presets.load(name).config().data] == ["quickstart", "quickstart_sft"]
 
@@ -130,7 +145,7 @@ def test_an_unknown_preset_names_the_nearest_one() -> None:
         ("title: [a]", "config.unreadable"),
         ("- a list", "config.unreadable"),
         ("title: {en: ", "config.unreadable"),
-        ("extends: nobody", "config.unknown_preset"),
+        ("extends: nobody", "config.no_such_preset"),
     ],
 )
 def test_a_faulty_preset_is_refused_by_a_code(tmp_path: Path, text: str, code: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from trainer_core import presets
 from trainer_core.config import Config
 from trainer_core.messages import TraindeckError
 from trainer_core.report import Reporter
@@ -101,6 +102,15 @@ def choose_precision(wanted: str, device: torch.device, reporter: Reporter) -> P
         reporter.warn("precision.fallback", wanted="fp16", used="fp32", device=describe(device))
         return Precision("fp32", device.type, None)
     return Precision(wanted, device.type, torch.bfloat16 if wanted == "bf16" else torch.float16)
+
+
+def warn_of_preset(config: Config, device: torch.device, reporter: Reporter) -> None:
+    """Say so where a preset for a GPU computes on a CPU that nobody asked for."""
+    if device.type != "cpu" or config.device == "cpu" or not config.preset:
+        return
+    with contextlib.suppress(TraindeckError):  # a run may go on whose preset is no longer there
+        if presets.load(config.preset).for_gpu:
+            reporter.warn("preset.for_gpu", preset=config.preset, device=describe(device))
 
 
 def uses_tf32(config: Config, device: torch.device) -> bool:

@@ -12,8 +12,8 @@ import torch
 
 from trainer_core import __version__, checkpoint_dir, files, hardware, protocol, run_dir
 from trainer_core.advice import Adviser
-from trainer_core.checking.check import pick
 from trainer_core.awake import keeping_awake
+from trainer_core.checking.check import pick
 from trainer_core.config import Config, to_dict
 from trainer_core.data.prepare import Prepared, prepare
 from trainer_core.data.tokenizing.tokenizer_files import CONFIG
@@ -24,7 +24,7 @@ from trainer_core.plans import Plan
 from trainer_core.report import StopRequested
 from trainer_core.run_dir import RunDir
 from trainer_core.train import transaction
-from trainer_core.train.device import choose_device, choose_precision, describe, set_up_arithmetic
+from trainer_core.train.device import choose_device, choose_precision, describe, set_up_arithmetic, warn_of_preset
 from trainer_core.train.engine import fast_paths
 from trainer_core.train.loop import Trainer
 
@@ -46,6 +46,7 @@ def train(plan: Plan, job: Job) -> None:
         device = choose_device(config.device)
         set_up_arithmetic(config, device)
         precision = choose_precision(config.mixed_precision, device, session)
+        warn_of_preset(config, device, session)
         try:
             _say_hello(job, plan, device, precision.name, begun)
             session.enter("preparing")
