@@ -20,17 +20,23 @@ FEW = [*TINY, "--max-steps", str(STEPS), "--save-steps", "4", "--eval-steps", "0
 
 BREAKING = """
 # Stands for the driver: ends the trainer when it says that step, for as many starts as the file has lines.
-import faulthandler, os
+import faulthandler, os, time
 from pathlib import Path
 from trainer_core import protocol, restarts, wire
 
 restarts._FIRST_WAIT_S = float(os.environ["WAIT"])
 plan, emit = Path(os.environ["BREAKS"]), wire.Wire.emit
+saved = 0  # the newest step that is on disk
 
 def breaking(self, event):
+    global saved
     emit(self, event)
+    if isinstance(event, protocol.Checkpoint | protocol.Hello):
+        saved = getattr(event, "step", None) or getattr(event, "resumed_from_step", None) or 0
     lines = plan.read_text().split()
     if isinstance(event, protocol.Step) and lines and lines[0].startswith(f"{event.step}:"):
+        while saved < event.step // 4 * 4:  # checkpoints are written beside training
+            time.sleep(0.01)
         plan.write_text(" ".join(lines[1:]))
         if lines[0].endswith("crash"):
             faulthandler._read_null()
