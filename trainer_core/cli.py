@@ -32,6 +32,10 @@ _BROKE_OFF: dict[Language, str] = {  # its process is gone: the machine was rest
     "en": "{name} broke off at step {step}; go on with: train --resume {name}",
     "zh": "{name} 在第 {step} 步中断；继续：train --resume {name}",
 }
+_NOT_YET: dict[Language, str] = {
+    "en": "{name}, the newest run, has no checkpoint yet.",
+    "zh": "最新的运行 {name} 还没有检查点。",
+}
 _INTERRUPTED = 130  # Ctrl+C in a command that has nothing to save
 
 
@@ -174,6 +178,8 @@ def generate(model: str, prompt: str | None, max_tokens: int, device: str, **sam
 
     with _told_plainly():
         checkpoint = writing.find_checkpoint(model, run_dir.runs_root())
+        if model in ("", "latest"):
+            _say_latest(checkpoint)
         loaded, codec = writing.load(checkpoint, choose_device(device))
         if prompt is None and sys.stdin.isatty():
             click.echo(_TYPE_PROMPT[terminal_language()], err=True)
@@ -184,6 +190,14 @@ def generate(model: str, prompt: str | None, max_tokens: int, device: str, **sam
         for piece in writing.write_text(loaded, codec, text, max_tokens, how, chat):
             click.echo(shown(piece), nl=False)
         click.echo()
+
+
+def _say_latest(checkpoint: Path) -> None:
+    """Say on stderr which checkpoint was taken, and which run is newer and has none."""
+    newest = run_dir.find_run("latest", run_dir.runs_root()).path
+    if newest != checkpoint.parent.parent:
+        click.echo(_NOT_YET[terminal_language()].format(name=newest.name), err=True)
+    click.echo(checkpoint, err=True)
 
 
 @commands.command(name="presets")
@@ -215,6 +229,8 @@ def runs_command(ctx: click.Context, /, action: str, run: str | None, output: st
     if action == "verify":
         with _told_plainly():
             found = verifying.checkpoints(run or "latest", run_dir.runs_root())
+            if run in (None, "latest"):
+                click.echo(run_dir.find_run("latest", run_dir.runs_root()).path, err=True)
         ctx.exit(_verify(found, output))
     summaries = run_dir.list_runs(run_dir.runs_root())
     for summary in summaries:
@@ -222,7 +238,7 @@ def runs_command(ctx: click.Context, /, action: str, run: str | None, output: st
             document = {name: getattr(summary, name) for name in ("name", "resumable", *summary.__slots__)}
             click.echo(json.dumps({**document, "path": str(summary.path)}))
         else:
-            loss = "        " if summary.best_loss is None else f"{summary.best_loss:8.4f}"
+            loss = f"{'–':>8}" if summary.best_loss is None else f"{summary.best_loss:8.4f}"
             click.echo(f"{summary.name:<40} {summary.state:<12} step {summary.step:>7} best loss {loss}")
     broken = next((summary for summary in summaries if summary.state == "interrupted" and summary.resumable), None)
     if broken is not None and output != "json":

@@ -14,11 +14,10 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from trainer_core import messages_data
-from trainer_core.console_words import visible
+from trainer_core.console_words import size, visible
 from trainer_core.messages import Language
 from trainer_core.protocol import BadRow, DataReport, LengthBin, SampleView, Source, Token
 
-_MIB: Final = 1024**2
 _BAR: Final = 40  # columns of the longest bar
 _SAMPLE: Final = 500  # characters shown of a sample
 _LEARNED: Final = ("[[", "]]")  # around what is learned, where colours cannot tell
@@ -109,10 +108,10 @@ class Look:
 
 def lines(report: DataReport, look: Look) -> Iterator[Text]:
     """The report, line by line."""
-    size = {"read": _size(report.read_bytes), "size": _size(report.bytes), "about": look.about}
+    sizes = {"read": size(report.read_bytes), "size": size(report.bytes), "about": look.about}
     # Without a given tokenizer, a look trains its own on a part of the text.
     exact = "all" if report.tokenizer or report.prepared else "all_but_tokens"
-    yield Text(look.say(exact if report.complete else "part", **size))
+    yield Text(look.say(exact if report.complete else "part", **sizes))
     for source in report.sources:
         yield Text("  " + visible(_source(source, look)))
     yield Text()
@@ -139,7 +138,7 @@ def _source(source: Source, look: Look) -> str:
         source.compression,
         source.encoding,
         ", ".join(roles or source.columns),
-        _size(source.bytes),
+        size(source.bytes),
         look.say("skipped", count=f"{source.skipped:,}") if source.skipped else "",
     ]
     return f"{name}: " + " · ".join(filter(None, about))
@@ -293,10 +292,6 @@ def _shown(token: Token, look: Look) -> str:
 
 
 # --- small things ----------------------------------------------------------------------------------
-
-
-def _size(size: int) -> str:
-    return f"{size / _MIB:,.1f} MiB" if size >= 0.1 * _MIB else f"{size / 1024:,.1f} KiB"
 
 
 def _share(part: float, whole: float) -> str:

@@ -49,6 +49,11 @@ def visible(text: str) -> str:
     return _CONTROLS.sub(lambda found: chr(0x2400 + ord(found[0])) if ord(found[0]) < 32 else "\u2421", text)
 
 
+def size(amount: int) -> str:
+    """Bytes for people: `17.6 KiB`, `1,042.6 MiB`."""
+    return f"{amount / _MIB:,.1f} MiB" if amount >= 0.1 * _MIB else f"{amount / 1024:,.1f} KiB"
+
+
 def line(event: protocol.AnyEvent, language: Language) -> str:
     """What is printed for an event; empty for one that is not."""
     zh = language == "zh"
@@ -77,10 +82,9 @@ def line(event: protocol.AnyEvent, language: Language) -> str:
         case protocol.Sample():
             return _sample(event, zh)
         case protocol.Checkpoint():
-            size = f"{event.bytes / _MIB:.1f} MiB"
             if zh:
-                return f"已保存 {event.path}（{size}，{event.seconds:.1f} 秒）"
-            return f"saved {event.path} ({event.kind}, {size}, {event.seconds:.1f} s)"
+                return f"已保存 {event.path}（{size(event.bytes)}，{event.seconds:.1f} 秒）"
+            return f"saved {event.path} ({event.kind}, {size(event.bytes)}, {event.seconds:.1f} s)"
         case protocol.Done():
             return _done(event, zh)
     return ""
@@ -112,7 +116,7 @@ def _ready(event: protocol.Ready, zh: bool) -> str:
     for source in event.sources:
         name = source.path if source.path.startswith("builtin:") else Path(source.path).name
         files = "" if source.files == 1 else (f"{source.files} 个文件" if zh else f"{source.files:,} files")
-        about = [files, source.format, source.encoding, ", ".join(source.columns), f"{source.bytes / _MIB:,.1f} MiB"]
+        about = [files, source.format, source.encoding, ", ".join(source.columns), size(source.bytes)]
         lines.append(f"{name}: " + " · ".join(filter(None, about)))
     if zh:
         data = f"{event.train_tokens:,} 个训练词元，留出 {event.validation_tokens:,} 个"

@@ -42,6 +42,22 @@ def test_latest_passes_over_starts_that_failed_before_anything_was_trained(tmp_p
     assert run_dir.find_run("latest", tmp_path, trained=True).path == good.path
 
 
+def test_it_is_said_which_run_latest_is_and_which_newer_one_has_nothing_yet(tmp_path: Path) -> None:
+    good, newest = (a_run(tmp_path / "runs", name, t, trained=t < 300) for name, t in (("good", 100.0), ("new", 300.0)))
+
+    def said(*command: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-X", "utf8", "-m", "trainer_core", *command],
+            capture_output=True, env=environment(tmp_path), cwd=tmp_path, timeout=60, check=False,
+        )  # fmt: skip
+        return done.stderr.decode()
+
+    told = said("generate", "latest", "--prompt", "x")
+    assert f"{newest.path.name}, the newest run, has no checkpoint yet." in told
+    assert str(good.checkpoints / "step-00000005") in told
+    assert str(newest.path) in said("runs", "verify")
+
+
 def test_without_any_run_latest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraindeckError, match="no run"):
         run_dir.find_run("latest", tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import get_args
 
+import msgspec
 import pytest
 
 from trainer_core import console_words, protocol
@@ -24,6 +25,19 @@ def test_control_characters_become_pictures_and_text_stays_text() -> None:
 def test_every_event_can_be_shown(language: Language) -> None:
     for event in EVENTS.values():
         assert isinstance(line(event, language), str)
+
+
+def test_a_small_source_is_not_told_as_nothing() -> None:
+    ready: protocol.Ready = msgspec.structs.replace(
+        EVENTS[protocol.Ready], sources=[protocol.Source(path="a.txt", format="text", bytes=1631)]
+    )
+    assert line(ready, "en").startswith("a.txt: text · 1.6 KiB\n")
+
+
+def test_the_speed_at_the_end_of_a_run_is_called_a_mean() -> None:
+    done = protocol.Done(reason="finished", steps=5, total_steps=5, tokens_per_s=118.0, model="m")
+    assert "118 tokens/s on average" in line(done, "en")
+    assert "平均 118 词元/秒" in line(done, "zh")
 
 
 @pytest.mark.parametrize("language", BOTH)
