@@ -217,4 +217,4 @@ def ours_command(
 ) -> list[str]:
     """Traindeck to the end of a short run: for its memory."""
     settings = {**_QUIET, **size(shape), "max-steps": steps, **(more or {})}
-    return measure.trainer("train", *corpus.flags, *flags(settings), "--run-dir", str(run))
+    return measure.trainer("train", *corpus.flags, *flags(settings), "--run-dir", str(run), "--restarts", "0")

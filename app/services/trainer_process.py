@@ -57,8 +57,8 @@ def console_python() -> str:
 
 
 def trainer_command() -> list[str]:
-    """Unbuffered, or lines arrive in clumps; UTF-8 mode, or a Chinese Windows writes GBK."""
-    return [console_python(), "-u", "-X", "utf8", "-m", "trainer_core"]
+    """Unbuffered, or lines arrive in clumps; UTF-8 mode, or a Chinese Windows writes GBK; nothing of the current folder."""
+    return [console_python(), "-u", "-P", "-X", "utf8", "-m", "trainer_core"]
 
 
 class LineSplitter:

@@ -199,7 +199,7 @@ def test_a_program_that_does_not_exist_is_an_outcome_and_not_an_exception(qtbot:
 def test_the_real_command_is_unbuffered_utf8_and_never_pythonw(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "python.exe").touch()
     monkeypatch.setattr(sys, "executable", str(tmp_path / "pythonw.exe"))
-    expected = [str(tmp_path / "python.exe"), "-u", "-X", "utf8", "-m", "trainer_core"]
+    expected = [str(tmp_path / "python.exe"), "-u", "-P", "-X", "utf8", "-m", "trainer_core"]
     assert trainer_process.trainer_command() == expected
 
 

@@ -163,7 +163,7 @@ def _started(config: Config, folder: Path) -> Iterator[_Child]:
         written.write_text(yaml.safe_dump(to_dict(config), allow_unicode=True), encoding="utf-8")
         command = [sys.executable, "-m", "trainer_core", "train", "--config", str(written)]
         process = subprocess.Popen(
-            [*command, "--run-dir", str(Path(run, "run")), "--output", "json"],
+            [*command, "--run-dir", str(Path(run, "run")), "--restarts", "0", "--output", "json"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=told,
