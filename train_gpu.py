@@ -832,6 +832,8 @@ def main(argv: "list[str]") -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a path in Chinese must not break a console of code page 1252
     command = argv[0] if argv else ""
+    if command in ("--help", "-h"):
+        print((__doc__ or "").split("\n\n")[1] + "\n", flush=True)  # the trainer's own help follows
     try:
         choices = get_choices(argv[1:] if command == "setup" else None)
         dev = command == "test"

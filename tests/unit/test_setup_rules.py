@@ -374,3 +374,15 @@ def test_the_batch_file_is_ascii_with_windows_line_ends_and_first_enters_its_own
     lines = raw.decode("ascii").split("\r\n")
     assert raw.count(b"\n") == raw.count(b"\r\n")
     assert lines[:3] == ["@echo off", "setlocal DisableDelayedExpansion", 'cd /d "%~dp0"']
+
+
+def test_help_names_what_the_launcher_does_itself_before_the_trainer_tells_its_own(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handed: list[list[str]] = []
+    monkeypatch.setattr(tool, "why_set_up", lambda *_: "")
+    monkeypatch.setattr(tool, "hand_over", lambda command: handed.append(command) or 0)
+    assert tool.main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"train_gpu.py {command}" in said for command in ("setup", "test"))
+    assert handed[0][-1] == "--help"
