@@ -35,13 +35,14 @@ def retry_sharing(action: Callable[[], T], seconds: float = _RETRY_SECONDS) -> T
         try:
             return action()
         except OSError as error:
-            if not _is_shared(error) or time.monotonic() > deadline:
+            if not is_shared(error) or time.monotonic() > deadline:
                 raise
             time.sleep(wait)
             wait = min(wait * 2, 0.5)
 
 
-def _is_shared(error: OSError) -> bool:
+def is_shared(error: OSError) -> bool:
+    """Whether Windows refuses because another program holds the file: that passes."""
     number = getattr(error, "winerror", None)
     if number is None:  # `open` goes through the C library, which tells only its own number
         return os.name == "nt" and error.errno == errno.EACCES

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.core.test_bad_steps import order, poison
+from tests.core.test_checkpoint import HeldError
 from tests.core.test_loop import config, trainer
 from tests.core.trainer import text_file
 from tests.kept import Kept
@@ -134,13 +135,19 @@ def test_going_back_waits_for_the_checkpoint_that_is_being_written(
     assert warned.params["to"] == 4, "step 5 was bad while step 4 was being written"
 
 
-@pytest.mark.parametrize("spare", [True, False], ids=["low_memory", "a machine without memory to spare"])
+def no_memory(tensor: torch.Tensor) -> torch.Tensor:
+    raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+
+
+@pytest.mark.parametrize("way", ["low_memory", "all memory is used", "none is given"])
 def test_where_memory_is_short_a_checkpoint_is_written_before_training_goes_on(
-    tmp_path: Path, writing: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch, spare: bool
+    tmp_path: Path, writing: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    if not spare:
+    made, _ = trainer(tmp_path, wanted(tmp_path, low_memory=way == "low_memory"))
+    if way == "all memory is used":
         monkeypatch.setattr(saving, "_SPARED", 1.0)
-    made, _ = trainer(tmp_path, wanted(tmp_path, low_memory=spare))
+    if way == "none is given":
+        monkeypatch.setattr(made.saver._copies, "_new", no_memory)
     threads: list[str] = []
     writing.append(lambda: threads.append(threading.current_thread().name))
     made.run()
@@ -181,6 +188,25 @@ def test_an_unknown_failure_of_writing_is_raised_and_the_newest_state_saved(
         made.run()
     assert [event.kind for event in kept.of(protocol.Checkpoint)] == ["emergency"]
     assert steps_saved(made) == [made.state.counters.step]
+
+
+def test_a_file_that_another_program_holds_open_costs_one_checkpoint_and_not_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path))
+    really = files.replace
+
+    def held_open(source: Path, target: Path, seconds: float = 10.0) -> None:
+        if target.name == "step-00000004":
+            raise HeldError(13, "held open")
+        really(source, target, seconds)
+
+    monkeypatch.setattr(files, "replace", held_open)
+    made.run()
+    (warned,) = kept.of(protocol.Warn)
+    assert (warned.code, warned.params["step"]) == ("checkpoint.not_saved", 4)
+    assert "held open" in str(warned.params["reason"])
+    assert steps_saved(made) == [2, 6, 8]
 
 
 # --- a full disk -------------------------------------------------------------------------------------------

@@ -144,8 +144,8 @@ def test_a_disk_that_cannot_flush_folders_is_good_enough(tmp_path: Path, monkeyp
 
 def test_a_refusal_without_a_windows_number_is_tried_again_on_windows_only() -> None:
     refused = PermissionError(errno.EACCES, "Permission denied")
-    assert files._is_shared(refused) == (os.name == "nt")
-    assert not files._is_shared(FileNotFoundError(errno.ENOENT, "No such file"))
+    assert files.is_shared(refused) == (os.name == "nt")
+    assert not files.is_shared(FileNotFoundError(errno.ENOENT, "No such file"))
 
 
 def test_a_sharing_violation_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

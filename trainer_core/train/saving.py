@@ -67,8 +67,9 @@ class Saver:
         self._wait_for_space(order)
         self.saved = (content.step, eval_loss)
         with self._clock.saving():
-            if self._room_for(content):
-                self._begin(_Order(self._copies.of(content), kind, eval_loss, order.keep))
+            copy = self._copy(content)
+            if copy is not None:
+                self._begin(_Order(copy, kind, eval_loss, order.keep))
                 return
             self._order = order
             self._write(order)
@@ -77,15 +78,17 @@ class Saver:
     def look(self) -> None:
         """Find out how the write went, if it is over. Raises as `save` does."""
         while self._order is not None and not self._busy():
-            failure = self._failure
-            if not isinstance(failure, TraindeckError) or failure.code != "disk.full":
-                self._order = self._failure = None
-                if failure is not None:
-                    self.saved = (-1, None)
+            order, failure = self._order, self._failure
+            if isinstance(failure, TraindeckError) and failure.code == "disk.full":
+                self._wait_for_space(order, failure)
+                self._begin(order)
+                continue
+            self._order = self._failure = None
+            if failure is not None:
+                self.saved = (-1, None)
+                if not (self.patient and order.kind in ("regular", "best") and _is_held(failure)):
                     raise failure
-                return
-            self._wait_for_space(self._order, failure)
-            self._begin(self._order)
+                self._say_not_saved(order, failure)  # the next one finds it free, or says so too
 
     def join(self) -> None:
         """Let the write under way end, however it does."""
@@ -104,10 +107,13 @@ class Saver:
         """Let the write under way end. The run does too, so its failure is only said."""
         self.join()
         if self._order is not None and self._failure is not None:
-            reason = str(self._failure).partition("\n")[0]
-            self._session.warn("checkpoint.not_saved", step=self._order.content.step, reason=reason)
+            self._say_not_saved(self._order, self._failure)
         self._order = self._failure = None
         self._copies.forget()
+
+    def _say_not_saved(self, order: _Order, failure: Exception) -> None:
+        reason = str(failure).partition("\n")[0]
+        self._session.warn("checkpoint.not_saved", step=order.content.step, reason=reason)
 
     def _busy(self) -> bool:
         return self._thread.is_alive()
@@ -127,11 +133,16 @@ class Saver:
         except Exception as error:  # noqa: BLE001 - the training thread gets it
             self._failure = error
 
-    def _room_for(self, content: Content) -> bool:
-        if self._config.low_memory:
-            return False
+    def _copy(self, content: Content) -> Content | None:
+        """None: there is no memory for it."""
         memory = psutil.virtual_memory()
-        return self._copies.missing(content) <= memory.available - _SPARED * memory.total
+        if self._config.low_memory or self._copies.missing(content) > memory.available - _SPARED * memory.total:
+            return None
+        try:
+            return self._copies.of(content)
+        except (MemoryError, RuntimeError):  # a limit that is not the machine's
+            self._copies.forget()
+            return None
 
     # --- a full disk ---------------------------------------------------------------------------------
 
@@ -226,3 +237,8 @@ class Copies:
 
 def _fits(kept: Tensor | None, tensor: Tensor) -> bool:
     return kept is not None and kept.shape == tensor.shape and kept.dtype == tensor.dtype
+
+
+def _is_held(failure: Exception) -> bool:
+    """Whether another program holds a file open, for longer than it was tried again."""
+    return isinstance(failure.__cause__, OSError) and files.is_shared(failure.__cause__)
