@@ -121,7 +121,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     prefetch_factor: Annotated[int, knob("hardware", "Batches that each loader process holds ready.", unit="batches", ge=1, le=64)] = 2
     pin_memory: Annotated[bool, knob("hardware", "Page-locked batches for faster copies to a GPU.")] = True
     persistent_workers: Annotated[bool, knob("hardware", "Keep loader processes from one epoch to the next.")] = True
-    low_memory: Annotated[bool, knob("hardware", "Spare system memory: no loader processes, no pinning, small preparation batches.")] = False
+    low_memory: Annotated[bool, knob("hardware", "Spare system memory: no loader processes, no pinning, small preparation batches; training waits while a checkpoint is written.")] = False
     pause_between: Annotated[str, knob("hardware", "Pause by the clock, such as 09:00-18:00 or mon-fri 09:00-18:00, sat 22:00-06:00; empty: never.")] = ""
     pause_for_others: Annotated[bool, knob("hardware", "Pause while another program makes much use of the GPU, and go on a minute after it has finished.")] = False
     keep_awake: Annotated[bool, knob("hardware", "Keep the computer from going to sleep while it trains; a pause lets it.")] = True
