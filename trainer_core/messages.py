@@ -247,11 +247,11 @@ CATALOGUE: Final[dict[str, Message]] = {
         _DATA,
         (
             "{path} could not be read as {format} (at {position}): {reason}.",
-            "Get the file anew or repair it; if it is no {format}, say with --data-format what it is.",
+            "Get the file anew or repair it; if only its name is wrong, say what it is with --data-format.",
         ),
         (
             "无法按 {format} 读取 {path}（位置：{position}）：{reason}。",
-            "请重新获取或修复该文件；如果它其实不是 {format}，请用 --data-format 指定格式。",
+            "请重新获取或修复该文件；如果只是文件名后缀不对，请用 --data-format 指明格式。",
         ),
     ),
     "data.missing_columns": _error(
