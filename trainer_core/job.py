@@ -81,6 +81,8 @@ class Job:
         self._sink = self._open_sink(output)
         self.wire = Wire(self._sink)
         self.session = Session(self.wire, StdinControl() if stdin_commands else NoControl())
+        if isinstance(self._sink, StreamSink):  # whoever read it is gone, and may have left the commands open
+            self._sink.when_gone = lambda: self.session.request_stop("parent_lost")
         self._stack = contextlib.ExitStack()
         self._run: RunDir | None = None
         self._log: IO[str] | None = None

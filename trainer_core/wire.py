@@ -61,6 +61,7 @@ class StreamSink:
         self._queue: deque[protocol.AnyEvent] = deque()
         self._changed = threading.Condition()
         self._dropped, self._closing = 0, False
+        self.when_gone: Callable[[], object] = bool  # called once, in another thread, when nobody reads any more
         self._thread = threading.Thread(target=self._run, name="wire", daemon=True)
         self._thread.start()
 
@@ -90,9 +91,11 @@ class StreamSink:
         self._thread.join(_DRAIN_SECONDS)
 
     def _run(self) -> None:
-        with contextlib.suppress(OSError, ValueError):  # the reader is gone: nobody to tell
+        try:
             while batch := self._take():
                 self._send(b"".join(map(protocol.encode, batch)))
+        except (OSError, ValueError):  # the reader is gone: nobody to tell
+            self.when_gone()
         with self._changed:
             self._capacity = 0  # keep nothing for nobody
 
