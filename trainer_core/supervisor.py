@@ -31,6 +31,8 @@ from trainer_core.run_dir import RunDir
 from trainer_core.wire import FileSink, Sink, StreamSink, Wire
 
 _POLL_S: Final = 0.1
+_FIRST_BYTES: Final = 64 * 1024  # in which a trainer says hello
+_LAST_BYTES: Final = 64 * 1024  # in which it says why it ended
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _SHOW_CURSOR: Final = "\x1b[?25h"
 _ELASTIC: Final = "TORCHELASTIC_RUN_ID"
@@ -87,7 +89,7 @@ class _Supervisor:
 
     def _train(self, arguments: Sequence[str]) -> Ending:
         """One child from start to end."""
-        began_at = time.time()
+        written = _size(self._plan.run.events)
         command = [sys.executable, *_interpreter_flags(), "-m", "trainer_core", "train", *arguments]
         command += ["--supervisor", str(os.getpid())]
         # A group of its own: Ctrl+C in a terminal reaches us alone, and the child through us, once. On Windows it
@@ -99,10 +101,7 @@ class _Supervisor:
         self._child = None
         if exit_code < 0 and sys.stdout is not None and sys.stdout.isatty():
             sys.stdout.write(_SHOW_CURSOR)  # a progress bar had hidden it
-        told = [event for event in run_dir.tail_events(self._plan.run.events) if event.t >= began_at]
-        errors = [event.code for event in told if isinstance(event, protocol.Error)]
-        began = any(isinstance(event, protocol.Hello) for event in told)
-        error = errors[-1] if errors else ""
+        began, error = last_words(self._plan.run.events, written)
         return Ending(exit_code, error=error, began=began, step=_saved_step(self._plan.run))
 
     def _goes_on_after(self, ending: Ending) -> bool:
@@ -178,6 +177,34 @@ class _Supervisor:
             os.killpg(self._child.pid, signal.SIGSTOP)
             os.kill(os.getpid(), signal.SIGSTOP)
             os.killpg(self._child.pid, signal.SIGCONT)
+
+
+def last_words(events: Path, since: int) -> tuple[bool, str]:
+    """Of the trainer that wrote what follows byte `since`: whether it said hello, and the code of its error."""
+    try:
+        with events.open("rb") as file:
+            file.seek(since)
+            began = any(isinstance(event, protocol.Hello) for event in map(_event, file.readlines(_FIRST_BYTES)))
+    except OSError:
+        return False, ""
+    # One byte more: the newline before it, for the rest of the line that the tail begins in is passed over.
+    tail = run_dir.tail_events(events, min(_LAST_BYTES, _size(events) - since) + bool(since))
+    errors = [event.code for event in tail if isinstance(event, protocol.Error)]
+    return began, errors[-1] if errors else ""
+
+
+def _event(line: bytes) -> protocol.AnyEvent | None:
+    try:
+        return protocol.decode_event(line)
+    except protocol.ProtocolError:
+        return None
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _saved_step(run: RunDir) -> int:

@@ -57,7 +57,7 @@ def console_python() -> str:
 
 
 def trainer_command() -> list[str]:
-    """Unbuffered, or lines arrive in clumps; no modules of the current folder; UTF-8, or a Chinese Windows writes GBK."""
+    """Unbuffered, or lines arrive in clumps; no modules of the current folder; UTF-8, for Chinese Windows has GBK."""
     return [console_python(), "-u", "-P", "-X", "utf8", "-m", "trainer_core"]
 
 

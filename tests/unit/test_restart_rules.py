@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
+from trainer_core import protocol
+from trainer_core.reference_examples import EVENTS
 from trainer_core.restarts import Ending, GiveUp, Restart, Restarts
+from trainer_core.supervisor import last_words
 
 SEGFAULT = 0xC0000005 if sys.platform == "win32" else -11
 CRASH = Ending(SEGFAULT)
@@ -87,3 +91,37 @@ def test_zero_means_never() -> None:
 def test_a_crash_as_qt_tells_it() -> None:
     as_qt_says = -0x3FFFFFFB if sys.platform == "win32" else 11
     assert isinstance(Restarts(1).after(Ending(as_qt_says, crashed=True)), Restart)
+
+
+# --- what a child left behind ----------------------------------------------------------------------------
+
+
+HELLO, STEP, ERROR = EVENTS[protocol.Hello], EVENTS[protocol.Step], EVENTS[protocol.Error]
+
+
+def lines(*events: protocol.AnyEvent) -> bytes:
+    return b"".join(map(protocol.encode, events))
+
+
+def test_a_greeting_is_found_also_at_the_head_of_a_long_run(tmp_path: Path) -> None:
+    events = tmp_path / "events.jsonl"
+    events.write_bytes(lines(HELLO, *[STEP] * 2000, ERROR))
+    assert len(events.read_bytes()) > 300_000
+    assert last_words(events, 0) == (True, ERROR.code)
+
+
+@pytest.mark.parametrize(
+    ("later", "found"), [((), (False, "")), ((HELLO, STEP), (True, "")), ((ERROR,), (False, ERROR.code))]
+)
+@pytest.mark.parametrize("half", [b"", b'{"type":"step","st'])
+def test_words_of_earlier_trainers_do_not_count(
+    tmp_path: Path, later: tuple[protocol.AnyEvent, ...], found: tuple[bool, str], half: bytes
+) -> None:
+    events = tmp_path / "events.jsonl"
+    before = lines(HELLO, STEP, ERROR) + half
+    events.write_bytes(before + (b"\n" if half else b"") + lines(*later))
+    assert last_words(events, len(before)) == found
+
+
+def test_a_trainer_that_left_no_file_said_nothing(tmp_path: Path) -> None:
+    assert last_words(tmp_path / "events.jsonl", 0) == (False, "")
