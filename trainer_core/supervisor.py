@@ -60,6 +60,7 @@ def end_as(code: int) -> NoReturn:
         with contextlib.suppress(OSError):  # SIGKILL has no handler
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
+        code = 128 - code  # the first process of a container is not killed by a signal of its own
     sys.exit(code - 2**32 if code >= 2**31 else code)  # 0xC0000005 is an int to Windows, and a negative one
 
 

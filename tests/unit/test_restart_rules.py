@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from trainer_core import protocol
+from trainer_core.config import Config
+from trainer_core.plans import Plan
 from trainer_core.reference_examples import EVENTS
 from trainer_core.restarts import Ending, GiveUp, Restart, Restarts
-from trainer_core.supervisor import last_words
+from trainer_core.run_dir import RunDir
+from trainer_core.supervisor import is_wanted, last_words
 
 SEGFAULT = 0xC0000005 if sys.platform == "win32" else -11
 CRASH = Ending(SEGFAULT)
@@ -91,6 +94,16 @@ def test_zero_means_never() -> None:
 def test_a_crash_as_qt_tells_it() -> None:
     as_qt_says = -0x3FFFFFFB if sys.platform == "win32" else 11
     assert isinstance(Restarts(1).after(Ending(as_qt_says, crashed=True)), Restart)
+
+
+@pytest.mark.parametrize(("restarts", "elastic", "watched"), [(3, False, True), (0, False, False), (3, True, False)])
+def test_nobody_watches_where_none_is_wanted_or_torchrun_does(
+    monkeypatch: pytest.MonkeyPatch, restarts: int, elastic: bool, watched: bool
+) -> None:
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    if elastic:
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert is_wanted(Plan(Config(restarts=restarts), RunDir(Path("run")))) is watched
 
 
 # --- what a child left behind ----------------------------------------------------------------------------
