@@ -16,6 +16,7 @@ _NOT: Final = frozenset(
         "preset", "data", "learning_rate", "min_learning_rate_ratio", "warmup_steps",
         "lr_schedule", "plateau_patience", "plateau_factor", "muon_momentum", "weight_decay", "beta1", "beta2",
         "adam_epsilon", "grad_clip", "on_bad_step", "spike_factor", "bad_step_limit", "seed", "save_steps",
+        "restarts",
     )
 )  # fmt: skip
 _NOT_GROUP: Final = "monitoring"
