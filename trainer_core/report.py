@@ -7,6 +7,7 @@ No torch, no Qt.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, Protocol
 
 from trainer_core.messages import Value
@@ -38,6 +39,9 @@ class Reporter(Protocol):
     def poll(self) -> None:
         """Take waiting commands. Waits here while paused; raises `StopRequested` when asked to stop."""
 
+    def breakable(self) -> AbstractContextManager[None]:
+        """Around work that cannot poll and of which nothing is kept: a Stop raises `StopRequested` anywhere in it."""
+
 
 class Quiet:
     """A reporter that says nothing and never stops."""
@@ -53,3 +57,6 @@ class Quiet:
 
     def poll(self) -> None:
         pass
+
+    def breakable(self) -> AbstractContextManager[None]:
+        return nullcontext()

@@ -8,6 +8,7 @@ compiler or writes a file.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import threading
@@ -30,6 +31,7 @@ _PROGRESS_INTERVAL_S: Final = 0.25
 _PAUSE_POLL_S: Final = 0.05
 _WAIT_POLL_S: Final = 0.5  # what is waited for may cost something to look at
 _LISTEN_EVERY_S: Final = 0.1
+_BREAK_EVERY_S: Final = 2.0  # what is broken off needs some time for it, and may have taken it for a failure of its own
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 _INTERRUPTED: Final = 130  # what shells give a program ended by Ctrl+C
 
@@ -72,6 +74,8 @@ class Session:
         self._overruled: set[Callable[[], Hold | None]] = set()  # until they have had no reason for once
         self._heard: list[Callable[[], None]] = []  # what commands do at the next poll
         self._listening = threading.Lock()
+        self._breaking = threading.Lock()
+        self._breakable: int | None = None  # the thread whose work may be broken off just now
         self._phase: PhaseName | None = None
         self._hold: Hold | None = None  # of the phase, while it is `paused`
         self.step: int | None = None  # the newest one, for messages
@@ -186,13 +190,44 @@ class Session:
             self.enter(before, self.step)
 
     @contextlib.contextmanager
+    def breakable(self) -> Iterator[None]:
+        """Around work that cannot poll, such as a compiler's, and of which nothing is kept: a Stop breaks it off."""
+        self._breakable = threading.get_ident()
+        try:
+            try:
+                yield
+            finally:
+                self._spare()
+        except Exception:  # whatever the work made of being broken off
+            self._spare()
+            if self._stop is None:
+                raise
+        self._stop_if_asked()
+
+    def _break(self) -> bool:
+        """Raise `StopRequested` in the thread whose work may be broken off."""
+        with self._breaking:
+            if self._breakable is not None:
+                _raise_in(self._breakable, StopRequested)
+            return self._breakable is not None
+
+    def _spare(self) -> None:
+        with self._breaking:
+            if self._breakable is not None:
+                _raise_in(self._breakable, None)  # not what comes after it
+            self._breakable = None
+
+    @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Acknowledge commands as they come in, also where nothing polls for a while."""
         over = threading.Event()
 
         def listen() -> None:
+            broken = -_BREAK_EVERY_S
             while not over.wait(_LISTEN_EVERY_S):
                 self._listen()
+                if self._stop is not None and time.monotonic() - broken >= _BREAK_EVERY_S and self._break():
+                    broken = time.monotonic()
 
         thread = threading.Thread(target=listen, name="commands", daemon=True)
         thread.start()
@@ -260,3 +295,9 @@ class Session:
             os._exit(_INTERRUPTED)
         self._asked_by_key = self._asked_by_key or by_key
         self.request_stop()
+
+
+def _raise_in(thread: int, kind: type[Exception] | None) -> None:
+    """Raise an exception in another thread, between two of its instructions; None: take back what is not raised yet."""
+    what = ctypes.py_object(kind) if kind is not None else None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)

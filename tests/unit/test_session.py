@@ -140,6 +140,32 @@ def test_commands_are_acknowledged_while_the_work_polls_nothing(pipe: Pipe) -> N
         pipe.session.poll()
 
 
+def test_a_stop_breaks_off_work_that_polls_nothing_and_what_it_makes_of_it(pipe: Pipe) -> None:
+    def work() -> None:
+        try:
+            while True:
+                time.sleep(0.001)
+        except Exception as error:
+            raise ValueError("the work takes it for a failure of its own") from error
+
+    with pipe.session.listening():
+        pipe.send(protocol.Stop(id=1))
+        with pytest.raises(StopRequested) as stop, pipe.session.breakable():
+            work()
+        time.sleep(0.3)  # what comes after it is left alone
+    assert stop.value.reason == "stopped"
+
+
+def test_a_failure_of_breakable_work_is_its_own(pipe: Pipe) -> None:
+    with pytest.raises(ValueError, match="mine"), pipe.session.breakable():
+        raise ValueError("mine")
+    with pipe.session.breakable():
+        pass
+    with pipe.session.listening(), pipe.session.breakable():
+        pipe.send(protocol.Pause(), protocol.Resume())
+        until(lambda: len(pipe.kept.of(protocol.Ack)) == 2)
+
+
 def test_a_lost_parent_is_said_once_so_that_saving_may_poll(pipe: Pipe) -> None:
     os.close(pipe.write)
     with pytest.raises(StopRequested):

@@ -135,12 +135,13 @@ def _try(job: Choosing, name: str, recipe: Recipe, words: Words | str, set_so: b
         if job.device.type == "cuda":
             torch.cuda.empty_cache()  # the process that compiles computes a micro-batch beside this one
         compiling.fill_cache(recipe, job.session)
-        engine.compiled, engine.recipe = compiling.compile_whole(engine.model, recipe), recipe
-        batch = job.example if recipe.fits(job.example) else compiling.example(recipe)
-        for _ in range(_UNTIL_RECORDED if recipe.graphs else 0):  # else what is compared would be no graph yet
-            job.step(engine.loss, batch)()
-        job.forget_gradients()
-        error = trials.loss_difference(engine.model, engine.loss, engine.eager_loss, batch)
+        with job.session.breakable():
+            engine.compiled, engine.recipe = compiling.compile_whole(engine.model, recipe), recipe
+            batch = job.example if recipe.fits(job.example) else compiling.example(recipe)
+            for _ in range(_UNTIL_RECORDED if recipe.graphs else 0):  # else what is compared would be no graph yet
+                job.step(engine.loss, batch)()
+            job.forget_gradients()
+            error = trials.loss_difference(engine.model, engine.loss, engine.eager_loss, batch)
         taken = time.perf_counter() - since
         free = name not in job.before and not job.recorded
         gain = job.gain(without, engine.loss, budget_s=3.0) if free and error <= job.tolerance else None
