@@ -28,17 +28,18 @@ def prepared(folder: Path, config: Config, task: Task, vocab_size: int, sequence
     where they do in the run and do not see each other."""
     divided = config.packing if task == "sft" else not config.attend_across_documents
     counts = dict(zip(SPLITS, (sequences, config.batch_size), strict=True))
+    tokens: dict[str, int] = {}
     for split, count in counts.items():
         writer = Writer(folder / split, vocab_size)
         writer.add_block(_block(count, config.max_seq_len, task, vocab_size, divided))
         writer.finish()
+        tokens[split] = writer.tokens
     tokenizer = folder / "tokenizer.json"
     Codec(train(["made up"], _VOCABULARY, config.pre_tokenizer, Quiet().poll)).save(tokenizer)
     if task == "sft":
         samples = {split: one.samples for split, one in arrange(folder, vocab_size, config, Quiet()).items()}
     else:
-        samples = {split: windows(n * config.max_seq_len + 1, config.max_seq_len, split) for split, n in counts.items()}
-    tokens = {split: count * config.max_seq_len for split, count in counts.items()}
+        samples = {split: windows(tokens[split], config.max_seq_len, split) for split in SPLITS}
     splits = {split: SplitCounts(counts[split], tokens[split], samples[split]) for split in SPLITS}
     return Prepared(
         fingerprint="made up",

@@ -30,7 +30,7 @@ _LOOK_S: Final = 0.03  # between two looks at the machine's memory
 _FLOOR_SHARE: Final = 25  # this part of the machine's memory is never taken,
 _FLOOR_BYTES: Final = 256 * 2**20  # nor so much
 _LEAVING_S: Final = 30.0  # that an interpreter may take to end
-_TOLD: Final = 300  # characters of what a process said when it broke
+_TOLD: Final = 4000  # characters of what a process said when it broke
 _PHASES: Final = ("compiling", "checking")
 _KILLED: Final = -9
 _NO_MEMORY: Final = (0xC0000017, 0xC000012D)  # Windows: no memory; the page file is full
@@ -56,6 +56,7 @@ def run(request: Request, session: Session) -> Outcome:
     if outcome is not None and (starved or not process.returncode or _for_want_of_memory(process.returncode, said)):
         return outcome
     if error is not None:
+        sys.stderr.write(said)  # a traceback, if there is one
         raise TraindeckError(error.code, error.detail, **error.params)
     if process.returncode == ExitCode.STOPPED:  # Ctrl+C is heard by both
         raise StopRequested

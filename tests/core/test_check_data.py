@@ -1,0 +1,40 @@
+"""Data that are made up for a check: whole batches of the longest sequences, divided where the run's would be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from trainer_core.checking import made_up
+from trainer_core.config import Config
+from trainer_core.data.batches import Loader
+
+LENGTH, ROWS = 33, 3
+
+
+@pytest.mark.parametrize(
+    ("task", "knobs", "divided"),
+    [
+        ("pretrain", {}, False),
+        ("pretrain", {"attend_across_documents": False}, True),
+        ("sft", {}, False),
+        ("sft", {"packing": True}, True),
+    ],
+)
+@pytest.mark.parametrize("rows", [1, ROWS])
+def test_every_batch_is_as_large_as_it_may_be(
+    tmp_path: Path, task: Literal["pretrain", "sft"], knobs: dict[str, Any], divided: bool, rows: int
+) -> None:
+    config = Config(batch_size=rows, max_seq_len=LENGTH, **knobs)
+    prepared = made_up.prepared(tmp_path, config, task, 70_000, 2 * rows)
+    for split, batches in (("train", 2), ("validation", 1)):
+        loader = Loader(prepared, config, split)  # type: ignore[arg-type]
+        assert loader.batches_per_epoch == batches
+        for batch in loader.iterate(0):
+            assert batch.input_ids.shape == (rows, LENGTH)
+            assert (batch.segments is not None) == divided
+            assert batch.tokens >= rows * (LENGTH - 2 * divided)  # no document predicts the first token of the next
+            assert batch.input_ids.max() >= 60_000
+        loader.close()
