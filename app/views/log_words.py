@@ -238,7 +238,7 @@ def _sample(params: _Params) -> str:
 def _checkpoint(params: _Params) -> str:
     text = QCoreApplication.translate("Log", "Step {step}: checkpoint saved ({size} in {seconds} s)")
     seconds = _number(params, "seconds") or 0.0
-    size = words.size(_number(params, "bytes"))
+    size = words.small_size(_number(params, "bytes") or 0.0)
     return text.format(step=words.count(_number(params, "step")), size=size, seconds=f"{seconds:.1f}")
 
 
