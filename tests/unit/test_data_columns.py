@@ -17,7 +17,8 @@ from tests.preparing import Listener
 from trainer_core.config import Config
 from trainer_core.data import columns
 from trainer_core.data.columns import BadRow, Layout, Missing, find_layout
-from trainer_core.data.sources import Stream, look
+from trainer_core.data.sources import look
+from trainer_core.data.stream import Stream
 from trainer_core.messages import TraindeckError
 
 MESSAGES = [

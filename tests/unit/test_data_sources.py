@@ -15,7 +15,8 @@ import pytest
 
 from trainer_core.config import Config
 from trainer_core.data import formats, sources
-from trainer_core.data.sources import Stream, look
+from trainer_core.data.sources import look
+from trainer_core.data.stream import Stream
 from trainer_core.messages import CATALOGUE, TraindeckError, Value
 from trainer_core.messages_data import reason_in_chinese
 from trainer_core.report import Quiet

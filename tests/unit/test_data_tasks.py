@@ -9,8 +9,9 @@ import numpy as np
 
 from trainer_core.config import Config
 from trainer_core.data import builtin, tasks
-from trainer_core.data.sources import Stream, look
+from trainer_core.data.sources import look
 from trainer_core.data.split_files import HeldOut
+from trainer_core.data.stream import Stream
 
 
 def test_no_prompt_occurs_twice_so_held_out_ones_were_never_trained_on() -> None:

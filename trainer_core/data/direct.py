@@ -23,8 +23,9 @@ from trainer_core.data import columns
 from trainer_core.data.columns import Layout
 from trainer_core.data.encodings import Tally
 from trainer_core.data.formats import FORMATS, Request, Row, Source
-from trainer_core.data.sources import Look, parts_of
+from trainer_core.data.sources import Look
 from trainer_core.data.store import Split
+from trainer_core.data.stream import parts_of
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError
 

@@ -37,9 +37,10 @@ from trainer_core.data.encode_batch import (
 )
 from trainer_core.data.insight.measures import count_duplicates
 from trainer_core.data.loading import usable_cores
-from trainer_core.data.sources import Look, Position, Stream
+from trainer_core.data.sources import Look
 from trainer_core.data.split_files import HeldOut, SplitFiles
 from trainer_core.data.store import Growing
+from trainer_core.data.stream import Position, Stream
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError, Value
 from trainer_core.protocol import PhaseName

@@ -20,9 +20,10 @@ from trainer_core.data.direct import DirectSplit
 from trainer_core.data.encode import Notes, encode_all
 from trainer_core.data.order import keyed_hash
 from trainer_core.data.sequences import windows
-from trainer_core.data.sources import Look, Skipped, Stream, cache_root, common_task, look
+from trainer_core.data.sources import Look, Skipped, cache_root, common_task, look
 from trainer_core.data.split_files import HeldOut
 from trainer_core.data.store import FilesAreShortError, Split
+from trainer_core.data.stream import Stream
 from trainer_core.data.tokenizing.bpe import train
 from trainer_core.data.tokenizing.encoder import EncoderDiffers
 from trainer_core.data.tokenizing.tokenizer import Codec, load_given
@@ -68,7 +69,7 @@ class Prepared:
     token_cache: bool = True  # the tokens are on disk
     fill: float | None = None  # packed: the share of positions of the training sequences that hold tokens
     fill_alone: float | None = None  # packed: what it would be with one conversation a sequence
-    report: dict[str, Any] = field(default_factory=dict)  # what the stream came across; see `sources.Counts`
+    report: dict[str, Any] = field(default_factory=dict)  # what the stream came across; see `stream.Counts`
 
     def split(self, name: str) -> Split:
         """The tokens of `train` or `validation`."""

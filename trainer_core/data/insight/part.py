@@ -16,7 +16,8 @@ from trainer_core.config import Config
 from trainer_core.data.columns import Document
 from trainer_core.data.formats import FORMATS, Source
 from trainer_core.data.insight.slices import Slices, slice_up
-from trainer_core.data.sources import Counts, Look, Stream, piece_size
+from trainer_core.data.sources import Look
+from trainer_core.data.stream import Counts, Stream, piece_size
 from trainer_core.messages import TraindeckError, Value
 from trainer_core.report import Quiet
 

@@ -57,7 +57,7 @@ class _Found:
     sources: list[protocol.Source]
     splits: dict[str, Split]
     codec: Codec
-    counts: dict[str, Any]  # as `sources.Counts` has them; and duplicates
+    counts: dict[str, Any]  # as `stream.Counts` has them; and duplicates
     bytes: int
     read_bytes: int
     complete: bool = True
