@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QPushButton, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
@@ -126,14 +126,17 @@ def test_a_check_that_fails_says_why(make_window: MakeWindow, qtbot: QtBot) -> N
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize("width", [860, 1100, 1280])
-def test_nothing_of_a_check_is_cut(make_window: MakeWindow, qtbot: QtBot, language: str, width: int) -> None:
+@pytest.mark.parametrize("size", [(860, 560), (1100, 700), (1280, 800)])
+def test_nothing_of_a_check_is_cut(make_window: MakeWindow, qtbot: QtBot, language: str, size: tuple[int, int]) -> None:
     controller = make_window(language=language, check="check")
     window, card = controller.window, controller.window.check
-    window.resize(width, 700)
+    window.resize(*size)
     controller.form.set_text("batch_size", "64")
     check(controller, qtbot)
     qtbot.wait(50)
-    assert window.width() == width
+    assert (window.width(), window.height()) == size
     for value in (*card.values.values(), *card.titles.values(), card.verdict, *card.offers):
         assert value.width() >= value.sizeHint().width(), value.toolTip()
+    for label in card.findChildren(QLabel):
+        if label.isVisible() and label.wordWrap():
+            assert label.height() >= label.heightForWidth(label.width()), label.text()

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
@@ -138,3 +138,21 @@ def test_a_paused_run_says_why_and_can_be_gone_on_with(
     click(qtbot, bar.resume)
     qtbot.waitUntil(lambda: controller.machine.state is RunState.TRAINING, timeout=20_000)
     assert words not in bar.note.text() or reason == "asked"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_in_the_smallest_window_a_note_that_is_folded_out_is_whole(
+    make_window: MakeWindow, qtbot: QtBot, language: str
+) -> None:
+    controller = make_window(language=language)
+    controller.window.resize(controller.window.minimumSize())
+    rows = show(controller, HELLO, FEW, MOVE)
+    for row in rows:
+        row.fold.click()
+    qtbot.wait(50)
+    for row in rows:
+        for label in row.findChildren(QLabel):
+            if label.isVisible() and label.wordWrap():
+                assert label.height() >= label.heightForWidth(label.width()), label.text()
+        if row.fix.isVisible():
+            assert row.fix.width() >= row.fix.sizeHint().width()
