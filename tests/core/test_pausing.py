@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.utils import counters
 
 from tests.core.trainer import TINY, Ended, finish, run, start, text_file
 from trainer_core import protocol
@@ -91,6 +92,19 @@ def test_a_file_left_by_a_killed_pause_is_removed(tmp_path: Path) -> None:
     assert any(tmp_path.iterdir())
     Parking(lambda: tensors, CPU, tmp_path)
     assert not any(tmp_path.iterdir())
+
+
+def test_a_compiled_model_goes_on_with_what_it_was_compiled_to(compiler: Path, tmp_path: Path) -> None:
+    layer, _, tensors = trained()
+    compiled, given = torch.compile(layer, fullgraph=True, dynamic=False), torch.randn(5, 64)
+    before, graphs = compiled(given), counters["stats"]["unique_graphs"]
+    for room in (GIB, 0):
+        parking = Parking(lambda: tensors, CPU, tmp_path, system_memory=lambda room=room: room)  # type: ignore[misc]
+        parking.park()
+        assert parking.unpark()
+        assert torch.equal(compiled(given), before)
+    assert graphs > 0
+    assert counters["stats"]["unique_graphs"] == graphs, "nothing is compiled again"
 
 
 # --- whole runs ------------------------------------------------------------------------------------
