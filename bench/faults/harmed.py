@@ -2,11 +2,11 @@
 
     python -m bench.faults.harmed '{"below": "RUN", "die_at": 17}' train …
     python -m bench.faults.harmed '{"below": "RUN", "full_at": 17, "room": "FILE"}' train …
-    python -m bench.faults.harmed '{"clock": [[2.0, -3600]]}' train …
+    python -m bench.faults.harmed '{"clock": [[20, -3600]]}' train …
 
 Operations that change something below a folder (make, open for writing, write, flush, rename, remove) are counted.
 At one of them the process ends as by SIGKILL (half of a write is done by then), or from there on the disk is full
-until the file `room` exists. `clock`: so many seconds after the start, the clock of the system jumps by so many.
+until the file `room` exists. `clock`: when it was looked at so often, the clock of the system jumps by so many seconds.
 What happened is told on stderr, a line each.
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import builtins
 import errno
 import io
+import itertools
 import json
 import os
 import runpy
@@ -128,13 +129,13 @@ def _path_of(descriptor: int) -> Path:
         return Path()
 
 
-def _break_clock(jumps: list[list[float]]) -> None:
+def _break_clock(jumps: list[list[int]]) -> None:
     """`time.time` jumps; nothing else of the system is touched."""
-    real, began = time.time, time.monotonic()
+    real, looks = time.time, itertools.count(1)
 
     def told() -> float:
-        since = time.monotonic() - began
-        return real() + sum(by for after, by in jumps if since >= after)
+        look = next(looks)
+        return real() + sum(by for after, by in jumps if look >= after)
 
     time.time = told
 
