@@ -107,7 +107,7 @@ def _moments(state: TrainState) -> dict[str, Tensor]:
 def generators(model: Decoder) -> dict[str, Tensor]:
     """The states of torch's generators that training with this model draws from."""
     states = {"generator.cpu": torch.get_rng_state()}
-    if _on_gpu(model):
+    if _on_gpu(model) or torch.cuda.is_initialized():  # a pause takes the model off the GPU, and may end in a stop
         states["generator.cuda"] = torch.cuda.get_rng_state()
     return states
 
