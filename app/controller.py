@@ -185,14 +185,14 @@ class Controller(QObject):
         self.window.setup.data.recent = self._settings.recent_data
         self._launch(arguments, path, RunRecord())
 
-    def _launch(self, arguments: list[str], path: Path, record: RunRecord) -> None:
+    def _launch(self, arguments: list[str], path: Path, record: RunRecord, *, has_checkpoint: bool = False) -> None:
         self.record = record
         self._last_seq = 0
         self._earlier.forget()
         self.checker.put_away()
         self._interrupted.put_away()
         self.window.banners.clear()
-        self._feed(Started(str(path)))
+        self._feed(Started(str(path), has_checkpoint))
         self.process.start(arguments)
         if self.window.tabs.currentWidget() in (self.window.runs, self.window.advanced):
             self.window.show_page("plots")
@@ -213,8 +213,8 @@ class Controller(QObject):
             self._resume_own()
 
     def _resume_own(self) -> None:
-        path = Path(self.machine.run_dir)
-        self._launch(command_line.resume(str(path)), path, self.record)
+        path, known = Path(self.machine.run_dir), self.machine.has_checkpoint
+        self._launch(command_line.resume(str(path)), path, self.record, has_checkpoint=known)
 
     def cancel_restart(self) -> None:
         """Not by itself: the run stays as it ended until a person resumes it."""
@@ -312,7 +312,7 @@ class Controller(QObject):
             return
         self.restarting.began_by_person()
         path = viewing.summary.path
-        self._launch(command_line.resume(str(path)), path, record)
+        self._launch(command_line.resume(str(path)), path, record, has_checkpoint=viewing.summary.checkpoints > 0)
 
     def _show_own_run(self) -> None:
         self._earlier.forget()

@@ -75,9 +75,10 @@ _STOPPING_WORK: Final = frozenset({"stopping", "saving", "done", "failed"})
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The trainer's process was asked to start. `run_dir` where it is known before `hello` says it."""
+    """The trainer's process was asked to start. What is known before `hello` says it: it may die before that."""
 
     run_dir: str = ""
+    has_checkpoint: bool = False  # it goes on from one
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +241,7 @@ class RunMachine:
             return
         self._reset()
         self.state = RunState.STARTING
-        self.run_dir = event.run_dir
+        self.run_dir, self.has_checkpoint = event.run_dir, event.has_checkpoint
         self._now, self._clock_set = now, True
 
     def _on_hello(self, event: protocol.Hello) -> None:

@@ -83,3 +83,14 @@ def test_cancelled_it_waits_for_a_person(crashed: Controller, qtbot: QtBot) -> N
     qtbot.wait(300)
     assert crashed.machine.state is RunState.CRASHED
     assert crashed.machine.can_resume
+
+
+def test_what_crashes_again_and_again_is_given_up_in_words(crashed: Controller, qtbot: QtBot) -> None:
+    program = Path(crashed.process._command[-2])  # type: ignore[index]
+    program.write_text(CRASHING.replace('say(done("finished", 20))', "faulthandler._read_null()"), encoding="utf-8")
+    for _ in range(2):  # as often as the trainer allows
+        crashed.restart_now()
+        qtbot.waitUntil(lambda: crashed.machine.state is RunState.CRASHED, timeout=20_000)
+    assert crashed.restarting.pending is None
+    assert any(text.startswith("Started again 2 times") for text in crashed.window.banners.texts)
+    assert crashed.window.run_bar.resume.isEnabled()

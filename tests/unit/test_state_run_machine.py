@@ -302,3 +302,11 @@ def test_no_order_of_events_raises_or_lets_a_stop_run_on() -> None:
             now += 1.0
             machine.feed(Tick(), now)
         assert machine.state is not RunState.STOPPING
+
+
+def test_a_resumed_trainer_that_dies_before_its_first_word_can_be_resumed_again() -> None:
+    machine = RunMachine()
+    machine.feed(Started("runs/a", has_checkpoint=True), 0.0)
+    machine.feed(Exited(11, crashed=True), 1.0)
+    assert machine.state is RunState.CRASHED
+    assert machine.can_resume
