@@ -8,6 +8,7 @@ queue drops what is droppable (see `protocol.DROPPABLE`) and says how many.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import threading
@@ -128,13 +129,18 @@ class FileSink:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: BinaryIO | None = None
+        self._half = False  # the file ends in half a line
         self.problem: OSError | None = None  # the first failure; the owner says it once
 
     def write(self, event: protocol.AnyEvent) -> None:
         try:
             if self._file is None:
                 self._file = self._open()
-            self._file.write(protocol.encode(event))
+            line = protocol.encode(event)
+            content = b"\n" + line if self._half else line
+            self._half = (self._file.write(content) or 0) < len(content)
+            if self._half:  # a disk that has become full takes a part, and says nothing yet
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             self.problem = self.problem or error
 

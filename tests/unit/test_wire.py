@@ -112,6 +112,28 @@ def test_half_a_line_of_a_killed_process_does_not_spoil_the_next_one(tmp_path: P
         protocol.decode_event(broken)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a file's size cannot be limited there")
+def test_events_after_a_full_disk_are_whole_though_one_was_cut(tmp_path: Path) -> None:
+    import resource
+
+    path = tmp_path / "events.jsonl"
+    sink = FileSink(path)
+    wire = Wire(sink)
+    wire.emit(step(1))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, before[1]))
+    try:
+        wire.emit(step(2))  # its beginning finds room
+        wire.emit(step(3))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    wire.emit(step(4))
+    wire.close()
+    first, cut, last = path.read_bytes().splitlines()
+    assert (protocol.decode_event(first).seq, len(cut), protocol.decode_event(last).seq) == (1, 20, 4)
+    assert sink.problem is not None
+
+
 def test_stray_prints_from_python_and_from_c_go_to_stderr_not_into_the_stream() -> None:
     program = (
         "import os, subprocess, sys\n"
