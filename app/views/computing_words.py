@@ -14,7 +14,7 @@ from trainer_core.protocol import FastPath
 
 def summary(paths: Sequence[FastPath], compile_s: float | None) -> str:
     """One calm line. Empty where the trainer did not say."""
-    used = [_short(path) for path in paths if path.used]
+    used = [short(path) for path in paths if path.used]
     parts = []
     if used:
         comma = QCoreApplication.translate("Computing", ", ")
@@ -35,7 +35,8 @@ def device(told: str) -> str:
     return re.sub(r"CPU \((\d+) threads\)", lambda found: text.format(count=found[1]), told)
 
 
-def _short(path: FastPath) -> str:
+def short(path: FastPath) -> str:
+    """Its name, which of several ways, and what it brings."""
     name, choice = engine_words.path_parts(path, words.language())
     gain = "" if path.gain is None else engine_words.gain(path.gain)
     if not choice:

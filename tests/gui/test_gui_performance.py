@@ -173,6 +173,7 @@ def test_compiling_is_shown_as_such_and_can_be_stopped(make_window: MakeWindow) 
 def test_ways_that_are_all_left_for_one_reason_stand_in_one_row(make_window: MakeWindow) -> None:
     controller = make_window()
     left = [protocol.FastPath(name=name, used=False, reason="path.no_gpu") for name in ("tf32", "flash2", "flash3")]
+    left.append(protocol.FastPath(name="precision", used=False, choice="fp32", reason="path.no_gpu"))
     other = protocol.FastPath(name="compile", used=True, reason="path.on")
     controller.on_event(
         protocol.Hello(pid=1, run_dir="a", traindeck="1", python="3", torch="2", fast_paths=[*left, other])
@@ -181,4 +182,4 @@ def test_ways_that_are_all_left_for_one_reason_stand_in_one_row(make_window: Mak
     controller.render()
     used, shared = controller.window.performance.paths.texts()
     assert used[0] == "✓"
-    assert shared == ["–", "TF32, FlashAttention-2, FlashAttention-3", "For NVIDIA GPUs only."]
+    assert shared == ["–", "TF32, FlashAttention-2, FlashAttention-3, Mixed precision (fp32)", "For NVIDIA GPUs only."]

@@ -109,7 +109,7 @@ class PathsCard(QFrame):
         spoken = words.language()
         self._put_mark(row, used=False)
         names = label("muted", wrap=True)
-        names.setText(QCoreApplication.translate("Paths", ", ").join(engine_words.path_name(p, spoken) for p in paths))
+        names.setText(QCoreApplication.translate("Paths", ", ").join(map(computing_words.short, paths)))
         name, reason = _COLUMNS.index("name"), _COLUMNS.index("reason")
         self._grid.addWidget(names, row, name, 1, reason - name, Qt.AlignmentFlag.AlignTop)
         self._put_reason(row, engine_words.path_reason(paths[0], spoken))
@@ -143,11 +143,12 @@ class PathsCard(QFrame):
 
 
 def _together(paths: list[FastPath]) -> list[list[FastPath]]:
-    """In their order; many that are left for the same reason, with nothing else to say of them, as one."""
+    """In their order; many that are left for the same reason, and were not tried, as one."""
     groups: dict[object, list[FastPath]] = {}
     for place, path in enumerate(paths):
-        plain = not path.used and not path.params and not path.choice and path.gain is None and path.error is None
-        groups.setdefault(path.reason if plain and path.reason else place, []).append(path)
+        untried = not path.used and path.gain is None and path.error is None
+        reason = engine_words.path_reason(path, "en") if untried else ""
+        groups.setdefault(reason or place, []).append(path)
     found: list[list[FastPath]] = []
     for group in groups.values():
         found += [group] if len(group) >= _MANY else [[path] for path in group]
