@@ -107,7 +107,8 @@ def _moments(state: TrainState) -> dict[str, Tensor]:
 def generators(model: Decoder) -> dict[str, Tensor]:
     """The states of torch's generators that training with this model draws from."""
     states = {"generator.cpu": torch.get_rng_state()}
-    if _on_gpu(model) or torch.cuda.is_initialized():  # a pause takes the model off the GPU, and may end in a stop
+    # A pause takes the model off the GPU, and may end in a stop.
+    if _on_gpu(model) or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         states["generator.cuda"] = torch.cuda.get_rng_state()
     return states
 
