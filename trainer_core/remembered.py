@@ -41,7 +41,7 @@ class Memory:
     def _read(self) -> dict[str, Any]:
         try:
             found = json.loads(self.path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 

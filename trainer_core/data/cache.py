@@ -122,7 +122,7 @@ class _KnownContents:
         status = path.stat()
         version = [status.st_size, status.st_mtime_ns]
         known = self._known.pop(str(path), None)  # and put back at the end: the oldest ones are forgotten
-        if not isinstance(known, list) or known[:2] != version:
+        if not isinstance(known, list) or known[:2] != version or len(known) != 3:
             known, self._new = [*version, self._read(path)], True
         else:
             self._done += status.st_size

@@ -1,0 +1,93 @@
+"""What was remembered or given may hold anything: it is measured or read again, or refused; never a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from trainer_core.data import cache
+from trainer_core.data.tokenizing import tokenizer
+from trainer_core.messages import TraindeckError
+from trainer_core.remembered import Memory
+from trainer_core.report import Quiet
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=10,
+)
+contents = st.binary(max_size=60) | anything.map(lambda value: json.dumps(value).encode())
+
+
+@settings(max_examples=100, deadline=None)
+@given(content=contents)
+@example(content=b"[" * 100_000)
+@example(content=b'{"\\"a\\"": 5}')
+def test_a_damaged_memory_of_measurements_costs_only_another_measurement(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        memory = Memory(Path(folder, "engine.json"))
+        memory.path.write_bytes(content)
+        assert memory.recall("a") is None
+        memory.remember({"x": 1}, "a")
+        assert memory.recall("a") == {"x": 1}
+
+
+@settings(max_examples=100, deadline=None)
+@given(content=contents, entry=anything)
+@example(content=b"[" * 100_000, entry=None)
+def test_damaged_hashes_of_files_cost_only_another_reading(content: bytes, entry: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file, remembered = Path(folder, "data.txt"), Path(folder, "contents.json")
+        file.write_bytes(b"some words")
+        remembered.write_bytes(b"{}")
+        wanted = cache._KnownContents(Path(folder), Quiet(), 10).hash_of(file)
+        status = file.stat()
+        for damaged in (content, json.dumps({str(file): entry}).encode(), json.dumps(
+            {str(file): [status.st_size, status.st_mtime_ns]}).encode()):  # fmt: skip
+            remembered.write_bytes(damaged)
+            assert cache._KnownContents(Path(folder), Quiet(), 10).hash_of(file) == wanted
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A small tokenizer.json."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    made = Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    found: dict[str, Any] = json.loads(made.to_str())
+    return found
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_any_tokenizer_with_any_companions_is_taken_or_refused(real: dict[str, Any], data: st.DataObject) -> None:
+    document = json.loads(json.dumps(real))
+    for name in data.draw(st.lists(st.sampled_from(sorted(document)), max_size=2)):
+        document[name] = data.draw(anything)
+    for name in data.draw(st.lists(st.sampled_from(sorted(document["model"])), max_size=2)) if isinstance(
+        document["model"], dict) and document["model"] else ():  # fmt: skip
+        document["model"][name] = data.draw(anything)
+    whole = data.draw(st.just(json.dumps(document).encode()) | contents)
+    words = st.fixed_dictionaries({}, optional={
+        "chat_template": anything | st.sampled_from(["{{ messages }}", "{% for", "{{ 1/0 }}", "{{ messages[9] }}"]),
+        "eos_token": anything, "added_tokens_decoder": anything,
+    })  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "tokenizer.json")
+        path.write_bytes(whole)
+        Path(folder, "tokenizer_config.json").write_bytes(
+            data.draw(words.map(lambda value: json.dumps(value).encode()) | contents)
+        )
+        with contextlib.suppress(TraindeckError):
+            codec, _ = tokenizer.load_given(path)
+            codec.encode("ab")
+            codec.require_template()
+            codec.encode_prompt("a")
