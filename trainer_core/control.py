@@ -77,7 +77,10 @@ if sys.platform == "win32":
     def bytes_waiting(descriptor: int) -> int:
         """Bytes that can be read without waiting; -1 at the end of input. Only pipes are polled on
         Windows: anything else (a console, a file) counts as silent."""
-        handle = wintypes.HANDLE(msvcrt.get_osfhandle(descriptor))
+        try:
+            handle = wintypes.HANDLE(msvcrt.get_osfhandle(descriptor))
+        except OSError:  # there is no such descriptor
+            return -1
         if _kernel32.GetFileType(handle) != _PIPE:
             return 0
         waiting = wintypes.DWORD()
