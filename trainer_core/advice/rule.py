@@ -85,6 +85,8 @@ class Run:
                 self.gpu = next((gpu for gpu in event.gpus if gpu.torch_reserved is not None), None)
             case protocol.MemoryMove():
                 self.batch_size, self.accumulation = event.batch_size, event.gradient_accumulation_steps
+            case protocol.CheckReport(chosen=picked):  # of an automatic batch
+                self.batch_size, self.accumulation = picked.batch_size, picked.gradient_accumulation_steps
             case _:
                 pass
 
