@@ -125,9 +125,8 @@ def main(arguments: list[str]) -> int:
         for name, look in looks.items():
             if not look.slope() < MOST_MB_A_MINUTE:
                 problems.append(f"memory of the {name} grew by {look.slope():.2f} MB a minute")
-            if len(look.files) > 2 and max(look.files[len(look.files) // 2 :]) > max(
-                look.files[: len(look.files) // 2]
-            ):
+            third = len(look.files) // 3
+            if third and min(look.files[-third:]) > min(look.files[:third]):  # a save has some open for a moment
                 problems.append(f"open files of the {name} grew")
         document = {"minutes": chosen.minutes, "looks": {name: asdict(look) for name, look in looks.items()},
                     "slopes": {name: look.slope() for name, look in looks.items()}, "ended": ended,
