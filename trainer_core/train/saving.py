@@ -6,6 +6,7 @@ where the write is waited for; a full disk is waited out.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ class Saver:
         self._failure: Exception | None = None  # of that
         self.saved: tuple[int, float | None] = (-1, None)  # step and held-out loss of the newest one, or that under way
         self.patient = True
+        self._reminded = -math.inf  # when a full disk was said last; also of several tries
 
     def save(self, content: Content, kind: CheckpointKind, eval_loss: float | None, keep_step: int) -> None:
         """Begin to write. Raises what the write before failed of, `StopRequested` when that is asked for while the
@@ -84,6 +86,7 @@ class Saver:
                 self._begin(order)
                 continue
             self._order = self._failure = None
+            self._reminded = -math.inf
             if failure is not None:
                 self.saved = (-1, None)
                 if not (self.patient and order.kind in ("regular", "best") and _is_held(failure)):
@@ -150,15 +153,14 @@ class Saver:
         """Until there is room for `order`; after a `failure` also until something has changed, or some seconds are
         over: a quota is not seen from outside."""
         needed, place = order.content.disk_bytes, self._run.checkpoints
-        begun, free_then, said = time.monotonic(), files.free_bytes(place), -_REMIND_S
+        begun, free_then = time.monotonic(), files.free_bytes(place)
 
         def ready() -> bool:
-            nonlocal said
-            now, free = time.monotonic() - begun, files.free_bytes(place)
-            if free >= needed and (failure is None or free > free_then or now > _AGAIN_S):
+            now, free = time.monotonic(), files.free_bytes(place)
+            if free >= needed and (failure is None or free > free_then or now - begun > _AGAIN_S):
                 return True
-            if now - said >= _REMIND_S and self.patient:
-                said = now
+            if now - self._reminded >= _REMIND_S and self.patient:
+                self._reminded = now
                 self._session.warn(
                     "disk.waiting", path=str(place), needed_mib=-(-needed // _MIB), free_mib=free // _MIB
                 )
