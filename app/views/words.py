@@ -42,13 +42,14 @@ def failure(code: str, error: ErrorInfo | None) -> str:
 
 
 def _with_fields(text: str) -> str:
+    """Knobs as the form names them, in place of flags and of names with underscores."""
     spoken = language()
-    return re.sub(r"--([a-z][a-z-]+)", lambda flag: _field(flag, spoken), text)
+    return re.sub(r"--[a-z][a-z-]+|\b[a-z]+(?:_[a-z]+)+\b", lambda name: _field(name[0], spoken), text)
 
 
-def _field(flag: re.Match[str], spoken: Language) -> str:
-    knob = knobs().get(flag[1].replace("-", "_"))
-    return f"“{knob_words(spoken).label(knob)}”" if knob else flag[0]
+def _field(name: str, spoken: Language) -> str:
+    knob = knobs().get(name.removeprefix("--").replace("-", "_"))
+    return f"“{knob_words(spoken).label(knob)}”" if knob else name
 
 
 def settings(values: Mapping[str, Any]) -> str:

@@ -118,6 +118,9 @@ def test_a_message_names_the_field_where_a_terminal_would_name_the_flag(make_win
     controller.set_language("zh")
     assert "“提示列”" in words.message(*said)
     assert "--" not in words.message(*said)
+    disk = words.message("check.disk", {"needed_mib": 2, "free_mib": 1})
+    assert "“保留最新”" in disk, disk
+    assert "keep_last" not in disk
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
