@@ -5,12 +5,13 @@ list and verify them.
 
     checkpoints/step-00000500/
         model.safetensors  optimizer.safetensors  state.json  config.json  tokenizer.json …
-        manifest.json      {"step", "kind", "eval_loss", "files": {name: {"bytes", "sha256"}}}
+        manifest.json      {"step", "kind", "eval_loss", "files": {name: {"bytes", "sha256"}}, "sha256": of all that}
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import math
 import re
@@ -52,9 +53,23 @@ def write_manifest(
         if file.name != MANIFEST:
             digest = (hashes or {}).get(file.name) or files.sha256(file)
             entries[file.name] = {"bytes": file.stat().st_size, "sha256": digest}
-    manifest = {"step": step, "kind": kind, "eval_loss": eval_loss, "files": entries}
+    manifest: dict[str, Any] = {"step": step, "kind": kind, "eval_loss": eval_loss, "files": entries}
+    manifest["sha256"] = _digest(manifest)
     files.write_atomic(folder / MANIFEST, json.dumps(manifest, indent=1).encode("utf-8"))
     return sum(entry["bytes"] for entry in entries.values())
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    """Of all that a manifest says. JSON's numbers and texts come back as they were written."""
+    said = json.dumps({name: value for name, value in manifest.items() if name != "sha256"}, sort_keys=True)
+    return hashlib.sha256(said.encode("ascii")).hexdigest()
+
+
+def _vouches_for_itself(manifest: dict[str, Any]) -> bool:
+    """Whether a manifest says what was written. Those of version 0.1's first checkpoints have no hash."""
+    if set(manifest) == {"step", "kind", "eval_loss", "files"}:
+        return True
+    return set(manifest) == {"step", "kind", "eval_loss", "files", "sha256"} and manifest["sha256"] == _digest(manifest)
 
 
 def read_info(folder: Path) -> CheckpointInfo | None:
@@ -79,10 +94,13 @@ def check_files(folder: Path, hashes: bool = True) -> dict[str, str | None]:
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         entries = [(str(name), int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest["files"].items()]
+        changed = not _vouches_for_itself(manifest)
     except OSError as error:
         return {MANIFEST: f"{MANIFEST} cannot be read: {error.strerror}"}
     except _DAMAGE:
         return {MANIFEST: f"{MANIFEST} is not readable"}
+    if changed:
+        return {MANIFEST: f"the content of {MANIFEST} has changed"}
     if not entries:
         return {MANIFEST: f"{MANIFEST} lists no files"}
     if any(Path(name).name != name for name, _, _ in entries):  # a stranger's: nothing outside of the folder is read

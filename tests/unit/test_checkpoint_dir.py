@@ -188,3 +188,22 @@ def test_a_file_is_hashed_again_when_it_has_changed(tmp_path: Path) -> None:
     assert checkpoint_dir.known_problem(folder) is None
     (folder / "state.json").write_bytes(b"[]")
     assert checkpoint_dir.known_problem(folder) == "the content of state.json has changed"
+
+
+@pytest.mark.parametrize("bit", [0, 3, 5])
+def test_a_bit_that_has_flipped_anywhere_in_a_manifest_is_found(tmp_path: Path, bit: int) -> None:
+    folder = make(tmp_path, 5, loss=1.25)
+    written = (folder / MANIFEST).read_bytes()
+    for place in range(len(written)):
+        changed = bytearray(written)
+        changed[place] ^= 1 << bit
+        (folder / MANIFEST).write_bytes(changed)
+        assert checkpoint_dir.problem(folder) is not None, bytes(changed)
+
+
+def test_a_manifest_without_a_hash_of_its_own_still_counts(tmp_path: Path) -> None:
+    folder = make(tmp_path, 5)
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    del manifest["sha256"]
+    (folder / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    assert checkpoint_dir.problem(folder) is None

@@ -41,7 +41,7 @@ SAID = [
 def test_a_run_is_verified_by_its_name_or_folder(run: Path) -> None:
     for name in (run.name, str(run), "latest"):
         result = verify(name)
-        assert (result.exit_code, result.output.splitlines()) == (1, SAID), name
+        assert (result.exit_code, result.stdout.splitlines()) == (1, SAID), name
 
 
 def test_one_checkpoint_is_verified_by_its_folder(run: Path) -> None:
