@@ -4,5 +4,8 @@ from __future__ import annotations
 
 import signal
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # by a shell, in the background; children would ignore it too
+# What a shell in the background or `nohup` has ignored, children would ignore too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)

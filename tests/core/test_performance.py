@@ -80,13 +80,16 @@ def test_what_is_measured_changes_nothing(tmp_path: Path) -> None:
     assert all(map(torch.equal, weights(watched), weights(plain)))
 
 
-def test_time_to_save_is_told_apart_from_the_steps(tmp_path: Path) -> None:
-    made, kept = trainer(tmp_path, wanted(tmp_path, save_steps=2, max_steps=4))
+@pytest.mark.parametrize("low_memory", [False, True])
+def test_time_to_save_is_told_apart_from_the_steps(tmp_path: Path, low_memory: bool) -> None:
+    """Written beside training, a checkpoint costs the time of a copy; with little memory, all that writing takes."""
+    made, kept = trainer(tmp_path, wanted(tmp_path, save_steps=2, max_steps=4, low_memory=low_memory))
     made.run()
     saving = [event.time_ms.checkpoint for event in kept.of(protocol.Step)]
     assert [time > 0 for time in saving] == [False, False, True, False]
     seconds = [event.seconds for event in kept.of(protocol.Checkpoint)]
-    assert saving[2] / 1000 >= 0.9 * seconds[0]
+    if low_memory:
+        assert saving[2] / 1000 >= 0.9 * seconds[0]
     assert made.state.counters.seconds == pytest.approx(made.clock.seconds)
 
 
