@@ -25,7 +25,7 @@ from typing import Any, Final, Literal
 
 import psutil
 
-from trainer_core import __version__, failures, files, hardware
+from trainer_core import __version__, children, failures, files, hardware
 from trainer_core.hardware import Machine
 from trainer_core.messages import Language, Value, what_and_do, word
 
@@ -36,7 +36,6 @@ WINDOWS: Final = os.name == "nt"
 _GIB: Final = 2**30
 _CHILD_SECONDS: Final = 60.0  # the first import after an installation can be scanned for long
 _LIBRARY_NOT_LOADED: Final = (126, 127, 1114)
-_CODE_ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,15 +390,12 @@ class _Child:
     """doctor_child.py at work on one subject."""
 
     def __init__(self, subject: str) -> None:
-        # -P: the current folder must not shadow packages. Ours is named instead.
-        python_path = os.pathsep.join(filter(None, (str(_CODE_ROOT), os.environ.get("PYTHONPATH"))))
-        changes = {"PYTHONPATH": python_path, "PYTHONIOENCODING": "utf-8", "QT_QPA_PLATFORM": "offscreen"}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "trainer_core.doctor_child", subject],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **changes},
+            env=children.environment(PYTHONIOENCODING="utf-8", QT_QPA_PLATFORM="offscreen"),
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )
 

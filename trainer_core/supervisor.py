@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
 
-from trainer_core import checkpoint_dir, presets, protocol, run_dir
+from trainer_core import checkpoint_dir, children, presets, protocol, run_dir
 from trainer_core.config import Layer, knobs, resolve, to_dict
 from trainer_core.job import Output
 from trainer_core.messages import TraindeckError, Value, terminal_language
@@ -33,7 +33,6 @@ from trainer_core.wire import FileSink, Sink, StreamSink, Wire
 _POLL_S: Final = 0.1
 _FIRST_BYTES: Final = 64 * 1024  # in which a trainer says hello
 _LAST_BYTES: Final = 64 * 1024  # in which it says why it ended
-_ROOT: Final = Path(__file__).resolve().parent.parent
 _SHOW_CURSOR: Final = "\x1b[?25h"
 _ELASTIC: Final = "TORCHELASTIC_RUN_ID"
 
@@ -96,7 +95,7 @@ class _Supervisor:
         # A group of its own: Ctrl+C in a terminal reaches us alone, and the child through us, once. On Windows it
         # reaches both, and is passed on by nobody.
         self._child = subprocess.Popen(
-            [*command, "--supervisor", str(os.getpid())], env=_environment(), process_group=0
+            [*command, "--supervisor", str(os.getpid())], env=children.environment(), process_group=0
         )
         exit_code = self._child.wait()
         self._child = None
@@ -224,12 +223,6 @@ def _flags(name: str, value: Any) -> list[str]:
 def _interpreter_flags() -> list[str]:
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # -X utf8, -P …
     return flags
-
-
-def _environment() -> dict[str, str]:
-    """Ours; with it the child finds this package wherever it is started."""
-    known = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), known)))}
 
 
 # --- neither lives without the other ---------------------------------------------------------------------

@@ -22,14 +22,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from trainer_core import files, protocol
+from trainer_core import children, files, protocol
 from trainer_core.config import Config, to_dict
 from trainer_core.messages import TraindeckError
 
 REPORTED: Final = (protocol.Step, protocol.Eval, protocol.Hardware, protocol.Sample, protocol.Done)
 _QUEUE_LENGTH: Final = 2000
 _FINISH_SECONDS: Final = 15.0  # how long the upload may keep us at the end; it goes on without us
-_CODE_ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 def _log_problem(error: TraindeckError) -> None:
@@ -132,14 +131,13 @@ def _run_id(run_path: Path) -> str:
 
 
 def _start_child() -> subprocess.Popen[bytes]:
-    python_path = os.pathsep.join(filter(None, (str(_CODE_ROOT), os.environ.get("PYTHONPATH"))))
     quiet = {"WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "WANDB_DISABLE_GIT": "true", "WANDB_DISABLE_CODE": "true"}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "trainer_core.wandb_child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={**quiet, **os.environ, "PYTHONPATH": python_path, "PYTHONUTF8": "1"},
+        env={**quiet, **children.environment(PYTHONUTF8="1")},
         # Apart from our terminal and group: Ctrl+C is not for it, and it has no terminal to ask for a log-in on.
         start_new_session=os.name != "nt",
         creationflags=_windows_flags(),

@@ -6,7 +6,6 @@ No torch, no Qt.
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import subprocess
 import sys
@@ -19,13 +18,12 @@ from typing import IO, Final
 import msgspec
 import psutil
 
-from trainer_core import protocol
+from trainer_core import children, protocol
 from trainer_core.checking.outcome import Outcome, Request
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.report import StopRequested
 from trainer_core.session import Session
 
-_CODE_ROOT: Final = Path(__file__).resolve().parents[2]
 _LOOK_S: Final = 0.03  # between two looks at the machine's memory
 _FLOOR_SHARE: Final = 25  # this part of the machine's memory is never taken,
 _FLOOR_BYTES: Final = 256 * 2**20  # nor so much
@@ -67,13 +65,12 @@ def run(request: Request, session: Session) -> Outcome:
 @contextlib.contextmanager
 def _started(folder: Path, told: IO[bytes]) -> Iterator[tuple[subprocess.Popen[bytes], queue.SimpleQueue[bytes]]]:
     """The process, and the lines it says. Its stdin stays open: when it closes, the process ends by itself."""
-    python_path = os.pathsep.join(filter(None, (str(_CODE_ROOT), os.environ.get("PYTHONPATH"))))
-    process = subprocess.Popen(  # -P: the current folder must not shadow packages
+    process = subprocess.Popen(
         [sys.executable, "-P", "-m", "trainer_core.checking.trial", str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=told,
-        env={**os.environ, "PYTHONPATH": python_path},
+        env=children.environment(),
         creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
     )
     assert process.stdout is not None
@@ -83,7 +80,7 @@ def _started(folder: Path, told: IO[bytes]) -> Iterator[tuple[subprocess.Popen[b
     try:
         yield process, lines
     finally:
-        _end(process)
+        children.end(process)
         reader.join()
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
@@ -127,20 +124,6 @@ def _for_want_of_memory(code: int, said: str) -> bool:
     if code in (ExitCode.OUT_OF_MEMORY, _KILLED) or code & 0xFFFFFFFF in _NO_MEMORY:
         return True
     return any(sign in said for sign in _SIGNS)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process, and a compiler that it has started."""
-    if process.poll() is not None:
-        return
-    started: list[psutil.Process] = []
-    with contextlib.suppress(psutil.Error):
-        started = psutil.Process(process.pid).children(recursive=True)
-    process.kill()
-    for child in started:
-        with contextlib.suppress(psutil.Error):
-            child.kill()
-    process.wait()
 
 
 def _end_of(told: IO[bytes]) -> str:

@@ -23,11 +23,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import psutil
 import torch
 from torch import Tensor
 
-from trainer_core import run_dir
+from trainer_core import children, run_dir
 from trainer_core.data.batches import IGNORED, Batch
 from trainer_core.model.attention import BACKENDS, Missing, document_mask
 from trainer_core.model.decoder import Decoder, ModelConfig
@@ -40,7 +39,6 @@ LIMIT_S: Final = 600.0  # a compiler that takes longer is given up
 _POLL_S: Final = 0.1
 _SHORTEST: Final = 16  # tokens: the narrowest batch that a graph of varying width takes
 _REASON: Final = 200  # characters of a failure that are told
-_CODE_ROOT: Final = Path(__file__).resolve().parents[3]
 
 Whole = Callable[[Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
 """Summed loss from input ids, labels, segments and positions."""
@@ -256,7 +254,9 @@ def fill_cache(recipe: Recipe, reporter: Reporter) -> None:
     try:
         said = _wait(process, json.dumps(asdict(recipe)).encode("ascii"), reporter)
     finally:
-        _end(process)
+        if process.poll() is None:
+            children.end(process)
+            process.communicate()
     if process.returncode:
         raise CompileFailed(_last_line(said) or f"exit code {process.returncode & 0xFFFFFFFF:#x}")
     with contextlib.suppress(OSError):
@@ -265,10 +265,12 @@ def fill_cache(recipe: Recipe, reporter: Reporter) -> None:
 
 
 def _environment() -> dict[str, str]:
-    # -P: the current folder must not shadow packages. Ours is named instead.
-    python_path = os.pathsep.join(filter(None, (str(_CODE_ROOT), os.environ.get("PYTHONPATH"))))
-    changes = {"PYTHONPATH": python_path, "PYTHONIOENCODING": "utf-8", "TORCHINDUCTOR_CACHE_DIR": str(cache_folder())}
-    return {**os.environ, **changes, "OMP_WAIT_POLICY": "PASSIVE"}
+    changes = {
+        "PYTHONIOENCODING": "utf-8",
+        "TORCHINDUCTOR_CACHE_DIR": str(cache_folder()),
+        "OMP_WAIT_POLICY": "PASSIVE",
+    }
+    return children.environment(**changes)
 
 
 def _wait(process: subprocess.Popen[bytes], recipe: bytes, reporter: Reporter) -> str:
@@ -283,20 +285,6 @@ def _wait(process: subprocess.Popen[bytes], recipe: bytes, reporter: Reporter) -
         reporter.poll()
         if time.monotonic() > end:
             raise CompileFailed(f"the compiler took more than {LIMIT_S:.0f} s")
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process, and the compilers that it has started."""
-    if process.poll() is not None:
-        return
-    started: list[psutil.Process] = []
-    with contextlib.suppress(psutil.Error):
-        started = psutil.Process(process.pid).children(recursive=True)
-    process.kill()
-    for child in started:
-        with contextlib.suppress(psutil.Error):
-            child.kill()
-    process.communicate()
 
 
 def plainly(error: BaseException) -> str:
