@@ -91,7 +91,6 @@ class _Supervisor:
         """One child from start to end."""
         written = _size(self._plan.run.events)
         command = [sys.executable, *_interpreter_flags(), "-m", "trainer_core", "train", *arguments]
-        command += ["--supervisor", str(os.getpid())]
         # A group of its own: Ctrl+C in a terminal reaches us alone, and the child through us, once. On Windows it
         # reaches both, and is passed on by nobody.
         self._child = subprocess.Popen(
