@@ -18,7 +18,7 @@ from typing import IO, Final
 import msgspec
 import psutil
 
-from trainer_core import children, protocol
+from trainer_core import children, failures, protocol
 from trainer_core.checking.outcome import Outcome, Request
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.report import StopRequested
@@ -32,7 +32,6 @@ _TOLD: Final = 4000  # characters of what a process said when it broke
 _PHASES: Final = ("compiling", "checking")
 _KILLED: Final = -9
 _NO_MEMORY: Final = (0xC0000017, 0xC000012D)  # Windows: no memory; the page file is full
-_SIGNS: Final = ("bad_alloc", "MemoryError", "out of memory", "can't allocate memory")
 
 
 def run(request: Request, session: Session) -> Outcome:
@@ -123,7 +122,8 @@ def _for_want_of_memory(code: int, said: str) -> bool:
     """Whether a process that left with this code had no memory left, by itself or by the system's hand."""
     if code in (ExitCode.OUT_OF_MEMORY, _KILLED) or code & 0xFFFFFFFF in _NO_MEMORY:
         return True
-    return any(sign in said for sign in _SIGNS)
+    found = failures.of_exception(said)
+    return found is not None and found.code == "memory.out"
 
 
 def _end_of(told: IO[bytes]) -> str:

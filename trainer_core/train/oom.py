@@ -19,7 +19,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from trainer_core import protocol
+from trainer_core import failures, protocol
 from trainer_core.config import Config
 from trainer_core.data.batches import Batch
 from trainer_core.messages import TraindeckError
@@ -35,15 +35,6 @@ During = Literal["forward", "backward", "evaluation"]
 _PATIENCE: Final = 64  # steps before there is tried for the first time whether there is room again
 _MOST_PATIENCE: Final = 4096
 _CHUNK: Final = 64  # rows of logits at once, when nothing else is left
-_SIGNS: Final = (
-    "out of memory",
-    "not enough memory",
-    "can't allocate memory",
-    "cannot allocate memory",
-    "bad_alloc",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-)
 _UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _REQUESTED: Final = re.compile(r"allocate (?P<amount>[\d.]+) (?P<unit>bytes|[KMGT]iB)")
 
@@ -52,7 +43,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether a device, torch's allocators or the system had no memory left."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
+    found = failures.of_exception(error) if isinstance(error, RuntimeError) else None
+    return found is not None and found.code == "memory.out"
 
 
 def requested(error: BaseException) -> int | None:
