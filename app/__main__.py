@@ -35,6 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = options(arguments)
     _prepare_environment()
     crash_log = _open_crash_log()
+    _import_qt()
     from PySide6.QtWidgets import QApplication
 
     application = QApplication([sys.argv[0]])
@@ -70,6 +71,21 @@ def _prepare_environment() -> None:
 
         # Without an id of its own, Windows groups the window under Python's icon in the taskbar.
         ctypes.windll.shell32.SetCurrentProcessExplicitAppUserModelID(_APP_ID)
+
+
+def _import_qt() -> None:
+    """Import PySide6, and keep it from reading the source of every module imported after it.
+
+    It looks there for users of `__feature__`, which Traindeck has none of, and keeps all that it read: 16 MB.
+    """
+    import linecache
+
+    import PySide6.QtCore  # noqa: F401 - brings the module changed below
+
+    feature = sys.modules.get("shibokensupport.feature")
+    if hasattr(feature, "_mod_uses_pyside"):
+        feature._mod_uses_pyside = lambda module: False  # type: ignore[union-attr]
+    linecache.clearcache()
 
 
 def dress(application: QApplication) -> None:

@@ -11,7 +11,6 @@ list and verify them.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import math
 import re
@@ -62,7 +61,7 @@ def write_manifest(
 def _digest(manifest: dict[str, Any]) -> str:
     """Of all that a manifest says. JSON's numbers and texts come back as they were written."""
     said = json.dumps({name: value for name, value in manifest.items() if name != "sha256"}, sort_keys=True)
-    return hashlib.sha256(said.encode("ascii")).hexdigest()
+    return files.sha256_of(said.encode("ascii"))
 
 
 def _vouches_for_itself(manifest: dict[str, Any]) -> bool:

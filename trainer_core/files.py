@@ -149,6 +149,12 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def sha256_of(content: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(content).hexdigest()
+
+
 def folder_size(path: Path) -> int:
     """Bytes of all files below `path`; what vanishes meanwhile counts as nothing."""
     total = 0
