@@ -21,22 +21,12 @@ from app.earlier import EarlierRun
 from app.interrupted import Interrupted
 from app.looking import DataLooker
 from app.opening import RunLister, RunRecord
+from app.own_run import OwnRun
 from app.services import desktop
 from app.services.trainer_process import Outcome, TrainerProcess
 from app.state import command_line
-from app.state.history import History, missed_events
-from app.state.restarting import Restarting
-from app.state.run_machine import (
-    AskedPause,
-    AskedResume,
-    AskedStop,
-    Exited,
-    Input,
-    RunMachine,
-    RunState,
-    Started,
-    Tick,
-)
+from app.state.history import History
+from app.state.run_machine import RunState
 from app.state.settings import SettingsStore
 from app.telling import Telling
 from app.theme import style
@@ -74,23 +64,19 @@ class Controller(QObject):
         self._translator = translator
         self.form = SetupForm(self)
         self._presets: dict[str, Preset] = {}
-        self.machine = RunMachine()
-        self.restarting = Restarting()  # what follows when the run fails in a way that passes
-        self.process = process or TrainerProcess(self)
-        self.record = RunRecord()  # of the run that this window trains
+        self.own = OwnRun(process, self)
         self._ready = False  # the first paint is done
         self._history = History(runs_root())
         self._earlier = EarlierRun(self._history, self)
         self._lister = RunLister(self._history, self)
         self.window = MainWindow(self.form, style.resolve(self._settings.theme))
-        self._tell = Telling(self.window.banners, self.machine, self)
+        self._tell = Telling(self.window.banners, self.own.machine, self)
         self.looker = DataLooker(self.form, self._tell.error, looking)
         self.checker = Checker(self.form, self._tell.error, checking, self.window.check, self.render_bar)
         self._interrupted = Interrupted(self.window.interrupted, self._history, self._settings)
         self._leaving = Closing(
-            self.window, is_active=lambda: self.machine.is_active, stop=self.stop_run, close=self._close
+            self.window, is_active=lambda: self.own.machine.is_active, stop=self.own.stop, close=self._close
         )
-        self._last_seq = 0  # of the newest event that came
         self._connect()
         self._timer = QTimer(self, interval=_RENDER_MS)
         self._timer.timeout.connect(self._on_tick)
@@ -129,34 +115,50 @@ class Controller(QObject):
         window, bar = self.window, self.window.run_bar
         bar.check_pressed.connect(self.checker.start)
         bar.start_pressed.connect(self.start_run)
-        bar.pause_pressed.connect(self._pause)
-        bar.resume_pressed.connect(self._resume)
-        bar.stop_pressed.connect(self.stop_run)
-        window.banners.resume_pressed.connect(self._resume)
-        window.restart.now_pressed.connect(self.restart_now)
-        window.restart.cancel_pressed.connect(self.cancel_restart)
+        bar.pause_pressed.connect(self.own.pause)
+        bar.resume_pressed.connect(self.own.resume)
+        bar.stop_pressed.connect(self.own.stop)
+        window.banners.resume_pressed.connect(self.own.resume)
+        window.restart.now_pressed.connect(self.own.restart_now)
+        window.restart.cancel_pressed.connect(self.own.cancel_restart)
         self._interrupted.resume_asked.connect(lambda path: self.open_run(path, resume=True))
         window.viewing.resume_pressed.connect(self._resume_viewed)
         window.viewing.back_pressed.connect(self._show_own_run)
-        window.language_chosen.connect(self.set_language)
-        window.theme_chosen.connect(self.set_theme)
-        window.folder_asked.connect(self._open_runs_folder)
-        window.command_asked.connect(self.copy_command)
-        window.about_asked.connect(self._show_about)
+        self._connect_menus()
         self.form.changed.connect(self.render)
-        self.process.event.connect(self.on_event)
-        self.process.output.connect(lambda text: self.record.log.add_output(text, time.time()))
-        self.process.incompatible.connect(self._tell.incompatible)
-        self.process.finished.connect(self._on_finished)
+        self.own.beginning.connect(self._on_beginning)
+        self.own.told.connect(self._on_told)
+        self.own.changed.connect(self.render)
+        self.own.ticked.connect(self.render_bar)
+        self.own.ended.connect(self._on_ended)
+        self.own.process.incompatible.connect(self._tell.incompatible)
         self._earlier.opened.connect(self._on_opened)
         self._earlier.resume_asked.connect(self._resume_viewed)
         self._lister.listed.connect(self._render_runs)
         self._lister.listed.connect(self._interrupted.look)
         QGuiApplication.styleHints().colorSchemeChanged.connect(self._on_system_theme)
 
+    def _connect_menus(self) -> None:
+        menus, own = self.window.menus, self.own
+        menus.language_chosen.connect(self.set_language)
+        menus.theme_chosen.connect(self.set_theme)
+        menus.command_asked.connect(self.copy_command)
+        menus.connect_all({
+            "start": self.start_run,
+            "check": self.checker.start,
+            "pause": own.pause,
+            "resume": own.resume,
+            "stop": own.stop,
+            "save": own.process.save,
+            "sample": self.window.write_sample,
+            "run_folder": self._open_run_folder,
+            "runs_folder": lambda: desktop.open_folder(self._history.root),
+            "about": self._show_about,
+        })  # fmt: skip
+
     def _connect_pages(self) -> None:
         window = self.window
-        window.samples.sample_asked.connect(self.process.sample)
+        window.samples.sample_asked.connect(self.own.process.sample)
         self.looker.connect_page(window.data)
         window.runs.open_asked.connect(self.open_run)
         window.runs.resume_asked.connect(lambda path: self.open_run(path, resume=True))
@@ -168,7 +170,7 @@ class Controller(QObject):
 
     def start_run(self) -> None:
         """Start what the form says."""
-        if not self._ready or not self.machine.can_start or self._blocked() or self.form.preset is None:
+        if not self._ready or not self.own.machine.can_start or self._blocked() or self.form.preset is None:
             return
         preset, root = self.form.preset, self._history.root
         name = safe_name(self.form.run_name)
@@ -178,82 +180,24 @@ class Controller(QObject):
         except TraindeckError as error:
             self._tell.error(error)
             return
-        self.restarting.began_by_person()
         for source in self.form.data:
             if not source.startswith("builtin:"):
                 self._settings.remember_data(source)
         self.window.setup.data.recent = self._settings.recent_data
-        self._launch(arguments, path, RunRecord())
+        self.own.start(arguments, path)
 
-    def _launch(self, arguments: list[str], path: Path, record: RunRecord, *, has_checkpoint: bool = False) -> None:
-        self.record = record
-        self._last_seq = 0
+    def _on_beginning(self) -> None:
+        """A run begins in this window: what was said of others goes away."""
         self._earlier.forget()
         self.checker.put_away()
         self._interrupted.put_away()
         self.window.banners.clear()
-        self._feed(Started(str(path), has_checkpoint))
-        self.process.start(arguments)
         if self.window.tabs.currentWidget() in (self.window.runs, self.window.advanced):
             self.window.show_page("plots")
         self.window.plots.show_all()
         self._save_settings()
 
-    def _pause(self) -> None:
-        if self.machine.can_pause and self.process.pause():
-            self._feed(AskedPause())
-
-    def _resume(self) -> None:
-        """After a pause, or from the last checkpoint of the run that just ended."""
-        if self.machine.state is RunState.PAUSED:
-            if self.process.resume():
-                self._feed(AskedResume())
-        elif self.machine.resumes_from_disk:
-            self.restarting.began_by_person()
-            self._resume_own()
-
-    def _resume_own(self) -> None:
-        path, known = Path(self.machine.run_dir), self.machine.has_checkpoint
-        self._launch(command_line.resume(str(path)), path, self.record, has_checkpoint=known)
-
-    def cancel_restart(self) -> None:
-        """Not by itself: the run stays as it ended until a person resumes it."""
-        self.restarting.cancel()
-        self.render()
-
-    def restart_now(self) -> None:
-        """Do not wait for the countdown."""
-        self.restarting.hurry(time.monotonic())
-        self._restart_when_due()
-
-    def _restart_when_due(self) -> None:
-        if self.restarting.is_due(time.monotonic()) and self.machine.can_start:
-            self.restarting.began_by_itself()
-            self._resume_own()
-
-    def stop_run(self) -> None:
-        """Ask the trainer to stop; pressed again, end it."""
-        if not self.machine.can_stop:
-            return
-        self.process.stop()
-        self._feed(AskedStop())
-
-    def _feed(self, event: Input) -> None:
-        changed = self.machine.feed(event, time.monotonic())
-        if self.machine.state is RunState.KILLING:
-            self.process.kill()
-        if changed:
-            self.render()
-        else:
-            self.render_bar()
-
-    def on_event(self, event: AnyEvent) -> None:
-        """Take one event of the run that this window trains."""
-        self._last_seq = event.seq
-        self.record.add(event)
-        self.restarting.add(event)
-        if self.machine.feed(event, time.monotonic()):
-            self.render()
+    def _on_told(self, event: AnyEvent) -> None:
         match event:
             case protocol.Warn():
                 self._tell.notice("warning", event)
@@ -265,18 +209,10 @@ class Controller(QObject):
             case _:
                 pass
 
-    def _on_finished(self, outcome: Outcome) -> None:
-        if self.machine.run_dir and self.machine.done is None and self.machine.last_error is None:
-            for event in missed_events(Path(self.machine.run_dir), self._last_seq):
-                self.on_event(event)
-        asked = self.machine.state in (RunState.STOPPING, RunState.KILLING)
-        self._feed(Exited(outcome.exit_code, outcome.crashed))
-        if not asked and self.machine.state in (RunState.FAILED, RunState.CRASHED):
-            error = self.machine.last_error.code if self.machine.last_error else ""
-            self.restarting.ended(outcome.exit_code, time.monotonic(), crashed=outcome.crashed, error=error)
-            if self.restarting.gave_up is not None:
-                self._tell.gave_up(self.restarting.gave_up)
-        if self.machine.state is RunState.CRASHED or outcome.failed_to_start:
+    def _on_ended(self, outcome: Outcome) -> None:
+        if self.own.restarting.gave_up is not None:
+            self._tell.gave_up(self.own.restarting.gave_up)
+        if self.own.machine.state is RunState.CRASHED or outcome.failed_to_start:
             self._tell.crash(outcome)
         if not self._leaving.on_run_ended():
             self._refresh_runs()
@@ -294,11 +230,11 @@ class Controller(QObject):
         if summary is None:
             self._tell.error(TraindeckError("run.not_found", path=str(path)))
             return
-        if self.machine.is_active and Path(self.machine.run_dir) == summary.path:
+        if self.own.machine.is_active and Path(self.own.machine.run_dir) == summary.path:
             self._show_own_run()
             self.window.show_page("plots")
             return
-        self._earlier.open(summary, resume=resume and self.machine.can_start)
+        self._earlier.open(summary, resume=resume and self.own.machine.can_start)
         self.window.show_page("plots")
         self.render()
 
@@ -308,11 +244,10 @@ class Controller(QObject):
 
     def _resume_viewed(self) -> None:
         viewing, record = self._earlier.viewing, self._earlier.record
-        if viewing is None or record is None or not self.machine.can_start:
+        if viewing is None or record is None or not self.own.machine.can_start:
             return
-        self.restarting.began_by_person()
-        path = viewing.summary.path
-        self._launch(command_line.resume(str(path)), path, record, has_checkpoint=viewing.summary.checkpoints > 0)
+        summary = viewing.summary
+        self.own.go_on(summary.path, record, has_checkpoint=summary.checkpoints > 0)
 
     def _show_own_run(self) -> None:
         self._earlier.forget()
@@ -323,14 +258,13 @@ class Controller(QObject):
 
     def _on_tick(self) -> None:
         self._timer.setInterval(_HIDDEN_MS if self.window.isHidden() else _RENDER_MS)
-        self._feed(Tick())
-        self._restart_when_due()
+        self.own.tick()
         self.render()
 
     @property
     def shown(self) -> RunRecord:
         """The run on show: an earlier one, or this window's own."""
-        return self._earlier.record or self.record
+        return self._earlier.record or self.own.record
 
     @property
     def viewing(self) -> Viewing | None:
@@ -339,7 +273,7 @@ class Controller(QObject):
 
     def render(self) -> None:
         """Show everything as it is now."""
-        record, window, editable = self.shown, self.window, self.machine.can_start
+        record, window, editable = self.shown, self.window, self.own.machine.can_start
         self.render_bar()
         window.setup.display(editable=editable)
         if not self._ready:
@@ -351,19 +285,21 @@ class Controller(QObject):
         window.log.display(record.log)
         self.looker.display(self.shown.ready)
         self.checker.refresh()
-        window.restart.display(self.restarting.pending, self.machine.last_error, time.monotonic())
-        asking = self.machine.state is RunState.TRAINING and self.viewing is None
+        window.restart.display(self.own.restarting.pending, self.own.machine.last_error, time.monotonic())
+        asking = self.own.machine.state is RunState.TRAINING and self.viewing is None
         window.samples.display(record.samples, can_ask=asking)
         self._earlier.allow_resume(editable)
         window.viewing.display(self.viewing)
 
     def render_bar(self) -> None:
         blocked = self._blocked()
-        self.window.run_bar.display(self.machine, blocked, checking=self.checker.running is not None)
-        self.window.copy_action.setEnabled(not blocked)
+        machine, checking = self.own.machine, self.checker.running is not None
+        self.window.run_bar.display(machine, blocked, checking=checking)
+        own_shown = self.viewing is None
+        self.window.menus.display(machine, blocked=bool(blocked), checking=checking, own_shown=own_shown)
 
     def _render_runs(self) -> None:
-        self.window.runs.display(self._history.runs, can_resume=self.machine.can_start)
+        self.window.runs.display(self._history.runs, can_resume=self.own.machine.can_start)
 
     def _blocked(self) -> str:
         return blocking_reason(self.form, {run.name for run in self._history.runs})
@@ -394,18 +330,19 @@ class Controller(QObject):
             self.set_theme("system")
 
     def _mark_choices(self) -> None:
-        self.window.render_choices(words.language(), self._settings.theme)
+        choices = self._settings
+        self.window.menus.render_choices(words.language(), choices.theme, notifications=choices.notifications)
 
-    def _open_runs_folder(self) -> None:
-        desktop.open_folder(self._history.root)
+    def _open_run_folder(self) -> None:
+        desktop.open_folder(self.viewing.summary.path if self.viewing else Path(self.own.machine.run_dir))
 
     def _show_about(self) -> None:
         from app.views import dialogs
 
         dialogs.show_about(self.window, trainer_core.__version__)
 
-    def copy_command(self) -> None:
-        """Put the exact headless command of the form on the clipboard."""
+    def copy_command(self, shell: Shell) -> None:
+        """Put the exact headless command of the form on the clipboard, quoted for a shell."""
         if self.form.preset is None or self._blocked():
             return
         changes = self.form.changes()

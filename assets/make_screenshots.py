@@ -159,12 +159,12 @@ def _replay(controller: Controller, run: Path) -> None:
     from app.state.run_machine import Started
     from trainer_core import protocol
 
-    controller.machine.feed(Started(str(run)), time.monotonic())
+    controller.own.machine.feed(Started(str(run)), time.monotonic())
     first = None
     for event in load_events(run):
         first = first or event.t
-        controller.machine.elapsed_s = event.t - first
-        controller.on_event(event)
+        controller.own.machine.elapsed_s = event.t - first
+        controller.own.take(event)
         if isinstance(event, protocol.Progress) and event.unit == "steps" and event.done >= 300:
             break
     controller.render()
@@ -174,8 +174,8 @@ def _end(controller: Controller) -> None:
     from app.state.run_machine import Exited
     from trainer_core import protocol
 
-    controller.machine.feed(protocol.Done(reason="stopped", steps=300, total_steps=400), time.monotonic())
-    controller.machine.feed(Exited(3), time.monotonic())
+    controller.own.machine.feed(protocol.Done(reason="stopped", steps=300, total_steps=400), time.monotonic())
+    controller.own.machine.feed(Exited(3), time.monotonic())
     controller.render()
 
 

@@ -62,11 +62,11 @@ def main() -> int:
     dress(application)
     controller = make_controller(application, argparse.Namespace(theme="light", lang="en"))
     received = Received()
-    controller.process.event.connect(received.take)
+    controller.own.process.event.connect(received.take)
     controller.start()
     controller.window.show()
     QTimer.singleShot(3_000, lambda: _begin(controller))
-    QTimer.singleShot(int(minutes * 60_000), controller.stop_run)
+    QTimer.singleShot(int(minutes * 60_000), controller.own.stop)
     looking = QTimer(interval=_LOOK_MS)
     looking.timeout.connect(lambda: _end(controller, received, file))
     looking.start()
@@ -81,8 +81,8 @@ def _begin(controller: Controller) -> None:
 
 
 def _end(controller: Controller, received: Received, file: Path) -> None:
-    if controller.machine.state in _ENDED:
-        ending = {"state": controller.machine.state.name, "step": controller.machine.step}
+    if controller.own.machine.state in _ENDED:
+        ending = {"state": controller.own.machine.state.name, "step": controller.own.machine.step}
         file.write_text(json.dumps({**received.document(), **ending}), encoding="utf-8")
         controller.leave()
         QApplication.quit()

@@ -66,7 +66,7 @@ def make_window(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeWindow]:
 
     yield make
     for controller in made:
-        for process_ in (controller.process, controller.looker.process, controller.checker.process):
+        for process_ in (controller.own.process, controller.looker.process, controller.checker.process):
             process_.blockSignals(True)
             process_.shutdown(grace_s=0.1)
         controller.leave()

@@ -51,7 +51,7 @@ def test_the_check_is_given_what_start_would_be_given(make_window: MakeWindow, q
     click(qtbot, controller.window.run_bar.check)
     checked = controller.checker.process.arguments
     click(qtbot, controller.window.run_bar.start)
-    started = controller.process.arguments
+    started = controller.own.process.arguments
     assert checked[checked.index("check") + 1 :] == [
         one for one in started[started.index("train") + 1 :] if one != "--run-dir" and "runs" not in one
     ]
@@ -113,7 +113,7 @@ def test_start_ends_a_check_and_its_card(make_window: MakeWindow, qtbot: QtBot) 
     click(qtbot, controller.window.run_bar.start)
     assert not controller.window.check.isVisible()
     qtbot.waitUntil(lambda: controller.checker.running is None, timeout=20_000)
-    qtbot.waitUntil(lambda: controller.machine.state is RunState.TRAINING, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
     assert not controller.window.run_bar.check.isEnabled()
 
 

@@ -166,18 +166,18 @@ def test_a_look_that_fails_says_why(make_window: MakeWindow, qtbot: QtBot, mode:
 def test_a_run_goes_on_beside_a_look(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("slow_stop", look="look")
     qtbot.mouseClick(controller.window.run_bar.start, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: controller.machine.step > 2, timeout=30_000)
+    qtbot.waitUntil(lambda: controller.own.machine.step > 2, timeout=30_000)
     look(controller, qtbot)
-    assert controller.machine.is_active
-    step = controller.machine.step
-    qtbot.waitUntil(lambda: controller.machine.step > step, timeout=30_000)
+    assert controller.own.machine.is_active
+    step = controller.own.machine.step
+    qtbot.waitUntil(lambda: controller.own.machine.step > step, timeout=30_000)
 
 
 def test_what_the_run_on_show_trains_on_is_said(make_window: MakeWindow) -> None:
     controller = make_window()
     controller.window.show_page("data")
     assert not controller.window.data.run.isVisible()
-    controller.on_event(EVENTS[protocol.Ready])
+    controller.own.take(EVENTS[protocol.Ready])
     controller.render()
     assert "11,482,330 tokens: 700 steps per epoch, 2,100 in all" in controller.window.data.run.text()
 

@@ -57,13 +57,13 @@ def test_a_look_while_training_and_its_cancelling_leave_the_run_alone(
     qtbot.mouseClick(controller.window.data.look, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: bool(controller.looker.running and controller.looker.running.progress), timeout=60_000)
     qtbot.mouseClick(controller.window.run_bar.start, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: controller.machine.step > 2, timeout=30_000)
+    qtbot.waitUntil(lambda: controller.own.machine.step > 2, timeout=30_000)
     controller.window.show_page("data")
     qtbot.mouseClick(controller.window.data.cancel, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: controller.looker.running is None, timeout=30_000)
     assert controller.window.data.failure.text() == ""
-    step = controller.machine.step
-    qtbot.waitUntil(lambda: controller.machine.step > step, timeout=30_000)
+    step = controller.own.machine.step
+    qtbot.waitUntil(lambda: controller.own.machine.step > step, timeout=30_000)
 
 
 def test_data_that_is_not_there_is_said_in_words(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:

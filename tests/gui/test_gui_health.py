@@ -70,7 +70,7 @@ def test_the_first_paint_is_quick_and_the_window_small_and_without_torch() -> No
 def test_a_frame_of_long_plots_is_painted_in_time(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     for event in steps(POINTS):
-        controller.record.metrics.add(event)
+        controller.own.record.metrics.add(event)
     controller.render()
     canvas = controller.window.plots.charts["loss"].canvas
     assert canvas is not None

@@ -33,8 +33,8 @@ def test_it_is_offered_and_resumed_from_its_last_checkpoint(
     controller = make_window("echo")
     assert shown(qtbot, controller).startswith("The run broken was interrupted at step 40, ")
     qtbot.mouseClick(controller.window.interrupted.resume, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: controller.machine.state is RunState.TRAINING, timeout=20_000)
-    given = controller.process.arguments
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
+    given = controller.own.process.arguments
     assert given[given.index("--resume") + 1] == str(path)
     assert not controller.window.interrupted.isVisible()
 

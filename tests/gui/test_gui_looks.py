@@ -91,7 +91,7 @@ def test_once_a_run_has_begun_nobody_is_told_to_press_start(make_window: MakeWin
         return [text.text() for text in plots.charts["loss"].findChildren(QLabel)]
 
     assert any("press Start" in text for text in said())
-    controller.on_event(protocol.Hello(pid=1, run_dir="a", traindeck="1", python="3", torch="2"))
+    controller.own.take(protocol.Hello(pid=1, run_dir="a", traindeck="1", python="3", torch="2"))
     controller.render()
     assert not any("press Start" in text for text in said())
 

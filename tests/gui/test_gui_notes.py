@@ -34,7 +34,7 @@ def click(qtbot: QtBot, button: QWidget) -> None:
 
 def show(controller: Controller, *events: protocol.AnyEvent) -> list[NoteRow]:
     for event in events:
-        controller.on_event(event)
+        controller.own.take(event)
     controller.render()
     QApplication.processEvents()  # lay it out
     return controller.window.plots.notes.rows
@@ -53,14 +53,14 @@ def test_advice_is_a_line_that_folds_out_and_goes_when_it_is_over(make_window: M
     assert controller.window.banners.texts == []  # said once, and calmly
     show(controller, protocol.Advice(code=FEW.code, params=FEW.params, over=True))
     assert not strip.isVisible()
-    log = [(entry.level, entry.code) for entry in controller.record.log]
+    log = [(entry.level, entry.code) for entry in controller.own.record.log]
     assert log[-2:] == [("advice", FEW.code), ("info", "log.over")]
 
 
 def test_a_fix_is_put_into_the_form_and_given_to_the_next_start(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("echo")
     click(qtbot, controller.window.run_bar.start)
-    qtbot.waitUntil(lambda: controller.machine.state is RunState.TRAINING, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
     [row] = show(controller, FEW)
     assert row.fix.text() == "Apply at next start"
     click(qtbot, row.fix)
@@ -69,9 +69,9 @@ def test_a_fix_is_put_into_the_form_and_given_to_the_next_start(make_window: Mak
     assert (row.fix.text(), row.fix.isEnabled()) == ("Applied", False)
     assert "for the next start" in row.more.text()
     click(qtbot, controller.window.run_bar.stop)
-    qtbot.waitUntil(lambda: controller.machine.state is RunState.STOPPED, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.STOPPED, timeout=20_000)
     click(qtbot, controller.window.run_bar.start)
-    given = controller.process.arguments
+    given = controller.own.process.arguments
     assert given[given.index("--hidden-dim") + 1] == "192"
     assert given[given.index("--n-layers") + 1] == "3"
 
@@ -130,13 +130,13 @@ def test_a_paused_run_says_why_and_can_be_gone_on_with(
     controller = make_window("echo")
     bar = controller.window.run_bar
     click(qtbot, bar.start)
-    qtbot.waitUntil(lambda: controller.machine.state is RunState.TRAINING, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
     until = time.time() + 60 if reason == "schedule" else None
     show(controller, protocol.Phase(phase="paused", step=3, reason=reason, until=until))
     assert bar.state.text() == "Paused"
     assert bar.note.text().startswith(words)
     click(qtbot, bar.resume)
-    qtbot.waitUntil(lambda: controller.machine.state is RunState.TRAINING, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
     assert words not in bar.note.text() or reason == "asked"
 
 

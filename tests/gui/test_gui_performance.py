@@ -157,7 +157,7 @@ def test_bad_steps_are_marked_on_the_loss_plot_and_named_in_its_legend(
 
 def test_compiling_is_shown_as_such_and_can_be_stopped(make_window: MakeWindow) -> None:
     controller = make_window("ok")
-    machine, bar = controller.machine, controller.window.run_bar
+    machine, bar = controller.own.machine, controller.window.run_bar
     machine.feed(Started("x"), 0.0)
     machine.feed(protocol.Phase(phase="compiling"), 1.0)
     controller.render_bar()
@@ -175,7 +175,7 @@ def test_ways_that_are_all_left_for_one_reason_stand_in_one_row(make_window: Mak
     left = [protocol.FastPath(name=name, used=False, reason="path.no_gpu") for name in ("tf32", "flash2", "flash3")]
     left.append(protocol.FastPath(name="precision", used=False, choice="fp32", reason="path.no_gpu"))
     other = protocol.FastPath(name="compile", used=True, reason="path.on")
-    controller.on_event(
+    controller.own.take(
         protocol.Hello(pid=1, run_dir="a", traindeck="1", python="3", torch="2", fast_paths=[*left, other])
     )
     controller.window.show_page("performance")

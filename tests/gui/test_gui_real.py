@@ -43,16 +43,16 @@ def test_a_file_of_ones_own_is_trained_stopped_and_resumed(
     controller.form.set_text("max_steps", "100000")
     controller.form.set_run_name("真实 run")
     qtbot.mouseClick(bar.start, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: controller.machine.step >= 12, timeout=90_000)
+    qtbot.waitUntil(lambda: controller.own.machine.step >= 12, timeout=90_000)
     qtbot.mouseClick(bar.stop, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: controller.machine.state is RunState.STOPPED, timeout=60_000)
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.STOPPED, timeout=60_000)
     assert bar.resume.isEnabled()
-    stopped_at = controller.machine.step
+    stopped_at = controller.own.machine.step
     qtbot.mouseClick(bar.resume, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: controller.machine.step >= stopped_at + 5, timeout=90_000)
+    qtbot.waitUntil(lambda: controller.own.machine.step >= stopped_at + 5, timeout=90_000)
     qtbot.mouseClick(bar.stop, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: controller.machine.state is RunState.STOPPED, timeout=60_000)
-    steps, losses = controller.record.metrics.series("train_loss")
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.STOPPED, timeout=60_000)
+    steps, losses = controller.own.record.metrics.series("train_loss")
     assert list(steps) == list(range(1, len(steps) + 1))  # no step twice, none left out
     assert losses[-1] < losses[0]
     run = RunDir(own_folders / "runs" / "真实 run")

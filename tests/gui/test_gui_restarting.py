@@ -38,25 +38,25 @@ def crashed(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> Controller
     program = tmp_path / "crashing.py"
     program.write_text(CRASHING, encoding="utf-8")
     root = str(Path(__file__).resolve().parents[2])
-    controller.process._command = [sys.executable, "-X", "utf8", str(program), root]
+    controller.own.process._command = [sys.executable, "-X", "utf8", str(program), root]
     controller.start_run()
-    qtbot.waitUntil(lambda: controller.machine.state is RunState.CRASHED, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.CRASHED, timeout=20_000)
     return controller
 
 
 def test_it_counts_down_and_then_goes_on_from_the_last_checkpoint(crashed: Controller, qtbot: QtBot) -> None:
-    pending = crashed.restarting.pending
+    pending = crashed.own.restarting.pending
     assert pending is not None
     assert (pending.attempt, pending.of, pending.step) == (1, 2, 4)
-    crashed.restart_now()
-    assert crashed.restarting.pending is None
-    assert "--resume" in crashed.process.arguments
-    qtbot.waitUntil(lambda: crashed.machine.state is RunState.FINISHED, timeout=20_000)
+    crashed.own.restart_now()
+    assert crashed.own.restarting.pending is None
+    assert "--resume" in crashed.own.process.arguments
+    qtbot.waitUntil(lambda: crashed.own.machine.state is RunState.FINISHED, timeout=20_000)
 
 
 def test_the_countdown_ends_in_a_start_by_itself(crashed: Controller, qtbot: QtBot) -> None:
-    crashed.restarting.hurry(0.0)  # time has passed
-    qtbot.waitUntil(lambda: crashed.machine.state is RunState.FINISHED, timeout=20_000)
+    crashed.own.restarting.hurry(0.0)  # time has passed
+    qtbot.waitUntil(lambda: crashed.own.machine.state is RunState.FINISHED, timeout=20_000)
 
 
 def test_the_strip_tells_why_and_when_and_hurries(crashed: Controller, qtbot: QtBot) -> None:
@@ -64,7 +64,7 @@ def test_the_strip_tells_why_and_when_and_hurries(crashed: Controller, qtbot: Qt
     qtbot.waitUntil(strip.isVisible)
     assert re.match(r"Restarting in \d s \(1 of 2\) from step 4: It crashed", strip.text.text())
     qtbot.mouseClick(strip.now, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: crashed.machine.state is RunState.FINISHED, timeout=20_000)
+    qtbot.waitUntil(lambda: crashed.own.machine.state is RunState.FINISHED, timeout=20_000)
     assert not strip.isVisible()
 
 
@@ -75,22 +75,22 @@ def test_cancel_on_the_strip_leaves_the_run_to_a_person(crashed: Controller, qtb
     assert "秒后自动重启（第 1 次，共 2 次），从第 4 步继续" in strip.text.text()
     qtbot.mouseClick(strip.cancel, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: not strip.isVisible())
-    assert crashed.restarting.pending is None
+    assert crashed.own.restarting.pending is None
 
 
 def test_cancelled_it_waits_for_a_person(crashed: Controller, qtbot: QtBot) -> None:
-    crashed.cancel_restart()
+    crashed.own.cancel_restart()
     qtbot.wait(300)
-    assert crashed.machine.state is RunState.CRASHED
-    assert crashed.machine.can_resume
+    assert crashed.own.machine.state is RunState.CRASHED
+    assert crashed.own.machine.can_resume
 
 
 def test_what_crashes_again_and_again_is_given_up_in_words(crashed: Controller, qtbot: QtBot) -> None:
-    program = Path(crashed.process._command[-2])  # type: ignore[index]
+    program = Path(crashed.own.process._command[-2])  # type: ignore[index]
     program.write_text(CRASHING.replace('say(done("finished", 20))', "faulthandler._read_null()"), encoding="utf-8")
     for _ in range(2):  # as often as the trainer allows
-        crashed.restart_now()
-        qtbot.waitUntil(lambda: crashed.machine.state is RunState.CRASHED, timeout=20_000)
-    assert crashed.restarting.pending is None
+        crashed.own.restart_now()
+        qtbot.waitUntil(lambda: crashed.own.machine.state is RunState.CRASHED, timeout=20_000)
+    assert crashed.own.restarting.pending is None
     assert any(text.startswith("Started again 2 times") for text in crashed.window.banners.texts)
     assert crashed.window.run_bar.resume.isEnabled()

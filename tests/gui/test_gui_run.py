@@ -22,7 +22,7 @@ def click(qtbot: QtBot, button: QPushButton) -> None:
 
 
 def wait_for(qtbot: QtBot, controller: Controller, state: RunState, seconds: float = 20.0) -> None:
-    qtbot.waitUntil(lambda: controller.machine.state is state, timeout=int(1000 * seconds))
+    qtbot.waitUntil(lambda: controller.own.machine.state is state, timeout=int(1000 * seconds))
 
 
 def start(qtbot: QtBot, controller: Controller) -> None:
@@ -39,7 +39,7 @@ def test_a_run_from_start_to_finish_fills_plots_log_and_figures(make_window: Mak
     assert "epoch 0.20" in bar.clock.text()
     assert bar.start.isEnabled()
     assert not bar.stop.isEnabled()
-    x, _ = controller.record.metrics.series("train_loss")
+    x, _ = controller.own.record.metrics.series("train_loss")
     assert list(x) == list(range(1, 21))
     qtbot.waitUntil(lambda: window.plots.tiles.value("eval") == "1.5000")
     window.show_page("log")
@@ -56,7 +56,7 @@ def test_the_trainer_is_given_what_the_form_says(make_window: MakeWindow, qtbot:
     controller.form.set_text("learning_rate", "1e-3")
     controller.form.set_run_name("我的:运行")
     start(qtbot, controller)
-    given = controller.process.arguments
+    given = controller.own.process.arguments
     assert given[given.index("--data") + 1] == "D:/数据 集/a & b.txt"
     assert given[given.index("--learning-rate") + 1] == "0.001"
     assert given[given.index("--run-dir") + 1].endswith("我的-运行")
@@ -99,15 +99,15 @@ def test_a_trainer_that_ignores_stop_is_ended_by_a_second_press(make_window: Mak
     qtbot.waitUntil(lambda: bar.stop.isEnabled() and bar.stop.text() == "End now")
     click(qtbot, bar.stop)
     wait_for(qtbot, controller, RunState.STOPPED)
-    assert not controller.process.is_running
+    assert not controller.own.process.is_running
 
 
 def test_what_a_silent_pipe_kept_back_is_read_from_disk(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("silent")
     start(qtbot, controller)
     wait_for(qtbot, controller, RunState.FINISHED)
-    assert controller.machine.step == 20
-    assert len(controller.record.metrics.series("train_loss")[0]) == 20
+    assert controller.own.machine.step == 20
+    assert len(controller.own.record.metrics.series("train_loss")[0]) == 20
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_an_error_is_told_in_the_windows_language(
 
 def test_a_trainer_that_cannot_be_started_is_told(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("ok")
-    controller.process._command = ["/no/such/program"]
+    controller.own.process._command = ["/no/such/program"]
     start(qtbot, controller)
     wait_for(qtbot, controller, RunState.CRASHED)
     assert "could not be started" in controller.window.banners.texts[0]
@@ -158,7 +158,7 @@ def test_the_window_goes_on_breathing_under_a_flood_of_events(make_window: MakeW
     heart.start()
     start(qtbot, controller)
     wait_for(qtbot, controller, RunState.FINISHED, 60.0)
-    assert controller.machine.step == 200_000
+    assert controller.own.machine.step == 200_000
     assert max(gaps) < 1.0  # a window that handles all at once stands still for seconds
 
 
@@ -190,7 +190,7 @@ def test_closing_during_a_run_asks_and_cancel_changes_nothing(
     assert set(offered) == {"Stop and save", "Cancel"}  # without a tray, no hidden training
     click(qtbot, offered["Cancel"])
     assert controller.window.isVisible()
-    assert controller.machine.state is RunState.TRAINING
+    assert controller.own.machine.state is RunState.TRAINING
 
 
 def test_stop_and_save_closes_once_the_trainer_has_saved(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -202,7 +202,7 @@ def test_stop_and_save_closes_once_the_trainer_has_saved(make_window: MakeWindow
     qtbot.waitUntil(lambda: "at most" in controller.window.run_bar.note.text())
     assert controller.window.isVisible()
     qtbot.waitUntil(lambda: not controller.window.isVisible(), timeout=20_000)
-    assert controller.machine.state is RunState.STOPPED
+    assert controller.own.machine.state is RunState.STOPPED
 
 
 def test_a_run_can_go_on_in_the_tray(make_window: MakeWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +213,7 @@ def test_a_run_can_go_on_in_the_tray(make_window: MakeWindow, qtbot: QtBot, monk
     controller.window.close()
     click(qtbot, buttons(question(controller))["Keep training in the tray"])
     assert not controller.window.isVisible()
-    assert controller.process.is_running
-    controller.process.stop()
+    assert controller.own.process.is_running
+    controller.own.process.stop()
     qtbot.waitUntil(controller.window.isVisible, timeout=20_000)  # it comes back when the run is over
-    assert controller.machine.state is RunState.STOPPED
+    assert controller.own.machine.state is RunState.STOPPED

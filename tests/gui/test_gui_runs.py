@@ -94,10 +94,10 @@ def test_a_run_whose_trainer_died_offers_resume_and_goes_on(
     choose(qtbot, controller, "晚间-长跑")
     controller.window.show_page("runs")
     press(qtbot, controller, "resumeRun")
-    qtbot.waitUntil(lambda: controller.machine.state is RunState.TRAINING, timeout=20_000)
-    given = controller.process.arguments
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
+    given = controller.own.process.arguments
     assert given[given.index("--resume") + 1].endswith("晚间-长跑")
-    assert len(controller.record.samples) > 0  # what was there before is there still
+    assert len(controller.own.record.samples) > 0  # what was there before is there still
 
 
 def test_closing_an_earlier_run_shows_the_own_one_again(

@@ -53,12 +53,12 @@ def test_a_file_whose_name_is_html_has_a_plain_tooltip(make_window: MakeWindow, 
 
 def test_messages_samples_and_failures_are_text(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("ok")
-    controller.on_event(protocol.Warn(code="checkpoint.skipped", params={"path": HTML, "reason": HTML}, detail=HTML))
+    controller.own.take(protocol.Warn(code="checkpoint.skipped", params={"path": HTML, "reason": HTML}, detail=HTML))
     banners = controller.window.banners.findChildren(QLabel)
     assert any(HTML in found.text() for found in banners)
     assert all(found.textFormat() is Qt.TextFormat.PlainText for found in banners if HTML in found.text())
     controller.window.show_page("samples")
-    controller.record.samples.append(protocol.Sample(step=1, prompt=HTML, text=HTML))
+    controller.own.record.samples.append(protocol.Sample(step=1, prompt=HTML, text=HTML))
     controller.render()
     assert controller.window.samples.text.toPlainText().count("<img") == 2
     box: QMessageBox = dialogs.show_crash(controller.window, HTML, "log")

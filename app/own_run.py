@@ -1,0 +1,138 @@
+"""The run that this window trains: its process, its state, what it told, and what follows when it fails."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal
+
+from app.opening import RunRecord
+from app.services.trainer_process import Outcome, TrainerProcess
+from app.state import command_line
+from app.state.history import missed_events
+from app.state.restarting import Restarting
+from app.state.run_machine import (
+    AskedPause,
+    AskedResume,
+    AskedStop,
+    Exited,
+    Input,
+    RunMachine,
+    RunState,
+    Started,
+    Tick,
+)
+from trainer_core.protocol import AnyEvent
+
+
+class OwnRun(QObject):
+    """At most one at a time. Whoever starts a run (a person, the queue) does it through `launch`."""
+
+    beginning = Signal()  # the last one is forgotten; the next one's process starts now
+    told = Signal(object)  # an event, after it was taken in
+    changed = Signal()  # what a person may do, or what there is to see
+    ticked = Signal()  # only how long something has been going on
+    ended = Signal(object)  # Outcome
+
+    def __init__(self, process: TrainerProcess | None, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.machine = RunMachine()
+        self.restarting = Restarting()  # what follows when the run fails in a way that passes
+        self.process = process or TrainerProcess(self)
+        self.record = RunRecord()
+        self._last_seq = 0  # of the newest event that came
+        self.process.event.connect(self.take)
+        self.process.output.connect(lambda text: self.record.log.add_output(text, time.time()))
+        self.process.finished.connect(self._on_finished)
+
+    # --- beginning ---------------------------------------------------------------------------------------
+
+    def start(self, arguments: list[str], path: Path) -> None:
+        """Begin a new run in the folder `path`."""
+        self.restarting.began_by_person()
+        self._launch(arguments, path, RunRecord(), has_checkpoint=False)
+
+    def go_on(self, path: Path, record: RunRecord, *, has_checkpoint: bool) -> None:
+        """Go on with a run that is on disk; `record` is what it told until now."""
+        self.restarting.began_by_person()
+        self._launch(command_line.resume(str(path)), path, record, has_checkpoint=has_checkpoint)
+
+    def _launch(self, arguments: list[str], path: Path, record: RunRecord, *, has_checkpoint: bool) -> None:
+        self.record, self._last_seq = record, 0
+        self.beginning.emit()
+        self._feed(Started(str(path), has_checkpoint))
+        self.process.start(arguments)
+
+    # --- what a person asks for ----------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        if self.machine.can_pause and self.process.pause():
+            self._feed(AskedPause())
+
+    def resume(self) -> None:
+        """After a pause, or from the last checkpoint of the run that just ended."""
+        if self.machine.state is RunState.PAUSED:
+            if self.process.resume():
+                self._feed(AskedResume())
+        elif self.machine.resumes_from_disk:
+            self.restarting.began_by_person()
+            self._go_on_with_this()
+
+    def stop(self) -> None:
+        """Ask the trainer to stop; asked again, end it."""
+        if self.machine.can_stop:
+            self.process.stop()
+            self._feed(AskedStop())
+
+    def cancel_restart(self) -> None:
+        """Not by itself: the run stays as it ended until a person resumes it."""
+        self.restarting.cancel()
+        self.changed.emit()
+
+    def restart_now(self) -> None:
+        """Do not wait for the countdown."""
+        self.restarting.hurry(time.monotonic())
+        self._restart_when_due()
+
+    # --- as time goes by -------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """To be called several times a second: what waited long enough happens."""
+        self._feed(Tick())
+        self._restart_when_due()
+
+    def _restart_when_due(self) -> None:
+        if self.restarting.is_due(time.monotonic()) and self.machine.can_start:
+            self.restarting.began_by_itself()
+            self._go_on_with_this()
+
+    def _go_on_with_this(self) -> None:
+        path, known = Path(self.machine.run_dir), self.machine.has_checkpoint
+        self._launch(command_line.resume(str(path)), path, self.record, has_checkpoint=known)
+
+    def take(self, event: AnyEvent) -> None:
+        """Take one event in."""
+        self._last_seq = event.seq
+        self.record.add(event)
+        self.restarting.add(event)
+        if self.machine.feed(event, time.monotonic()):
+            self.changed.emit()
+        self.told.emit(event)
+
+    def _feed(self, event: Input) -> None:
+        changed = self.machine.feed(event, time.monotonic())
+        if self.machine.state is RunState.KILLING:
+            self.process.kill()
+        (self.changed if changed else self.ticked).emit()
+
+    def _on_finished(self, outcome: Outcome) -> None:
+        if self.machine.run_dir and self.machine.done is None and self.machine.last_error is None:
+            for event in missed_events(Path(self.machine.run_dir), self._last_seq):
+                self.take(event)
+        asked = self.machine.state in (RunState.STOPPING, RunState.KILLING)
+        self._feed(Exited(outcome.exit_code, outcome.crashed))
+        if not asked and self.machine.state in (RunState.FAILED, RunState.CRASHED):
+            error = self.machine.last_error.code if self.machine.last_error else ""
+            self.restarting.ended(outcome.exit_code, time.monotonic(), crashed=outcome.crashed, error=error)
+        self.ended.emit(outcome)
