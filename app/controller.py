@@ -23,8 +23,9 @@ from app.looking import DataLooker
 from app.opening import RunLister, RunRecord
 from app.own_run import OwnRun
 from app.services import desktop
-from app.services.trainer_process import Outcome, TrainerProcess
+from app.services.trainer_process import Outcome, TrainerProcess, console_python
 from app.state import command_line
+from app.state.command_line import Shell
 from app.state.history import History
 from app.state.run_machine import RunState
 from app.state.settings import SettingsStore
@@ -40,7 +41,7 @@ from trainer_core import presets, protocol
 from trainer_core.messages import Language, TraindeckError
 from trainer_core.presets import Preset
 from trainer_core.protocol import AnyEvent
-from trainer_core.run_dir import new_run_path, runs_root, safe_name
+from trainer_core.run_dir import home, new_run_path, runs_root, safe_name
 
 _RENDER_MS: Final = 125
 _HIDDEN_MS: Final = 1000
@@ -349,7 +350,7 @@ class Controller(QObject):
         name = safe_name(self.form.run_name)
         run_dir = str(self._history.root / name) if name else ""
         arguments = command_line.train(self.form.preset.name, changes, self.form.data, run_dir)
-        desktop.copy_text(command_line.shell_line(arguments))
+        desktop.copy_text(command_line.for_terminal(arguments, shell, python=console_python(), home=home()))
 
     # --- settings ------------------------------------------------------------------------------------------
 

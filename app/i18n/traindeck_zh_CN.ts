@@ -850,6 +850,9 @@
         <source>All settings</source>
         <translation>全部设置</translation>
     </message>
+</context>
+<context>
+    <name>Menus</name>
     <message>
         <source>&amp;Run</source>
         <translation>运行(&amp;R)</translation>
@@ -863,12 +866,60 @@
         <translation>帮助(&amp;H)</translation>
     </message>
     <message>
+        <source>Copy command line</source>
+        <translation>复制命令行</translation>
+    </message>
+    <message>
         <source>Language</source>
         <translation>语言</translation>
     </message>
     <message>
         <source>Theme</source>
         <translation>主题</translation>
+    </message>
+    <message>
+        <source>Start</source>
+        <translation>开始</translation>
+    </message>
+    <message>
+        <source>Check</source>
+        <translation>检查</translation>
+    </message>
+    <message>
+        <source>Pause</source>
+        <translation>暂停</translation>
+    </message>
+    <message>
+        <source>Resume</source>
+        <translation>继续</translation>
+    </message>
+    <message>
+        <source>Stop</source>
+        <translation>停止</translation>
+    </message>
+    <message>
+        <source>Save a checkpoint now</source>
+        <translation>立即保存检查点</translation>
+    </message>
+    <message>
+        <source>Write a sample now</source>
+        <translation>立即生成样本</translation>
+    </message>
+    <message>
+        <source>Open the folder of this run</source>
+        <translation>打开本次运行的文件夹</translation>
+    </message>
+    <message>
+        <source>Open the runs folder</source>
+        <translation>打开运行文件夹</translation>
+    </message>
+    <message>
+        <source>Quit</source>
+        <translation>退出</translation>
+    </message>
+    <message>
+        <source>Switch the language</source>
+        <translation>切换语言</translation>
     </message>
     <message>
         <source>Light</source>
@@ -883,20 +934,48 @@
         <translation>跟随系统</translation>
     </message>
     <message>
-        <source>Copy command line</source>
-        <translation>复制命令行</translation>
+        <source>Next theme</source>
+        <translation>下一个主题</translation>
     </message>
     <message>
-        <source>Open the runs folder</source>
-        <translation>打开运行文件夹</translation>
+        <source>Search</source>
+        <translation>搜索</translation>
     </message>
     <message>
-        <source>Quit</source>
-        <translation>退出</translation>
+        <source>Full screen</source>
+        <translation>全屏</translation>
+    </message>
+    <message>
+        <source>Notifications</source>
+        <translation>通知</translation>
+    </message>
+    <message>
+        <source>User guide</source>
+        <translation>使用指南</translation>
+    </message>
+    <message>
+        <source>Keyboard shortcuts</source>
+        <translation>键盘快捷键</translation>
+    </message>
+    <message>
+        <source>Bundle for a bug report…</source>
+        <translation>生成问题报告包…</translation>
     </message>
     <message>
         <source>About Traindeck</source>
         <translation>关于 Traindeck</translation>
+    </message>
+    <message>
+        <source>For PowerShell</source>
+        <translation>用于 PowerShell</translation>
+    </message>
+    <message>
+        <source>For the command prompt (cmd)</source>
+        <translation>用于命令提示符（cmd）</translation>
+    </message>
+    <message>
+        <source>For a Unix shell</source>
+        <translation>用于 Unix shell</translation>
     </message>
 </context>
 <context>

@@ -5,16 +5,23 @@ Only what differs from the preset is said, so that the line stays short enough t
 
 from __future__ import annotations
 
-import os
+import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from trainer_core import config, presets
 from trainer_core.config import Config, Layer
 from trainer_core.presets import Preset
 
-_PROGRAM: Final = ("python", "-m", "trainer_core")
+Shell = Literal["powershell", "cmd", "bash"]
+SHELLS: Final[tuple[Shell, ...]] = ("powershell", "cmd") if sys.platform == "win32" else ("bash",)
+"""Of this platform, the usual one first."""
+_CODE: Final = Path(config.__file__).resolve().parent
+_PATHS: Final = frozenset({"--data", "--run-dir", "--tokenizer", "--cache-dir"})
+_POWERSHELL_PLAIN: Final = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_-]*|[0-9]+")  # it would take 1e3 or -a.b apart
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./\\:=+,@")
 _NOT_A_FLAG: Final = frozenset({"preset", "data"})  # said in their own words
 
@@ -90,18 +97,58 @@ def _flag(flag: str, value: str) -> list[str]:
     return [f"{flag}={value}"] if value.startswith("-") else [flag, value]
 
 
-def shell_line(arguments: Sequence[str], *, windows: bool | None = None, program: Sequence[str] = _PROGRAM) -> str:
-    """The whole command as a line to paste: for cmd.exe and PowerShell, or for a POSIX shell."""
+def for_terminal(arguments: Sequence[str], shell: Shell, *, python: str, home: Path) -> str:
+    """The line that does the same in a terminal opened anywhere: all paths are whole, and no set-up is needed.
+
+    `python` is the interpreter, `home` the folder that relative paths of the form start from.
+    """
+    parts, kind = list(arguments), ""
+    for place, part in enumerate(parts):
+        if kind in _PATHS and not part.startswith("builtin:"):
+            parts[place] = str(home / part)
+        flag, equals, value = part.partition("=")
+        if equals and flag in _PATHS:
+            parts[place] = f"{flag}={home / value}"
+        kind = part
+    # A folder with a __main__.py can be run; `-m` would need it to be the current one.
+    return shell_line(parts, shell, program=[python, "-X", "utf8", str(_CODE)])
+
+
+def shell_line(arguments: Sequence[str], shell: Shell, *, program: Sequence[str] = ("traindeck",)) -> str:
+    """The whole command as a line to paste at the prompt of a shell."""
     parts = [*program, *arguments]
-    on_windows = os.name == "nt" if windows is None else windows
-    return " ".join(map(_windows_quoted, parts)) if on_windows else shlex.join(parts)
+    match shell:
+        case "bash":
+            return shlex.join(parts)
+        case "cmd":
+            return " ".join(map(_for_cmd, parts))
+        case "powershell":
+            return _for_powershell(parts)
+
+
+def _for_cmd(text: str) -> str:
+    """Quotes keep everything from cmd.exe but themselves and `%`; where there are any, each sign gets a caret."""
+    quoted = _windows_quoted(text)
+    return re.sub(r'[()%!^"<>&|]', r"^\g<0>", quoted) if '"' in text or "%" in text else quoted
+
+
+def _for_powershell(parts: Sequence[str]) -> str:
+    """In single quotes nothing has a meaning. But Windows PowerShell 5 passes `"`, nothing and a last backslash on
+    wrongly: there, all is left to the program (`--%`), in which `%NAME%` of an existing variable is still replaced.
+    """
+    program, *rest = parts
+    call = f"& {_single_quoted(program)}"
+    if any(not part or '"' in part or (part.endswith("\\") and " " in part) for part in rest):
+        return " ".join([call, "--%", *map(_windows_quoted, rest)])
+    return " ".join([call, *(part if _POWERSHELL_PLAIN.fullmatch(part) else _single_quoted(part) for part in rest)])
+
+
+def _single_quoted(text: str) -> str:
+    return "'" + re.sub("['‘’‚‛]", r"\g<0>\g<0>", text) + "'"
 
 
 def _windows_quoted(text: str) -> str:
-    """Quoted by the rules of CommandLineToArgvW, whenever anything in it could mean something to a shell.
-
-    `%NAME%` is replaced by cmd.exe even inside quotes and nothing prevents that at its prompt.
-    """
+    """Quoted by the rules of CommandLineToArgvW, whenever anything in it could mean something to a shell."""
     if text and _PLAIN.issuperset(text):
         return text
     quoted, backslashes = '"', 0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, Qt, QTimer, Signal, SignalInstance
-from PySide6.QtGui import QAction, QActionGroup, QCloseEvent, QKeySequence, QPaintEvent
-from PySide6.QtWidgets import QMainWindow, QMenu, QSizePolicy, QSplitter, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
+from PySide6.QtGui import QCloseEvent, QPaintEvent
+from PySide6.QtWidgets import QLineEdit, QMainWindow, QSizePolicy, QSplitter, QTabWidget, QVBoxLayout, QWidget
 
+from app.state.command_line import SHELLS
 from app.theme.tokens import SPACE, Tokens
 from app.views.banner import BannerArea
 from app.views.going_on import InterruptedStrip, RestartStrip
+from app.views.menus import Menus
 from app.views.plots.page import PlotsPage
 from app.views.run_bar import RunBar
 from app.views.setup.check_card import CheckCard
@@ -27,11 +29,6 @@ class MainWindow(QMainWindow):
 
     painted = Signal()  # for the first time
     close_asked = Signal()
-    language_chosen = Signal(str)  # en, zh
-    theme_chosen = Signal(str)  # light, dark, system
-    folder_asked = Signal()
-    command_asked = Signal()
-    about_asked = Signal()
     page_shown = Signal(str)
 
     def __init__(self, form: SetupForm, tokens: Tokens) -> None:
@@ -50,7 +47,10 @@ class MainWindow(QMainWindow):
         self.tabs.tabBar().setDrawBase(False)
         self.splitter = QSplitter(Qt.Orientation.Horizontal, childrenCollapsible=False, handleWidth=SPACE // 2)
         self._arrange()
-        self._make_menus()
+        self.menus = Menus(self, PAGES, SHELLS)
+        self.menus.page_chosen.connect(self.show_page)
+        own = {"quit": self.close, "search": self.search, "full_screen": self.toggle_full_screen}
+        self.menus.connect_all(own)
         self.tabs.currentChanged.connect(self._on_page)
         self.plots.computing_asked.connect(lambda: self.show_page("performance"))
         self.setup.all_settings_asked.connect(lambda: self.show_page("settings"))
@@ -107,48 +107,30 @@ class MainWindow(QMainWindow):
         self._fill("settings", self.advanced)
         self.plots.build()
 
-    # --- menus -----------------------------------------------------------------------------------------
+    # --- what the menus ask of the window itself ---------------------------------------------------------
 
-    def _make_menus(self) -> None:
-        self._run_menu, self._view_menu, self._help_menu = (QMenu(self) for _ in range(3))
-        for menu in (self._run_menu, self._view_menu, self._help_menu):
-            self.menuBar().addMenu(menu)
-        self.copy_action = self._action(self._run_menu, self.command_asked.emit, "Ctrl+Shift+C")
-        self._folder = self._action(self._run_menu, self.folder_asked.emit)
-        self._run_menu.addSeparator()
-        self._quit = self._action(self._run_menu, self.close, "Ctrl+Q")
-        self._languages = self._choices({"en": "English", "zh": "中文"}, self.language_chosen)
-        self._themes = self._choices({"light": "", "dark": "", "system": ""}, self.theme_chosen)
-        self._language_menu, self._theme_menu = QMenu(self), QMenu(self)
-        for menu, actions in ((self._language_menu, self._languages), (self._theme_menu, self._themes)):
-            menu.addActions(list(actions.values()))
-            self._view_menu.addMenu(menu)
-        self._view_menu.addSeparator()
-        self._page_actions = {
-            name: self._action(self._view_menu, lambda _=False, name=name: self.show_page(name), f"Ctrl+{place}")
-            for place, name in enumerate(self.pages, 1)
-        }
-        self._about = self._action(self._help_menu, self.about_asked.emit)
+    def toggle_full_screen(self) -> None:
+        """Fill the screen, or go back to how the window was."""
+        self.setWindowState(self.windowState() ^ Qt.WindowState.WindowFullScreen)
 
-    def _action(self, menu: QMenu, slot: object, keys: str = "") -> QAction:
-        action = QAction(self)
-        action.triggered.connect(slot)
-        if keys:
-            action.setShortcut(QKeySequence(keys))
-        menu.addAction(action)
-        return action
+    def write_sample(self) -> None:
+        """Ask for a sample, with the prompt that stands on their page."""
+        self.show_page("samples")
+        self.samples.ask.click()
 
-    def _choices(self, texts: dict[str, str], signal: SignalInstance) -> dict[str, QAction]:
-        group = QActionGroup(self)
-        made = {name: QAction(text, group, checkable=True) for name, text in texts.items()}
-        for name, action in made.items():
-            action.triggered.connect(lambda _=False, name=name: signal.emit(name))
-        return made
+    def search(self) -> None:
+        """To the search of the page on show; of a page that has none, to that of all settings."""
+        found = self._search_line()
+        if found is None:
+            self.show_page("settings")
+            found = self._search_line()
+        if found is not None:
+            found.setFocus(Qt.FocusReason.ShortcutFocusReason)
+            found.selectAll()
 
-    def render_choices(self, language: str, theme: str) -> None:
-        """Mark the language and theme in use."""
-        self._languages[language].setChecked(True)
-        self._themes[theme].setChecked(True)
+    def _search_line(self) -> QLineEdit | None:
+        lines = self.tabs.currentWidget().findChildren(QLineEdit)
+        return next((line for line in lines if line.objectName().startswith("search") and line.isVisible()), None)
 
     # --- pages -----------------------------------------------------------------------------------------
 
@@ -182,23 +164,13 @@ class MainWindow(QMainWindow):
         }
         for place, name in enumerate(self.pages):
             self.tabs.setTabText(place, titles[name])
-            self._page_actions[name].setText(titles[name])
-        self._run_menu.setTitle(self.tr("&Run"))
-        self._view_menu.setTitle(self.tr("&View"))
-        self._help_menu.setTitle(self.tr("&Help"))
-        self._language_menu.setTitle(self.tr("Language"))
-        self._theme_menu.setTitle(self.tr("Theme"))
-        self._themes["light"].setText(self.tr("Light"))
-        self._themes["dark"].setText(self.tr("Dark"))
-        self._themes["system"].setText(self.tr("As the system"))
-        self.copy_action.setText(self.tr("Copy command line"))
-        self._folder.setText(self.tr("Open the runs folder"))
-        self._quit.setText(self.tr("Quit"))
-        self._about.setText(self.tr("About Traindeck"))
+        self.menus.retranslate(titles)
 
     def changeEvent(self, event: QEvent) -> None:  # noqa: N802 - Qt's name
         if event.type() == QEvent.Type.LanguageChange:
             self.retranslate()
+        elif event.type() == QEvent.Type.WindowStateChange:
+            self.menus.actions["full_screen"].setChecked(self.isFullScreen())
         super().changeEvent(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802 - Qt's name

@@ -110,6 +110,6 @@ def test_a_cpu_is_told_in_the_language_of_the_window(make_window: MakeWindow) ->
 
 def test_every_page_is_reached_by_its_menu_entry(make_window: MakeWindow) -> None:
     window = make_window().window
-    for name, action in window._page_actions.items():
-        action.trigger()
+    for name in window.pages:
+        window.menus.actions[f"page_{name}"].trigger()
         assert window.tabs.currentWidget() is window.pages[name]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -99,20 +101,64 @@ def windows_argv(line: str) -> list[str]:
     return [*found, current] if started else found
 
 
-def test_the_line_to_copy_is_read_back_as_the_same_arguments() -> None:
-    expected = ["python", "-m", "trainer_core", *ODD]
-    assert shlex.split(command_line.shell_line(ODD, windows=False)) == expected
-    assert windows_argv(command_line.shell_line(ODD, windows=True)) == expected
+def powershell_argv(line: str) -> list[str]:
+    """What a program gets from such a line: words, single-quoted strings, and all as it stands after `--%`."""
+    found: list[str] = []
+    place = 0
+    while place < len(line):
+        rest = line[place:]
+        if rest.startswith("--% "):
+            return [*found, *windows_argv(rest[4:])]
+        word = re.match(r"(?:'((?:[^'‘’‚‛]|(['‘’‚‛])\2)*)'|([^\s'\"$`(){};,|&<>@#]+))(?:\s+|$)", rest)
+        assert word is not None, rest
+        found.append(re.sub("([‘’‚‛'])\\1", r"\1", word[1]) if word[3] is None else word[3])
+        place += word.end()
+    return found
 
 
-def test_the_line_to_copy_can_name_another_program() -> None:
-    line = command_line.shell_line(["train"], windows=True, program=["train_gpu.bat"])
-    assert line == "train_gpu.bat train"
+def cmd_argv(line: str) -> list[str]:
+    """A caret outside of quotes takes the meaning from the next sign; what is left goes to the program."""
+    passed, quoted, place = "", False, 0
+    while place < len(line):
+        letter = line[place]
+        if letter == "^" and not quoted:
+            place += 1
+            letter = line[place]
+        elif letter == '"':
+            quoted = not quoted
+        else:
+            assert letter != "%", line
+            assert quoted or letter not in "&|<>()", line
+        passed += letter
+        place += 1
+    return windows_argv(passed)
+
+
+@pytest.mark.parametrize("program", ["python", "D:\\My Tools (1)\\it's\\python.exe"])
+def test_the_line_to_copy_is_read_back_as_the_same_arguments(program: str) -> None:
+    def line(arguments: list[str], shell: command_line.Shell) -> str:
+        return command_line.shell_line(arguments, shell, program=[program])
+
+    assert shlex.split(line(ODD, "bash")) == [program, *ODD]
+    assert cmd_argv(line(ODD, "cmd")) == [program, *ODD]
+    for arguments in (ODD, *([odd] for odd in ODD), ["--learning-rate", "1e-05", "--data=-c.txt", "--batch-size", "8"]):
+        found = powershell_argv(line(arguments, "powershell").removeprefix("& "))
+        assert found == [program, *arguments], line(arguments, "powershell")
 
 
 def test_nothing_with_a_meaning_to_cmd_stays_unquoted() -> None:
-    for letter in "&|<>^()!;'` \t%$*?[]{}~#":
-        assert command_line.shell_line([f"a{letter}b"], windows=True).endswith(f'"a{letter}b"')
+    for letter in "&|<>^()!;'` \t$*?[]{}~#":
+        assert command_line.shell_line([f"a{letter}b"], "cmd").endswith(f'"a{letter}b"')
+    assert command_line.shell_line(["100%"], "cmd").endswith('^"100^%^"')
+
+
+def test_in_a_terminal_relative_paths_are_whole(tmp_path: Path) -> None:
+    arguments = ["train", "--data", "builtin:python", "--data", "a b.txt", "--data=-c.txt", "--tokenizer", "t"]
+    line = command_line.for_terminal(arguments, "bash", python=sys.executable, home=tmp_path)
+    words = shlex.split(line)
+    assert words[:3] == [sys.executable, "-X", "utf8"]
+    data = ["--data", "builtin:python", "--data", str(tmp_path / "a b.txt"), f"--data={tmp_path / '-c.txt'}"]
+    assert words[5:] == [*data, "--tokenizer", str(tmp_path / "t")]
 
 
 def test_a_preview_has_the_configuration_of_the_run_it_is_for() -> None:
