@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from trainer_core import checkpoint_dir, run_dir
+from trainer_core import checkpoint_dir
 from trainer_core.data.columns import Turn
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.data.tokenizing.tokenizer_files import task_of
@@ -31,21 +31,6 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
-
-
-def find_checkpoint(text: str, runs: Path) -> Path:
-    """The checkpoint meant by a run, a run's name, a checkpoint folder, or `latest`.
-
-    Raises `run.not_found` or `run.no_checkpoint`.
-    """
-    folder = Path(text)
-    if text and (folder / checkpoint_dir.MANIFEST).is_file():
-        return folder.resolve()
-    run = run_dir.find_run(text, runs, trained=True)
-    good, _ = checkpoint_dir.latest_good(run.checkpoints)
-    if good is None:
-        raise TraindeckError("run.no_checkpoint", path=str(run.path))
-    return good
 
 
 def load(checkpoint: Path, device: torch.device) -> tuple[Decoder, Codec]:
@@ -72,10 +57,15 @@ def write_text(
 
     A conversation, rather than a text, is for `chat` only. Raises `data.chat_refused`.
     """
-    ids = codec.encode(prompt) if isinstance(prompt, str) and not chat else codec.encode_prompt(prompt)
+    ids = prompt_ids(codec, prompt, chat)
     stream = TextStream(codec, () if chat else ids)
     for token in write_tokens(model, ids or [codec.end_of_text], max_tokens, sampling, codec.ends):
         yield stream.add(token)
+
+
+def prompt_ids(codec: Codec, prompt: str | Sequence[Turn], chat: bool) -> list[int]:
+    """What `write_text` gives the model. Raises `data.chat_refused`."""
+    return codec.encode(prompt) if isinstance(prompt, str) and not chat else codec.encode_prompt(prompt)
 
 
 @torch.no_grad()

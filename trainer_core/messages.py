@@ -420,6 +420,11 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("The run {path} has no usable checkpoint yet.", "Start it anew, or choose another run."),
         ("运行 {path} 还没有可用的检查点。", "请重新开始，或选择其他运行。"),
     ),
+    "export.not_empty": _error(
+        _USAGE,
+        ("{path} is not empty: nothing was exported.", "Name a folder that is empty or not there yet."),
+        ("{path} 不是空文件夹，未导出任何内容。", "请指定一个空的或尚不存在的文件夹。"),
+    ),
     "run.restarting": _note(
         (
             "The run goes on from step {step} in {seconds} s by itself (attempt {attempt} of {of}, {reason}).",
@@ -458,6 +463,14 @@ CATALOGUE: Final[dict[str, Message]] = {
         _DEVICE,
         ("The device “{device}” is not available: {reason}.", "Use --device auto or --device cpu, or run `doctor`."),
         ("设备“{device}”不可用：{reason}。", "请使用 --device auto 或 --device cpu，或运行 `doctor`。"),
+    ),
+    "generate.memory": _error(
+        ExitCode.OUT_OF_MEMORY,
+        (
+            "The memory of {device} does not suffice to write with this model.",
+            "Use --device cpu, or end what else needs that memory.",
+        ),
+        ("{device} 的内存不足以用该模型生成。", "请使用 --device cpu，或结束其他占用内存的程序。"),
     ),
     "device.failed": _error(
         _DEVICE,

@@ -311,3 +311,18 @@ def find_run(text: str, root: Path, trained: bool = False) -> RunDir:
         if (candidate / "config.yaml").is_file():
             return RunDir(candidate.resolve())
     raise TraindeckError("run.not_found", path=text)
+
+
+def find_checkpoint(text: str, runs: Path) -> Path:
+    """The checkpoint meant by a run, a run's name, a checkpoint folder, or `latest`.
+
+    Raises `run.not_found` or `run.no_checkpoint`.
+    """
+    folder = Path(text)
+    if text and (folder / checkpoint_dir.MANIFEST).is_file():
+        return folder.resolve()
+    run = find_run(text, runs, trained=True)
+    good, _ = checkpoint_dir.latest_good(run.checkpoints)
+    if good is None:
+        raise TraindeckError("run.no_checkpoint", path=str(run.path))
+    return good

@@ -1,0 +1,137 @@
+"""`export` writes a folder that transformers computes with as we do, all of it or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.core.trainer import TINY, Ended, run, text_file
+from tests.unit.model_folders import model_folder
+from trainer_core import checkpoint_dir, exporting, generate
+from trainer_core.data.tokenizing.tokenizer import Codec
+from trainer_core.messages import TraindeckError
+from trainer_core.report import Quiet, StopRequested
+
+SHORT = (*TINY, "--max-steps", "4", "--eval-steps", "2", "--save-steps", "2")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a run called 甲 run."""
+    home = tmp_path_factory.mktemp("主 home")
+    ended = run(home, "train", *SHORT, "--data", str(text_file(home)), "--run-dir", str(home / "runs" / "甲 run"))
+    assert ended.code == 0, ended.stderr
+    return home
+
+
+def newest(home: Path) -> Path:
+    return checkpoint_dir.list_checkpoints(home / "runs" / "甲 run" / "checkpoints")[-1]
+
+
+def export(home: Path, *arguments: str) -> Ended:
+    return run(home, "export", *arguments)
+
+
+def test_transformers_computes_the_same_logits_and_ids_from_it(trained: Path, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    target = tmp_path / "模型 out"
+    assert export(trained, "甲 run", str(target)).code == 0
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(target, attn_implementation="eager").eval()
+    model, codec = generate.load(newest(trained), torch.device("cpu"))
+    text = "Line 7: 7 plus 8 is 15. 第7行。\n"
+    ids = transformers.AutoTokenizer.from_pretrained(target)(text, add_special_tokens=False)["input_ids"]
+    assert ids == codec.encode(text)
+    with torch.no_grad():
+        tokens = torch.tensor([ids])
+        torch.testing.assert_close(model(tokens), theirs(tokens).logits, rtol=1e-4, atol=1e-5)
+    written = theirs.generate(tokens, max_new_tokens=8)
+    assert written.max() < model.config.tokens  # never a row that stands for nothing
+    assert set(theirs.generation_config.eos_token_id) == codec.ends
+
+
+def test_it_holds_what_others_load_and_a_card_with_data_steps_and_losses(trained: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    assert export(trained, str(newest(trained)), str(target), "--language", "en").code == 0
+    assert sorted(path.name for path in target.iterdir()) == [
+        "README.md", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
+        "tokenizer_config.json",
+    ]  # fmt: skip
+    card = (target / "README.md").read_text(encoding="utf-8")
+    info = checkpoint_dir.read_info(newest(trained))
+    assert info is not None
+    assert "| Data | 文本 text.txt |" in card
+    assert "| Steps | 4 |" in card
+    assert f"| Held-out loss of this checkpoint | {info.eval_loss:.4f} |" in card
+    assert str(trained) not in card  # nobody else's business
+    chinese = tmp_path / "中文"
+    assert export(trained, "latest", str(chinese), "--language", "zh").code == 0
+    assert "| 步数 | 4 |" in (chinese / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_model_with_its_own_chat_template_keeps_it(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    data = tmp_path / "chats.jsonl"
+    rows = [{"prompt": f"What is {n} plus 1?", "response": f"It is {n + 1}."} for n in range(60)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    flags = (*SHORT, "--max-seq-len", "128", "--tokenizer", str(model_folder(tmp_path / "given", "llama3")))
+    ended = run(tmp_path, "train", *flags, "--data", str(data), "--run-dir", str(tmp_path / "run"))
+    assert ended.code == 0, ended.stderr
+    assert export(tmp_path, str(tmp_path / "run"), str(tmp_path / "out")).code == 0
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    chat = [{"role": "user", "content": "Sure?"}]
+    prompt = theirs.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+    assert prompt == Codec.load(tmp_path / "run" / "tokenizer.json").encode_prompt("Sure?")
+
+
+def test_a_folder_that_is_not_empty_is_refused_and_stays_as_it_is(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("x", encoding="utf-8")
+    ended = export(trained, "latest", str(tmp_path))
+    assert (ended.code, ended.error.code) == (2, "export.not_empty")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_an_empty_folder_is_filled(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert export(trained, "latest", str(tmp_path / "empty")).code == 0
+    assert (tmp_path / "empty" / "model.safetensors").is_file()
+
+
+def copy_of(checkpoint: Path, folder: Path) -> Path:
+    target = folder / "checkpoints" / checkpoint.name
+    target.mkdir(parents=True)
+    for file in checkpoint.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    return target
+
+
+def test_a_changed_byte_in_the_weights_is_refused_and_nothing_is_left(trained: Path, tmp_path: Path) -> None:
+    damaged = copy_of(newest(trained), tmp_path / "run")
+    weights = bytearray((damaged / "model.safetensors").read_bytes())
+    weights[-5] ^= 1
+    (damaged / "model.safetensors").write_bytes(weights)
+    ended = export(trained, str(damaged), str(tmp_path / "out"))
+    assert ended.error.code == "checkpoint.damaged"
+    assert ended.error.params["reason"] == "the content of model.safetensors has changed"
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_stop_in_the_middle_leaves_nothing(trained: Path, tmp_path: Path) -> None:
+    class Stopping(Quiet):
+        def poll(self) -> None:
+            raise StopRequested("stopped")
+
+    with pytest.raises(StopRequested):
+        exporting.export(newest(trained), tmp_path / "out", Stopping())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name == "nt" or (hasattr(os, "geteuid") and os.geteuid() == 0), reason="root writes anywhere")
+def test_a_folder_that_cannot_be_written_is_told(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir(mode=0o500)
+    with pytest.raises(TraindeckError) as refused:
+        exporting.export(newest(trained), tmp_path / "locked" / "out", Quiet())
+    assert refused.value.code == "disk.not_writable"
