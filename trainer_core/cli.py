@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import click
 
-from trainer_core import __version__, checkpoint_dir, plans, presets, run_dir, supervisor, usage, verifying
+from trainer_core import __version__, checkpoint_dir, plans, presets, protocol, run_dir, supervisor, usage, verifying
 from trainer_core.config import Knob, knobs
 from trainer_core.console_words import visible
 from trainer_core.job import Job, Output, choose_output
@@ -73,8 +73,7 @@ def _flag(knob: Knob) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 def source_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Flags that say where knobs come from and how to speak."""
-    control = click.option("--control", type=click.Choice(["stdin"]), help="Read commands as JSON lines on stdin.")
-    return origin_flags(output_flag(control(command)))
+    return origin_flags(output_flag(control_flag(command)))
 
 
 def origin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,6 +88,7 @@ output_flag = click.option(
     default="auto",
     help="auto: words on a terminal, JSON lines otherwise.",
 )
+control_flag = click.option("--control", type=click.Choice(["stdin"]), help="Read commands as JSON lines on stdin.")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 110})
@@ -171,25 +171,78 @@ def check(ctx: click.Context, /, again: bool, **flags: Any) -> None:
 @click.option("--top-p", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--device", default="auto", show_default=True)
-def generate(model: str, prompt: str | None, max_tokens: int, device: str, **sampling: Any) -> None:
+@click.option(
+    "--control",
+    type=click.Choice(["stdin"]),
+    help="Keep the model, and write whatever commands (JSON lines on stdin) ask for; answers are JSON lines, too.",
+)
+@output_flag
+@click.pass_context
+def generate(
+    ctx: click.Context, /, model: str, prompt: str | None, device: str, control: str | None, output: str, **flags: Any
+) -> None:
     """Let a trained model write. MODEL is a run, its name, a checkpoint folder, or `latest`."""
+    if control is not None or output == "json":
+        ctx.exit(_serve(model, prompt, device, control is not None, flags))
     from trainer_core import generate as writing
     from trainer_core.train.device import choose_device
 
     with _told_plainly():
-        checkpoint = writing.find_checkpoint(model, run_dir.runs_root())
+        checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root())
         if model in ("", "latest"):
             _say_latest(checkpoint)
         loaded, codec = writing.load(checkpoint, choose_device(device))
-        if prompt is None and sys.stdin.isatty():
-            click.echo(_TYPE_PROMPT[terminal_language()], err=True)
-        text = sys.stdin.read() if prompt is None else prompt
-        how, chat = writing.Sampling(**sampling), writing.is_chat(checkpoint)
+        text = _prompt_of_terminal() if prompt is None else prompt
+        max_tokens = flags.pop("max_tokens")
+        how, chat = writing.Sampling(**flags), writing.is_chat(checkpoint)
         shown = visible if sys.stdout.isatty() else str
         click.echo("" if chat else shown(text), nl=False)  # a text goes on from its beginning; an answer stands alone
         for piece in writing.write_text(loaded, codec, text, max_tokens, how, chat):
             click.echo(shown(piece), nl=False)
         click.echo()
+
+
+def _serve(model: str, prompt: str | None, device: str, stay: bool, sampling: dict[str, Any]) -> int:
+    """Write for a program: what `prompt` asks for, and if `stay`, what commands do. Returns the exit code."""
+    from trainer_core import generating
+
+    text = prompt if prompt is not None or stay else _prompt_of_terminal()
+    job = Job("json", stdin_commands=stay)
+    writer = generating.Writer(job.session)
+    with job:
+        if text is not None and (refusal := writer.obey(protocol.Generate(prompt=text, **sampling))):
+            raise TraindeckError("usage", problem=refusal)
+        generating.serve(writer, run_dir.find_checkpoint(model, run_dir.runs_root()), device, stay)
+    return job.exit_code
+
+
+def _prompt_of_terminal() -> str:
+    if sys.stdin.isatty():
+        click.echo(_TYPE_PROMPT[terminal_language()], err=True)
+    return sys.stdin.read()
+
+
+@commands.command()
+@click.argument("model")
+@click.argument("folder", type=click.Path(path_type=Path))
+@output_flag
+@control_flag
+@click.option("--language", type=click.Choice(["en", "zh"]), help="Of the model card. Default: that of the terminal.")
+@click.pass_context
+def export(
+    ctx: click.Context, /, model: str, folder: Path, output: str, control: str | None, language: Language | None
+) -> None:
+    """Write a trained model into FOLDER for other programs (Hugging Face layout). MODEL is a run, its name, a
+    checkpoint folder, or `latest`; FOLDER must be empty or new."""
+    with Job(choose_output(output), stdin_commands=control == "stdin") as job:
+        from trainer_core import exporting
+
+        checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root())
+        click.echo(f"{checkpoint} → {folder}", err=True)
+        job.session.enter("saving")
+        exporting.export(checkpoint, folder, job.session, language or terminal_language())
+        job.session.enter("done")
+    ctx.exit(job.exit_code)
 
 
 def _say_latest(checkpoint: Path) -> None:

@@ -143,7 +143,7 @@ def _parameters(weights: Path) -> int | None:
         with weights.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(length)) if length <= _LARGEST_HEADER else {}
-        return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+        return int(sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
