@@ -18,6 +18,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from trainer_core import config, files, protocol
+from trainer_core.knob_effects import effect_words
 from trainer_core.reference_examples import COMMANDS, EVENTS
 from trainer_core.reference_troubleshooting import troubleshooting_page
 
@@ -210,25 +211,26 @@ def protocol_schema() -> dict[str, Any]:
 
 
 def knobs_page() -> str:
-    """Every knob by group: flag, default, allowed values, unit, help."""
+    """Every knob by group: flag, default, allowed values, unit, help, what it does to memory and speed."""
     lines = [
         "# All settings",
         "",
-        _MADE.format(source="trainer_core/config.py"),
+        _MADE.format(source="trainer_core/config.py and knob_effects.py"),
         "",
         "Each can be given as a flag, under the same name (with underscores) in a YAML file for `--config`, and in a",
         "preset. Order: defaults, then the preset, then the file, then flags. `--no-NAME` turns a yes/no setting off.",
-        "**Bold** settings are in the window's short form; the others are under Advanced.",
+        "**Bold** settings are in the window's short form; the others are under Advanced. The effect on memory and",
+        "speed (tokens a second) is that of a higher value, or of a switch that is on.",
         "",
     ]
     for group in get_args(config.Group):
-        lines += [f"## {group.capitalize()}", "", "| flag | default | allowed | unit | meaning |"]
-        lines.append("| --- | --- | --- | --- | --- |")
+        lines += [f"## {group.capitalize()}", "", "| flag | default | allowed | unit | meaning | effect |"]
+        lines.append("| --- | --- | --- | --- | --- | --- |")
         for knob in config.knobs().values():
             if knob.group == group:
                 flag = f"**`{knob.flag}`**" if knob.main else f"`{knob.flag}`"
-                allowed = _cell(knob.allowed())
-                lines.append(f"| {flag} | {_default(knob)} | {allowed} | {knob.unit} | {_cell(knob.help)} |")
+                cells = (flag, _default(knob), _cell(knob.allowed()), knob.unit, _cell(knob.help))
+                lines.append(f"| {' | '.join(cells)} | {_cell(effect_words(knob, 'en'))} |")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 

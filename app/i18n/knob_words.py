@@ -14,6 +14,7 @@ import yaml
 
 from app.i18n import FOLDER
 from trainer_core.config import Knob
+from trainer_core.knob_effects import effect_words
 from trainer_core.messages import Language
 
 # The C loader reads the Chinese table in 4 ms where the Python one takes 60, which is felt at start.
@@ -34,6 +35,10 @@ class KnobWords:
 
     def help(self, knob: Knob) -> str:
         return str(self._entry(knob).get("help", knob.help)) if self.language == "zh" else knob.help
+
+    def effect(self, knob: Knob) -> str:
+        """What it does to memory and speed; empty for what touches neither."""
+        return effect_words(knob, self.language)
 
     def unit(self, knob: Knob) -> str:
         return str(self.table.get("units", {}).get(knob.unit, knob.unit))
