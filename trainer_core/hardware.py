@@ -24,6 +24,7 @@ from typing import Any, Final, Literal
 import psutil
 
 from trainer_core import files, protocol
+from trainer_core.shared_memory import SharedGpuMemory
 
 NoGpu = Literal["no_package", "no_library", "driver_not_loaded", "driver_mismatch", "no_devices", "nvml_error"]
 TorchMemory = Callable[[], tuple[int | str, int, int] | None]
@@ -242,6 +243,7 @@ class Sampler:
         self._torch_memory, self._given_nvml = torch_memory, nvml
         self._host = _HostWatch(run_path)
         self._used: _GpuWatch | None = None  # the GPU that torch uses
+        self._shared: SharedGpuMemory | None = None  # made in the thread that asks it
         self._wake, self._stopping = threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="hardware", daemon=True)
 
@@ -269,6 +271,7 @@ class Sampler:
         wait = min(_FIRST_LOOK_S, self._interval_s)
         with _open_nvml(self._given_nvml) as (module, _, _):
             gpus = [_GpuWatch(module, index) for index in _indices(module)]
+            self._shared = SharedGpuMemory(os.getpid()) if gpus else None
             while not self._stopping:
                 self._wake.wait(wait)
                 self._wake.clear()
@@ -283,6 +286,7 @@ class Sampler:
             for gpu, look in zip(gpus, looks, strict=True):
                 if holder is not None and gpu.is_called(holder[0], os.environ):
                     look.torch_allocated, look.torch_reserved = holder[1], holder[2]
+                    look.shared_used = self._shared.read() if self._shared is not None else None
                     self._used = gpu
                     if self._at_gpu is not None:
                         self._at_gpu(gpu.ask, holder[2])
