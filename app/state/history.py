@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from app.state import run_notes
+from app.state.run_notes import RunNotes
 from trainer_core import protocol, run_dir
 from trainer_core.protocol import AnyEvent
 from trainer_core.run_dir import RunDir, RunSummary
@@ -26,6 +28,7 @@ class History:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._cache: dict[Path, tuple[_Stamp, RunSummary]] = {}
+        self._notes: dict[Path, tuple[_Stamp, RunNotes]] = {}
 
     @property
     def runs(self) -> list[RunSummary]:
@@ -42,15 +45,32 @@ class History:
         """The same, one run at each `next`; `runs` is complete at the end."""
         paths = self._run_paths()
         for gone in self._cache.keys() - set(paths):
-            del self._cache[gone]
+            self._cache.pop(gone)
+            self._notes.pop(gone, None)
         for path in paths:
             with contextlib.suppress(OSError):  # deleted meanwhile
+                self._look_at_notes(path)
                 yield self._summary(RunDir(path))
 
     def get(self, path: Path) -> RunSummary | None:
         """One run as it is now; None where there is none."""
         run = RunDir(path)
         return self._summary(run) if run.exists() else None
+
+    def notes(self, path: Path) -> RunNotes:
+        """What is noted of a run, as the last refresh found it."""
+        known = self._notes.get(path)
+        return known[1] if known is not None else RunNotes()
+
+    def note(self, path: Path, notes: RunNotes) -> None:
+        """Keep notes in the run's folder. Raises `OSError`."""
+        run_notes.write(path, notes)
+        self._notes[path] = (run_notes.stamp(path), notes)
+
+    def _look_at_notes(self, path: Path) -> None:
+        stamp, known = run_notes.stamp(path), self._notes.get(path)
+        if known is None or known[0] != stamp:
+            self._notes[path] = (stamp, run_notes.read(path))
 
     def _run_paths(self) -> list[Path]:
         try:
@@ -88,19 +108,6 @@ def load_events(run_path: Path) -> Iterator[AnyEvent]:
     while not loader.finished:
         yield from loader.read(budget_s=0.0)
     loader.close()
-
-
-def missed_events(run_path: Path, last_seq: int) -> list[AnyEvent]:
-    """What the newest trainer of a run wrote to disk after event `last_seq`.
-
-    On Wine, a pipe was seen to fall silent in the middle of a run; what is on disk is always whole.
-    """
-    newest: list[AnyEvent] = []
-    for event in load_events(run_path):
-        if isinstance(event, protocol.Hello):
-            newest = []
-        newest.append(event)
-    return [event for event in newest if event.seq > last_seq]
 
 
 class EventLoader:
