@@ -20,6 +20,7 @@ from app.closing import Closing
 from app.earlier import EarlierRun
 from app.interrupted import Interrupted
 from app.looking import DataLooker
+from app.notifying import Notifier
 from app.opening import RunLister, RunRecord
 from app.own_run import OwnRun
 from app.services import desktop
@@ -75,9 +76,8 @@ class Controller(QObject):
         self.looker = DataLooker(self.form, self._tell.error, looking)
         self.checker = Checker(self.form, self._tell.error, checking, self.window.check, self.render_bar)
         self._interrupted = Interrupted(self.window.interrupted, self._history, self._settings)
-        self._leaving = Closing(
-            self.window, is_active=lambda: self.own.machine.is_active, stop=self.own.stop, close=self._close
-        )
+        self._leaving = Closing(self.window, self.own, close=self._close)
+        self.notifier = Notifier(self.window, self.own, self._leaving.presence, self._settings)
         self._connect()
         self._timer = QTimer(self, interval=_RENDER_MS)
         self._timer.timeout.connect(self._on_tick)

@@ -591,12 +591,36 @@
 <context>
     <name>KnobField</name>
     <message>
+        <source>Reset to the preset&apos;s value</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Reset to {value}</source>
         <translation>恢复为 {value}</translation>
     </message>
     <message>
         <source>Allowed: {range}</source>
         <translation>允许的值：{range}</translation>
+    </message>
+    <message>
+        <source>“{text}” is not a number.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{text} is not a whole number.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Without separators: {number}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Only the number, without a unit.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Only the number: it counts {unit}.</source>
+        <translation type="unfinished"></translation>
     </message>
 </context>
 <context>
@@ -847,6 +871,10 @@
         <translation>运行记录</translation>
     </message>
     <message>
+        <source>Queue</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>All settings</source>
         <translation>全部设置</translation>
     </message>
@@ -886,6 +914,14 @@
         <translation>检查</translation>
     </message>
     <message>
+        <source>Add to queue</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Sweep…</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Pause</source>
         <translation>暂停</translation>
     </message>
@@ -903,7 +939,7 @@
     </message>
     <message>
         <source>Write a sample now</source>
-        <translation>立即生成样本</translation>
+        <translation>立即生成示例文本</translation>
     </message>
     <message>
         <source>Open the folder of this run</source>
@@ -1013,6 +1049,33 @@
     <message>
         <source>{count} more</source>
         <translation>还有 {count} 条</translation>
+    </message>
+</context>
+<context>
+    <name>Notifier</name>
+    <message>
+        <source>The run has finished: {steps} steps, loss {loss}.</source>
+        <translation>训练已完成：共 {steps} 步，损失 {loss}。</translation>
+    </message>
+    <message>
+        <source>The run has finished: {steps} steps.</source>
+        <translation>训练已完成：共 {steps} 步。</translation>
+    </message>
+    <message>
+        <source>The trainer ended unexpectedly.</source>
+        <translation>训练程序意外终止。</translation>
+    </message>
+    <message>
+        <source>The loss is not a number any more (step {step}).</source>
+        <translation>损失已不再是有效数值（第 {step} 步）。</translation>
+    </message>
+    <message>
+        <source>The queue waits: a run of it has failed.</source>
+        <translation>队列已暂停：其中一次训练失败了。</translation>
+    </message>
+    <message>
+        <source>The queue is done: nothing waits any more.</source>
+        <translation>队列已完成，没有等待中的训练。</translation>
     </message>
 </context>
 <context>
@@ -1404,6 +1467,209 @@
     </message>
 </context>
 <context>
+    <name>Queue</name>
+    <message>
+        <source>Waiting</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Restarting</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{time} left</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>best loss {loss}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>step {step}</source>
+        <translation type="unfinished">第 {step} 步</translation>
+    </message>
+    <message>
+        <source>The trainer ended unexpectedly (code {code}).</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Broken off at step {step}, when the program ended. Resume goes on from its last checkpoint.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Broken off when the program ended, before its first checkpoint. Put it back in line.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Settings: {settings}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Data: {data}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>added {when}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>started {when}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>ended {when}</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
+    <name>QueuePage</name>
+    <message>
+        <source>Wait</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Go on</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Another window of Traindeck has the queue (process {pid}). Close it to use the queue here.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The file of the queue was damaged, and was put aside: {path}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Nothing waits.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} starts when this run ends.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} starts now.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The queue waits: nothing starts by itself when the program opens.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The queue waits, for a run was stopped.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The queue waits, for a run failed.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The queue waits. Go on starts {name}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Open</source>
+        <translation type="unfinished">打开</translation>
+    </message>
+    <message>
+        <source>Resume from its last checkpoint</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Put back in line</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Move up</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Move down</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Duplicate</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Remove</source>
+        <translation type="unfinished">移除</translation>
+    </message>
+    <message>
+        <source>Undo removing</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Clear finished</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>More</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Add to queue</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Sweep…</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Compare all</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Show the runs of the queue in one plot; of several chosen ones, these</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Runs in line, trained one after the other, overnight for example.
+
+Set up a run at the left and press “Add to queue”, also while another one trains; or let “Sweep…” line up the same run with several values of a setting. The next starts when the one before it has ended.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>After a failure:</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>go on with the next</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>wait</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
+    <name>QueueTable</name>
+    <message>
+        <source>Queue</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Name</source>
+        <translation type="unfinished">名称</translation>
+    </message>
+    <message>
+        <source>State</source>
+        <translation type="unfinished">状态</translation>
+    </message>
+    <message>
+        <source>Preset and changes</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Data</source>
+        <translation type="unfinished">数据</translation>
+    </message>
+    <message>
+        <source>Progress and result</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
     <name>RestartStrip</name>
     <message>
         <source>Restarting in {seconds} s ({attempt} of {of}) from step {step}: {reason}</source>
@@ -1431,6 +1697,10 @@
     <message>
         <source>Start is not possible yet: {reason}</source>
         <translation>暂时无法开始：{reason}</translation>
+    </message>
+    <message>
+        <source>Add to queue: train this when the runs before it have ended</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>ending the trainer</source>
@@ -1479,6 +1749,10 @@
     <message>
         <source>Start</source>
         <translation>开始</translation>
+    </message>
+    <message>
+        <source>Add to queue</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Pause</source>
@@ -1778,6 +2052,101 @@
     </message>
 </context>
 <context>
+    <name>Sweep</name>
+    <message>
+        <source>no second setting</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Setting</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>these values</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>even steps</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>even factors</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>How the values are given</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Values, with commas between them</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>from</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>to</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>number of values</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>at least one value</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Allowed: {range}</source>
+        <translation type="unfinished">允许的值：{range}</translation>
+    </message>
+    <message>
+        <source>At most {count} values.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Sweep</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>One run for every value, or for every pair of values. All else stays as it is set at the left, the seed too, so that the runs can be compared.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Names begin with</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Runs to be added</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation type="unfinished">取消</translation>
+    </message>
+    <message>
+        <source>Add {count} to the queue</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Choose two different settings.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Give the runs a name.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{count} runs: at most {limit} are added at once.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Runs: {count}</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
     <name>Telling</name>
     <message>
         <source>The trainer could not be started. Run the set-up again, then try once more.</source>
@@ -1854,12 +2223,36 @@
         <translation>显示窗口</translation>
     </message>
     <message>
+        <source>Pause</source>
+        <translation>暂停</translation>
+    </message>
+    <message>
+        <source>Resume</source>
+        <translation>继续</translation>
+    </message>
+    <message>
+        <source>Stop and save</source>
+        <translation>停止并保存</translation>
+    </message>
+    <message>
         <source>Stop, save and quit</source>
         <translation>停止、保存并退出</translation>
     </message>
     <message>
-        <source>Traindeck is training</source>
-        <translation>Traindeck 正在训练</translation>
+        <source>step {step} of {total}</source>
+        <translation>第 {step} / {total} 步</translation>
+    </message>
+    <message>
+        <source>loss {loss}</source>
+        <translation>损失 {loss}</translation>
+    </message>
+    <message>
+        <source>about {hours} h {minutes} min left</source>
+        <translation>剩余约 {hours} 小时 {minutes} 分钟</translation>
+    </message>
+    <message>
+        <source>about {minutes} min left</source>
+        <translation>剩余约 {minutes} 分钟</translation>
     </message>
     <message>
         <source>Training goes on. Click here to see it.</source>

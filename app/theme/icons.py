@@ -5,13 +5,34 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QIcon, QPainter, QPainterPath, QPixmap, QPolygonF
+from PySide6.QtGui import QColor, QIcon, QPainter, QPainterPath, QPen, QPixmap, QPolygonF
+
+from app.state.glance import Mood
+from app.theme.tokens import LIGHT
 
 IconName = Literal[
-    "start", "pause", "resume", "stop", "close", "reset", "fits", "tight", "does_not_fit", "advice", "memory", "again"
+    "start",
+    "pause",
+    "resume",
+    "stop",
+    "close",
+    "reset",
+    "fits",
+    "tight",
+    "does_not_fit",
+    "advice",
+    "memory",
+    "again",
+    "up",
+    "down",
+    "queue",
+    "eye",
 ]
 _FILLED: Final = ("start", "pause", "resume", "stop")
 _SIZE: Final = 16
+_BADGES: Final[dict[Mood, str]] = {
+    "working": LIGHT.accent, "paused": LIGHT.warn, "bad": LIGHT.bad, "done": LIGHT.good,
+}  # fmt: skip
 
 
 def icon(name: IconName, colour: str, disabled: str) -> QIcon:
@@ -35,17 +56,16 @@ def _draw(name: IconName, colour: str, scale: int) -> QPixmap:
     painter = QPainter(pixmap)
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
     if name not in _FILLED:
-        pen = painter.pen()
-        pen.setColor(QColor(colour))
-        pen.setWidthF(1.6)
-        pen.setCapStyle(Qt.PenCapStyle.RoundCap)
-        pen.setJoinStyle(Qt.PenJoinStyle.RoundJoin)
-        painter.setPen(pen)
-        painter.drawPath(_outline(name))
+        painter.strokePath(_outline(name), _pen(colour, 1.6))
     else:
         painter.fillPath(_outline(name), QColor(colour))
     painter.end()
     return pixmap
+
+
+def _pen(colour: str, width: float) -> QPen:
+    round_ = (Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap, Qt.PenJoinStyle.RoundJoin)
+    return QPen(QColor(colour), width, *round_)
 
 
 def _outline(name: IconName) -> QPainterPath:
@@ -97,6 +117,23 @@ def _outline(name: IconName) -> QPainterPath:
             path.arcMoveTo(QRectF(2.5, 2.5, 11, 11), 60)
             path.arcTo(QRectF(2.5, 2.5, 11, 11), 60, 300)
             _line(path, (13.2, 1.4), (13.5, 5.2), (9.9, 5.5))
+        case "up":
+            _line(path, (8, 13.5), (8, 2.5))
+            _line(path, (3.5, 7), (8, 2.5), (12.5, 7))
+        case "down":
+            _line(path, (8, 2.5), (8, 13.5))
+            _line(path, (3.5, 9), (8, 13.5), (12.5, 9))
+        case "queue":
+            for y in (3.5, 8.0):
+                _line(path, (2, y), (14, y))
+            _line(path, (2, 12.5), (7, 12.5))
+            _line(path, (12, 10), (12, 15))
+            _line(path, (9.5, 12.5), (14.5, 12.5))
+        case "eye":
+            path.moveTo(1.2, 8)
+            path.quadTo(8, 1.4, 14.8, 8)
+            path.quadTo(8, 14.6, 1.2, 8)
+            path.addEllipse(QRectF(5.8, 5.8, 4.4, 4.4))
     return path
 
 
@@ -104,3 +141,39 @@ def _line(path: QPainterPath, *points: tuple[float, float]) -> None:
     path.moveTo(*points[0])
     for point in points[1:]:
         path.lineTo(*point)
+
+
+def badged(base: QIcon, mood: Mood) -> QIcon:
+    """The program's icon with a sign of how the run does, in the lower right corner: for the tray."""
+    made = QIcon()
+    for size in (16, 20, 24, 32, 48, 64):
+        pixmap = base.pixmap(QSize(size, size), 1.0)
+        painter = QPainter(pixmap)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.translate(size * 0.42, size * 0.42)
+        painter.scale(size * 0.58 / _SIZE, size * 0.58 / _SIZE)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(QColor("white"))  # a ring, to stand out on a taskbar of any colour
+        painter.drawEllipse(QRectF(0, 0, 16, 16))
+        painter.setBrush(QColor(_BADGES[mood]))
+        painter.drawEllipse(QRectF(1.3, 1.3, 13.4, 13.4))
+        painter.strokePath(_sign(mood), _pen("white", 2.4))
+        painter.end()
+        made.addPixmap(pixmap)
+    return made
+
+
+def _sign(mood: Mood) -> QPainterPath:
+    path = QPainterPath()
+    match mood:
+        case "working":
+            _line(path, (6.6, 5.2), (11, 8), (6.6, 10.8), (6.6, 5.2))
+        case "paused":
+            _line(path, (6.2, 5.4), (6.2, 10.6))
+            _line(path, (9.8, 5.4), (9.8, 10.6))
+        case "bad":
+            _line(path, (8, 4.6), (8, 8.6))
+            _line(path, (8, 11.3), (8, 11.4))
+        case "done":
+            _line(path, (5, 8.3), (7.2, 10.4), (11, 5.9))
+    return path
