@@ -16,6 +16,7 @@ def restore(settings: Settings, form: SetupForm, window: MainWindow) -> None:
     """Fill in the form (its preset is chosen already) and put the window where it was."""
     if settings.preset:
         form.restore(settings.data, settings.values)
+    form.forget_steps()
     window.setup.data.recent = settings.recent_data
     window.plots.restore(settings.smoothing, log_scale=settings.log_scale, axis=settings.x_axis)
     with contextlib.suppress(ValueError):

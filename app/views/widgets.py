@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TypeVar
 
 from PySide6.QtCore import QEvent, QObject, QSize, Qt
-from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent, QWheelEvent
+from PySide6.QtGui import QDragEnterEvent, QDragMoveEvent, QDropEvent, QPainter, QPaintEvent, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QFrame,
@@ -151,6 +152,11 @@ def plain_tip(text: str) -> str:
     return f'<p style="white-space: pre-wrap">{html.escape(text)}</p>' if "<" in text else text
 
 
+def wrapped_tip(text: str) -> str:
+    """A tooltip of several lines that is broken at a width one can read, where Qt would make it as wide as it is."""
+    return f'<p style="white-space: pre-wrap">{html.escape(text)}</p>'
+
+
 def put(widget: QLabel | QPushButton, text: str) -> None:
     """Set a text that may be the same: to set it anyway would lay everything out again."""
     if widget.text() != text:
@@ -180,6 +186,31 @@ def line(name: str, *, clear: bool = False) -> QLineEdit:
     made = named(QLineEdit(), name)
     made.setClearButtonEnabled(clear)
     return made
+
+
+class PathLine(QLineEdit):
+    """A line for a path: a file or folder that is dropped on it takes the place of the text."""
+
+    def dropEvent(self, event: QDropEvent) -> None:  # noqa: N802 - Qt's name
+        paths = [url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()]
+        if not paths:
+            super().dropEvent(event)
+            return
+        event.acceptProposedAction()
+        self.setText(str(Path(paths[0])))
+        self.textEdited.emit(self.text())
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:  # noqa: N802 - Qt's name
+        if event.mimeData().hasUrls():
+            event.acceptProposedAction()
+        else:
+            super().dragEnterEvent(event)
+
+    def dragMoveEvent(self, event: QDragMoveEvent) -> None:  # noqa: N802 - Qt's name
+        if event.mimeData().hasUrls():
+            event.acceptProposedAction()
+        else:
+            super().dragMoveEvent(event)
 
 
 class FittingArea(QScrollArea):

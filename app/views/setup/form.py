@@ -1,23 +1,45 @@
 """The form's content: a preset, the knobs changed from it as they were typed, data, a name.
 
 Every editor of a knob (the short form and the full one show the same knob) reads and writes here, so
-that they never disagree.
+that they never disagree. Each change can be undone.
 """
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from PySide6.QtCore import QObject, Signal
 
+from app.state.typed import plain
+from app.state.undo import UndoStack
 from trainer_core.config import Config, check_together, check_value, knobs
 from trainer_core.messages import TraindeckError
 from trainer_core.presets import Preset
 
 BUILTIN_PREFIX = "builtin:"
 _NOT_IN_FORM = ("preset", "data")  # they have their own places
+_TYPED_IN: Final = ("int", "float", "str", "list")  # kinds that are written letter by letter
+
+TOGETHER: Final[Mapping[str, tuple[str, ...]]] = {
+    "config.heads": ("hidden_dim", "n_heads"),
+    "config.kv_heads": ("n_kv_heads", "n_heads"),
+    "config.bias_and_norm": ("qkv_bias", "qk_norm"),
+    "config.qwen_pre_tokenizer": ("pre_tokenizer", "qk_norm", "qkv_bias"),
+    "config.schedule": ("pause_between",),
+}
+"""What `check_together` refuses, and the knobs that it is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """All that a person can change, as a value."""
+
+    preset: Preset | None = None
+    data: tuple[str, ...] = ()
+    run_name: str = ""
+    typed: tuple[tuple[str, str], ...] = ()
 
 
 class SetupForm(QObject):
@@ -26,6 +48,7 @@ class SetupForm(QObject):
     knob_changed = Signal(str)
     preset_changed = Signal()
     data_changed = Signal()
+    name_changed = Signal()  # by other means than typing it
     changed = Signal()  # anything at all
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -34,20 +57,22 @@ class SetupForm(QObject):
         self.data: list[str] = []
         self.run_name = ""
         self._typed: dict[str, str] = {}
+        self._wrong: list[str] = []
+        self._conflict: TraindeckError | None = None
+        self._undo = UndoStack(_Content())
 
     # --- preset and data -------------------------------------------------------------------------
 
-    def choose_preset(self, preset: Preset) -> None:
-        """Start from a preset: its knobs replace what was typed; the person's own data stays."""
+    def choose_preset(self, preset: Preset, data: list[str] | None = None) -> None:
+        """Start from a preset: its knobs replace what was typed; own data stays, unless `data` is given."""
         self.preset = preset
         self._typed = {}
-        if not self.has_own_data():
+        if data is not None:
+            self.data = data
+        elif not self.has_own_data():
             self.data = [str(path) for path in preset.knobs.get("data") or []]
-        self.preset_changed.emit()
-        self.data_changed.emit()
-        for name in form_knobs():
-            self.knob_changed.emit(name)
-        self.changed.emit()
+        self._show_all()
+        self._commit("preset")
 
     def has_own_data(self) -> bool:
         return any(not path.startswith(BUILTIN_PREFIX) for path in self.data)
@@ -64,11 +89,11 @@ class SetupForm(QObject):
     def set_data(self, paths: list[str]) -> None:
         self.data = paths
         self.data_changed.emit()
-        self.changed.emit()
+        self._commit("data")
 
     def set_run_name(self, name: str) -> None:
         self.run_name = name.strip()
-        self.changed.emit()
+        self._commit("name", typing=True)
 
     # --- knobs -------------------------------------------------------------------------------------
 
@@ -83,19 +108,23 @@ class SetupForm(QObject):
 
     def set_text(self, name: str, text: str) -> None:
         """Take what was typed. What equals the preset again is not a change."""
-        if text == self.text(name):
-            return
+        if text != self.text(name):
+            self._type(name, text)
+            self._commit(name, typing=knobs()[name].kind in _TYPED_IN)
+
+    def _type(self, name: str, text: str) -> None:
         self._typed[name] = text
         if self.is_valid(name) and self.value(name) == self.base_value(name):
             del self._typed[name]
         self.knob_changed.emit(name)
-        self.changed.emit()
 
-    def reset(self, name: str) -> None:
-        """Back to the preset's value."""
-        if self._typed.pop(name, None) is not None:
+    def reset(self, *names: str) -> None:
+        """Back to the preset's values; without a name, of all knobs."""
+        gone = [name for name in names or form_knobs() if self._typed.pop(name, None) is not None]
+        for name in gone:
             self.knob_changed.emit(name)
-            self.changed.emit()
+        if gone:
+            self._commit(gone[0] if len(gone) == 1 else "settings")
 
     def is_changed(self, name: str) -> bool:
         return name in self._typed
@@ -113,10 +142,6 @@ class SetupForm(QObject):
             return False
         return True
 
-    def wrong(self) -> list[str]:
-        """The knobs whose text is not allowed, in the order of the form."""
-        return [name for name in form_knobs() if name in self._typed and not self.is_valid(name)]
-
     def changes(self) -> dict[str, Any]:
         """The knobs that differ from the preset, typed. Call it only while `wrong()` is empty."""
         return {name: self.value(name) for name in form_knobs() if name in self._typed}
@@ -128,31 +153,107 @@ class SetupForm(QObject):
     def take(self, values: Mapping[str, Any]) -> None:
         """Set several knobs, as if they were typed: each can be reset. Knobs of a newer trainer are passed over."""
         for name in form_knobs():
-            if name in values:
-                self.set_text(name, as_text(values[name]))
+            if name in values and as_text(values[name]) != self.text(name):
+                self._type(name, as_text(values[name]))
+        self._commit("settings")
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Whether all these knobs have these values."""
         return all(self.is_valid(name) and self.value(name) == value for name, value in values.items())
 
+    def restore(self, data: list[str], values: Mapping[str, Any]) -> None:
+        """Fill in from an earlier run."""
+        self._typed = {
+            name: as_text(values[name])
+            for name in form_knobs()
+            if name in values and values[name] != self.base_value(name)
+        }
+        self.data = data
+        self._show_all()
+        self._commit("settings")
+
+    # --- what is wrong -------------------------------------------------------------------------------
+
+    def wrong(self) -> list[str]:
+        """The knobs whose text is not allowed, in the order of the form."""
+        return list(self._wrong)
+
     def conflict(self) -> TraindeckError | None:
         """What single knobs cannot tell: heads that do not divide the width and the like."""
-        if self.wrong():
-            return None
+        return self._conflict
+
+    def blamed(self) -> tuple[str, ...]:
+        """The knobs that the conflict is about; those that the person changed first."""
+        names = TOGETHER.get(self._conflict.code, ()) if self._conflict else ()
+        return tuple(sorted(names, key=lambda name: not self.is_changed(name)))
+
+    def tells(self, name: str) -> bool:
+        """Whether the conflict is to be told at this knob: at those that were changed, or at all where none was."""
+        blamed = self.blamed()
+        return name in blamed and (self.is_changed(name) or not self.is_changed(blamed[0]))
+
+    def _recheck(self) -> None:
+        before = {*self._wrong, *self.blamed()}
+        self._wrong = [name for name in form_knobs() if name in self._typed and not self.is_valid(name)]
+        self._conflict = None if self._wrong else self._found_conflict()
+        for name in sorted(before | {*self.blamed()}):
+            self.knob_changed.emit(name)
+
+    def _found_conflict(self) -> TraindeckError | None:
         try:
             check_together(Config(**self.values()))
         except TraindeckError as error:
             return error
         return None
 
-    def restore(self, data: list[str], values: Mapping[str, Any]) -> None:
-        """Fill in from an earlier run."""
-        self._typed = {}
+    # --- undo ------------------------------------------------------------------------------------------
+
+    @property
+    def undoes(self) -> str | None:
+        """What `undo` takes back: a knob, `preset`, `data`, `name`, or `settings` for several knobs."""
+        return self._undo.undoes
+
+    @property
+    def redoes(self) -> str | None:
+        return self._undo.redoes
+
+    def undo(self) -> None:
+        self._put(self._undo.undo())
+
+    def redo(self) -> None:
+        self._put(self._undo.redo())
+
+    def settle(self) -> None:
+        """A field was left: what is typed next is undone by itself."""
+        self._undo.settle()
+
+    def forget_steps(self) -> None:
+        """What there is now is where undo ends."""
+        self._undo.begin(self._content())
+
+    def _content(self) -> _Content:
+        return _Content(self.preset, tuple(self.data), self.run_name, tuple(sorted(self._typed.items())))
+
+    def _put(self, content: _Content | None) -> None:
+        if content is None:
+            return
+        self.preset, self.data, self.run_name = content.preset, list(content.data), content.run_name
+        self._typed = dict(content.typed)
+        self._show_all()
+        self.name_changed.emit()
+        self._recheck()
+        self.changed.emit()
+
+    def _show_all(self) -> None:
+        self.preset_changed.emit()
+        self.data_changed.emit()
         for name in form_knobs():
-            if name in values and values[name] != self.base_value(name):
-                self._typed[name] = as_text(values[name])
             self.knob_changed.emit(name)
-        self.set_data(data)
+
+    def _commit(self, what: str, *, typing: bool = False) -> None:
+        self._undo.push(self._content(), what, typing=typing)
+        self._recheck()
+        self.changed.emit()
 
 
 def form_knobs() -> list[str]:
@@ -180,10 +281,10 @@ def _float_text(value: float) -> str:
 
 
 def _parsed(name: str, text: str) -> Any:
-    """Text for `check_value`. Full-width digits, as a Chinese keyboard types them, are digits too."""
+    """Text for `check_value`."""
     knob = knobs()[name]
     if knob.kind == "list":
         return [line for line in text.splitlines() if line.strip()]
     if knob.kind in ("int", "float"):
-        return unicodedata.normalize("NFKC", text).replace("−", "-").replace(" ", "")
+        return plain(text)
     return text.strip() if knob.kind == "str" else text

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QCoreApplication, QEvent
+from PySide6.QtCore import QCoreApplication, QEvent, QObject
+from PySide6.QtGui import QKeyEvent, QKeySequence
 from PySide6.QtWidgets import (
     QCheckBox,
     QGridLayout,
@@ -18,8 +19,9 @@ from PySide6.QtWidgets import (
 from app.i18n.knob_words import knob_words
 from app.theme.tokens import SPACE
 from app.views import words
+from app.views.setup import typed_words
 from app.views.setup.form import SetupForm, as_text
-from app.views.widgets import QuietCombo, label, named, restyle
+from app.views.widgets import PathLine, QuietCombo, label, named, put, restyle, wrapped_tip
 from trainer_core.config import Knob
 
 _LINES = 3  # of the editor of a list
@@ -30,9 +32,9 @@ _PATHS = ("tokenizer", "cache_dir")
 
 
 class KnobField(QWidget):
-    """Label, editor, unit; the allowed range under it while the text is wrong.
+    """Label, editor, unit; under it what is wrong, while it is.
 
-    `full`: with help, a mark and a reset button for a changed value, as in the full form.
+    `full`: with help, what the knob does to memory and speed, and a reset button for a changed value.
     """
 
     def __init__(self, knob: Knob, form: SetupForm, *, full: bool, parent: QWidget | None = None) -> None:
@@ -42,12 +44,13 @@ class KnobField(QWidget):
         self._label.setWordWrap(True)
         self._unit = label("muted")
         self._error = label("fieldError", wrap=True, hidden=True)
-        self._help = label("muted", wrap=True)
+        self._help, self._effect = label("muted", wrap=True), label("muted", wrap=True)
         self.reset = named(QToolButton(), "flat")
         self.reset.hide()
         self.reset.clicked.connect(lambda: form.reset(knob.name))
         self.editor = self._make_editor()
         self.editor.setObjectName(f"knob_{knob.name}")
+        self.editor.installEventFilter(self)
         self._label.setBuddy(self.editor)
         self._arrange()
         form.knob_changed.connect(self._on_knob)
@@ -81,9 +84,11 @@ class KnobField(QWidget):
         return lines
 
     def _make_line(self) -> QWidget:
-        line = QLineEdit()
+        line = PathLine() if self.knob.name in _PATHS else QLineEdit()
+        line.setAcceptDrops(self.knob.name in _PATHS)  # elsewhere a dropped file is data
         line.setMinimumWidth(64)
         line.textEdited.connect(lambda text: self._form.set_text(self.knob.name, text))
+        line.editingFinished.connect(self._form.settle)
         return line
 
     def _arrange(self) -> None:
@@ -98,6 +103,7 @@ class KnobField(QWidget):
         grid.addWidget(self._error, 1, 1)
         if self._full:
             grid.addWidget(self._help, 2, 1)
+            grid.addWidget(self._effect, 3, 1)
 
     def _editor_row(self) -> QHBoxLayout:
         row = QHBoxLayout()
@@ -122,13 +128,18 @@ class KnobField(QWidget):
 
     def retranslate(self) -> None:
         table = knob_words(words.language())
-        self._help.setText(table.help(self.knob))
+        help_, effect = table.help(self.knob), table.effect(self.knob)
+        self._help.setText(help_)
+        self._effect.setText(effect)
+        self._effect.setVisible(self._full and bool(effect))
         self._unit.setText(table.unit(self.knob))
         self._unit.setVisible(bool(self.knob.unit) or not self._full)
-        self._label.setToolTip("" if self._full else f"{table.help(self.knob)}\n{self.knob.flag}")
-        self.editor.setToolTip(self.knob.flag if self._full else f"{table.help(self.knob)}\n{self.knob.flag}")
+        tip = "\n".join(filter(None, (help_, effect, self.knob.flag)))
+        self._label.setToolTip("" if self._full else wrapped_tip(tip))
+        self.editor.setToolTip(self.knob.flag if self._full else wrapped_tip(tip))
         self.editor.setAccessibleName(table.label(self.knob))
-        self.editor.setAccessibleDescription(table.help(self.knob))
+        self.editor.setAccessibleDescription(" ".join(filter(None, (help_, effect))))
+        self.reset.setAccessibleName(QCoreApplication.translate("KnobField", "Reset to the preset's value"))
         self._show()
 
     @property
@@ -141,7 +152,7 @@ class KnobField(QWidget):
         known = [self.knob.name, self.knob.flag, self.knob.help]
         for language in ("en", "zh"):
             table = knob_words(language)
-            known += [table.label(self.knob), table.help(self.knob)]
+            known += [table.label(self.knob), table.help(self.knob), table.effect(self.knob)]
         return all(any(part in text.lower() for text in known) for part in needle.lower().split())
 
     def _on_knob(self, name: str) -> None:
@@ -159,12 +170,17 @@ class KnobField(QWidget):
         self.reset.setVisible(self._full and changed)
         base = as_text(self._form.base_value(self.knob.name)) or "–"
         self.reset.setText(QCoreApplication.translate("KnobField", "Reset to {value}").format(value=base))
-        self._show_error(not self._form.is_valid(self.knob.name))
+        self._show_error()
 
-    def _show_error(self, wrong: bool) -> None:
-        text = QCoreApplication.translate("KnobField", "Allowed: {range}").format(range=words.allowed(self.knob))
-        self._error.setText(text)
-        self._error.setVisible(wrong)
+    def _show_error(self) -> None:
+        form, name = self._form, self.knob.name
+        conflict = form.conflict() if form.tells(name) else None
+        text = "" if form.is_valid(name) else typed_words.problem(self.knob, form.text(name))
+        if conflict is not None:
+            text = words.message(conflict.code, conflict.params)
+        put(self._error, text)
+        self._error.setVisible(bool(text))
+        wrong = bool(text) or name in form.blamed()
         if bool(self.editor.property("wrong")) != wrong:
             self.editor.setProperty("wrong", wrong)
             restyle(self.editor)
@@ -182,6 +198,15 @@ class KnobField(QWidget):
         elif isinstance(editor, QLineEdit) and editor.text() != text:
             editor.setText(text)
         editor.blockSignals(False)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802 - Qt's name
+        """Ctrl+Z is the form's: an editor of its own mind would leave the two at odds."""
+        if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent):
+            undo, redo = QKeySequence.StandardKey.Undo, QKeySequence.StandardKey.Redo
+            if event.matches(undo) or event.matches(redo):
+                event.ignore()
+                return True
+        return super().eventFilter(watched, event)
 
     def changeEvent(self, event: QEvent) -> None:  # noqa: N802 - Qt's name
         if event.type() == QEvent.Type.LanguageChange:

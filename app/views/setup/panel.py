@@ -11,7 +11,7 @@ from app.views.setup.data_list import DataList
 from app.views.setup.form import SetupForm, form_knobs
 from app.views.setup.knob_field import KnobField
 from app.views.setup.preset_chooser import PresetChooser
-from app.views.widgets import Retranslating, label, line, named, scroll_area
+from app.views.widgets import Retranslating, label, line, named, put, scroll_area
 from trainer_core.config import knobs
 
 
@@ -29,6 +29,7 @@ class SetupPanel(Retranslating):
         self.data = DataList()
         self.run_name = line("runName")
         self.run_name.setMaxLength(80)
+        self.run_name.setAcceptDrops(False)  # a dropped file is data, wherever it falls
         self._conflict = label("fieldError", wrap=True, hidden=True)
         self._all = named(QPushButton(), "allSettings")
         self.fields = [KnobField(knobs()[name], form, full=False) for name in form_knobs() if knobs()[name].main]
@@ -63,6 +64,8 @@ class SetupPanel(Retranslating):
         self.data.added.connect(form.add_data)
         self.data.removed.connect(form.remove_data)
         self.run_name.textEdited.connect(form.set_run_name)
+        self.run_name.editingFinished.connect(form.settle)
+        form.name_changed.connect(lambda: self.run_name.setText(form.run_name))
         self._all.clicked.connect(self.all_settings_asked)
         form.preset_changed.connect(lambda: self.presets.display(form.preset))
         form.data_changed.connect(lambda: self.data.display(form.data))
@@ -88,7 +91,9 @@ class SetupPanel(Retranslating):
         self._show_conflict()
 
     def _show_conflict(self) -> None:
+        """Where none of the fields here tells it, it is told below them."""
         conflict = self._form.conflict()
-        self._conflict.setVisible(conflict is not None)
+        elsewhere = conflict is not None and not any(self._form.tells(field.knob.name) for field in self.fields)
+        self._conflict.setVisible(elsewhere)
         if conflict:
-            self._conflict.setText(words.message(conflict.code, conflict.params))
+            put(self._conflict, words.message(conflict.code, conflict.params))

@@ -1,8 +1,9 @@
-"""Why Start cannot be pressed, in words."""
+"""Why Start cannot be pressed, in words, and where that is put right."""
 
 from __future__ import annotations
 
 from collections.abc import Container
+from dataclasses import dataclass
 
 from PySide6.QtCore import QCoreApplication
 
@@ -13,18 +14,35 @@ from trainer_core.config import knobs
 from trainer_core.run_dir import safe_name
 
 
-def blocking_reason(form: SetupForm, taken: Container[str]) -> str:
-    """The first thing to put right; empty when the run can start. `taken`: names of runs that exist."""
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """`place`: `preset`, `data`, `name`, or the name of a knob; empty where no field is to blame."""
+
+    text: str
+    place: str
+
+
+def blocked(form: SetupForm, taken: Container[str]) -> Blocked | None:
+    """The first thing to put right; None when the run can start. `taken`: names of runs that exist."""
     wrong = form.wrong()
     if wrong:
         knob = knobs()[wrong[0]]
         text = QCoreApplication.translate("Blocked", "{setting} must be {range}")
-        return text.format(setting=knob_words(words.language()).label(knob), range=words.allowed(knob))
+        setting = knob_words(words.language()).label(knob)
+        return Blocked(text.format(setting=setting, range=words.allowed(knob)), knob.name)
     if form.preset is None:
-        return QCoreApplication.translate("Blocked", "Choose a preset")
+        return Blocked(QCoreApplication.translate("Blocked", "Choose a preset"), "preset")
     if not form.data:
-        return QCoreApplication.translate("Blocked", "Add a file or a folder to train on")
+        return Blocked(QCoreApplication.translate("Blocked", "Add a file or a folder to train on"), "data")
     if form.run_name and safe_name(form.run_name) in taken:
-        return QCoreApplication.translate("Blocked", "There is already a run of this name")
+        return Blocked(QCoreApplication.translate("Blocked", "There is already a run of this name"), "name")
     conflict = form.conflict()
-    return words.message(conflict.code, conflict.params) if conflict else ""
+    if conflict is None:
+        return None
+    return Blocked(words.message(conflict.code, conflict.params), next(iter(form.blamed()), ""))
+
+
+def blocking_reason(form: SetupForm, taken: Container[str]) -> str:
+    """The first thing to put right, in words; empty when the run can start."""
+    found = blocked(form, taken)
+    return found.text if found else ""
