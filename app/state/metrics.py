@@ -7,31 +7,28 @@ their x axes: step, tokens, and time (seconds of the run, without the gaps betwe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Final, Literal, get_args
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from app.state.curves import Curve
+from app.state.table import AXES, Array, Axis, Column, Table
+from app.state.thinning import ROWS
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
 
-Axis = Literal["step", "tokens", "time"]
-AXES: Final[tuple[Axis, ...]] = get_args(Axis)
-Array = npt.NDArray[np.float64]
+__all__ = ["AXES", "Array", "Axis", "Marker", "MetricStore"]
 
 TIME_PARTS: Final = ("data", "transfer", "forward", "backward", "optimizer", "checkpoint", "other")
 # Which field of an event a column holds. `bulk.py` reads many events by the same tables.
 STEP_FIELDS: Final = {
     "train_loss": "loss",
     "tokens_per_s": "tokens_per_s",
-    "samples_per_s": "samples_per_s",
     "learning_rate": "learning_rate",
     "grad_norm": "grad_norm",
     "mfu": "mfu",
-    "epoch": "epoch",
     **{f"time_{part}": f"time_ms.{part}" for part in TIME_PARTS},
 }
 PERFORMANCE_FIELDS: Final = {
@@ -47,23 +44,33 @@ GPU_FIELDS: Final = {
     "vram_used": "vram_used",
     "vram_total": "vram_total",
     "torch_allocated": "torch_allocated",
+    "torch_reserved": "torch_reserved",
+    "shared_used": "shared_used",
     "power": "power_w",
+    "power_limit": "power_limit_w",
     "temperature": "temperature_c",
+    "clock": "clock_mhz",
 }
+GPU_COLUMNS: Final = (*GPU_FIELDS, "hot")  # hot: 1 where its clocks were held back by heat, 0 where not
+_HOT: Final = frozenset({"thermal", "hw_thermal"})
 _EVAL_COLUMNS: Final = ("eval_loss", "perplexity", "bleu4", "exact_match")
 _step_values = attrgetter(*STEP_FIELDS.values())
 _performance_values = attrgetter(*PERFORMANCE_FIELDS.values())
 _host_values = attrgetter(*HOST_FIELDS.values())
 _gpu_values = attrgetter(*GPU_FIELDS.values())
-_FIRST_CAPACITY: Final = 256
 _NAN: Final = math.nan
+
+
+def gpu_values(gpu: protocol.Gpu) -> tuple[float | None, ...]:
+    """Its values in the order of `GPU_COLUMNS`."""
+    return (*_gpu_values(gpu), 0.0 if _HOT.isdisjoint(gpu.throttle) else 1.0)
 
 
 @dataclass(slots=True)
 class Rows:
     """Many measurements: arrays of shape (2 + fields, events), float64. The first row of each is the event's place
-    among all events, the second its time `t`; the fields follow in the order of STEP_FIELDS and its like, before
-    those of `steps` stand step and tokens, before those of `performance` step."""
+    among all events, the second its time `t`; the fields follow in the order of STEP_FIELDS and its like (a GPU's:
+    GPU_COLUMNS), before those of `steps` stand step and tokens, before those of `performance` step."""
 
     steps: Array
     performance: Array
@@ -84,77 +91,16 @@ class Rows:
         return Rows(part(self.steps), part(self.performance), part(self.host), gpus)
 
 
-class _Table:
-    """Rows of float64, each column in a buffer of its own that doubles.
-
-    The buffers have unequal sizes, so that no two columns are copied on one append: at a million rows
-    copying all at once would stop the window for a tenth of a second.
-    """
-
-    def __init__(self, columns: Iterable[str]) -> None:
-        self.columns = {name: place for place, name in enumerate((*AXES, *columns))}
-        self._buffers = [np.empty(_FIRST_CAPACITY + 16 * place) for place in self.columns.values()]
-        self._room = _FIRST_CAPACITY  # of the smallest buffer
-        self.length = 0
-        self.version = 0
-
-    def append(self, row: tuple[float | None, ...]) -> None:
-        """One row; None becomes NaN."""
-        if self.length == self._room:
-            self._grow(self.length + 1)
-        for buffer, value in zip(self._buffers, row, strict=True):
-            buffer[self.length] = value
-        self.length += 1
-        self.version += 1
-
-    def extend(self, columns: Sequence[Array]) -> None:
-        """Many rows, given by columns."""
-        added = columns[0].size
-        if not added:
-            return
-        if self.length + added > self._room:
-            self._grow(self.length + added)
-        for buffer, values in zip(self._buffers, columns, strict=True):
-            buffer[self.length : self.length + added] = values
-        self.length += added
-        self.version += 1
-
-    def _grow(self, wanted: int) -> None:
-        for place, buffer in enumerate(self._buffers):
-            size = buffer.size
-            while size < wanted:
-                size *= 2
-            if size > buffer.size:
-                self._buffers[place] = np.empty(size)
-                self._buffers[place][: self.length] = buffer[: self.length]
-        self._room = min(buffer.size for buffer in self._buffers)
-
-    def column(self, name: str) -> Array:
-        return self._buffers[self.columns[name]][: self.length]
-
-    def last(self, name: str) -> float:
-        return float(self._buffers[self.columns[name]][self.length - 1]) if self.length else _NAN
-
-    def cut_after(self, step: float) -> None:
-        """Forget the rows after `step`. New buffers: views handed out before stay what they were."""
-        kept = int(np.searchsorted(self.column("step"), step, side="right"))
-        if kept < self.length:
-            old, self.length = self._buffers, kept
-            self._buffers = [np.empty_like(buffer) for buffer in old]
-            for new, buffer in zip(self._buffers, old, strict=True):
-                new[:kept] = buffer[:kept]
-            self.version += 1
-
-
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A point worth a mark in the plots: a checkpoint, the best evaluation, or a step that went wrong."""
+    """A point worth a mark in the plots: a checkpoint, the best evaluation, a step that went wrong or did not fit,
+    where the run was gone on with."""
 
     step: int
     tokens: float
     time: float
-    kind: str  # regular, best, final, emergency; best_eval; skipped, rolled_back, stopped
-    value: float | None = None  # the eval loss of best_eval, the gradient norm of a bad step
+    kind: str  # regular, best, final, emergency; best_eval; skipped, rolled_back, stopped; halved …; resumed
+    value: float | None = None  # the eval loss of best_eval, the gradient norm of a bad step, a move's batch size
     name: str = ""  # the checkpoint's folder
 
     def x(self, axis: Axis) -> float:
@@ -164,12 +110,12 @@ class Marker:
 class MetricStore:
     """All series of one run. Give it every event in order; others than measurements are ignored.
 
-    Names: train_loss, eval_loss, perplexity, bleu4, exact_match, tokens_per_s, samples_per_s,
-    learning_rate, grad_norm, mfu, epoch, time_data, time_transfer, time_forward, time_backward,
-    time_optimizer, time_checkpoint, time_other (ms); data_ratio, compute_ratio, energy_per_million (J),
-    gradient_noise (sequences), memory_peak; ram_used, ram_total, rss, cpu, disk_free; and with a GPU's index
-    behind a dot: gpu_util.0, vram_used.0, vram_total.0, torch_allocated.0, power.0, temperature.0.
-    A value that was not told is NaN.
+    Names: train_loss, eval_loss, perplexity, bleu4, exact_match, tokens_per_s, learning_rate, grad_norm, mfu,
+    time_data, time_transfer, time_forward, time_backward, time_optimizer, time_checkpoint, time_other (ms);
+    data_ratio, compute_ratio, energy_per_million (J), gradient_noise (sequences), memory_peak; ram_used, ram_total,
+    rss, cpu, disk_free; and with a GPU's index behind a dot: gpu_util.0, vram_used.0, vram_total.0,
+    torch_allocated.0, torch_reserved.0, shared_used.0, power.0, power_limit.0 (W), temperature.0 (°C), clock.0 (MHz),
+    hot.0 (0 or 1). A value that was not told is NaN.
     """
 
     def __init__(self) -> None:
@@ -178,14 +124,17 @@ class MetricStore:
 
     def clear(self) -> None:
         """Forget everything."""
-        self._steps = _Table(STEP_FIELDS)
-        self._performance = _Table(PERFORMANCE_FIELDS)
-        self._evals = _Table(_EVAL_COLUMNS)
-        self._host = _Table(HOST_FIELDS)
-        self._gpus: dict[int, _Table] = {}
+        self._steps = Table(STEP_FIELDS)
+        self._performance = Table(PERFORMANCE_FIELDS)
+        self._evals = Table(_EVAL_COLUMNS)
+        self._host = Table(HOST_FIELDS)
+        self._gpus: dict[int, Table] = {}
         self.gpu_names: dict[int, str] = {}
         self._marks: list[Marker] = []
         self._bad: list[protocol.BadStep] = []
+        self._moves: list[protocol.MemoryMove] = []
+        self._restarts: list[Marker] = []
+        self._curves: dict[tuple[str, bool], Curve] = {}
         self._best: Marker | None = None
         self._step, self._tokens, self._time = 0.0, 0.0, 0.0
         self._time_origin: float | None = None  # the wall clock time that is 0 on the time axis
@@ -208,6 +157,8 @@ class MetricStore:
                 self._add_performance(event)
             case protocol.BadStep():
                 self._bad.append(event)
+            case protocol.MemoryMove():
+                self._moves.append(event)
             case protocol.Hello():
                 self._add_hello(event)
             case _:
@@ -225,9 +176,16 @@ class MetricStore:
         if event.resumed_from_step is None:
             self.clear()
         else:
-            self.cut_after(event.resumed_from_step)
-            self._bad = [bad for bad in self._bad if bad.step <= event.resumed_from_step]
+            self._resume(event.resumed_from_step)
         self._time_origin = event.t - self._time
+
+    def _resume(self, step: int) -> None:
+        self.cut_after(step)
+        self._bad = [bad for bad in self._bad if bad.step <= step]
+        self._moves = [move for move in self._moves if move.step <= step]
+        self._restarts = [mark for mark in self._restarts if mark.step < step]
+        if self._steps.length:  # else the run begins here, with another one's checkpoint
+            self._restarts.append(Marker(step, self._tokens, self._time, "resumed"))
 
     def _add_step(self, event: protocol.Step) -> None:
         if event.step <= self._step and self._steps.length:  # done again, though no hello said so
@@ -253,11 +211,11 @@ class MetricStore:
         self._host.append((*at, *_host_values(event)))
         for gpu in event.gpus:
             self.gpu_names[gpu.index] = gpu.name
-            self._gpu(gpu.index).append((*at, *_gpu_values(gpu)))
+            self._gpu(gpu.index).append((*at, *gpu_values(gpu)))
 
-    def _gpu(self, index: int) -> _Table:
+    def _gpu(self, index: int) -> Table:
         if index not in self._gpus:
-            self._gpus[index] = _Table(GPU_FIELDS)
+            self._gpus[index] = Table(GPU_COLUMNS)
         return self._gpus[index]
 
     def add_rows(self, rows: Rows) -> None:
@@ -268,7 +226,7 @@ class MetricStore:
             again = np.concatenate(([0], again))
         places = [float(place) for place in rows.steps[0, again]]
         self._add_part(rows.between(-math.inf, places[0] if places else math.inf))
-        for step, begin, end in zip(numbers[again], places, [*places[1:], math.inf], strict=True):
+        for step, begin, end in zip(numbers[again], places, (*places, math.inf)[1:], strict=True):
             self.cut_after(int(step) - 1)
             self._add_part(rows.between(begin, end))
 
@@ -324,7 +282,7 @@ class MetricStore:
 
     # --- out ----------------------------------------------------------------------------------------
 
-    def series(self, name: str, axis: Axis = "step") -> tuple[Array, Array]:
+    def series(self, name: str, axis: Axis = "step") -> tuple[Array, Column]:
         """(x, y) as views of the store's memory: do not write to them. Empty while there is nothing."""
         found = self._find(name)
         if found is None:
@@ -357,53 +315,69 @@ class MetricStore:
 
     def bad_steps(self) -> list[Marker]:
         """One mark for each step that was left out or made the run go back, where its curves reach that far."""
+        return self._placed([(bad.step, bad.action, bad.grad_norm) for bad in self._bad])
+
+    def memory_moves(self) -> list[Marker]:
+        """One mark for each step that did not fit, or after which there was room again, likewise."""
+        return self._placed([(move.step, move.action, float(move.batch_size)) for move in self._moves])
+
+    def restarts(self) -> list[Marker]:
+        """One mark for each checkpoint that the run was gone on from."""
+        return list(self._restarts)
+
+    def marks_version(self) -> tuple[int, ...]:
+        """Changes whenever marks do."""
+        counts = [len(self._marks), len(self._bad), len(self._moves), len(self._restarts)]
+        return (self._versions, *counts)
+
+    def _placed(self, found: list[tuple[int, str, float | None]]) -> list[Marker]:
         steps = self._steps.column("step")
-        if not self._bad or not steps.size:
+        if not found or not steps.size:
             return []
-        reached = [bad for bad in self._bad if bad.step <= steps[-1]]
-        at = [bad.step for bad in reached]
+        reached = [one for one in found if one[0] <= steps[-1]]
+        at = [step for step, _, _ in reached]
         places = zip(*(np.interp(at, steps, self._steps.column(axis)) for axis in ("tokens", "time")), strict=True)
         return [
-            Marker(bad.step, float(tokens), float(time), bad.action, bad.grad_norm)
-            for bad, (tokens, time) in zip(reached, places, strict=True)
+            Marker(step, float(tokens), float(time), kind, value)
+            for (step, kind, value), (tokens, time) in zip(reached, places, strict=True)
         ]
+
+    def curve(self, name: str, weight: float = 0.0) -> Curve | None:
+        """A series as it is drawn, `weight` of the past in it (0: as it is); None while nothing of it is known.
+
+        Of each series one smoothed curve is kept. Where rows were thinned, each stands for several.
+        """
+        found = self._find(name)
+        if found is None:
+            return None
+        table, column = found
+        key, weight = (name, weight > 0.0), weight**table.each
+        kept = self._curves.get(key)
+        if kept is None or kept.weight != weight or kept.table is not table:
+            kept = self._curves[key] = Curve(table, column, weight)
+        return kept
+
+    def thinned(self, most: int = ROWS) -> MetricStore:
+        """The same run in at most so many rows of each kind (1 MB), extremes kept: for the plots of other runs."""
+        made = MetricStore()
+        made._steps, made._performance = self._steps.thinned(most), self._performance.thinned(most)
+        made._evals, made._host = self._evals.thinned(most), self._host.thinned(most)
+        made._gpus = {index: table.thinned(most) for index, table in self._gpus.items()}
+        made.gpu_names, made._marks, made._best = dict(self.gpu_names), list(self._marks), self._best
+        return made
 
     @property
     def nbytes(self) -> int:
         """Memory that the rows take."""
-        return sum(8 * len(table.columns) * table.length for table in self._tables())
+        return sum(table.nbytes for table in self._tables())
 
-    def _tables(self) -> list[_Table]:
+    def _tables(self) -> list[Table]:
         return [self._steps, self._performance, self._evals, self._host, *self._gpus.values()]
 
-    def _find(self, name: str) -> tuple[_Table, str] | None:
+    def _find(self, name: str) -> tuple[Table, str] | None:
         column, dot, index = name.partition(".")
         if dot:
             table = self._gpus.get(int(index)) if index.isdecimal() else None
             return (table, column) if table is not None and column in table.columns else None
         tables = (self._steps, self._performance, self._evals, self._host)
         return next(((table, name) for table in tables if name in table.columns), None)
-
-
-def ema(y: Array, weight: float) -> Array:
-    """Exponential moving average with bias correction, as in Adam (Kingma and Ba, 2015, section 3).
-
-    `weight` in [0, 1) is the share of the past. NaN in `y` is passed over: the average stays what it
-    was (NaN before the first number, and in a gap longer than its memory).
-
-    A dozen vectorised passes (Hillis and Steele, 1986): after pass k every sum spans 2**k points, and
-    the passes end where the past no longer weighs anything.
-    """
-    if weight <= 0.0 or y.size == 0:
-        return y.astype(np.float64, copy=True)
-    known = np.isfinite(y)
-    sums = np.where(known, y, 0.0)
-    weights = known.astype(np.float64)
-    reach, factor = 1, min(weight, 0.999999)
-    while reach < y.size and factor > 1e-17:
-        sums[reach:] += factor * sums[:-reach]
-        weights[reach:] += factor * weights[:-reach]
-        reach, factor = 2 * reach, factor * factor
-    average: Array = np.full(y.size, _NAN)
-    np.divide(sums, weights, out=average, where=weights > 0.0)
-    return average

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from app.state.metrics import MetricStore, ema
+from app.state.metrics import MetricStore
 from trainer_core import protocol
 
 
@@ -57,7 +57,7 @@ def test_every_kind_of_event_fills_its_series_on_all_three_axes() -> None:
     store = filled()
     x, y = store.series("train_loss")
     assert x.tolist() == [10, 20, 30, 40, 50]
-    assert y.tolist() == [100.0 / number for number in range(10, 51, 10)]
+    assert y.tolist() == pytest.approx([100.0 / number for number in range(10, 51, 10)])
     assert store.series("train_loss", "tokens")[0].tolist() == [1000, 2000, 3000, 4000, 5000]
     assert store.series("train_loss", "time")[0].tolist() == [10, 20, 30, 40, 50]
     assert store.series("time_backward")[1].tolist() == [4.0] * 5
@@ -152,7 +152,7 @@ def test_performance_has_series_of_its_own_interval() -> None:
             step=50, data_ratio=0.1, compute_ratio=0.8, flops_per_token=1.0, energy_per_million_tokens_j=900.0
         )
     )
-    assert store.series("compute_ratio")[1].tolist() == [0.8]
+    assert store.series("compute_ratio")[1].tolist() == pytest.approx([0.8])
     assert store.last("energy_per_million") == 900.0
     assert store.last("gradient_noise") is None
 
@@ -181,6 +181,69 @@ def test_a_resumed_run_forgets_the_bad_steps_that_it_does_again() -> None:
     store.add(hello(90_000.0, resumed=30))
     store.add(step(50, 90_001.0))
     assert [mark.step for mark in store.bad_steps()] == [15]
+
+
+def test_moves_of_memory_and_restarts_are_marked_where_they_were() -> None:
+    store = filled()
+    move = protocol.MemoryMove(step=25, action="halved", during="forward", batch_size=4, gradient_accumulation_steps=2)
+    before = store.marks_version()
+    store.add(move)
+    assert store.marks_version() != before
+    (mark,) = store.memory_moves()
+    assert (mark.kind, mark.step, mark.tokens, mark.value) == ("halved", 25, 2500.0, 4.0)
+    assert store.restarts() == []
+    store.add(hello(90_000.0, resumed=30))
+    store.add(step(50, 90_001.0))
+    assert [(mark.kind, mark.step, mark.tokens, mark.time) for mark in store.restarts()] == [
+        ("resumed", 30, 3000.0, 31.0)
+    ]
+    store.add(hello(95_000.0, resumed=20))
+    store.add(step(50, 95_001.0))
+    assert [mark.step for mark in store.restarts()] == [20]  # what was after it is done again
+    assert store.memory_moves() == []
+
+
+def test_a_gpu_tells_memory_of_torch_spill_limits_clocks_and_whether_heat_holds_it_back() -> None:
+    store = MetricStore()
+    host = protocol.Host(ram_used=1, ram_total=2, rss=3, cpu=0.5, disk_free=9)
+    for place, throttle in enumerate(([], ["power"], ["power", "hw_thermal"])):
+        card = protocol.Gpu(
+            index=0, name="RTX", torch_reserved=7, shared_used=8, power_limit_w=300.0, clock_mhz=1900, throttle=throttle
+        )
+        store.add(protocol.Hardware(t=float(place), gpus=[card], host=host))
+    told = {name: store.last(f"{name}.0") for name in ("torch_reserved", "shared_used", "power_limit", "clock")}
+    assert told == {"torch_reserved": 7.0, "shared_used": 8.0, "power_limit": 300.0, "clock": 1900.0}
+    assert store.series("hot.0")[1].tolist() == [0.0, 0.0, 1.0]
+
+
+def test_a_thinned_store_keeps_extremes_axes_marks_and_smooths_likewise() -> None:
+    store = MetricStore()
+    store.add(hello(0.0))
+    for number in range(1, 4001):
+        store.add(step(number, float(number), loss=50.0 if number == 1234 else 2.0))
+    store.add(evaluation(4000, 4000.5, 1.5))
+    thin = store.thinned(200)
+    x, y = thin.series("train_loss")
+    assert x.size <= 200
+    assert x[-1] == 4000
+    assert y.max() == 50.0
+    best = thin.best_eval()
+    assert best is not None
+    assert best.value == 1.5
+    rough, fine = thin.curve("train_loss", 0.99), store.curve("train_loss", 0.99)
+    assert rough is not None
+    assert fine is not None
+    assert rough.weight == pytest.approx(0.99**20)
+    assert rough.y[-1] == pytest.approx(fine.y[-1], rel=0.01)
+
+
+def test_the_curves_of_a_run_that_begins_anew_are_new() -> None:
+    store = filled()
+    old = store.curve("train_loss", 0.6)
+    assert store.curve("train_loss", 0.6) is old
+    store.clear()
+    assert store.curve("train_loss", 0.6) is not old
+    assert store.curve("nonsense") is None
 
 
 def test_a_hello_of_a_new_run_begins_anew() -> None:
@@ -212,59 +275,6 @@ def test_many_steps_fit_and_none_of_them_takes_long() -> None:
     x, y = store.series("train_loss")
     assert x.size == y.size == count
     assert x[-1] == count
-    assert store.nbytes == 17 * 8 * count  # 130 MiB for a million steps
+    assert store.nbytes == (3 * 8 + 12 * 4) * count  # 69 MiB for a million steps
     assert longest < 0.1
     assert each < 50e-6
-
-
-# --- smoothing ------------------------------------------------------------------------------------------
-
-
-def slow_ema(y: list[float], weight: float) -> list[float]:
-    """The definition, one point after the other."""
-    average, known, found = 0.0, 0.0, []
-    for value in y:
-        if math.isnan(value):
-            average, known = weight * average, weight * known
-        else:
-            average, known = weight * average + (1 - weight) * value, weight * known + (1 - weight)
-        found.append(average / known if known else math.nan)
-    return found
-
-
-@pytest.mark.parametrize("weight", [0.1, 0.6, 0.9, 0.99, 0.999])
-def test_smoothing_equals_its_definition(weight: float) -> None:
-    rng = np.random.default_rng(1)
-    y = rng.normal(size=3000)
-    y[rng.random(3000) < 0.1] = np.nan
-    y[:3] = np.nan
-    np.testing.assert_allclose(ema(y, weight), slow_ema(y.tolist(), weight), rtol=1e-10, atol=1e-12)
-
-
-def test_smoothing_starts_at_the_first_value_and_leaves_a_constant_alone() -> None:
-    assert ema(np.array([5.0, 5.0, np.nan, 5.0]), 0.9).tolist() == pytest.approx([5.0] * 4)
-
-
-def test_no_smoothing_is_a_copy() -> None:
-    y = np.array([1.0, np.nan, 3.0])
-    smoothed = ema(y, 0.0)
-    np.testing.assert_array_equal(smoothed, y)
-    assert smoothed is not y
-
-
-def test_smoothing_takes_the_odd_cases() -> None:
-    assert ema(np.empty(0), 0.9).size == 0
-    assert np.isnan(ema(np.full(4, np.nan), 0.9)).all()
-    assert np.isfinite(ema(np.array([1e300, -1e300, 1.0]), 0.9)).all()
-    assert np.isfinite(ema(np.ones(10_000), 1.0)).all()
-
-
-def test_smoothing_a_hundred_thousand_points_fits_between_two_frames() -> None:
-    y = np.random.default_rng(2).normal(size=100_000)
-    best = math.inf
-    for _ in range(5):
-        before = time.perf_counter()
-        ema(y, 0.99)
-        best = min(best, time.perf_counter() - before)
-    print(f"{1000 * best:.1f} ms")  # noqa: T201
-    assert best < 0.05

@@ -236,11 +236,10 @@ class PlotsPage(Retranslating):
         self.charts[chart].show_data(store.last(series) is not None)
 
     def _paint_loss(self, store: MetricStore) -> None:
-        from app.state.metrics import ema
-
         canvas, axis = self._canvas("loss"), self._axis
         x, y = store.series("train_loss", axis)
-        smooth = ema(y, self.smoothing.value() / 100)
+        curve = store.curve("train_loss", self.smoothing.value() / 100)
+        smooth = y if curve is None else curve.y
         canvas.show_curve("raw", x, y)
         canvas.show_curve("train", x, smooth)
         eval_x, eval_y = store.series("eval_loss", axis)

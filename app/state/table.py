@@ -1,0 +1,106 @@
+"""Rows of measurements in columns: appended in constant time, read without copying."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from app.state.thinning import thin
+
+Axis = Literal["step", "tokens", "time"]
+AXES: Final[tuple[Axis, ...]] = get_args(Axis)
+Array = npt.NDArray[np.float64]
+Column = npt.NDArray[Any]
+
+_FIRST_CAPACITY: Final = 256
+
+
+class Table:
+    """The axes in float64, what is measured in float32: a plot shows four digits, and a long run takes half the memory.
+
+    The buffers have unequal sizes, so that no two columns are copied on one append: at a million rows
+    copying all at once would stop the window for a tenth of a second.
+    """
+
+    def __init__(self, columns: Iterable[str]) -> None:
+        self.columns = {name: place for place, name in enumerate((*AXES, *columns))}
+        self._buffers: list[Column] = [
+            np.empty(_FIRST_CAPACITY + 16 * place, np.float64 if name in AXES else np.float32)
+            for name, place in self.columns.items()
+        ]
+        self._room = _FIRST_CAPACITY  # of the smallest buffer
+        self.length = 0
+        self.version = 0
+        self.cuts = 0  # how often rows that were there went
+        self.each = 1  # rows that one of these was made of
+
+    def append(self, row: tuple[float | None, ...]) -> None:
+        """One row; None becomes NaN, and what is too large for float32 infinite."""
+        if self.length == self._room:
+            self._grow(self.length + 1)
+        with np.errstate(over="ignore"):
+            for buffer, value in zip(self._buffers, row, strict=True):
+                buffer[self.length] = value
+        self.length += 1
+        self.version += 1
+
+    def extend(self, columns: Sequence[Column]) -> None:
+        """Many rows, given by columns."""
+        added = columns[0].size
+        if not added:
+            return
+        if self.length + added > self._room:
+            self._grow(self.length + added)
+        with np.errstate(over="ignore"):
+            for buffer, values in zip(self._buffers, columns, strict=True):
+                buffer[self.length : self.length + added] = values
+        self.length += added
+        self.version += 1
+
+    def _grow(self, wanted: int) -> None:
+        for place, buffer in enumerate(self._buffers):
+            size = buffer.size
+            while size < wanted:
+                size *= 2
+            if size > buffer.size:
+                self._buffers[place] = np.empty(size, buffer.dtype)
+                self._buffers[place][: self.length] = buffer[: self.length]
+        self._room = min(buffer.size for buffer in self._buffers)
+
+    def column(self, name: str) -> Column:
+        """The values so far, as a view."""
+        return self._buffers[self.columns[name]][: self.length]
+
+    def last(self, name: str) -> float:
+        return float(self._buffers[self.columns[name]][self.length - 1]) if self.length else math.nan
+
+    def cut_after(self, step: float) -> None:
+        """Forget the rows after `step`. New buffers: views handed out before stay what they were."""
+        kept = int(np.searchsorted(self.column("step"), step, side="right"))
+        if kept < self.length:
+            old, self.length = self._buffers, kept
+            self._buffers = [np.empty_like(buffer) for buffer in old]
+            for new, buffer in zip(self._buffers, old, strict=True):
+                new[:kept] = buffer[:kept]
+            self.version += 1
+            self.cuts += 1
+
+    def thinned(self, most: int) -> Table:
+        """At most so many rows, with the lowest and the highest of neighbours: see `thin`."""
+        names = [name for name in self.columns if name not in AXES]
+        made = Table(names)
+        made.each = self.each * max(1, round(self.length / most))
+        axes = np.stack([self.column(name) for name in AXES])
+        places = thin(axes, axes[:1], most)[0]
+        # One column after another: all at once would take as much memory again.
+        made.extend([*places, *(thin(axes, self.column(name)[None], most)[1][0] for name in names)])
+        return made
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the rows take."""
+        return sum(buffer.itemsize * self.length for buffer in self._buffers)
