@@ -24,6 +24,7 @@ _REASONS: Final[dict[str, str]] = {
     "an assistant's message has no text": "助手的消息没有文本",
     "a message's content is not text": "消息的内容不是文本",
     "it has no messages": "没有消息",
+    "the model was trained on plain text": "该模型是用纯文本训练的",
     "it is longer than 4 million characters": "超过 400 万个字符",  # caches of before say it so
     "it is longer than 4 million characters; divide it into several conversations": "超过 400 万个字符，请分成几段对话",
     "the model's chat template writes none of its answers": "模型的对话模板没有写出它的任何回答",

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-VERSION: Final = (1, 3)
+VERSION: Final = (1, 4)
 """(major, minor). A reader that meets a newer major version says so; a newer minor only adds."""
 
 Param = str | int | float | bool | None
@@ -412,6 +412,37 @@ class Sample(Event, tag="sample", kw_only=True):
     expected: str | None = None  # the held-out answer, where there is one
 
 
+class Loaded(Event, tag="loaded", kw_only=True):
+    """`generate --control stdin` has its model, and writes on command."""
+
+    checkpoint: str  # absolute path of its folder
+    step: int  # after which it was saved
+    chat: bool  # trained to answer prompts; otherwise it goes on with texts
+    parameters: int  # weights
+    device: str  # name for people
+    max_seq_len: int  # tokens that the model sees at most
+    seconds: float = 0.0  # that verifying and loading took
+
+
+class Text(Event, tag="text", kw_only=True):
+    """A piece of what is being written; at most some 20 a second."""
+
+    id: int | None = None  # of the command
+    piece: str  # follows the pieces before
+    tokens: int  # written so far
+
+
+class Generated(Event, tag="generated", kw_only=True):
+    """A text asked for by `generate` is over."""
+
+    id: int | None = None  # of the command
+    tokens: int  # written
+    prompt_tokens: int = 0  # given; of more than `max_seq_len` only the newest are seen
+    seconds: float  # that it took, reading the prompt included
+    tokens_per_s: float  # tokens by seconds
+    reason: Literal["end", "length", "interrupted", "failed"]  # failed: a warning before this says why
+
+
 class Checkpoint(Event, tag="checkpoint", kw_only=True):
     """A checkpoint that is on disk and verified. Paths are names inside the run's checkpoints folder."""
 
@@ -489,6 +520,9 @@ AnyEvent = (
     | Hardware
     | Eval
     | Sample
+    | Loaded
+    | Text
+    | Generated
     | Checkpoint
     | Advice
     | Warn
@@ -536,7 +570,30 @@ class Set(Command, tag="set", kw_only=True):
     value: float  # from now on
 
 
-AnyCommand = Stop | Pause | Resume | Save | SampleNow | Set
+class Turn(msgspec.Struct, kw_only=True):
+    """One message of a conversation."""
+
+    role: str  # system, user, assistant or tool
+    content: str  # what it says
+
+
+class Generate(Command, tag="generate", kw_only=True):
+    """Write a text (`generate --control stdin`). One after the other; `text` and `generated` carry the command's id."""
+
+    prompt: str = ""  # to go on from, or to answer
+    turns: list[Turn] = []  # a conversation to answer, in place of the prompt; for a model that chats
+    max_tokens: int = 200  # length of the text; from 1
+    temperature: float = 0.8  # 0 to 5; 0: always the likeliest
+    top_k: int = 0  # only the likeliest so many; 0: no limit
+    top_p: float = 1.0  # only the likeliest that reach this share together; above 0, at most 1
+    seed: int = 0  # the same seed, the same text; from 0
+
+
+class Interrupt(Command, tag="interrupt", kw_only=True):
+    """End what is being written, and what was asked for before this; what was written stays."""
+
+
+AnyCommand = Stop | Pause | Resume | Save | SampleNow | Set | Generate | Interrupt
 
 _event_decoder: Final[msgspec.json.Decoder[AnyEvent]] = msgspec.json.Decoder(AnyEvent)
 _command_decoder: Final[msgspec.json.Decoder[AnyCommand]] = msgspec.json.Decoder(AnyCommand)

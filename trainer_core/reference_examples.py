@@ -231,6 +231,17 @@ _EVENTS: Final[list[protocol.AnyEvent]] = [
     ),
     protocol.Eval(step=250, loss=3.871, perplexity=47.99, tokens=409_600, seconds=1.42, best=True),
     protocol.Sample(step=250, prompt="从前有一座山，", text="山上住着一位老人。"),
+    protocol.Loaded(
+        checkpoint="D:\\Traindeck\\runs\\gpu-20260101-000000\\checkpoints\\step-00000500",
+        step=500,
+        chat=False,
+        parameters=4_507_392,
+        device="NVIDIA GeForce RTX 4090",
+        max_seq_len=512,
+        seconds=1.8,
+    ),
+    protocol.Text(id=9, piece="山上住着", tokens=3),
+    protocol.Generated(id=9, tokens=200, prompt_tokens=5, seconds=1.6, tokens_per_s=125.0, reason="length"),
     protocol.Checkpoint(
         step=500,
         path="step-00000500",
@@ -277,6 +288,8 @@ _COMMANDS: Final[list[protocol.AnyCommand]] = [
     protocol.Save(id=6),
     protocol.SampleNow(id=7, prompt="Once upon a time"),
     protocol.Set(id=8, name="log_steps", value=5),
+    protocol.Generate(id=9, prompt="从前有一座山，", temperature=0.7, top_k=40, seed=7),
+    protocol.Interrupt(id=10),
 ]
 
 EVENTS: Final[dict[type[Any], Any]] = {type(event): event for event in _EVENTS}

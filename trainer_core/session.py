@@ -64,6 +64,8 @@ class Session:
         self.wire = wire
         self.wishes = Wishes()
         self.settable: dict[str, Callable[[float], None]] = {}  # what `set` may change just now
+        # Obeys `generate` and `interrupt` as they come in, on any thread; gives the reason where it refuses.
+        self.writer: Callable[[protocol.Generate | protocol.Interrupt], str] | None = None
         self.holds: list[Callable[[], Hold | None]] = []  # asked at every poll; a person's Resume overrules one
         self.around_pauses: list[Callable[[], AbstractContextManager[None]]] = []  # such as giving memory back
         self._control = control or NoControl()
@@ -268,6 +270,9 @@ class Session:
                 reason = "" if accepted else "it cannot be set now, or not to this value"
                 if change is not None and accepted:
                     self._heard.append(partial(change, command.value))
+            case protocol.Generate() | protocol.Interrupt():
+                reason = self.writer(command) if self.writer is not None else "only `generate` does this"
+                accepted = not reason
         name = str(command.__struct_config__.tag)
         self.wire.emit(protocol.Ack(command=name, id=command.id, accepted=accepted, reason=reason))
 

@@ -98,6 +98,11 @@ EVENTS: list[protocol.AnyEvent] = [
     protocol.Hardware(gpus=[GPU, protocol.Gpu(index=1, name="x")], host=HOST),
     protocol.Eval(step=5, loss=1.5, perplexity=4.5, tokens=10, seconds=0.5, best=True, bleu4=12.5, exact_match=0.25),
     protocol.Sample(step=5, prompt="def ", text="你好 🙂\n\u2028\x00", expected="x"),
+    protocol.Loaded(
+        checkpoint="C:\\跑\\a b", step=5, chat=True, parameters=10**6, device="CPU (2 threads)", max_seq_len=64
+    ),
+    protocol.Text(id=3, piece="你好\n", tokens=2),
+    protocol.Generated(id=3, tokens=2, prompt_tokens=7, seconds=0.5, tokens_per_s=4.0, reason="interrupted"),
     protocol.Checkpoint(step=5, path="step-00000005", bytes=10, seconds=0.1, kind="best", kept=["a"], removed=["b"]),
     protocol.Advice(code="a.b", params=WORDS),
     protocol.Warn(code="a.b", params=WORDS, detail="long\ntext"),
@@ -113,6 +118,8 @@ COMMANDS: list[protocol.AnyCommand] = [
     protocol.Save(),
     protocol.SampleNow(prompt="写", max_tokens=8),
     protocol.Set(name="log_steps", value=5.0),
+    protocol.Generate(id=9, turns=[protocol.Turn(role="user", content="写")], top_p=0.9),
+    protocol.Interrupt(id=10),
 ]
 
 
