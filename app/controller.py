@@ -23,6 +23,7 @@ from app.looking import DataLooker
 from app.notifying import Notifier
 from app.opening import RunLister, RunRecord
 from app.own_run import OwnRun
+from app.queueing import Queueing
 from app.services import desktop
 from app.services.trainer_process import Outcome, TrainerProcess, console_python
 from app.state import command_line
@@ -69,6 +70,7 @@ class Controller(QObject):
         self.own = OwnRun(process, self)
         self._ready = False  # the first paint is done
         self._history = History(runs_root())
+        self.queueing = Queueing(self.form, self.own, self._history, lambda error: self._tell.error(error))
         self._earlier = EarlierRun(self._history, self)
         self._lister = RunLister(self._history, self)
         self.window = MainWindow(self.form, style.resolve(self._settings.theme))
@@ -97,6 +99,7 @@ class Controller(QObject):
         self._ready = True
         self.window.setup.presets.offer([self.load_preset(name) for name in presets.names()])
         self.window.setup.presets.display(self.form.preset)
+        self.queueing.open()
         self._refresh_runs()
         self.render()
         self._probe_machine()
@@ -119,6 +122,10 @@ class Controller(QObject):
         bar.pause_pressed.connect(self.own.pause)
         bar.resume_pressed.connect(self.own.resume)
         bar.stop_pressed.connect(self.own.stop)
+        bar.queue_pressed.connect(self.queueing.add)
+        self.queueing.changed.connect(lambda: window.show_waiting(len(self.queueing.queue.waiting)))
+        self.queueing.open_asked.connect(self.open_run)
+        self.queueing.resume_asked.connect(lambda path: self.open_run(path, resume=True))
         window.banners.resume_pressed.connect(self.own.resume)
         window.restart.now_pressed.connect(self.own.restart_now)
         window.restart.cancel_pressed.connect(self.own.cancel_restart)
@@ -146,6 +153,8 @@ class Controller(QObject):
         menus.command_asked.connect(self.copy_command)
         menus.connect_all({
             "start": self.start_run,
+            "add_to_queue": self.queueing.add,
+            "sweep": self.queueing.ask_sweep,
             "check": self.checker.start,
             "pause": own.pause,
             "resume": own.resume,
@@ -154,6 +163,7 @@ class Controller(QObject):
             "sample": self.window.write_sample,
             "run_folder": self._open_run_folder,
             "runs_folder": lambda: desktop.open_folder(self._history.root),
+            "notifications": self.notifier.switch,
             "about": self._show_about,
         })  # fmt: skip
 
@@ -161,6 +171,7 @@ class Controller(QObject):
         window = self.window
         window.samples.sample_asked.connect(self.own.process.sample)
         self.looker.connect_page(window.data)
+        self.queueing.connect_page(window.queue)
         window.runs.open_asked.connect(self.open_run)
         window.runs.resume_asked.connect(lambda path: self.open_run(path, resume=True))
         window.runs.folder_asked.connect(desktop.open_folder)
@@ -274,28 +285,30 @@ class Controller(QObject):
 
     def render(self) -> None:
         """Show everything as it is now."""
-        record, window, editable = self.shown, self.window, self.own.machine.can_start
+        record, window, training = self.shown, self.window, not self.own.machine.can_start
         self.render_bar()
-        window.setup.display(editable=editable)
+        window.setup.display(training=training)
         if not self._ready:
             return
-        window.advanced.display(editable=editable)
+        window.advanced.display(training=training)
         window.plots.display(record.metrics, record.computing)
         window.plots.notes.display(record.notes, self.form)
         window.performance.display(record.metrics, record.computing)
         window.log.display(record.log)
         self.looker.display(self.shown.ready)
         self.checker.refresh()
+        self.queueing.refresh()
         window.restart.display(self.own.restarting.pending, self.own.machine.last_error, time.monotonic())
         asking = self.own.machine.state is RunState.TRAINING and self.viewing is None
         window.samples.display(record.samples, can_ask=asking)
-        self._earlier.allow_resume(editable)
+        self._earlier.allow_resume(not training)
         window.viewing.display(self.viewing)
 
     def render_bar(self) -> None:
         blocked = self._blocked()
         machine, checking = self.own.machine, self.checker.running is not None
         self.window.run_bar.display(machine, blocked, checking=checking)
+        self.window.run_bar.offer_queue(self.queueing.blocked, possible=self.queueing.is_open)
         own_shown = self.viewing is None
         self.window.menus.display(machine, blocked=bool(blocked), checking=checking, own_shown=own_shown)
 
@@ -386,6 +399,7 @@ class Controller(QObject):
         self._runs_timer.stop()
         self._earlier.forget()
         self._lister.stop()
+        self.queueing.leave()
         self.looker.leave()
         self.checker.leave()
         self._leaving.vanish()

@@ -21,7 +21,7 @@ from app.views.widgets import named
 
 _SETUP_WIDTH = 340
 _PAGE_HEIGHT = 260  # at least
-PAGES = ("plots", "performance", "data", "samples", "log", "runs", "settings")
+PAGES = ("plots", "performance", "data", "samples", "log", "runs", "queue", "settings")
 
 
 class MainWindow(QMainWindow):
@@ -43,6 +43,7 @@ class MainWindow(QMainWindow):
         self._form, self._tokens = form, tokens
         self.pages: dict[str, QWidget] = {name: QWidget() for name in PAGES}
         self._painted = False
+        self._waiting = 0  # runs in the queue
         self.tabs = QTabWidget(documentMode=True)
         self.tabs.tabBar().setDrawBase(False)
         self.splitter = QSplitter(Qt.Orientation.Horizontal, childrenCollapsible=False, handleWidth=SPACE // 2)
@@ -92,18 +93,20 @@ class MainWindow(QMainWindow):
         from app.views.data.page import DataPage
         from app.views.log import LogPage
         from app.views.performance.page import PerformancePage
-        from app.views.runs import RunsPage
+        from app.views.queue.page import QueuePage
+        from app.views.runs.page import RunsPage
         from app.views.samples import SamplesPage
         from app.views.setup.advanced import AdvancedForm
 
         self.samples, self.log, self.runs = SamplesPage(self._tokens), LogPage(self._tokens), RunsPage()
         self.data, self.advanced = DataPage(self._tokens), AdvancedForm(self._form)
-        self.performance = PerformancePage(self._tokens)
+        self.performance, self.queue = PerformancePage(self._tokens), QueuePage(self._tokens)
         self._fill("performance", self.performance)
         self._fill("data", self.data)
         self._fill("samples", self.samples)
         self._fill("log", self.log)
         self._fill("runs", self.runs)
+        self._fill("queue", self.queue)
         self._fill("settings", self.advanced)
         self.plots.build()
 
@@ -137,6 +140,12 @@ class MainWindow(QMainWindow):
     def show_page(self, name: str) -> None:
         self.tabs.setCurrentWidget(self.pages[name])
 
+    def show_waiting(self, count: int) -> None:
+        """How many runs wait in the queue, in the text of its tab."""
+        self._waiting = count
+        text = self.tr("Queue ({count})").format(count=count) if count else self.tr("Queue")
+        self.tabs.setTabText(PAGES.index("queue"), text)
+
     def _on_page(self) -> None:
         name = list(self.pages)[self.tabs.currentIndex()]
         if name == "settings":
@@ -145,7 +154,7 @@ class MainWindow(QMainWindow):
 
     def retheme(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        pages = (self.plots, self.performance, self.data, self.samples, self.log)
+        pages = (self.plots, self.performance, self.data, self.samples, self.log, self.queue)
         for view in (self.run_bar, self.check, self.restart, self.banners, self.interrupted, *pages):
             view.retheme(tokens)
 
@@ -160,11 +169,13 @@ class MainWindow(QMainWindow):
             "samples": self.tr("Samples"),
             "log": self.tr("Log"),
             "runs": self.tr("Runs"),
+            "queue": self.tr("Queue"),
             "settings": self.tr("All settings"),
         }
         for place, name in enumerate(self.pages):
             self.tabs.setTabText(place, titles[name])
         self.menus.retranslate(titles)
+        self.show_waiting(self._waiting)
 
     def changeEvent(self, event: QEvent) -> None:  # noqa: N802 - Qt's name
         if event.type() == QEvent.Type.LanguageChange:

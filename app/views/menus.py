@@ -17,13 +17,15 @@ from app.state.run_machine import RunMachine, RunState
 
 MenuName = Literal["run", "view", "help"]
 
-_RUN: Final = ("start", "check", "pause", "resume", "stop", "", "save", "sample", "")
+_RUN: Final = ("start", "add_to_queue", "sweep", "check", "pause", "resume", "stop", "", "save", "sample", "")
 _RUN_REST: Final = ("run_folder", "runs_folder", "", "quit")
 _VIEW: Final = ("search", "full_screen", "notifications")
 _HELP: Final = ("guide", "shortcuts", "", "bundle", "", "about")
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "start": ("F5", "Ctrl+Return"),
     "check": ("F6",),
+    "add_to_queue": ("Ctrl+Shift+Return",),
+    "sweep": ("Ctrl+Shift+E",),
     "pause": ("F7",),
     "resume": ("F8",),
     "stop": ("Shift+F5",),
@@ -194,6 +196,8 @@ class Menus(QObject):
         return {
             "start": self.tr("Start"),
             "check": self.tr("Check"),
+            "add_to_queue": self.tr("Add to queue"),
+            "sweep": self.tr("Sweep…"),
             "pause": self.tr("Pause"),
             "resume": self.tr("Resume"),
             "stop": self.tr("Stop"),

@@ -22,6 +22,7 @@ class RunBar(Retranslating):
     pause_pressed = Signal()
     resume_pressed = Signal()
     stop_pressed = Signal()
+    queue_pressed = Signal()
 
     def __init__(self, tokens: Tokens, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -31,6 +32,7 @@ class RunBar(Retranslating):
         self.check = named(QPushButton(), "check")
         self.start, self.pause = named(QPushButton(), "primary"), named(QPushButton(), "pause")
         self.resume, self.stop = named(QPushButton(), "resume"), named(QPushButton(), "stop")
+        self.queue = named(QPushButton(), "addToQueue")
         self.state = label("stateWord")
         self.note = ElidedLabel()
         self.note.setObjectName("muted")
@@ -43,6 +45,7 @@ class RunBar(Retranslating):
         self.pause.clicked.connect(self.pause_pressed)
         self.resume.clicked.connect(self.resume_pressed)
         self.stop.clicked.connect(self.stop_pressed)
+        self.queue.clicked.connect(self.queue_pressed)
         self.retheme(tokens)
         self.retranslate()
 
@@ -51,7 +54,7 @@ class RunBar(Retranslating):
         top.setSpacing(SPACE)
         top.addWidget(self.state)
         top.addWidget(self.note, 1)
-        for button in (self.start, self.check, self.pause, self.resume, self.stop):
+        for button in (self.start, self.queue, self.check, self.pause, self.resume, self.stop):
             top.addWidget(button)
         bottom = QHBoxLayout()
         bottom.setSpacing(2 * SPACE)
@@ -88,6 +91,11 @@ class RunBar(Retranslating):
         put(self.clock, self._clock())
         self.clock.setVisible(bool(self.clock.text()))
         self._show_progress()
+
+    def offer_queue(self, blocked: str, *, possible: bool) -> None:
+        """Whether what is set can be put in line; `blocked`: why not, for another reason than a name that is taken."""
+        self.queue.setEnabled(possible and not blocked)
+        self.queue.setToolTip(blocked or self.tr("Add to queue: train this when the runs before it have ended"))
 
     def _show_progress(self) -> None:
         progress = self._machine.progress
@@ -156,6 +164,7 @@ class RunBar(Retranslating):
             (self.pause, "pause", tokens.text),
             (self.resume, "resume", tokens.text),
             (self.stop, "stop", tokens.bad),
+            (self.queue, "queue", tokens.text),
         ]
         for button, name, colour in icons:
             button.setIcon(icon(name, colour, tokens.muted))
@@ -164,6 +173,7 @@ class RunBar(Retranslating):
         self.check.setText(self.tr("Check"))
         self.check.setToolTip(self.tr("Take real steps of these settings: do they fit, how fast, how long, what disk?"))
         self.start.setText(self.tr("Start"))
+        self.queue.setAccessibleName(self.tr("Add to queue"))
         self.pause.setText(self.tr("Pause"))
         self.resume.setText(self.tr("Resume"))
         self.stop.setText(self.tr("Stop"))

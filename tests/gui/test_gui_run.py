@@ -68,14 +68,13 @@ def test_pause_resume_and_stop_go_to_the_trainer_and_back(make_window: MakeWindo
     bar = controller.window.run_bar
     start(qtbot, controller)
     wait_for(qtbot, controller, RunState.TRAINING)
-    assert not controller.window.setup.fields[0].isEnabled()
+    assert controller.window.setup.fields[0].isEnabled()  # for the next run
     click(qtbot, bar.pause)
     wait_for(qtbot, controller, RunState.PAUSED)
     click(qtbot, bar.resume)
     wait_for(qtbot, controller, RunState.TRAINING)
     click(qtbot, bar.stop)
     wait_for(qtbot, controller, RunState.STOPPED)
-    assert controller.window.setup.fields[0].isEnabled()
     assert bar.resume.isEnabled()
 
 
@@ -108,6 +107,21 @@ def test_what_a_silent_pipe_kept_back_is_read_from_disk(make_window: MakeWindow,
     wait_for(qtbot, controller, RunState.FINISHED)
     assert controller.own.machine.step == 20
     assert len(controller.own.record.metrics.series("train_loss")[0]) == 20
+
+
+def test_while_the_pipe_is_silent_the_plots_go_on_from_disk(
+    make_window: MakeWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.own_run._QUIET_S", 0.3)
+    controller = make_window("mute")
+    start(qtbot, controller)
+    wait_for(qtbot, controller, RunState.TRAINING)
+    qtbot.waitUntil(lambda: controller.own.machine.step > 20, timeout=20_000)
+    click(qtbot, controller.window.run_bar.stop)
+    wait_for(qtbot, controller, RunState.STOPPED)
+    steps = controller.own.record.metrics.series("train_loss")[0]
+    assert steps.tolist() == list(range(1, len(steps) + 1))
+    assert controller.own.machine.step == len(steps)
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,12 @@ class AdvancedForm(Retranslating):
     def __init__(self, form: SetupForm, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._form = form
-        self._editable = True
         self.fields: list[KnobField] = []
         self._groups: dict[str, QLabel] = {}
         self.search = line("searchKnobs", clear=True)
         self.only_changed = named(QCheckBox(), "onlyChanged")
         self._nothing = label("muted", hidden=True, centred=True)
+        self._next = label("muted", hidden=True)
         self._inner = named(QWidget(), "scrolled")
         self._column = QVBoxLayout(self._inner)
         self._column.setContentsMargins(SPACE, 0, SPACE, 2 * SPACE)
@@ -56,6 +56,7 @@ class AdvancedForm(Retranslating):
         bar.setSpacing(2 * SPACE)
         bar.addWidget(self.search, 1)
         bar.addWidget(self.only_changed)
+        bar.addWidget(self._next)
         scroll = scroll_area(self._inner)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
@@ -74,24 +75,22 @@ class AdvancedForm(Retranslating):
                 self._groups[section] = label("section" if section == knob.group else "subsection")
                 self._column.addWidget(self._groups[section])
             field = KnobField(knob, self._form, full=True)
-            field.setEnabled(self._editable)
             self.fields.append(field)
             self._column.addWidget(field)
         self._column.addStretch(1)
         self.retranslate()
         self._filter()
 
-    def display(self, *, editable: bool) -> None:
-        """While a run is on, its settings stay as they were started."""
-        self._editable = editable
-        for field in self.fields:
-            field.setEnabled(editable)
+    def display(self, *, training: bool) -> None:
+        """While a run is on, its settings stay as they were started: what is set here is for the next."""
+        self._next.setVisible(training)
 
     def retranslate(self) -> None:
         self.search.setPlaceholderText(self.tr("Search all settings"))
         self.search.setAccessibleName(self.tr("Search all settings"))
         self.only_changed.setText(self.tr("Only changed"))
         self._nothing.setText(self.tr("No setting matches."))
+        self._next.setText(self.tr("for the next run"))
         for group, heading in self._groups.items():
             heading.setText(knob_words(words.language()).group(group))
 

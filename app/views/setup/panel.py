@@ -11,7 +11,7 @@ from app.views.setup.data_list import DataList
 from app.views.setup.form import SetupForm, form_knobs
 from app.views.setup.knob_field import KnobField
 from app.views.setup.preset_chooser import PresetChooser
-from app.views.widgets import Retranslating, label, line, named, put, scroll_area
+from app.views.widgets import ElidedLabel, Retranslating, heading, label, line, named, put, scroll_area
 from trainer_core.config import knobs
 
 
@@ -32,6 +32,7 @@ class SetupPanel(Retranslating):
         self.run_name.setAcceptDrops(False)  # a dropped file is data, wherever it falls
         self._conflict = label("fieldError", wrap=True, hidden=True)
         self._all = named(QPushButton(), "allSettings")
+        self._next = ElidedLabel()  # while a run is on: what is changed does not change it
         self.fields = [KnobField(knobs()[name], form, full=False) for name in form_knobs() if knobs()[name].main]
         self._arrange()
         self._connect()
@@ -48,7 +49,10 @@ class SetupPanel(Retranslating):
             ("name", [self.run_name]),
             ("knobs", [*self.fields, self._conflict, self._all]),
         ):
-            column.addWidget(self._headings[name])
+            if name == "preset":
+                column.addLayout(heading(self._headings[name], self._next))
+            else:
+                column.addWidget(self._headings[name])
             for widget in widgets:
                 column.addWidget(widget)
             column.addSpacing(SPACE // 2)
@@ -71,10 +75,9 @@ class SetupPanel(Retranslating):
         form.data_changed.connect(lambda: self.data.display(form.data))
         form.changed.connect(self._show_conflict)
 
-    def display(self, *, editable: bool) -> None:
-        """While a run is on, its settings stay as they were started."""
-        for widget in (self.presets, self.data, self.run_name, *self.fields):
-            widget.setEnabled(editable)
+    def display(self, *, training: bool) -> None:
+        """While a run is on, its settings stay as they were started: what is set here is for the next."""
+        self._next.setText(self.tr("for the next run") if training else "")
 
     def retranslate(self) -> None:
         titles = {

@@ -1,0 +1,336 @@
+"""The queue at work: starts what waits when a run has ended, and keeps the page of the queue up to date."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Literal
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from app.own_run import OwnRun
+from app.services.trainer_process import Outcome
+from app.state import command_line
+from app.state.history import History
+from app.state.queue import AfterFailure, Item, ItemState, Queue, free_name, new_item
+from app.state.run_machine import RunState
+from app.state.sweep import Planned
+from app.views.queue.page import QueuePage, QueueState
+from app.views.setup.form import SetupForm
+from app.views.setup.reason import blocking_reason
+from trainer_core import config, failures, owners, presets, protocol
+from trainer_core.messages import TraindeckError
+from trainer_core.protocol import AnyEvent
+from trainer_core.run_dir import RunSummary, new_run_path
+
+Hold = Literal["", "idle", "opened", "person", "stopped", "failed"]
+"""Why nothing is started by itself; empty: the next one is, as soon as nothing trains."""
+_STATES: Final[dict[RunState, ItemState]] = {
+    RunState.FINISHED: "done",
+    RunState.STOPPED: "stopped",
+    RunState.FAILED: "failed",
+    RunState.CRASHED: "failed",
+}
+_ON_DISK: Final[dict[str, ItemState]] = {"finished": "done", "stopped": "stopped", "failed": "failed"}
+
+
+class Queueing(QObject):
+    """Judges every run of this window at its end, whoever started it: a person who stops one stops the queue, too."""
+
+    changed = Signal()  # what waits, or whether it does
+    started = Signal(object)  # Item
+    ended = Signal(object)  # Item, with how it went
+    emptied = Signal(object)  # list[Item]: the last one has ended, and nothing waits; all that it trained since Go on
+    open_asked = Signal(Path)
+    resume_asked = Signal(Path)
+    compare_asked = Signal(object)  # list[Path]
+
+    def __init__(self, form: SetupForm, own: OwnRun, history: History, say: Callable[[TraindeckError], None]) -> None:
+        super().__init__(own)
+        self._form, self._own, self._history, self._say = form, own, history, say
+        self.queue = Queue()
+        self.hold: Hold = ""
+        self._owner: int | None = None  # process of the window that has the queue, where it is not this one
+        self._opened = False
+        self._unjudged = False  # a run was begun whose end was not looked at yet
+        self._batch: list[Item] = []  # what was trained since the queue last was empty
+        self._page: QueuePage | None = None
+        own.changed.connect(self._on_changed)
+        own.told.connect(self._on_told)
+        own.ended.connect(self._on_ended)
+        form.changed.connect(self.refresh)
+
+    def open(self) -> None:
+        """Read the queue, unless another window has it. Nothing of it starts by itself."""
+        if self._opened:
+            return
+        self._owner = None
+        try:
+            self.queue.open()
+        except owners.InUse as used:
+            self._owner = used.pid
+        except TraindeckError as error:
+            self._say(error)
+        else:
+            self._opened = True
+            for item in self.queue.items:
+                if item.state == "interrupted":
+                    _catch_up(item, self._history.get(Path(item.run_dir)) if item.run_dir else None)
+            self.hold = "opened" if self.queue.waiting else ""
+        self._changed()
+
+    def leave(self) -> None:
+        """The window closes: what its run came to is written down, and another window may have the queue."""
+        if not self._own.machine.is_active:
+            self._judge()
+        self.hold = "person"
+        self._opened = False
+        self.queue.close()
+
+    # --- what a person does --------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this window has the queue."""
+        return self._opened
+
+    @property
+    def blocked(self) -> str:
+        """Why what the form says cannot be put in line; empty when it can."""
+        return blocking_reason(self._form, ())
+
+    def add(self) -> None:
+        """Put what the form says in line."""
+        preset = self._form.preset
+        if self.blocked or preset is None or not self._opened:
+            return
+        stamped = new_run_path(self._history.root, preset.name).name
+        name = free_name(self._form.run_name or stamped, self._taken())
+        self._line_up([new_item(name, preset.name, self._form.changes(), self._form.data)])
+
+    def add_sweep(self, planned: list[Planned]) -> None:
+        """Put all runs of a sweep in line."""
+        if self._form.preset is not None and self._opened:
+            preset, data = self._form.preset.name, self._form.data
+            self._line_up([new_item(run.name, preset, run.changes, data) for run in planned])
+
+    def _line_up(self, items: list[Item]) -> None:
+        if not self.queue.waiting:
+            # A run is on: whoever adds now means "after it". Otherwise Start and Go on are there to start something.
+            self.hold = "" if self._busy else "idle"
+        self._written(lambda: self.queue.add(items))
+        if self._page is not None:
+            self._page.select([item.id for item in items])
+
+    def go_on(self) -> None:
+        """Start the next as soon as nothing trains."""
+        self.hold = ""
+        self._changed()
+        self._later()
+
+    def wait(self) -> None:
+        """Start nothing by itself; a run that is on goes on."""
+        self.hold = "person"
+        self._changed()
+
+    def set_after_failure(self, policy: AfterFailure) -> None:
+        self.queue.after_failure = policy
+        self._written(self.queue.save)
+
+    def put_back(self, ids: list[str]) -> None:
+        idle = not self.queue.waiting and not self._busy
+        self.hold = "idle" if idle else self.hold
+        self._written(lambda: self.queue.put_back(ids, self._taken()))
+
+    def duplicate(self, ids: list[str]) -> None:
+        idle = not self.queue.waiting and not self._busy
+        self.hold = "idle" if idle else self.hold
+        copies: list[Item] = []
+        self._written(lambda: copies.extend(self.queue.duplicate(ids, self._taken())))
+        if self._page is not None:
+            self._page.select([item.id for item in copies])
+
+    def _taken(self) -> set[str]:
+        return {run.name for run in self._history.runs} | self.queue.names()
+
+    def _written(self, change: Callable[[], object]) -> None:
+        """Change the queue, and say where that could not be written down."""
+        if not self._opened:
+            return
+        try:
+            change()
+        except TraindeckError as error:
+            self._say(error)
+        self._changed()
+
+    # --- runs that begin and end ---------------------------------------------------------------------------
+
+    @property
+    def _busy(self) -> bool:
+        """A run is on, or will be on again by itself."""
+        return self._own.machine.is_active or self._own.restarting.pending is not None
+
+    def _on_changed(self) -> None:
+        machine = self._own.machine
+        if machine.state is RunState.STARTING:
+            self._begun(Path(machine.run_dir))
+        elif not machine.is_active:
+            self._later()  # perhaps a restart was called off
+        self.refresh()
+
+    def _begun(self, run_dir: Path) -> None:
+        """A run of this window begins, or goes on. One of the queue's is found by its folder."""
+        self._unjudged = True
+        item = self.queue.of_run(run_dir)
+        if item is None or item.state == "running":
+            return
+        item.state, item.started, item.ended = "running", item.started or time.time(), 0.0
+        item.exit_code, item.error, item.params = None, "", {}
+        self._written(self.queue.save)
+        self.started.emit(item)
+
+    def _on_told(self, event: AnyEvent) -> None:
+        item = self.queue.running
+        if item is not None and isinstance(event, protocol.Eval) and event.loss is not None:
+            item.best_loss = event.loss if item.best_loss is None else min(event.loss, item.best_loss)
+
+    def _on_ended(self, _outcome: Outcome) -> None:
+        self._later()
+
+    def _later(self) -> None:
+        """After everybody else has seen the end: then the process and all that it held are gone, too."""
+        QTimer.singleShot(0, self, self._next)
+
+    def _next(self) -> None:
+        if not self._opened or self._busy:
+            return
+        self._judge()
+        while not self.hold and self.queue.waiting and not self._busy:
+            self._start(self.queue.waiting[0])
+        if not self.queue.waiting and not self._busy and self._batch:
+            batch, self._batch = self._batch, []
+            self.emptied.emit(batch)
+
+    def _judge(self) -> None:
+        """How the run went that is over now, and whether the queue goes on after it."""
+        machine, item = self._own.machine, self.queue.running
+        if not self._unjudged or self._own.restarting.pending is not None:
+            return
+        self._unjudged = False
+        state = _STATES.get(machine.state, "failed")
+        if self.queue.waiting and not self.hold:
+            self._after(state)
+        if item is not None:
+            item.steps, item.exit_code = machine.step, machine.exit_code
+            item.has_checkpoint = machine.has_checkpoint
+            error = machine.last_error
+            if state == "failed" and error is not None:
+                item.error, item.params = error.code, dict(error.params)
+            elif state == "failed" and machine.exit_code is not None:
+                cause = failures.of_exit_code(machine.exit_code, crashed=machine.state is RunState.CRASHED)
+                item.error = cause.code if cause is not None else ""
+            self._conclude(item, state)
+
+    def _conclude(self, item: Item, state: ItemState) -> None:
+        item.state, item.ended = state, time.time()
+        self._batch.append(item)
+        self._written(self.queue.save)
+        self.ended.emit(item)
+
+    def _after(self, state: ItemState) -> None:
+        if state == "stopped":
+            self.hold = "stopped"
+        elif state == "failed" and self.queue.after_failure == "hold":
+            self.hold = "failed"
+
+    def _start(self, item: Item) -> None:
+        """Start an item; where its configuration is none any more, it has failed."""
+        try:
+            preset = presets.load(item.preset)
+            for name, value in item.changes.items():
+                config.check_value(name, value, item.name)
+            root = self._history.root
+            name = free_name(item.name, _Folders(root))
+            path = root / name
+            arguments = command_line.train(item.preset, item.changes, item.data, str(path), loaded=preset)
+        except TraindeckError as error:
+            item.error, item.params, item.started = error.code, dict(error.params), time.time()
+            self._after("failed")
+            self._conclude(item, "failed")
+            return
+        item.name, item.run_dir = name, str(path)
+        self._own.start(arguments, path)
+
+    # --- showing -------------------------------------------------------------------------------------------
+
+    def connect_page(self, page: QueuePage) -> None:
+        """From now on, show everything there, and do what is asked for there."""
+        self._page = page
+        page.go_on_asked.connect(self.go_on)
+        page.hold_asked.connect(self.wait)
+        page.policy_chosen.connect(self.set_after_failure)
+        page.add_asked.connect(self.add)
+        page.sweep_asked.connect(self.ask_sweep)
+        page.removed.connect(lambda ids: self._written(lambda: self.queue.remove(ids)))
+        page.undo_asked.connect(lambda: self._written(self.queue.undo))
+        page.moved.connect(lambda ids, by: self._written(lambda: self.queue.move(ids, by)))
+        page.placed.connect(lambda ids, row: self._written(lambda: self.queue.place(ids, row)))
+        page.duplicated.connect(self.duplicate)
+        page.put_back_asked.connect(self.put_back)
+        page.cleared.connect(lambda: self._written(self.queue.clear_finished))
+        page.open_asked.connect(self.open_asked)
+        page.resume_asked.connect(self.resume_asked)
+        page.compare_asked.connect(self.compare_asked)
+        self.refresh()
+
+    def ask_sweep(self) -> None:
+        """Ask which knobs to sweep over, with which values."""
+        from app.views.queue.sweep_dialog import SweepDialog
+
+        form, page = self._form, self._page
+        if page is None or form.preset is None or self.blocked or not self._opened:
+            return
+        base = form.run_name or form.preset.name
+        dialog = SweepDialog(base, form.preset, form.changes(), self._taken(), page.tokens, page.window())
+        dialog.added.connect(self.add_sweep)
+        dialog.open()
+
+    def _changed(self) -> None:
+        self.refresh()
+        self.changed.emit()
+
+    def refresh(self) -> None:
+        """Show what there is; cheap where the page is not seen or nothing has changed."""
+        if self._page is None or not self._page.isVisible():
+            return
+        machine = self._own.machine
+        self._page.display(
+            QueueState(
+                queue=self.queue,
+                hold=self.hold,
+                busy=self._busy,
+                machine=machine if self.queue.running is not None else None,
+                restarting=self._own.restarting.pending is not None,
+                blocked=self.blocked,
+                owner=self._owner,
+            )
+        )
+
+
+class _Folders:
+    """Names below a folder that are taken on disk, as a container."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def __contains__(self, name: object) -> bool:
+        return (self._root / str(name)).exists()
+
+
+def _catch_up(item: Item, on_disk: RunSummary | None) -> None:
+    """What became of a run while no window watched."""
+    if on_disk is None:
+        return
+    item.state = _ON_DISK.get(on_disk.state, "interrupted")
+    item.has_checkpoint, item.best_loss, item.steps = on_disk.checkpoints > 0, on_disk.best_loss, on_disk.step
