@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from functools import cached_property
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.state.computing import Computing
-from app.state.history import EventLoader, History
+from app.state.history import EventLoader, History, is_long
 from app.state.log_store import LogStore
 from app.state.notes import Notes
 from trainer_core import protocol
@@ -19,9 +20,13 @@ from trainer_core.protocol import AnyEvent
 from trainer_core.run_dir import RunSummary
 
 if TYPE_CHECKING:
+    from app.services.digesting import Digesting
+    from app.state.bulk import Block
     from app.state.metrics import MetricStore
 
 _SLICE_S: Final = 0.012
+_LITTLE_S: Final = 0.003  # of events, before the time is looked at
+_MAKING: Final = 0.8  # share of the progress of a long run until its arrays are made; reading them is quick
 _LIST_SLICE_S: Final = 0.008
 _BREATH_MS: Final = 1  # between two slices: painting and input come first
 
@@ -52,9 +57,22 @@ class RunRecord:
         elif isinstance(event, protocol.Ready):
             self.ready = event
 
+    def add_block(self, block: Block) -> None:
+        """Many events at once: as adding them one by one."""
+        reached = 0
+        for place, event in block.events():
+            self.metrics.add_rows(block.rows.between(reached, place))
+            self.add(event)
+            reached = place
+        self.metrics.add_rows(block.rows.between(reached, math.inf))
+
 
 class RunOpener(QObject):
-    """Reads the events of a run in slices. `opened` carries the whole record."""
+    """Reads the events of a run in slices. `opened` carries the whole record.
+
+    Of a long run, processes make arrays first, which stay on disk for the next time; where that fails, its events are
+    read one by one like those of any other.
+    """
 
     progressed = Signal(float)
     opened = Signal(Path, object)  # RunRecord
@@ -63,34 +81,81 @@ class RunOpener(QObject):
         super().__init__(parent)
         self._path = Path()
         self._record = RunRecord()
-        self._loader: EventLoader | None = None
+        self._steps: Iterator[float] | None = None  # of the work: the share that is done
+        self._digesting: Digesting | None = None
         self._timer = QTimer(self, interval=_BREATH_MS)
         self._timer.timeout.connect(self._slice)
 
     def open(self, path: Path) -> None:
         """Start reading; an opening that is under way is given up."""
         self.cancel()
-        self._path, self._record, self._loader = path, RunRecord(), EventLoader(path)
-        self._timer.start()
+        self._path, self._record = path, RunRecord()
+        if not is_long(path):
+            self._begin(self._events())
+            return
+        from app.state import digest
+
+        if digest.known(path):
+            self._begin(self._arrays())
+            return
+        digest.forget(path)
+        self._digest(digest.wanted(path))
 
     def cancel(self) -> None:
         self._timer.stop()
-        if self._loader is not None:
-            self._loader.close()
-        self._loader = None
+        self._steps = None
+        if self._digesting is not None:
+            self._digesting.cancel()
+
+    def _begin(self, steps: Iterator[float]) -> None:
+        self._steps = steps
+        self._timer.start()
+
+    def _digest(self, parts: list[list[str]]) -> None:
+        from app.services.digesting import Digesting
+
+        if self._digesting is None:
+            self._digesting = Digesting(self)
+            self._digesting.progressed.connect(lambda share: self.progressed.emit(_MAKING * share))
+            self._digesting.finished.connect(lambda well: self._begin(self._arrays() if well else self._events()))
+        self._digesting.start(parts)
+
+    def _events(self) -> Iterator[float]:
+        loader = EventLoader(self._path)
+        try:
+            while not loader.finished:
+                for event in loader.read(_LITTLE_S):
+                    self._record.add(event)
+                yield loader.fraction
+        finally:
+            loader.close()
+
+    def _arrays(self) -> Iterator[float]:
+        from app.state import digest
+
+        paths, reached = digest.known(self._path), 0.0
+        try:
+            for reached, block in digest.blocks(paths):
+                self._record.add_block(block)
+                yield _MAKING + (1.0 - _MAKING) * reached
+        except digest.DamagedError:
+            digest.forget(self._path)
+            paths = []
+        if not paths:
+            self._record = RunRecord()
+            yield from self._events()
 
     def _slice(self) -> None:
-        loader = self._loader
-        if loader is None:
-            return
-        for event in loader.read(_SLICE_S):
-            self._record.add(event)
-        if loader.finished:
-            path, record = self._path, self._record
-            self.cancel()
-            self.opened.emit(path, record)
-        else:
-            self.progressed.emit(loader.fraction)
+        deadline = time.perf_counter() + _SLICE_S
+        share: float | None = 0.0
+        while self._steps is not None and time.perf_counter() < deadline:
+            share = next(self._steps, None)
+            if share is None:
+                path, record = self._path, self._record
+                self.cancel()
+                self.opened.emit(path, record)
+                return
+        self.progressed.emit(share)
 
 
 class RunLister(QObject):

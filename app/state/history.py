@@ -17,6 +17,7 @@ from trainer_core import protocol, run_dir
 from trainer_core.protocol import AnyEvent
 from trainer_core.run_dir import RunDir, RunSummary
 
+LONG_BYTES: Final = 16 * 1024 * 1024
 _CHUNK: Final = 256 * 1024
 _LONGEST_LINE: Final = 4 * 1024 * 1024
 _Stamp = tuple[object, ...]
@@ -100,6 +101,11 @@ def _file_stamp(path: Path) -> tuple[int, int]:
     except OSError:
         return (0, 0)
     return (found.st_mtime_ns, found.st_size)
+
+
+def is_long(run_path: Path) -> bool:
+    """Whether so much was told of a run that its events are better read by other processes: see `digest.py`."""
+    return _file_stamp(RunDir(run_path).events)[1] >= LONG_BYTES
 
 
 def load_events(run_path: Path) -> Iterator[AnyEvent]:

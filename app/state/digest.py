@@ -1,0 +1,228 @@
+"""A long run's events as arrays on disk, so that it opens again at once.
+
+`events.jsonl` is cut into parts, and a process each (`python -m app.state.digest EVENTS BEGIN END FILE`) makes of one a
+file of blocks: the measurements as columns, the lines of all other events as they are. A file says of which bytes of
+which version of the events it was made, and each block has a checksum. What does not fit, or is damaged, is made anew;
+nothing else depends on these files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import msgspec
+import numpy as np
+
+from app.state.bulk import LAYOUT, Block, Reader
+from app.state.metrics import Rows
+from trainer_core import files
+from trainer_core.run_dir import RunDir
+
+FOLDER: Final = "plots.cache"  # in the run's folder
+MOST_PARTS: Final = 4
+_LINES: Final = 2048  # of a block: its events stay within the processor's cache
+_CHUNK: Final = 1024 * 1024
+_LONGEST_LINE: Final = 4 * 1024 * 1024
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What a file was made of: bytes [begin, end) of events of this size and time, with these columns."""
+
+    layout: str
+    size: int
+    changed: int  # nanoseconds
+    begin: int
+    end: int
+
+
+class _BlockHead(msgspec.Struct):
+    bytes: int  # of what follows; 0: the end
+    crc: int = 0
+    shapes: list[tuple[int, int]] = []  # of steps, performance, host and each GPU
+    gpus: list[int] = []  # their indices
+    others: list[tuple[int, int]] = []  # place and length
+
+
+class DamagedError(Exception):
+    """A file is not what it was written as."""
+
+
+_head = msgspec.json.Decoder(Head)
+_block_head = msgspec.json.Decoder(_BlockHead)
+
+
+# --- which files ---------------------------------------------------------------------------------------
+
+
+def known(run: Path) -> list[Path]:
+    """The files that hold the run's events as they are now, in order; empty where they are not all there."""
+    stamp = _stamp(RunDir(run).events)
+    if stamp is None:
+        return []
+    found: dict[int, tuple[int, Path]] = {}
+    with contextlib.suppress(OSError):
+        for path in (run / FOLDER).glob("*.part"):
+            head = _head_of(path)
+            if head is not None and (head.layout, head.size, head.changed) == (LAYOUT, *stamp):
+                found[head.begin] = (head.end, path)
+    paths, reached = [], 0
+    while reached in found:
+        reached, path = found.pop(reached)
+        paths.append(path)
+    return paths if reached == stamp[0] else []
+
+
+def wanted(run: Path, most: int = MOST_PARTS) -> list[list[str]]:
+    """The arguments of the processes that make the files, one for each."""
+    events = RunDir(run).events
+    size, _ = _stamp(events) or (0, 0)
+    count = min(most, os.cpu_count() or 1)
+    edges = [size * place // count for place in range(count)] + [size]
+    return [[str(events), str(begin), str(end), str(run / FOLDER / f"{begin}.part")] for begin, end in pairwise(edges)]
+
+
+def forget(run: Path) -> None:
+    """Remove the files: they are of other events, or damaged."""
+    with contextlib.suppress(OSError):
+        for path in (run / FOLDER).iterdir():
+            path.unlink()
+
+
+def _stamp(events: Path) -> tuple[int, int] | None:
+    try:
+        found = events.stat()
+    except OSError:
+        return None
+    return (found.st_size, found.st_mtime_ns) if found.st_size else None
+
+
+def _head_of(path: Path) -> Head | None:
+    try:
+        with path.open("rb") as file:
+            return _head.decode(file.readline(8192))
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+# --- reading ---------------------------------------------------------------------------------------------
+
+
+def blocks(paths: list[Path]) -> Iterator[tuple[float, Block]]:
+    """(share of all that was read, 0..1; block) in order. Raises `DamagedError`."""
+    total = sum(path.stat().st_size for path in paths) or 1
+    done = 0
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                file.readline(8192)
+                while (block := _read(file)) is not None:
+                    yield (done + file.tell()) / total, block
+                done += file.tell()
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+            raise DamagedError(str(path)) from error
+
+
+def _read(file: BinaryIO) -> Block | None:
+    head = _block_head.decode(file.readline(_LONGEST_LINE))
+    if not head.bytes:
+        return None
+    if not 0 < head.bytes < 1 << 30:
+        raise ValueError(head.bytes)
+    content = file.read(head.bytes)
+    if len(content) != head.bytes or zlib.crc32(content) != head.crc:
+        raise ValueError("checksum")
+    tables, at = [], 0
+    for rows, columns in head.shapes:
+        tables.append(np.frombuffer(content, "<f8", rows * columns, at).reshape(rows, columns))
+        at += 8 * rows * columns
+    others = []
+    for place, length in head.others:
+        others.append((place, content[at : at + length]))
+        at += length
+    return Block(Rows(tables[0], tables[1], tables[2], dict(zip(head.gpus, tables[3:], strict=True))), others)
+
+
+# --- making ----------------------------------------------------------------------------------------------
+
+
+def make(events: Path, begin: int, end: int, out: Path, tell: Callable[[float], Any]) -> None:
+    """Write one file; `tell` hears the share that is done."""
+    stamp = _stamp(events) or (0, 0)
+    out.parent.mkdir(exist_ok=True)
+    unfinished = out.with_suffix(f".{os.getpid()}")
+    reader, seen = Reader(), 0
+    try:
+        with events.open("rb") as source, unfinished.open("wb") as file:
+            file.write(msgspec.json.encode(Head(LAYOUT, *stamp, begin, end)) + b"\n")
+            for lines in _lines(source, begin, end):
+                seen += sum(map(len, lines)) + len(lines)
+                _write(file, reader.block(lines))
+                tell(min(1.0, seen / max(1, end - begin)))
+            file.write(msgspec.json.encode(_BlockHead(0)) + b"\n")
+        files.replace(unfinished, out)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _write(file: BinaryIO, block: Block) -> None:
+    tables = block.rows.tables()
+    columns = (np.ascontiguousarray(table, "<f8").tobytes() for table in tables)
+    content = b"".join([*columns, *(line for _, line in block.others)])
+    if not content:
+        return
+    head = _BlockHead(
+        len(content),
+        zlib.crc32(content),
+        [(table.shape[0], table.shape[1]) for table in tables],
+        list(block.rows.gpus),
+        [(place, len(line)) for place, line in block.others],
+    )
+    file.write(msgspec.json.encode(head) + b"\n" + content)
+
+
+def _lines(file: BinaryIO, begin: int, end: int) -> Iterator[list[bytes]]:
+    """The lines that start in [begin, end), some at a time; those that are too long for an event are left out."""
+    file.seek(max(0, begin - 1))
+    if begin:
+        file.readline()  # its start is in the part before
+    waiting: list[bytes] = []
+    at = file.tell()
+    while at < end:
+        lines = file.readlines(min(_CHUNK, end - at))
+        if not lines:
+            break
+        at += sum(map(len, lines))
+        waiting += [line.rstrip(b"\n") if len(line) <= _LONGEST_LINE else b"" for line in lines]
+        while len(waiting) >= _LINES:
+            yield waiting[:_LINES]
+            del waiting[:_LINES]
+    yield waiting
+
+
+def main() -> None:
+    """A part, with its share told on stdout at most a hundred times."""
+    events, begin, end, out = sys.argv[1:5]
+    gc.disable()  # nothing made here is in a circle
+    told = -1
+
+    def tell(share: float) -> None:
+        nonlocal told
+        if math.floor(100 * share) > told:
+            told = math.floor(100 * share)
+            sys.stdout.write(f"{share:.3f}\n")
+            sys.stdout.flush()
+
+    make(Path(events), int(begin), int(end), Path(out), tell)
+
+
+if __name__ == "__main__":
+    main()
