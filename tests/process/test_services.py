@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 
@@ -58,3 +59,15 @@ def test_opening_a_path_shows_the_nearest_folder_that_exists(tmp_path: Path, mon
 def test_a_copied_text_is_on_the_clipboard(qtbot: QtBot) -> None:
     desktop.copy_text("python -m trainer_core train --data 数据")
     assert QGuiApplication.clipboard().text() == "python -m trainer_core train --data 数据"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the bus as Linux shows it")
+def test_a_card_on_the_bus_is_seen_without_its_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, vendor, kind in (("a", "0x10de", "0x040300"), ("b", "0x8086", "0x030000")):  # its sound, another's card
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "vendor").write_text(f"{vendor}\n", encoding="ascii")
+        (tmp_path / name / "class").write_text(f"{kind}\n", encoding="ascii")
+    monkeypatch.setattr(gpu_probe, "PCI_DEVICES", tmp_path)
+    assert not gpu_probe.nvidia_card_present()
+    (tmp_path / "b" / "vendor").write_text("0x10de\n", encoding="ascii")
+    assert gpu_probe.nvidia_card_present()

@@ -1,0 +1,100 @@
+"""Which preset is proposed for which machine, and what is told of drivers."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.state.proposing import driver_trouble, propose
+from trainer_core import presets
+from trainer_core.hardware import GpuInfo, Machine, NoGpu
+
+MIB = 2**20
+
+
+def card(vram_mib: int, name: str = "NVIDIA GeForce RTX", capability: tuple[int, int] = (8, 6)) -> GpuInfo:
+    return GpuInfo(0, name, "GPU-0", vram_mib * MIB, capability)
+
+
+def machine(
+    *gpus: GpuInfo,
+    ram_gib: float = 31.2,
+    cores: int = 8,
+    no_gpu: NoGpu | None = None,
+    driver_cuda: tuple[int, int] | None = (13, 0),
+) -> Machine:
+    ram = int(ram_gib * 2**30)
+    driver = "580.65.06" if gpus else None
+    why = None if gpus else no_gpu or "no_library"
+    return Machine(gpus, why, "", driver, driver_cuda if gpus else None, ram, ram // 2, "CPU", cores, 2 * cores, "x")
+
+
+@pytest.mark.parametrize(
+    ("of", "preset", "reason"),
+    [
+        (machine(ram_gib=3.8), "quickstart", "little_memory"),
+        (machine(ram_gib=7.8), "cpu", "processor"),  # sold as 8 GB
+        (machine(ram_gib=15.6), "cpu", "processor"),
+        (machine(card(4096, "NVIDIA GeForce RTX 3050 Laptop GPU")), "gpu_small", "small_card"),
+        (machine(card(8188)), "gpu_small", "small_card"),
+        (machine(card(10240)), "gpu", "card"),
+        (machine(card(12282)), "gpu", "card"),
+        (machine(card(20475)), "gpu", "card"),
+        (machine(card(24564)), "gpu_large", "large_card"),
+        (machine(card(49140)), "gpu_large", "large_card"),  # few cores to feed it
+        (machine(card(46068), ram_gib=62.7, cores=16), "a6000", "workstation"),
+        (machine(*[card(20475)] * 3, ram_gib=11.7), "pretrain_large", "large_little_memory"),
+        (machine(card(143771, capability=(9, 0)), ram_gib=128, cores=16), "a6000", "workstation"),
+    ],
+)
+def test_a_machine_gets_the_preset_that_fits_it(of: Machine, preset: str, reason: str) -> None:
+    proposal = propose(of)
+    assert (proposal.preset, proposal.reason) == (preset, reason)
+    assert proposal.preset in presets.names()
+
+
+def test_the_largest_card_counts_and_the_others_are_told() -> None:
+    small, large = card(8188, "small"), card(24564, "large")
+    proposal = propose(machine(small, large))
+    assert proposal.gpu == large
+    assert proposal.others == 1
+    assert proposal.preset == "gpu_large"
+
+
+def test_a_card_whose_memory_is_not_told_is_taken_for_a_small_one() -> None:
+    unknown = GpuInfo(0, "NVIDIA", "", None, None)
+    assert propose(machine(unknown)).preset == "gpu_small"
+
+
+@pytest.mark.parametrize(
+    ("of", "seen", "trouble"),
+    [
+        (machine(card(8188)), True, None),
+        (machine(card(8188), driver_cuda=(11, 4)), True, "old"),
+        (machine(card(32768, capability=(12, 0)), driver_cuda=(12, 8)), True, "old"),  # needs CUDA 13
+        (machine(card(24564, capability=(8, 9)), driver_cuda=(12, 4)), True, None),
+        (machine(card(4096, capability=(3, 5))), True, "too_old_card"),
+        (machine(), False, None),
+        (machine(), True, "none_installed"),
+        (machine(no_gpu="driver_mismatch"), True, "restart"),
+        (machine(no_gpu="driver_not_loaded"), True, "silent"),
+        (machine(no_gpu="driver_not_loaded"), False, None),
+        (machine(no_gpu="nvml_error"), False, "silent"),
+        (machine(no_gpu="no_package"), True, "no_package"),
+        (machine(no_gpu="no_devices"), True, "no_card"),
+        (machine(no_gpu="no_devices"), False, None),
+    ],
+)
+def test_what_keeps_a_card_from_being_used_is_named(of: Machine, seen: bool, trouble: str | None) -> None:
+    assert driver_trouble(of, card_seen=seen) == trouble
+
+
+def test_a_card_that_cannot_be_used_is_not_proposed_for() -> None:
+    old = machine(card(24564), driver_cuda=(11, 4), ram_gib=15.6)
+    assert propose(old).preset == "cpu"
+
+
+def test_a_torch_that_is_built_for_the_processor_leaves_a_good_card_idle() -> None:
+    good = machine(card(12282))
+    assert driver_trouble(good, card_seen=True, torch="2.13.0+cpu") == "cpu_build"
+    assert driver_trouble(good, card_seen=True, torch="2.13.0+cu130") is None
+    assert driver_trouble(machine(), card_seen=False, torch="2.13.0+cpu") is None
