@@ -27,6 +27,10 @@ class Notifier(QObject):
         own.told.connect(self._on_told)
         own.ended.connect(self._on_ended)
 
+    def switch(self) -> None:
+        """On, or off: kept with the settings."""
+        self._settings.notifications = not self._settings.notifications
+
     def _on_told(self, event: AnyEvent) -> None:
         self.tell(self._attention.add(event))
 

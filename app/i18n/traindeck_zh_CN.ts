@@ -30,6 +30,10 @@
         <source>No setting matches.</source>
         <translation>没有符合的设置。</translation>
     </message>
+    <message>
+        <source>for the next run</source>
+        <translation type="unfinished"></translation>
+    </message>
 </context>
 <context>
     <name>Allowed</name>
@@ -211,6 +215,80 @@
     </message>
 </context>
 <context>
+    <name>Checkpoint</name>
+    <message>
+        <source>regular</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>best</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>final</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>emergency</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
+    <name>Checkpoints</name>
+    <message>
+        <source>Resume from here</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Generate from here</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Export…</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Goes on training from this step. From an older one in a new run, so that nothing is overwritten.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Lets the model of this step write, on the page “Try it”.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Writes this model into a folder that other programs load (Hugging Face).</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>No checkpoints</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Checkpoints</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Step</source>
+        <translation type="unfinished">步数</translation>
+    </message>
+    <message>
+        <source>Kind</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Eval loss</source>
+        <translation type="unfinished">评估损失</translation>
+    </message>
+    <message>
+        <source>Size</source>
+        <translation type="unfinished">大小</translation>
+    </message>
+    <message>
+        <source>Saved</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
     <name>Closing</name>
     <message>
         <source>Training is going on</source>
@@ -231,6 +309,57 @@
     <message>
         <source>Cancel</source>
         <translation>取消</translation>
+    </message>
+</context>
+<context>
+    <name>Comparison</name>
+    <message>
+        <source>Name</source>
+        <translation type="unfinished">名称</translation>
+    </message>
+    <message>
+        <source>Their settings are the same.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Comparison of {count} runs</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Copy as table</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Divided by tabs, to paste into a spreadsheet.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation type="unfinished">关闭</translation>
+    </message>
+    <message>
+        <source>Where the runs differ</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>State</source>
+        <translation type="unfinished">状态</translation>
+    </message>
+    <message>
+        <source>Steps</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Best loss</source>
+        <translation type="unfinished">最佳损失</translation>
+    </message>
+    <message>
+        <source>Tokens/s</source>
+        <translation type="unfinished">词元/秒</translation>
+    </message>
+    <message>
+        <source>Trained for</source>
+        <translation type="unfinished"></translation>
     </message>
 </context>
 <context>
@@ -563,6 +692,104 @@
     </message>
 </context>
 <context>
+    <name>DeleteQuestion</name>
+    <message>
+        <source>Delete runs</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Delete for good</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Move to the recycle bin</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation type="unfinished">取消</translation>
+    </message>
+    <message>
+        <source>Move this run with its checkpoints to the recycle bin?</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Move {count} runs with their checkpoints to the recycle bin?</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The system could not move this run to its recycle bin. Delete it for good?</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The system could not move {count} runs to its recycle bin. Delete them for good?</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
+    <name>Details</name>
+    <message>
+        <source>{count} runs selected, {size} on disk</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Select a run to see its details.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>State</source>
+        <translation type="unfinished">状态</translation>
+    </message>
+    <message>
+        <source>Started</source>
+        <translation type="unfinished">开始时间</translation>
+    </message>
+    <message>
+        <source>Progress</source>
+        <translation type="unfinished">进度</translation>
+    </message>
+    <message>
+        <source>Trained for</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Best loss</source>
+        <translation type="unfinished">最佳损失</translation>
+    </message>
+    <message>
+        <source>Last loss</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Tokens/s</source>
+        <translation type="unfinished">词元/秒</translation>
+    </message>
+    <message>
+        <source>On disk</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Data</source>
+        <translation type="unfinished">数据</translation>
+    </message>
+    <message>
+        <source>Tags</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Note</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>divided by commas</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>What you want to remember of this run</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
     <name>Figures</name>
     <message>
         <source>{days} d {clock}</source>
@@ -872,6 +1099,10 @@
     </message>
     <message>
         <source>Queue</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Queue ({count})</source>
         <translation type="unfinished"></translation>
     </message>
     <message>
@@ -1768,6 +1999,29 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
 </context>
 <context>
+    <name>RunName</name>
+    <message>
+        <source>A run needs a name.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>“{name}” cannot be a folder&apos;s name on Windows. Leave out &lt; &gt; : &quot; / \ | ? *, dots and blanks at the ends, names such as CON, and keep it under 80 characters.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>There is a run or a folder called “{name}” already.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>This run is being trained. Stop it, then rename it.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>This run is not there any more.</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
     <name>RunsPage</name>
     <message>
         <source>Open</source>
@@ -1793,6 +2047,108 @@ Set up a run at the left and press “Add to queue”, also while another one tr
         <source>No runs yet. What you train appears here.</source>
         <translation>还没有运行记录。训练过的模型会显示在这里。</translation>
     </message>
+    <message numerus="yes">
+        <source>%n run(s)</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>{found} of {all} runs</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{count} selected</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Reading {name}: {share}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Hide in plots</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Show in plots</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Take out of the archive</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Archive</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>No run is found. Change the search, or choose “All”.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>All runs are in the archive.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Compare</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Rename</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Delete…</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Lays the chosen runs over the plots, ten at most.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Choose two or more runs to see where their settings differ.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>More</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Details</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Search name, preset, data, tags, note</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Search the runs</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Which runs</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Not archived</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Archived</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>All</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation type="unfinished">关闭</translation>
+    </message>
+    <message>
+        <source>Shown in plots</source>
+        <translation type="unfinished"></translation>
+    </message>
     <message>
         <source>Name</source>
         <translation>名称</translation>
@@ -1814,6 +2170,10 @@ Set up a run at the left and press “Add to queue”, also while another one tr
         <translation>词元/秒</translation>
     </message>
     <message>
+        <source>Trained</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Preset</source>
         <translation>预设</translation>
     </message>
@@ -1824,6 +2184,10 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     <message>
         <source>Started</source>
         <translation>开始时间</translation>
+    </message>
+    <message>
+        <source>Tags</source>
+        <translation type="unfinished"></translation>
     </message>
 </context>
 <context>
@@ -1917,6 +2281,10 @@ Set up a run at the left and press “Add to queue”, also while another one tr
 </context>
 <context>
     <name>SetupPanel</name>
+    <message>
+        <source>for the next run</source>
+        <translation type="unfinished"></translation>
+    </message>
     <message>
         <source>Preset</source>
         <translation>预设</translation>
@@ -2243,6 +2611,10 @@ Set up a run at the left and press “Add to queue”, also while another one tr
         <translation>第 {step} / {total} 步</translation>
     </message>
     <message>
+        <source>step {step}</source>
+        <translation>第 {step} 步</translation>
+    </message>
+    <message>
         <source>loss {loss}</source>
         <translation>损失 {loss}</translation>
     </message>
@@ -2302,6 +2674,153 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
 </context>
 <context>
+    <name>Welcome</name>
+    <message>
+        <source>The preset that fits: {preset}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Chosen. Now add your data: drop it anywhere on this window.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Don&apos;t show this again</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation type="unfinished">关闭</translation>
+    </message>
+    <message>
+        <source>Welcome to Traindeck</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Train a language model of your own, on this machine. Nothing leaves it.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>This machine</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Use this preset</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Or see a model learn first</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>A small model learns to write Python, in some minutes. Nothing to download.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Try it now with built-in data</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>GPU</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Memory</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Processor</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Looking…</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{size}, of which {free} are free</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name}, {count} cores</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>No NVIDIA GPU: small models train on the processor</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name}, {vram} of VRAM</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{count} × {name}, {vram} of VRAM each</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>No GPU to compute on and {ram} of memory: the smallest model fits anywhere.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>There is no GPU to compute on, and {ram} of memory are enough for this model.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The {gpu} has {vram} of VRAM: a small model and small batches fit.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The {gpu} has {vram} of VRAM: enough for this model and its batches.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The {gpu} has {vram} of VRAM: room for a larger model.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The {gpu} has {vram} of VRAM, and {cores} cores and {ram} of memory feed it.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The {gpu} has {vram} of VRAM, but {ram} of memory are little: this preset spares them.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>A run computes on one GPU; “Device” among all settings says on which.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>An NVIDIA card is in this machine, but its driver is not installed. Install it from https://www.nvidia.com/drivers, then run “{command}”.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The NVIDIA driver does not answer. Restart the computer; if that changes nothing, install the driver again.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The NVIDIA driver was updated, but the old one still runs. Restart the computer.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The NVIDIA driver is there, but finds no card. Check that the card is seated, powered and not disabled.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The NVIDIA driver {driver} is too old for training on this card. Update it from https://www.nvidia.com/drivers, then run “{command}”.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The {gpu} is too old for PyTorch. Training uses the processor.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The package nvidia-ml-py, which tells of GPUs, cannot be loaded. Run “{command}”.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>PyTorch is installed in a build for the processor, so the GPU stays idle. Run “{command}”.</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
     <name>_Banner</name>
     <message>
         <source>Warning</source>
@@ -2322,6 +2841,17 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     <message>
         <source>Dismiss</source>
         <translation>关闭提示</translation>
+    </message>
+</context>
+<context>
+    <name>words_of</name>
+    <message>
+        <source>The trainer could not be started. Run the set-up again, then try once more.</source>
+        <translation type="unfinished">无法启动训练程序。请重新运行安装程序，然后再试一次。</translation>
+    </message>
+    <message>
+        <source>The model&apos;s process ended unexpectedly (code {code}). {words}</source>
+        <translation type="unfinished"></translation>
     </message>
 </context>
 </TS>

@@ -94,6 +94,8 @@ def tooltip(name: str, glance: Glance) -> str:
     if glance.step and glance.total_steps:
         text = QCoreApplication.translate("Tray", "step {step} of {total}")
         parts.append(text.format(step=words.count(glance.step), total=words.count(glance.total_steps)))
+    elif glance.step:
+        parts.append(QCoreApplication.translate("Tray", "step {step}").format(step=words.count(glance.step)))
     if glance.loss is not None:
         parts.append(QCoreApplication.translate("Tray", "loss {loss}").format(loss=words.loss(glance.loss)))
     if glance.minutes_left is not None and not glance.is_over:

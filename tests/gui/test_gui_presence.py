@@ -1,0 +1,122 @@
+"""The run outside of the window: tray icon, messages of the desktop, and without a tray."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtWidgets import QMessageBox, QPushButton
+from pytestqt.qtbot import QtBot
+
+from app.controller import Controller
+from app.state.run_machine import RunState
+from app.views import tray
+from app.views.tray import Tray
+from tests.gui.conftest import MakeWindow
+from trainer_core import protocol
+
+Said = list[tuple[str, str]]
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> Said:
+    """A desktop with a tray; what its messages said (title, text)."""
+    shown: Said = []
+    monkeypatch.setattr(tray, "has_tray", lambda: True)
+    monkeypatch.setattr(Tray, "say", lambda self, title, text, bad=False: shown.append((title, text)))
+    return shown
+
+
+def begin(qtbot: QtBot, controller: Controller) -> Tray:
+    controller.window.menus.actions["start"].trigger()
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
+    presence = controller._leaving.presence
+    presence.look()
+    assert presence.tray is not None
+    return presence.tray
+
+
+def hide(controller: Controller) -> None:
+    """Close the window, and keep training in the tray."""
+    controller.window.close()
+    [box] = [box for box in controller.window.findChildren(QMessageBox) if box.isVisible()]
+    next(button for button in box.findChildren(QPushButton) if "tray" in button.text()).click()
+
+
+def test_during_a_run_the_tray_tells_how_it_is_and_obeys(make_window: MakeWindow, qtbot: QtBot, said: Said) -> None:
+    controller = make_window("echo")
+    assert controller._leaving.presence.tray is None  # before a run there is nothing to show
+    shown = begin(qtbot, controller)
+    machine = controller.own.machine
+    assert shown.icon.isVisible()
+    spent = protocol.StepTime(data=1.0, transfer=0.0, forward=2.0, backward=4.0, optimizer=1.0, other=0.1)
+    step = protocol.Step(
+        step=1007, epoch=0.1, tokens=64, samples=7, loss=2.625, learning_rate=3e-4, tokens_per_s=1.0, samples_per_s=1.0,
+        time_ms=spent,
+    )  # fmt: skip
+    controller.own.take(step)
+    controller._leaving.presence.look()
+    assert shown.icon.toolTip().endswith("\nTraining · step 1,007 · loss 2.6250")
+    assert shown.pause.isVisible()
+    assert not shown.resume.isVisible()
+    shown.pause.trigger()
+    qtbot.waitUntil(lambda: machine.state is RunState.PAUSED)
+    qtbot.waitUntil(shown.resume.isVisible)
+    assert "Paused" in shown.icon.toolTip()
+    controller.set_language("zh")
+    controller._leaving.presence.look()
+    assert shown.resume.text() == "继续"
+    assert "已暂停" in shown.icon.toolTip()
+    shown.resume.trigger()
+    qtbot.waitUntil(lambda: machine.state is RunState.TRAINING)
+    shown.stop.trigger()
+    qtbot.waitUntil(lambda: machine.state is RunState.STOPPED, timeout=20_000)
+    assert said == []  # who sees the window needs no message
+
+
+def test_the_icon_leaves_when_somebody_sees_how_the_run_ended(
+    make_window: MakeWindow, qtbot: QtBot, said: Said
+) -> None:
+    controller = make_window("echo")
+    shown = begin(qtbot, controller)
+    controller.window.activateWindow()
+    controller.own.stop()
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.STOPPED, timeout=20_000)
+    qtbot.waitUntil(lambda: not shown.icon.isVisible())
+
+
+def test_a_failure_is_told_to_somebody_who_looks_elsewhere(make_window: MakeWindow, qtbot: QtBot, said: Said) -> None:
+    controller = make_window("echo")
+    begin(qtbot, controller)
+    hide(controller)
+    _, going_on = said.pop()
+    assert "Training goes on" in going_on
+    controller.own.process.kill()
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.CRASHED, timeout=20_000)
+    if controller.own.restarting.pending is None:
+        assert [text for _, text in said] == ["The trainer ended unexpectedly."]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_end_is_told_once_unless_messages_are_switched_off(
+    make_window: MakeWindow, qtbot: QtBot, said: Said, wanted: bool
+) -> None:
+    controller = make_window("ok", language="zh")
+    switch = controller.window.menus.actions["notifications"]
+    assert switch.isChecked()
+    if not wanted:
+        switch.trigger()
+    controller.window.menus.actions["start"].trigger()
+    controller.window.hide()
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.FINISHED, timeout=20_000)
+    told = [text for _, text in said]
+    assert len(told) == (1 if wanted else 0)
+    assert all(text.startswith("训练已完成：共 ") for text in told)
+
+
+def test_without_a_tray_a_run_is_as_ever(
+    make_window: MakeWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tray, "has_tray", lambda: False)
+    controller = make_window("ok")
+    controller.window.menus.actions["start"].trigger()
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.FINISHED, timeout=20_000)
+    assert controller._leaving.presence.tray is None
