@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Final
 
 from PySide6.QtCore import QObject, Signal
 
 from app.opening import RunRecord
 from app.services.trainer_process import Outcome, TrainerProcess
 from app.state import command_line
-from app.state.history import missed_events
+from app.state.following import Follower
 from app.state.restarting import Restarting
 from app.state.run_machine import (
     AskedPause,
@@ -24,6 +25,8 @@ from app.state.run_machine import (
     Tick,
 )
 from trainer_core.protocol import AnyEvent
+
+_QUIET_S: Final = 3.0  # a trainer says something more often, mostly
 
 
 class OwnRun(QObject):
@@ -42,7 +45,9 @@ class OwnRun(QObject):
         self.process = process or TrainerProcess(self)
         self.record = RunRecord()
         self._last_seq = 0  # of the newest event that came
-        self.process.event.connect(self.take)
+        self._heard = 0.0  # when the pipe last brought one
+        self._follower: Follower | None = None
+        self.process.event.connect(self._on_heard)
         self.process.output.connect(lambda text: self.record.log.add_output(text, time.time()))
         self.process.finished.connect(self._on_finished)
 
@@ -60,6 +65,7 @@ class OwnRun(QObject):
 
     def _launch(self, arguments: list[str], path: Path, record: RunRecord, *, has_checkpoint: bool) -> None:
         self.record, self._last_seq = record, 0
+        self._follower, self._heard = Follower(path), time.monotonic()
         self.beginning.emit()
         self._feed(Started(str(path), has_checkpoint))
         self.process.start(arguments)
@@ -100,6 +106,7 @@ class OwnRun(QObject):
     def tick(self) -> None:
         """To be called several times a second: what waited long enough happens."""
         self._feed(Tick())
+        self._look_on_disk()
         self._restart_when_due()
 
     def _restart_when_due(self) -> None:
@@ -110,6 +117,17 @@ class OwnRun(QObject):
     def _go_on_with_this(self) -> None:
         path, known = Path(self.machine.run_dir), self.machine.has_checkpoint
         self._launch(command_line.resume(str(path)), path, self.record, has_checkpoint=known)
+
+    def _look_on_disk(self) -> None:
+        """A pipe that is quiet may have fallen silent: the same events are on disk."""
+        if self.machine.is_active and self._follower and time.monotonic() - self._heard > _QUIET_S:
+            for event in self._follower.read(self._last_seq):
+                self.take(event)
+
+    def _on_heard(self, event: AnyEvent) -> None:
+        self._heard = time.monotonic()
+        if event.seq > self._last_seq:  # else it came from the disk already
+            self.take(event)
 
     def take(self, event: AnyEvent) -> None:
         """Take one event in."""
@@ -127,8 +145,8 @@ class OwnRun(QObject):
         (self.changed if changed else self.ticked).emit()
 
     def _on_finished(self, outcome: Outcome) -> None:
-        if self.machine.run_dir and self.machine.done is None and self.machine.last_error is None:
-            for event in missed_events(Path(self.machine.run_dir), self._last_seq):
+        if self._follower and self.machine.done is None and self.machine.last_error is None:
+            for event in self._follower.rest(self._last_seq):
                 self.take(event)
         asked = self.machine.state in (RunState.STOPPING, RunState.KILLING)
         self._feed(Exited(outcome.exit_code, outcome.crashed))

@@ -136,6 +136,27 @@ def silent() -> int:
     return 0
 
 
+def mute() -> int:
+    """Its pipe falls silent while it trains: what it says is on disk only, until it is told to stop."""
+    folder = Path(sys.argv[sys.argv.index("--run-dir") + 1])
+    folder.mkdir(parents=True, exist_ok=True)
+    first = hello()
+    first.run_dir = str(folder)
+    with (folder / "events.jsonl").open("ab", buffering=0) as file:
+        begun = line_of(first)
+        file.write(begun)
+        _out.write(begun)
+        _out.flush()
+        file.write(line_of(protocol.Phase(phase="training")))
+        number = 0
+        while not isinstance(_commands.get() if not _commands.empty() else None, protocol.Stop):
+            number += 1
+            file.write(line_of(step(number)))
+            time.sleep(0.02)
+        file.write(line_of(done("stopped", number)))
+    return 3
+
+
 def traceback() -> int:
     """Dies of an exception that nobody caught."""
     say(hello())
@@ -353,6 +374,7 @@ MODES: dict[str, Callable[[], int]] = {
     for mode in (
         ok,
         silent,
+        mute,
         traceback,
         abort,
         vanish,
