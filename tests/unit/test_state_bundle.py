@@ -1,0 +1,168 @@
+"""The bundle for a bug report holds what explains a failure, and nothing that is the person's own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from app.state import bundle
+from app.state.masking import Masker
+from trainer_core import children
+
+USER, HOST = "王小明", "xiaoming-desktop"
+HOMES = ("C:\\Users\\王小明", "/home/wang.xm")
+WANDB, HF = "0123456789abcdef0123456789abcdef01234567", "hf_AbCdEfGhIjKlMnOpQrStUv"
+OPENAI, PLANTED = "sk-proj-abcdefghijklmnop1234", "correct-horse-battery"
+
+
+@pytest.fixture
+def masker() -> Masker:
+    return Masker(HOMES, [USER, "wang.xm"], [HOST], [PLANTED])
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("C:\\Users\\王小明\\训练\\a.txt", "~\\训练\\a.txt"),
+        ("c:/users/王小明/a.txt", "~/a.txt"),
+        (json.dumps("C:\\Users\\王小明\\a.txt"), '"~\\\\a.txt"'),
+        ("file:///C%3A/Users/%E7%8E%8B%E5%B0%8F%E6%98%8E/a", "file:///~/a"),
+        ("/home/wang.xm/runs/a", "~/runs/a"),
+        ("/home/wang.xm2/runs/a", "/home/<user>/runs/a"),
+        ("D:\\Users\\Someone\\a", "D:\\Users\\<user>\\a"),
+        ("/home/lee/a and /Users/kim/b", "/home/<user>/a and /Users/<user>/b"),
+        ("by 王小明 on xiaoming-desktop.", "by <user> on <computer>."),
+        (f"wandb: login {WANDB}", "wandb: login <secret>"),
+        (f"token={HF}", "token=<secret>"),
+        (f'"api_key": "{OPENAI}"', '"api_key": "<secret>"'),
+        ("WANDB_API_KEY=abcdefgh1234", "WANDB_API_KEY=<secret>"),
+        ("password: hunter22", "password: <secret>"),
+        ("https://me:pass@host.com/x", "https://<secret>@host.com/x"),
+        ("Authorization: Bearer abc.def-ghi123", "Authorization: Bearer <secret>"),
+        (f"it was {PLANTED}!", "it was <secret>!"),
+        ("AKIAABCDEFGHIJKLMNOP", "<secret>"),
+    ],
+)
+def test_names_and_keys_are_masked(masker: Masker, text: str, masked: str) -> None:
+    assert masker.mask(text) == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tokens: 123456789, tokens_per_s: 1234.5",
+        "vocab_size: 8192\ntoken_cache: true\ntokenizer: D:/tokenizer.json",
+        "Every token: 12345678 of them",
+        "step 100, loss 2.5, torch 2.13.0+cu130, NVIDIA RTX A6000",
+        "n_kv_heads: 4\nkeep_last: 2",
+    ],
+)
+def test_what_explains_a_failure_stays(masker: Masker, text: str) -> None:
+    assert masker.mask(text) == text
+
+
+def test_a_short_user_name_does_not_tear_words_apart() -> None:
+    assert Masker([], ["al", "ann"], [], []).mask("all annual plans of ann") == "all annual plans of <user>"
+
+
+def make_run(folder: Path) -> Path:
+    run = folder / "run"
+    run.mkdir(parents=True)
+    run.joinpath("config.yaml").write_text(
+        f"data: ['C:\\Users\\王小明\\novel.txt']\nsample_prompts: ['my private words']\n"
+        f"batch_size: 8\nwandb_project: {HOST}\n",
+        encoding="utf-8",
+    )
+    events = [
+        {"type": "hello", "run_dir": "C:\\Users\\王小明\\runs\\a", "config": {"sample_prompts": ["my private words"]}},
+        {"type": "step", "step": 1, "loss": 2.5, "tokens": 123},
+        {"type": "sample", "step": 1, "prompt": "Dear diary", "text": "secret row of data", "expected": None},
+        {"type": "data_report", "samples": [{"tokens": [["secret", 1], ["row", 2]]}], "first_bad": {"reason": "row 3"}},
+        {"type": "ready", "sources": [{"path": "novel.txt", "used": {"text": "story"}}]},
+        {"type": "warning", "code": "data.bad_row", "detail": "cannot read: secret row of data", "params": {"row": 3}},
+        {"type": "error", "code": "internal", "detail": f"RuntimeError: {WANDB} at C:\\Users\\王小明\\x.py"},
+    ]
+    lines = [json.dumps(event) for event in events]  # as the trainer writes: what is not ASCII is escaped
+    run.joinpath("events.jsonl").write_text("\n".join([*lines, "secret row of data, cut"]), encoding="utf-8")
+    run.joinpath("log.txt").write_text(f"wandb: api key {HF}\nTraceback at C:\\Users\\王小明\\x.py\n", encoding="utf-8")
+    return run
+
+
+def collected(masker: Masker, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setattr(bundle, "doctor", lambda: f"[ok] C:\\Users\\王小明\\td can be written on {HOST}\n")
+    log, settings = folder / "window.log", folder / "settings.json"
+    log.write_text(f"ValueError: {OPENAI}\n", encoding="utf-8")
+    settings.write_text(
+        json.dumps(
+            {"recent_data": ["C:\\Users\\王小明\\novel.txt"], "values": {"sample_prompts": ["my private words"]}}
+        ),
+        encoding="utf-8",
+    )
+    return dict(bundle.parts(make_run(folder), log, settings, masker))
+
+
+def test_nothing_planted_gets_through_and_what_helps_does(
+    masker: Masker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = collected(masker, tmp_path, monkeypatch)
+    assert set(found) == {
+        "versions.txt", "doctor.txt", "run/config.yaml", "run/events-tail.jsonl", "run/log-tail.txt", "window.log",
+        "settings.json",
+    }  # fmt: skip
+    everything = "\n".join(found.values())
+    for planted in (USER, "\\u738b", HOST, WANDB, HF, OPENAI, "private words", "Dear diary", "secret row"):
+        assert planted not in everything, planted
+    assert "novel.txt" in found["run/config.yaml"]
+    assert "batch_size: 8" in found["run/config.yaml"]
+    events = [json.loads(line) for line in found["run/events-tail.jsonl"].splitlines()]
+    assert [event["type"] for event in events] == [
+        "hello", "step", "sample", "data_report", "ready", "warning", "error",
+    ]  # fmt: skip
+    assert events[1] == {"type": "step", "step": 1, "loss": 2.5, "tokens": 123}
+    assert events[2]["prompt"] == "<10 characters>"
+    assert events[4]["sources"][0]["used"] == {"text": "story"}
+    assert "RuntimeError" in events[6]["detail"]
+
+
+def test_of_long_files_the_last_whole_lines_are_taken(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text("".join(f"line {number}\n" for number in range(1000)), encoding="utf-8")
+    kept = bundle.tail(path, 100).splitlines()
+    assert kept[-1] == "line 999"
+    assert kept[0].startswith("line 9")
+    assert len(kept) in (10, 11, 12)
+    assert bundle.tail(tmp_path / "none", 100) == ""
+
+
+def test_environment_variables_that_hold_keys_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"MY_SECRET_SAUCE": "tomato-and-basil", "PATH": "/usr/bin", "SSH_AUTH_SOCK": "/tmp/agent.1"}
+    masked = Masker.of_this_machine(environment).mask("with tomato-and-basil, /usr/bin and /tmp/agent.1")
+    assert masked == "with <secret>, /usr/bin and /tmp/agent.1"
+
+
+def test_a_process_of_its_own_makes_the_bundle(tmp_path: Path) -> None:
+    out = tmp_path / "报告 1.zip"
+    run = make_run(tmp_path)
+    command = [sys.executable, "-P", "-m", "app.state.bundle", str(out), "--run", str(run)]
+    subprocess.run(command, env=children.environment(TRAINDECK_API_TOKEN="my-own-little-token"), check=True)
+    with zipfile.ZipFile(out) as archive:
+        assert {"versions.txt", "doctor.txt", "run/config.yaml"} <= set(archive.namelist())
+        assert "Python" in archive.read("doctor.txt").decode()
+        assert "torch" in archive.read("versions.txt").decode()
+
+
+def test_damaged_files_of_a_run_do_not_keep_the_rest_out(
+    masker: Masker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle, "doctor", lambda: "fine\n")
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("config.yaml", "events.jsonl", "log.txt"):
+        run.joinpath(name).write_bytes(b"\xff\x00[[[{: \n" * 50)
+    found = dict(bundle.parts(run, None, None, masker))
+    assert {"versions.txt", "doctor.txt"} <= set(found)
