@@ -12,8 +12,24 @@
         <translation>在自己的电脑上训练语言模型。</translation>
     </message>
     <message>
-        <source>Version {version}. Apache License 2.0.</source>
-        <translation>版本 {version}。Apache License 2.0 许可。</translation>
+        <source>Apache License 2.0. Nothing is sent anywhere unless you switch on Weights &amp; Biases.</source>
+        <translation>Apache 许可证 2.0。除非您启用 Weights &amp; Biases，否则不会向任何地方发送数据。</translation>
+    </message>
+    <message>
+        <source>User guide</source>
+        <translation>使用指南</translation>
+    </message>
+    <message>
+        <source>Licence</source>
+        <translation>许可证</translation>
+    </message>
+    <message>
+        <source>Copy versions</source>
+        <translation>复制版本信息</translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation>关闭</translation>
     </message>
 </context>
 <context>
@@ -27,11 +43,23 @@
         <translation>仅显示已修改</translation>
     </message>
     <message>
+        <source>Reset all</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>All settings back to those of the preset</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>No setting matches.</source>
         <translation>没有符合的设置。</translation>
     </message>
     <message>
         <source>for the next run</source>
+        <translation>用于下一次运行</translation>
+    </message>
+    <message>
+        <source>{shown} of {all}</source>
         <translation type="unfinished"></translation>
     </message>
 </context>
@@ -87,6 +115,100 @@
     <message>
         <source>There is already a run of this name</source>
         <translation>已有同名的运行</translation>
+    </message>
+</context>
+<context>
+    <name>BundleView</name>
+    <message>
+        <source>Bundle for a bug report</source>
+        <translation>问题报告包</translation>
+    </message>
+    <message>
+        <source>Collecting what explains a failure: versions, settings, the last events and logs.</source>
+        <translation>正在收集用于说明故障的内容：版本、设置、最近的事件和日志。</translation>
+    </message>
+    <message>
+        <source>Collecting</source>
+        <translation>正在收集</translation>
+    </message>
+    <message>
+        <source>What is in the bundle</source>
+        <translation>报告包中的内容</translation>
+    </message>
+    <message>
+        <source>Content</source>
+        <translation>内容</translation>
+    </message>
+    <message>
+        <source>Save as…</source>
+        <translation>另存为…</translation>
+    </message>
+    <message>
+        <source>Open folder</source>
+        <translation>打开文件夹</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>This is what the bundle holds. Names, keys, prompts and samples were taken out; file names are still there. Look through it, then save it and attach it to your report. Nothing is sent by itself.</source>
+        <translation>以下是报告包的内容。人名、密钥、提示和示例文本已被移除，文件名仍然保留。请查看后保存，并附在您的报告中。程序不会自动发送任何内容。</translation>
+    </message>
+    <message>
+        <source>The bundle could not be made: {reason} Choose another place, or report without it.</source>
+        <translation>无法生成报告包：{reason} 请另选位置，或不附报告包直接反馈。</translation>
+    </message>
+    <message>
+        <source>Saved as {path}</source>
+        <translation>已保存为 {path}</translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation>关闭</translation>
+    </message>
+    <message>
+        <source>Save the bundle</source>
+        <translation>保存报告包</translation>
+    </message>
+    <message>
+        <source>Zip files (*.zip)</source>
+        <translation>Zip 文件 (*.zip)</translation>
+    </message>
+</context>
+<context>
+    <name>Chart</name>
+    <message>
+        <source>Menu of “{chart}”</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Copy, save or enlarge this plot</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Enlarge to the whole page</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Show all plots again</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Copy picture</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Save as PNG…</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Copy data</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Save data as CSV…</source>
+        <translation type="unfinished"></translation>
     </message>
 </context>
 <context>
@@ -312,6 +434,37 @@
     </message>
 </context>
 <context>
+    <name>Column</name>
+    <message>
+        <source>{name} (training)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Loading the model…</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Run</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Checkpoint</source>
+        <translation type="unfinished">检查点</translation>
+    </message>
+    <message>
+        <source>What the model wrote</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Copy</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Copy the newest text</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
     <name>Comparison</name>
     <message>
         <source>Name</source>
@@ -395,6 +548,61 @@
     <message>
         <source>training stopped</source>
         <translation>训练已停止</translation>
+    </message>
+</context>
+<context>
+    <name>Controls</name>
+    <message>
+        <source>Smoothing of the training loss: {weight}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Smoothing</source>
+        <translation type="unfinished">平滑</translation>
+    </message>
+    <message>
+        <source>Log scale</source>
+        <translation type="unfinished">对数坐标</translation>
+    </message>
+    <message>
+        <source>Of the loss</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Clip outliers</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Single spikes may leave the plot, so that they do not flatten the curve</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Against</source>
+        <translation type="unfinished">横轴</translation>
+    </message>
+    <message>
+        <source>Horizontal axis</source>
+        <translation type="unfinished">横轴</translation>
+    </message>
+    <message>
+        <source>steps</source>
+        <translation type="unfinished">步</translation>
+    </message>
+    <message>
+        <source>tokens</source>
+        <translation type="unfinished">词元</translation>
+    </message>
+    <message>
+        <source>time</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Show all</source>
+        <translation type="unfinished">显示全部</translation>
+    </message>
+    <message>
+        <source>Drag to move, Ctrl and the wheel to zoom, double-click to show all again. In a plot with the focus: arrows read values, + and - zoom, Ctrl and arrows move, 0 shows all.</source>
+        <translation type="unfinished"></translation>
     </message>
 </context>
 <context>
@@ -613,6 +821,14 @@
         <translation>移除</translation>
     </message>
     <message>
+        <source>Look at it</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Read some of the data, and show what a model would learn from</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Training data ({kinds})</source>
         <translation>训练数据 ({kinds})</translation>
     </message>
@@ -790,6 +1006,32 @@
     </message>
 </context>
 <context>
+    <name>DropVeil</name>
+    <message>
+        <source>{names} and {count} more</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Drop to train on it</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
+    <name>Exporter</name>
+    <message>
+        <source>Exporting {name}: {share}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Exported to {folder}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The export ended unexpectedly (code {code}). Nothing was written. {words}</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
     <name>Figures</name>
     <message>
         <source>{days} d {clock}</source>
@@ -798,6 +1040,95 @@
     <message>
         <source>today {time}</source>
         <translation>今天 {time}</translation>
+    </message>
+</context>
+<context>
+    <name>Glance</name>
+    <message>
+        <source>Comes with Traindeck</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Looking…</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Not found: {names}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>No files in it</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>, </source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>of a kind that the name does not tell</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>1 file</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{count} files</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Text</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Tar archive</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
+    <name>Guide</name>
+    <message>
+        <source>Undo: {what}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Redo: {what}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Undo</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Redo</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>preset</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>data</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>run name</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>several settings</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
+    <name>Helping</name>
+    <message>
+        <source>User guide</source>
+        <translation>使用指南</translation>
+    </message>
+    <message>
+        <source>Licence</source>
+        <translation>许可证</translation>
     </message>
 </context>
 <context>
@@ -1090,6 +1421,10 @@
         <translation>示例文本</translation>
     </message>
     <message>
+        <source>Try it</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Log</source>
         <translation>日志</translation>
     </message>
@@ -1099,11 +1434,11 @@
     </message>
     <message>
         <source>Queue</source>
-        <translation type="unfinished"></translation>
+        <translation>队列</translation>
     </message>
     <message>
         <source>Queue ({count})</source>
-        <translation type="unfinished"></translation>
+        <translation>队列（{count}）</translation>
     </message>
     <message>
         <source>All settings</source>
@@ -1123,6 +1458,10 @@
     <message>
         <source>&amp;Help</source>
         <translation>帮助(&amp;H)</translation>
+    </message>
+    <message>
+        <source>&amp;Edit</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Copy command line</source>
@@ -1146,11 +1485,11 @@
     </message>
     <message>
         <source>Add to queue</source>
-        <translation type="unfinished"></translation>
+        <translation>加入队列</translation>
     </message>
     <message>
         <source>Sweep…</source>
-        <translation type="unfinished"></translation>
+        <translation>参数扫描…</translation>
     </message>
     <message>
         <source>Pause</source>
@@ -1185,6 +1524,30 @@
         <translation>退出</translation>
     </message>
     <message>
+        <source>Undo</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Redo</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Reset all settings</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Add files to the data…</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Add a folder to the data…</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Look at the data</source>
+        <translation type="unfinished">查看数据</translation>
+    </message>
+    <message>
         <source>Switch the language</source>
         <translation>切换语言</translation>
     </message>
@@ -1209,12 +1572,20 @@
         <translation>搜索</translation>
     </message>
     <message>
+        <source>Steps to a run</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Full screen</source>
         <translation>全屏</translation>
     </message>
     <message>
         <source>Notifications</source>
         <translation>通知</translation>
+    </message>
+    <message>
+        <source>Welcome</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>User guide</source>
@@ -1307,6 +1678,85 @@
     <message>
         <source>The queue is done: nothing waits any more.</source>
         <translation>队列已完成，没有等待中的训练。</translation>
+    </message>
+</context>
+<context>
+    <name>PathStrip</name>
+    <message>
+        <source>{step}: {state}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Training is under way</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Next: add a file or a folder, or drop it here</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Next: choose a preset</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Checking…</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Next: check that it fits, or start at once</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>It fits. Next: Start</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>It fits, but tightly. Next: Start</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>It does not fit: take an offer of the check</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Hide these steps</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Data</source>
+        <translation type="unfinished">数据</translation>
+    </message>
+    <message>
+        <source>Preset</source>
+        <translation type="unfinished">预设</translation>
+    </message>
+    <message>
+        <source>Check</source>
+        <translation type="unfinished">检查</translation>
+    </message>
+    <message>
+        <source>Start</source>
+        <translation type="unfinished">开始</translation>
+    </message>
+    <message>
+        <source>done</source>
+        <translation type="unfinished">已完成</translation>
+    </message>
+    <message>
+        <source>next</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>not yet</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>to be put right</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>under way</source>
+        <translation type="unfinished"></translation>
     </message>
 </context>
 <context>
@@ -1553,106 +2003,201 @@
     </message>
 </context>
 <context>
+    <name>Plots</name>
+    <message>
+        <source>VRAM of GPU {index} (GiB)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Loss</source>
+        <translation type="unfinished">损失</translation>
+    </message>
+    <message>
+        <source>Throughput (tokens/s)</source>
+        <translation type="unfinished">吞吐量（词元/秒）</translation>
+    </message>
+    <message>
+        <source>VRAM (GiB)</source>
+        <translation type="unfinished">显存（GiB）</translation>
+    </message>
+    <message>
+        <source>Trainer&apos;s memory (GiB)</source>
+        <translation type="unfinished">训练进程内存（GiB）</translation>
+    </message>
+    <message>
+        <source>Learning rate</source>
+        <translation type="unfinished">学习率</translation>
+    </message>
+    <message>
+        <source>Gradient norm</source>
+        <translation type="unfinished">梯度范数</translation>
+    </message>
+    <message>
+        <source>Time of a step (ms)</source>
+        <translation type="unfinished">每步时间（毫秒）</translation>
+    </message>
+    <message>
+        <source>MFU (%)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>GPU utilisation (%)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Power (W)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Temperature (°C)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Clock (MHz)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>CPU use (%)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Memory of this machine (GiB)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>train</source>
+        <translation type="unfinished">训练</translation>
+    </message>
+    <message>
+        <source>eval</source>
+        <translation type="unfinished">评估</translation>
+    </message>
+    <message>
+        <source>total</source>
+        <translation type="unfinished">总量</translation>
+    </message>
+    <message>
+        <source>GPU {index}</source>
+        <translation type="unfinished">GPU {index}</translation>
+    </message>
+    <message>
+        <source>limit</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>used</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>reserved</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>allocated</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>spill</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>trainer</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>used by all programs</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>slowed by heat</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>best eval</source>
+        <translation type="unfinished">最佳评估</translation>
+    </message>
+    <message>
+        <source>checkpoint</source>
+        <translation type="unfinished">检查点</translation>
+    </message>
+    <message>
+        <source>bad step</source>
+        <translation type="unfinished">异常步</translation>
+    </message>
+    <message>
+        <source>memory made to fit</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>resumed</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>step {step}</source>
+        <translation type="unfinished">第 {step} 步</translation>
+    </message>
+    <message>
+        <source>{count} tokens</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{curve}, smoothed {weight}</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
     <name>PlotsPage</name>
+    <message>
+        <source>this run</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Save all plots as PNG…</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Save all data as CSV…</source>
+        <translation type="unfinished"></translation>
+    </message>
     <message>
         <source>No data yet</source>
         <translation>暂无数据</translation>
     </message>
     <message>
-        <source>Loss</source>
-        <translation>损失</translation>
+        <source>Overview</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
-        <source>Throughput (tokens/s)</source>
-        <translation>吞吐量（词元/秒）</translation>
+        <source>Detail</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
-        <source>VRAM (GiB)</source>
-        <translation>显存（GiB）</translation>
+        <source>Also the time of a step, GPUs, CPU and memory</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
-        <source>Trainer&apos;s memory (GiB)</source>
-        <translation>训练进程内存（GiB）</translation>
+        <source>Remove overlays</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
-        <source>Learning rate</source>
-        <translation>学习率</translation>
+        <source>Show this run alone again</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
-        <source>Gradient norm</source>
-        <translation>梯度范数</translation>
+        <source>Menu of all plots</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Save all plots</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>No data yet. Choose a preset and data at the left, then press Start.</source>
         <translation>暂无数据。在左侧选择预设和数据，然后点击“开始”。</translation>
     </message>
     <message>
-        <source>Smoothing</source>
-        <translation>平滑</translation>
-    </message>
-    <message>
-        <source>Log scale</source>
-        <translation>对数坐标</translation>
-    </message>
-    <message>
-        <source>Against</source>
-        <translation>横轴</translation>
-    </message>
-    <message>
-        <source>Horizontal axis</source>
-        <translation>横轴</translation>
-    </message>
-    <message>
-        <source>steps</source>
-        <translation>步</translation>
-    </message>
-    <message>
-        <source>tokens</source>
-        <translation>词元</translation>
-    </message>
-    <message>
-        <source>seconds</source>
-        <translation>秒</translation>
-    </message>
-    <message>
-        <source>Show all</source>
-        <translation>显示全部</translation>
-    </message>
-    <message>
-        <source>Drag to move, Ctrl and the wheel to zoom; a double click shows all again.</source>
-        <translation>拖动可平移，按住 Ctrl 滚动滚轮可缩放；双击恢复显示全部。</translation>
-    </message>
-    <message>
         <source>Details</source>
         <translation>详情</translation>
-    </message>
-    <message>
-        <source>train</source>
-        <translation>训练</translation>
-    </message>
-    <message>
-        <source>eval</source>
-        <translation>评估</translation>
-    </message>
-    <message>
-        <source>best eval</source>
-        <translation>最佳评估</translation>
-    </message>
-    <message>
-        <source>checkpoint</source>
-        <translation>检查点</translation>
-    </message>
-    <message>
-        <source>bad step</source>
-        <translation>异常步</translation>
-    </message>
-    <message>
-        <source>GPU {index}</source>
-        <translation>GPU {index}</translation>
-    </message>
-    <message>
-        <source>total</source>
-        <translation>总量</translation>
     </message>
 </context>
 <context>
@@ -1701,203 +2246,205 @@
     <name>Queue</name>
     <message>
         <source>Waiting</source>
-        <translation type="unfinished"></translation>
+        <translation>等待中</translation>
     </message>
     <message>
         <source>Restarting</source>
-        <translation type="unfinished"></translation>
+        <translation>正在重启</translation>
     </message>
     <message>
         <source>{time} left</source>
-        <translation type="unfinished"></translation>
+        <translation>剩余 {time}</translation>
     </message>
     <message>
         <source>best loss {loss}</source>
-        <translation type="unfinished"></translation>
+        <translation>最佳损失 {loss}</translation>
     </message>
     <message>
         <source>step {step}</source>
-        <translation type="unfinished">第 {step} 步</translation>
+        <translation>第 {step} 步</translation>
     </message>
     <message>
         <source>The trainer ended unexpectedly (code {code}).</source>
-        <translation type="unfinished"></translation>
+        <translation>训练器意外结束（代码 {code}）。</translation>
     </message>
     <message>
         <source>Broken off at step {step}, when the program ended. Resume goes on from its last checkpoint.</source>
-        <translation type="unfinished"></translation>
+        <translation>程序结束时在第 {step} 步中断。可从最后一个检查点继续。</translation>
     </message>
     <message>
         <source>Broken off when the program ended, before its first checkpoint. Put it back in line.</source>
-        <translation type="unfinished"></translation>
+        <translation>程序结束时中断，当时还没有检查点。可重新排队。</translation>
     </message>
     <message>
         <source>Settings: {settings}</source>
-        <translation type="unfinished"></translation>
+        <translation>设置：{settings}</translation>
     </message>
     <message>
         <source>Data: {data}</source>
-        <translation type="unfinished"></translation>
+        <translation>数据：{data}</translation>
     </message>
     <message>
         <source>added {when}</source>
-        <translation type="unfinished"></translation>
+        <translation>加入于 {when}</translation>
     </message>
     <message>
         <source>started {when}</source>
-        <translation type="unfinished"></translation>
+        <translation>开始于 {when}</translation>
     </message>
     <message>
         <source>ended {when}</source>
-        <translation type="unfinished"></translation>
+        <translation>结束于 {when}</translation>
     </message>
 </context>
 <context>
     <name>QueuePage</name>
     <message>
         <source>Wait</source>
-        <translation type="unfinished"></translation>
+        <translation>暂缓</translation>
     </message>
     <message>
         <source>Go on</source>
-        <translation type="unfinished"></translation>
+        <translation>继续</translation>
     </message>
     <message>
         <source>Another window of Traindeck has the queue (process {pid}). Close it to use the queue here.</source>
-        <translation type="unfinished"></translation>
+        <translation>队列正由另一个 Traindeck 窗口使用（进程 {pid}）。关闭它后即可在此使用队列。</translation>
     </message>
     <message>
-        <source>The file of the queue was damaged, and was put aside: {path}</source>
-        <translation type="unfinished"></translation>
+        <source>Some of the queue&apos;s file could not be read; the whole file was kept: {path}</source>
+        <translation>队列文件有一部分无法读取，原文件完整保留在：{path}</translation>
     </message>
     <message>
         <source>Nothing waits.</source>
-        <translation type="unfinished"></translation>
+        <translation>没有等待中的运行。</translation>
     </message>
     <message>
         <source>{name} starts when this run ends.</source>
-        <translation type="unfinished"></translation>
+        <translation>当前运行结束后开始 {name}。</translation>
     </message>
     <message>
         <source>{name} starts now.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} 即将开始。</translation>
     </message>
     <message>
         <source>The queue waits: nothing starts by itself when the program opens.</source>
-        <translation type="unfinished"></translation>
+        <translation>队列在等待：程序打开时不会自动开始任何运行。</translation>
     </message>
     <message>
         <source>The queue waits, for a run was stopped.</source>
-        <translation type="unfinished"></translation>
+        <translation>有运行被停止，队列在等待。</translation>
     </message>
     <message>
         <source>The queue waits, for a run failed.</source>
-        <translation type="unfinished"></translation>
+        <translation>有运行失败，队列在等待。</translation>
     </message>
     <message>
         <source>The queue waits. Go on starts {name}.</source>
-        <translation type="unfinished"></translation>
+        <translation>队列在等待。按“继续”开始 {name}。</translation>
     </message>
     <message>
         <source>Open</source>
-        <translation type="unfinished">打开</translation>
+        <translation>打开</translation>
     </message>
     <message>
         <source>Resume from its last checkpoint</source>
-        <translation type="unfinished"></translation>
+        <translation>从最后一个检查点继续</translation>
     </message>
     <message>
         <source>Put back in line</source>
-        <translation type="unfinished"></translation>
+        <translation>重新排队</translation>
     </message>
     <message>
         <source>Move up</source>
-        <translation type="unfinished"></translation>
+        <translation>上移</translation>
     </message>
     <message>
         <source>Move down</source>
-        <translation type="unfinished"></translation>
+        <translation>下移</translation>
     </message>
     <message>
         <source>Duplicate</source>
-        <translation type="unfinished"></translation>
+        <translation>复制</translation>
     </message>
     <message>
         <source>Remove</source>
-        <translation type="unfinished">移除</translation>
+        <translation>移除</translation>
     </message>
     <message>
         <source>Undo removing</source>
-        <translation type="unfinished"></translation>
+        <translation>撤销移除</translation>
     </message>
     <message>
         <source>Clear finished</source>
-        <translation type="unfinished"></translation>
+        <translation>清除已完成的</translation>
     </message>
     <message>
         <source>More</source>
-        <translation type="unfinished"></translation>
+        <translation>更多</translation>
     </message>
     <message>
         <source>Add to queue</source>
-        <translation type="unfinished"></translation>
+        <translation>加入队列</translation>
     </message>
     <message>
         <source>Sweep…</source>
-        <translation type="unfinished"></translation>
+        <translation>参数扫描…</translation>
     </message>
     <message>
         <source>Compare all</source>
-        <translation type="unfinished"></translation>
+        <translation>全部比较</translation>
     </message>
     <message>
         <source>Show the runs of the queue in one plot; of several chosen ones, these</source>
-        <translation type="unfinished"></translation>
+        <translation>在同一张图中显示队列里的运行；选中多个时只显示选中的</translation>
     </message>
     <message>
         <source>Runs in line, trained one after the other, overnight for example.
 
 Set up a run at the left and press “Add to queue”, also while another one trains; or let “Sweep…” line up the same run with several values of a setting. The next starts when the one before it has ended.</source>
-        <translation type="unfinished"></translation>
+        <translation>把多个运行排成一队，逐个训练，例如让它们跑一整夜。
+
+在左侧设置好一个运行，然后按“加入队列”，正在训练时也可以；或用“参数扫描…”以某项设置的多个取值排入同一个运行。前一个结束后，下一个自动开始。</translation>
     </message>
     <message>
         <source>After a failure:</source>
-        <translation type="unfinished"></translation>
+        <translation>失败之后：</translation>
     </message>
     <message>
         <source>go on with the next</source>
-        <translation type="unfinished"></translation>
+        <translation>继续下一个</translation>
     </message>
     <message>
         <source>wait</source>
-        <translation type="unfinished"></translation>
+        <translation>等待</translation>
     </message>
 </context>
 <context>
     <name>QueueTable</name>
     <message>
         <source>Queue</source>
-        <translation type="unfinished"></translation>
+        <translation>队列</translation>
     </message>
     <message>
         <source>Name</source>
-        <translation type="unfinished">名称</translation>
+        <translation>名称</translation>
     </message>
     <message>
         <source>State</source>
-        <translation type="unfinished">状态</translation>
+        <translation>状态</translation>
     </message>
     <message>
-        <source>Preset and changes</source>
-        <translation type="unfinished"></translation>
+        <source>Settings</source>
+        <translation>设置</translation>
     </message>
     <message>
         <source>Data</source>
-        <translation type="unfinished">数据</translation>
+        <translation>数据</translation>
     </message>
     <message>
         <source>Progress and result</source>
-        <translation type="unfinished"></translation>
+        <translation>进度与结果</translation>
     </message>
 </context>
 <context>
@@ -1931,7 +2478,7 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
     <message>
         <source>Add to queue: train this when the runs before it have ended</source>
-        <translation type="unfinished"></translation>
+        <translation>加入队列：排在前面的运行结束后训练它</translation>
     </message>
     <message>
         <source>ending the trainer</source>
@@ -1983,7 +2530,7 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
     <message>
         <source>Add to queue</source>
-        <translation type="unfinished"></translation>
+        <translation>加入队列</translation>
     </message>
     <message>
         <source>Pause</source>
@@ -1992,6 +2539,10 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     <message>
         <source>Resume</source>
         <translation>继续</translation>
+    </message>
+    <message>
+        <source>Show me where</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Progress</source>
@@ -2022,6 +2573,29 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
 </context>
 <context>
+    <name>RunsKeeper</name>
+    <message>
+        <source>The notes of {name} were not kept: {reason}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} could not be renamed: {reason}. Close programs that show its files, then try again.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} is being trained and stays. Stop it, then delete it.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{name} could not be deleted: {reason}. Close programs that show its files, then try again.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The plots have room for ten more runs. Hide some to show others.</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
     <name>RunsPage</name>
     <message>
         <source>Open</source>
@@ -2046,6 +2620,10 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     <message>
         <source>No runs yet. What you train appears here.</source>
         <translation>还没有运行记录。训练过的模型会显示在这里。</translation>
+    </message>
+    <message>
+        <source>Export into an empty folder, or into a new one inside the folder that you choose</source>
+        <translation type="unfinished"></translation>
     </message>
     <message numerus="yes">
         <source>%n run(s)</source>
@@ -2111,7 +2689,7 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
     <message>
         <source>More</source>
-        <translation type="unfinished"></translation>
+        <translation type="unfinished">更多</translation>
     </message>
     <message>
         <source>Details</source>
@@ -2265,6 +2843,53 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
 </context>
 <context>
+    <name>SamplingRow</name>
+    <message>
+        <source>Temperature</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Top-k</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Top-p</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Max tokens</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Seed</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Higher is more varied, lower more certain; 0 always takes the likeliest token.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Draw only from so many of the likeliest tokens; 0: no limit.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Draw only from the likeliest tokens that together reach this share; 1: no limit.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The text ends after so many tokens at the latest.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The same seed, prompt and checkpoint give the same text again.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Another seed</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
     <name>Settings</name>
     <message>
         <source>, </source>
@@ -2283,7 +2908,7 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     <name>SetupPanel</name>
     <message>
         <source>for the next run</source>
-        <translation type="unfinished"></translation>
+        <translation>用于下一次运行</translation>
     </message>
     <message>
         <source>Preset</source>
@@ -2308,6 +2933,21 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     <message>
         <source>All settings…</source>
         <translation>全部设置…</translation>
+    </message>
+</context>
+<context>
+    <name>Shortcuts</name>
+    <message>
+        <source>Keyboard shortcuts</source>
+        <translation>键盘快捷键</translation>
+    </message>
+    <message>
+        <source>Tab and Shift+Tab reach every field and button; the space bar presses it.</source>
+        <translation>用 Tab 和 Shift+Tab 可到达每个输入框和按钮，按空格键即可按下按钮。</translation>
+    </message>
+    <message>
+        <source> or </source>
+        <translation> 或 </translation>
     </message>
 </context>
 <context>
@@ -2423,95 +3063,95 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     <name>Sweep</name>
     <message>
         <source>no second setting</source>
-        <translation type="unfinished"></translation>
+        <translation>不用第二项设置</translation>
     </message>
     <message>
         <source>Setting</source>
-        <translation type="unfinished"></translation>
+        <translation>设置项</translation>
     </message>
     <message>
         <source>these values</source>
-        <translation type="unfinished"></translation>
+        <translation>指定取值</translation>
     </message>
     <message>
         <source>even steps</source>
-        <translation type="unfinished"></translation>
+        <translation>等差</translation>
     </message>
     <message>
         <source>even factors</source>
-        <translation type="unfinished"></translation>
+        <translation>等比</translation>
     </message>
     <message>
         <source>How the values are given</source>
-        <translation type="unfinished"></translation>
+        <translation>取值方式</translation>
     </message>
     <message>
         <source>Values, with commas between them</source>
-        <translation type="unfinished"></translation>
+        <translation>取值，以逗号分隔</translation>
     </message>
     <message>
         <source>from</source>
-        <translation type="unfinished"></translation>
+        <translation>从</translation>
     </message>
     <message>
         <source>to</source>
-        <translation type="unfinished"></translation>
+        <translation>到</translation>
     </message>
     <message>
         <source>number of values</source>
-        <translation type="unfinished"></translation>
+        <translation>取值个数</translation>
     </message>
     <message>
         <source>at least one value</source>
-        <translation type="unfinished"></translation>
+        <translation>至少一个取值</translation>
     </message>
     <message>
         <source>Allowed: {range}</source>
-        <translation type="unfinished">允许的值：{range}</translation>
+        <translation>允许的值：{range}</translation>
     </message>
     <message>
         <source>At most {count} values.</source>
-        <translation type="unfinished"></translation>
+        <translation>最多 {count} 个取值。</translation>
     </message>
     <message>
         <source>Sweep</source>
-        <translation type="unfinished"></translation>
+        <translation>参数扫描</translation>
     </message>
     <message>
         <source>One run for every value, or for every pair of values. All else stays as it is set at the left, the seed too, so that the runs can be compared.</source>
-        <translation type="unfinished"></translation>
+        <translation>每个取值（或每对取值）各训练一次。其余设置与左侧相同，随机种子也相同，因此各次运行可以比较。</translation>
     </message>
     <message>
         <source>Names begin with</source>
-        <translation type="unfinished"></translation>
+        <translation>名称前缀</translation>
     </message>
     <message>
         <source>Runs to be added</source>
-        <translation type="unfinished"></translation>
+        <translation>将加入的运行</translation>
     </message>
     <message>
         <source>Cancel</source>
-        <translation type="unfinished">取消</translation>
+        <translation>取消</translation>
     </message>
     <message>
         <source>Add {count} to the queue</source>
-        <translation type="unfinished"></translation>
+        <translation>将 {count} 个加入队列</translation>
     </message>
     <message>
         <source>Choose two different settings.</source>
-        <translation type="unfinished"></translation>
+        <translation>请选择两项不同的设置。</translation>
     </message>
     <message>
         <source>Give the runs a name.</source>
-        <translation type="unfinished"></translation>
+        <translation>请给这些运行取个名称。</translation>
     </message>
     <message>
         <source>{count} runs: at most {limit} are added at once.</source>
-        <translation type="unfinished"></translation>
+        <translation>共 {count} 个运行：一次最多加入 {limit} 个。</translation>
     </message>
     <message>
         <source>Runs: {count}</source>
-        <translation type="unfinished"></translation>
+        <translation>运行数：{count}</translation>
     </message>
 </context>
 <context>
@@ -2629,6 +3269,156 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     <message>
         <source>Training goes on. Click here to see it.</source>
         <translation>训练仍在继续。点击此处查看。</translation>
+    </message>
+</context>
+<context>
+    <name>TryPage</name>
+    <message>
+        <source>Device: auto</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Write a beginning or a question below, then press Generate.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>No checkpoint to try yet. Start a run at the left: as soon as it has saved its first checkpoint, its model writes here.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Compare</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Two checkpoints side by side, with the same prompt and seed</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>New conversation</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Clear what was written, and begin anew</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Device</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Prompt</source>
+        <translation type="unfinished">提示</translation>
+    </message>
+    <message>
+        <source>Beginning of a text, or a question</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Generate</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Ctrl+Enter</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Stop</source>
+        <translation type="unfinished">停止</translation>
+    </message>
+    <message>
+        <source>Esc; what was written stays</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Regenerate</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The last text again, with another seed</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
+    <name>Trying</name>
+    <message>
+        <source>Step {step}</source>
+        <translation type="unfinished">第 {step} 步</translation>
+    </message>
+    <message>
+        <source>eval loss {loss}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>best</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>final</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>before a failure</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Newest: none yet</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Newest: {checkpoint}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>On the GPU</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>On the CPU: no GPU was found</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>On the CPU: training has the only GPU</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>On another GPU than training</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Seed {seed}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Step {step}, seed {seed}</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>… the set length is reached</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>stopped</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{tokens} tokens, {rate} tokens/s</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>it sees only the newest {seen} of {given} tokens</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Step {step} is there now: the next text is written by it</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>No longer on disk; it stays loaded until another is chosen</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>This checkpoint is no longer on disk: newer ones took its place. Choose another.</source>
+        <translation type="unfinished"></translation>
     </message>
 </context>
 <context>
@@ -2792,7 +3582,7 @@ Set up a run at the left and press “Add to queue”, also while another one tr
         <translation type="unfinished"></translation>
     </message>
     <message>
-        <source>The NVIDIA driver does not answer. Restart the computer; if that changes nothing, install the driver again.</source>
+        <source>The NVIDIA driver does not answer. Restart the computer; if that changes nothing, install it anew.</source>
         <translation type="unfinished"></translation>
     </message>
     <message>

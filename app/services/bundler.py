@@ -1,0 +1,72 @@
+"""Makes the bundle for a bug report in a process of its own, and reads what is in it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Final
+
+from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, Signal
+
+from app.services.trainer_process import console_python
+from trainer_core import children, files
+
+_SHOWN: Final = 64 * 1024  # bytes of each part that are shown
+
+
+class Bundler(QObject):
+    """One bundle. `finished` carries its parts (name, bytes, beginning); `failed` a reason."""
+
+    finished = Signal(object)  # list[tuple[str, int, str]]
+    failed = Signal(str)
+
+    def __init__(self, run: Path | None, window_log: Path, settings: Path, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._folder = Path(tempfile.mkdtemp(prefix="traindeck-bundle-"))
+        self._zip = self._folder / "bundle.zip"
+        self._process = QProcess(self)
+        environment = QProcessEnvironment()
+        for name, value in children.environment(PYTHONUTF8="1").items():
+            environment.insert(name, value)
+        self._process.setProcessEnvironment(environment)
+        self._process.setWorkingDirectory(str(self._folder))
+        chosen = ["--run", str(run)] if run is not None else []
+        self._arguments = ["-P", "-X", "utf8", "-m", "app.state.bundle", str(self._zip), *chosen]
+        self._arguments += ["--window-log", str(window_log), "--settings", str(settings)]
+        self._process.finished.connect(self._on_finished)
+        self._process.errorOccurred.connect(self._on_error)
+
+    def start(self) -> None:
+        self._process.start(console_python(), self._arguments)
+
+    def save(self, path: Path) -> None:
+        """Put the bundle where the person wants it. Raises OSError."""
+        files.write_atomic(path, self._zip.read_bytes())
+
+    def leave(self) -> None:
+        """Nothing of it is wanted any more."""
+        self.blockSignals(True)
+        if self._process.state() is not QProcess.ProcessState.NotRunning:
+            self._process.kill()
+            self._process.waitForFinished(1000)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self.deleteLater()
+
+    def _on_error(self, error: QProcess.ProcessError) -> None:
+        if error is QProcess.ProcessError.FailedToStart:
+            self.failed.emit(self._process.errorString())
+
+    def _on_finished(self, exit_code: int, _: QProcess.ExitStatus) -> None:
+        if exit_code != 0:
+            words = bytes(self._process.readAllStandardError().data()).decode("utf-8", "replace").strip()
+            self.failed.emit(words.splitlines()[-1] if words else f"code {exit_code}")
+            return
+        with zipfile.ZipFile(self._zip) as archive:
+            parts = []
+            for entry in archive.infolist():
+                with archive.open(entry) as part:
+                    text = part.read(_SHOWN).decode("utf-8", "replace")
+                parts.append((entry.filename, entry.file_size, text + ("\n…" if entry.file_size > _SHOWN else "")))
+        self.finished.emit(parts)
