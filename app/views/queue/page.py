@@ -203,8 +203,8 @@ class QueuePage(Retranslating):
         if state.owner is not None:
             text = self.tr("Another window of Traindeck has the queue (process {pid}). Close it to use the queue here.")
             return text.format(pid=state.owner)
-        if state.queue.put_aside is not None and not state.queue.items:
-            text = self.tr("The file of the queue was damaged, and was put aside: {path}")
+        if state.queue.put_aside is not None and state.hold in ("", "opened"):
+            text = self.tr("Some of the queue's file could not be read; the whole file was kept: {path}")
             return text.format(path=state.queue.put_aside)
         if not waiting:
             return self.tr("Nothing waits.")

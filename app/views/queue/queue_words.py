@@ -24,9 +24,9 @@ def state(item: Item, *, restarting: bool = False) -> str:
 
 
 def difference(item: Item) -> str:
-    """The preset, and what differs from it."""
+    """What differs from the preset, and the preset."""
     known = {name: value for name, value in item.changes.items() if name in knobs()}
-    return f"{item.preset}  ·  {words.settings(known)}" if known else item.preset
+    return f"{words.settings(known)}  ·  {item.preset}" if known else item.preset
 
 
 def progress(machine: RunMachine) -> str:

@@ -10,7 +10,6 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import (
     QCheckBox,
     QDialog,
-    QGridLayout,
     QHBoxLayout,
     QLabel,
     QLayout,
@@ -78,15 +77,16 @@ class AxisEditor(QWidget):
             layout.setContentsMargins(0, 0, 0, 0)
         for part in (_inside(self.typed), _box(ends), self._ticks_box):
             self._stack.addWidget(part)
-        grid = QGridLayout(self)
-        grid.setContentsMargins(0, 0, 0, 0)
-        grid.setHorizontalSpacing(SPACE)
-        grid.setVerticalSpacing(SPACE // 2)
-        grid.addWidget(self.knob, 0, 0)
-        grid.addWidget(self.mode, 0, 1)
-        grid.addWidget(self._stack, 1, 0, 1, 2)
-        grid.addWidget(self.error, 2, 0, 1, 2)
-        grid.setColumnStretch(0, 1)
+        head = QHBoxLayout()
+        head.setSpacing(SPACE)
+        head.addWidget(self.knob, 1)
+        head.addWidget(self.mode)
+        inner = QVBoxLayout(self)
+        inner.setContentsMargins(0, 0, 0, 0)
+        inner.setSpacing(SPACE // 2)
+        inner.addLayout(head)
+        inner.addWidget(self._stack)
+        inner.addWidget(self.error)
         self.knob.setMaxVisibleItems(20)
 
     def _word(self) -> None:
@@ -304,7 +304,7 @@ class SweepDialog(QDialog):
             said = words.settings(planned.values)
             if planned.error is not None:
                 said = words.message(planned.error.code, planned.error.params)
-            item = QListWidgetItem(f"{planned.name}\n    {said}")
+            item = QListWidgetItem(f"{planned.name}  ·  {said}")
             item.setToolTip(plain_tip(said))
             if planned.error is not None:
                 item.setForeground(QColor(self._tokens.bad))

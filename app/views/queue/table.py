@@ -116,7 +116,7 @@ class QueueTable(QTableView):
         titles = {
             "name": self.tr("Name"),
             "state": self.tr("State"),
-            "settings": self.tr("Preset and changes"),
+            "settings": self.tr("Settings"),
             "data": self.tr("Data"),
             "result": self.tr("Progress and result"),
         }
