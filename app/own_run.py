@@ -101,6 +101,13 @@ class OwnRun(QObject):
         self.restarting.hurry(time.monotonic())
         self._restart_when_due()
 
+    def moved(self, old: Path, new: Path | None) -> None:
+        """The folder of a run that is over has another name, or is gone (None)."""
+        if self.machine.run_dir and not self.machine.is_active and Path(self.machine.run_dir) == old:
+            self.restarting.cancel()
+            self.machine.moved(str(new) if new is not None else "")
+            self.changed.emit()
+
     # --- as time goes by -------------------------------------------------------------------------------------
 
     def tick(self) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 import contextlib
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QByteArray
+from PySide6.QtWidgets import QSplitter
 
 from app.state.settings import Settings
-from app.views.main_window import MainWindow
-from app.views.setup.form import SetupForm
+
+if TYPE_CHECKING:
+    from app.views.main_window import MainWindow
+    from app.views.setup.form import SetupForm
 
 
 def restore(settings: Settings, form: SetupForm, window: MainWindow) -> None:
@@ -18,12 +22,17 @@ def restore(settings: Settings, form: SetupForm, window: MainWindow) -> None:
         form.restore(settings.data, settings.values)
     form.forget_steps()
     window.setup.data.recent = settings.recent_data
-    window.plots.restore(settings.smoothing, log_scale=settings.log_scale, axis=settings.x_axis)
+    window.plots.restore(
+        settings.smoothing,
+        log_scale=settings.log_scale,
+        clip=settings.clip_outliers,
+        axis=settings.x_axis,
+        sub_page=settings.plots_page,
+    )
     with contextlib.suppress(ValueError):
         if settings.geometry:
             window.restoreGeometry(QByteArray(base64.b64decode(settings.geometry)))
-        if "main" in settings.splitters:
-            window.splitter.restoreState(QByteArray(base64.b64decode(settings.splitters["main"])))
+    restore_splitter(settings, "main", window.splitter)
 
 
 def take(settings: Settings, form: SetupForm, window: MainWindow) -> None:
@@ -31,9 +40,22 @@ def take(settings: Settings, form: SetupForm, window: MainWindow) -> None:
     settings.preset = form.preset.name if form.preset else ""
     settings.data = form.data
     settings.values = {} if form.wrong() else form.changes()
-    settings.smoothing, settings.log_scale, settings.x_axis = window.plots.choices()
+    plots = window.plots
+    settings.smoothing, settings.x_axis = plots.controls.weight, plots.controls.axis
+    settings.log_scale, settings.clip_outliers = plots.controls.log_scale.isChecked(), plots.controls.clip.isChecked()
+    settings.plots_page = plots.sub_page
     settings.geometry = _base64(window.saveGeometry())
-    settings.splitters["main"] = _base64(window.splitter.saveState())
+    take_splitter(settings, "main", window.splitter)
+
+
+def restore_splitter(settings: Settings, name: str, splitter: QSplitter) -> None:
+    with contextlib.suppress(ValueError):
+        if name in settings.splitters:
+            splitter.restoreState(QByteArray(base64.b64decode(settings.splitters[name])))
+
+
+def take_splitter(settings: Settings, name: str, splitter: QSplitter) -> None:
+    settings.splitters[name] = _base64(splitter.saveState())
 
 
 def _base64(content: QByteArray) -> str:

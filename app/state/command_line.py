@@ -84,6 +84,16 @@ def resume(run_dir: str) -> list[str]:
     return ["train", "--resume", run_dir]
 
 
+def branch(checkpoint: str, run_dir: str) -> list[str]:
+    """`train --resume CHECKPOINT --run-dir NEW`: a new run that goes on from a checkpoint of another."""
+    return ["train", "--resume", checkpoint, "--run-dir", run_dir]
+
+
+def generate(checkpoint: str, device: str) -> list[str]:
+    """`generate CHECKPOINT --device …`: a model that writes on command."""
+    return ["generate", checkpoint, "--device", device]
+
+
 def _knob_flag(spec: config.Knob, value: Any) -> list[str]:
     if spec.kind == "bool":
         return [spec.flag if value else f"--no-{spec.flag.removeprefix('--')}"]

@@ -56,7 +56,15 @@ class History:
     def get(self, path: Path) -> RunSummary | None:
         """One run as it is now; None where there is none."""
         run = RunDir(path)
-        return self._summary(run) if run.exists() else None
+        if not run.exists():
+            return None
+        self._look_at_notes(path)
+        return self._summary(run)
+
+    def forget(self, path: Path) -> None:
+        """Its folder is gone, or has another name."""
+        self._cache.pop(path, None)
+        self._notes.pop(path, None)
 
     def notes(self, path: Path) -> RunNotes:
         """What is noted of a run, as the last refresh found it."""

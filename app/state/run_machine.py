@@ -175,6 +175,11 @@ class RunMachine:
         self._saved_bytes = 0.0
         self._eta: tuple[float, float] | None = None  # seconds to go, at which elapsed_s
 
+    def moved(self, run_dir: str) -> None:
+        """The folder of a run that is over has another name; empty: it is gone, with its checkpoints."""
+        self.run_dir = run_dir
+        self.has_checkpoint = self.has_checkpoint and bool(run_dir)
+
     # --- the one way in ---------------------------------------------------------------------------
 
     def feed(self, event: Input, now: float) -> bool:

@@ -35,6 +35,8 @@ class Settings(msgspec.Struct, kw_only=True):
     recent_data: list[str] = []  # newest first
     values: dict[str, Any] = {}  # knobs that the person changed, by name
     run_name: str = ""
+    welcome: bool = True  # the page that greets where there are no runs
+    path: bool = True  # the four steps above the setup
     dismissed: list[str] = []  # paths of interrupted runs that the person does not want to be asked about again
     runs_folder: str = ""  # empty: runs/ in Traindeck's folder
     geometry: str = ""  # bytes of QWidget.saveGeometry in base64
@@ -42,8 +44,14 @@ class Settings(msgspec.Struct, kw_only=True):
     splitters: dict[str, str] = {}  # bytes of QSplitter.saveState in base64, by name
     page: str = ""  # name of the page on show
     notifications: bool = True  # of the desktop, when a run ends or needs somebody
+    runs_sort: str = "started"  # a column of the runs
+    runs_descending: bool = True
+    runs_details: bool = True  # are shown below the runs
+    export_folder: str = ""  # that was chosen the last time
     smoothing: float = 0.6
     log_scale: bool = False
+    clip_outliers: bool = False
+    plots_page: Literal["overview", "detail"] = "overview"
     x_axis: Literal["step", "tokens", "time"] = "step"
 
     def remember_data(self, path: str) -> None:

@@ -27,6 +27,9 @@ IconName = Literal[
     "down",
     "queue",
     "eye",
+    "dice",
+    "ring",
+    "here",
 ]
 _FILLED: Final = ("start", "pause", "resume", "stop")
 _SIZE: Final = 16
@@ -95,6 +98,11 @@ def _outline(name: IconName) -> QPainterPath:
         case "fits":
             path.addEllipse(QRectF(1.5, 1.5, 13, 13))
             _line(path, (4.8, 8.3), (7.1, 10.6), (11.2, 5.6))
+        case "ring":
+            path.addEllipse(QRectF(2.5, 2.5, 11, 11))
+        case "here":
+            path.addEllipse(QRectF(1.5, 1.5, 13, 13))
+            path.addEllipse(QRectF(6.2, 6.2, 3.6, 3.6))
         case "tight":
             _line(path, (8, 1.8), (15, 14), (1, 14), (8, 1.8))
             _line(path, (8, 6.2), (8, 9.6))
@@ -113,6 +121,10 @@ def _outline(name: IconName) -> QPainterPath:
             for x in (4.5, 8.0, 11.5):
                 _line(path, (x, 7), (x, 9))
                 _line(path, (x, 11.5), (x, 13.5))
+        case "dice":
+            path.addRoundedRect(QRectF(2, 2, 12, 12), 2.5, 2.5)
+            for x, y in ((5.2, 5.2), (10.8, 5.2), (8, 8), (5.2, 10.8), (10.8, 10.8)):
+                path.addEllipse(QPointF(x, y), 0.5, 0.5)
         case "again":
             path.arcMoveTo(QRectF(2.5, 2.5, 11, 11), 60)
             path.arcTo(QRectF(2.5, 2.5, 11, 11), 60, 300)

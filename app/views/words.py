@@ -56,10 +56,11 @@ def settings(values: Mapping[str, Any]) -> str:
     """Knobs and their values, named as the form names them."""
     table = knob_words(language())
     comma = QCoreApplication.translate("Settings", ", ")
-    return comma.join(f"{table.label(knobs()[name])} {_value(value)}" for name, value in values.items())
+    return comma.join(f"{table.label(knobs()[name])} {setting(value)}" for name, value in values.items())
 
 
-def _value(value: Any) -> str:
+def setting(value: Any) -> str:
+    """The value of a knob."""
     if isinstance(value, bool):
         off, on = QCoreApplication.translate("Settings", "off"), QCoreApplication.translate("Settings", "on")
         return on if value else off

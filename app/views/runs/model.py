@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt, Signal
-from PySide6.QtGui import QColor, QIcon
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QIcon, QPainter, QPixmap
 
 from app.state import run_rows
 from app.state.run_notes import RunNotes
 from app.state.run_rows import COLUMNS, Column, Row, Shelf
-from app.theme.icons import icon
+from app.theme.icons import pixmap
 from app.theme.tokens import Tokens
 from app.views import words
 from trainer_core.run_dir import RunSummary
@@ -19,6 +19,7 @@ from trainer_core.run_dir import RunSummary
 NAME: Final = COLUMNS.index("name")
 SHOWN: Final = COLUMNS.index("shown")
 _NUMBERS: Final = ("step", "loss", "speed", "time")
+_EYE: Final = QSize(20, 16)
 _Index = QModelIndex | QPersistentModelIndex
 _Role = Qt.ItemDataRole
 
@@ -120,7 +121,7 @@ class RunsModel(QAbstractTableModel):
         if role == _Role.DisplayRole:
             return "" if column == "shown" else self.titles.get(column)
         if role == _Role.DecorationRole and column == "shown":
-            return self._eye(self._tokens.muted)
+            return self._eye(self._tokens.muted, self._tokens.window)
         if role in (_Role.ToolTipRole, _Role.AccessibleTextRole):
             return self.titles.get(column)
         return _alignment(column) if role == _Role.TextAlignmentRole else None
@@ -159,10 +160,29 @@ class RunsModel(QAbstractTableModel):
             return "\n".join(filter(None, (str(row.path), row.notes.note[:400])))
         return cell(row, column)
 
-    def _eye(self, colour: str) -> QIcon:
+    def _eye(self, colour: str, ground: str = "") -> QIcon:
+        """On a ground of its own, so that its colour is seen in a selected row too."""
         if colour not in self._icons:
-            self._icons[colour] = icon("eye", colour, self._tokens.muted)
+            self._icons[colour] = _eye(colour, ground or self._tokens.surface)
         return self._icons[colour]
+
+
+def _eye(colour: str, ground: str) -> QIcon:
+    made = QIcon()
+    for scale in (1, 2, 3):
+        picture = QPixmap(_EYE * scale)
+        picture.setDevicePixelRatio(scale)
+        picture.fill(Qt.GlobalColor.transparent)
+        painter = QPainter(picture)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setBrush(QColor(ground))
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.drawRoundedRect(QRectF(0, 0, _EYE.width(), _EYE.height()), 3, 3)
+        painter.drawPixmap(2, 0, pixmap("eye", colour, scale))
+        painter.end()
+        for mode in (QIcon.Mode.Normal, QIcon.Mode.Selected):
+            made.addPixmap(picture, mode)
+    return made
 
 
 def _alignment(column: Column) -> Qt.AlignmentFlag:

@@ -1,225 +1,421 @@
-"""Earlier runs from disk: a table, and what can be done with each."""
+"""All runs on disk: a table to search and sort, what can be done with those chosen, and the details of one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt, Signal
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtCore import QPoint, Qt, QTimer, Signal
+from PySide6.QtGui import QAction, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import (
-    QAbstractItemView,
+    QFileDialog,
     QHBoxLayout,
-    QHeaderView,
+    QMenu,
     QPushButton,
-    QTableView,
+    QSplitter,
+    QToolButton,
     QVBoxLayout,
     QWidget,
 )
 
-from app.theme.tokens import SPACE
-from app.views import words
-from app.views.widgets import Retranslating, empty_note, named
+from app.state import run_rows
+from app.state.run_notes import RunNotes
+from app.state.run_rows import COLUMNS, SHELVES, Column, Row
+from app.theme.icons import icon
+from app.theme.tokens import SPACE, Tokens
+from app.views.runs.details import Details
+from app.views.runs.model import NAME, SHOWN, RunsModel
+from app.views.runs.table import RunsTable
+from app.views.strip import Strip
+from app.views.widgets import ElidedLabel, QuietCombo, Retranslating, button, empty_note, line, named
 from trainer_core.run_dir import RunSummary
 
-_COLUMNS: Final = ("name", "state", "step", "loss", "speed", "preset", "data", "when")
-_NUMBERS: Final = ("step", "loss", "speed")
-_WIDTHS: Final = {
-    "name": 210,
-    "state": 84,
-    "step": 108,
-    "loss": 72,
-    "speed": 76,
-    "preset": 96,
-    "data": 136,
-    "when": 124,
-}
-_NEEDED: Final = {
-    "data": 860,
-    "preset": 740,
-    "speed": 660,
-    "when": 580,
-}  # width of the page from which a column is shown
-_Index = QModelIndex | QPersistentModelIndex
+_TYPING_MS: Final = 60  # between two letters of a search
+_TABLE_HEIGHT: Final = 320  # at first
+_DETAILS_HEIGHT: Final = 230
+_KEYS: Final = {"rename": "F2", "delete": "Del", "show": "Space", "compare": "Ctrl+D", "archive": "Ctrl+E"}
+_MENU: Final = ("open", "resume", "", "show", "compare", "", "rename", "archive", "folder", "", "delete")
 
 
 class RunsPage(Retranslating):
-    """All runs. Double-click or Enter opens one; the buttons act on the selected one."""
+    """It decides nothing: what is asked for goes up as signals, and comes back in `display`."""
 
     open_asked = Signal(Path)
     resume_asked = Signal(Path)
     folder_asked = Signal(Path)
     refresh_asked = Signal()
+    rename_asked = Signal(Path, str)
+    archive_asked = Signal(list, bool)  # runs; into the archive, or out of it
+    delete_asked = Signal(list)
+    compare_asked = Signal(list)
+    show_asked = Signal(list, bool)  # runs; over the plots, or no longer
+    chosen = Signal()  # other runs are selected
+    arranged = Signal()  # order, shelf or details were changed by the person
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, tokens: Tokens, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._tokens = tokens
         self._can_resume = True
-        self.model = RunsModel()
-        self.table = named(QTableView(), "runs")
-        self.open, self.resume = named(QPushButton(), "openRun"), named(QPushButton(), "resumeRun")
-        self.folder, self.refresh = named(QPushButton(), "runFolder"), named(QPushButton(), "refreshRuns")
+        self._reading: tuple[str, float] | None = None
+        self._told: tuple[Callable[[], str], Path | None] | None = None
+        self.model = RunsModel(tokens)
+        self.table = RunsTable(self.model)
+        self.details = Details(tokens)
+        self.search, self.shelf = line("searchRuns", clear=True), named(QuietCombo(), "shelf")
+        self.open, self.resume, self.compare = button("openRun"), button("resumeRun"), button("compareRuns")
+        self.show_runs, self.more = button("showRuns"), named(QToolButton(), "moreForRuns")
+        self.refresh, self.unfold = button("refreshRuns"), button("runDetails", checkable=True)
+        self.status = named(ElidedLabel(), "muted")
+        self.told_folder, self.told_close = button("openTold"), button("closeTold")
+        self.told = Strip(self.told_folder, self.told_close)
         self.empty = empty_note(self.table)
-        self._set_up_table()
+        self.splitter = QSplitter(Qt.Orientation.Vertical, childrenCollapsible=False, handleWidth=SPACE)
+        self._typing = QTimer(self, singleShot=True, interval=_TYPING_MS)
+        self._make_actions()
         self._arrange()
-        self.table.activated.connect(lambda index: self.open_asked.emit(self.model.runs[index.row()].path))
-        self.open.clicked.connect(lambda: self._emit(self.open_asked))
-        self.resume.clicked.connect(lambda: self._emit(self.resume_asked))
-        self.folder.clicked.connect(lambda: self._emit(self.folder_asked))
-        self.refresh.clicked.connect(self.refresh_asked)
+        self._connect()
         self.retranslate()
         self._enable()
 
-    def _set_up_table(self) -> None:
-        table = self.table
-        table.setModel(self.model)
-        table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        table.setShowGrid(False)
-        table.setWordWrap(False)
-        table.setTabKeyNavigation(False)
-        table.setTextElideMode(Qt.TextElideMode.ElideRight)
-        table.verticalHeader().hide()
-        table.verticalHeader().setDefaultSectionSize(table.fontMetrics().lineSpacing() + SPACE + 2)
-        header = table.horizontalHeader()
-        header.setHighlightSections(False)
-        header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
-        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
-        header.setMinimumSectionSize(56)
-        for place, column in enumerate(_COLUMNS):
-            table.setColumnWidth(place, _WIDTHS[column])
-        header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
-        table.selectionModel().selectionChanged.connect(self._enable)
+    # --- making -----------------------------------------------------------------------------------------
+
+    def _make_actions(self) -> None:
+        """They work by key while the table has the focus, from its menu, and from the buttons."""
+        does: dict[str, Callable[[], None]] = {
+            "open": lambda: self._emit_one(self.open_asked.emit),
+            "resume": lambda: self._emit_one(self.resume_asked.emit),
+            "folder": lambda: self._emit_one(self.folder_asked.emit),
+            "rename": self._edit_name,
+            "delete": lambda: self.delete_asked.emit(self.paths()),
+            "compare": lambda: self.compare_asked.emit(self.paths()),
+            "archive": lambda: self.archive_asked.emit(self.paths(), not self._all_archived()),
+            "show": lambda: self.show_asked.emit(self.paths(), not self._all_shown()),
+        }
+        self.menu = QMenu(self)
+        self.runs_actions: dict[str, QAction] = {}
+        for name in _MENU:
+            if not name:
+                self.menu.addSeparator()
+                continue
+            action = self.runs_actions[name] = QAction(self.table)
+            if name in _KEYS:
+                action.setShortcut(QKeySequence(_KEYS[name]))
+                action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
+                self.table.addAction(action)
+            action.triggered.connect(lambda _=False, does=does[name]: does())
+            self.menu.addAction(action)
+        self.more.setMenu(self.menu)
+        self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
 
     def _arrange(self) -> None:
-        bar = QHBoxLayout()
-        bar.setSpacing(SPACE)
-        for button in (self.open, self.resume, self.folder):
-            bar.addWidget(button)
-        bar.addStretch(1)
-        bar.addWidget(self.refresh)
+        finding, doing = QHBoxLayout(), QHBoxLayout()
+        finding.addWidget(self.search, 1)
+        finding.addWidget(self.shelf)
+        finding.addWidget(self.refresh)
+        for widget in (self.open, self.resume, self.show_runs, self.compare, self.more):
+            doing.addWidget(widget)
+        doing.addStretch(1)
+        doing.addWidget(self.unfold)
+        upper, above = QWidget(), QVBoxLayout()
+        upper.setLayout(above)
+        above.setContentsMargins(0, 0, 0, 0)
+        above.setSpacing(SPACE // 2)
+        above.addWidget(self.table, 1)
+        above.addWidget(self.status)
+        self.splitter.addWidget(upper)
+        self.splitter.addWidget(self.details)
+        self.splitter.setStretchFactor(0, 1)
+        self.splitter.setSizes([_TABLE_HEIGHT, _DETAILS_HEIGHT])
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, SPACE, 0, 0)
         layout.setSpacing(SPACE)
-        layout.addLayout(bar)
-        layout.addWidget(self.table, 1)
+        for row in (finding, doing):
+            row.setSpacing(SPACE)
+            layout.addLayout(row)
+        layout.addWidget(self.told)
+        layout.addWidget(self.splitter, 1)
 
-    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
-        """A narrow page leaves out what the name tells too, instead of scrolling sideways."""
-        super().resizeEvent(event)
-        for column, needed in _NEEDED.items():
-            self.table.setColumnHidden(_COLUMNS.index(column), event.size().width() < needed)
+    def _connect(self) -> None:
+        self.model.renamed.connect(self.rename_asked)
+        self.table.activated.connect(self._on_activated)
+        self.table.clicked.connect(self._on_clicked)
+        self.table.selectionModel().selectionChanged.connect(self._on_selected)
+        self.table.customContextMenuRequested.connect(self._show_menu)
+        self.table.horizontalHeader().sortIndicatorChanged.connect(self._on_sorted)
+        self.model.modelReset.connect(self._say_how_many)
+        for pressed, name in (
+            (self.open, "open"),
+            (self.resume, "resume"),
+            (self.show_runs, "show"),
+            (self.compare, "compare"),
+        ):
+            pressed.clicked.connect(self.runs_actions[name].trigger)
+        self.refresh.clicked.connect(self.refresh_asked)
+        self.unfold.toggled.connect(self._on_unfolded)
+        self.search.textChanged.connect(self._typing.start)
+        self.search.returnPressed.connect(self.table.setFocus)
+        self._typing.timeout.connect(self._on_searched)
+        self.shelf.addItems([""] * len(SHELVES))
+        self.shelf.currentIndexChanged.connect(self._on_shelf)
+        self.told_close.clicked.connect(lambda: self.say(None))
+        self.told_folder.clicked.connect(self._open_told)
+        self.splitter.splitterMoved.connect(self.arranged)
+        self.unfold.setChecked(True)
 
-    def display(self, runs: list[RunSummary], *, can_resume: bool) -> None:
+    # --- showing ----------------------------------------------------------------------------------------
+
+    def display(self, runs: list[tuple[RunSummary, RunNotes]], *, can_resume: bool) -> None:
         """Show these runs; `can_resume`: whether none is being trained by this window."""
         self._can_resume = can_resume
-        if runs != self.model.runs:
-            chosen = self.selected()
-            self.model.show(runs)
-            self._select(chosen.path if chosen else None)
-        self.empty.setVisible(not runs)
+        if self.table.is_editing:  # a name is being typed: the next look brings what is new
+            return
+        before = self.paths()
+        with self.table.staying():
+            changed = self.model.take(runs)
+        if changed:
+            self._say_how_many()
+            self._show_details()
+        if self.paths() != before:
+            self.chosen.emit()
+        self.empty.setVisible(not self.model.rows)
+        self._word_empty()
         self._enable()
 
-    def selected(self) -> RunSummary | None:
-        rows = self.table.selectionModel().selectedRows()
-        return self.model.runs[rows[0].row()] if rows else None
+    def show_in_plots(self, shown: dict[Path, str]) -> None:
+        """Which runs are laid over the plots, with their colour tokens."""
+        self.model.show_in_plots(shown)
+        self._enable()
 
-    def _select(self, path: Path | None) -> None:
-        for row, run in enumerate(self.model.runs):
-            if run.path == path:
-                self.table.selectRow(row)
+    def show_reading(self, name: str, share: float | None) -> None:
+        """How much of a run has been read for the plots, 0..1; None: nothing is being read."""
+        self._reading = None if share is None else (name, share)
+        self._say_how_many()
 
-    def _emit(self, signal: Any) -> None:
-        run = self.selected()
-        if run is not None:
-            signal.emit(run.path)
+    def say(self, text: Callable[[], str] | None, folder: Path | None = None) -> None:
+        """A sentence above the table, in the language of the moment; `folder`: offers to open it."""
+        self._told = (text, folder) if text is not None else None
+        self.told_folder.setVisible(folder is not None)
+        self.told.say(text() if text is not None else "")
 
-    def _enable(self) -> None:
-        run = self.selected()
-        self.open.setEnabled(run is not None)
-        self.folder.setEnabled(run is not None)
-        self.resume.setEnabled(run is not None and run.resumable and self._can_resume)
+    def paths(self) -> list[Path]:
+        """The selected runs, from top to bottom."""
+        return [row.path for row in self.rows()]
 
-    def retranslate(self) -> None:
-        self.open.setText(self.tr("Open"))
-        self.resume.setText(self.tr("Resume"))
-        self.folder.setText(self.tr("Open folder"))
-        self.refresh.setText(self.tr("Refresh"))
-        self.table.setAccessibleName(self.tr("Runs"))
-        self.empty.setText(self.tr("No runs yet. What you train appears here."))
-        self.model.titles = [
-            self.tr("Name"),
-            self.tr("State"),
-            self.tr("Step"),
-            self.tr("Best loss"),
-            self.tr("Tokens/s"),
-            self.tr("Preset"),
-            self.tr("Data"),
-            self.tr("Started"),
-        ]
-        self.model.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(_COLUMNS) - 1)
+    def rows(self) -> list[Row]:
+        places = sorted(index.row() for index in self.table.selectionModel().selectedRows(NAME))
+        return [self.model.rows[place] for place in places]
+
+    def select(self, paths: list[Path]) -> None:
+        self.table.select(paths)
+
+    def retheme(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self.model.retheme(tokens)
+        self.details.retheme(tokens)
+        self.refresh.setIcon(icon("again", tokens.text, tokens.muted))
         self.table.viewport().update()
 
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
+        super().resizeEvent(event)
+        self.table.leave_out(event.size().width())
 
-class RunsModel(QAbstractTableModel):
-    """Runs as a table; every text is made when it is painted, so thousands cost nothing."""
+    def ask_folder(self, start: str) -> Path | None:
+        """Where a model is to be exported to; None: nowhere."""
+        title = self.tr("Export into an empty folder, or into a new one inside the folder that you choose")
+        chosen = QFileDialog.getExistingDirectory(self, title, start)
+        return Path(chosen) if chosen else None
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.runs: list[RunSummary] = []
-        self.titles: list[str] = []
+    # --- what is remembered -------------------------------------------------------------------------------
 
-    def show(self, runs: list[RunSummary]) -> None:
-        self.beginResetModel()
-        self.runs = list(runs)
-        self.endResetModel()
+    def restore(self, column: str, *, descending: bool, details: bool) -> None:
+        """Take what was chosen the last time."""
+        known: Column = next((name for name in COLUMNS if name == column), "started")
+        order = Qt.SortOrder.DescendingOrder if descending else Qt.SortOrder.AscendingOrder
+        self.table.horizontalHeader().setSortIndicator(COLUMNS.index(known), order)
+        self.unfold.setChecked(details)
 
-    def rowCount(self, parent: _Index = QModelIndex()) -> int:  # noqa: B008, N802 - Qt's signature
-        return 0 if parent.isValid() else len(self.runs)
+    # --- what the person does -----------------------------------------------------------------------------
 
-    def columnCount(self, parent: _Index = QModelIndex()) -> int:  # noqa: B008, N802 - Qt's signature
-        return 0 if parent.isValid() else len(_COLUMNS)
+    def _emit_one(self, emit: Callable[[Path], None]) -> None:
+        paths = self.paths()
+        if len(paths) == 1:
+            emit(paths[0])
 
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:  # noqa: N802 - Qt's name
-        if orientation is Qt.Orientation.Horizontal and role == Qt.ItemDataRole.DisplayRole:
-            return self.titles[section] if section < len(self.titles) else None
-        if orientation is Qt.Orientation.Horizontal and role == Qt.ItemDataRole.TextAlignmentRole:
-            return _alignment(_COLUMNS[section])
-        return None
+    def _on_activated(self, index: object) -> None:
+        if not self.table.is_editing:
+            self._emit_one(self.open_asked.emit)
 
-    def data(self, index: _Index, role: int = 0) -> Any:
-        run, column = self.runs[index.row()], _COLUMNS[index.column()]
-        if role == Qt.ItemDataRole.DisplayRole:
-            return cell(run, column)
-        if role == Qt.ItemDataRole.ToolTipRole:
-            return str(run.path) if column == "name" else cell(run, column)
-        return _alignment(column) if role == Qt.ItemDataRole.TextAlignmentRole else None
+    def _on_clicked(self, index: object) -> None:
+        place, column = index.row(), index.column()  # type: ignore[attr-defined]
+        if column == SHOWN:
+            path = self.model.rows[place].path
+            self.show_asked.emit([path], path not in self.model.shown)
 
+    def _on_selected(self) -> None:
+        if not self.table.restoring:
+            self._show_details()
+            self._say_how_many()
+            self._enable()
+            self.chosen.emit()
 
-def _alignment(column: str) -> Qt.AlignmentFlag:
-    side = Qt.AlignmentFlag.AlignRight if column in _NUMBERS else Qt.AlignmentFlag.AlignLeft
-    return side | Qt.AlignmentFlag.AlignVCenter
+    def _on_sorted(self) -> None:
+        self.arranged.emit()
 
+    def _on_searched(self) -> None:
+        with self.table.staying():
+            self.model.search = self.search.text()
+            self.model.arrange()
+        self._after_filter()
 
-def cell(run: RunSummary, column: str) -> str:
-    """The text of one cell."""
-    match column:
-        case "name":
-            return run.name
-        case "state":
-            return words.disk_state(run.state)
-        case "step":
-            return (
-                f"{words.count(run.step)} / {words.count(run.total_steps)}"
-                if run.total_steps
-                else words.count(run.step)
-            )
-        case "loss":
-            return words.loss(run.best_loss)
-        case "speed":
-            return words.rate(run.tokens_per_s)
-        case "preset":
-            return run.preset or "–"
-        case "data":
-            return words.data_names(run.data)
-        case _:
-            return words.when(run.started)
+    def _on_shelf(self, place: int) -> None:
+        with self.table.staying():
+            self.model.shelf = SHELVES[max(0, place)]
+            self.model.arrange()
+        self._after_filter()
+
+    def _after_filter(self) -> None:
+        self._on_selected()
+        self.empty.setVisible(not self.model.rows)
+        self._word_empty()
+
+    def _on_unfolded(self, on: bool) -> None:
+        self.details.setVisible(on)
+        self.arranged.emit()
+
+    def _show_menu(self, at: QPoint) -> None:
+        self.menu.popup(self.table.viewport().mapToGlobal(at))
+
+    def _edit_name(self) -> None:
+        paths = self.paths()
+        if len(paths) == 1:
+            place = self.model.place(paths[0])
+            index = self.model.index(place or 0, NAME)
+            self.table.scrollTo(index)
+            self.table.edit(index)
+
+    def _open_told(self) -> None:
+        if self._told is not None and self._told[1] is not None:
+            self.folder_asked.emit(self._told[1])
+
+    # --- what is possible -----------------------------------------------------------------------------------
+
+    def _all_shown(self) -> bool:
+        return all(path in self.model.shown for path in self.paths())
+
+    def _all_archived(self) -> bool:
+        return all(row.notes.archived for row in self.rows())
+
+    def _show_details(self) -> None:
+        rows = self.rows()
+        self.details.display(rows[0] if len(rows) == 1 else None, len(rows))
+        self.details.allow(can_resume=self._can_resume)
+        self.details.know_tags(run_rows.known_tags(self.model.all_rows))
+
+    def _enable(self) -> None:
+        rows = self.rows()
+        one = rows[0] if len(rows) == 1 else None
+        running = any(row.run.state == "running" for row in rows)
+        possible = {
+            "open": one is not None,
+            "folder": one is not None,
+            "resume": one is not None and one.run.resumable and self._can_resume,
+            "rename": one is not None and not running,
+            "delete": bool(rows),
+            "archive": bool(rows),
+            "show": bool(rows),
+            "compare": len(rows) >= 2,
+        }
+        for name, allowed in possible.items():
+            self.runs_actions[name].setEnabled(allowed)
+        for pressed, name in self._buttons().items():
+            pressed.setEnabled(possible[name])
+        self.more.setEnabled(bool(rows))
+        self.details.allow(can_resume=self._can_resume)
+        self._word_toggles()
+
+    def _buttons(self) -> dict[QPushButton, str]:
+        return {self.open: "open", self.resume: "resume", self.show_runs: "show", self.compare: "compare"}
+
+    # --- words ----------------------------------------------------------------------------------------------
+
+    def _say_how_many(self) -> None:
+        found, every, chosen = len(self.model.rows), len(self.model.all_rows), len(self.paths())
+        parts = [
+            self.tr("%n run(s)", "", every)
+            if found == every
+            else self.tr("{found} of {all} runs").format(found=found, all=every)
+        ]
+        if chosen > 1:
+            parts.append(self.tr("{count} selected").format(count=chosen))
+        if self._reading is not None:
+            name, share = self._reading
+            parts.append(self.tr("Reading {name}: {share}").format(name=name, share=f"{share:.0%}"))
+        self.status.setText("  ·  ".join(parts) if every else "")
+
+    def _word_toggles(self) -> None:
+        shown = bool(self.rows()) and self._all_shown()
+        text = self.tr("Hide in plots") if shown else self.tr("Show in plots")
+        self.show_runs.setText(text)
+        self.runs_actions["show"].setText(text)
+        back = bool(self.rows()) and self._all_archived()
+        self.runs_actions["archive"].setText(self.tr("Take out of the archive") if back else self.tr("Archive"))
+
+    def _word_empty(self) -> None:
+        if self.model.all_rows and (self.model.search or self.model.shelf != "current"):
+            self.empty.setText(self.tr("No run is found. Change the search, or choose “All”."))
+        elif self.model.all_rows:
+            self.empty.setText(self.tr("All runs are in the archive."))
+        else:
+            self.empty.setText(self.tr("No runs yet. What you train appears here."))
+
+    def retranslate(self) -> None:
+        words = {
+            "open": self.tr("Open"),
+            "resume": self.tr("Resume"),
+            "compare": self.tr("Compare"),
+            "rename": self.tr("Rename"),
+            "folder": self.tr("Open folder"),
+            "delete": self.tr("Delete…"),
+        }
+        for name, text in words.items():
+            self.runs_actions[name].setText(text)
+        for pressed, name in self._buttons().items():
+            pressed.setText(words.get(name, pressed.text()))
+        self.show_runs.setToolTip(self.tr("Lays the chosen runs over the plots, ten at most."))
+        self.compare.setToolTip(self.tr("Choose two or more runs to see where their settings differ."))
+        self.more.setText(self.tr("More"))
+        self.more.setAccessibleName(self.tr("More"))
+        self.refresh.setToolTip(self.tr("Refresh"))
+        self.refresh.setAccessibleName(self.tr("Refresh"))
+        self.unfold.setText(self.tr("Details"))
+        self.search.setPlaceholderText(self.tr("Search name, preset, data, tags, note"))
+        self.search.setAccessibleName(self.tr("Search the runs"))
+        self.shelf.setAccessibleName(self.tr("Which runs"))
+        for place, text in enumerate((self.tr("Not archived"), self.tr("Archived"), self.tr("All"))):
+            self.shelf.setItemText(place, text)
+        self.told_folder.setText(self.tr("Open folder"))
+        self.told_close.setText(self.tr("Close"))
+        if self._told is not None:
+            self.told.say(self._told[0]())
+        self.table.setAccessibleName(self.tr("Runs"))
+        self.model.retranslate(self._titles())
+        self._word_toggles()
+        self._word_empty()
+        self._say_how_many()
+        self.retheme(self._tokens)
+
+    def _titles(self) -> dict[Column, str]:
+        return {
+            "shown": self.tr("Shown in plots"),
+            "name": self.tr("Name"),
+            "state": self.tr("State"),
+            "step": self.tr("Step"),
+            "loss": self.tr("Best loss"),
+            "speed": self.tr("Tokens/s"),
+            "time": self.tr("Trained"),
+            "preset": self.tr("Preset"),
+            "data": self.tr("Data"),
+            "started": self.tr("Started"),
+            "tags": self.tr("Tags"),
+        }

@@ -1,0 +1,127 @@
+"""The table of runs: how it looks, and that the selection and the place stay when its rows change."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from PySide6.QtCore import QItemSelection, QItemSelectionModel, QSize, Qt
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
+
+from app.state.run_rows import COLUMNS, Column
+from app.theme.tokens import SPACE
+from app.views.runs.model import NAME, RunsModel
+
+_WIDTHS: Final[dict[Column, int]] = {
+    "shown": 34,
+    "name": 190,
+    "state": 84,
+    "step": 108,
+    "loss": 76,
+    "speed": 76,
+    "time": 84,
+    "preset": 104,
+    "data": 136,
+    "started": 124,
+    "tags": 110,
+}
+_NEEDED: Final[dict[Column, int]] = {
+    "speed": 580,
+    "started": 700,
+    "time": 790,
+    "tags": 890,
+    "preset": 1000,
+    "data": 1130,
+}  # width of the page from which a column is shown
+
+
+class RunsTable(QTableView):
+    """Rows are runs. F2 edits a name."""
+
+    def __init__(self, model: RunsModel) -> None:
+        super().__init__()
+        self._model = model
+        self.restoring = False
+        self.setObjectName("runs")
+        self.setModel(model)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        self.setShowGrid(False)
+        self.setWordWrap(False)
+        self.setTabKeyNavigation(False)
+        self.setTextElideMode(Qt.TextElideMode.ElideRight)
+        self.setIconSize(QSize(20, 16))
+        self.setMinimumHeight(5 * (self.fontMetrics().lineSpacing() + SPACE + 2))
+        self.verticalHeader().hide()
+        self.verticalHeader().setDefaultSectionSize(self.fontMetrics().lineSpacing() + SPACE + 2)
+        self._set_up_header()
+
+    def _set_up_header(self) -> None:
+        header = self.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
+        header.setMinimumSectionSize(_WIDTHS["shown"])
+        for place, column in enumerate(COLUMNS):
+            self.setColumnWidth(place, _WIDTHS[column])
+        header.setSectionResizeMode(NAME, QHeaderView.ResizeMode.Stretch)
+        header.setSortIndicator(COLUMNS.index("started"), Qt.SortOrder.DescendingOrder)
+        header.setSectionsClickable(True)
+        header.setSortIndicatorShown(True)
+        header.sortIndicatorChanged.connect(self._sort)
+
+    def leave_out(self, width: int) -> None:
+        """A narrow page leaves out what matters less, instead of scrolling sideways."""
+        for column, needed in _NEEDED.items():
+            self.setColumnHidden(COLUMNS.index(column), width < needed)
+
+    @property
+    def is_editing(self) -> bool:
+        return self.state() is QAbstractItemView.State.EditingState
+
+    def _sort(self, column: int, order: Qt.SortOrder) -> None:
+        with self.staying():
+            self._model.sort(column, order)
+
+    @contextlib.contextmanager
+    def staying(self) -> Iterator[None]:
+        """Around a change of the rows: what was selected and where the table was stay, as far as they are there."""
+        selected = [self._model.rows[index.row()].path for index in self.selectionModel().selectedRows(NAME)]
+        now = self.currentIndex()
+        current = self._model.rows[now.row()].path if now.isValid() else None
+        before = [row.path for row in self._model.rows]
+        at = self.verticalScrollBar().value()
+        self.restoring = True
+        try:
+            yield
+            if [row.path for row in self._model.rows] != before:
+                self.select(selected, current)
+                self.verticalScrollBar().setValue(at)
+        finally:
+            self.restoring = False
+
+    def select(self, paths: list[Path], current: Path | None = None) -> None:
+        """Select these runs and no others."""
+        wanted = set(paths)
+        places = [place for place, row in enumerate(self._model.rows) if row.path in wanted]
+        selection, last = QItemSelection(), len(COLUMNS) - 1
+        for first, end in _stretches(places):
+            selection.select(self._model.index(first, 0), self._model.index(end, last))
+        model, flags = self.selectionModel(), QItemSelectionModel.SelectionFlag
+        row = self._model.place(current) if current is not None else (places[0] if places else None)
+        if row is not None:
+            model.setCurrentIndex(self._model.index(row, NAME), flags.NoUpdate)
+        model.select(selection, flags.ClearAndSelect)
+
+
+def _stretches(places: list[int]) -> Iterator[tuple[int, int]]:
+    """Rows in ascending order as (first, last) of those that follow one another."""
+    start = 0
+    for place in range(1, len(places) + 1):
+        if place == len(places) or places[place] != places[place - 1] + 1:
+            yield places[start], places[place - 1]
+            start = place
