@@ -8,6 +8,7 @@ from app.looking import Looker
 from app.services.trainer_process import Outcome, TrainerProcess
 from app.state import checks, command_line
 from app.state.looks import Key
+from app.state.path import Verdict
 from app.views.setup.check_card import CheckCard, CheckState
 from app.views.setup.form import SetupForm
 from trainer_core.messages import TraindeckError
@@ -30,6 +31,7 @@ class Checker(Looker[CheckReport]):
         super().__init__(form, say, process)
         self._card, self._changed = card, changed
         self._wanted = False  # the card has not been put away since the last check
+        self.verdict: Verdict | None = None  # of what the form says, while the card shows it
         card.cancel_asked.connect(self.cancel)
         card.closed.connect(self.put_away)
         card.applied.connect(form.take)
@@ -55,10 +57,13 @@ class Checker(Looker[CheckReport]):
         return checks.key_of(self._form.values(), self._form.data, stamps)
 
     def refresh(self) -> None:
+        self.verdict = None
         if not self._wanted:
             self._card.hide()
             return
         look, current = self.found()
+        if current and look is not None and look.report is not None:
+            self.verdict = look.report.verdict
         failure = "" if current else self.failure()
         shown = self.running is not None or bool(failure) or look is not None
         if shown:

@@ -13,11 +13,12 @@ from PySide6.QtCore import QObject, QTimer
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication
 
-import trainer_core
 from app import i18n, remembering
 from app.checking import Checker
 from app.closing import Closing
 from app.earlier import EarlierRun
+from app.guiding import Guide
+from app.helping import Helping
 from app.interrupted import Interrupted
 from app.looking import DataLooker
 from app.notifying import Notifier
@@ -34,11 +35,14 @@ from app.state.settings import SettingsStore
 from app.telling import Telling
 from app.theme import style
 from app.theme.tokens import ThemeChoice
+from app.trying import Trier
 from app.views import words
 from app.views.main_window import MainWindow
+from app.views.setup import reason
 from app.views.setup.form import SetupForm
-from app.views.setup.reason import blocking_reason
+from app.views.setup.reason import Blocked, blocking_reason
 from app.views.viewing import Viewing
+from app.welcoming import Welcoming
 from trainer_core import presets, protocol
 from trainer_core.messages import Language, TraindeckError
 from trainer_core.presets import Preset
@@ -77,9 +81,19 @@ class Controller(QObject):
         self._tell = Telling(self.window.banners, self.own.machine, self)
         self.looker = DataLooker(self.form, self._tell.error, looking)
         self.checker = Checker(self.form, self._tell.error, checking, self.window.check, self.render_bar)
+        self.trier = Trier(self.own, self._history)
         self._interrupted = Interrupted(self.window.interrupted, self._history, self._settings)
         self._leaving = Closing(self.window, self.own, close=self._close)
+        self.helping = Helping(self.window, self._store.path, self._path_on_show)
         self.notifier = Notifier(self.window, self.own, self._leaving.presence, self._settings)
+        self.guide = Guide(
+            self.form, self.window, self._settings, self.own, self.checker, self.looker,
+            start=self.start_run, blocked=self._blocking,
+        )  # fmt: skip
+        self.welcoming = Welcoming(
+            self.window, self.form, self._settings,
+            load=self.load_preset, start=self.start_run, has_runs=lambda: bool(self._history.runs),
+        )  # fmt: skip
         self._connect()
         self._timer = QTimer(self, interval=_RENDER_MS)
         self._timer.timeout.connect(self._on_tick)
@@ -94,6 +108,7 @@ class Controller(QObject):
         self.window.show()
 
     def _after_first_paint(self) -> None:
+        self.welcoming.begin(self._history.root)
         self.window.build_rest()
         self._connect_pages()
         self._ready = True
@@ -101,6 +116,7 @@ class Controller(QObject):
         self.window.setup.presets.display(self.form.preset)
         self.queueing.open()
         self._refresh_runs()
+        self.guide.begin()
         self.render()
         self._probe_machine()
         self._timer.start()
@@ -111,6 +127,8 @@ class Controller(QObject):
 
         probe = GpuProbe(self)
         probe.found.connect(self.window.setup.presets.show_machine)
+        probe.found.connect(self.trier.show_machine)
+        self.welcoming.watch(probe)
         probe.start()
 
     # --- wires -------------------------------------------------------------------------------------------
@@ -140,9 +158,11 @@ class Controller(QObject):
         self.own.ticked.connect(self.render_bar)
         self.own.ended.connect(self._on_ended)
         self.own.process.incompatible.connect(self._tell.incompatible)
+        self.own.beginning.connect(self.welcoming.hide)
+        self._earlier.opened.connect(self.welcoming.hide)
         self._earlier.opened.connect(self._on_opened)
         self._earlier.resume_asked.connect(self._resume_viewed)
-        self._lister.listed.connect(self._render_runs)
+        self._lister.listed.connect(self.trier.runs_listed)
         self._lister.listed.connect(self._interrupted.look)
         QGuiApplication.styleHints().colorSchemeChanged.connect(self._on_system_theme)
 
@@ -164,19 +184,39 @@ class Controller(QObject):
             "run_folder": self._open_run_folder,
             "runs_folder": lambda: desktop.open_folder(self._history.root),
             "notifications": self.notifier.switch,
-            "about": self._show_about,
         })  # fmt: skip
 
     def _connect_pages(self) -> None:
         window = self.window
         window.samples.sample_asked.connect(self.own.process.sample)
         self.looker.connect_page(window.data)
+        self.trier.connect_page(window.trying)
         self.queueing.connect_page(window.queue)
+        self._keep_runs()
         window.runs.open_asked.connect(self.open_run)
         window.runs.resume_asked.connect(lambda path: self.open_run(path, resume=True))
         window.runs.folder_asked.connect(desktop.open_folder)
         window.runs.refresh_asked.connect(self._refresh_runs)
         window.page_shown.connect(lambda name: self._refresh_runs() if name == "runs" else self.render())
+
+    def _keep_runs(self) -> None:
+        from app.runs import RunsKeeper  # with its views, which the first picture lacks
+
+        self.runs = RunsKeeper(self._history, self.own, self._settings, self)
+        self.runs.connect_page(self.window.runs, self.window.plots)
+        self.runs.resume_asked.connect(lambda path: self.open_run(path, resume=True))
+        self.runs.generate_asked.connect(self._generate_from)
+        self.runs.moved.connect(self._on_run_moved)
+        self._lister.listed.connect(self.runs.on_listed)
+
+    def _generate_from(self, checkpoint: Path) -> None:
+        self.trier.choose(checkpoint)
+        self.window.show_page("try")
+
+    def _on_run_moved(self, old: Path, new: Path | None) -> None:
+        """A run's folder has another name, or is gone (None)."""
+        if self.viewing is not None and self.viewing.summary.path == old:
+            self._show_own_run()
 
     # --- the run -----------------------------------------------------------------------------------------
 
@@ -292,17 +332,24 @@ class Controller(QObject):
             return
         window.advanced.display(training=training)
         window.plots.display(record.metrics, record.computing)
+        self.runs.show_on_plots(self._path_on_show())
         window.plots.notes.display(record.notes, self.form)
         window.performance.display(record.metrics, record.computing)
         window.log.display(record.log)
         self.looker.display(self.shown.ready)
         self.checker.refresh()
         self.queueing.refresh()
+        self.welcoming.display(can_start=not training)
         window.restart.display(self.own.restarting.pending, self.own.machine.last_error, time.monotonic())
         asking = self.own.machine.state is RunState.TRAINING and self.viewing is None
         window.samples.display(record.samples, can_ask=asking)
         self._earlier.allow_resume(not training)
         window.viewing.display(self.viewing)
+
+    def _path_on_show(self) -> Path | None:
+        if self.viewing is not None:
+            return self.viewing.summary.path
+        return Path(self.own.machine.run_dir) if self.own.machine.run_dir else None
 
     def render_bar(self) -> None:
         blocked = self._blocked()
@@ -310,13 +357,14 @@ class Controller(QObject):
         self.window.run_bar.display(machine, blocked, checking=checking)
         self.window.run_bar.offer_queue(self.queueing.blocked, possible=self.queueing.is_open)
         own_shown = self.viewing is None
+        self.guide.display()
         self.window.menus.display(machine, blocked=bool(blocked), checking=checking, own_shown=own_shown)
-
-    def _render_runs(self) -> None:
-        self.window.runs.display(self._history.runs, can_resume=self.own.machine.can_start)
 
     def _blocked(self) -> str:
         return blocking_reason(self.form, {run.name for run in self._history.runs})
+
+    def _blocking(self) -> Blocked | None:
+        return reason.blocked(self.form, {run.name for run in self._history.runs})
 
     # --- language, theme, small things ---------------------------------------------------------------------
 
@@ -348,12 +396,7 @@ class Controller(QObject):
         self.window.menus.render_choices(words.language(), choices.theme, notifications=choices.notifications)
 
     def _open_run_folder(self) -> None:
-        desktop.open_folder(self.viewing.summary.path if self.viewing else Path(self.own.machine.run_dir))
-
-    def _show_about(self) -> None:
-        from app.views import dialogs
-
-        dialogs.show_about(self.window, trainer_core.__version__)
+        desktop.open_folder(self._path_on_show() or self._history.root)
 
     def copy_command(self, shell: Shell) -> None:
         """Put the exact headless command of the form on the clipboard, quoted for a shell."""
@@ -402,6 +445,10 @@ class Controller(QObject):
         self.queueing.leave()
         self.looker.leave()
         self.checker.leave()
+        self.trier.leave()
+        if self._ready:
+            self.runs.leave()
+        self.helping.leave()
         self._leaving.vanish()
         self.window.close_allowed = True
         self.window.close()

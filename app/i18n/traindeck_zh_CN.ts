@@ -44,11 +44,11 @@
     </message>
     <message>
         <source>Reset all</source>
-        <translation type="unfinished"></translation>
+        <translation>全部还原</translation>
     </message>
     <message>
         <source>All settings back to those of the preset</source>
-        <translation type="unfinished"></translation>
+        <translation>把所有设置还原为预设的值</translation>
     </message>
     <message>
         <source>No setting matches.</source>
@@ -60,7 +60,7 @@
     </message>
     <message>
         <source>{shown} of {all}</source>
-        <translation type="unfinished"></translation>
+        <translation>{shown} / {all}</translation>
     </message>
 </context>
 <context>
@@ -822,11 +822,11 @@
     </message>
     <message>
         <source>Look at it</source>
-        <translation type="unfinished"></translation>
+        <translation>查看内容</translation>
     </message>
     <message>
         <source>Read some of the data, and show what a model would learn from</source>
-        <translation type="unfinished"></translation>
+        <translation>读取一部分数据，显示模型将学习的内容</translation>
     </message>
     <message>
         <source>Training data ({kinds})</source>
@@ -1009,11 +1009,11 @@
     <name>DropVeil</name>
     <message>
         <source>{names} and {count} more</source>
-        <translation type="unfinished"></translation>
+        <translation>{names} 等，另有 {count} 个</translation>
     </message>
     <message>
         <source>Drop to train on it</source>
-        <translation type="unfinished"></translation>
+        <translation>松开即可用作训练数据</translation>
     </message>
 </context>
 <context>
@@ -1046,78 +1046,78 @@
     <name>Glance</name>
     <message>
         <source>Comes with Traindeck</source>
-        <translation type="unfinished"></translation>
+        <translation>随 Traindeck 提供</translation>
     </message>
     <message>
         <source>Looking…</source>
-        <translation type="unfinished"></translation>
+        <translation>正在查看…</translation>
     </message>
     <message>
         <source>Not found: {names}</source>
-        <translation type="unfinished"></translation>
+        <translation>未找到：{names}</translation>
     </message>
     <message>
         <source>No files in it</source>
-        <translation type="unfinished"></translation>
+        <translation>其中没有文件</translation>
     </message>
     <message>
         <source>, </source>
-        <translation type="unfinished"></translation>
+        <translation>、</translation>
     </message>
     <message>
         <source>of a kind that the name does not tell</source>
-        <translation type="unfinished"></translation>
+        <translation>无法由文件名判断类型</translation>
     </message>
     <message>
         <source>1 file</source>
-        <translation type="unfinished"></translation>
+        <translation>1 个文件</translation>
     </message>
     <message>
         <source>{count} files</source>
-        <translation type="unfinished"></translation>
+        <translation>{count} 个文件</translation>
     </message>
     <message>
         <source>Text</source>
-        <translation type="unfinished"></translation>
+        <translation>文本</translation>
     </message>
     <message>
         <source>Tar archive</source>
-        <translation type="unfinished"></translation>
+        <translation>Tar 归档</translation>
     </message>
 </context>
 <context>
     <name>Guide</name>
     <message>
         <source>Undo: {what}</source>
-        <translation type="unfinished"></translation>
+        <translation>撤销：{what}</translation>
     </message>
     <message>
         <source>Redo: {what}</source>
-        <translation type="unfinished"></translation>
+        <translation>重做：{what}</translation>
     </message>
     <message>
         <source>Undo</source>
-        <translation type="unfinished"></translation>
+        <translation>撤销</translation>
     </message>
     <message>
         <source>Redo</source>
-        <translation type="unfinished"></translation>
+        <translation>重做</translation>
     </message>
     <message>
         <source>preset</source>
-        <translation type="unfinished"></translation>
+        <translation>预设</translation>
     </message>
     <message>
         <source>data</source>
-        <translation type="unfinished"></translation>
+        <translation>数据</translation>
     </message>
     <message>
         <source>run name</source>
-        <translation type="unfinished"></translation>
+        <translation>运行名称</translation>
     </message>
     <message>
         <source>several settings</source>
-        <translation type="unfinished"></translation>
+        <translation>多项设置</translation>
     </message>
 </context>
 <context>
@@ -1150,7 +1150,7 @@
     <name>KnobField</name>
     <message>
         <source>Reset to the preset&apos;s value</source>
-        <translation type="unfinished"></translation>
+        <translation>还原为预设的值</translation>
     </message>
     <message>
         <source>Reset to {value}</source>
@@ -1162,23 +1162,23 @@
     </message>
     <message>
         <source>“{text}” is not a number.</source>
-        <translation type="unfinished"></translation>
+        <translation>“{text}”不是数字。</translation>
     </message>
     <message>
         <source>{text} is not a whole number.</source>
-        <translation type="unfinished"></translation>
+        <translation>{text} 不是整数。</translation>
     </message>
     <message>
         <source>Without separators: {number}.</source>
-        <translation type="unfinished"></translation>
+        <translation>请不要写分隔符：{number}。</translation>
     </message>
     <message>
         <source>Only the number, without a unit.</source>
-        <translation type="unfinished"></translation>
+        <translation>只写数字，不写单位。</translation>
     </message>
     <message>
         <source>Only the number: it counts {unit}.</source>
-        <translation type="unfinished"></translation>
+        <translation>只写数字，单位已定为“{unit}”。</translation>
     </message>
 </context>
 <context>
@@ -1461,7 +1461,7 @@
     </message>
     <message>
         <source>&amp;Edit</source>
-        <translation type="unfinished"></translation>
+        <translation>编辑(&amp;E)</translation>
     </message>
     <message>
         <source>Copy command line</source>
@@ -1525,27 +1525,27 @@
     </message>
     <message>
         <source>Undo</source>
-        <translation type="unfinished"></translation>
+        <translation>撤销</translation>
     </message>
     <message>
         <source>Redo</source>
-        <translation type="unfinished"></translation>
+        <translation>重做</translation>
     </message>
     <message>
         <source>Reset all settings</source>
-        <translation type="unfinished"></translation>
+        <translation>还原所有设置</translation>
     </message>
     <message>
         <source>Add files to the data…</source>
-        <translation type="unfinished"></translation>
+        <translation>添加数据文件…</translation>
     </message>
     <message>
         <source>Add a folder to the data…</source>
-        <translation type="unfinished"></translation>
+        <translation>添加数据文件夹…</translation>
     </message>
     <message>
         <source>Look at the data</source>
-        <translation type="unfinished">查看数据</translation>
+        <translation>查看数据</translation>
     </message>
     <message>
         <source>Switch the language</source>
@@ -1573,7 +1573,7 @@
     </message>
     <message>
         <source>Steps to a run</source>
-        <translation type="unfinished"></translation>
+        <translation>训练步骤条</translation>
     </message>
     <message>
         <source>Full screen</source>
@@ -1585,7 +1585,7 @@
     </message>
     <message>
         <source>Welcome</source>
-        <translation type="unfinished"></translation>
+        <translation>欢迎页</translation>
     </message>
     <message>
         <source>User guide</source>
@@ -1684,79 +1684,79 @@
     <name>PathStrip</name>
     <message>
         <source>{step}: {state}</source>
-        <translation type="unfinished"></translation>
+        <translation>{step}：{state}</translation>
     </message>
     <message>
         <source>Training is under way</source>
-        <translation type="unfinished"></translation>
+        <translation>正在训练</translation>
     </message>
     <message>
         <source>Next: add a file or a folder, or drop it here</source>
-        <translation type="unfinished"></translation>
+        <translation>下一步：添加文件或文件夹，也可拖到这里</translation>
     </message>
     <message>
         <source>Next: choose a preset</source>
-        <translation type="unfinished"></translation>
+        <translation>下一步：选择预设</translation>
     </message>
     <message>
         <source>Checking…</source>
-        <translation type="unfinished"></translation>
+        <translation>正在检查…</translation>
     </message>
     <message>
         <source>Next: check that it fits, or start at once</source>
-        <translation type="unfinished"></translation>
+        <translation>下一步：检查能否运行，或直接开始</translation>
     </message>
     <message>
         <source>It fits. Next: Start</source>
-        <translation type="unfinished"></translation>
+        <translation>可以运行。下一步：开始</translation>
     </message>
     <message>
         <source>It fits, but tightly. Next: Start</source>
-        <translation type="unfinished"></translation>
+        <translation>勉强可以运行。下一步：开始</translation>
     </message>
     <message>
         <source>It does not fit: take an offer of the check</source>
-        <translation type="unfinished"></translation>
+        <translation>放不下：请采用检查给出的方案</translation>
     </message>
     <message>
         <source>Hide these steps</source>
-        <translation type="unfinished"></translation>
+        <translation>隐藏这些步骤</translation>
     </message>
     <message>
         <source>Data</source>
-        <translation type="unfinished">数据</translation>
+        <translation>数据</translation>
     </message>
     <message>
         <source>Preset</source>
-        <translation type="unfinished">预设</translation>
+        <translation>预设</translation>
     </message>
     <message>
         <source>Check</source>
-        <translation type="unfinished">检查</translation>
+        <translation>检查</translation>
     </message>
     <message>
         <source>Start</source>
-        <translation type="unfinished">开始</translation>
+        <translation>开始</translation>
     </message>
     <message>
         <source>done</source>
-        <translation type="unfinished">已完成</translation>
+        <translation>已完成</translation>
     </message>
     <message>
         <source>next</source>
-        <translation type="unfinished"></translation>
+        <translation>下一步</translation>
     </message>
     <message>
         <source>not yet</source>
-        <translation type="unfinished"></translation>
+        <translation>未进行</translation>
     </message>
     <message>
         <source>to be put right</source>
-        <translation type="unfinished"></translation>
+        <translation>需要修改</translation>
     </message>
     <message>
         <source>under way</source>
-        <translation type="unfinished"></translation>
+        <translation>进行中</translation>
     </message>
 </context>
 <context>
@@ -2000,6 +2000,29 @@
     <message>
         <source>failed</source>
         <translation>已失败</translation>
+    </message>
+</context>
+<context>
+    <name>PlotSaver</name>
+    <message>
+        <source>Picture (*.png)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Table (*.csv)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Save plot</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Folder for the plots</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{path} could not be saved: {reason}. Choose another name or folder.</source>
+        <translation type="unfinished"></translation>
     </message>
 </context>
 <context>
@@ -2542,7 +2565,7 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
     <message>
         <source>Show me where</source>
-        <translation type="unfinished"></translation>
+        <translation>带我去看</translation>
     </message>
     <message>
         <source>Progress</source>
@@ -2556,7 +2579,7 @@ Set up a run at the left and press “Add to queue”, also while another one tr
         <translation type="unfinished"></translation>
     </message>
     <message>
-        <source>“{name}” cannot be a folder&apos;s name on Windows. Leave out &lt; &gt; : &quot; / \ | ? *, dots and blanks at the ends, names such as CON, and keep it under 80 characters.</source>
+        <source>“{name}” cannot be a folder&apos;s name on Windows: leave out &lt; &gt; : &quot; / \ | ? * and names such as CON.</source>
         <translation type="unfinished"></translation>
     </message>
     <message>
@@ -3345,8 +3368,8 @@ Set up a run at the left and press “Add to queue”, also while another one tr
         <translation type="unfinished">第 {step} 步</translation>
     </message>
     <message>
-        <source>eval loss {loss}</source>
-        <translation type="unfinished"></translation>
+        <source>loss {loss}</source>
+        <translation type="unfinished">损失 {loss}</translation>
     </message>
     <message>
         <source>best</source>
@@ -3467,147 +3490,147 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     <name>Welcome</name>
     <message>
         <source>The preset that fits: {preset}</source>
-        <translation type="unfinished"></translation>
+        <translation>适合的预设：{preset}</translation>
     </message>
     <message>
         <source>Chosen. Now add your data: drop it anywhere on this window.</source>
-        <translation type="unfinished"></translation>
+        <translation>已选用。现在添加数据：拖到本窗口任意位置即可。</translation>
     </message>
     <message>
         <source>Don&apos;t show this again</source>
-        <translation type="unfinished"></translation>
+        <translation>不再显示</translation>
     </message>
     <message>
         <source>Close</source>
-        <translation type="unfinished">关闭</translation>
+        <translation>关闭</translation>
     </message>
     <message>
         <source>Welcome to Traindeck</source>
-        <translation type="unfinished"></translation>
+        <translation>欢迎使用 Traindeck</translation>
     </message>
     <message>
         <source>Train a language model of your own, on this machine. Nothing leaves it.</source>
-        <translation type="unfinished"></translation>
+        <translation>在这台电脑上训练您自己的语言模型，数据不会离开本机。</translation>
     </message>
     <message>
         <source>This machine</source>
-        <translation type="unfinished"></translation>
+        <translation>这台电脑</translation>
     </message>
     <message>
         <source>Use this preset</source>
-        <translation type="unfinished"></translation>
+        <translation>使用此预设</translation>
     </message>
     <message>
         <source>Or see a model learn first</source>
-        <translation type="unfinished"></translation>
+        <translation>或者，先看一个模型学习</translation>
     </message>
     <message>
         <source>A small model learns to write Python, in some minutes. Nothing to download.</source>
-        <translation type="unfinished"></translation>
+        <translation>一个小模型几分钟内学会写 Python，无需下载任何内容。</translation>
     </message>
     <message>
         <source>Try it now with built-in data</source>
-        <translation type="unfinished"></translation>
+        <translation>用内置数据立即试试</translation>
     </message>
     <message>
         <source>GPU</source>
-        <translation type="unfinished"></translation>
+        <translation>显卡</translation>
     </message>
     <message>
         <source>Memory</source>
-        <translation type="unfinished"></translation>
+        <translation>内存</translation>
     </message>
     <message>
         <source>Processor</source>
-        <translation type="unfinished"></translation>
+        <translation>处理器</translation>
     </message>
     <message>
         <source>Looking…</source>
-        <translation type="unfinished"></translation>
+        <translation>正在查看…</translation>
     </message>
     <message>
         <source>{size}, of which {free} are free</source>
-        <translation type="unfinished"></translation>
+        <translation>{size}，其中 {free} 可用</translation>
     </message>
     <message>
         <source>{name}, {count} cores</source>
-        <translation type="unfinished"></translation>
+        <translation>{name}，{count} 核</translation>
     </message>
     <message>
         <source>No NVIDIA GPU: small models train on the processor</source>
-        <translation type="unfinished"></translation>
+        <translation>没有 NVIDIA 显卡：小模型可在处理器上训练</translation>
     </message>
     <message>
         <source>{name}, {vram} of VRAM</source>
-        <translation type="unfinished"></translation>
+        <translation>{name}，显存 {vram}</translation>
     </message>
     <message>
         <source>{count} × {name}, {vram} of VRAM each</source>
-        <translation type="unfinished"></translation>
+        <translation>{count} × {name}，每块显存 {vram}</translation>
     </message>
     <message>
         <source>No GPU to compute on and {ram} of memory: the smallest model fits anywhere.</source>
-        <translation type="unfinished"></translation>
+        <translation>没有可用的显卡，内存 {ram}：最小的模型在任何电脑上都能运行。</translation>
     </message>
     <message>
         <source>There is no GPU to compute on, and {ram} of memory are enough for this model.</source>
-        <translation type="unfinished"></translation>
+        <translation>没有可用的显卡，{ram} 内存足够训练这个模型。</translation>
     </message>
     <message>
         <source>The {gpu} has {vram} of VRAM: a small model and small batches fit.</source>
-        <translation type="unfinished"></translation>
+        <translation>{gpu} 有 {vram} 显存，适合小模型和小批次。</translation>
     </message>
     <message>
         <source>The {gpu} has {vram} of VRAM: enough for this model and its batches.</source>
-        <translation type="unfinished"></translation>
+        <translation>{gpu} 有 {vram} 显存，足够训练这个模型。</translation>
     </message>
     <message>
         <source>The {gpu} has {vram} of VRAM: room for a larger model.</source>
-        <translation type="unfinished"></translation>
+        <translation>{gpu} 有 {vram} 显存，可以训练更大的模型。</translation>
     </message>
     <message>
         <source>The {gpu} has {vram} of VRAM, and {cores} cores and {ram} of memory feed it.</source>
-        <translation type="unfinished"></translation>
+        <translation>{gpu} 有 {vram} 显存，并有 {cores} 个核心和 {ram} 内存为它供给数据。</translation>
     </message>
     <message>
         <source>The {gpu} has {vram} of VRAM, but {ram} of memory are little: this preset spares them.</source>
-        <translation type="unfinished"></translation>
+        <translation>{gpu} 有 {vram} 显存，但内存只有 {ram}：此预设节省内存。</translation>
     </message>
     <message>
         <source>A run computes on one GPU; “Device” among all settings says on which.</source>
-        <translation type="unfinished"></translation>
+        <translation>一次训练只用一块显卡；用哪一块由“全部设置”中的“设备”决定。</translation>
     </message>
     <message>
         <source>An NVIDIA card is in this machine, but its driver is not installed. Install it from https://www.nvidia.com/drivers, then run “{command}”.</source>
-        <translation type="unfinished"></translation>
+        <translation>本机有 NVIDIA 显卡，但没有安装驱动。请从 https://www.nvidia.com/drivers 安装，然后运行“{command}”。</translation>
     </message>
     <message>
         <source>The NVIDIA driver does not answer. Restart the computer; if that changes nothing, install it anew.</source>
-        <translation type="unfinished"></translation>
+        <translation>NVIDIA 驱动没有响应。请重启电脑；若无改变，请重新安装驱动。</translation>
     </message>
     <message>
         <source>The NVIDIA driver was updated, but the old one still runs. Restart the computer.</source>
-        <translation type="unfinished"></translation>
+        <translation>NVIDIA 驱动已更新，但旧版本仍在运行。请重启电脑。</translation>
     </message>
     <message>
         <source>The NVIDIA driver is there, but finds no card. Check that the card is seated, powered and not disabled.</source>
-        <translation type="unfinished"></translation>
+        <translation>NVIDIA 驱动已安装，但未找到显卡。请检查显卡是否插好、供电，且未被禁用。</translation>
     </message>
     <message>
         <source>The NVIDIA driver {driver} is too old for training on this card. Update it from https://www.nvidia.com/drivers, then run “{command}”.</source>
-        <translation type="unfinished"></translation>
+        <translation>NVIDIA 驱动 {driver} 太旧，无法用这块显卡训练。请从 https://www.nvidia.com/drivers 更新，然后运行“{command}”。</translation>
     </message>
     <message>
         <source>The {gpu} is too old for PyTorch. Training uses the processor.</source>
-        <translation type="unfinished"></translation>
+        <translation>{gpu} 太旧，PyTorch 不再支持，将用处理器训练。</translation>
     </message>
     <message>
         <source>The package nvidia-ml-py, which tells of GPUs, cannot be loaded. Run “{command}”.</source>
-        <translation type="unfinished"></translation>
+        <translation>无法加载用于查看显卡的 nvidia-ml-py。请运行“{command}”。</translation>
     </message>
     <message>
         <source>PyTorch is installed in a build for the processor, so the GPU stays idle. Run “{command}”.</source>
-        <translation type="unfinished"></translation>
+        <translation>安装的是 CPU 版 PyTorch，显卡会闲着。请运行“{command}”。</translation>
     </message>
 </context>
 <context>

@@ -32,6 +32,13 @@ QToolTip { color: $text; background: $surface; border: 1px solid $border; paddin
 #warnText { color: $warn; }
 #tileValue { font-size: 17pt; font-weight: 600; }
 #stateWord { font-size: 13pt; font-weight: 600; }
+#welcomeTitle { font-size: 17pt; font-weight: 600; }
+#pathLine { background: $border; min-width: 4px; }
+QToolButton[step="true"] { background: transparent; border: 1px solid transparent; padding: 2px 4px; }
+QToolButton[step="true"]:hover { background: $hover; }
+QToolButton[step="true"]:focus { border-color: $accent; }
+QToolButton[mark="next"] { color: $accent; }
+QToolButton[mark="open"] { color: $muted; }
 #verdict { font-size: 11pt; font-weight: 600; }
 QLabel[level="good"] { color: $good; }
 QLabel[level="warn"] { color: $warn; }
@@ -42,6 +49,8 @@ QLineEdit, QPlainTextEdit, QTextBrowser, QListWidget, QTableView, QComboBox {
     selection-background-color: $accent; selection-color: $on_accent;
 }
 QLineEdit, QComboBox { padding: 3px 6px; min-height: 18px; }
+#transcript, #samples { background: $field; border: 1px solid $border; border-radius: 4px; }
+#transcript:focus, #samples:focus { border-color: $accent; }
 QLineEdit:focus, QComboBox:focus, QListWidget:focus, QPlainTextEdit:focus, QTableView:focus { border-color: $accent; }
 QLineEdit[wrong="true"], QComboBox[wrong="true"] { border: 1px solid $bad; background: $bad_surface; }
 QLineEdit:disabled, QComboBox:disabled { color: $muted; background: $window; }

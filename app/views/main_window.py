@@ -21,7 +21,7 @@ from app.views.widgets import named
 
 _SETUP_WIDTH = 340
 _PAGE_HEIGHT = 260  # at least
-PAGES = ("plots", "performance", "data", "samples", "log", "runs", "queue", "settings")
+PAGES = ("plots", "performance", "data", "samples", "try", "log", "runs", "queue", "settings")
 
 
 class MainWindow(QMainWindow):
@@ -34,7 +34,7 @@ class MainWindow(QMainWindow):
     def __init__(self, form: SetupForm, tokens: Tokens) -> None:
         super().__init__()
         self.close_allowed = False
-        self.setup = SetupPanel(form)
+        self.setup = SetupPanel(form, tokens)
         self.run_bar = RunBar(tokens)
         self.check = CheckCard(tokens)
         self.banners = BannerArea(tokens)
@@ -97,13 +97,16 @@ class MainWindow(QMainWindow):
         from app.views.runs.page import RunsPage
         from app.views.samples import SamplesPage
         from app.views.setup.advanced import AdvancedForm
+        from app.views.trying.page import TryPage
 
-        self.samples, self.log, self.runs = SamplesPage(self._tokens), LogPage(self._tokens), RunsPage()
+        self.samples, self.log, self.runs = SamplesPage(self._tokens), LogPage(self._tokens), RunsPage(self._tokens)
         self.data, self.advanced = DataPage(self._tokens), AdvancedForm(self._form)
         self.performance, self.queue = PerformancePage(self._tokens), QueuePage(self._tokens)
+        self.trying = TryPage(self._tokens)
         self._fill("performance", self.performance)
         self._fill("data", self.data)
         self._fill("samples", self.samples)
+        self._fill("try", self.trying)
         self._fill("log", self.log)
         self._fill("runs", self.runs)
         self._fill("queue", self.queue)
@@ -154,8 +157,8 @@ class MainWindow(QMainWindow):
 
     def retheme(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        pages = (self.plots, self.performance, self.data, self.samples, self.log, self.queue)
-        for view in (self.run_bar, self.check, self.restart, self.banners, self.interrupted, *pages):
+        pages = (self.plots, self.performance, self.data, self.samples, self.trying, self.log, self.queue, self.runs)
+        for view in (self.setup, self.run_bar, self.check, self.restart, self.banners, self.interrupted, *pages):
             view.retheme(tokens)
 
     # --- words and closing -----------------------------------------------------------------------------
@@ -167,6 +170,7 @@ class MainWindow(QMainWindow):
             "performance": self.tr("Performance"),
             "data": self.tr("Data"),
             "samples": self.tr("Samples"),
+            "try": self.tr("Try it"),
             "log": self.tr("Log"),
             "runs": self.tr("Runs"),
             "queue": self.tr("Queue"),

@@ -15,12 +15,13 @@ from PySide6.QtWidgets import QMainWindow, QMenu
 
 from app.state.run_machine import RunMachine, RunState
 
-MenuName = Literal["run", "view", "help"]
+MenuName = Literal["run", "edit", "view", "help"]
 
 _RUN: Final = ("start", "add_to_queue", "sweep", "check", "pause", "resume", "stop", "", "save", "sample", "")
 _RUN_REST: Final = ("run_folder", "runs_folder", "", "quit")
-_VIEW: Final = ("search", "full_screen", "notifications")
-_HELP: Final = ("guide", "shortcuts", "", "bundle", "", "about")
+_EDIT: Final = ("undo", "redo", "reset_all", "", "add_files", "add_folder", "look")
+_VIEW: Final = ("search", "path", "full_screen", "notifications")
+_HELP: Final = ("welcome", "guide", "shortcuts", "", "bundle", "", "about")
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "start": ("F5", "Ctrl+Return"),
     "check": ("F6",),
@@ -35,11 +36,19 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "run_folder": ("Ctrl+Shift+O",),
     "runs_folder": ("Ctrl+Shift+R",),
     "quit": ("Ctrl+Q",),
+    "undo": ("Ctrl+Z",),
+    "redo": ("Ctrl+Y", "Ctrl+Shift+Z"),
+    "reset_all": ("Ctrl+Shift+D",),
+    "add_files": ("Ctrl+O",),
+    "add_folder": ("Ctrl+Shift+F",),
+    "look": ("Ctrl+L",),
     "search": ("Ctrl+F",),
+    "path": ("Ctrl+Shift+P",),
     "full_screen": ("F11",),
     "notifications": ("Ctrl+Shift+N",),
     "next_language": ("Ctrl+Shift+L",),
     "next_theme": ("Ctrl+Shift+T",),
+    "welcome": ("Ctrl+Shift+W",),
     "guide": ("Shift+F1",),
     "shortcuts": ("F1",),
     "bundle": ("Ctrl+Shift+B",),
@@ -60,11 +69,12 @@ class Menus(QObject):
         super().__init__(window)
         self._window = window
         self.actions: dict[str, QAction] = {}
-        self._menus: dict[str, QMenu] = {name: window.menuBar().addMenu("") for name in ("run", "view", "help")}
+        self._menus: dict[str, QMenu] = {name: window.menuBar().addMenu("") for name in ("run", "edit", "view", "help")}
         self._submenus = {name: QMenu(window) for name in ("copy", "language", "theme")}
         self._fill(self._menus["run"], _RUN)
         self._add_copying(shells)
         self._fill(self._menus["run"], _RUN_REST)
+        self._fill(self._menus["edit"], _EDIT)
         self._add_choices("language", ("en", "zh"), self.language_chosen.emit)
         self._add_choices("theme", ("light", "dark", "system"), self.theme_chosen.emit)
         self._menus["view"].addSeparator()
@@ -75,7 +85,7 @@ class Menus(QObject):
         self._menus["view"].addSeparator()
         self._fill(self._menus["view"], _VIEW)
         self._fill(self._menus["help"], _HELP)
-        for name in ("full_screen", "notifications"):
+        for name in ("full_screen", "notifications", "path"):
             self.actions[name].setCheckable(True)
         self.actions["quit"].setMenuRole(QAction.MenuRole.QuitRole)
         self.actions["about"].setMenuRole(QAction.MenuRole.AboutRole)
@@ -178,7 +188,7 @@ class Menus(QObject):
         for menus, titles in ((self._menus, self._menu_titles()), (self._submenus, self._submenu_titles())):
             for name, menu in menus.items():
                 menu.setTitle(titles[name])
-        texts = {**self._run_texts(), **self._view_texts(), **self._help_texts()}
+        texts = {**self._run_texts(), **self._edit_texts(), **self._view_texts(), **self._help_texts()}
         texts |= {f"page_{name}": title for name, title in pages.items()}
         for name, text in texts.items():
             self.actions[name].setText(text)
@@ -187,7 +197,7 @@ class Menus(QObject):
                 action.setText(self._copy_text(action.data()))
 
     def _menu_titles(self) -> dict[str, str]:
-        return {"run": self.tr("&Run"), "view": self.tr("&View"), "help": self.tr("&Help")}
+        return {"run": self.tr("&Run"), "edit": self.tr("&Edit"), "view": self.tr("&View"), "help": self.tr("&Help")}
 
     def _submenu_titles(self) -> dict[str, str]:
         return {"copy": self.tr("Copy command line"), "language": self.tr("Language"), "theme": self.tr("Theme")}
@@ -208,6 +218,16 @@ class Menus(QObject):
             "quit": self.tr("Quit"),
         }
 
+    def _edit_texts(self) -> dict[str, str]:
+        return {
+            "undo": self.tr("Undo"),
+            "redo": self.tr("Redo"),
+            "reset_all": self.tr("Reset all settings"),
+            "add_files": self.tr("Add files to the data…"),
+            "add_folder": self.tr("Add a folder to the data…"),
+            "look": self.tr("Look at the data"),
+        }
+
     def _view_texts(self) -> dict[str, str]:
         return {
             "language_en": "English",
@@ -218,12 +238,14 @@ class Menus(QObject):
             "theme_system": self.tr("As the system"),
             "next_theme": self.tr("Next theme"),
             "search": self.tr("Search"),
+            "path": self.tr("Steps to a run"),
             "full_screen": self.tr("Full screen"),
             "notifications": self.tr("Notifications"),
         }
 
     def _help_texts(self) -> dict[str, str]:
         return {
+            "welcome": self.tr("Welcome"),
             "guide": self.tr("User guide"),
             "shortcuts": self.tr("Keyboard shortcuts"),
             "bundle": self.tr("Bundle for a bug report…"),

@@ -23,6 +23,7 @@ class RunBar(Retranslating):
     resume_pressed = Signal()
     stop_pressed = Signal()
     queue_pressed = Signal()
+    reason_pressed = Signal()  # to be led to what keeps Start from being possible
 
     def __init__(self, tokens: Tokens, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -37,7 +38,9 @@ class RunBar(Retranslating):
         self.note = ElidedLabel()
         self.note.setObjectName("muted")
         self.clock = label("muted")
-        self.reason = label("warnText", wrap=True, hidden=True)
+        self.reason, self.lead = label("warnText", wrap=True), named(QPushButton(), "flat")
+        self._why = QWidget()
+        self._why.hide()
         self.bar = QProgressBar(textVisible=False, maximum=_FINE)
         self._arrange()
         self.check.clicked.connect(self.check_pressed)
@@ -46,6 +49,7 @@ class RunBar(Retranslating):
         self.resume.clicked.connect(self.resume_pressed)
         self.stop.clicked.connect(self.stop_pressed)
         self.queue.clicked.connect(self.queue_pressed)
+        self.lead.clicked.connect(self.reason_pressed)
         self.retheme(tokens)
         self.retranslate()
 
@@ -64,7 +68,11 @@ class RunBar(Retranslating):
         inner.setSpacing(SPACE - 2)
         inner.addLayout(top)
         inner.addLayout(bottom)
-        inner.addWidget(self.reason)
+        why = QHBoxLayout(self._why)
+        why.setContentsMargins(0, 0, 0, 0)
+        why.addWidget(self.reason, 1)
+        why.addWidget(self.lead)
+        inner.addWidget(self._why)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(card(inner))
@@ -87,7 +95,7 @@ class RunBar(Retranslating):
         put(self.stop, self.tr("End now") if machine.stop_kills else self.tr("Stop"))
         self.note.setText(self._note())
         put(self.reason, self.tr("Start is not possible yet: {reason}").format(reason=blocked))
-        self.reason.setVisible(bool(blocked) and machine.can_start)
+        self._why.setVisible(bool(blocked) and machine.can_start)
         put(self.clock, self._clock())
         self.clock.setVisible(bool(self.clock.text()))
         self._show_progress()
@@ -180,6 +188,7 @@ class RunBar(Retranslating):
         self._hold_width(self.stop, self.tr("Stop"), self.tr("End now"))
         for button in (self.check, self.pause):
             button.setMinimumWidth(max(self.check.sizeHint().width(), self.pause.sizeHint().width()))
+        self.lead.setText(self.tr("Show me where"))
         self.bar.setAccessibleName(self.tr("Progress"))
         self.display(self._machine, self._blocked, checking=self._checking)
 

@@ -147,6 +147,13 @@ def restyle(widget: QWidget) -> None:
     widget.style().polish(widget)
 
 
+def focus(widget: QWidget) -> None:
+    """Put the cursor there as the Tab key would, so that its frame shows it; a line's text is selected."""
+    widget.setFocus(Qt.FocusReason.TabFocusReason)
+    if isinstance(widget, QLineEdit):
+        widget.selectAll()
+
+
 def plain_tip(text: str) -> str:
     """A tooltip that shows `text` as it stands: what looks like HTML could make Qt load pictures from anywhere."""
     return f'<p style="white-space: pre-wrap">{html.escape(text)}</p>' if "<" in text else text

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
-from PySide6.QtGui import QDropEvent, QInputMethodEvent
+from PySide6.QtGui import QDragEnterEvent, QDropEvent, QInputMethodEvent
 from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QPlainTextEdit, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -177,9 +177,11 @@ def test_the_form_comes_back_at_the_next_start(make_window: MakeWindow, tmp_path
     assert second.form.changes() == {"batch_size": 3}
 
 
-def drop(controller: Controller, path: Path) -> None:
+def drop(controller: Controller, *paths: Path) -> None:
+    """Let files go over the window, as a file manager does."""
     mime = QMimeData()
-    mime.setUrls([QUrl.fromLocalFile(str(path))])
+    mime.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
     button, keys = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
-    event = QDropEvent(QPoint(5, 5).toPointF(), Qt.DropAction.CopyAction, mime, button, keys)
-    controller.window.setup.data.list.dropEvent(event)
+    place, actions = QPoint(500, 400), Qt.DropAction.CopyAction | Qt.DropAction.MoveAction
+    QApplication.sendEvent(controller.window, QDragEnterEvent(place, actions, mime, button, keys))
+    QApplication.sendEvent(controller.window, QDropEvent(place.toPointF(), actions, mime, button, keys))

@@ -12,7 +12,7 @@ from app.theme.tokens import SPACE
 from app.views import words
 from app.views.setup.form import SetupForm, form_knobs
 from app.views.setup.knob_field import KnobField
-from app.views.widgets import Retranslating, label, line, named, scroll_area
+from app.views.widgets import Retranslating, button, focus, label, line, named, scroll_area
 from trainer_core.config import knobs
 
 _SECTIONS: Final[dict[str, tuple[str, ...]]] = {
@@ -39,6 +39,7 @@ class AdvancedForm(Retranslating):
         self._groups: dict[str, QLabel] = {}
         self.search = line("searchKnobs", clear=True)
         self.only_changed = named(QCheckBox(), "onlyChanged")
+        self._count, self.reset_all = label("muted"), button("resetAll")
         self._nothing = label("muted", hidden=True, centred=True)
         self._next = label("muted", hidden=True)
         self._inner = named(QWidget(), "scrolled")
@@ -48,6 +49,8 @@ class AdvancedForm(Retranslating):
         self._arrange()
         self.search.textChanged.connect(self._filter)
         self.only_changed.toggled.connect(self._filter)
+        self.reset_all.clicked.connect(lambda: form.reset())
+        form.changed.connect(self._on_changed)
         self.retranslate()
 
     def _arrange(self) -> None:
@@ -55,15 +58,15 @@ class AdvancedForm(Retranslating):
         bar.setContentsMargins(SPACE, SPACE, SPACE, 0)
         bar.setSpacing(2 * SPACE)
         bar.addWidget(self.search, 1)
-        bar.addWidget(self.only_changed)
-        bar.addWidget(self._next)
-        scroll = scroll_area(self._inner)
+        for part in (self._count, self.only_changed, self._next, self.reset_all):
+            bar.addWidget(part)
+        self._scroll = scroll_area(self._inner)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(SPACE)
         layout.addLayout(bar)
         layout.addWidget(self._nothing)
-        layout.addWidget(scroll, 1)
+        layout.addWidget(self._scroll, 1)
 
     def build(self) -> None:
         """Make the editors, once."""
@@ -85,26 +88,56 @@ class AdvancedForm(Retranslating):
         """While a run is on, its settings stay as they were started: what is set here is for the next."""
         self._next.setVisible(training)
 
+    def reveal(self, name: str) -> None:
+        """Put the cursor into a knob's editor, whatever is being searched for."""
+        self.build()
+        field = next((field for field in self.fields if field.knob.name == name), None)
+        if field is None:
+            return
+        if field.isHidden():
+            self.search.clear()
+            self.only_changed.setChecked(False)
+        layout = self._inner.layout()
+        if layout is not None:
+            layout.activate()  # where it stands is not known before
+        self._scroll.ensureWidgetVisible(field, 0, 8 * SPACE)
+        focus(field.editor)
+
     def retranslate(self) -> None:
         self.search.setPlaceholderText(self.tr("Search all settings"))
         self.search.setAccessibleName(self.tr("Search all settings"))
         self.only_changed.setText(self.tr("Only changed"))
+        self.reset_all.setText(self.tr("Reset all"))
+        self.reset_all.setToolTip(self.tr("All settings back to those of the preset"))
         self._nothing.setText(self.tr("No setting matches."))
         self._next.setText(self.tr("for the next run"))
         for group, heading in self._groups.items():
             heading.setText(knob_words(words.language()).group(group))
 
+    def _on_changed(self) -> None:
+        self.reset_all.setEnabled(any(map(self._form.is_changed, form_knobs())))
+        if self.only_changed.isChecked():
+            self._filter()
+
     def _filter(self) -> None:
-        needle, only_changed = self.search.text(), self.only_changed.isChecked()
         found: set[str] = set()
+        shown = 0
         for field in self.fields:
-            fits = field.matches(needle) and (not only_changed or self._form.is_changed(field.knob.name))
-            field.setVisible(fits)
+            fits = self._fits(field)
+            shown += fits
+            if field.isHidden() is fits:
+                field.setVisible(fits)
             if fits:
                 found |= {field.knob.group, section_of(field.knob.name)}
         for group, heading in self._groups.items():
             heading.setVisible(group in found)
         self._nothing.setVisible(bool(self.fields) and not found)
+        self._count.setText(self.tr("{shown} of {all}").format(shown=shown, all=len(self.fields)))
+
+    def _fits(self, field: KnobField) -> bool:
+        """What is being typed in stays, also once it is the preset's value again."""
+        wanted = not self.only_changed.isChecked() or self._form.is_changed(field.knob.name) or field.editor.hasFocus()
+        return wanted and field.matches(self.search.text())
 
 
 def section_of(name: str) -> str:

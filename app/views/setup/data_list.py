@@ -1,11 +1,11 @@
-"""The list of files and folders to train on, with choosers and drag and drop."""
+"""The list of files and folders to train on, with choosers, and what they seem to be."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
-from PySide6.QtGui import QDragEnterEvent, QDragMoveEvent, QDropEvent, QPainter, QPaintEvent
+from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
@@ -18,9 +18,10 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app.state.data_glance import Glance
 from app.theme.tokens import SPACE
-from app.views import words
-from app.views.widgets import Retranslating, named, plain_tip
+from app.views import data_words, words
+from app.views.widgets import ElidedLabel, Retranslating, button, named, plain_tip, restyle
 
 _ROWS = 2
 _PATH = Qt.ItemDataRole.UserRole
@@ -31,13 +32,14 @@ class DataList(Retranslating):
 
     added = Signal(list)
     removed = Signal(list)
+    look_asked = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._paths: list[str] = []
         self.recent: list[str] = []
-        self.list = _DropList()
-        self.list.dropped.connect(self.added)
+        self._glance: Glance | None = None  # None: not known yet
+        self.list = _SourceList()
         self.list.itemSelectionChanged.connect(self._enable)
         self._add_file, self._add_folder = named(QPushButton(), "addFile"), named(QPushButton(), "addFolder")
         self._more, self._remove = named(QToolButton(), "moreData"), named(QPushButton(), "removeData")
@@ -46,8 +48,11 @@ class DataList(Retranslating):
         self._menu.aboutToShow.connect(self._fill_menu)
         self._more.setMenu(self._menu)
         self._more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
-        self._add_file.clicked.connect(self._ask_files)
-        self._add_folder.clicked.connect(self._ask_folder)
+        self.seen, self.look = ElidedLabel(), button("flat")
+        self.seen.setObjectName("muted")
+        self.look.clicked.connect(self.look_asked)
+        self._add_file.clicked.connect(self.ask_files)
+        self._add_folder.clicked.connect(self.ask_folder)
         self._remove.clicked.connect(self._remove_selected)
         self._arrange()
         self.retranslate()
@@ -56,14 +61,19 @@ class DataList(Retranslating):
     def _arrange(self) -> None:
         row = QHBoxLayout()
         row.setSpacing(SPACE // 2)
-        for button in (self._add_file, self._add_folder, self._more):
-            row.addWidget(button)
+        for adding in (self._add_file, self._add_folder, self._more):
+            row.addWidget(adding)
         row.addStretch(1)
         row.addWidget(self._remove)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(SPACE // 2)
+        below = QHBoxLayout()
+        below.setSpacing(SPACE)
+        below.addWidget(self.seen, 1)
+        below.addWidget(self.look)
         layout.addWidget(self.list)
+        layout.addLayout(below)
         layout.addLayout(row)
 
     def display(self, paths: list[str]) -> None:
@@ -76,8 +86,21 @@ class DataList(Retranslating):
             item.setToolTip(plain_tip(words.data_name(path)))
             self.list.addItem(item)
         self._enable()
+        self.show_glance(None)
+
+    def show_glance(self, glance: Glance | None) -> None:
+        """Say what the sources seem to be; None: that is not known yet."""
+        self._glance = glance
+        own = [path for path in self._paths if not path.startswith("builtin:")]
+        said, missing = data_words.seen(glance, own, self._paths)
+        self.seen.setText(said)
+        name = "warnText" if missing else "muted"
+        if self.seen.objectName() != name:
+            restyle(named(self.seen, name))
+        self.look.setEnabled(bool(self._paths))
 
     def retranslate(self) -> None:
+        glance = self._glance
         self.list.hint = self.tr("Drop files or folders here")
         self.list.setAccessibleName(self.tr("Data to train on"))
         self._add_file.setText(self.tr("Add file…"))
@@ -85,19 +108,22 @@ class DataList(Retranslating):
         self._more.setToolTip(self.tr("Built-in and recent data"))
         self._more.setAccessibleName(self.tr("Built-in and recent data"))
         self._remove.setText(self.tr("Remove"))
+        self.look.setText(self.tr("Look at it"))
+        self.look.setToolTip(self.tr("Read some of the data, and show what a model would learn from"))
         self.display(self._paths)
+        self.show_glance(glance)
 
     def _enable(self) -> None:
         self._remove.setEnabled(bool(self.list.selectedItems()))
 
-    def _ask_files(self) -> None:
+    def ask_files(self) -> None:
         kinds = "*.txt *.md *.jsonl *.json *.csv *.tsv *.parquet"
         filters = [self.tr("Training data ({kinds})").format(kinds=kinds), self.tr("All files (*)")]
         paths, _ = QFileDialog.getOpenFileNames(self, self.tr("Add files to train on"), "", ";;".join(filters))
         if paths:
             self.added.emit([str(Path(path)) for path in paths])
 
-    def _ask_folder(self) -> None:
+    def ask_folder(self) -> None:
         path = QFileDialog.getExistingDirectory(self, self.tr("Add a folder to train on"))
         if path:
             self.added.emit([str(Path(path))])
@@ -120,16 +146,13 @@ class DataList(Retranslating):
         action.triggered.connect(lambda: self.added.emit([path]))
 
 
-class _DropList(QListWidget):
-    """A list that takes files from the file manager, and says so while it is empty."""
-
-    dropped = Signal(list)
+class _SourceList(QListWidget):
+    """A list that says, while it is empty, how to fill it. Drops are taken by the window, wherever they fall."""
 
     def __init__(self) -> None:
         super().__init__()
         self.hint = ""
         self.setObjectName("dataList")
-        self.setAcceptDrops(True)
         self.setSelectionMode(QListWidget.SelectionMode.ExtendedSelection)
         self.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -147,20 +170,6 @@ class _DropList(QListWidget):
             painter = QPainter(self.viewport())
             painter.setPen(self.palette().placeholderText().color())
             painter.drawText(self.viewport().rect(), Qt.AlignmentFlag.AlignCenter, self.hint)
-
-    def dragEnterEvent(self, event: QDragEnterEvent) -> None:  # noqa: N802 - Qt's name
-        if event.mimeData().hasUrls():
-            event.acceptProposedAction()
-
-    def dragMoveEvent(self, event: QDragMoveEvent) -> None:  # noqa: N802 - Qt's name
-        if event.mimeData().hasUrls():
-            event.acceptProposedAction()
-
-    def dropEvent(self, event: QDropEvent) -> None:  # noqa: N802 - Qt's name
-        paths = [str(Path(url.toLocalFile())) for url in event.mimeData().urls() if url.isLocalFile()]
-        if paths:
-            event.acceptProposedAction()
-            self.dropped.emit(paths)
 
     def changeEvent(self, event: QEvent) -> None:  # noqa: N802 - Qt's name
         if event.type() == QEvent.Type.LanguageChange:

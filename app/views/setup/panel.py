@@ -5,13 +5,14 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
-from app.theme.tokens import SPACE
+from app.theme.tokens import SPACE, Tokens
 from app.views import words
 from app.views.setup.data_list import DataList
 from app.views.setup.form import SetupForm, form_knobs
 from app.views.setup.knob_field import KnobField
+from app.views.setup.path import PathStrip
 from app.views.setup.preset_chooser import PresetChooser
-from app.views.widgets import ElidedLabel, Retranslating, heading, label, line, named, put, scroll_area
+from app.views.widgets import ElidedLabel, Retranslating, focus, heading, label, line, named, put, scroll_area
 from trainer_core.config import knobs
 
 
@@ -20,10 +21,11 @@ class SetupPanel(Retranslating):
 
     all_settings_asked = Signal()
 
-    def __init__(self, form: SetupForm, parent: QWidget | None = None) -> None:
+    def __init__(self, form: SetupForm, tokens: Tokens, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("page")
         self._form = form
+        self.path = PathStrip(tokens)
         self._headings = {name: label("section") for name in ("preset", "data", "name", "knobs")}
         self.presets = PresetChooser()
         self.data = DataList()
@@ -57,10 +59,12 @@ class SetupPanel(Retranslating):
                 column.addWidget(widget)
             column.addSpacing(SPACE // 2)
         column.addStretch(1)
-        scroll = scroll_area(inner)
+        self._scroll = scroll_area(inner)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(scroll)
+        outer.setSpacing(0)
+        outer.addWidget(self.path)
+        outer.addWidget(self._scroll)
 
     def _connect(self) -> None:
         form = self._form
@@ -78,6 +82,19 @@ class SetupPanel(Retranslating):
     def display(self, *, training: bool) -> None:
         """While a run is on, its settings stay as they were started: what is set here is for the next."""
         self._next.setText(self.tr("for the next run") if training else "")
+
+    def reveal(self, place: str) -> bool:
+        """Put the cursor into a field: `preset`, `data`, `name` or a knob; whether it is here."""
+        places = {"preset": self.presets.choice, "data": self.data.list, "name": self.run_name}
+        found = places.get(place) or next((each.editor for each in self.fields if each.knob.name == place), None)
+        if found is None:
+            return False
+        self._scroll.ensureWidgetVisible(found, 0, 8 * SPACE)
+        focus(found)
+        return True
+
+    def retheme(self, tokens: Tokens) -> None:
+        self.path.retheme(tokens)
 
     def retranslate(self) -> None:
         titles = {

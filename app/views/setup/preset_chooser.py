@@ -40,6 +40,11 @@ class PresetChooser(Retranslating):
             layout.addWidget(widget)
         self.retranslate()
 
+    @property
+    def choice(self) -> QuietCombo:
+        """Where it is chosen."""
+        return self._combo
+
     def offer(self, presets: list[Preset]) -> None:
         """The presets to choose from."""
         self._presets = presets

@@ -1,0 +1,162 @@
+"""What leads through the form: the four steps, the way to a field, undo and redo, files that are dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QObject
+
+from app.checking import Checker
+from app.glancing import Glancer
+from app.i18n.knob_words import knob_words
+from app.looking import DataLooker
+from app.own_run import OwnRun
+from app.state.data_glance import Glance
+from app.state.path import Facts
+from app.state.settings import Settings
+from app.views import words
+from app.views.dropping import DropVeil
+from app.views.main_window import MainWindow
+from app.views.setup.form import SetupForm
+from app.views.setup.reason import Blocked
+from trainer_core.config import knobs
+
+
+class Guide(QObject):
+    """Wires the form's helpers to the window; `display` shows where things stand."""
+
+    def __init__(
+        self,
+        form: SetupForm,
+        window: MainWindow,
+        settings: Settings,
+        own: OwnRun,
+        checker: Checker,
+        looker: DataLooker,
+        *,
+        start: Callable[[], None],
+        blocked: Callable[[], Blocked | None],
+    ) -> None:
+        super().__init__(window)
+        self._form, self._window, self._settings, self._own = form, window, settings, own
+        self._checker, self._looker = checker, looker
+        self._start, self._blocked = start, blocked
+        self._glancer = Glancer(self)
+        self._undo_shown: object = None
+        self.veil = DropVeil(window)
+        self._connect()
+
+    def begin(self) -> None:
+        """The first paint is done."""
+        self._look_at_names()
+        self._form.data_changed.connect(self._look_at_names)
+
+    def _connect(self) -> None:
+        window, form, path = self._window, self._form, self._window.setup.path
+        path.step_pressed.connect(self._on_step)
+        path.hint_pressed.connect(self.go_to_blame)
+        path.closed.connect(lambda: self.show_path(False))
+        path.setVisible(self._settings.path)
+        window.run_bar.reason_pressed.connect(self.go_to_blame)
+        window.setup.data.look_asked.connect(self.look)
+        self.veil.dropped.connect(self._on_dropped)
+        self._glancer.found.connect(self._on_glance)
+        form.changed.connect(self._show_undo)
+        window.menus.actions["path"].setChecked(self._settings.path)
+        window.menus.connect_all({
+            "undo": form.undo,
+            "redo": form.redo,
+            "reset_all": form.reset,
+            "add_files": window.setup.data.ask_files,
+            "add_folder": window.setup.data.ask_folder,
+            "look": self.look,
+            "path": lambda: self.show_path(not self._settings.path),
+        })  # fmt: skip
+
+    # --- the four steps --------------------------------------------------------------------------------
+
+    def display(self) -> None:
+        """Show where things stand; cheap where nothing changed."""
+        blocked = self._blocked()
+        facts = Facts(
+            has_data=bool(self._form.data),
+            has_preset=self._form.preset is not None,
+            blocked=blocked.text if blocked else "",
+            place=blocked.place if blocked else "",
+            checking=self._checker.running is not None,
+            verdict=self._checker.verdict,
+            active=self._own.machine.is_active,
+        )
+        self._window.setup.path.display(facts)
+        self._show_undo()
+
+    def show_path(self, shown: bool) -> None:
+        self._settings.path = shown
+        self._window.setup.path.setVisible(shown)
+        self._window.menus.actions["path"].setChecked(shown)
+
+    def _on_step(self, step: str) -> None:
+        blocked = self._blocked()
+        if step in ("data", "preset"):
+            self.go(blocked.place if blocked and step == "preset" and blocked.place in knobs() else step)
+        elif blocked is not None:
+            self.go(blocked.place)
+        elif step == "check":
+            self._checker.start()
+        else:
+            self._start()
+
+    def go(self, place: str) -> None:
+        """Put the cursor where something is to be set: `preset`, `data`, `name` or a knob."""
+        if place and not self._window.setup.reveal(place):
+            self._window.show_page("settings")
+            self._window.advanced.reveal(place)
+
+    def go_to_blame(self) -> None:
+        """To what keeps Start from being possible."""
+        blocked = self._blocked()
+        if blocked is not None:
+            self.go(blocked.place)
+
+    # --- data ------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Show what the data holds."""
+        self._window.show_page("data")
+        self._looker.start()
+
+    def _on_dropped(self, paths: list[str]) -> None:
+        self._form.add_data(paths)
+        self._window.activateWindow()
+
+    def _look_at_names(self) -> None:
+        own = [path for path in self._form.data if not path.startswith("builtin:")]
+        if own:
+            self._glancer.look(own)
+
+    def _on_glance(self, paths: list[str], seen: Glance) -> None:
+        if paths == [path for path in self._form.data if not path.startswith("builtin:")]:
+            self._window.setup.data.show_glance(seen)
+
+    # --- undo ------------------------------------------------------------------------------------------
+
+    def _show_undo(self) -> None:
+        form, actions = self._form, self._window.menus.actions
+        shown = (form.undoes, form.redoes, words.language())
+        if shown == self._undo_shown:
+            return
+        self._undo_shown = shown
+        said = self.tr("Undo: {what}"), self.tr("Redo: {what}")
+        plain = self.tr("Undo"), self.tr("Redo")
+        for name, what, full, bare in zip(("undo", "redo"), shown, said, plain, strict=False):
+            actions[name].setEnabled(what is not None)
+            actions[name].setText(bare if what is None else full.format(what=self._what(what)))
+
+    def _what(self, changed: str) -> str:
+        named = {
+            "preset": self.tr("preset"),
+            "data": self.tr("data"),
+            "name": self.tr("run name"),
+            "settings": self.tr("several settings"),
+        }
+        return named.get(changed) or knob_words(words.language()).label(knobs()[changed])
