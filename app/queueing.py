@@ -251,7 +251,8 @@ class Queueing(QObject):
             for name, value in item.changes.items():
                 config.check_value(name, value, item.name)
             root = self._history.root
-            name = free_name(item.name, _Folders(root))
+            others = {other.name for other in self.queue.waiting if other is not item}
+            name = free_name(item.name, _Taken(root, others))
             path = root / name
             arguments = command_line.train(item.preset, item.changes, item.data, str(path), loaded=preset)
         except TraindeckError as error:
@@ -267,6 +268,8 @@ class Queueing(QObject):
     def connect_page(self, page: QueuePage) -> None:
         """From now on, show everything there, and do what is asked for there."""
         self._page = page
+        page.shown.connect(self.open)  # perhaps the other window that had the queue is closed by now
+        page.shown.connect(self.refresh)
         page.go_on_asked.connect(self.go_on)
         page.hold_asked.connect(self.wait)
         page.policy_chosen.connect(self.set_after_failure)
@@ -318,14 +321,14 @@ class Queueing(QObject):
         )
 
 
-class _Folders:
-    """Names below a folder that are taken on disk, as a container."""
+class _Taken:
+    """Names that the folder of runs has, or other items, as a container."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, others: set[str]) -> None:
+        self._root, self._others = root, others
 
     def __contains__(self, name: object) -> bool:
-        return (self._root / str(name)).exists()
+        return name in self._others or (self._root / str(name)).exists()
 
 
 def _catch_up(item: Item, on_disk: RunSummary | None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QAction, QKeySequence, QResizeEvent
+from PySide6.QtGui import QAction, QKeySequence, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from app.state.queue import AfterFailure, Item, Queue
@@ -25,7 +25,6 @@ _KEYS: Final = {
     "down": "Alt+Down",
     "remove": "Del",
     "duplicate": "Ctrl+D",
-    "undo": "Ctrl+Z",
     "open": "Alt+Return",
 }
 _MENU: Final = ("open", "resume", "put_back", "", "up", "down", "duplicate", "remove", "", "undo", "clear")
@@ -47,6 +46,7 @@ class QueueState:
 class QueuePage(Retranslating):
     """Signals carry the ids of items, in their order."""
 
+    shown = Signal()
     go_on_asked = Signal()
     hold_asked = Signal()
     policy_chosen = Signal(str)
@@ -167,6 +167,7 @@ class QueuePage(Retranslating):
             pushed.clicked.connect(self.actions_[name].trigger)
         self.table.activated.connect(self._open)
         self.table.placed.connect(self.placed)
+        self.table.undo_asked.connect(self.undo_asked)
         self.table.selectionModel().selectionChanged.connect(self._show_chosen)
 
     # --- showing -----------------------------------------------------------------------------------------
@@ -270,6 +271,10 @@ class QueuePage(Retranslating):
         for item in self.table.chosen()[:1]:
             if item.resumable:
                 self.resume_asked.emit(Path(item.run_dir))
+
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
+        super().showEvent(event)
+        self.shown.emit()
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QDropEvent, QPainter
+from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QPersistentModelIndex, QRectF, Qt, Signal
+from PySide6.QtGui import QColor, QDropEvent, QKeyEvent, QKeySequence, QPainter
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHeaderView,
@@ -36,6 +36,7 @@ class QueueTable(QTableView):
     """Emits what a person wants; shows what `display` is given."""
 
     placed = Signal(list, int)  # ids, in front of which row
+    undo_asked = Signal()
 
     def __init__(self, tokens: Tokens, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -111,6 +112,21 @@ class QueueTable(QTableView):
         if event.source() is self and self.chosen():
             self.placed.emit([item.id for item in self.chosen()], row)
 
+    # --- taking back ---------------------------------------------------------------------------------------
+
+    def event(self, event: QEvent) -> bool:
+        """While the table has the focus, its own Ctrl+Z comes before the form's."""
+        if event.type() == QEvent.Type.ShortcutOverride and _is_undo(event):
+            event.accept()
+            return True
+        return super().event(event)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: N802 - Qt's name
+        if _is_undo(event):
+            self.undo_asked.emit()
+        else:
+            super().keyPressEvent(event)
+
     def retranslate(self) -> None:
         self.setAccessibleName(self.tr("Queue"))
         titles = {
@@ -123,6 +139,10 @@ class QueueTable(QTableView):
         self.rows.titles = [titles[column] for column in COLUMNS]
         self.rows.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(COLUMNS) - 1)
         self.viewport().update()
+
+
+def _is_undo(event: QEvent) -> bool:
+    return isinstance(event, QKeyEvent) and event.matches(QKeySequence.StandardKey.Undo)
 
 
 class QueueModel(QAbstractTableModel):
