@@ -28,6 +28,7 @@ from app.queueing import Queueing
 from app.services import desktop
 from app.services.trainer_process import Outcome, TrainerProcess, console_python
 from app.state import command_line
+from app.state.attention import Notice
 from app.state.command_line import Shell
 from app.state.history import History
 from app.state.run_machine import RunState
@@ -83,7 +84,7 @@ class Controller(QObject):
         self.checker = Checker(self.form, self._tell.error, checking, self.window.check, self.render_bar)
         self.trier = Trier(self.own, self._history)
         self._interrupted = Interrupted(self.window.interrupted, self._history, self._settings)
-        self._leaving = Closing(self.window, self.own, close=self._close)
+        self._leaving = Closing(self.window, self.own, close=self._close, more=lambda: self.queueing.goes_on)
         self.helping = Helping(self.window, self._store.path, self._path_on_show)
         self.notifier = Notifier(self.window, self.own, self._leaving.presence, self._settings)
         self.guide = Guide(
@@ -143,6 +144,8 @@ class Controller(QObject):
         bar.queue_pressed.connect(self.queueing.add)
         self.queueing.changed.connect(lambda: window.show_waiting(len(self.queueing.queue.waiting)))
         self.queueing.open_asked.connect(self.open_run)
+        self.queueing.held.connect(lambda: self.notifier.tell(Notice("queue_held")))
+        self.queueing.emptied.connect(lambda: self.notifier.tell(Notice("queue_done")))
         self.queueing.resume_asked.connect(lambda path: self.open_run(path, resume=True))
         window.banners.resume_pressed.connect(self.own.resume)
         window.restart.now_pressed.connect(self.own.restart_now)
@@ -193,11 +196,17 @@ class Controller(QObject):
         self.trier.connect_page(window.trying)
         self.queueing.connect_page(window.queue)
         self._keep_runs()
+        self._save_plots()
         window.runs.open_asked.connect(self.open_run)
         window.runs.resume_asked.connect(lambda path: self.open_run(path, resume=True))
         window.runs.folder_asked.connect(desktop.open_folder)
         window.runs.refresh_asked.connect(self._refresh_runs)
         window.page_shown.connect(lambda name: self._refresh_runs() if name == "runs" else self.render())
+
+    def _save_plots(self) -> None:
+        from app.saving_plots import PlotSaver  # not before the first paint
+
+        self.plot_saver = PlotSaver(self.window.plots, self.window.banners, self)
 
     def _keep_runs(self) -> None:
         from app.runs import RunsKeeper  # with its views, which the first picture lacks
@@ -207,11 +216,20 @@ class Controller(QObject):
         self.runs.resume_asked.connect(lambda path: self.open_run(path, resume=True))
         self.runs.generate_asked.connect(self._generate_from)
         self.runs.moved.connect(self._on_run_moved)
+        self.runs.moved.connect(self.queueing.moved)
+        self.queueing.compare_asked.connect(self._compare)
+        self.runs.moved.connect(self.trier.run_moved)
         self._lister.listed.connect(self.runs.on_listed)
 
     def _generate_from(self, checkpoint: Path) -> None:
         self.trier.choose(checkpoint)
         self.window.show_page("try")
+
+    def _compare(self, paths: list[Path]) -> None:
+        """Lay these runs over the plots, in place of others."""
+        self.runs.overlays.show(list(self.runs.overlays.chosen), on=False)
+        self.runs.show_in_plots(paths, on=True)
+        self.window.show_page("plots")
 
     def _on_run_moved(self, old: Path, new: Path | None) -> None:
         """A run's folder has another name, or is gone (None)."""
@@ -331,8 +349,9 @@ class Controller(QObject):
         if not self._ready:
             return
         window.advanced.display(training=training)
-        window.plots.display(record.metrics, record.computing)
-        self.runs.show_on_plots(self._path_on_show())
+        run = self._path_on_show()
+        window.plots.display(record.metrics, record.computing, run.name if run else "")
+        self.runs.show_on_plots(run)
         window.plots.notes.display(record.notes, self.form)
         window.performance.display(record.metrics, record.computing)
         window.log.display(record.log)

@@ -313,6 +313,14 @@ class Trier(QObject):
         training = Path(machine.run_dir) if machine.is_active and machine.run_dir else None
         return trying.choosable(self._history.runs, training, chosen)
 
+    def run_moved(self, old: Path, new: Path | None) -> None:
+        """A run's folder has another name, or is gone (None)."""
+        for voice in self.voices:
+            choice = voice.choice
+            if choice.run == old:
+                same = new / "checkpoints" / choice.checkpoint.name if new and choice.checkpoint else None
+                self._choose(voice, new, same)
+
     def runs_listed(self) -> None:
         """The list of runs is new."""
         self._look()

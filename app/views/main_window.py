@@ -111,6 +111,7 @@ class MainWindow(QMainWindow):
         self._fill("runs", self.runs)
         self._fill("queue", self.queue)
         self._fill("settings", self.advanced)
+        self.samples.prompts_asked.connect(lambda: self.show_setting("sample_prompts"))
         self.plots.build()
 
     # --- what the menus ask of the window itself ---------------------------------------------------------
@@ -142,6 +143,11 @@ class MainWindow(QMainWindow):
 
     def show_page(self, name: str) -> None:
         self.tabs.setCurrentWidget(self.pages[name])
+
+    def show_setting(self, name: str) -> None:
+        """To a knob among all settings."""
+        self.show_page("settings")
+        QTimer.singleShot(0, self, lambda: self.advanced.reveal(name))  # once it is laid out
 
     def show_waiting(self, count: int) -> None:
         """How many runs wait in the queue, in the text of its tab."""

@@ -1,47 +1,68 @@
-"""Text that the model wrote, the newest first: one sees it learn."""
+"""Text that the model wrote, the newest first or prompt by prompt: one sees it learn."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final, Literal
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QColor, QFont, QShowEvent, QTextBlockFormat, QTextCharFormat, QTextCursor
-from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPushButton, QTextEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QTextEdit, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE, Tokens
 from app.views import words
-from app.views.widgets import Retranslating, empty_note, named
+from app.views.widgets import QuietCombo, Retranslating, button, empty_note, line, named
 from trainer_core.protocol import Sample
 
-_MOST = 200  # samples shown; all are in the run's events.jsonl
+_MOST: Final = 200  # samples shown; all are in the run's events.jsonl
+_LONGEST_NAME: Final = 60  # characters of a prompt where it stands for its texts
+Order = Literal["newest", "prompt"]
 
 
 class SamplesPage(Retranslating):
-    """Samples by step, and a line to ask for one now."""
+    """Samples by step, or each prompt's own through the steps; a line to ask for one now."""
 
     sample_asked = Signal(str)
+    prompts_asked = Signal()
 
     def __init__(self, tokens: Tokens, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._tokens = tokens
         self._samples: Sequence[Sample] = ()
         self._painted: tuple[int, int] | None = None
-        self.prompt, self.ask = named(QLineEdit(), "samplePrompt"), named(QPushButton(), "sampleNow")
+        self.prompt, self.ask = line("samplePrompt"), button("sampleNow")
+        self.order, self.filter = named(QuietCombo(), "sampleOrder"), named(QuietCombo(), "sampleFilter")
+        self.filter.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.set_prompts = button("setPrompts")
+        self._listed: list[str] | None = None  # prompts that the filter offers
         self.text = named(QTextEdit(), "samples")
         self.text.setReadOnly(True)
+        self.text.setUndoRedoEnabled(False)
+        self.text.document().setDocumentMargin(SPACE)
         self._empty = empty_note(self.text)
-        bar = QHBoxLayout()
-        bar.setSpacing(SPACE)
-        bar.addWidget(self.prompt, 1)
-        bar.addWidget(self.ask)
+        self._arrange()
+        self.ask.clicked.connect(lambda: self.sample_asked.emit(self.prompt.text()))
+        self.prompt.returnPressed.connect(self.ask.click)
+        self.order.activated.connect(self._write)
+        self.filter.activated.connect(self._write)
+        self.set_prompts.clicked.connect(self.prompts_asked)
+        self.retranslate()
+
+    def _arrange(self) -> None:
+        asking, showing = QHBoxLayout(), QHBoxLayout()
+        for bar in (asking, showing):
+            bar.setSpacing(SPACE)
+        asking.addWidget(self.prompt, 1)
+        asking.addWidget(self.ask)
+        showing.addWidget(self.order)
+        showing.addWidget(self.filter, 1)
+        showing.addWidget(self.set_prompts)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, SPACE, 0, 0)
         layout.setSpacing(SPACE)
-        layout.addLayout(bar)
+        layout.addLayout(asking)
+        layout.addLayout(showing)
         layout.addWidget(self.text, 1)
-        self.ask.clicked.connect(lambda: self.sample_asked.emit(self.prompt.text()))
-        self.prompt.returnPressed.connect(self.ask.click)
-        self.retranslate()
 
     def display(self, samples: Sequence[Sample], *, can_ask: bool) -> None:
         """Show these samples; `can_ask`: whether a trainer is there to write one now."""
@@ -51,29 +72,78 @@ class SamplesPage(Retranslating):
         state = (id(samples), len(samples))
         if self.isVisible() and state != self._painted:
             self._painted = state
+            self._list()
             self._write()
 
     def retheme(self, tokens: Tokens) -> None:
         self._tokens, self._painted = tokens, None
         self._write()
 
+    # --- which ----------------------------------------------------------------------------------------------
+
+    def _list(self) -> None:
+        """Offer every prompt there is; the one that is chosen stays."""
+        prompts = list(dict.fromkeys(sample.prompt for sample in self._samples))
+        if prompts == self._listed:
+            return
+        self._listed, chosen = prompts, self.filter.currentData()
+        self.filter.clear()
+        self.filter.addItem(self.tr("All prompts"), None)
+        for prompt in prompts:
+            self.filter.addItem(name_of(prompt), prompt)
+        self.filter.setCurrentIndex(prompts.index(chosen) + 1 if chosen in prompts else 0)
+
+    def _chosen(self) -> list[Sample]:
+        """The samples that the filter lets through, newest first."""
+        wanted = self.filter.currentData()
+        return [one for one in reversed(self._samples) if wanted is None or one.prompt == wanted][:_MOST]
+
+    # --- writing --------------------------------------------------------------------------------------------
+
     def _write(self) -> None:
+        bar = self.text.verticalScrollBar()
+        from_end = bar.maximum() - bar.value() if bar.value() else None  # who reads an older one goes on reading it
         self.text.clear()
         self._empty.setVisible(not self._samples)
         cursor = QTextCursor(self.text.document())
         cursor.beginEditBlock()
-        for sample in list(self._samples)[: -_MOST - 1 : -1]:
-            self._write_one(cursor, sample)
+        samples = self._chosen()
+        if self.order.currentData() == "prompt":
+            self._write_prompts(cursor, samples)
+        else:
+            for sample in samples:
+                self._write_one(cursor, sample)
         cursor.endEditBlock()
-        self.text.moveCursor(QTextCursor.MoveOperation.Start)
+        bar.setValue(0 if from_end is None else bar.maximum() - from_end)
+
+    def _write_prompts(self, cursor: QTextCursor, samples: Sequence[Sample]) -> None:
+        """Each prompt once, its newest text on top and its older ones below."""
+        groups: dict[str, list[Sample]] = {prompt: [] for prompt in self._listed or ()}
+        for sample in samples:
+            groups.setdefault(sample.prompt, []).append(sample)
+        for prompt, texts in groups.items():
+            if not texts:
+                continue
+            title = self._look("text")
+            title.setFontWeight(QFont.Weight.Bold)
+            cursor.setBlockFormat(_block(2 * SPACE if cursor.position() else 0))
+            cursor.insertText(name_of(prompt), title)
+            cursor.insertText(f"  {self._how_many(texts)}", self._look("muted"))
+            cursor.insertBlock(QTextBlockFormat())
+            for sample in texts:
+                self._write_one(cursor, sample)
+
+    def _how_many(self, texts: Sequence[Sample]) -> str:
+        newest, oldest = texts[0].step, texts[-1].step
+        if newest == oldest:
+            return self.tr("step {step}").format(step=words.count(newest))
+        text = self.tr("{count} texts, steps {oldest} to {newest}")
+        return text.format(count=words.count(len(texts)), oldest=words.count(oldest), newest=words.count(newest))
 
     def _write_one(self, cursor: QTextCursor, sample: Sample) -> None:
         heading, prompt, plain = (self._look(name) for name in ("muted", "accent", "text"))
         heading.setFontWeight(QFont.Weight.DemiBold)
-        block = QTextBlockFormat()
-        block.setTopMargin(SPACE)
-        block.setLineHeight(125, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
-        cursor.setBlockFormat(block)
+        cursor.setBlockFormat(_block(SPACE if cursor.position() else 0))
         cursor.insertText(self.tr("Step {step}").format(step=words.count(sample.step)), heading)
         cursor.insertBlock(QTextBlockFormat())
         cursor.insertText(sample.prompt, prompt)
@@ -90,15 +160,40 @@ class SamplesPage(Retranslating):
         look.setForeground(QColor(getattr(self._tokens, token)))
         return look
 
+    # --- words ----------------------------------------------------------------------------------------------
+
     def retranslate(self) -> None:
         self.prompt.setPlaceholderText(self.tr("Beginning of a text for the model to go on from"))
         self.prompt.setAccessibleName(self.tr("Prompt"))
         self.ask.setText(self.tr("Write now"))
+        self.set_prompts.setText(self.tr("Set prompts…"))
+        self.set_prompts.setToolTip(self.tr("Which prompts the model writes from while it learns"))
         self.text.setAccessibleName(self.tr("Samples"))
+        self.order.setAccessibleName(self.tr("Order of the samples"))
+        self.filter.setAccessibleName(self.tr("Samples of which prompt"))
+        chosen = self.order.currentIndex()
+        self.order.clear()
+        self.order.addItem(self.tr("Newest first"), "newest")
+        self.order.addItem(self.tr("By prompt"), "prompt")
+        self.order.setCurrentIndex(max(0, chosen))
         self._empty.setText(self.tr("Nothing written yet. Samples appear here while the model learns."))
-        self._painted = None
+        self._painted = self._listed = None
+        self._list()
         self._write()
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
         super().showEvent(event)
         self.display(self._samples, can_ask=self.ask.isEnabled())
+
+
+def name_of(prompt: str) -> str:
+    """A prompt in one line, where it stands for its texts."""
+    shown = " ".join(prompt.split()) if prompt.strip() else prompt.replace("\n", "↵")
+    return shown if len(shown) <= _LONGEST_NAME else f"{shown[:_LONGEST_NAME]}…"
+
+
+def _block(top: int) -> QTextBlockFormat:
+    block = QTextBlockFormat()
+    block.setTopMargin(top)
+    block.setLineHeight(125, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
+    return block
