@@ -344,11 +344,11 @@
     </message>
     <message>
         <source>best</source>
-        <translation type="unfinished"></translation>
+        <translation type="unfinished">最佳</translation>
     </message>
     <message>
         <source>final</source>
-        <translation type="unfinished"></translation>
+        <translation type="unfinished">最终</translation>
     </message>
     <message>
         <source>emergency</source>
@@ -437,31 +437,31 @@
     <name>Column</name>
     <message>
         <source>{name} (training)</source>
-        <translation type="unfinished"></translation>
+        <translation>{name}（训练中）</translation>
     </message>
     <message>
         <source>Loading the model…</source>
-        <translation type="unfinished"></translation>
+        <translation>正在加载模型……</translation>
     </message>
     <message>
         <source>Run</source>
-        <translation type="unfinished"></translation>
+        <translation>运行</translation>
     </message>
     <message>
         <source>Checkpoint</source>
-        <translation type="unfinished">检查点</translation>
+        <translation>检查点</translation>
     </message>
     <message>
         <source>What the model wrote</source>
-        <translation type="unfinished"></translation>
+        <translation>模型生成的文本</translation>
     </message>
     <message>
         <source>Copy</source>
-        <translation type="unfinished"></translation>
+        <translation>复制</translation>
     </message>
     <message>
         <source>Copy the newest text</source>
-        <translation type="unfinished"></translation>
+        <translation>复制最新的文本</translation>
     </message>
 </context>
 <context>
@@ -1422,7 +1422,7 @@
     </message>
     <message>
         <source>Try it</source>
-        <translation type="unfinished"></translation>
+        <translation>试用</translation>
     </message>
     <message>
         <source>Log</source>
@@ -2419,8 +2419,8 @@
         <translation>全部比较</translation>
     </message>
     <message>
-        <source>Show the runs of the queue in one plot; of several chosen ones, these</source>
-        <translation>在同一张图中显示队列里的运行；选中多个时只显示选中的</translation>
+        <source>Lay the runs of the queue over the plots, the ten best at most; of several chosen ones, these</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Runs in line, trained one after the other, overnight for example.
@@ -2692,7 +2692,7 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
     <message>
         <source>Compare</source>
-        <translation type="unfinished"></translation>
+        <translation type="unfinished">对比</translation>
     </message>
     <message>
         <source>Rename</source>
@@ -2833,6 +2833,18 @@ Set up a run at the left and press “Add to queue”, also while another one tr
 <context>
     <name>SamplesPage</name>
     <message>
+        <source>All prompts</source>
+        <translation>所有提示</translation>
+    </message>
+    <message>
+        <source>step {step}</source>
+        <translation>第 {step} 步</translation>
+    </message>
+    <message>
+        <source>{count} texts, steps {oldest} to {newest}</source>
+        <translation>{count} 段文本，第 {oldest} 至 {newest} 步</translation>
+    </message>
+    <message>
         <source>Step {step}</source>
         <translation>第 {step} 步</translation>
     </message>
@@ -2857,8 +2869,32 @@ Set up a run at the left and press “Add to queue”, also while another one tr
         <translation>立即生成</translation>
     </message>
     <message>
+        <source>Set prompts…</source>
+        <translation>设置提示……</translation>
+    </message>
+    <message>
+        <source>Which prompts the model writes from while it learns</source>
+        <translation>模型学习时用哪些提示来生成</translation>
+    </message>
+    <message>
         <source>Samples</source>
         <translation>示例文本</translation>
+    </message>
+    <message>
+        <source>Order of the samples</source>
+        <translation>示例的顺序</translation>
+    </message>
+    <message>
+        <source>Samples of which prompt</source>
+        <translation>哪个提示的示例</translation>
+    </message>
+    <message>
+        <source>Newest first</source>
+        <translation>最新在前</translation>
+    </message>
+    <message>
+        <source>By prompt</source>
+        <translation>按提示</translation>
     </message>
     <message>
         <source>Nothing written yet. Samples appear here while the model learns.</source>
@@ -2869,47 +2905,47 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     <name>SamplingRow</name>
     <message>
         <source>Temperature</source>
-        <translation type="unfinished"></translation>
+        <translation>温度</translation>
     </message>
     <message>
         <source>Top-k</source>
-        <translation type="unfinished"></translation>
+        <translation>Top-k</translation>
     </message>
     <message>
         <source>Top-p</source>
-        <translation type="unfinished"></translation>
+        <translation>Top-p</translation>
     </message>
     <message>
         <source>Max tokens</source>
-        <translation type="unfinished"></translation>
+        <translation>最多词元</translation>
     </message>
     <message>
         <source>Seed</source>
-        <translation type="unfinished"></translation>
+        <translation>种子</translation>
     </message>
     <message>
         <source>Higher is more varied, lower more certain; 0 always takes the likeliest token.</source>
-        <translation type="unfinished"></translation>
+        <translation>越高越多样，越低越稳定；0 表示总是取概率最大的词元。</translation>
     </message>
     <message>
         <source>Draw only from so many of the likeliest tokens; 0: no limit.</source>
-        <translation type="unfinished"></translation>
+        <translation>只从概率最大的若干个词元中抽取；0 表示不限。</translation>
     </message>
     <message>
         <source>Draw only from the likeliest tokens that together reach this share; 1: no limit.</source>
-        <translation type="unfinished"></translation>
+        <translation>只从累计概率达到该比例的词元中抽取；1 表示不限。</translation>
     </message>
     <message>
         <source>The text ends after so many tokens at the latest.</source>
-        <translation type="unfinished"></translation>
+        <translation>文本最多生成这么多词元。</translation>
     </message>
     <message>
         <source>The same seed, prompt and checkpoint give the same text again.</source>
-        <translation type="unfinished"></translation>
+        <translation>种子、提示和检查点都相同时，生成的文本也相同。</translation>
     </message>
     <message>
         <source>Another seed</source>
-        <translation type="unfinished"></translation>
+        <translation>换一个种子</translation>
     </message>
 </context>
 <context>
@@ -3298,150 +3334,150 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     <name>TryPage</name>
     <message>
         <source>Device: auto</source>
-        <translation type="unfinished"></translation>
+        <translation>设备：自动</translation>
     </message>
     <message>
         <source>Write a beginning or a question below, then press Generate.</source>
-        <translation type="unfinished"></translation>
+        <translation>在下方输入开头或问题，然后按“生成”。</translation>
     </message>
     <message>
         <source>No checkpoint to try yet. Start a run at the left: as soon as it has saved its first checkpoint, its model writes here.</source>
-        <translation type="unfinished"></translation>
+        <translation>还没有可以试用的检查点。请在左侧开始一次运行：保存第一个检查点后，就可以在这里试用它的模型。</translation>
     </message>
     <message>
         <source>Compare</source>
-        <translation type="unfinished"></translation>
+        <translation>对比</translation>
     </message>
     <message>
         <source>Two checkpoints side by side, with the same prompt and seed</source>
-        <translation type="unfinished"></translation>
+        <translation>用相同的提示和种子并排试用两个检查点</translation>
     </message>
     <message>
         <source>New conversation</source>
-        <translation type="unfinished"></translation>
+        <translation>新对话</translation>
     </message>
     <message>
         <source>Clear what was written, and begin anew</source>
-        <translation type="unfinished"></translation>
+        <translation>清空已生成的内容，重新开始</translation>
     </message>
     <message>
         <source>Device</source>
-        <translation type="unfinished"></translation>
+        <translation>设备</translation>
     </message>
     <message>
         <source>Prompt</source>
-        <translation type="unfinished">提示</translation>
+        <translation>提示</translation>
     </message>
     <message>
         <source>Beginning of a text, or a question</source>
-        <translation type="unfinished"></translation>
+        <translation>文本的开头，或一个问题</translation>
     </message>
     <message>
         <source>Generate</source>
-        <translation type="unfinished"></translation>
+        <translation>生成</translation>
     </message>
     <message>
         <source>Ctrl+Enter</source>
-        <translation type="unfinished"></translation>
+        <translation>Ctrl+Enter</translation>
     </message>
     <message>
         <source>Stop</source>
-        <translation type="unfinished">停止</translation>
+        <translation>停止</translation>
     </message>
     <message>
         <source>Esc; what was written stays</source>
-        <translation type="unfinished"></translation>
+        <translation>Esc；已生成的内容会保留</translation>
     </message>
     <message>
         <source>Regenerate</source>
-        <translation type="unfinished"></translation>
+        <translation>重新生成</translation>
     </message>
     <message>
         <source>The last text again, with another seed</source>
-        <translation type="unfinished"></translation>
+        <translation>换一个种子，重新生成上一段文本</translation>
     </message>
 </context>
 <context>
     <name>Trying</name>
     <message>
         <source>Step {step}</source>
-        <translation type="unfinished">第 {step} 步</translation>
+        <translation>第 {step} 步</translation>
     </message>
     <message>
         <source>loss {loss}</source>
-        <translation type="unfinished">损失 {loss}</translation>
+        <translation>损失 {loss}</translation>
     </message>
     <message>
         <source>best</source>
-        <translation type="unfinished"></translation>
+        <translation>最佳</translation>
     </message>
     <message>
         <source>final</source>
-        <translation type="unfinished"></translation>
+        <translation>最终</translation>
     </message>
     <message>
         <source>before a failure</source>
-        <translation type="unfinished"></translation>
+        <translation>故障前保存</translation>
     </message>
     <message>
         <source>Newest: none yet</source>
-        <translation type="unfinished"></translation>
+        <translation>最新：尚无</translation>
     </message>
     <message>
         <source>Newest: {checkpoint}</source>
-        <translation type="unfinished"></translation>
+        <translation>最新：{checkpoint}</translation>
     </message>
     <message>
         <source>On the GPU</source>
-        <translation type="unfinished"></translation>
+        <translation>在 GPU 上运行</translation>
     </message>
     <message>
         <source>On the CPU: no GPU was found</source>
-        <translation type="unfinished"></translation>
+        <translation>在 CPU 上运行：未找到 GPU</translation>
     </message>
     <message>
         <source>On the CPU: training has the only GPU</source>
-        <translation type="unfinished"></translation>
+        <translation>在 CPU 上运行：唯一的 GPU 正在训练</translation>
     </message>
     <message>
         <source>On another GPU than training</source>
-        <translation type="unfinished"></translation>
+        <translation>使用训练以外的另一块 GPU</translation>
     </message>
     <message>
         <source>Seed {seed}</source>
-        <translation type="unfinished"></translation>
+        <translation>种子 {seed}</translation>
     </message>
     <message>
         <source>Step {step}, seed {seed}</source>
-        <translation type="unfinished"></translation>
+        <translation>第 {step} 步，种子 {seed}</translation>
     </message>
     <message>
         <source>… the set length is reached</source>
-        <translation type="unfinished"></translation>
+        <translation>……已达到设定的长度</translation>
     </message>
     <message>
         <source>stopped</source>
-        <translation type="unfinished"></translation>
+        <translation>已停止</translation>
     </message>
     <message>
         <source>{tokens} tokens, {rate} tokens/s</source>
-        <translation type="unfinished"></translation>
+        <translation>{tokens} 个词元，{rate} 词元/秒</translation>
     </message>
     <message>
         <source>it sees only the newest {seen} of {given} tokens</source>
-        <translation type="unfinished"></translation>
+        <translation>只能看到 {given} 个词元中最近的 {seen} 个</translation>
     </message>
     <message>
         <source>Step {step} is there now: the next text is written by it</source>
-        <translation type="unfinished"></translation>
+        <translation>已有第 {step} 步的检查点：下一段文本将由它生成</translation>
     </message>
     <message>
         <source>No longer on disk; it stays loaded until another is chosen</source>
-        <translation type="unfinished"></translation>
+        <translation>已不在磁盘上；选择其他检查点之前仍可继续使用</translation>
     </message>
     <message>
         <source>This checkpoint is no longer on disk: newer ones took its place. Choose another.</source>
-        <translation type="unfinished"></translation>
+        <translation>该检查点已不在磁盘上，已被更新的检查点取代。请选择其他检查点。</translation>
     </message>
 </context>
 <context>
