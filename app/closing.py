@@ -13,11 +13,13 @@ from app.views.main_window import MainWindow
 
 
 class Closing(QObject):
-    """Decides with the person; `close` saves the settings and closes."""
+    """Decides with the person; `close` saves the settings and closes. `more`: another run starts by itself."""
 
-    def __init__(self, window: MainWindow, own: OwnRun, *, close: Callable[[], None]) -> None:
+    def __init__(
+        self, window: MainWindow, own: OwnRun, *, close: Callable[[], None], more: Callable[[], bool] = lambda: False
+    ) -> None:
         super().__init__(window)
-        self._window, self._own, self._close = window, own, close
+        self._window, self._own, self._close, self._more = window, own, close, more
         self._waiting = False  # for the trainer to end, to close then
         self.presence = Presence(window, own, show=self._come_back, leave=self._stop_and_close)
         window.close_asked.connect(self._on_asked)
@@ -26,7 +28,7 @@ class Closing(QObject):
         """The run is over: close if that was waited for, or come back from the tray. Returns whether it closed."""
         if self._waiting:
             self._close()
-        elif self._window.isHidden():
+        elif self._window.isHidden() and not self._more():
             self._come_back()
         return self._waiting
 

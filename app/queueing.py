@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from app.state.history import History
 from app.state.queue import AfterFailure, Item, ItemState, Queue, free_name, new_item
 from app.state.run_machine import RunState
 from app.state.sweep import Planned
+from app.views.plots.overlays import MOST
 from app.views.queue.page import QueuePage, QueueState
 from app.views.setup.form import SetupForm
 from app.views.setup.reason import blocking_reason
@@ -41,6 +43,7 @@ class Queueing(QObject):
     changed = Signal()  # what waits, or whether it does
     started = Signal(object)  # Item
     ended = Signal(object)  # Item, with how it went
+    held = Signal(object)  # Item, or None: a run failed, and nothing starts until a person says so
     emptied = Signal(object)  # list[Item]: the last one has ended, and nothing waits; all that it trained since Go on
     open_asked = Signal(Path)
     resume_asked = Signal(Path)
@@ -196,7 +199,13 @@ class Queueing(QObject):
             item.best_loss = event.loss if item.best_loss is None else min(event.loss, item.best_loss)
 
     def _on_ended(self, _outcome: Outcome) -> None:
+        self._judge()
         self._later()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another run starts by itself, now that one has ended."""
+        return self._opened and not self.hold and bool(self.queue.waiting)
 
     def _later(self) -> None:
         """After everybody else has seen the end: then the process and all that it held are gone, too."""
@@ -220,7 +229,7 @@ class Queueing(QObject):
         self._unjudged = False
         state = _STATES.get(machine.state, "failed")
         if self.queue.waiting and not self.hold:
-            self._after(state)
+            self._after(state, item)
         if item is not None:
             item.steps, item.exit_code = machine.step, machine.exit_code
             item.has_checkpoint = machine.has_checkpoint
@@ -238,11 +247,13 @@ class Queueing(QObject):
         self._written(self.queue.save)
         self.ended.emit(item)
 
-    def _after(self, state: ItemState) -> None:
+    def _after(self, state: ItemState, item: Item | None) -> None:
         if state == "stopped":
             self.hold = "stopped"
         elif state == "failed" and self.queue.after_failure == "hold":
             self.hold = "failed"
+            self.held.emit(item)
+        self.changed.emit()
 
     def _start(self, item: Item) -> None:
         """Start an item; where its configuration is none any more, it has failed."""
@@ -257,7 +268,8 @@ class Queueing(QObject):
             arguments = command_line.train(item.preset, item.changes, item.data, str(path), loaded=preset)
         except TraindeckError as error:
             item.error, item.params, item.started = error.code, dict(error.params), time.time()
-            self._after("failed")
+            if len(self.queue.waiting) > 1:
+                self._after("failed", item)
             self._conclude(item, "failed")
             return
         item.name, item.run_dir = name, str(path)
@@ -284,8 +296,23 @@ class Queueing(QObject):
         page.cleared.connect(lambda: self._written(self.queue.clear_finished))
         page.open_asked.connect(self.open_asked)
         page.resume_asked.connect(self.resume_asked)
-        page.compare_asked.connect(self.compare_asked)
+        page.compare_asked.connect(self._compare)
         self.refresh()
+
+    def _compare(self, paths: list[Path]) -> None:
+        """Of many runs, the best: the plots have room for ten."""
+        found = [(self.queue.of_run(path), path) for path in paths]
+        losses = {path: item.best_loss for item, path in found if item is not None and item.best_loss is not None}
+        best = sorted(paths, key=lambda path: losses.get(path, math.inf))[:MOST]
+        self.compare_asked.emit([path for path in paths if path in best])
+
+    def moved(self, old: Path, new: Path | None) -> None:
+        """The folder of a run has another name, or is gone (None)."""
+        item = self.queue.of_run(old)
+        if item is not None:
+            item.run_dir = "" if new is None else str(new)
+            item.name = item.name if new is None else new.name
+            self._written(self.queue.save)
 
     def ask_sweep(self) -> None:
         """Ask which knobs to sweep over, with which values."""

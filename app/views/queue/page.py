@@ -312,7 +312,7 @@ class QueuePage(Retranslating):
         self.add.setText(self.tr("Add to queue"))
         self.sweep.setText(self.tr("Sweep…"))
         self.compare.setText(self.tr("Compare all"))
-        self.compare.setToolTip(self.tr("Show the runs of the queue in one plot; of several chosen ones, these"))
+        self.compare.setToolTip(self.tr("Lay the runs of the queue over the plots, the ten best at most; of several chosen ones, these"))
         self._retranslate_policy()
         self.table.empty.setText(
             self.tr(
