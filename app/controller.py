@@ -24,6 +24,7 @@ from app.looking import DataLooker
 from app.notifying import Notifier
 from app.opening import RunLister, RunRecord
 from app.own_run import OwnRun
+from app.pace import Pace
 from app.queueing import Queueing
 from app.services import desktop
 from app.services.trainer_process import Outcome, TrainerProcess, console_python
@@ -50,7 +51,6 @@ from trainer_core.presets import Preset
 from trainer_core.protocol import AnyEvent
 from trainer_core.run_dir import home, new_run_path, runs_root, safe_name
 
-_RENDER_MS: Final = 125
 _HIDDEN_MS: Final = 1000
 _RUNS_MS: Final = 5000  # between two looks at the runs folder while its page is shown
 
@@ -96,7 +96,8 @@ class Controller(QObject):
             load=self.load_preset, start=self.start_run, has_runs=lambda: bool(self._history.runs),
         )  # fmt: skip
         self._connect()
-        self._timer = QTimer(self, interval=_RENDER_MS)
+        self._pace = Pace()
+        self._timer = QTimer(self, interval=self._pace.interval_ms)
         self._timer.timeout.connect(self._on_tick)
         self._runs_timer = QTimer(self, interval=_RUNS_MS)
         self._runs_timer.timeout.connect(self._refresh_runs)
@@ -327,7 +328,7 @@ class Controller(QObject):
     # --- showing -----------------------------------------------------------------------------------------
 
     def _on_tick(self) -> None:
-        self._timer.setInterval(_HIDDEN_MS if self.window.isHidden() else _RENDER_MS)
+        self._timer.setInterval(_HIDDEN_MS if self.window.isHidden() else self._pace.look())
         self.own.tick()
         self.render()
 
