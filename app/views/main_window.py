@@ -42,7 +42,7 @@ class MainWindow(QMainWindow):
         self.plots = PlotsPage(tokens)
         self._form, self._tokens = form, tokens
         self.pages: dict[str, QWidget] = {name: QWidget() for name in PAGES}
-        self._painted = False
+        self._painted = self._built = False
         self._waiting = 0  # runs in the queue
         self.tabs = QTabWidget(documentMode=True)
         self.tabs.tabBar().setDrawBase(False)
@@ -113,6 +113,8 @@ class MainWindow(QMainWindow):
         self._fill("settings", self.advanced)
         self.samples.prompts_asked.connect(lambda: self.show_setting("sample_prompts"))
         self.plots.build()
+        self._built = True
+        self._on_page()  # it may be another one than the first
 
     # --- what the menus ask of the window itself ---------------------------------------------------------
 
@@ -155,11 +157,15 @@ class MainWindow(QMainWindow):
         text = self.tr("Queue ({count})").format(count=count) if count else self.tr("Queue")
         self.tabs.setTabText(PAGES.index("queue"), text)
 
+    @property
+    def page(self) -> str:
+        """Name of the one on show."""
+        return list(self.pages)[self.tabs.currentIndex()]
+
     def _on_page(self) -> None:
-        name = list(self.pages)[self.tabs.currentIndex()]
-        if name == "settings":
+        if self.page == "settings" and self._built:
             self.advanced.build()
-        self.page_shown.emit(name)
+        self.page_shown.emit(self.page)
 
     def retheme(self, tokens: Tokens) -> None:
         self._tokens = tokens

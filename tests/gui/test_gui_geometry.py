@@ -1,0 +1,77 @@
+"""The window comes back as it was left: its place, its page, its parts; and always where it can be seen."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from PySide6.QtCore import QRect, Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QWidget
+from pytestqt.qtbot import QtBot
+
+from app import remembering
+from tests.gui.conftest import MakeWindow
+
+
+def saved(widget: QWidget) -> str:
+    return base64.b64encode(widget.saveGeometry().data()).decode("ascii")
+
+
+def test_page_splitter_and_place_come_back(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    controller._settings.welcome = False  # it greets on the page of plots
+    first = controller.window
+    first.setGeometry(40, 60, 900, 600)
+    first.splitter.setSizes([400, 500])
+    first.show_page("settings")
+    sizes, place = first.splitter.sizes(), first.geometry()
+    first.close()
+    second = make_window().window
+    assert second.page == "settings"
+    assert second.advanced.fields  # built, though the page was on show before there was one
+    assert second.geometry() == place
+    assert second.splitter.sizes() == sizes
+
+
+def test_a_maximised_window_comes_back_maximised_and_knows_its_size_before(make_window: MakeWindow) -> None:
+    first = make_window().window
+    first.setGeometry(40, 60, 900, 600)
+    first.showMaximized()
+    first.close()
+    second = make_window().window
+    assert second.isMaximized()
+
+
+def test_a_window_left_in_full_screen_comes_back_with_its_frame(make_window: MakeWindow, qtbot: QtBot) -> None:
+    first = make_window().window
+    first.toggle_full_screen()
+    qtbot.waitUntil(first.isFullScreen)
+    first.close()
+    assert not make_window().window.isFullScreen()
+
+
+@pytest.mark.parametrize("left", [(5000, 300), (-4000, 10), (100, -3000), (100, 9000), (-850, 100)])
+def test_a_window_of_a_screen_that_is_gone_is_put_where_it_can_be_moved(qtbot: QtBot, left: tuple[int, int]) -> None:
+    gone = QWidget()
+    qtbot.addWidget(gone)
+    gone.setGeometry(*left, 900, 600)
+    window = QWidget()
+    qtbot.addWidget(window)
+    window.setGeometry(*left, 900, 600)
+    remembering.place("", window)
+    remembering.place(saved(gone), window)
+    room = QGuiApplication.primaryScreen().availableGeometry()
+    seen = QRect(window.x(), window.y() - 30, window.width(), 60) & room
+    assert seen.width() >= 80, window.geometry()
+    assert seen.height() > 0
+
+
+def test_settings_that_hold_nonsense_leave_the_window_alone(qtbot: QtBot) -> None:
+    window = QWidget()
+    qtbot.addWidget(window)
+    window.setGeometry(100, 100, 500, 400)
+    for nonsense in ("", "???", base64.b64encode(b"abc").decode()):
+        remembering.place(nonsense, window)
+        assert window.geometry() == QRect(100, 100, 500, 400)
+    assert window.windowState() == Qt.WindowState.WindowNoState
