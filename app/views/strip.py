@@ -43,6 +43,9 @@ class Strip(Retranslating):
         self.text.setText(text)
         self.setVisible(bool(text))
 
+    def retranslate(self) -> None:
+        """A strip that is worded from outside has no words of its own."""
+
     def retheme(self, tokens: Tokens) -> None:
         if self._sign is not None:
             self._icon.setPixmap(pixmap(self._sign, tokens.accent, self.devicePixelRatioF()))
