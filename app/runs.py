@@ -293,7 +293,7 @@ class RunsKeeper(QObject):
 class _Deleting(QObject):
     """Takes runs away: to the bin one at each turn of the event loop, for good in a thread."""
 
-    ended = Signal(list, dict, bool)  # runs that are gone; those left with reasons; whether it was for good
+    ended = Signal(list, object, bool)  # runs that are gone; those left with reasons; whether it was for good
 
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent)

@@ -137,7 +137,8 @@ class RunsPage(Retranslating):
         layout.addWidget(self.splitter, 1)
 
     def _connect(self) -> None:
-        self.model.renamed.connect(self.rename_asked)
+        # Afterwards: while the name is still being typed, the table stays as it is.
+        self.model.renamed.connect(self.rename_asked, Qt.ConnectionType.QueuedConnection)
         self.table.activated.connect(self._on_activated)
         self.table.clicked.connect(self._on_clicked)
         self.table.selectionModel().selectionChanged.connect(self._on_selected)
