@@ -11,6 +11,7 @@ from app.theme.tokens import DARK, LIGHT, Tokens
 from app.views import computing_words
 from app.views.performance import figures
 from app.views.plots.canvas import tick_text
+from app.views.runs.model import NAME
 from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
 
@@ -79,7 +80,7 @@ def test_in_the_smallest_window_no_setting_is_cut_off_and_runs_keep_their_names(
     assert inner is not None
     qtbot.waitUntil(lambda: 0 < inner.width() <= area.viewport().width())
     window.show_page("runs")
-    qtbot.waitUntil(lambda: window.runs.table.columnWidth(0) >= 180)  # pixels: a preset's name and a time
+    qtbot.waitUntil(lambda: window.runs.table.columnWidth(NAME) >= 180)  # pixels: a preset's name and a time
     assert not window.runs.table.horizontalScrollBar().isVisible()
 
 

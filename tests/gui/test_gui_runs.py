@@ -48,8 +48,8 @@ def test_runs_are_listed_newest_first_with_their_state_in_words(
     controller = make_window()
     qtbot.waitUntil(lambda: len(texts(controller)) == 2)
     first, second = texts(controller)
-    assert first[:3] == ["晚间-长跑", "Interrupted", "3,000 / 4,800"]
-    assert second[:3] == ["done-run", "Finished", "300 / 300"]
+    assert first[1:4] == ["晚间-长跑", "Interrupted", "3,000 / 4,800"]
+    assert second[1:4] == ["done-run", "Finished", "300 / 300"]
     assert "Python standard library (built in)" in second
 
 
