@@ -350,6 +350,8 @@ def test_what_has_ended_is_opened_put_back_in_line_compared_and_cleared(
     choose(controller, "a", "b")
     click(qtbot, page.compare)
     assert compared == [[own_folders / "runs" / name for name in "ab"]]
+    assert list(controller.runs.overlays.chosen) == compared[0]
+    controller.window.show_page("queue")
     choose(controller, "bad")
     page.actions_["put_back"].trigger()
     assert states(controller) == "a:done bad:waiting b:done"

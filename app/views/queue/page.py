@@ -67,7 +67,7 @@ class QueuePage(Retranslating):
         super().__init__(parent)
         self.tokens = tokens
         self._state: QueueState | None = None
-        self._shown: object = None  # revision and language of the rows
+        self._shown: object = None  # what the rows were made of
         self._going = False
         self.sentence = label("section", wrap=True)
         self.go = button("queueGo")
@@ -179,8 +179,8 @@ class QueuePage(Retranslating):
         if machine is not None:
             text, share = queue_words.progress(machine), machine.progress
             self.table.rows.show_progress(text, share, restarting=state.restarting)
-        if self._shown != queue.revision:
-            self._shown = queue.revision
+        if self._shown != (queue.revision, state.busy):
+            self._shown = (queue.revision, state.busy)
             self.table.display(queue.items)
             self.policy.setCurrentIndex(_POLICIES.index(queue.after_failure))
             self._show_chosen()
@@ -195,7 +195,8 @@ class QueuePage(Retranslating):
         usable = state.owner is None
         for widget in (self.add, self.sweep):
             widget.setEnabled(usable and not state.blocked)
-            widget.setToolTip(state.blocked)
+            if widget.toolTip() != state.blocked:
+                widget.setToolTip(state.blocked)
         self.policy.setEnabled(usable)
         self.compare.setEnabled(len(self._finished()) > 1)
 
@@ -302,6 +303,8 @@ class QueuePage(Retranslating):
         }
         for name, text in texts.items():
             self.actions_[name].setText(text)
+        undo = QKeySequence(QKeySequence.StandardKey.Undo).toString(_NATIVE)  # the table's own key, see there
+        self.actions_["undo"].setText(f"{texts['undo']}\t{undo}")
         self.open.setText(texts["open"])
         self.remove.setText(texts["remove"])
         for pushed, name in ((self.up, "up"), (self.down, "down"), (self.remove, "remove"), (self.open, "open")):
@@ -312,7 +315,9 @@ class QueuePage(Retranslating):
         self.add.setText(self.tr("Add to queue"))
         self.sweep.setText(self.tr("Sweep…"))
         self.compare.setText(self.tr("Compare all"))
-        self.compare.setToolTip(self.tr("Lay the runs of the queue over the plots, the ten best at most; of several chosen ones, these"))
+        self.compare.setToolTip(
+            self.tr("Lay the runs of the queue over the plots, the ten best at most; of several chosen ones, these")
+        )
         self._retranslate_policy()
         self.table.empty.setText(
             self.tr(

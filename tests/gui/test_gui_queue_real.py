@@ -1,0 +1,45 @@
+"""A night in small: the queue works off real runs, one of which cannot be trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from tests.gui.conftest import MakeWindow
+from tests.gui.test_gui_real import TINY
+from trainer_core.run_dir import RunDir, read_yaml, summarize
+
+
+def test_real_runs_are_trained_one_after_the_other_also_after_one_that_fails(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, own_folders: Path
+) -> None:
+    texts = [tmp_path / name for name in ("我的 文本.txt", "gone.txt")]
+    for text in texts:
+        text.write_text("The quick brown fox jumps over the lazy dog. 春眠不觉晓。\n" * 500, encoding="utf-8")
+    controller = make_window(None)
+    window, form = controller.window, controller.form
+    window.show_page("queue")
+    for name, value in {**TINY, "max_steps": "20", "compile": "off"}.items():
+        form.set_text(name, value)
+    for name, text, rate in (("第一个", texts[0], "1e-3"), ("gone", texts[1], "1e-3"), ("last", texts[0], "3e-3")):
+        form.set_data([str(text)])
+        form.set_run_name(name)
+        form.set_text("learning_rate", rate)
+        qtbot.mouseClick(window.run_bar.queue, Qt.MouseButton.LeftButton)
+    texts[1].unlink()
+    qtbot.mouseClick(window.queue.go, Qt.MouseButton.LeftButton)
+    items = controller.queueing.queue.items
+    qtbot.waitUntil(lambda: items[2].state == "done", timeout=150_000)
+    assert [item.state for item in items] == ["done", "failed", "done"]
+    assert items[1].error == "data.not_found"
+    runs = [RunDir(own_folders / "runs" / name) for name in ("第一个", "last")]
+    assert [summarize(run).state for run in runs] == ["finished", "finished"]
+    assert [read_yaml(run.config)["learning_rate"] for run in runs] == [1e-3, 3e-3]
+    for item, run in zip((items[0], items[2]), runs, strict=True):
+        assert item.best_loss == summarize(run).best_loss
+        assert item.steps == 20
+    assert controller.own.record.metrics.series("train_loss")[0][-1] == 20  # the plots follow the newest
+    table = window.queue.table
+    assert "gone.txt" in table.rows.data(table.rows.index(1, 4))
