@@ -30,6 +30,9 @@ _MAKING: Final = 0.8  # share of the progress of a long run until its arrays are
 _LIST_SLICE_S: Final = 0.008
 _BREATH_MS: Final = 1  # between two slices: painting and input come first
 
+FIGURES: Final = frozenset({protocol.Step, protocol.Hardware, protocol.Progress})
+"""Events that are no news: they only change figures."""
+
 
 class RunRecord:
     """The plots, log and samples of one run, how it computes, and what is to be said of it."""
@@ -50,6 +53,8 @@ class RunRecord:
 
     def add(self, event: AnyEvent) -> None:
         self.metrics.add(event)
+        if type(event) in FIGURES:  # nearly all that ever comes: nothing of the below takes them
+            return
         self.notes.add(event, self.log.add(event))
         self.computing.add(event)
         if isinstance(event, protocol.Sample):

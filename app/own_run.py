@@ -8,7 +8,7 @@ from typing import Final
 
 from PySide6.QtCore import QObject, Signal
 
-from app.opening import RunRecord
+from app.opening import FIGURES, RunRecord
 from app.services.trainer_process import Outcome, TrainerProcess
 from app.state import command_line
 from app.state.following import Follower
@@ -24,6 +24,7 @@ from app.state.run_machine import (
     Started,
     Tick,
 )
+from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
 
 _QUIET_S: Final = 3.0  # a trainer says something more often, mostly
@@ -33,7 +34,7 @@ class OwnRun(QObject):
     """At most one at a time. Whoever starts a run (a person, the queue) does it through `launch`."""
 
     beginning = Signal()  # the last one is forgotten; the next one's process starts now
-    told = Signal(object)  # an event, after it was taken in
+    told = Signal(object)  # an event, after it was taken in; not for each of the figures: see `take`
     changed = Signal()  # what a person may do, or what there is to see
     ticked = Signal()  # only how long something has been going on
     ended = Signal(object)  # Outcome
@@ -137,13 +138,14 @@ class OwnRun(QObject):
             self.take(event)
 
     def take(self, event: AnyEvent) -> None:
-        """Take one event in."""
+        """Take one event in. Of figures nobody is told, unless there is none: they come by the thousand."""
         self._last_seq = event.seq
         self.record.add(event)
-        self.restarting.add(event)
         if self.machine.feed(event, time.monotonic()):
             self.changed.emit()
-        self.told.emit(event)
+        if type(event) not in FIGURES or (isinstance(event, protocol.Step) and event.loss is None):
+            self.restarting.add(event)
+            self.told.emit(event)
 
     def _feed(self, event: Input) -> None:
         changed = self.machine.feed(event, time.monotonic())

@@ -15,8 +15,6 @@ from app.state import glance
 from app.state.glance import Glance, Mood
 from app.views import tray, words
 from app.views.main_window import MainWindow
-from trainer_core import protocol
-from trainer_core.protocol import AnyEvent
 
 if TYPE_CHECKING:
     from app.views.tray import Tray
@@ -35,20 +33,14 @@ class Presence(QObject):
         self.tray: Tray | None = None
         self.taskbar = Taskbar()
         self._shown: tuple[Glance, str] | None = None
-        self._loss: float | None = None
         self._timer = QTimer(self, interval=_LOOK_MS)
         self._timer.timeout.connect(self.look)
         own.beginning.connect(self._on_beginning)
-        own.told.connect(self._on_told)
         own.changed.connect(self._on_changed)
 
     def _on_beginning(self) -> None:
-        self._loss, self._shown = None, None
+        self._shown = None
         self._timer.start()
-
-    def _on_told(self, event: AnyEvent) -> None:
-        if isinstance(event, protocol.Step):
-            self._loss = event.loss
 
     def _on_changed(self) -> None:
         if self._timer.isActive():
@@ -56,7 +48,7 @@ class Presence(QObject):
 
     def look(self) -> None:
         """Show what has changed since the last look."""
-        now = glance.of(self._own.machine, self._loss)
+        now = glance.of(self._own.machine, self._own.record.metrics.last("train_loss"))
         if now.is_over and QApplication.activeWindow() is not None:
             self.vanish()  # somebody sees how it ended
         elif (now, words.language()) != self._shown:

@@ -17,6 +17,7 @@ Array = npt.NDArray[np.float64]
 Column = npt.NDArray[Any]
 
 _FIRST_CAPACITY: Final = 256
+_MOST_WAITING: Final = 512
 
 
 class Table:
@@ -33,33 +34,45 @@ class Table:
             for name, place in self.columns.items()
         ]
         self._room = _FIRST_CAPACITY  # of the smallest buffer
-        self.length = 0
+        self._filled = 0  # rows in the buffers
+        self._waiting: list[tuple[float | None, ...]] = []  # rows to go there together, which takes a third of the time
         self.version = 0
         self.cuts = 0  # how often rows that were there went
         self.each = 1  # rows that one of these was made of
 
+    @property
+    def length(self) -> int:
+        """How many rows there are."""
+        return self._filled + len(self._waiting)
+
     def append(self, row: tuple[float | None, ...]) -> None:
         """One row; None becomes NaN, and what is too large for float32 infinite."""
-        if self.length == self._room:
-            self._grow(self.length + 1)
-        with np.errstate(over="ignore"):
-            for buffer, value in zip(self._buffers, row, strict=True):
-                buffer[self.length] = value
-        self.length += 1
+        self._waiting.append(row)
         self.version += 1
+        if len(self._waiting) >= _MOST_WAITING:
+            self._flush()
 
     def extend(self, columns: Sequence[Column]) -> None:
         """Many rows, given by columns."""
-        added = columns[0].size
-        if not added:
-            return
-        if self.length + added > self._room:
-            self._grow(self.length + added)
+        self._flush()
+        if columns[0].size:
+            self._fill(columns)
+            self.version += 1
+
+    def _flush(self) -> None:
+        if self._waiting:
+            rows = np.array(self._waiting, dtype=np.float64)
+            self._waiting.clear()
+            self._fill(list(rows.T))
+
+    def _fill(self, columns: Sequence[Column]) -> None:
+        end = self._filled + columns[0].size
+        if end > self._room:
+            self._grow(end)
         with np.errstate(over="ignore"):
             for buffer, values in zip(self._buffers, columns, strict=True):
-                buffer[self.length : self.length + added] = values
-        self.length += added
-        self.version += 1
+                buffer[self._filled : end] = values
+        self._filled = end
 
     def _grow(self, wanted: int) -> None:
         for place, buffer in enumerate(self._buffers):
@@ -68,21 +81,23 @@ class Table:
                 size *= 2
             if size > buffer.size:
                 self._buffers[place] = np.empty(size, buffer.dtype)
-                self._buffers[place][: self.length] = buffer[: self.length]
+                self._buffers[place][: self._filled] = buffer[: self._filled]
         self._room = min(buffer.size for buffer in self._buffers)
 
     def column(self, name: str) -> Column:
         """The values so far, as a view."""
-        return self._buffers[self.columns[name]][: self.length]
+        self._flush()
+        return self._buffers[self.columns[name]][: self._filled]
 
     def last(self, name: str) -> float:
-        return float(self._buffers[self.columns[name]][self.length - 1]) if self.length else math.nan
+        column = self.column(name)
+        return float(column[-1]) if column.size else math.nan
 
     def cut_after(self, step: float) -> None:
         """Forget the rows after `step`. New buffers: views handed out before stay what they were."""
         kept = int(np.searchsorted(self.column("step"), step, side="right"))
-        if kept < self.length:
-            old, self.length = self._buffers, kept
+        if kept < self._filled:
+            old, self._filled = self._buffers, kept
             self._buffers = [np.empty_like(buffer) for buffer in old]
             for new, buffer in zip(self._buffers, old, strict=True):
                 new[:kept] = buffer[:kept]
