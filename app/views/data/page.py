@@ -15,7 +15,8 @@ from app.views import words
 from app.views.data import figures
 from app.views.data.sample_view import SamplesCard
 from app.views.data.sources_table import SourcesTable
-from app.views.plots.chart import Chart, LegendEntry
+from app.views.plots.chart import Chart
+from app.views.plots.legend import Entry
 from app.views.plots.tiles import Tile
 from app.views.widgets import ElidedLabel, Retranslating, button, card, fill, label, named, plain_tip, put, scroll_area
 from trainer_core.protocol import DataReport, Notice, Ready
@@ -232,8 +233,8 @@ class DataPage(Retranslating):
     def _show_legend(self, report: DataReport) -> None:
         longest = self.tr("longest {count}").format(count=words.count(report.longest))
         length = self.tr("sequence length {count}").format(count=words.count(report.max_seq_len))
-        entries: list[LegendEntry] = [("dots", "curve_a", longest), ("dashed", "text", length)]
-        self.chart.set_legend(entries, self._tokens)
+        entries = [Entry("dots", "curve_a", longest), Entry("dashed", "text", length)]
+        self.chart.legend.display(entries, self._tokens)
 
     # --- looks and words -----------------------------------------------------------------------------------
 

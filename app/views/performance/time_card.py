@@ -14,11 +14,10 @@ from app.views.widgets import card, fill, label
 
 if TYPE_CHECKING:
     from app.state.computing import Computing
-    from app.state.metrics import Array, MetricStore
+    from app.state.metrics import MetricStore
     from app.views.plots.canvas import Canvas
 
 _HEIGHT = 270
-_POINTS = 4000  # more than there are pixels
 
 
 class TimeCard(QWidget):
@@ -29,7 +28,6 @@ class TimeCard(QWidget):
         self._tokens = tokens
         self._metrics: MetricStore | None = None
         self._zoom: tuple[float, float] | None = None
-        self._end = 1.0
         self.chart = Chart("step_time")
         self.chart.setFixedHeight(_HEIGHT)
         self._title = label("section")
@@ -91,27 +89,19 @@ class TimeCard(QWidget):
         from app.views.plots.canvas import Canvas
 
         canvas = Canvas(self._tokens)
-        canvas.begin_at_zero()
-        for name, token in reversed(figures.PARTS.items()):  # the highest first: the others lie in front of it
-            canvas.add_curve(name, token, "area")
         canvas.moved.connect(self._on_moved)
         canvas.reset_asked.connect(self._show_all)
         self.chart.take_canvas(canvas)
 
     def _paint(self, canvas: Canvas, metrics: MetricStore) -> None:
-        """The parts on top of each other, of what is seen: adding up a million steps takes too long at 8 Hz."""
-        import numpy as np
+        """The parts on top of each other, of what is seen."""
+        from app.views.plots.contents import lines
+        from app.views.plots.drawing import View, paint
 
         x, _ = metrics.series("time_forward")
-        self._end = float(x[-1]) if len(x) else 1.0
-        low, high = self._zoom or (0.0, self._end * 1.02)
-        first, last = np.searchsorted(x, (low, high))
-        seen = slice(max(0, int(first) - 1), int(last) + 1)
-        height = np.zeros(len(_thinned(x[seen])))
-        for name in figures.PARTS:
-            height = height + _thinned(np.nan_to_num(metrics.series(f"time_{name}")[1][seen]))
-            canvas.show_curve(name, _thinned(x[seen]), height)
-        canvas.show_x(low, max(high, low + 1e-9))
+        low, high = self._zoom or (0.0, (float(x[-1]) if len(x) else 1.0) * 1.02)
+        view = View("step", low, max(high, low + 1e-9), 0.0, clip=False, log=False)
+        paint(canvas, "time", lines("time", metrics, (), ""), view)
 
     def _on_moved(self, low: float, high: float) -> None:
         self._look_at((low, high))
@@ -154,13 +144,3 @@ class TimeCard(QWidget):
             self._signs[name].setStyleSheet(f"color: {getattr(self._tokens, token)}")
             self._names[name].setText(figures.part_title(name))
         self.rows = []
-
-
-def _thinned(values: Array) -> Array:
-    """Means of as many neighbours as leave about `_POINTS`."""
-    each = len(values) // _POINTS
-    if each < 2:
-        return values
-    whole = len(values) // each * each
-    means: Array = values[:whole].reshape(-1, each).mean(axis=1)
-    return means

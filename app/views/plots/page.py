@@ -1,109 +1,109 @@
-"""The page of live plots: figures in large, loss, throughput, memory, learning rate, gradient norm."""
+"""The page of live plots: figures in large, and the curves of a run, as an overview or all of them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal
 
-from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QSizePolicy, QSlider, QVBoxLayout, QWidget
+from PySide6.QtCore import QTimer, Signal
+from PySide6.QtGui import QPixmap, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QButtonGroup, QGridLayout, QHBoxLayout, QMenu, QToolButton, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE, Tokens
 from app.views import computing_words
 from app.views.notes import NotesStrip
-from app.views.plots.chart import Chart, LegendEntry
+from app.views.plots import contents, scope
+from app.views.plots.board import Board
+from app.views.plots.chart import Chart
+from app.views.plots.controls import Controls
+from app.views.plots.overlays import MOST, Overlay
 from app.views.plots.tiles import Tiles
-from app.views.widgets import ElidedLabel, QuietCombo, Retranslating, button, label, named, scroll_area
+from app.views.widgets import ElidedLabel, Retranslating, button, named, scroll_area
 
 if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint needs it
     from app.state.computing import Computing
-    from app.state.metrics import Array, Axis, MetricStore
+    from app.state.curve_files import Series
+    from app.state.metrics import Axis, MetricStore
     from app.views.plots.canvas import Canvas
+    from app.views.plots.drawing import View
 
-_AXES: Final[tuple[Axis, ...]] = ("step", "tokens", "time")
-_GIB: Final = 1024**3
-_GPU_TOKENS: Final = ("curve_a", "curve_b", "curve_c", "curve_d")
-_PLACES: Final = {  # row, column, row span, column span
-    "loss": (0, 0, 1, 2),
-    "speed": (1, 0, 1, 1),
-    "memory": (1, 1, 1, 1),
-    "learning_rate": (2, 0, 1, 1),
-    "grad_norm": (2, 1, 1, 1),
-}
+SubPage = Literal["overview", "detail"]
+_BUDGET_S: Final = 0.015  # of painting at once: then input comes first
+_WIDE: Final = 880  # pixels: from here on, all controls stand in one row
 
 
 class PlotsPage(Retranslating):
-    """Shows a `MetricStore`. `display` repaints only what changed, and only while the page can be seen."""
+    """Shows a `MetricStore`. `display` repaints only what changed, and only what can be seen."""
 
     computing_asked = Signal()  # the person wants to know more of how the run computes
+    saving_asked = Signal(str, object)  # copy_picture, save_png, copy_data or save_csv; the names of the plots
+    overlays_removed = Signal()  # by the person
 
     def __init__(self, tokens: Tokens, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._tokens = tokens
         self._store: MetricStore | None = None
+        self._name = ""  # of the run on show
+        self._runs: list[Overlay] = []
         self._painted: dict[str, object] = {}
         self._zoom: tuple[float, float] | None = None  # the part of the x axis that the person looks at
-        self.tiles, self.notes = Tiles(), NotesStrip(tokens)
-        self.charts = {name: Chart(name) for name in _PLACES}
-        self.smoothing = named(QSlider(Qt.Orientation.Horizontal), "smoothing")
-        self.smoothing.setMaximum(99)
-        self.smoothing.setFixedWidth(120)
-        self._smoothing_label = label()
-        self.log_scale = named(QCheckBox(), "logScale")
-        self.axis = QuietCombo()
-        self.axis.setObjectName("xAxis")
-        self.axis.addItems(list(_AXES))
-        self._axis_label = label()
-        self._fit = button("showAll")
-        self._fit.setEnabled(False)
+        self._cross: tuple[float, str] | None = None  # where values are read, and in which plot
+        self.tiles, self.notes, self.controls, self.board = Tiles(), NotesStrip(tokens), Controls(), Board()
+        self.overview, self.detail = button("overview", checkable=True), button("detail", checkable=True)
+        self._sub_pages = QButtonGroup(self)
+        self._remove = button("removeOverlays")
+        self._remove.hide()
+        self._menu_button = named(QToolButton(), "flat")
+        self._menu_button.setText("⋯")
         self._computing: Computing | None = None
         self.computing, self.more = ElidedLabel(), button("flat")
         self.computing.setObjectName("muted")
+        self._later = QTimer(self, interval=0, singleShot=True)
         self._arrange()
-        self.smoothing.valueChanged.connect(self._on_smoothing)
-        self.log_scale.toggled.connect(self._on_log)
-        self.axis.currentIndexChanged.connect(self._on_axis)
-        self._fit.clicked.connect(self.show_all)
-        self.more.clicked.connect(self.computing_asked)
+        self._connect()
+        self.board.show_charts(contents.OVERVIEW, scrolls=False)
         self.retranslate()
 
     def _arrange(self) -> None:
-        bar = QHBoxLayout()
-        bar.setSpacing(SPACE)
-        for widget in (self._smoothing_label, self.smoothing):
-            bar.addWidget(widget)
-        bar.addSpacing(SPACE)
-        bar.addWidget(self.log_scale)
-        bar.addStretch(1)
-        for last in (self._axis_label, self.axis, self._fit):
-            bar.addWidget(last)
         content = named(QWidget(), "scrolled")
         scrolled = QVBoxLayout(content)
         scrolled.setContentsMargins(0, 0, 0, 0)
         scrolled.setSpacing(SPACE)
-        charts = QWidget()
         scrolled.addWidget(self.notes)
-        scrolled.addWidget(charts, 1)
-        grid = QGridLayout(charts)
-        grid.setContentsMargins(0, 0, 0, 0)
-        grid.setSpacing(SPACE)
-        for name, place in _PLACES.items():
-            grid.addWidget(self.charts[name], *place)
-        for row, stretch in enumerate((16, 10, 10)):
-            grid.setRowStretch(row, stretch)
-            grid.setRowMinimumHeight(row, 11 * stretch)
-        # As high as there is room beside the notes, whatever the canvases would like; a low window scrolls.
-        charts.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)
-        charts.setMinimumHeight(grid.minimumSize().height())
-        for column in (0, 1):
-            grid.setColumnStretch(column, 1)
+        scrolled.addWidget(self.board, 1)
+        self._area = scroll_area(content)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, SPACE, 0, 0)
         layout.setSpacing(SPACE)
         layout.addWidget(self.tiles)
         layout.addWidget(self._computing_row())
-        layout.addLayout(bar)
-        layout.addWidget(scroll_area(content), 1)
+        layout.addLayout(self._first_row())
+        layout.addWidget(self._area, 1)
+
+    def _first_row(self) -> QGridLayout:
+        """Which plots, how they are looked at, and what can be done with all of them; two rows where it is narrow."""
+        self._segments = QWidget()
+        row = QHBoxLayout(self._segments)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(0)
+        for place, segment in enumerate((self.overview, self.detail)):
+            self._sub_pages.addButton(segment, place)
+            row.addWidget(segment)
+        self.overview.setChecked(True)
+        self._top = QGridLayout()
+        self._top.setSpacing(SPACE)
+        self._top.setColumnStretch(1, 1)
+        self._top.addWidget(self._segments, 0, 0)
+        self._top.addWidget(self._remove, 0, 2)
+        self._top.addWidget(self._menu_button, 0, 3)
+        self._place_controls()
+        return self._top
+
+    def _place_controls(self) -> None:
+        room = self.width() - (0 if self._remove.isHidden() else self._remove.sizeHint().width())
+        place = (0, 1, 1, 1) if room >= _WIDE else (1, 0, 1, 4)
+        self._top.addWidget(self.controls, *place)
 
     def _computing_row(self) -> QWidget:
         self._line = QWidget()
@@ -115,38 +115,50 @@ class PlotsPage(Retranslating):
         self._line.hide()
         return self._line
 
+    def _connect(self) -> None:
+        self._sub_pages.idClicked.connect(self._on_sub_page)
+        self._remove.clicked.connect(self._on_remove)
+        self._menu_button.clicked.connect(self._open_menu)
+        self.controls.changed.connect(self._refresh)
+        self.controls.axis_changed.connect(self._on_axis)
+        self.controls.all_asked.connect(self.show_all)
+        self.more.clicked.connect(self.computing_asked)
+        self.board.made.connect(self._on_chart)
+        self._later.timeout.connect(self._paint)
+        self._area.verticalScrollBar().valueChanged.connect(lambda: self._later.start())
+
+    def _on_chart(self, chart: Chart) -> None:
+        chart.asked.connect(partial(self._on_asked, chart.name))
+        self._word(chart)
+
     # --- canvases, which come after the first paint --------------------------------------------------
+
+    @property
+    def charts(self) -> dict[str, Chart]:
+        return self.board.charts
 
     @property
     def is_built(self) -> bool:
         return self.charts["loss"].canvas is not None
 
     def build(self) -> None:
-        """Import pyqtgraph (0.3 s, 50 MB) and make the canvases, once."""
+        """Import pyqtgraph (0.3 s, 50 MB) and make the canvases of the overview, once."""
         if self.is_built:
             return
+        for chart in self.charts.values():
+            self._make_canvas(chart)
+        self.repaint_all()
+
+    def _make_canvas(self, chart: Chart) -> Canvas:
         from app.views.plots.canvas import Canvas
 
-        for chart in self.charts.values():
-            chart.take_canvas(Canvas(self._tokens))
-        loss = self._canvas("loss")
-        loss.add_curve("raw", "curve_a", "faint")
-        loss.add_curve("train", "curve_a")
-        loss.add_curve("eval", "curve_b", "line")
-        loss.add_mark("checkpoint", "curve_c")
-        loss.add_mark("best", "curve_b")
-        loss.add_mark("bad", "bad")
-        loss.set_log(self.log_scale.isChecked())
-        self._canvas("speed").add_curve("tokens_per_s", "curve_a")
-        for gpu, token in enumerate(_GPU_TOKENS):
-            self._canvas("memory").add_curve(str(gpu), token)
-        self._canvas("memory").add_curve("total", "muted", "dashed")
-        self._canvas("learning_rate").add_curve("learning_rate", "curve_a")
-        self._canvas("grad_norm").add_curve("grad_norm", "curve_a")
-        for name in self.charts:
-            self._canvas(name).moved.connect(self._on_moved)
-            self._canvas(name).reset_asked.connect(self.show_all)
-        self.repaint_all()
+        canvas = Canvas(self._tokens)
+        canvas.moved.connect(self._on_moved)
+        canvas.reset_asked.connect(self.show_all)
+        canvas.pointed.connect(partial(self._on_pointed, chart.name))
+        canvas.keyed.connect(partial(self._on_key, chart.name))
+        chart.take_canvas(canvas)
+        return canvas
 
     def _canvas(self, name: str) -> Canvas:
         canvas = self.charts[name].canvas
@@ -155,11 +167,13 @@ class PlotsPage(Retranslating):
 
     # --- showing -------------------------------------------------------------------------------------
 
-    def display(self, store: MetricStore, computing: Computing | None = None) -> None:
-        """Show the store as it is now, and in one line how the run computes. Cheap when nothing changed."""
+    def display(self, store: MetricStore, computing: Computing | None = None, name: str = "") -> None:
+        """Show the store as it is now, and in one line how the run computes; `name`: what the run is called where it
+        is shown beside others. Cheap when nothing changed."""
         self._computing = computing or self._computing
+        self._name = name or self._name
         if store is not self._store:
-            self._store = store
+            self._store, self._cross = store, None
             self._painted.clear()
         if not self.isVisible():
             return
@@ -170,9 +184,16 @@ class PlotsPage(Retranslating):
             told = computing_words.summary(self._computing.of_run, self._computing.compile_s)
             self.computing.setText(told)
             self._line.setVisible(bool(told))
-            self.retranslate()  # "press Start" is no advice once a run has begun
+            self._word_all()  # "press Start" is no advice once a run has begun
         if self.is_built:
-            self._paint(store)
+            self._paint()
+
+    def overlay(self, runs: list[Overlay]) -> None:
+        """Show these runs beside the one on show, in place of those before."""
+        self._runs = runs[:MOST]
+        self._remove.setVisible(bool(runs))
+        self._place_controls()
+        self._refresh()
 
     def repaint_all(self) -> None:
         self._painted.clear()
@@ -181,10 +202,17 @@ class PlotsPage(Retranslating):
 
     def show_all(self) -> None:
         """Back to the whole run, following it as it grows."""
-        self._zoom = None
-        self._fit.setEnabled(False)
-        if self._store is not None:
-            self._show_range(self._store)
+        self._look_at(None)
+
+    def _look_at(self, zoom: tuple[float, float] | None) -> None:
+        self._zoom = zoom
+        self.controls.fit.setEnabled(zoom is not None)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Paint what looks different now."""
+        if self._store is not None and self.is_built and self.isVisible():
+            self._paint()
 
     def retheme(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -192,12 +220,16 @@ class PlotsPage(Retranslating):
         for chart in self.charts.values():
             if chart.canvas is not None:
                 chart.canvas.retheme(tokens)
-        self._show_legends()
         self.repaint_all()
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
         super().showEvent(event)
         QTimer.singleShot(0, self.repaint_all)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
+        super().resizeEvent(event)
+        self._place_controls()
+        self._later.start()
 
     def _stale(self, name: str, *versions: object) -> bool:
         if self._painted.get(name) == versions:
@@ -205,159 +237,201 @@ class PlotsPage(Retranslating):
         self._painted[name] = versions
         return True
 
-    def _paint(self, store: MetricStore) -> None:
-        marks = (len(store.checkpoints()), len(store.bad_steps()))
-        if self._stale("loss", store.version("train_loss"), store.version("eval_loss"), *marks):
-            self._paint_loss(store)
-        if self._stale("steps", store.version("train_loss")):
-            self._paint_one(store, "speed", "tokens_per_s")
-            self._paint_one(store, "learning_rate", "learning_rate")
-            self._paint_one(store, "grad_norm", "grad_norm")
-        if self._stale("memory", store.version("rss"), *(store.version(f"vram_used.{gpu}") for gpu in store.gpus())):
-            self._paint_memory(store)
-        self._show_range(store)
-
-    def _show_range(self, store: MetricStore) -> None:
-        if not self.is_built:
+    def _paint(self) -> None:
+        """Paint what changed of what can be seen; what takes too long waits until input has had its turn."""
+        store = self._store
+        if store is None:
             return
-        ends = [store.series(name, self._axis)[0][-1:] for name in ("train_loss", "eval_loss", "rss")]
-        end = max((float(x[0]) for x in ends if len(x)), default=1.0)
-        low, high = self._zoom or (0.0, end * 1.02)
-        for name in self.charts:
-            self._canvas(name).show_x(low, max(high, low + 1e-9))
+        names = contents.detail(store, comparing=bool(self._runs)) if self.detail.isChecked() else contents.OVERVIEW
+        self.board.show_charts(names, scrolls=self.detail.isChecked())
+        view, deadline = self._view(store), time.perf_counter() + _BUDGET_S
+        for chart in self.board.visible():
+            self._paint_chart(chart, store, view)
+            if time.perf_counter() > deadline:
+                self._later.start()
+                return
 
-    @property
-    def _axis(self) -> Axis:
-        return _AXES[max(0, self.axis.currentIndex())]
+    def _view(self, store: MetricStore) -> View:
+        from app.views.plots.drawing import View
 
-    def _paint_one(self, store: MetricStore, chart: str, series: str) -> None:
-        x, y = store.series(series, self._axis)
-        self._canvas(chart).show_curve(series, x, y)
-        self.charts[chart].show_data(store.last(series) is not None)
+        controls = self.controls
+        low, high = self._zoom or (0.0, scope.whole([store, *(run.store for run in self._runs)], controls.axis))
+        log, clip = controls.log_scale.isChecked(), controls.clip.isChecked()
+        return View(controls.axis, low, high, controls.weight, clip=clip, log=log)
 
-    def _paint_loss(self, store: MetricStore) -> None:
-        canvas, axis = self._canvas("loss"), self._axis
-        x, y = store.series("train_loss", axis)
-        curve = store.curve("train_loss", self.smoothing.value() / 100)
-        smooth = y if curve is None else curve.y
-        canvas.show_curve("raw", x, y)
-        canvas.show_curve("train", x, smooth)
-        eval_x, eval_y = store.series("eval_loss", axis)
-        canvas.show_curve("eval", eval_x, eval_y)
-        marks = store.checkpoints() if len(x) else []
-        places = [mark.x(axis) for mark in marks]
-        canvas.show_marks("checkpoint", places, [_height(x, smooth, place) for place in places])
-        bad = [mark.x(axis) for mark in store.bad_steps()]
-        canvas.show_marks("bad", bad, [_height(x, smooth, place) for place in bad])
-        if self._stale("loss words", len(bad) > 0):
-            self._show_legends()
-        best = store.best_eval()
-        canvas.show_marks("best", [best.x(axis)] if best else [], [best.value or 0.0] if best else [])
-        self.charts["loss"].show_data(len(x) > 0 or len(eval_x) > 0)
+    def _paint_chart(self, chart: Chart, store: MetricStore, view: View) -> None:
+        from app.views.plots import drawing
 
-    def _paint_memory(self, store: MetricStore) -> None:
-        canvas, gpus = self._canvas("memory"), store.gpus()[: len(_GPU_TOKENS)]
-        names = [f"vram_used.{gpu}" for gpu in gpus] or ["rss"]
-        there = False
-        for place in range(len(_GPU_TOKENS)):
-            x, y = store.series(names[place] if place < len(names) else "", self._axis)
-            canvas.show_curve(str(place), x, y / _GIB)
-            there = there or len(x) > 0
-        x, y = store.series(f"vram_total.{gpus[0]}" if gpus else "", self._axis)
-        canvas.show_curve("total", x, y / _GIB)
-        self.charts["memory"].show_data(there)
-        if self._stale("memory words", tuple(gpus)):
-            self.retranslate()
+        name, comparing = chart.name, bool(self._runs)
+        lines = contents.lines(name, store, self._runs, self._name or self.tr("this run"))
+        versions = [(line, line.store.version(line.series)) for line in lines]
+        marks = store.marks_version() if name == "loss" else ()
+        if self._stale(name, versions, view, marks, chart.width() // 256, id(self._tokens)):
+            there = drawing.has_data(lines)
+            canvas = chart.canvas or self._make_canvas(chart)
+            chart.show_data(there)
+            self._word(chart)
+            if there:
+                drawing.paint(canvas, name, lines, view)
+            if name == "loss":
+                drawing.mark_loss(canvas, store, view, comparing=comparing)
+            elif name == "temperature":
+                drawing.mark_heat(canvas, store, view)
+            self._painted.pop(f"{name} legend", None)
+        if self._stale(f"{name} legend", self._cross):
+            at = None if self._cross is None else self._cross[0]
+            entries = drawing.legend(name, lines, view, at) if drawing.has_data(lines) else []
+            entries += drawing.marks_legend(name, store, comparing=comparing) if entries else []
+            rows = 3 if comparing and name == "loss" else 2 if name == "loss" or self.detail.isChecked() else 1
+            widest = contents.widest(name)
+            chart.legend.display(entries, self._tokens, most=rows, widest=widest, reading=at is not None)
+            self._show_cross(chart, view)
+
+    # --- reading values --------------------------------------------------------------------------------
+
+    def _show_cross(self, chart: Chart, view: View) -> None:
+        if chart.canvas is None:
+            return
+        if self._cross is None:
+            chart.canvas.show_cross(None)
+        else:
+            x, where = self._cross
+            chart.canvas.show_cross(x, scope.place(view.axis, x) if where == chart.name else "")
+
+    def _read_at(self, x: float | None, chart: str) -> None:
+        """Show all values at this place of the axis; the words below the line stand in one plot."""
+        cross = None if x is None else (x, chart)
+        if cross != self._cross:
+            self._cross = cross
+            self._refresh()
+
+    def _on_pointed(self, chart: str, x: float | None) -> None:
+        self._read_at(x, chart)
+
+    def _on_key(self, chart: str, key: str) -> None:
+        if self._store is None:
+            return
+        if key == "escape" and self._cross is None and self.board.enlarged:
+            self._on_asked(chart, "maximise")
+        elif key == "escape":
+            self._read_at(None, chart)
+        elif key == "maximise":
+            self._on_asked(chart, "maximise")
+        else:
+            view = self._view(self._store)
+            whole = scope.whole([self._store, *(run.store for run in self._runs)], view.axis)
+            now = scope.Looking(view.low, view.high, self._cross[0] if self._cross else None)
+            then = scope.moved(now, key, whole)
+            if (then.low, then.high) != (view.low, view.high):
+                self._look_at(None if (then.low, then.high) == (0.0, whole) else (then.low, then.high))
+            self._read_at(then.cross, chart)
 
     # --- what is remembered ---------------------------------------------------------------------------
 
-    def restore(self, smoothing: float, *, log_scale: bool, axis: Axis) -> None:
+    def restore(self, smoothing: float, *, log_scale: bool, clip: bool, axis: Axis, sub_page: SubPage) -> None:
         """Take what was chosen the last time."""
-        self.smoothing.setValue(round(100 * smoothing))
-        self.log_scale.setChecked(log_scale)
-        self.axis.setCurrentIndex(_AXES.index(axis))
+        self.controls.restore(smoothing, log_scale=log_scale, clip=clip, axis=axis)
+        (self.detail if sub_page == "detail" else self.overview).setChecked(True)
 
-    def choices(self) -> tuple[float, bool, Axis]:
-        """Smoothing, log scale, axis: for the settings."""
-        return self.smoothing.value() / 100, self.log_scale.isChecked(), self._axis
+    @property
+    def sub_page(self) -> SubPage:
+        return "detail" if self.detail.isChecked() else "overview"
 
     # --- controls ------------------------------------------------------------------------------------
 
-    def _on_smoothing(self) -> None:
-        self._painted.pop("loss", None)
-        self.retranslate()
-        if self._store is not None:
-            self.display(self._store)
-
-    def _on_log(self, on: bool) -> None:
+    def _on_sub_page(self) -> None:
+        self.board.enlarge("")
+        self._area.verticalScrollBar().setValue(0)
         if self.is_built:
-            self._canvas("loss").set_log(on)
-            self.repaint_all()
+            self._paint()
+        self._later.start()  # what is laid out only now
 
     def _on_moved(self, low: float, high: float) -> None:
-        self._zoom = (low, high)
-        self._fit.setEnabled(True)
-        if self._store is not None:
-            self._show_range(self._store)
+        self._look_at((low, high))
 
     def _on_axis(self) -> None:
-        self.retranslate()
-        self.repaint_all()
+        self._cross = None
         self.show_all()
+
+    def _on_remove(self) -> None:
+        self.overlay([])
+        self.overlays_removed.emit()
+
+    def _on_asked(self, name: str, what: str) -> None:
+        if what != "maximise":
+            self.saving_asked.emit(what, [name])
+            return
+        self.board.enlarge("" if self.board.enlarged else name)
+        canvas = self.charts[name].canvas
+        if canvas is not None:
+            canvas.setFocus()
+        self._later.start()
+
+    # --- pictures and data -----------------------------------------------------------------------------
+
+    def picture(self, name: str) -> QPixmap:
+        """A plot as it is seen, sharp enough for a slide."""
+        return self.charts[name].picture()
+
+    def series(self, name: str) -> list[Series]:
+        """The curves of a plot, all of each, in the plot's unit."""
+        from app.state.curve_files import Series
+        from app.views.plots import drawing
+
+        if self._store is None:
+            return []
+        view, unit = self._view(self._store), contents.title(name, self._store)
+        made = []
+        for line in contents.lines(name, self._store, self._runs, self._name or self.tr("this run")):
+            found = drawing.curve(line, view)
+            if found is not None:
+                made.append(Series(scope.column_title(unit, line, view.weight), found, line.scale, line.run))
+        return made
+
+    def menu(self) -> QMenu:
+        """What can be done with all plots of this page."""
+        made = QMenu(self)
+        there = [name for name in self.board.shown if self.charts[name].has_data]
+        for text, what in (
+            (self.tr("Save all plots as PNG…"), "save_png"),
+            (self.tr("Save all data as CSV…"), "save_csv"),
+        ):
+            action = made.addAction(text)
+            action.setObjectName(what)
+            action.setEnabled(bool(there))
+            action.triggered.connect(partial(self._save, what, there))
+        return made
+
+    def _save(self, what: str, names: list[str], _checked: bool = False) -> None:
+        self.board.enlarge("")
+        self.saving_asked.emit(what, names)
+
+    def _open_menu(self) -> None:
+        menu = self.menu()
+        menu.aboutToHide.connect(menu.deleteLater)
+        menu.popup(self._menu_button.mapToGlobal(self._menu_button.rect().bottomLeft()))
 
     # --- words ---------------------------------------------------------------------------------------
 
-    def retranslate(self) -> None:
-        on_gpu = self._store is not None and bool(self._store.gpus())
+    def _word(self, chart: Chart) -> None:
         empty = self.tr("No data yet")
-        titles = {
-            "loss": self.tr("Loss"),
-            "speed": self.tr("Throughput (tokens/s)"),
-            "memory": self.tr("VRAM (GiB)") if on_gpu else self.tr("Trainer's memory (GiB)"),
-            "learning_rate": self.tr("Learning rate"),
-            "grad_norm": self.tr("Gradient norm"),
-        }
-        for name, chart in self.charts.items():
-            chart.set_words(titles[name], empty)
-        start = self.tr("No data yet. Choose a preset and data at the left, then press Start.")
         begun = self._computing is not None and self._computing.version > 0
-        self.charts["loss"].set_words(titles["loss"], empty if begun else start)
-        self._smoothing_label.setText(self.tr("Smoothing"))
-        self.smoothing.setAccessibleName(self.tr("Smoothing"))
-        self.smoothing.setToolTip(f"{self.smoothing.value() / 100:.2f}")
-        self.log_scale.setText(self.tr("Log scale"))
-        self._axis_label.setText(self.tr("Against"))
-        self.axis.setAccessibleName(self.tr("Horizontal axis"))
-        for row, text in enumerate((self.tr("steps"), self.tr("tokens"), self.tr("seconds"))):
-            self.axis.setItemText(row, text)
-        self._fit.setText(self.tr("Show all"))
-        self._fit.setToolTip(self.tr("Drag to move, Ctrl and the wheel to zoom; a double click shows all again."))
+        if chart.name == "loss" and not begun:
+            empty = self.tr("No data yet. Choose a preset and data at the left, then press Start.")
+        chart.set_words(contents.title(chart.name, self._store), empty)
+
+    def _word_all(self) -> None:
+        for chart in self.charts.values():
+            self._word(chart)
+
+    def retranslate(self) -> None:
+        self._word_all()
+        self.overview.setText(self.tr("Overview"))
+        self.detail.setText(self.tr("Detail"))
+        self.detail.setToolTip(self.tr("Also the time of a step, GPUs, CPU and memory"))
+        self._remove.setText(self.tr("Remove overlays"))
+        self._remove.setToolTip(self.tr("Show this run alone again"))
+        self._menu_button.setAccessibleName(self.tr("Menu of all plots"))
+        self._menu_button.setToolTip(self.tr("Save all plots"))
         self.more.setText(self.tr("Details"))
-        self._painted.pop("computing", None)
-        self._show_legends()
-
-    def _show_legends(self) -> None:
-        loss: list[LegendEntry] = [
-            ("line", "curve_a", self.tr("train")),
-            ("dots", "curve_b", self.tr("eval")),
-            ("best", "curve_b", self.tr("best eval")),
-            ("checkpoint", "curve_c", self.tr("checkpoint")),
-        ]
-        if self._store is not None and self._store.bad_steps():
-            loss.append(("bad", "bad", self.tr("bad step")))
-        self.charts["loss"].set_legend(loss, self._tokens)
-        gpus = self._store.gpus()[: len(_GPU_TOKENS)] if self._store else []
-        memory: list[LegendEntry] = [
-            ("line", token, self.tr("GPU {index}").format(index=gpu))
-            for gpu, token in zip(gpus, _GPU_TOKENS, strict=False)
-        ]
-        if gpus:
-            memory.append(("dashed", "muted", self.tr("total")))
-        self.charts["memory"].set_legend(memory, self._tokens)
-
-
-def _height(x: Array, y: Array, place: float) -> float:
-    """Where a mark sits on a curve."""
-    import numpy as np
-
-    return float(np.interp(place, x, y))
+        self.repaint_all()

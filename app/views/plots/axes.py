@@ -1,0 +1,72 @@
+"""The axes of a plot: ticks as people write figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyqtgraph as pg
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_SPANS: Final = (
+    *(1, 2, 5, 10, 15, 30),
+    *(_MINUTE * count for count in (1, 2, 5, 10, 15, 30)),
+    *(_HOUR * count for count in (1, 2, 3, 6, 12)),
+    *(_DAY * count for count in (1, 2, 5, 10, 20, 50, 100)),
+)
+_TIME_TICK: Final = 90  # pixels from one to the next, at least
+
+
+class Axis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
+    """12,000 and 150k, never 1.2e4 or (x0.001); of time 1:30:00, at whole minutes and hours."""
+
+    of_time = False
+
+    def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:  # noqa: N802 - pyqtgraph's name
+        if self.logMode:
+            return [tick_text(10.0**value, 0.0) for value in values]
+        if self.of_time:
+            return [time_text(value) for value in values]
+        return [tick_text(value * scale, spacing * scale) for value in values]
+
+    def tickSpacing(self, low: float, high: float, size: float) -> list[tuple[float, float]]:  # noqa: N802 - pyqtgraph's name
+        if not self.of_time:
+            found: list[tuple[float, float]] = super().tickSpacing(low, high, size)
+            return found
+        least = (high - low) * _TIME_TICK / max(size, 1.0)
+        return [(next((span for span in _SPANS if span >= least), _SPANS[-1]), 0.0)]
+
+    def show_time(self, on: bool) -> None:
+        if on != self.of_time:
+            self.of_time = on
+            self.picture: Any = None  # what was drawn with the other ticks
+            self.update()
+
+
+def time_text(seconds: float) -> str:
+    """`0:00:30`, `12:00`, `2 d 6:00`: hours and minutes, seconds only where there are any."""
+    whole = round(seconds)
+    days, rest = divmod(whole, _DAY)
+    hours, rest = divmod(rest, _HOUR)
+    minutes, rest = divmod(rest, _MINUTE)
+    clock = f"{hours}:{minutes:02d}" + (f":{rest:02d}" if rest or not (hours or days) else "")
+    return f"{days} d {clock}" if days else clock
+
+
+def tick_text(value: float, spacing: float) -> str:
+    """One tick; `spacing` to its neighbour decides the decimals (0: take two significant digits)."""
+    size = abs(value)
+    if size < 1e-12:
+        return "0"
+    if size >= 1e6:
+        return f"{value / 1e6:.4g}M"
+    if size >= 1e4:
+        return f"{value / 1e3:.4g}k"
+    if size < 1e-3:
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+    if not spacing:
+        return f"{value:.2g}" if size < 1 else f"{value:.3g}"
+    decimals = max(0, int(np.ceil(-np.log10(spacing) - 1e-9))) if spacing < 1 else 0
+    return f"{value:,.{decimals}f}"

@@ -1,0 +1,197 @@
+"""The legend in a chart's head: what each curve is, and its value, each at a place that never moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from PySide6.QtCore import QRect, QSize, Qt
+from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from app.theme.tokens import SPACE, Tokens
+from app.views.widgets import plain_tip
+
+_SIGNS: Final = {
+    "line": "━",
+    "faint": "━",
+    "dots": "●",
+    "dashed": "╌",
+    "area": "■",
+    "best": "★",
+    "checkpoint": "▲",
+    "bad": "✕",
+    "memory": "◆",
+    "hot": "■",
+    "restart": "┊",
+}
+_GAP: Final = SPACE // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing in a plot. `short`: its name where there is little room; `value`: None where it has none."""
+
+    sign: str
+    token: str
+    words: str
+    short: str = ""
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """Where an entry stands. `shared`: its value takes the place of its words while something is read."""
+
+    area: QRect
+    words: str
+    shared: bool
+
+
+class Legend(QWidget):
+    """As much as there is room for: names and values, short names and values, one in place of the other; the whole
+    is its tooltip. While nothing is `reading`, values are the newest."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._entries: list[Entry] = []
+        self._cells: list[_Cell] = []
+        self._tokens: Tokens | None = None
+        self._most = self._rows = 1
+        self._widest = ""
+        self._reading = False
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+
+    def display(
+        self, entries: list[Entry], tokens: Tokens, *, most: int = 1, widest: str = "", reading: bool = False
+    ) -> None:
+        """Show these, in at most `most` rows; `widest`: as wide as a value may be; `reading`: values are those at the
+        crosshair, not the newest.
+
+        Their places depend on the names alone, never on values."""
+        shown = (self._entries, self._tokens, self._most, self._reading)
+        moved = _names(entries) != _names(self._entries) or (most, widest) != (self._most, self._widest)
+        self._entries, self._tokens, self._reading = entries, tokens, reading
+        self._most, self._widest = most, widest
+        if moved:
+            self._place()
+        if shown != (entries, tokens, most, reading):
+            self.update()
+
+    def text(self) -> str:
+        """All of it in words."""
+        return "; ".join(f"{entry.words} {entry.value or ''}".strip() for entry in self._entries)
+
+    def values(self) -> list[str]:
+        """The values that it shows."""
+        return [entry.value for entry in self._entries if entry.value is not None]
+
+    def sizeHint(self) -> QSize:  # noqa: N802 - Qt's name
+        return QSize(0, self._rows * (self.fontMetrics().height() + 1))
+
+    def minimumSizeHint(self) -> QSize:  # noqa: N802 - Qt's name
+        return self.sizeHint()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
+        super().resizeEvent(event)
+        self._place()
+
+    # --- places ----------------------------------------------------------------------------------------
+
+    def _place(self) -> None:
+        metrics, rows = self.fontMetrics(), self._rows
+        self._rows = 1
+        cells = self._in_a_row(metrics)
+        while cells is None and self._rows < self._most:
+            self._rows += 1
+            cells = self._in_columns(metrics)
+        self._cells = self._as_many_as_fit(metrics) if cells is None else cells
+        pairs = zip(self._entries, self._cells, strict=False)
+        cut = any(cell.shared or cell.words != entry.words for entry, cell in pairs)
+        named = [f"{_SIGNS[entry.sign]} {entry.words}" for entry in self._entries if entry.words]
+        self.setToolTip(plain_tip("\n".join(named)) if cut or len(self._cells) < len(self._entries) else "")
+        if rows != self._rows:
+            self.updateGeometry()
+
+    def _in_a_row(self, metrics: QFontMetrics) -> list[_Cell] | None:
+        between = 2 * SPACE
+        for short, shared in ((False, False), (True, False), (True, True)):
+            names = [(entry.short or entry.words) if short else entry.words for entry in self._entries]
+            pairs = zip(self._entries, names, strict=True)
+            widths = [self._width(metrics, entry, name, shared) for entry, name in pairs]
+            if sum(widths) + between * (len(widths) - 1) <= self.width():
+                return self._at(widths, names, between, shared=shared)
+        return None
+
+    def _in_columns(self, metrics: QFontMetrics) -> list[_Cell] | None:
+        """A grid of columns of one width, filled row by row; None where they are too narrow for words or values."""
+        columns = max(1, -(-len(self._entries) // self._rows))
+        width, height = self.width() // columns, metrics.height() + 1
+        room, value = width - 2 * SPACE, metrics.horizontalAdvance("━" + self._widest) + _GAP
+        if room < value + (2 * value if self._rows < self._most else 0):
+            return None
+        shared, sign = room < 2 * value, metrics.horizontalAdvance("━") + _GAP
+        for_name = room - sign - (0 if shared else metrics.horizontalAdvance(self._widest) + _GAP)
+        return [
+            _Cell(
+                QRect(place % columns * width, place // columns * height, room, height),
+                entry.words if metrics.horizontalAdvance(entry.words) <= for_name else entry.short or entry.words,
+                shared,
+            )
+            for place, entry in enumerate(self._entries)
+        ]
+
+    def _as_many_as_fit(self, metrics: QFontMetrics) -> list[_Cell]:
+        self._rows = 1
+        least = metrics.horizontalAdvance("━" + self._widest) + _GAP
+        count = max(1, min(len(self._entries), (self.width() + SPACE) // (least + SPACE)))
+        each = (self.width() + SPACE) // count - SPACE
+        names = [entry.short or entry.words for entry in self._entries[:count]]
+        pairs = zip(self._entries, names, strict=False)
+        widths = [min(each, self._width(metrics, entry, name, True)) for entry, name in pairs]
+        return self._at(widths, names, SPACE, shared=True)
+
+    def _at(self, widths: list[int], names: list[str], between: int, *, shared: bool) -> list[_Cell]:
+        left, cells = self.width() - sum(widths) - between * (len(widths) - 1), []
+        for width, name in zip(widths, names, strict=True):
+            cells.append(_Cell(QRect(left, 0, width, self.height()), name, shared))
+            left += width + between
+        return cells
+
+    def _width(self, metrics: QFontMetrics, entry: Entry, name: str, shared: bool) -> int:
+        words = metrics.horizontalAdvance(name) + (_GAP if name else 0)
+        value = metrics.horizontalAdvance(self._widest) + _GAP if entry.value is not None else 0
+        sign = metrics.horizontalAdvance(_SIGNS[entry.sign]) + _GAP if name else 0
+        return sign + (max(words, value) if shared else words + value)
+
+    # --- painting --------------------------------------------------------------------------------------
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802 - Qt's name
+        if self._tokens is None:
+            return
+        painter = QPainter(self)
+        for entry, cell in zip(self._entries, self._cells, strict=False):
+            self._paint_entry(painter, entry, cell, self._tokens)
+
+    def _paint_entry(self, painter: QPainter, entry: Entry, cell: _Cell, tokens: Tokens) -> None:
+        area, metrics = QRect(cell.area), self.fontMetrics()
+        middle = Qt.AlignmentFlag.AlignVCenter
+        if entry.words:
+            painter.setPen(QColor(getattr(tokens, entry.token)))
+            painter.drawText(area, int(middle | Qt.AlignmentFlag.AlignLeft), _SIGNS[entry.sign])
+            area.setLeft(area.left() + metrics.horizontalAdvance(_SIGNS[entry.sign]) + _GAP)
+        has_value = entry.value is not None and (not cell.shared or self._reading or not cell.words)
+        if has_value:
+            painter.setPen(QColor(tokens.text if self._reading else tokens.muted))
+            painter.drawText(area, int(middle | Qt.AlignmentFlag.AlignRight), entry.value or "")
+        if not (cell.shared and has_value):
+            if entry.value is not None and not cell.shared:
+                area.setRight(area.right() - metrics.horizontalAdvance(self._widest) - _GAP)
+            painter.setPen(QColor(tokens.text))
+            name = metrics.elidedText(cell.words, Qt.TextElideMode.ElideMiddle, area.width())
+            painter.drawText(area, int(middle | Qt.AlignmentFlag.AlignLeft), name)
+
+
+def _names(entries: list[Entry]) -> list[Entry]:
+    """What their places depend on."""
+    return [replace(entry, value=None if entry.value is None else "") for entry in entries]
