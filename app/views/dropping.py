@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QWidget
 from app.theme.tokens import SPACE
 
 _VEIL: Final = 225  # of 255: how much the window behind is covered
+_CARD: Final = 560  # pixels: width of what is said
 _ENTER: Final = (QEvent.Type.DragEnter, QEvent.Type.DragMove)
 
 
@@ -79,6 +80,10 @@ class DropVeil(QWidget):
         painter.setPen(QPen(palette.color(QPalette.ColorRole.Highlight), 2, Qt.PenStyle.DashLine))
         painter.drawRoundedRect(QRectF(self.rect()).adjusted(*(2 * (1.5 * SPACE,)), *(2 * (-1.5 * SPACE,))), 8, 8)
         middle = self.rect().center().y()
+        width = min(_CARD, self.width() - 8 * SPACE)
+        painter.setPen(QPen(palette.color(QPalette.ColorRole.Mid), 1))
+        painter.setBrush(palette.color(QPalette.ColorRole.Button))
+        painter.drawRoundedRect(QRectF((self.width() - width) / 2, middle - 56, width, 112), 8, 8)
         self._draw(painter, self._lines[0], middle - 14, 15, palette.color(QPalette.ColorRole.WindowText))
         self._draw(painter, self._lines[1], middle + 16, 10, palette.color(QPalette.ColorRole.PlaceholderText))
 
@@ -87,7 +92,8 @@ class DropVeil(QWidget):
         font.setPointSize(points)
         painter.setFont(font)
         painter.setPen(colour)
-        room = self.rect().adjusted(6 * SPACE, 0, -6 * SPACE, 0)
+        side = (self.width() - min(_CARD, self.width() - 8 * SPACE)) // 2 + 2 * SPACE
+        room = self.rect().adjusted(side, 0, -side, 0)
         room.setTop(y - 20)
         room.setHeight(40)
         shown = painter.fontMetrics().elidedText(text, Qt.TextElideMode.ElideMiddle, room.width())

@@ -38,7 +38,7 @@ class RunBar(Retranslating):
         self.note = ElidedLabel()
         self.note.setObjectName("muted")
         self.clock = label("muted")
-        self.reason, self.lead = label("warnText", wrap=True), named(QPushButton(), "flat")
+        self.reason, self.lead = label("warnText", wrap=True), named(QPushButton(), "link")
         self._why = QWidget()
         self._why.hide()
         self.bar = QProgressBar(textVisible=False, maximum=_FINE)

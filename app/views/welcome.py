@@ -50,7 +50,7 @@ class Welcome(Retranslating):
         self._summary = label("muted", wrap=True)
         self.use, self.chosen = button("usePreset"), label("good", wrap=True)
         self._try_title, self._try_text = label("section", wrap=True), label(wrap=True)
-        self.try_now, self.close_button = button("primary"), button("flat")
+        self.try_now, self.close_button = button("primary"), button("link")
         self.trouble.setTextInteractionFlags(
             Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
         )

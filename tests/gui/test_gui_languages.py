@@ -94,10 +94,11 @@ def test_every_code_of_the_log_is_worded() -> None:
     assert set(WORDERS) == set(LOG_CODES)
 
 
-def test_the_language_is_switched_while_the_window_is_open(make_window: MakeWindow) -> None:
+def test_the_language_is_switched_while_the_window_is_open(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     window = controller.window
     window.show_page("settings")
+    qtbot.waitUntil(lambda: window.advanced.is_built)
     controller.form.set_text("batch_size", "0")
     controller.set_language("zh")
     assert window.run_bar.start.text() == "开始"

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.views.setup.advanced import in_sections, section_of
+from app.views.setup.advanced import AdvancedForm, in_sections, section_of
 from app.views.setup.form import as_text, form_knobs
 from app.views.setup.knob_field import KnobField
 from tests.gui.conftest import MakeWindow
@@ -22,6 +22,13 @@ from trainer_core.config import Group, knobs
 
 def main_field(controller: Controller, name: str) -> KnobField:
     return next(field for field in controller.window.setup.fields if field.knob.name == name)
+
+
+def all_settings(controller: Controller, qtbot: QtBot) -> AdvancedForm:
+    """The page of all settings, with all its editors."""
+    controller.window.show_page("settings")
+    qtbot.waitUntil(lambda: controller.window.advanced.is_built)
+    return controller.window.advanced
 
 
 def type_into(qtbot: QtBot, field: KnobField, text: str) -> None:
@@ -97,7 +104,8 @@ def test_knobs_of_one_kind_stand_together_below_the_others_of_their_group() -> N
 def test_the_full_form_has_every_knob_and_agrees_with_the_short_one(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     qtbot.mouseClick(controller.window.findChild(QPushButton, "allSettings"), Qt.MouseButton.LeftButton)
-    advanced = controller.window.advanced
+    assert controller.window.tabs.currentWidget() is controller.window.pages["settings"]
+    advanced = all_settings(controller, qtbot)
     assert sorted(field.knob.name for field in advanced.fields) == sorted(form_knobs())
     assert set(form_knobs()) == set(knobs()) - {"preset", "data"}
     full = next(field for field in advanced.fields if field.knob.name == "batch_size")
@@ -111,18 +119,16 @@ def test_the_full_form_has_every_knob_and_agrees_with_the_short_one(make_window:
 
 @pytest.mark.parametrize("needle", ["学习率", "learning rate", "--learning-rate"])
 def test_the_search_finds_a_setting_in_either_language(make_window: MakeWindow, qtbot: QtBot, needle: str) -> None:
-    window = make_window().window
-    window.show_page("settings")
-    window.advanced.search.setText(needle)
-    shown = [field.knob.name for field in window.advanced.fields if not field.isHidden()]
+    advanced = all_settings(make_window(), qtbot)
+    advanced.search.setText(needle)
+    shown = [field.knob.name for field in advanced.fields if not field.isHidden()]
     assert "learning_rate" in shown
     assert "vocab_size" not in shown
 
 
 def test_a_switch_a_choice_and_a_list_are_taken_too(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
-    controller.window.show_page("settings")
-    editors = {field.knob.name: field.editor for field in controller.window.advanced.fields}
+    editors = {field.knob.name: field.editor for field in all_settings(controller, qtbot).fields}
     choice, switch, lines = editors["lr_schedule"], editors["qk_norm"], editors["sample_prompts"]
     assert isinstance(choice, QComboBox)
     choice.setCurrentText("constant")

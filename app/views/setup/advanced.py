@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from app.i18n.knob_words import knob_words
+from app.slices import Slices
 from app.theme.tokens import SPACE
 from app.views import words
 from app.views.setup.form import SetupForm, form_knobs
@@ -29,6 +30,9 @@ _SECTIONS: Final[dict[str, tuple[str, ...]]] = {
 """Knobs of a group that stand together under a heading of their own, below the group's others."""
 
 
+_AT_ONCE: Final = 5  # editors; the first that one sees
+
+
 class AdvancedForm(Retranslating):
     """All knobs. Its sixty editors are made when it is first shown: they would delay the first paint."""
 
@@ -36,6 +40,10 @@ class AdvancedForm(Retranslating):
         super().__init__(parent)
         self._form = form
         self.fields: list[KnobField] = []
+        self._begun = False
+        self._wanted = ""  # the knob to show once it is there
+        self._slices = Slices(self)
+        self._slices.ended.connect(self._on_built)
         self._groups: dict[str, QLabel] = {}
         self.search = line("searchKnobs", clear=True)
         self.only_changed = named(QCheckBox(), "onlyChanged")
@@ -50,6 +58,7 @@ class AdvancedForm(Retranslating):
         self.search.textChanged.connect(self._filter)
         self.only_changed.toggled.connect(self._filter)
         self.reset_all.clicked.connect(lambda: form.reset())
+        self.reset_all.setEnabled(False)
         form.changed.connect(self._on_changed)
         self.retranslate()
 
@@ -68,30 +77,50 @@ class AdvancedForm(Retranslating):
         layout.addWidget(self._nothing)
         layout.addWidget(self._scroll, 1)
 
+    @property
+    def is_built(self) -> bool:
+        return len(self.fields) == len(form_knobs())
+
     def build(self) -> None:
-        """Make the editors, once."""
-        if self.fields:
-            return
+        """Make the editors, once: the first at once, the others some milliseconds at a time, from above."""
+        if not self._begun:
+            self._begun = True
+            self._column.addStretch(1)
+            steps = self._making()
+            for _ in range(_AT_ONCE):
+                next(steps)
+            self._slices.start(steps)
+
+    def _making(self) -> Iterator[None]:
         for name in in_sections(form_knobs()):
             knob, section = knobs()[name], section_of(name)
             if section not in self._groups:
                 self._groups[section] = label("section" if section == knob.group else "subsection")
-                self._column.addWidget(self._groups[section])
-            field = KnobField(knob, self._form, full=True)
+                self._groups[section].setText(knob_words(words.language()).group(section))
+                self._add(self._groups[section])
+            field = KnobField(knob, self._form, full=True, parent=self._inner)
             self.fields.append(field)
-            self._column.addWidget(field)
-        self._column.addStretch(1)
-        self.retranslate()
+            field.setVisible(self._fits(field))
+            self._add(field)
+            yield
+
+    def _add(self, widget: QWidget) -> None:
+        self._column.insertWidget(self._column.count() - 1, widget)
+
+    def _on_built(self) -> None:
         self._filter()
+        if self._wanted:
+            self.reveal(self._wanted)
 
     def display(self, *, training: bool) -> None:
         """While a run is on, its settings stay as they were started: what is set here is for the next."""
         self._next.setVisible(training)
 
     def reveal(self, name: str) -> None:
-        """Put the cursor into a knob's editor, whatever is being searched for."""
+        """Put the cursor into a knob's editor, whatever is being searched for; as soon as it is there."""
         self.build()
         field = next((field for field in self.fields if field.knob.name == name), None)
+        self._wanted = name if field is None and not self.is_built else ""
         if field is None:
             return
         if field.isHidden():
@@ -132,7 +161,7 @@ class AdvancedForm(Retranslating):
         for group, heading in self._groups.items():
             heading.setVisible(group in found)
         self._nothing.setVisible(bool(self.fields) and not found)
-        self._count.setText(self.tr("{shown} of {all}").format(shown=shown, all=len(self.fields)))
+        self._count.setText(self.tr("{shown} of {all}").format(shown=shown, all=len(form_knobs())))
 
     def _fits(self, field: KnobField) -> bool:
         """What is being typed in stays, also once it is the preset's value again."""

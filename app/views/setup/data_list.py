@@ -48,7 +48,7 @@ class DataList(Retranslating):
         self._menu.aboutToShow.connect(self._fill_menu)
         self._more.setMenu(self._menu)
         self._more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
-        self.seen, self.look = ElidedLabel(), button("flat")
+        self.seen, self.look = ElidedLabel(), button("link")
         self.seen.setObjectName("muted")
         self.look.clicked.connect(self.look_asked)
         self._add_file.clicked.connect(self.ask_files)

@@ -100,7 +100,8 @@ class KnobField(QWidget):
         grid.setColumnStretch(1, 1)
         grid.addWidget(self._label, 0, 0)
         grid.addLayout(self._editor_row(), 0, 1)
-        grid.addWidget(self._error, 1, 1)
+        # In the narrow panel a sentence has the whole width.
+        grid.addWidget(self._error, 1, 1 if self._full else 0, 1, 1 if self._full else 2)
         if self._full:
             grid.addWidget(self._help, 2, 1)
             grid.addWidget(self._effect, 3, 1)
@@ -149,6 +150,8 @@ class KnobField(QWidget):
 
     def matches(self, needle: str) -> bool:
         """Whether a search finds this knob: by label, name or help, in either language."""
+        if not needle.strip():
+            return True
         known = [self.knob.name, self.knob.flag, self.knob.help]
         for language in ("en", "zh"):
             table = knob_words(language)

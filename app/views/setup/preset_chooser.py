@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Signal
@@ -69,7 +70,9 @@ class PresetChooser(Retranslating):
         """Say what this machine has, to hold against what a preset fits."""
         self._facts = facts
         memory = self.tr("{size} of memory").format(size=words.size(facts.ram_total))
-        gpus = [f"{gpu.name} ({words.size(gpu.vram_total)})" for gpu in facts.gpus] or [self.tr("no NVIDIA GPU")]
+        counts = Counter((gpu.name, words.size(gpu.vram_total)) for gpu in facts.gpus)
+        cards = [f"{f'{count} × ' if count > 1 else ''}{name} ({vram})" for (name, vram), count in counts.items()]
+        gpus = cards or [self.tr("no NVIDIA GPU")]
         cores = self.tr("{count} CPU cores").format(count=facts.cpu_cores)
         text = self.tr("This machine: {parts}").format(parts=self.tr(", ").join([*gpus, cores, memory]))
         self._machine.setText(text)
