@@ -47,7 +47,7 @@ def measurements(count: int, began: float, every_s: float = 0.05) -> Iterator[by
 
 
 _TIMES: Final = protocol.StepTime(data=-1.0, transfer=-1.0, forward=-1.0, backward=-1.0, optimizer=-1.0, other=-1.0)
-_EXAMPLES: Final[dict[str, protocol.Event]] = {
+_EXAMPLES: Final[dict[str, protocol.AnyEvent]] = {
     "step": protocol.Step(
         t=-1.0, seq=-2, step=-2, epoch=-1.0, tokens=-2, samples=-2, loss=-1.0, learning_rate=-1.0, grad_norm=-1.0,
         tokens_per_s=-1.0, samples_per_s=-1.0, mfu=-1.0, time_ms=_TIMES,
@@ -68,7 +68,7 @@ _EXAMPLES: Final[dict[str, protocol.Event]] = {
 _FLOATS: Final = {kind: protocol.encode(event).count(b"-1.0") - 1 for kind, event in _EXAMPLES.items()}
 
 
-def _template(event: protocol.Event) -> bytes:
+def _template(event: protocol.AnyEvent) -> bytes:
     """A line with places for `t`, the numbers that rise, and all else."""
     line = protocol.encode(event).replace(b"%", b"%%")
     line = line.replace(b'"t":-1.0', b'"t":%(t).6f').replace(b'"seq":-2', b'"seq":%(seq)d')

@@ -22,7 +22,7 @@ from typing import Any, Final
 _BEGAN: Final = float(os.environ.get("BENCH_BEGAN") or time.time())
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
-import app.__main__ as program
+import app.__main__ as program  # noqa: E402 - Qt reads the environment
 
 WATCH_MS: Final = 5
 SIZE: Final = (1280, 720)
@@ -142,7 +142,7 @@ def start(_: str) -> dict[str, Any]:
 
         controller.window.painted.connect(painted)
 
-    program._print_timing = hook  # type: ignore[assignment]
+    program._print_timing = hook
     os.environ["TRAINDECK_TIMING"] = "1"
     program.main(["--lang", "en", "--theme", "light"])
     return found
@@ -152,8 +152,9 @@ def frame(_: str) -> dict[str, Any]:
     """ms of a frame of the plots with a million points a curve: as a point comes in, and as the view is moved."""
     import gc
 
-    from bench import window_events
     from PySide6.QtWidgets import QApplication
+
+    from bench import window_events
 
     controller = open_window()
     record = controller.own.record
