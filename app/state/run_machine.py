@@ -142,6 +142,9 @@ class PhaseProgress:
         return min(1.0, max(0.0, self.done / self.total)) if self.total else None
 
 
+_SILENT: Final = frozenset({protocol.Hardware, protocol.Performance})  # nothing for the run bar
+
+
 class RunMachine:
     """One run from Start to its end. `feed` is the only way in; everything else reads."""
 
@@ -185,6 +188,8 @@ class RunMachine:
     def feed(self, event: Input, now: float) -> bool:
         """Take one event at monotonic time `now`. Returns whether `state` changed."""
         before = self.state
+        if type(event) in _SILENT:  # of many a second; a tick lets time pass as well
+            return False
         if isinstance(event, Started):
             self._on_started(event, now)
             return self.state is not before
