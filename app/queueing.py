@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -16,15 +16,16 @@ from app.state import command_line
 from app.state.history import History
 from app.state.queue import AfterFailure, Item, ItemState, Queue, free_name, new_item
 from app.state.run_machine import RunState
-from app.state.sweep import Planned
-from app.views.plots.overlays import MOST
-from app.views.queue.page import QueuePage, QueueState
 from app.views.setup.form import SetupForm
 from app.views.setup.reason import blocking_reason
 from trainer_core import config, failures, owners, presets, protocol
 from trainer_core.messages import TraindeckError
 from trainer_core.protocol import AnyEvent
 from trainer_core.run_dir import RunSummary, new_run_path
+
+if TYPE_CHECKING:
+    from app.state.sweep import Planned
+    from app.views.queue.page import QueuePage
 
 Hold = Literal["", "idle", "opened", "person", "stopped", "failed"]
 """Why nothing is started by itself; empty: the next one is, as soon as nothing trains."""
@@ -34,7 +35,7 @@ _STATES: Final[dict[RunState, ItemState]] = {
     RunState.FAILED: "failed",
     RunState.CRASHED: "failed",
 }
-_ON_DISK: Final[dict[str, ItemState]] = {"finished": "done", "stopped": "stopped", "failed": "failed"}
+_MOST_COMPARED: Final = 10  # the plots have room for so many
 
 
 class Queueing(QObject):
@@ -153,6 +154,19 @@ class Queueing(QObject):
         self._written(lambda: copies.extend(self.queue.duplicate(ids, self._taken())))
         if self._page is not None:
             self._page.select([item.id for item in copies])
+
+    def to_form(self, item_id: str) -> None:
+        """Fill the form in with what an item trains, to change it and line it up again."""
+        item = self.queue.get(item_id)
+        if item is None:
+            return
+        try:
+            self._form.choose_preset(presets.load(item.preset))
+        except TraindeckError as error:
+            self._say(error)
+            return
+        self._form.restore(list(item.data), item.changes)
+        self._form.set_run_name(item.name)
 
     def _taken(self) -> set[str]:
         return {run.name for run in self._history.runs} | self.queue.names()
@@ -293,6 +307,7 @@ class Queueing(QObject):
         page.placed.connect(lambda ids, row: self._written(lambda: self.queue.place(ids, row)))
         page.duplicated.connect(self.duplicate)
         page.put_back_asked.connect(self.put_back)
+        page.form_asked.connect(self.to_form)
         page.cleared.connect(lambda: self._written(self.queue.clear_finished))
         page.open_asked.connect(self.open_asked)
         page.resume_asked.connect(self.resume_asked)
@@ -303,7 +318,7 @@ class Queueing(QObject):
         """Of many runs, the best: the plots have room for ten."""
         found = [(self.queue.of_run(path), path) for path in paths]
         losses = {path: item.best_loss for item, path in found if item is not None and item.best_loss is not None}
-        best = sorted(paths, key=lambda path: losses.get(path, math.inf))[:MOST]
+        best = sorted(paths, key=lambda path: losses.get(path, math.inf))[:_MOST_COMPARED]
         self.compare_asked.emit([path for path in paths if path in best])
 
     def moved(self, old: Path, new: Path | None) -> None:
@@ -334,6 +349,8 @@ class Queueing(QObject):
         """Show what there is; cheap where the page is not seen or nothing has changed."""
         if self._page is None or not self._page.isVisible():
             return
+        from app.views.queue.page import QueueState  # known by now; too much on the way to the first picture
+
         machine = self._own.machine
         self._page.display(
             QueueState(
@@ -362,5 +379,7 @@ def _catch_up(item: Item, on_disk: RunSummary | None) -> None:
     """What became of a run while no window watched."""
     if on_disk is None:
         return
-    item.state = _ON_DISK.get(on_disk.state, "interrupted")
+    item.state = "done" if on_disk.state == "finished" else "failed" if on_disk.state == "failed" else "interrupted"
+    if on_disk.state == "failed" and on_disk.error is not None:
+        item.error, item.params = on_disk.error
     item.has_checkpoint, item.best_loss, item.steps = on_disk.checkpoints > 0, on_disk.best_loss, on_disk.step

@@ -129,7 +129,7 @@ def test_a_run_that_is_added_while_another_trains_starts_when_that_one_has_ended
     controller = open_window()
     train(qtbot, controller, "now")
     line_up(qtbot, controller, "next", learning_rate="1e-3")
-    assert controller.window.queue.sentence.text() == "next starts when this run ends."
+    assert controller.window.queue.sentence.text() == "“next” starts when this run ends."
     wait_for(qtbot, controller, "next:done")
     assert cells(controller, 0)[1:3] == ["Finished", "Learning rate 0.001  ·  quickstart"]
     assert cells(controller, 0)[4] == "best loss 1.5000"
@@ -323,6 +323,16 @@ def test_keys_reorder_duplicate_remove_and_take_back(open_window: Open, qtbot: Q
     assert order() == "abcc-2"
 
 
+def test_the_settings_of_an_item_are_taken_into_the_form(open_window: Open, qtbot: QtBot) -> None:
+    controller = open_window()
+    line_up(qtbot, controller, "first", batch_size="4")
+    line_up(qtbot, controller, "second", batch_size="8", learning_rate="1e-4")
+    choose(controller, "first")
+    controller.window.queue.actions_["to_form"].trigger()
+    assert controller.form.run_name == "first"
+    assert controller.form.changes() == {"batch_size": 4}
+
+
 def test_a_row_is_dragged_to_another_place(open_window: Open, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     controller = open_window()
     line_up(qtbot, controller, "a", "b", "c")
@@ -478,9 +488,9 @@ def test_a_sweep_refuses_what_no_run_takes_and_says_it_at_the_field(open_window:
     assert not first.error.isVisible()
     assert dialog.list.count() == 2
     assert "head" in dialog.list.item(1).text()
-    assert not dialog.accept_.isEnabled()
-    qtbot.mouseClick(dialog.cancel, Qt.MouseButton.LeftButton)
-    assert items(controller) == []
+    assert dialog.count.text() == "Runs: 1. 1 more cannot be trained and are left out."
+    qtbot.mouseClick(dialog.accept_, Qt.MouseButton.LeftButton)
+    assert [item.changes["n_heads"] for item in items(controller)] == [2]
 
 
 def test_the_queue_speaks_chinese(open_window: Open, qtbot: QtBot) -> None:

@@ -27,7 +27,7 @@ _KEYS: Final = {
     "duplicate": "Ctrl+D",
     "open": "Alt+Return",
 }
-_MENU: Final = ("open", "resume", "put_back", "", "up", "down", "duplicate", "remove", "", "undo", "clear")
+_MENU: Final = ("open", "resume", "put_back", "", "up", "down", "duplicate", "to_form", "remove", "", "undo", "clear")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class QueuePage(Retranslating):
     placed = Signal(list, int)
     duplicated = Signal(list)
     put_back_asked = Signal(list)
+    form_asked = Signal(str)
     cleared = Signal()
     open_asked = Signal(Path)
     resume_asked = Signal(Path)
@@ -97,6 +98,7 @@ class QueuePage(Retranslating):
             "up": lambda: self.moved.emit(self._ids(), -1),
             "down": lambda: self.moved.emit(self._ids(), 1),
             "duplicate": lambda: self.duplicated.emit(self._ids()),
+            "to_form": lambda: self.form_asked.emit(self._ids()[0]),
             "remove": lambda: self.removed.emit(self._ids()),
             "undo": self.undo_asked.emit,
             "clear": self.cleared.emit,
@@ -213,7 +215,7 @@ class QueuePage(Retranslating):
         name = waiting[0].name
         match state.hold:
             case "":
-                text = self.tr("{name} starts when this run ends.") if state.busy else self.tr("{name} starts now.")
+                text = self.tr("“{name}” starts when this run ends.") if state.busy else self.tr("“{name}” starts now.")
             case "opened":
                 text = self.tr("The queue waits: nothing starts by itself when the program opens.")
             case "stopped":
@@ -221,7 +223,7 @@ class QueuePage(Retranslating):
             case "failed":
                 text = self.tr("The queue waits, for a run failed.")
             case _:
-                text = self.tr("The queue waits. Go on starts {name}.")
+                text = self.tr("The queue waits. Go on starts “{name}”.")
         return text.format(name=name)
 
     def select(self, ids: list[str]) -> None:
@@ -243,6 +245,7 @@ class QueuePage(Retranslating):
             "up": bool(chosen) and chosen[0] is not self.table.rows.items[0],
             "down": bool(chosen) and chosen[-1] is not self.table.rows.items[-1],
             "duplicate": bool(chosen),
+            "to_form": one is not None,
             "remove": any(item.state != "running" for item in chosen),
             "undo": queue is not None and queue.can_undo,
             "clear": queue is not None and any(item.state == "done" for item in queue.items),
@@ -297,6 +300,7 @@ class QueuePage(Retranslating):
             "up": self.tr("Move up"),
             "down": self.tr("Move down"),
             "duplicate": self.tr("Duplicate"),
+            "to_form": self.tr("Take its settings into the form"),
             "remove": self.tr("Remove"),
             "undo": self.tr("Undo removing"),
             "clear": self.tr("Clear finished"),

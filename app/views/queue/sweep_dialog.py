@@ -219,6 +219,7 @@ class SweepDialog(QDialog):
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.cancel, self.accept_ = button("sweepCancel"), button("primary")
         self._planned: list[Planned] = []
+        self._good: list[Planned] = []  # those that can be trained
         self._word()
         self._arrange()
         for axis in self.axes:
@@ -270,7 +271,7 @@ class SweepDialog(QDialog):
     # --- the runs ----------------------------------------------------------------------------------------
 
     def _plan(self) -> None:
-        """Show what would be added, and allow it where all of it can be trained."""
+        """Show what would be added, and what cannot be trained."""
         axes = [axis.axis() for axis in self.axes]
         wanted = [axis for axis in axes if axis is not None]
         twice = len(wanted) == 2 and wanted[0].knob == wanted[1].knob
@@ -281,11 +282,11 @@ class SweepDialog(QDialog):
         base = safe_name(self.base.text())
         ready = whole and bool(base) and not twice and total <= sweep.MOST_RUNS
         self._planned = sweep.plan(base, self._known, self._changes, wanted, self._taken) if ready else []
-        wrong = any(planned.error is not None for planned in self._planned)
+        self._good = [planned for planned in self._planned if planned.error is None]
         put(self.count, self._head(twice=twice, total=total, named=bool(base)))
-        add = QCoreApplication.translate("Sweep", "Add {count} to the queue").format(count=len(self._planned))
+        add = QCoreApplication.translate("Sweep", "Add {count} to the queue").format(count=len(self._good))
         put(self.accept_, add)
-        self.accept_.setEnabled(bool(self._planned) and not wrong)
+        self.accept_.setEnabled(bool(self._good))
         self._list()
 
     def _head(self, *, twice: bool, total: int, named: bool) -> str:
@@ -296,7 +297,12 @@ class SweepDialog(QDialog):
         if total > sweep.MOST_RUNS:
             text = QCoreApplication.translate("Sweep", "{count} runs: at most {limit} are added at once.")
             return text.format(count=words.count(total), limit=sweep.MOST_RUNS)
-        return QCoreApplication.translate("Sweep", "Runs: {count}").format(count=len(self._planned))
+        if len(self._good) < len(self._planned):
+            text = QCoreApplication.translate(
+                "Sweep", "Runs: {count}. {wrong} more cannot be trained and are left out."
+            )
+            return text.format(count=len(self._good), wrong=len(self._planned) - len(self._good))
+        return QCoreApplication.translate("Sweep", "Runs: {count}").format(count=len(self._good))
 
     def _list(self) -> None:
         self.list.clear()
@@ -311,7 +317,7 @@ class SweepDialog(QDialog):
             self.list.addItem(item)
 
     def _add(self) -> None:
-        self.added.emit(self._planned)
+        self.added.emit(self._good)
         self.accept()
 
 
