@@ -441,7 +441,7 @@
     </message>
     <message>
         <source>Loading the model…</source>
-        <translation>正在加载模型……</translation>
+        <translation>正在加载模型…</translation>
     </message>
     <message>
         <source>Run</source>
@@ -2343,14 +2343,6 @@
         <translation>没有等待中的运行。</translation>
     </message>
     <message>
-        <source>{name} starts when this run ends.</source>
-        <translation>当前运行结束后开始 {name}。</translation>
-    </message>
-    <message>
-        <source>{name} starts now.</source>
-        <translation>{name} 即将开始。</translation>
-    </message>
-    <message>
         <source>The queue waits: nothing starts by itself when the program opens.</source>
         <translation>队列在等待：程序打开时不会自动开始任何运行。</translation>
     </message>
@@ -2363,8 +2355,16 @@
         <translation>有运行失败，队列在等待。</translation>
     </message>
     <message>
-        <source>The queue waits. Go on starts {name}.</source>
-        <translation>队列在等待。按“继续”开始 {name}。</translation>
+        <source>“{name}” starts when this run ends.</source>
+        <translation>当前运行结束后开始“{name}”。</translation>
+    </message>
+    <message>
+        <source>“{name}” starts now.</source>
+        <translation>“{name}”即将开始。</translation>
+    </message>
+    <message>
+        <source>The queue waits. Go on starts “{name}”.</source>
+        <translation>队列在等待。按“继续”开始“{name}”。</translation>
     </message>
     <message>
         <source>Open</source>
@@ -2389,6 +2389,10 @@
     <message>
         <source>Duplicate</source>
         <translation>复制</translation>
+    </message>
+    <message>
+        <source>Take its settings into the form</source>
+        <translation>把它的设置填入表单</translation>
     </message>
     <message>
         <source>Remove</source>
@@ -2420,7 +2424,7 @@
     </message>
     <message>
         <source>Lay the runs of the queue over the plots, the ten best at most; of several chosen ones, these</source>
-        <translation type="unfinished"></translation>
+        <translation>把队列里的运行叠加到图表上，最多十个最好的；选中多个时只显示选中的</translation>
     </message>
     <message>
         <source>Runs in line, trained one after the other, overnight for example.
@@ -2870,7 +2874,7 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
     <message>
         <source>Set prompts…</source>
-        <translation>设置提示……</translation>
+        <translation>设置提示…</translation>
     </message>
     <message>
         <source>Which prompts the model writes from while it learns</source>
@@ -3207,6 +3211,10 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     <message>
         <source>{count} runs: at most {limit} are added at once.</source>
         <translation>共 {count} 个运行：一次最多加入 {limit} 个。</translation>
+    </message>
+    <message>
+        <source>Runs: {count}. {wrong} more cannot be trained and are left out.</source>
+        <translation>运行数：{count}。另有 {wrong} 个无法训练，不会加入。</translation>
     </message>
     <message>
         <source>Runs: {count}</source>
