@@ -21,11 +21,12 @@ _STATES: Final = ("running", "interrupted", "failed", "stopped", "finished")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A run and what is noted of it. `found_by`: all its words, folded, for the search."""
+    """A run and what is noted of it. `found_by`: all its words, folded, for the search; `data`: names of files."""
 
     run: RunSummary
     notes: RunNotes
     found_by: str = ""
+    data: str = ""
 
     @property
     def path(self) -> Path:
@@ -34,9 +35,9 @@ class Row:
 
 def make_row(run: RunSummary, notes: RunNotes, state: str) -> Row:
     """`state`: its words in the language of the moment, which a search finds too."""
-    data = (path if path.startswith("builtin:") else Path(path).name for path in run.data)
-    said = (run.name, run.preset, *data, *notes.tags, notes.note, state)
-    return Row(run, notes, "\n".join(said).casefold())
+    data = " ".join(path if path.startswith("builtin:") else Path(path).name for path in run.data)
+    said = (run.name, run.preset, data, *notes.tags, notes.note, state)
+    return Row(run, notes, "\n".join(said).casefold(), data)
 
 
 def on_shelf(row: Row, shelf: Shelf) -> bool:
@@ -53,10 +54,10 @@ def arrange(rows: Iterable[Row], column: Column, *, descending: bool, shown: Ite
     """In the order of a column. Runs without a value stand last in either direction; equal ones newest first."""
     key = _key(column, frozenset(shown))
     newest = sorted(rows, key=lambda row: row.run.started, reverse=True)
-    known = [(value, row) for row in newest if (value := key(row)) is not None]
-    unknown = [row for row in newest if key(row) is None]
+    keyed = [(key(row), row) for row in newest]
+    known = [pair for pair in keyed if pair[0] is not None]
     known.sort(key=lambda pair: pair[0], reverse=descending)
-    return [row for _, row in known] + unknown
+    return [row for _, row in known] + [row for value, row in keyed if value is None]
 
 
 def _key(column: Column, shown: frozenset[Path]) -> Callable[[Row], Any]:
@@ -69,7 +70,7 @@ def _key(column: Column, shown: frozenset[Path]) -> Callable[[Row], Any]:
         "speed": lambda row: row.run.tokens_per_s,
         "time": lambda row: row.run.seconds or None,
         "preset": lambda row: natural(row.run.preset) if row.run.preset else None,
-        "data": lambda row: natural(" ".join(Path(path).name for path in row.run.data)) if row.run.data else None,
+        "data": lambda row: natural(row.data) if row.data else None,
         "started": lambda row: row.run.started,
         "tags": lambda row: tuple(map(natural, row.notes.tags)) or None,
     }

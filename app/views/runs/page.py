@@ -204,8 +204,7 @@ class RunsPage(Retranslating):
         return [row.path for row in self.rows()]
 
     def rows(self) -> list[Row]:
-        places = sorted(index.row() for index in self.table.selectionModel().selectedRows(NAME))
-        return [self.model.rows[place] for place in places]
+        return [self.model.rows[place] for place in self.table.selected_places()]
 
     def select(self, paths: list[Path]) -> None:
         self.table.select(paths)

@@ -63,6 +63,8 @@ class RunsTable(QTableView):
     def _set_up_header(self) -> None:
         header = self.horizontalHeader()
         header.setHighlightSections(False)
+        # One of its own, always empty: else it asks for the flags of every cell to paint itself beside a selection.
+        header.setSelectionModel(QItemSelectionModel(self._model, header))
         header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         header.setMinimumSectionSize(_WIDTHS["shown"])
@@ -83,6 +85,11 @@ class RunsTable(QTableView):
     def is_editing(self) -> bool:
         return self.state() is QAbstractItemView.State.EditingState
 
+    def selected_places(self) -> list[int]:
+        """The selected rows, from top to bottom. Qt's `selectedRows` asks for the flags of every cell: 0.1 s."""
+        ranges = self.selectionModel().selection()
+        return sorted({place for found in ranges for place in range(found.top(), found.bottom() + 1)})
+
     def _sort(self, column: int, order: Qt.SortOrder) -> None:
         with self.staying():
             self._model.sort(column, order)
@@ -90,7 +97,7 @@ class RunsTable(QTableView):
     @contextlib.contextmanager
     def staying(self) -> Iterator[None]:
         """Around a change of the rows: what was selected and where the table was stay, as far as they are there."""
-        selected = [self._model.rows[index.row()].path for index in self.selectionModel().selectedRows(NAME)]
+        selected = [self._model.rows[place].path for place in self.selected_places()]
         now = self.currentIndex()
         current = self._model.rows[now.row()].path if now.isValid() else None
         before = [row.path for row in self._model.rows]
