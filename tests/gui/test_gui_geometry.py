@@ -1,4 +1,4 @@
-"""The window comes back as it was left: its place, its page, its parts; and always where it can be seen."""
+"""The window comes back as it was left, in its place and on its page; and always where it can be seen."""
 
 from __future__ import annotations
 
@@ -18,21 +18,18 @@ def saved(widget: QWidget) -> str:
     return base64.b64encode(widget.saveGeometry().data()).decode("ascii")
 
 
-def test_page_splitter_and_place_come_back(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_page_and_place_come_back(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     controller._settings.welcome = False  # it greets on the page of plots
     first = controller.window
     first.setGeometry(0, 60, 860, 600)  # as narrow as it gets: the screen of the tests is narrower still
-    first.splitter.setSizes([380, 480])
     first.show_page("settings")
-    sizes = first.splitter.sizes()
     first.close()
     second = make_window().window
     assert second.page == "settings"
     assert second.advanced.fields  # built, though the page was on show before there was one
     assert (second.width(), second.height()) == (860, 600)
     assert abs(second.y() - 60) <= 4  # the offscreen platform makes up a frame
-    assert second.splitter.sizes() == sizes
 
 
 def test_a_maximised_window_comes_back_maximised_and_knows_its_size_before(make_window: MakeWindow) -> None:
