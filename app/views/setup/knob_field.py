@@ -148,6 +148,11 @@ class KnobField(QWidget):
         """What is shown under the editor; empty while the value is allowed."""
         return "" if self._error.isHidden() else self._error.text()
 
+    @property
+    def effect_text(self) -> str:
+        """What is said of memory and speed; empty where nothing is."""
+        return "" if self._effect.isHidden() else self._effect.text()
+
     def matches(self, needle: str) -> bool:
         """Whether a search finds this knob: by label, name or help, in either language."""
         if not needle.strip():
