@@ -340,74 +340,74 @@
     <name>Checkpoint</name>
     <message>
         <source>regular</source>
-        <translation type="unfinished"></translation>
+        <translation>定期</translation>
     </message>
     <message>
         <source>best</source>
-        <translation type="unfinished">最佳</translation>
+        <translation>最佳</translation>
     </message>
     <message>
         <source>final</source>
-        <translation type="unfinished">最终</translation>
+        <translation>最终</translation>
     </message>
     <message>
         <source>emergency</source>
-        <translation type="unfinished"></translation>
+        <translation>紧急</translation>
     </message>
 </context>
 <context>
     <name>Checkpoints</name>
     <message>
         <source>Resume from here</source>
-        <translation type="unfinished"></translation>
+        <translation>从此处继续</translation>
     </message>
     <message>
         <source>Generate from here</source>
-        <translation type="unfinished"></translation>
+        <translation>用此生成</translation>
     </message>
     <message>
         <source>Export…</source>
-        <translation type="unfinished"></translation>
+        <translation>导出…</translation>
     </message>
     <message>
         <source>Goes on training from this step. From an older one in a new run, so that nothing is overwritten.</source>
-        <translation type="unfinished"></translation>
+        <translation>从这一步继续训练。若是较早的检查点，则在新的运行中继续，不会覆盖任何内容。</translation>
     </message>
     <message>
         <source>Lets the model of this step write, on the page “Try it”.</source>
-        <translation type="unfinished"></translation>
+        <translation>在“试用”页让这一步的模型写作。</translation>
     </message>
     <message>
         <source>Writes this model into a folder that other programs load (Hugging Face).</source>
-        <translation type="unfinished"></translation>
+        <translation>将此模型写入其他程序可加载的文件夹（Hugging Face 格式）。</translation>
     </message>
     <message>
         <source>No checkpoints</source>
-        <translation type="unfinished"></translation>
+        <translation>没有检查点</translation>
     </message>
     <message>
         <source>Checkpoints</source>
-        <translation type="unfinished"></translation>
+        <translation>检查点</translation>
     </message>
     <message>
         <source>Step</source>
-        <translation type="unfinished">步数</translation>
+        <translation>步</translation>
     </message>
     <message>
         <source>Kind</source>
-        <translation type="unfinished"></translation>
+        <translation>类型</translation>
     </message>
     <message>
         <source>Eval loss</source>
-        <translation type="unfinished">评估损失</translation>
+        <translation>评估损失</translation>
     </message>
     <message>
         <source>Size</source>
-        <translation type="unfinished">大小</translation>
+        <translation>大小</translation>
     </message>
     <message>
         <source>Saved</source>
-        <translation type="unfinished"></translation>
+        <translation>保存时间</translation>
     </message>
 </context>
 <context>
@@ -468,51 +468,51 @@
     <name>Comparison</name>
     <message>
         <source>Name</source>
-        <translation type="unfinished">名称</translation>
+        <translation>名称</translation>
     </message>
     <message>
         <source>Their settings are the same.</source>
-        <translation type="unfinished"></translation>
+        <translation>它们的设置相同。</translation>
     </message>
     <message>
         <source>Comparison of {count} runs</source>
-        <translation type="unfinished"></translation>
+        <translation>{count} 次运行的对比</translation>
     </message>
     <message>
         <source>Copy as table</source>
-        <translation type="unfinished"></translation>
+        <translation>复制为表格</translation>
     </message>
     <message>
         <source>Divided by tabs, to paste into a spreadsheet.</source>
-        <translation type="unfinished"></translation>
+        <translation>以制表符分隔，可粘贴到电子表格中。</translation>
     </message>
     <message>
         <source>Close</source>
-        <translation type="unfinished">关闭</translation>
+        <translation>关闭</translation>
     </message>
     <message>
         <source>Where the runs differ</source>
-        <translation type="unfinished"></translation>
+        <translation>运行之间的差异</translation>
     </message>
     <message>
         <source>State</source>
-        <translation type="unfinished">状态</translation>
+        <translation>状态</translation>
     </message>
     <message>
         <source>Steps</source>
-        <translation type="unfinished"></translation>
+        <translation>步数</translation>
     </message>
     <message>
         <source>Best loss</source>
-        <translation type="unfinished">最佳损失</translation>
+        <translation>最佳损失</translation>
     </message>
     <message>
         <source>Tokens/s</source>
-        <translation type="unfinished">词元/秒</translation>
+        <translation>词元/秒</translation>
     </message>
     <message>
         <source>Trained for</source>
-        <translation type="unfinished"></translation>
+        <translation>训练时长</translation>
     </message>
 </context>
 <context>
@@ -911,98 +911,98 @@
     <name>DeleteQuestion</name>
     <message>
         <source>Delete runs</source>
-        <translation type="unfinished"></translation>
+        <translation>删除运行</translation>
     </message>
     <message>
         <source>Delete for good</source>
-        <translation type="unfinished"></translation>
+        <translation>永久删除</translation>
     </message>
     <message>
         <source>Move to the recycle bin</source>
-        <translation type="unfinished"></translation>
+        <translation>移到回收站</translation>
     </message>
     <message>
         <source>Cancel</source>
-        <translation type="unfinished">取消</translation>
+        <translation>取消</translation>
     </message>
     <message>
         <source>Move this run with its checkpoints to the recycle bin?</source>
-        <translation type="unfinished"></translation>
+        <translation>将此运行及其检查点移到回收站？</translation>
     </message>
     <message>
         <source>Move {count} runs with their checkpoints to the recycle bin?</source>
-        <translation type="unfinished"></translation>
+        <translation>将 {count} 次运行及其检查点移到回收站？</translation>
     </message>
     <message>
         <source>The system could not move this run to its recycle bin. Delete it for good?</source>
-        <translation type="unfinished"></translation>
+        <translation>系统无法将此运行移到回收站。要永久删除吗？</translation>
     </message>
     <message>
         <source>The system could not move {count} runs to its recycle bin. Delete them for good?</source>
-        <translation type="unfinished"></translation>
+        <translation>系统无法将 {count} 次运行移到回收站。要永久删除吗？</translation>
     </message>
 </context>
 <context>
     <name>Details</name>
     <message>
         <source>{count} runs selected, {size} on disk</source>
-        <translation type="unfinished"></translation>
+        <translation>已选择 {count} 次运行，占用磁盘 {size}</translation>
     </message>
     <message>
         <source>Select a run to see its details.</source>
-        <translation type="unfinished"></translation>
+        <translation>选择一次运行以查看详情。</translation>
     </message>
     <message>
         <source>State</source>
-        <translation type="unfinished">状态</translation>
+        <translation>状态</translation>
     </message>
     <message>
         <source>Started</source>
-        <translation type="unfinished">开始时间</translation>
+        <translation>开始时间</translation>
     </message>
     <message>
         <source>Progress</source>
-        <translation type="unfinished">进度</translation>
+        <translation>进度</translation>
     </message>
     <message>
         <source>Trained for</source>
-        <translation type="unfinished"></translation>
+        <translation>训练时长</translation>
     </message>
     <message>
         <source>Best loss</source>
-        <translation type="unfinished">最佳损失</translation>
+        <translation>最佳损失</translation>
     </message>
     <message>
         <source>Last loss</source>
-        <translation type="unfinished"></translation>
+        <translation>最新损失</translation>
     </message>
     <message>
         <source>Tokens/s</source>
-        <translation type="unfinished">词元/秒</translation>
+        <translation>词元/秒</translation>
     </message>
     <message>
         <source>On disk</source>
-        <translation type="unfinished"></translation>
+        <translation>占用磁盘</translation>
     </message>
     <message>
         <source>Data</source>
-        <translation type="unfinished">数据</translation>
+        <translation>数据</translation>
     </message>
     <message>
         <source>Tags</source>
-        <translation type="unfinished"></translation>
+        <translation>标签</translation>
     </message>
     <message>
         <source>Note</source>
-        <translation type="unfinished"></translation>
+        <translation>备注</translation>
     </message>
     <message>
         <source>divided by commas</source>
-        <translation type="unfinished"></translation>
+        <translation>用逗号分隔</translation>
     </message>
     <message>
         <source>What you want to remember of this run</source>
-        <translation type="unfinished"></translation>
+        <translation>关于此运行要记住的内容</translation>
     </message>
 </context>
 <context>
@@ -1020,15 +1020,15 @@
     <name>Exporter</name>
     <message>
         <source>Exporting {name}: {share}</source>
-        <translation type="unfinished"></translation>
+        <translation>正在导出 {name}：{share}</translation>
     </message>
     <message>
         <source>Exported to {folder}</source>
-        <translation type="unfinished"></translation>
+        <translation>已导出到 {folder}</translation>
     </message>
     <message>
         <source>The export ended unexpectedly (code {code}). Nothing was written. {words}</source>
-        <translation type="unfinished"></translation>
+        <translation>导出意外结束（代码 {code}），未写入任何内容。{words}</translation>
     </message>
 </context>
 <context>
@@ -2580,46 +2580,46 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     <name>RunName</name>
     <message>
         <source>A run needs a name.</source>
-        <translation type="unfinished"></translation>
+        <translation>运行需要一个名称。</translation>
     </message>
     <message>
         <source>“{name}” cannot be a folder&apos;s name on Windows: leave out &lt; &gt; : &quot; / \ | ? * and names such as CON.</source>
-        <translation type="unfinished"></translation>
+        <translation>“{name}”在 Windows 上不能用作文件夹名称：请勿使用 &lt; &gt; : &quot; / \ | ? * 以及 CON 之类的名称。</translation>
     </message>
     <message>
         <source>There is a run or a folder called “{name}” already.</source>
-        <translation type="unfinished"></translation>
+        <translation>已有名为“{name}”的运行或文件夹。</translation>
     </message>
     <message>
         <source>This run is being trained. Stop it, then rename it.</source>
-        <translation type="unfinished"></translation>
+        <translation>此运行正在训练。请先停止，再重命名。</translation>
     </message>
     <message>
         <source>This run is not there any more.</source>
-        <translation type="unfinished"></translation>
+        <translation>此运行已不存在。</translation>
     </message>
 </context>
 <context>
     <name>RunsKeeper</name>
     <message>
         <source>The notes of {name} were not kept: {reason}.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} 的备注未能保存：{reason}。</translation>
     </message>
     <message>
         <source>{name} could not be renamed: {reason}. Close programs that show its files, then try again.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} 无法重命名：{reason}。请关闭正在使用其文件的程序，再试一次。</translation>
     </message>
     <message>
         <source>{name} is being trained and stays. Stop it, then delete it.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} 正在训练，未删除。请先停止，再删除。</translation>
     </message>
     <message>
         <source>{name} could not be deleted: {reason}. Close programs that show its files, then try again.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} 无法删除：{reason}。请关闭正在使用其文件的程序，再试一次。</translation>
     </message>
     <message>
         <source>The plots have room for ten more runs. Hide some to show others.</source>
-        <translation type="unfinished"></translation>
+        <translation>曲线图最多可叠加十次运行。请先隐藏一些，再显示其他的。</translation>
     </message>
 </context>
 <context>
@@ -2650,109 +2650,111 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
     <message>
         <source>Export into an empty folder, or into a new one inside the folder that you choose</source>
-        <translation type="unfinished"></translation>
-    </message>
-    <message numerus="yes">
-        <source>%n run(s)</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
-        </translation>
+        <translation>导出到空文件夹，或在所选文件夹中新建一个</translation>
     </message>
     <message>
         <source>{found} of {all} runs</source>
-        <translation type="unfinished"></translation>
+        <translation>{all} 次运行中的 {found} 次</translation>
+    </message>
+    <message>
+        <source>1 run</source>
+        <translation>1 次运行</translation>
+    </message>
+    <message>
+        <source>{count} runs</source>
+        <translation>{count} 次运行</translation>
     </message>
     <message>
         <source>{count} selected</source>
-        <translation type="unfinished"></translation>
+        <translation>已选择 {count} 次</translation>
     </message>
     <message>
         <source>Reading {name}: {share}</source>
-        <translation type="unfinished"></translation>
+        <translation>正在读取 {name}：{share}</translation>
     </message>
     <message>
         <source>Hide in plots</source>
-        <translation type="unfinished"></translation>
+        <translation>从曲线图隐藏</translation>
     </message>
     <message>
         <source>Show in plots</source>
-        <translation type="unfinished"></translation>
+        <translation>显示在曲线图</translation>
     </message>
     <message>
         <source>Take out of the archive</source>
-        <translation type="unfinished"></translation>
+        <translation>移出归档</translation>
     </message>
     <message>
         <source>Archive</source>
-        <translation type="unfinished"></translation>
+        <translation>归档</translation>
     </message>
     <message>
         <source>No run is found. Change the search, or choose “All”.</source>
-        <translation type="unfinished"></translation>
+        <translation>没有找到运行。请更改搜索内容，或选择“全部”。</translation>
     </message>
     <message>
         <source>All runs are in the archive.</source>
-        <translation type="unfinished"></translation>
+        <translation>所有运行都已归档。</translation>
     </message>
     <message>
         <source>Compare</source>
-        <translation type="unfinished">对比</translation>
+        <translation>对比</translation>
     </message>
     <message>
         <source>Rename</source>
-        <translation type="unfinished"></translation>
+        <translation>重命名</translation>
     </message>
     <message>
         <source>Delete…</source>
-        <translation type="unfinished"></translation>
+        <translation>删除…</translation>
     </message>
     <message>
         <source>Lays the chosen runs over the plots, ten at most.</source>
-        <translation type="unfinished"></translation>
+        <translation>将所选运行叠加到曲线图上，最多十次。</translation>
     </message>
     <message>
         <source>Choose two or more runs to see where their settings differ.</source>
-        <translation type="unfinished"></translation>
+        <translation>选择两次或更多运行，查看设置的差异。</translation>
     </message>
     <message>
         <source>More</source>
-        <translation type="unfinished">更多</translation>
+        <translation>更多</translation>
     </message>
     <message>
         <source>Details</source>
-        <translation type="unfinished"></translation>
+        <translation>详情</translation>
     </message>
     <message>
         <source>Search name, preset, data, tags, note</source>
-        <translation type="unfinished"></translation>
+        <translation>搜索名称、预设、数据、标签、备注</translation>
     </message>
     <message>
         <source>Search the runs</source>
-        <translation type="unfinished"></translation>
+        <translation>搜索运行</translation>
     </message>
     <message>
         <source>Which runs</source>
-        <translation type="unfinished"></translation>
+        <translation>显示哪些运行</translation>
     </message>
     <message>
         <source>Not archived</source>
-        <translation type="unfinished"></translation>
+        <translation>未归档</translation>
     </message>
     <message>
         <source>Archived</source>
-        <translation type="unfinished"></translation>
+        <translation>已归档</translation>
     </message>
     <message>
         <source>All</source>
-        <translation type="unfinished"></translation>
+        <translation>全部</translation>
     </message>
     <message>
         <source>Close</source>
-        <translation type="unfinished">关闭</translation>
+        <translation>关闭</translation>
     </message>
     <message>
         <source>Shown in plots</source>
-        <translation type="unfinished"></translation>
+        <translation>显示在曲线图</translation>
     </message>
     <message>
         <source>Name</source>
@@ -2776,7 +2778,7 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
     <message>
         <source>Trained</source>
-        <translation type="unfinished"></translation>
+        <translation>训练时长</translation>
     </message>
     <message>
         <source>Preset</source>
@@ -2792,7 +2794,7 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
     <message>
         <source>Tags</source>
-        <translation type="unfinished"></translation>
+        <translation>标签</translation>
     </message>
 </context>
 <context>

@@ -24,6 +24,7 @@ from app.state.run_notes import RunNotes
 from app.state.run_rows import COLUMNS, SHELVES, Column, Row
 from app.theme.icons import icon
 from app.theme.tokens import SPACE, Tokens
+from app.views import words
 from app.views.runs.details import Details
 from app.views.runs.model import NAME, SHOWN, RunsModel
 from app.views.runs.table import RunsTable
@@ -341,11 +342,10 @@ class RunsPage(Retranslating):
 
     def _say_how_many(self) -> None:
         found, every, chosen = len(self.model.rows), len(self.model.all_rows), len(self.paths())
-        parts = [
-            self.tr("%n run(s)", "", every)
-            if found == every
-            else self.tr("{found} of {all} runs").format(found=found, all=every)
-        ]
+        if found != every:
+            parts = [self.tr("{found} of {all} runs").format(found=words.count(found), all=words.count(every))]
+        else:
+            parts = [self.tr("1 run") if every == 1 else self.tr("{count} runs").format(count=words.count(every))]
         if chosen > 1:
             parts.append(self.tr("{count} selected").format(count=chosen))
         if self._reading is not None:
@@ -370,7 +370,7 @@ class RunsPage(Retranslating):
             self.empty.setText(self.tr("No runs yet. What you train appears here."))
 
     def retranslate(self) -> None:
-        words = {
+        texts = {
             "open": self.tr("Open"),
             "resume": self.tr("Resume"),
             "compare": self.tr("Compare"),
@@ -378,10 +378,10 @@ class RunsPage(Retranslating):
             "folder": self.tr("Open folder"),
             "delete": self.tr("Delete…"),
         }
-        for name, text in words.items():
+        for name, text in texts.items():
             self.runs_actions[name].setText(text)
         for pressed, name in self._buttons().items():
-            pressed.setText(words.get(name, pressed.text()))
+            pressed.setText(texts.get(name, pressed.text()))
         self.show_runs.setToolTip(self.tr("Lays the chosen runs over the plots, ten at most."))
         self.compare.setToolTip(self.tr("Choose two or more runs to see where their settings differ."))
         self.more.setText(self.tr("More"))
