@@ -926,6 +926,10 @@
         <translation>取消</translation>
     </message>
     <message>
+        <source>On disk: {size}</source>
+        <translation>占用磁盘：{size}</translation>
+    </message>
+    <message>
         <source>Move this run with its checkpoints to the recycle bin?</source>
         <translation>将此运行及其检查点移到回收站？</translation>
     </message>

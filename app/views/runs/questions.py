@@ -43,8 +43,8 @@ class DeleteQuestion(QMessageBox):
         names = "\n".join(run.name for run in self._runs[:_NAMED])
         if len(self._runs) > _NAMED:
             names += "\n…"
-        told = words.small_size(size) + ("" if complete else " …")
-        self.setInformativeText(f"{names}\n\n{self.tr('On disk: {size}').format(size=told)}")
+        on_disk = self.tr("On disk: {size}").format(size=words.small_size(size) + ("" if complete else " …"))
+        self.setInformativeText(f"{names}\n\n{on_disk}")
 
     def _to_bin(self) -> str:
         if len(self._runs) == 1:
