@@ -1,0 +1,110 @@
+"""The Help menu: what it opens is read here, in the language of the window; a bundle is seen before it is saved."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QDialog, QFileDialog, QLabel, QPushButton, QWidget
+from pytestqt.qtbot import QtBot
+
+import trainer_core
+from app.controller import Controller
+from app.services import desktop
+from app.views.help.about import About
+from app.views.help.bundle import BundleView
+from app.views.help.document import Document
+from tests.gui.conftest import MakeWindow
+
+D = TypeVar("D", bound=QDialog)
+
+
+def opened(controller: Controller, entry: str, kind: type[D]) -> D:
+    controller.window.menus.actions[entry].trigger()
+    [dialog] = [dialog for dialog in controller.window.findChildren(kind) if dialog.isVisible()]
+    return dialog
+
+
+def press(qtbot: QtBot, dialog: QWidget, name: str) -> None:
+    button = dialog.findChild(QPushButton, name)
+    assert button is not None
+    assert button.isEnabled()
+    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_about_names_the_versions_which_can_be_copied(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
+    controller = make_window(language=language)
+    about = opened(controller, "about", About)
+    shown = [label.text() for label in about.findChildren(QLabel)]
+    assert f"Traindeck {trainer_core.__version__}" in shown
+    assert {"Python", "Qt", "PySide6", "PyTorch"} <= set(shown)
+    press(qtbot, about, "aboutCopy")
+    assert QGuiApplication.clipboard().text().startswith(f"Traindeck {trainer_core.__version__}\nPython 3.")
+    press(qtbot, about, "aboutLicence")
+    [licence] = controller.window.findChildren(Document)
+    assert "Apache License" in licence.text.toPlainText()
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_guide_opens_in_the_language_of_the_window(make_window: MakeWindow, language: str) -> None:
+    guide = opened(make_window(language=language), "guide", Document)
+    text = guide.text.toPlainText()
+    chinese = sum("一" <= letter <= "鿿" for letter in text)
+    assert len(text) > 500
+    assert (chinese > len(text) / 5) == (language == "zh")
+
+
+def test_a_bundle_is_looked_through_and_then_saved(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders: list[Path] = []
+    monkeypatch.setattr(desktop, "open_folder", folders.append)
+    controller = make_window()
+    view = opened(controller, "bundle", BundleView)
+    assert view.wait.isVisible()
+    assert not view.save.isEnabled()
+    qtbot.waitUntil(view.save.isEnabled, timeout=60_000)
+    names = [view.list.item(row).text().split()[0] for row in range(view.list.count())]
+    assert {"versions.txt", "doctor.txt"} <= set(names)
+    view.list.setCurrentRow(names.index("doctor.txt"))
+    assert "Python" in view.text.toPlainText()
+    press(qtbot, view, "bundleSave")
+    [where] = view.findChildren(QFileDialog)
+    out = tmp_path / "报告 1.zip"
+    where.fileSelected.emit(str(out))
+    assert zipfile.ZipFile(out).namelist() == names
+    assert str(out) in view.note.text()
+    press(qtbot, view, "bundleFolder")
+    assert folders == [out]
+    press(qtbot, view, "bundleClose")
+    assert controller.helping.bundler is None
+
+
+def test_a_bundle_that_cannot_be_saved_says_why_and_can_be_saved_elsewhere(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
+) -> None:
+    controller = make_window()
+    view = opened(controller, "bundle", BundleView)
+    qtbot.waitUntil(view.save.isEnabled, timeout=60_000)
+    tmp_path.joinpath("file").write_text("", encoding="utf-8")
+    view.save_asked.emit(str(tmp_path / "file" / "a.zip"))
+    assert "could not be made" in view.note.text()
+    view.save_asked.emit(str(tmp_path / "a.zip"))
+    assert tmp_path.joinpath("a.zip").is_file()
+
+
+def test_leaving_in_the_middle_of_it_ends_the_process_and_keeps_nothing(make_window: MakeWindow) -> None:
+    controller = make_window()
+    view = opened(controller, "bundle", BundleView)
+    bundler = controller.helping.bundler
+    assert bundler is not None
+    folder = bundler._folder
+    assert folder.is_dir()
+    view.close()
+    assert not folder.exists()
+    assert controller.helping.bundler is None
