@@ -263,7 +263,7 @@ class Controller(QObject):
         self.checker.put_away()
         self._interrupted.put_away()
         self.window.banners.clear()
-        if self.window.tabs.currentWidget() in (self.window.runs, self.window.advanced):
+        if self.window.tabs.currentWidget() in (self.window.pages["runs"], self.window.pages["settings"]):
             self.window.show_page("plots")
         self.window.plots.show_all()
         self._save_settings()
