@@ -1045,6 +1045,10 @@
         <source>today {time}</source>
         <translation>今天 {time}</translation>
     </message>
+    <message>
+        <source>d MMM yyyy</source>
+        <translation>yyyy年M月d日</translation>
+    </message>
 </context>
 <context>
     <name>Glance</name>

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from PySide6.QtCore import QCoreApplication, QLocale
+from PySide6.QtCore import QCoreApplication, QDateTime, QLocale
 
 from app.i18n.knob_words import knob_words
 from app.state.run_machine import ErrorInfo, RunState
@@ -189,17 +189,24 @@ def when(seconds: float) -> str:
     """A moment: the time today, otherwise the date and the time."""
     if not seconds:
         return "–"
-    then, now = time.localtime(seconds), time.localtime()
-    if then[:3] == now[:3]:
-        today = QCoreApplication.translate("Figures", "today {time}")
-        return today.format(time=time.strftime("%H:%M", then))
-    return time.strftime("%Y-%m-%d %H:%M", then)
+    if _is_today(seconds):
+        return QCoreApplication.translate("Figures", "today {time}").format(time=clock(seconds))
+    return clock(seconds)
 
 
 def clock(seconds: float) -> str:
     """A moment to come: the time of today, otherwise with the date."""
-    then, now = time.localtime(seconds), time.localtime()
-    return time.strftime("%H:%M" if then[:3] == now[:3] else "%Y-%m-%d %H:%M", then)
+    then = QDateTime.fromSecsSinceEpoch(int(seconds))
+    # As the language writes them; hours to 24 in both, for English is read in more countries than one.
+    time_of_day = QLocale().toString(then, "HH:mm")
+    if _is_today(seconds):
+        return time_of_day
+    date = QLocale().toString(then, QCoreApplication.translate("Figures", "d MMM yyyy"))
+    return f"{date} {time_of_day}"
+
+
+def _is_today(seconds: float) -> bool:
+    return time.localtime(seconds)[:3] == time.localtime()[:3]
 
 
 def state(state: RunState) -> str:

@@ -1,0 +1,74 @@
+"""Numbers, dates and Qt's own dialogs as the language of the window has them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from PySide6.QtCore import QLocale
+from PySide6.QtWidgets import QDialogButtonBox, QFileDialog, QLabel, QLineEdit, QMessageBox
+from pytestqt.qtbot import QtBot
+
+from app.i18n import Translator
+from app.views import words
+from tests.gui.conftest import MakeWindow
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_figures_are_written_as_the_locale_writes_them(qapp: object, language: str) -> None:
+    translator = Translator()
+    translator.switch("zh" if language == "zh" else "en")
+    locale = QLocale()
+    for value in (0, 7, 999, 1000, 1_234_567, 12_345_678_901):
+        assert words.count(value) == words.rate(value) == locale.toString(value)
+    assert words.loss(2.34567) == locale.toString(2.34567, "f", 4)
+    assert words.size(1.5 * 1024**3) == f"{locale.toString(1.5, 'f', 1)} GiB"
+    translator.switch("en")
+
+
+def test_dates_are_written_as_the_language_writes_them(qapp: object) -> None:
+    translator = Translator()
+    then = time.mktime((2025, 3, 9, 21, 5, 0, 0, 0, -1))
+    now = time.time()
+    assert words.when(then) == "9 Mar 2025 21:05"
+    assert words.when(now).startswith("today ")
+    translator.switch("zh")
+    assert words.when(then) == "2025年3月9日 21:05"
+    assert words.when(now).startswith("今天")
+    assert words.clock(then) == "2025年3月9日 21:05"
+    translator.switch("en")
+
+
+def test_dialogs_of_qt_itself_are_chinese_and_change_with_the_language(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window(language="zh")
+    assert box_words(qtbot) == {"是(&Y)", "否(&N)", "取消", "保存"}
+    assert "文件名称(&N)：" in file_words(qtbot)
+    controller.set_language("en")
+    assert box_words(qtbot) == {"&Yes", "&No", "Cancel", "Save"}
+    assert "File &name:" in file_words(qtbot)
+
+
+def box_words(qtbot: QtBot) -> set[str]:
+    standard = QMessageBox.StandardButton
+    box = QMessageBox()
+    qtbot.addWidget(box)
+    box.setStandardButtons(standard.Yes | standard.No | standard.Cancel | standard.Save)
+    return {button.text() for button in box.findChild(QDialogButtonBox).buttons()}
+
+
+def file_words(qtbot: QtBot) -> set[str]:
+    dialog = QFileDialog()
+    dialog.setOption(QFileDialog.Option.DontUseNativeDialog)
+    qtbot.addWidget(dialog)
+    return {label.text() for label in dialog.findChildren(QLabel)}
+
+
+def test_the_menu_of_a_text_field_is_chinese(make_window: MakeWindow, qtbot: QtBot) -> None:
+    make_window(language="zh")
+    field = QLineEdit()
+    qtbot.addWidget(field)
+    menu = field.createStandardContextMenu()
+    texts = " ".join(action.text() for action in menu.actions())
+    assert "粘贴" in texts
+    assert "全选" in texts
+    menu.deleteLater()
