@@ -12,7 +12,12 @@ from PySide6.QtSvg import QSvgRenderer
 from app.theme.tokens import DARK, LIGHT
 
 _FOLDER = Path(__file__).resolve().parent
-_STROKES = {"tick": [(3, 8.5), (6.5, 12), (13, 4.5)], "chevron": [(3.5, 6), (8, 10.5), (12.5, 6)]}
+_STROKES = {
+    "tick": [(3, 8.5), (6.5, 12), (13, 4.5)],
+    "chevron": [(3.5, 6), (8, 10.5), (12.5, 6)],
+    "back": [(10, 3.5), (5.5, 8), (10, 12.5)],
+    "forward": [(6, 3.5), (10.5, 8), (6, 12.5)],
+}
 _SIZES = (16, 24, 32, 48, 64, 256)
 
 

@@ -91,10 +91,13 @@ QToolButton::menu-indicator { image: none; width: 0; }
 
 QTabWidget::pane { border: 0; border-top: 1px solid $border; }
 QTabBar { background: transparent; }
-QTabBar::tab { background: transparent; color: $muted; padding: 7px 14px; border: 0; border-bottom: 2px solid transparent; }
+QTabBar::tab { background: transparent; color: $muted; padding: 7px 9px; margin-right: 4px; border: 0; border-bottom: 2px solid transparent; }
 QTabBar::tab:selected { color: $text; border-bottom-color: $accent; }
 QTabBar::tab:hover { color: $text; }
 QTabBar::tab:focus { border-bottom-color: $text; }
+QTabBar QToolButton { background: $window; border: 0; padding: 0; }
+QTabBar QToolButton::left-arrow { image: url("$images/back-$name.png"); width: 12px; height: 12px; }
+QTabBar QToolButton::right-arrow { image: url("$images/forward-$name.png"); width: 12px; height: 12px; }
 
 QProgressBar { background: $hover; border: 0; border-radius: 4px; max-height: 8px; min-height: 8px; }
 QProgressBar::chunk { background: $accent; border-radius: 4px; }
