@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -86,15 +87,16 @@ class RunOpener(QObject):
         super().__init__(parent)
         self._path = Path()
         self._record = RunRecord()
+        self._thinned = False
         self._steps: Iterator[float] | None = None  # of the work: the share that is done
         self._digesting: Digesting | None = None
         self._timer = QTimer(self, interval=_BREATH_MS)
         self._timer.timeout.connect(self._slice)
 
-    def open(self, path: Path) -> None:
-        """Start reading; an opening that is under way is given up."""
+    def open(self, path: Path, *, thinned: bool = False) -> None:
+        """Start reading; an opening that is under way is given up. `thinned`: only for its plots beside others."""
         self.cancel()
-        self._path, self._record = path, RunRecord()
+        self._path, self._record, self._thinned = path, RunRecord(), thinned
         if not is_long(path):
             self._begin(self._events())
             return
@@ -113,7 +115,7 @@ class RunOpener(QObject):
             self._digesting.cancel()
 
     def _begin(self, steps: Iterator[float]) -> None:
-        self._steps = steps
+        self._steps = chain(steps, self._thinning()) if self._thinned else steps
         self._timer.start()
 
     def _digest(self, parts: list[list[str]]) -> None:
@@ -149,6 +151,16 @@ class RunOpener(QObject):
         if not paths:
             self._record = RunRecord()
             yield from self._events()
+
+    def _thinning(self) -> Iterator[float]:
+        work = self._record.metrics.thinning()
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                self._record.metrics = end.value
+                return
+            yield 1.0
 
     def _slice(self) -> None:
         deadline = time.perf_counter() + _SLICE_S

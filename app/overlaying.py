@@ -102,7 +102,7 @@ class Overlays(QObject):
             self._reading = next((path for path in self._places if path not in self._read), None)
             if self._reading is not None:
                 self.progressed.emit(self._name(), 0.0)
-                self._opener.open(self._reading)
+                self._opener.open(self._reading, thinned=True)
 
     def _name(self) -> str:
         return self._reading.name if self._reading is not None else ""
@@ -112,7 +112,7 @@ class Overlays(QObject):
         if path in self._places:
             summary = self._history.get(path)
             self._read[path] = (summary.step if summary is not None else 0, time.monotonic())
-            self._stores[path] = record.metrics.thinned()
+            self._stores[path] = record.metrics
         self._read_next()
         if self._reading is None:
             self.progressed.emit("", None)

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from app.state.curves import Curve
-from app.state.table import AXES, Array, Axis, Column, Table
+from app.state.table import AXES, Array, Axis, Column, Slices, Table, finished
 from app.state.thinning import ROWS
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
@@ -359,10 +359,17 @@ class MetricStore:
 
     def thinned(self, most: int = ROWS) -> MetricStore:
         """The same run in at most so many rows of each kind (1 MB), extremes kept: for the plots of other runs."""
+        return finished(self.thinning(most))
+
+    def thinning(self, most: int = ROWS) -> Slices[MetricStore]:
+        """The same in slices of some ms: a long run takes a tenth of a second."""
         made = MetricStore()
-        made._steps, made._performance = self._steps.thinned(most), self._performance.thinned(most)
-        made._evals, made._host = self._evals.thinned(most), self._host.thinned(most)
-        made._gpus = {index: table.thinned(most) for index, table in self._gpus.items()}
+        made._steps = yield from self._steps.thinning(most)
+        made._performance = yield from self._performance.thinning(most)
+        made._evals = yield from self._evals.thinning(most)
+        made._host = yield from self._host.thinning(most)
+        for index, table in self._gpus.items():
+            made._gpus[index] = yield from table.thinning(most)
         made.gpu_names, made._marks, made._best = dict(self.gpu_names), list(self._marks), self._best
         return made
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, Literal, get_args
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any, Final, Literal, TypeVar, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,21 @@ Axis = Literal["step", "tokens", "time"]
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)
 Array = npt.NDArray[np.float64]
 Column = npt.NDArray[Any]
+T = TypeVar("T")
+Slices = Generator[None, None, T]
+"""Work that is done a little at each `next`; what comes of it is returned in the end."""
 
 _FIRST_CAPACITY: Final = 256
 _MOST_WAITING: Final = 512
+
+
+def finished(work: Slices[T]) -> T:
+    """Do it all at once."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return cast(T, end.value)
 
 
 class Table:
@@ -106,13 +118,19 @@ class Table:
 
     def thinned(self, most: int) -> Table:
         """At most so many rows, with the lowest and the highest of neighbours: see `thin`."""
+        return finished(self.thinning(most))
+
+    def thinning(self, most: int) -> Slices[Table]:
+        """The same in slices of some ms, one column at each `next`."""
         names = [name for name in self.columns if name not in AXES]
         made = Table(names)
         made.each = self.each * max(1, round(self.length / most))
         axes = np.stack([self.column(name) for name in AXES])
-        places = thin(axes, axes[:1], most)[0]
-        # One column after another: all at once would take as much memory again.
-        made.extend([*places, *(thin(axes, self.column(name)[None], most)[1][0] for name in names)])
+        columns: list[Column] = list(thin(axes, axes[:1], most)[0])
+        for name in names:
+            yield
+            columns.append(thin(axes, self.column(name)[None], most)[1][0])
+        made.extend(columns)
         return made
 
     @property
