@@ -77,12 +77,29 @@ def open_window(command: list[str] | None = None) -> Any:
     controller = program.make_controller(application, argparse.Namespace(theme="light", lang="en"))
     if command:
         controller.own.process._command = command
+    controller._settings.welcome = False  # plots from the beginning
     controller.start()
     controller.window.resize(*SIZE)
     wait(lambda: controller.window.plots.is_built)
     controller.window.show_page("plots")
     turn(0.5)
     return controller
+
+
+def begin_run(controller: Any) -> None:
+    """Let the window believe that its trainer trains, as far as what it shows goes."""
+    from app.state.run_machine import Started
+    from trainer_core import protocol
+
+    own = controller.own
+    own.machine.feed(Started(str(Path("run").absolute())), time.monotonic())
+    hello = protocol.Hello(seq=1, t=time.time(), pid=os.getpid(), run_dir="", traindeck="0", python="3", torch="2")
+    own.take(hello)
+    own.take(protocol.Phase(seq=2, t=time.time(), phase="training"))
+    controller.render()
+    controller.window.show_page("plots")
+    turn(1.0)
+    assert controller.window.plots.isVisible()
 
 
 def wait(until: Callable[[], bool], seconds: float = 120.0) -> None:
@@ -152,11 +169,10 @@ def frame(_: str) -> dict[str, Any]:
     """ms of a frame of the plots with a million points a curve: as a point comes in, and as the view is moved."""
     import gc
 
-    from PySide6.QtWidgets import QApplication
-
     from bench import window_events
 
     controller = open_window()
+    begin_run(controller)
     record = controller.own.record
     record.metrics.add_rows(_rows(_CURVE))
     plots = controller.window.plots
@@ -179,8 +195,7 @@ def frame(_: str) -> dict[str, Any]:
         else:
             width = _CURVE * (0.2 + 0.7 * place / (2 * _FRAMES))
             _move(plots, 1000.0 * place, 1000.0 * place + width)
-        QApplication.processEvents()
-        QApplication.processEvents()  # what painting asked for
+        _paint_all(plots)
         kinds[kind][0].append(1000 * (time.perf_counter() - began[0]))
         kinds[kind][1].append(1000 * (time.process_time() - began[1]))
         if kind == "move":
@@ -189,11 +204,19 @@ def frame(_: str) -> dict[str, Any]:
     return {kind: {"clock_ms": spread(wall), "processor_ms": spread(own)} for kind, (wall, own) in kinds.items()}
 
 
+def _paint_all(plots: Any) -> None:
+    """Let it paint until nothing is left to paint: it takes several turns, so that input has its turn between them."""
+    from PySide6.QtWidgets import QApplication
+
+    QApplication.processEvents()
+    while plots._later.isActive():
+        QApplication.processEvents()
+    QApplication.processEvents()
+
+
 def _move(plots: Any, low: float, high: float) -> None:
-    """As a person drags: the first plot's range changes, and the others follow."""
-    canvas = plots.charts["loss"].canvas
-    canvas.getPlotItem().getViewBox().setXRange(low, high, padding=0)
-    canvas.moved.emit(low, high)
+    """As a person drags in one plot: all follow."""
+    plots.charts["loss"].canvas.moved.emit(low, high)
 
 
 def _next_step(lines: Any) -> Any:
@@ -232,23 +255,12 @@ def overlay(folder: str) -> dict[str, Any]:
 
     import psutil
 
-    from app.views.plots import overlays
-
     controller = open_window()
     empty = resident_mb()
+    begin_run(controller)
     watch = Watchdog()
     began = time.perf_counter()
-    made = _overlaid(controller, sorted(Path(folder).iterdir())) if folder else None
-    if made is None:
-        from app.state.metrics import MetricStore
-
-        made = []
-        for place in range(10):
-            store = MetricStore()
-            store.add_rows(_rows(_CURVE))
-            made.append(overlays.Overlay(f"run {place}", store.thinned(), overlays.token(place)))
-            del store
-        controller.window.plots.overlay(made)
+    made = _overlaid(controller, sorted(Path(folder).iterdir()))
     controller.render()
     turn(_SETTLE_S)
     gc.collect()
@@ -259,14 +271,13 @@ def overlay(folder: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _overlaid(controller: Any, runs: list[Path]) -> list[Any] | None:
-    """Ask the window itself to lay these runs over the plots; None where it cannot."""
-    comparing = getattr(controller, "comparing", None)
-    if comparing is None:
-        return None
-    comparing.choose(runs)
-    wait(lambda: len(comparing.shown) == len(runs))
-    return list(comparing.shown)
+def _overlaid(controller: Any, runs: list[Path]) -> list[Any]:
+    """Ask the window to lay these runs over the plots, as a person does on the Runs page."""
+    overlays = controller.runs.overlays
+    overlays.show(runs, on=True)
+    wait(lambda: len(overlays.of_plots(None)) == len(runs))
+    found: list[Any] = overlays.of_plots(None)
+    return found
 
 
 def _peak_mb() -> float:
