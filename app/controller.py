@@ -162,7 +162,8 @@ class Controller(QObject):
         self.own.ticked.connect(self.render_bar)
         self.own.ended.connect(self._on_ended)
         self.own.process.incompatible.connect(self._tell.incompatible)
-        self.own.beginning.connect(self.welcoming.hide)
+        for begun in (self.own.beginning, self.own.told):
+            begun.connect(self.welcoming.hide)
         self._earlier.opened.connect(self.welcoming.hide)
         self._earlier.opened.connect(self._on_opened)
         self._earlier.resume_asked.connect(self._resume_viewed)
@@ -178,7 +179,7 @@ class Controller(QObject):
         menus.connect_all({
             "start": self.start_run,
             "add_to_queue": self.queueing.add,
-            "sweep": self.queueing.ask_sweep,
+            "sweep": self._ask_sweep,
             "check": self.checker.start,
             "pause": own.pause,
             "resume": own.resume,
@@ -195,7 +196,7 @@ class Controller(QObject):
         window.samples.sample_asked.connect(self.own.process.sample)
         self.looker.connect_page(window.data)
         self.trier.connect_page(window.trying)
-        self.queueing.connect_page(window.queue)
+        window.queue_built.connect(self.queueing.connect_page)
         self._keep_runs()
         self._save_plots()
         window.runs.open_asked.connect(self.open_run)
@@ -225,6 +226,10 @@ class Controller(QObject):
     def _generate_from(self, checkpoint: Path) -> None:
         self.trier.choose(checkpoint)
         self.window.show_page("try")
+
+    def _ask_sweep(self) -> None:
+        self.window.show_page("queue")
+        self.queueing.ask_sweep()
 
     def _compare(self, paths: list[Path]) -> None:
         """Lay these runs over the plots, in place of others."""
