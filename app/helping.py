@@ -63,7 +63,7 @@ class Helping(QObject):
     def show_about(self) -> None:
         from app.views.help.about import About
 
-        about = About(trainer_core.__version__, versions(), self._window)
+        about = About(trainer_core.__version__, versions(self.tr("System")), self._window)
         about.guide_asked.connect(self.show_guide)
         about.licence_asked.connect(self.show_licence)
         about.copied.connect(desktop.copy_text)
@@ -109,8 +109,8 @@ class Helping(QObject):
         dialog.activateWindow()
 
 
-def versions() -> list[tuple[str, str]]:
-    """What the window runs on. Nothing is imported for it: torch alone would take seconds."""
+def versions(system: str) -> list[tuple[str, str]]:
+    """What the window runs on; `system` is what its system is called. Nothing is imported for it: torch alone would take seconds."""
     import importlib.metadata
     import platform
 
@@ -118,4 +118,4 @@ def versions() -> list[tuple[str, str]]:
     for name, package in _PACKAGES.items():
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found.append((name, importlib.metadata.version(package)))
-    return [*found, ("", QSysInfo.prettyProductName())]
+    return [*found, (system, QSysInfo.prettyProductName())]

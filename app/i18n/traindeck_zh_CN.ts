@@ -1138,6 +1138,10 @@
         <source>Licence</source>
         <translation>许可证</translation>
     </message>
+    <message>
+        <source>System</source>
+        <translation>系统</translation>
+    </message>
 </context>
 <context>
     <name>InterruptedStrip</name>

@@ -56,6 +56,7 @@ class About(QDialog):
         layout.addLayout(top)
         layout.addLayout(self._buttons())
         self.setMinimumWidth(460)
+        self.leave.setFocus()
 
     def _buttons(self) -> QHBoxLayout:
         self.guide, self.licence = button("aboutGuide"), button("aboutLicence")
