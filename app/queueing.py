@@ -312,7 +312,7 @@ class Queueing(QObject):
         page.open_asked.connect(self.open_asked)
         page.resume_asked.connect(self.resume_asked)
         page.compare_asked.connect(self._compare)
-        self.refresh()
+        self._show(page)
 
     def _compare(self, paths: list[Path]) -> None:
         """Of many runs, the best: the plots have room for ten."""
@@ -347,12 +347,14 @@ class Queueing(QObject):
 
     def refresh(self) -> None:
         """Show what there is; cheap where the page is not seen or nothing has changed."""
-        if self._page is None or not self._page.isVisible():
-            return
+        if self._page is not None and self._page.isVisible():
+            self._show(self._page)
+
+    def _show(self, page: QueuePage) -> None:
         from app.views.queue.page import QueueState  # known by now; too much on the way to the first picture
 
         machine = self._own.machine
-        self._page.display(
+        page.display(
             QueueState(
                 queue=self.queue,
                 hold=self.hold,

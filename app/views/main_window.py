@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QCloseEvent, QPaintEvent
 from PySide6.QtWidgets import QLineEdit, QMainWindow, QSizePolicy, QSplitter, QTabWidget, QVBoxLayout, QWidget
@@ -19,6 +21,9 @@ from app.views.setup.panel import SetupPanel
 from app.views.viewing import ViewingStrip
 from app.views.widgets import named
 
+if TYPE_CHECKING:
+    from app.views.queue.page import QueuePage
+
 _SETUP_WIDTH = 340
 _PAGE_HEIGHT = 260  # at least
 PAGES = ("plots", "performance", "data", "samples", "try", "log", "runs", "queue", "settings")
@@ -30,6 +35,7 @@ class MainWindow(QMainWindow):
     painted = Signal()  # for the first time
     close_asked = Signal()
     page_shown = Signal(str)
+    queue_built = Signal(object)  # QueuePage
 
     def __init__(self, form: SetupForm, tokens: Tokens) -> None:
         super().__init__()
@@ -43,7 +49,8 @@ class MainWindow(QMainWindow):
         self._form, self._tokens = form, tokens
         self.pages: dict[str, QWidget] = {name: QWidget() for name in PAGES}
         self._painted = self._built = False
-        self._waiting = 0  # runs in the queue
+        self.queue: QueuePage | None = None  # until it is shown
+        self._waiting = 0  # runs in it
         self.tabs = QTabWidget(documentMode=True)
         self.tabs.tabBar().setDrawBase(False)
         self.splitter = QSplitter(Qt.Orientation.Horizontal, childrenCollapsible=False, handleWidth=SPACE // 2)
@@ -93,7 +100,6 @@ class MainWindow(QMainWindow):
         from app.views.data.page import DataPage
         from app.views.log import LogPage
         from app.views.performance.page import PerformancePage
-        from app.views.queue.page import QueuePage
         from app.views.runs.page import RunsPage
         from app.views.samples import SamplesPage
         from app.views.setup.advanced import AdvancedForm
@@ -101,15 +107,13 @@ class MainWindow(QMainWindow):
 
         self.samples, self.log, self.runs = SamplesPage(self._tokens), LogPage(self._tokens), RunsPage(self._tokens)
         self.data, self.advanced = DataPage(self._tokens), AdvancedForm(self._form)
-        self.performance, self.queue = PerformancePage(self._tokens), QueuePage(self._tokens)
-        self.trying = TryPage(self._tokens)
+        self.performance, self.trying = PerformancePage(self._tokens), TryPage(self._tokens)
         self._fill("performance", self.performance)
         self._fill("data", self.data)
         self._fill("samples", self.samples)
         self._fill("try", self.trying)
         self._fill("log", self.log)
         self._fill("runs", self.runs)
-        self._fill("queue", self.queue)
         self._fill("settings", self.advanced)
         self.samples.prompts_asked.connect(lambda: self.show_setting("sample_prompts"))
         self.plots.build()
@@ -165,11 +169,23 @@ class MainWindow(QMainWindow):
     def _on_page(self) -> None:
         if self.page == "settings" and self._built:
             self.advanced.build()
+        if self.page == "queue" and self._built and self.queue is None:
+            self._build_queue()
         self.page_shown.emit(self.page)
+
+    def _build_queue(self) -> None:
+        """Many never line up a run: its page costs 2 MB, so it is made when it is first shown."""
+        from app.views.queue.page import QueuePage
+
+        self.queue = QueuePage(self._tokens)
+        self._fill("queue", self.queue)
+        self.queue_built.emit(self.queue)
 
     def retheme(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        pages = (self.plots, self.performance, self.data, self.samples, self.trying, self.log, self.queue, self.runs)
+        if self.queue is not None:
+            self.queue.retheme(tokens)
+        pages = (self.plots, self.performance, self.data, self.samples, self.trying, self.log, self.runs)
         for view in (self.setup, self.run_bar, self.check, self.restart, self.banners, self.interrupted, *pages):
             view.retheme(tokens)
 
