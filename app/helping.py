@@ -110,7 +110,7 @@ class Helping(QObject):
 
 
 def versions(system: str) -> list[tuple[str, str]]:
-    """What the window runs on; `system` is what its system is called. Nothing is imported for it: torch alone would take seconds."""
+    """What the window runs on; the last line is headed `system`. Nothing is imported for it: torch would take seconds."""
     import importlib.metadata
     import platform
 

@@ -1047,7 +1047,7 @@
     </message>
     <message>
         <source>d MMM yyyy</source>
-        <translation>yyyy年M月d日</translation>
+        <translation>yyyy/M/d</translation>
     </message>
 </context>
 <context>

@@ -33,9 +33,9 @@ def test_dates_are_written_as_the_language_writes_them(qapp: object) -> None:
     assert words.when(then) == "9 Mar 2025 21:05"
     assert words.when(now).startswith("today ")
     translator.switch("zh")
-    assert words.when(then) == "2025年3月9日 21:05"
+    assert words.when(then) == "2025/3/9 21:05"
     assert words.when(now).startswith("今天")
-    assert words.clock(then) == "2025年3月9日 21:05"
+    assert words.clock(then) == "2025/3/9 21:05"
     translator.switch("en")
 
 
