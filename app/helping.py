@@ -58,7 +58,8 @@ class Helping(QObject):
     def show_shortcuts(self) -> None:
         from app.views.help.shortcuts import Shortcuts
 
-        self._open(Shortcuts(self._window.menus.listed(), self._window))
+        listed = [*self._window.menus.listed(), *self._window.keys_of_tables()]
+        self._open(Shortcuts(listed, self._window))
 
     def show_about(self) -> None:
         from app.views.help.about import About
@@ -110,7 +111,7 @@ class Helping(QObject):
 
 
 def versions(system: str) -> list[tuple[str, str]]:
-    """What the window runs on; the last line is headed `system`. Nothing is imported for it: torch would take seconds."""
+    """What the window runs on; the last line is headed `system`. Nothing is imported for it (torch: seconds)."""
     import importlib.metadata
     import platform
 
