@@ -79,6 +79,7 @@ class RunsKeeper(QObject):
         page.details.checkpoints.resume_asked.connect(self.resume_from)
         page.details.checkpoints.generate_asked.connect(self.generate_asked)
         page.details.checkpoints.export_asked.connect(self.export)
+        plots.overlays_removed.connect(lambda: self.overlays.show(list(self.overlays.chosen), on=False))
         self.overlays.changed.connect(self._show_overlays)
         self.overlays.progressed.connect(page.show_reading)
         self.exporter.said.connect(page.say)
@@ -261,9 +262,7 @@ class RunsKeeper(QObject):
     def _show_overlays(self) -> None:
         if self._page is not None and self._plots is not None:
             self._page.show_in_plots(self.overlays.chosen)
-            overlay = getattr(self._plots, "overlay", None)
-            if overlay is not None:
-                overlay(self.overlays.of_plots(self._on_plots))
+            self._plots.overlay(self.overlays.of_plots(self._on_plots))
 
     # --- from a checkpoint ------------------------------------------------------------------------------------
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal
-from PySide6.QtGui import QCloseEvent, QPaintEvent
+from PySide6.QtGui import QAction, QCloseEvent, QPaintEvent
 from PySide6.QtWidgets import QLineEdit, QMainWindow, QSizePolicy, QSplitter, QTabWidget, QVBoxLayout, QWidget
 
 from app.state.command_line import SHELLS
@@ -140,6 +141,13 @@ class MainWindow(QMainWindow):
         if found is not None:
             found.setFocus(Qt.FocusReason.ShortcutFocusReason)
             found.selectAll()
+
+    def keys_of_tables(self) -> Iterator[tuple[str, QAction]]:
+        """What keys do while a table of a page has the focus, with the title of the page."""
+        for place, page in enumerate(self.pages.values()):
+            for action in page.findChildren(QAction):
+                if action.shortcuts() and action.shortcutContext() is Qt.ShortcutContext.WidgetShortcut:
+                    yield self.tabs.tabText(place), action
 
     def _search_line(self) -> QLineEdit | None:
         lines = self.tabs.currentWidget().findChildren(QLineEdit)

@@ -145,3 +145,16 @@ def test_keys_copy_the_command_line(make_window: MakeWindow, qtbot: QtBot) -> No
     copied = shlex.split(QGuiApplication.clipboard().text())
     assert "train" in copied
     assert copied[copied.index("--run-dir") + 1].endswith("my run")
+
+
+def test_keys_of_tables_are_listed_with_their_pages(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    ready(qtbot, controller)
+    listed = {(title, action.text()) for title, action in controller.window.keys_of_tables()}
+    assert {("Runs", "Rename"), ("Runs", "Delete…"), ("Runs", "Compare")} <= listed
+    controller.window.menus.actions["shortcuts"].trigger()
+    shown = controller.window.findChild(QDialog, "shortcuts")
+    assert shown is not None
+    text = shown.findChild(QTextBrowser)
+    assert text is not None
+    assert "Rename" in text.toPlainText()

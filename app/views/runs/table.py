@@ -87,7 +87,8 @@ class RunsTable(QTableView):
 
     def selected_places(self) -> list[int]:
         """The selected rows, from top to bottom. Qt's `selectedRows` asks for the flags of every cell: 0.1 s."""
-        ranges = self.selectionModel().selection()
+        selection = self.selectionModel().selection()
+        ranges = [selection.at(place) for place in range(selection.size())]
         return sorted({place for found in ranges for place in range(found.top(), found.bottom() + 1)})
 
     def _sort(self, column: int, order: Qt.SortOrder) -> None:
