@@ -180,35 +180,35 @@
     <name>Chart</name>
     <message>
         <source>Menu of “{chart}”</source>
-        <translation type="unfinished"></translation>
+        <translation>“{chart}”的菜单</translation>
     </message>
     <message>
         <source>Copy, save or enlarge this plot</source>
-        <translation type="unfinished"></translation>
+        <translation>复制、保存或放大此图</translation>
     </message>
     <message>
         <source>Enlarge to the whole page</source>
-        <translation type="unfinished"></translation>
+        <translation>放大到整页</translation>
     </message>
     <message>
         <source>Show all plots again</source>
-        <translation type="unfinished"></translation>
+        <translation>恢复显示所有图</translation>
     </message>
     <message>
         <source>Copy picture</source>
-        <translation type="unfinished"></translation>
+        <translation>复制图片</translation>
     </message>
     <message>
         <source>Save as PNG…</source>
-        <translation type="unfinished"></translation>
+        <translation>保存为 PNG…</translation>
     </message>
     <message>
         <source>Copy data</source>
-        <translation type="unfinished"></translation>
+        <translation>复制数据</translation>
     </message>
     <message>
         <source>Save data as CSV…</source>
-        <translation type="unfinished"></translation>
+        <translation>将数据保存为 CSV…</translation>
     </message>
 </context>
 <context>
@@ -554,55 +554,55 @@
     <name>Controls</name>
     <message>
         <source>Smoothing of the training loss: {weight}</source>
-        <translation type="unfinished"></translation>
+        <translation>训练损失的平滑系数：{weight}</translation>
     </message>
     <message>
         <source>Smoothing</source>
-        <translation type="unfinished">平滑</translation>
+        <translation>平滑</translation>
     </message>
     <message>
         <source>Log scale</source>
-        <translation type="unfinished">对数坐标</translation>
+        <translation>对数坐标</translation>
     </message>
     <message>
         <source>Of the loss</source>
-        <translation type="unfinished"></translation>
+        <translation>用于损失</translation>
     </message>
     <message>
         <source>Clip outliers</source>
-        <translation type="unfinished"></translation>
+        <translation>忽略离群点</translation>
     </message>
     <message>
         <source>Single spikes may leave the plot, so that they do not flatten the curve</source>
-        <translation type="unfinished"></translation>
+        <translation>个别尖峰可以超出图的范围，以免曲线被压平</translation>
     </message>
     <message>
         <source>Against</source>
-        <translation type="unfinished">横轴</translation>
+        <translation>横轴</translation>
     </message>
     <message>
         <source>Horizontal axis</source>
-        <translation type="unfinished">横轴</translation>
+        <translation>横轴</translation>
     </message>
     <message>
         <source>steps</source>
-        <translation type="unfinished">步</translation>
+        <translation>步</translation>
     </message>
     <message>
         <source>tokens</source>
-        <translation type="unfinished">词元</translation>
+        <translation>词元</translation>
     </message>
     <message>
         <source>time</source>
-        <translation type="unfinished"></translation>
+        <translation>时间</translation>
     </message>
     <message>
         <source>Show all</source>
-        <translation type="unfinished">显示全部</translation>
+        <translation>显示全部</translation>
     </message>
     <message>
         <source>Drag to move, Ctrl and the wheel to zoom, double-click to show all again. In a plot with the focus: arrows read values, + and - zoom, Ctrl and arrows move, 0 shows all.</source>
-        <translation type="unfinished"></translation>
+        <translation>拖动可平移，按住 Ctrl 滚动滚轮可缩放，双击恢复显示全部。图获得焦点时：方向键读取数值，+ 和 - 缩放，Ctrl 加方向键平移，0 显示全部。</translation>
     </message>
 </context>
 <context>
@@ -2018,181 +2018,181 @@
     <name>PlotSaver</name>
     <message>
         <source>Picture (*.png)</source>
-        <translation type="unfinished"></translation>
+        <translation>图片 (*.png)</translation>
     </message>
     <message>
         <source>Table (*.csv)</source>
-        <translation type="unfinished"></translation>
+        <translation>表格 (*.csv)</translation>
     </message>
     <message>
         <source>Save plot</source>
-        <translation type="unfinished"></translation>
+        <translation>保存图表</translation>
     </message>
     <message>
         <source>Folder for the plots</source>
-        <translation type="unfinished"></translation>
+        <translation>保存图表的文件夹</translation>
     </message>
     <message>
         <source>{path} could not be saved: {reason}. Choose another name or folder.</source>
-        <translation type="unfinished"></translation>
+        <translation>无法保存 {path}：{reason}。请换一个名称或文件夹。</translation>
     </message>
 </context>
 <context>
     <name>Plots</name>
     <message>
         <source>VRAM of GPU {index} (GiB)</source>
-        <translation type="unfinished"></translation>
+        <translation>GPU {index} 的显存（GiB）</translation>
     </message>
     <message>
         <source>Loss</source>
-        <translation type="unfinished">损失</translation>
+        <translation>损失</translation>
     </message>
     <message>
         <source>Throughput (tokens/s)</source>
-        <translation type="unfinished">吞吐量（词元/秒）</translation>
+        <translation>吞吐量（词元/秒）</translation>
     </message>
     <message>
         <source>VRAM (GiB)</source>
-        <translation type="unfinished">显存（GiB）</translation>
+        <translation>显存（GiB）</translation>
     </message>
     <message>
         <source>Trainer&apos;s memory (GiB)</source>
-        <translation type="unfinished">训练进程内存（GiB）</translation>
+        <translation>训练进程内存（GiB）</translation>
     </message>
     <message>
         <source>Learning rate</source>
-        <translation type="unfinished">学习率</translation>
+        <translation>学习率</translation>
     </message>
     <message>
         <source>Gradient norm</source>
-        <translation type="unfinished">梯度范数</translation>
+        <translation>梯度范数</translation>
     </message>
     <message>
         <source>Time of a step (ms)</source>
-        <translation type="unfinished">每步时间（毫秒）</translation>
+        <translation>每步时间（毫秒）</translation>
     </message>
     <message>
         <source>MFU (%)</source>
-        <translation type="unfinished"></translation>
+        <translation>MFU（%）</translation>
     </message>
     <message>
         <source>GPU utilisation (%)</source>
-        <translation type="unfinished"></translation>
+        <translation>GPU 利用率（%）</translation>
     </message>
     <message>
         <source>Power (W)</source>
-        <translation type="unfinished"></translation>
+        <translation>功率（W）</translation>
     </message>
     <message>
         <source>Temperature (°C)</source>
-        <translation type="unfinished"></translation>
+        <translation>温度（°C）</translation>
     </message>
     <message>
         <source>Clock (MHz)</source>
-        <translation type="unfinished"></translation>
+        <translation>频率（MHz）</translation>
     </message>
     <message>
         <source>CPU use (%)</source>
-        <translation type="unfinished"></translation>
+        <translation>CPU 占用（%）</translation>
     </message>
     <message>
         <source>Memory of this machine (GiB)</source>
-        <translation type="unfinished"></translation>
+        <translation>本机内存（GiB）</translation>
     </message>
     <message>
         <source>train</source>
-        <translation type="unfinished">训练</translation>
+        <translation>训练</translation>
     </message>
     <message>
         <source>eval</source>
-        <translation type="unfinished">评估</translation>
+        <translation>评估</translation>
     </message>
     <message>
         <source>total</source>
-        <translation type="unfinished">总量</translation>
+        <translation>总量</translation>
     </message>
     <message>
         <source>GPU {index}</source>
-        <translation type="unfinished">GPU {index}</translation>
+        <translation>GPU {index}</translation>
     </message>
     <message>
         <source>limit</source>
-        <translation type="unfinished"></translation>
+        <translation>上限</translation>
     </message>
     <message>
         <source>used</source>
-        <translation type="unfinished"></translation>
+        <translation>已用</translation>
     </message>
     <message>
         <source>reserved</source>
-        <translation type="unfinished"></translation>
+        <translation>已预留</translation>
     </message>
     <message>
         <source>allocated</source>
-        <translation type="unfinished"></translation>
+        <translation>已分配</translation>
     </message>
     <message>
         <source>spill</source>
-        <translation type="unfinished"></translation>
+        <translation>溢出到内存</translation>
     </message>
     <message>
         <source>trainer</source>
-        <translation type="unfinished"></translation>
+        <translation>训练进程</translation>
     </message>
     <message>
         <source>used by all programs</source>
-        <translation type="unfinished"></translation>
+        <translation>所有程序已用</translation>
     </message>
     <message>
         <source>slowed by heat</source>
-        <translation type="unfinished"></translation>
+        <translation>因过热降频</translation>
     </message>
     <message>
         <source>best eval</source>
-        <translation type="unfinished">最佳评估</translation>
+        <translation>最佳评估</translation>
     </message>
     <message>
         <source>checkpoint</source>
-        <translation type="unfinished">检查点</translation>
+        <translation>检查点</translation>
     </message>
     <message>
         <source>bad step</source>
-        <translation type="unfinished">异常步</translation>
+        <translation>异常步</translation>
     </message>
     <message>
         <source>memory made to fit</source>
-        <translation type="unfinished"></translation>
+        <translation>显存调整</translation>
     </message>
     <message>
         <source>resumed</source>
-        <translation type="unfinished"></translation>
+        <translation>继续训练</translation>
     </message>
     <message>
         <source>step {step}</source>
-        <translation type="unfinished">第 {step} 步</translation>
+        <translation>第 {step} 步</translation>
     </message>
     <message>
         <source>{count} tokens</source>
-        <translation type="unfinished"></translation>
+        <translation>{count} 词元</translation>
     </message>
     <message>
         <source>{curve}, smoothed {weight}</source>
-        <translation type="unfinished"></translation>
+        <translation>{curve}，平滑 {weight}</translation>
     </message>
 </context>
 <context>
     <name>PlotsPage</name>
     <message>
         <source>this run</source>
-        <translation type="unfinished"></translation>
+        <translation>本次运行</translation>
     </message>
     <message>
         <source>Save all plots as PNG…</source>
-        <translation type="unfinished"></translation>
+        <translation>将所有图保存为 PNG…</translation>
     </message>
     <message>
         <source>Save all data as CSV…</source>
-        <translation type="unfinished"></translation>
+        <translation>将所有数据保存为 CSV…</translation>
     </message>
     <message>
         <source>No data yet</source>
@@ -2200,31 +2200,31 @@
     </message>
     <message>
         <source>Overview</source>
-        <translation type="unfinished"></translation>
+        <translation>概览</translation>
     </message>
     <message>
         <source>Detail</source>
-        <translation type="unfinished"></translation>
+        <translation>明细</translation>
     </message>
     <message>
         <source>Also the time of a step, GPUs, CPU and memory</source>
-        <translation type="unfinished"></translation>
+        <translation>另含每步时间、GPU、CPU 和内存</translation>
     </message>
     <message>
         <source>Remove overlays</source>
-        <translation type="unfinished"></translation>
+        <translation>移除叠加</translation>
     </message>
     <message>
         <source>Show this run alone again</source>
-        <translation type="unfinished"></translation>
+        <translation>恢复只显示本次运行</translation>
     </message>
     <message>
         <source>Menu of all plots</source>
-        <translation type="unfinished"></translation>
+        <translation>所有图表的菜单</translation>
     </message>
     <message>
         <source>Save all plots</source>
-        <translation type="unfinished"></translation>
+        <translation>保存所有图表</translation>
     </message>
     <message>
         <source>No data yet. Choose a preset and data at the left, then press Start.</source>

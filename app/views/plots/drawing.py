@@ -53,7 +53,7 @@ def paint(canvas: Canvas, name: str, lines: Sequence[Line], view: View) -> None:
     if lines and lines[0].look == "area":
         paint_areas(canvas, lines, view)
     else:
-        most = points(canvas)
+        most = points(canvas, len(lines))
         for line in lines:
             found = curve(line, view)
             x, y = found.between(view.axis, view.low, view.high, most) if found else (np.empty(0), np.empty(0))
@@ -65,14 +65,15 @@ def paint(canvas: Canvas, name: str, lines: Sequence[Line], view: View) -> None:
 def paint_areas(canvas: Canvas, lines: Sequence[Line], view: View) -> None:
     """On top of one another, the first at the bottom."""
     curves = [found for line in lines if (found := curve(line, view)) is not None]
-    x, edges = stacked(curves, view.axis, view.low, view.high, points(canvas) // 2)
+    x, edges = stacked(curves, view.axis, view.low, view.high, points(canvas, 2))
     for line, height in zip(lines, edges, strict=False):
         canvas.show_curve(line.key, x, height)
 
 
-def points(canvas: Canvas) -> int:
-    """How many points of a curve are worth drawing: four for each pixel, in steps so that few sizes differ."""
-    return 1024 * (1 + int(canvas.width()) // 256)
+def points(canvas: Canvas, curves: int = 1) -> int:
+    """How many points of each of so many curves are worth drawing: four for a pixel of three curves, of many curves
+    one. In steps of width, so that few sizes differ."""
+    return 256 * (1 + int(canvas.width()) // 256) * max(1, 12 // max(3, curves))
 
 
 # --- marks -----------------------------------------------------------------------------------------------

@@ -246,8 +246,7 @@ class PlotsPage(Retranslating):
         self.board.show_charts(names, scrolls=self.detail.isChecked())
         view, deadline = self._view(store), time.perf_counter() + _BUDGET_S
         for chart in self.board.visible():
-            self._paint_chart(chart, store, view)
-            if time.perf_counter() > deadline:
+            if self._paint_chart(chart, store, view) and time.perf_counter() > deadline:
                 self._later.start()
                 return
 
@@ -259,14 +258,16 @@ class PlotsPage(Retranslating):
         log, clip = controls.log_scale.isChecked(), controls.clip.isChecked()
         return View(controls.axis, low, high, controls.weight, clip=clip, log=log)
 
-    def _paint_chart(self, chart: Chart, store: MetricStore, view: View) -> None:
+    def _paint_chart(self, chart: Chart, store: MetricStore, view: View) -> bool:
+        """Returns whether it changed."""
         from app.views.plots import drawing
 
         name, comparing = chart.name, bool(self._runs)
         lines = contents.lines(name, store, self._runs, self._name or self.tr("this run"))
         versions = [(line, line.store.version(line.series)) for line in lines]
         marks = store.marks_version() if name == "loss" else ()
-        if self._stale(name, versions, view, marks, chart.width() // 256, id(self._tokens)):
+        painted = self._stale(name, versions, view, marks, chart.width() // 256, id(self._tokens))
+        if painted:
             there = drawing.has_data(lines)
             canvas = chart.canvas or self._make_canvas(chart)
             chart.show_data(there)
@@ -286,6 +287,7 @@ class PlotsPage(Retranslating):
             widest = contents.widest(name)
             chart.legend.display(entries, self._tokens, most=rows, widest=widest, reading=at is not None)
             self._show_cross(chart, view)
+        return painted
 
     # --- reading values --------------------------------------------------------------------------------
 
