@@ -40,7 +40,7 @@ class Voice(QObject):
 
     def __init__(self, make: Callable[[], TrainerProcess], parent: QObject) -> None:
         super().__init__(parent)
-        self._make = make
+        self.make = make  # a process for the next model
         self.choice, self.talk = Choice(), Talk()
         self.state: VoiceState = "off"
         self.key: Key | None = None  # of the process
@@ -105,7 +105,7 @@ class Voice(QObject):
 
     def _start(self, key: Key) -> None:
         self._let_go()
-        process = self.process = self._make()
+        process = self.process = self.make()
         process.setParent(self)
         self.key, self.state, self.failure = key, "loading", None
         process.event.connect(lambda event: self._on_event(process, event))
@@ -412,5 +412,6 @@ class Trier(QObject):
 
     def leave(self) -> None:
         """The window closes: the processes go with it."""
+        self._page = None
         for voice in self.voices:
             voice.leave()

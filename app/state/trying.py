@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
@@ -71,7 +71,7 @@ class Talk:
         """What asks a model for the text of an exchange: in a conversation, with all that was said before."""
         how = asked.sampling
         command = protocol.Generate(
-            prompt=asked.prompt,
+            prompt="" if asked.chat else asked.prompt,
             max_tokens=how.max_tokens,
             temperature=how.temperature,
             top_k=how.top_k,
@@ -174,8 +174,3 @@ def choose_device(wanted: str, gpus: int, training_on: str | None) -> Device:
         return Device("cpu", "run_has_gpu")
     _, _, number = training_on.partition(":")
     return Device("cuda:0" if number not in ("", "0") else "cuda:1", "other_gpu")
-
-
-def rolled(sampling: Sampling, seed: int) -> Sampling:
-    """The same with another seed."""
-    return replace(sampling, seed=seed)

@@ -102,7 +102,7 @@ class SamplesPage(Retranslating):
 
     def _write(self) -> None:
         bar = self.text.verticalScrollBar()
-        from_end = bar.maximum() - bar.value() if bar.value() else None  # who reads an older one goes on reading it
+        from_end = self._height() - bar.value() if bar.value() else None  # who reads an older one goes on reading it
         self.text.clear()
         self._empty.setVisible(not self._samples)
         cursor = QTextCursor(self.text.document())
@@ -114,7 +114,12 @@ class SamplesPage(Retranslating):
             for sample in samples:
                 self._write_one(cursor, sample)
         cursor.endEditBlock()
-        bar.setValue(0 if from_end is None else bar.maximum() - from_end)
+        if from_end is not None:
+            bar.setValue(round(self._height() - from_end))
+
+    def _height(self) -> float:
+        """Of all that is written, in pixels; lays it out."""
+        return self.text.document().documentLayout().documentSize().height()
 
     def _write_prompts(self, cursor: QTextCursor, samples: Sequence[Sample]) -> None:
         """Each prompt once, its newest text on top and its older ones below."""

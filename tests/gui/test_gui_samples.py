@@ -1,0 +1,100 @@
+"""Samples as they come, or prompt by prompt, so that one sees the model learn."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from app.views.samples import SamplesPage
+from tests.gui.conftest import MakeWindow
+from trainer_core.protocol import Sample
+
+
+def filled(make_window: MakeWindow, qtbot: QtBot) -> SamplesPage:
+    controller = make_window()
+    for step in (100, 200, 300):
+        for prompt in ("def ", "import os\n"):
+            controller.own.record.samples.append(Sample(step=step, prompt=prompt, text=f"{prompt.strip()}-{step}"))
+    controller.window.show_page("samples")
+    controller.render()
+    return controller.window.samples
+
+
+def lines(page: SamplesPage) -> list[str]:
+    return [line for line in page.text.toPlainText().splitlines() if line]
+
+
+def choose(page: SamplesPage, *, order: str = "newest", prompt: str | None = None) -> None:
+    page.order.setCurrentIndex(page.order.findData(order))
+    page.order.activated.emit(page.order.currentIndex())
+    page.filter.setCurrentIndex(page.filter.findData(prompt))
+    page.filter.activated.emit(page.filter.currentIndex())
+
+
+def test_the_newest_stand_on_top(make_window: MakeWindow, qtbot: QtBot) -> None:
+    page = filled(make_window, qtbot)
+    assert [line for line in lines(page) if line.startswith("Step")] == [
+        f"Step {step}" for step in (300, 300, 200, 200, 100, 100)
+    ]
+
+
+def test_each_prompt_has_its_texts_by_step(make_window: MakeWindow, qtbot: QtBot) -> None:
+    page = filled(make_window, qtbot)
+    choose(page, order="prompt")
+    assert lines(page)[:7] == [
+        "def  3 texts, steps 100 to 300",
+        "Step 300",
+        "def def-300",
+        "Step 200",
+        "def def-200",
+        "Step 100",
+        "def def-100",
+    ]
+    assert lines(page)[7] == "import os  3 texts, steps 100 to 300"
+
+
+def test_one_prompt_alone_and_it_stays_chosen_when_a_new_one_comes(make_window: MakeWindow, qtbot: QtBot) -> None:
+    page = filled(make_window, qtbot)
+    choose(page, prompt="import os\n")
+    assert "def-300" not in page.text.toPlainText()
+    samples = list(page._samples)
+    samples.append(Sample(step=310, prompt="class ", text="X"))
+    page.display(samples, can_ask=False)
+    assert page.filter.count() == 4
+    assert page.filter.currentData() == "import os\n"
+    assert "X" not in page.text.toPlainText()
+    choose(page)
+    assert lines(page)[1] == "class X"
+
+
+def test_who_reads_an_older_text_goes_on_reading_it_when_a_new_one_comes(make_window: MakeWindow, qtbot: QtBot) -> None:
+    page = filled(make_window, qtbot)
+    samples = page._samples
+    assert isinstance(samples, list)
+    samples += [Sample(step=step, prompt="def ", text=f"{step}a\n{step}b\n{step}c") for step in range(400, 460)]
+    page.display(samples, can_ask=False)
+    bar, middle = page.text.verticalScrollBar(), page.text.viewport().rect().center()
+
+    def read() -> str:
+        return page.text.cursorForPosition(middle).block().text()
+
+    qtbot.waitUntil(lambda: bar.maximum() > 1000)
+    bar.setValue(700)
+    before = read()
+    assert before
+    samples.append(Sample(step=460, prompt="def ", text="a\nb\nc\n"))
+    page.display(samples, can_ask=False)
+    assert read() == before
+
+
+def test_the_prompts_of_a_run_are_one_click_away(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    controller.window.activateWindow()
+    controller.window.show_page("samples")
+    page = controller.window.samples
+    qtbot.mouseClick(page.set_prompts, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(
+        lambda: (found := QApplication.focusWidget()) is not None and "sample_prompts" in found.objectName()
+    )
+    assert controller.window.tabs.currentWidget() is controller.window.pages["settings"]

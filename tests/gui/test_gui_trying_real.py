@@ -1,0 +1,91 @@
+"""Real models on the page “Try it”, from the first question to the closed window."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import psutil
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from tests.core.trainer import TINY, run, text_file
+from tests.gui.conftest import MakeWindow
+from trainer_core import protocol
+
+QUICK = (*TINY, "--max-steps", "2", "--eval-steps", "0", "--sample-steps", "0", "--save-steps", "1", "--keep-last", "3")
+
+
+def train(home: Path, data: Path, name: str) -> None:
+    ended = run(
+        home,
+        "train",
+        *QUICK,
+        "--warmup-steps",
+        "0",
+        "--learning-rate",
+        "0.05",
+        "--data",
+        str(data),
+        "--run-dir",
+        str(home / "runs" / name),
+    )
+    assert ended.code == 0, ended.stderr
+
+
+def test_two_checkpoints_write_what_a_terminal_shows_and_esc_and_closing_end_them(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, own_folders: Path
+) -> None:
+    own_folders.mkdir()
+    train(own_folders, text_file(tmp_path), "文本 run")
+    controller = make_window()
+    controller.window.show_page("try")
+    page, voices = controller.window.trying, controller.trier.voices
+    qtbot.waitUntil(lambda: page.columns[0].checkpoint.currentText().startswith("Newest: Step 2"), timeout=20_000)
+    qtbot.mouseClick(page.compare, Qt.MouseButton.LeftButton)
+    page.row.fields["max_tokens"].setText("40")
+    page.row.fields["seed"].setText("5")
+    page.prompt.setPlainText("Line 第")
+    qtbot.mouseClick(page.write, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: not any(voice.busy for voice in voices), timeout=120_000)
+    texts = [voice.talk.exchanges[-1].text for voice in voices]
+    assert texts[0] != texts[1]
+    older = own_folders / "runs" / "文本 run" / "checkpoints" / "step-00000001"
+    flags = ("--max-tokens", "40", "--seed", "5", "--device", "cpu", "--output", "json")
+    ended = run(own_folders, "generate", str(older), "--prompt", "Line 第", *flags)
+    assert texts[1] == "".join(event.piece for event in ended.of(protocol.Text))
+
+    page.row.fields["max_tokens"].setText("90000")
+    qtbot.mouseClick(page.write, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: all(voice.talk.exchanges[-1].text for voice in voices), timeout=60_000)
+    qtbot.keyClick(page.prompt, Qt.Key.Key_Escape)
+    qtbot.waitUntil(lambda: not any(voice.busy for voice in voices), timeout=20_000)
+    assert "interrupted" in [voice.talk.exchanges[-1].ending for voice in voices]  # one may have come to its end
+
+    processes = [voice.process.pid for voice in voices if voice.process is not None]
+    assert len(processes) == 2
+    controller.window.close()
+    qtbot.waitUntil(lambda: not any(psutil.pid_exists(pid or 0) for pid in processes), timeout=20_000)
+
+
+def test_a_model_of_pairs_answers_turn_by_turn(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, own_folders: Path
+) -> None:
+    rows = ({"prompt": f"{n} 加 1？", "response": f"{n + 1}。"} for n in range(200))
+    pairs = tmp_path / "问答.jsonl"
+    pairs.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    own_folders.mkdir()
+    train(own_folders, pairs, "chat")
+    controller = make_window()
+    controller.window.show_page("try")
+    page, voice = controller.window.trying, controller.trier.voices[0]
+    qtbot.waitUntil(page.write.isEnabled, timeout=20_000)
+    page.row.fields["max_tokens"].setText("4")
+    for question in ("1 加 1？", "和 2？"):
+        page.prompt.setPlainText(question)
+        qtbot.mouseClick(page.write, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(lambda: not voice.busy, timeout=120_000)
+        assert page.prompt.toPlainText() == ""
+    first, second = voice.talk.exchanges
+    assert first.chat
+    assert second.prompt_tokens > first.prompt_tokens

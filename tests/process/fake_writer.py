@@ -1,0 +1,59 @@
+"""A model that writes on command, without one: `fake_writer.py generate CHECKPOINT …`.
+
+Its words tell the seed and the step; a checkpoint of a run whose name begins with `chat` answers. No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+
+from tests.process.fake_trainer import listen, say, take_command
+from trainer_core import protocol
+
+
+def main() -> int:
+    folder = Path(sys.argv[sys.argv.index("generate") + 1])
+    step, chat = int(folder.name.removeprefix("step-")), folder.parent.parent.name.startswith("chat")
+    listen()
+    say(
+        protocol.Loaded(
+            checkpoint=str(folder), step=step, chat=chat, parameters=1, device="CPU (1 threads)", max_seq_len=64
+        )
+    )
+    while (command := take_command(0.02)) is not None and not isinstance(command, protocol.Stop):
+        if isinstance(command, protocol.Generate):
+            write(command, step)
+    return 0
+
+
+def write(command: protocol.Generate, step: int) -> None:
+    given = command.prompt or "".join(turn.content for turn in command.turns)
+    if "refuse" in given:
+        say(protocol.Warn(code="data.chat_refused", params={"reason": "it has no messages"}))
+    wanted = 0 if "refuse" in given else command.max_tokens
+    tokens, reason = 0, "failed" if "refuse" in given else "length"
+    while tokens < wanted:
+        if isinstance(take_command(), protocol.Interrupt):
+            reason = "interrupted"
+            break
+        tokens += 1
+        say(protocol.Text(id=command.id, piece=f"seed{command.seed}step{step}word{tokens} ", tokens=tokens))
+        time.sleep(0.002)
+    say(
+        protocol.Generated(
+            id=command.id,
+            tokens=tokens,
+            prompt_tokens=len(given),
+            seconds=1.0,
+            tokens_per_s=float(tokens),
+            reason=reason,  # type: ignore[arg-type]
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
