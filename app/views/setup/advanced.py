@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from app.i18n.knob_words import knob_words
@@ -70,6 +71,7 @@ class AdvancedForm(Retranslating):
         for part in (self._count, self.only_changed, self._next, self.reset_all):
             bar.addWidget(part)
         self._scroll = scroll_area(self._inner)
+        self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # its fields have it, and scroll it
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(SPACE)
@@ -100,6 +102,7 @@ class AdvancedForm(Retranslating):
                 self._add(self._groups[section])
             field = KnobField(knob, self._form, full=True, parent=self._inner)
             self.fields.append(field)
+            field.move(0, self._inner.height())  # out of sight until it is laid out
             field.setVisible(self._fits(field))
             self._add(field)
             yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE, Tokens
@@ -60,6 +60,7 @@ class SetupPanel(Retranslating):
             column.addSpacing(SPACE // 2)
         column.addStretch(1)
         self._scroll = scroll_area(inner)
+        self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # its fields have it, and scroll it
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
