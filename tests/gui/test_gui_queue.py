@@ -296,6 +296,19 @@ def test_what_happens_is_told_to_whoever_wants_to_notify(open_window: Open, qtbo
     assert told == ["started bad", "failed bad", "started good", "done good", "bad good"]
 
 
+def test_a_window_in_the_tray_stays_there_until_the_queue_is_done(open_window: Open, qtbot: QtBot) -> None:
+    controller = open_window()
+    line_up(qtbot, controller, "a", "b")
+    hidden: list[bool] = []
+    controller.queueing.started.connect(lambda item: hidden.append(controller.window.isHidden()))
+    controller.queueing.go_on()
+    qtbot.waitUntil(lambda: len(hidden) == 1)
+    controller.window.hide()
+    wait_for(qtbot, controller, "a:done b:done")
+    assert hidden == [False, True]
+    qtbot.waitUntil(controller.window.isVisible)
+
+
 # --- putting it in order -------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import QCoreApplication
 
@@ -12,6 +12,8 @@ from trainer_core.config import knobs
 
 if TYPE_CHECKING:
     from app.state.run_machine import RunMachine
+
+_SOURCES: Final = 4  # of the data that are named
 
 
 def state(item: Item, *, restarting: bool = False) -> str:
@@ -77,9 +79,9 @@ def details(item: Item) -> str:
             )
         lines.append(text.format(step=words.count(item.steps)))
     settings = QCoreApplication.translate("Queue", "Settings: {settings}").format(settings=difference(item))
-    data = QCoreApplication.translate("Queue", "Data: {data}").format(
-        data=", ".join(words.data_name(path) for path in item.data)
-    )
+    more = f", … (+{len(item.data) - _SOURCES})" if len(item.data) > _SOURCES else ""
+    names = ", ".join(words.data_name(path) for path in item.data[:_SOURCES])
+    data = QCoreApplication.translate("Queue", "Data: {data}").format(data=names + more)
     times = [QCoreApplication.translate("Queue", "added {when}").format(when=words.when(item.added))]
     if item.started:
         times.append(QCoreApplication.translate("Queue", "started {when}").format(when=words.when(item.started)))
