@@ -34,10 +34,15 @@ def knob(
     gt: float | None = None,
     le: float | None = None,
     lt: float | None = None,
+    pattern: str | None = None,
+    shape: str = "",
 ) -> msgspec.Meta:
-    """Metadata of one knob. `main`: shown in the window's short form; the others under Advanced."""
-    bounds = {"ge": ge, "gt": gt, "le": le, "lt": lt}
-    extra = {"group": group, "unit": unit, "main": main}
+    """Metadata of one knob. `main`: shown in the window's short form; the others under Advanced.
+
+    `pattern`: what a text must match from beginning to end; `shape` says the same for people.
+    """
+    bounds = {"ge": ge, "gt": gt, "le": le, "lt": lt, "pattern": pattern}
+    extra = {"group": group, "unit": unit, "main": main, "shape": shape}
     given: dict[str, Any] = {name: bound for name, bound in bounds.items() if bound is not None}
     return msgspec.Meta(description=help, extra=extra, **given)
 
@@ -106,7 +111,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     bad_step_limit: Annotated[int, knob("training", "Bad steps in a row after which training stops.", unit="steps", ge=1, le=1_000_000)] = 20
     seed: Annotated[int, knob("training", "Seed of weights, order and sampling.", ge=0, le=2**63 - 1)] = 1234
 
-    device: Annotated[str, knob("hardware", "auto, cpu, cuda or cuda:N.")] = "auto"
+    device: Annotated[str, knob("hardware", "auto, cpu, cuda or cuda:N.", pattern=r"^(auto|cpu|cuda(:\d+)?)\Z", shape="auto, cpu, cuda, cuda:N")] = "auto"
     mixed_precision: Annotated[Literal["auto", "bf16", "fp16", "no"], knob("hardware", "Arithmetic of forward and backward; auto: bf16 or fp16 on a GPU, fp32 on a CPU.")] = "auto"
     cpu_threads: Annotated[int, knob("hardware", "Threads of CPU arithmetic; 0: the fastest, by a short measurement.", unit="threads", ge=0, le=1024)] = 0
     deterministic: Annotated[bool, knob("hardware", "Bit-for-bit repeatable on a GPU too; slower.")] = False
@@ -164,6 +169,7 @@ class Knob:
     unit: str
     group: Group
     main: bool
+    shape: str  # what a text may be, where not any
     choices: tuple[str, ...]
     minimum: float | None
     maximum: float | None
@@ -188,7 +194,7 @@ class Knob:
         if self.kind == "list":
             return "a list of texts"
         if self.kind == "str":
-            return "a text"
+            return self.shape or "a text"
         noun = "a whole number" if self.kind == "int" else "a number"
         low = "" if self.minimum is None else f"{'>' if self.minimum_open else '>='} {_bound(self.minimum)}"
         high = "" if self.maximum is None else f"{'<' if self.maximum_open else '<='} {_bound(self.maximum)}"

@@ -87,6 +87,8 @@ def allowed(knob: Knob) -> str:
     """The allowed values of a knob, in words."""
     if knob.kind == "choice":
         return ", ".join(knob.choices)
+    if knob.shape:
+        return knob.shape
     low, high = _bound(knob.minimum), _bound(knob.maximum)
     whole = knob.kind == "int"
     if low is not None and high is not None:

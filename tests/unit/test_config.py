@@ -172,3 +172,16 @@ def test_checking_a_whole_configuration_is_quick() -> None:
     start = time.perf_counter()
     resolve([Layer("here", values)])
     assert time.perf_counter() - start < 0.03
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1"])
+def test_a_device_that_may_be_there_is_taken(device: str) -> None:
+    assert check_value("device", device, "here") == device
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "CPU", "", "cpu\n"])
+def test_a_device_that_is_none_is_refused_with_those_that_are(device: str) -> None:
+    with pytest.raises(TraindeckError) as caught:
+        check_value("device", device, "here")
+    assert caught.value.code == "config.bad_value"
+    assert caught.value.params["allowed"] == "auto, cpu, cuda, cuda:N"
