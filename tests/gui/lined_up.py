@@ -1,0 +1,115 @@
+"""For tests of the queue: a window whose trainer goes by the names of runs, and what is done and looked at there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QPushButton
+from pytestqt.qtbot import QtBot
+
+from app.controller import Controller
+from app.state.queue import Item
+from app.state.run_machine import RunState
+from tests.gui.conftest import MakeWindow
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAINER = """
+import faulthandler, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from tests.process import fake_trainer as fake
+from trainer_core import protocol
+resumed = "--resume" in sys.argv
+path = sys.argv[sys.argv.index("--resume" if resumed else "--run-dir") + 1]
+name = Path(path).name
+greeting = fake.hello()
+greeting.config["restarts"], greeting.run_dir = 2, path
+fake.say(greeting)
+if "bad" in name:
+    fake.say(protocol.Error(code="data.not_found", params={"path": "D:/gone.txt"}, exit_code=4))
+    sys.exit(4)
+fake.say(fake.checkpoint(4))
+if "crash" in name and not resumed:
+    fake.say(fake.step(5))
+    faulthandler._read_null()
+if "long" in name:
+    fake.listen()
+    fake.say(protocol.Phase(phase="training", step=4))
+    fake.say(fake.step(5))
+    while (command := fake.take_command(60.0)) is not None:
+        if isinstance(command, protocol.Stop):
+            fake.say(fake.done("stopped", 5))
+            sys.exit(3)
+    sys.exit(3)
+fake.say(fake.step(20))
+fake.say(protocol.Eval(step=20, loss=1.5, perplexity=4.5, tokens=10, seconds=0.1, best=True))
+fake.say(fake.done("finished", 20))
+"""
+Open = Callable[..., Controller]
+
+
+@pytest.fixture(name="open_window")
+def window_opener(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> Open:
+    """A window with its queue on show, whose trainer goes by the name of the run: bad, crash and long ones."""
+    program = tmp_path / "trainer by name.py"
+    program.write_text(TRAINER, encoding="utf-8")
+
+    def make(**chosen: str) -> Controller:
+        controller = make_window("ok", **chosen)
+        controller.own.process._command = [sys.executable, "-u", "-X", "utf8", str(program), str(ROOT)]
+        controller.window.show_page("queue")
+        controller.window.activateWindow()
+        qtbot.waitUntil(controller.window.isActiveWindow)
+        return controller
+
+    return make
+
+
+def line_up(qtbot: QtBot, controller: Controller, *names: str, **values: str) -> None:
+    """Set up a run of each name and press the button beside Start."""
+    for name in names:
+        controller.form.set_run_name(name)
+        for knob, text in values.items():
+            controller.form.set_text(knob, text)
+        qtbot.mouseClick(controller.window.run_bar.queue, Qt.MouseButton.LeftButton)
+
+
+def train(qtbot: QtBot, controller: Controller, name: str) -> None:
+    """Start a run as a person does, and have it train."""
+    controller.form.set_run_name(name)
+    controller.start_run()
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
+
+
+def click(qtbot: QtBot, button: QPushButton) -> None:
+    assert button.isVisible()
+    assert button.isEnabled(), button.text()
+    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+
+
+def items(controller: Controller) -> list[Item]:
+    return controller.queueing.queue.items
+
+
+def states(controller: Controller) -> str:
+    return " ".join(f"{item.name}:{item.state}" for item in items(controller))
+
+
+def wait_for(qtbot: QtBot, controller: Controller, wanted: str) -> None:
+    try:
+        qtbot.waitUntil(lambda: states(controller) == wanted, timeout=20_000)
+    finally:
+        assert states(controller) == wanted
+
+
+def cells(controller: Controller, row: int) -> list[str]:
+    rows = controller.window.queue.table.rows
+    return [rows.data(rows.index(row, column)) for column in range(rows.columnCount())]
+
+
+def choose(controller: Controller, *names: str) -> None:
+    controller.window.queue.table.select([item.id for item in items(controller) if item.name in names])

@@ -1,0 +1,214 @@
+"""The queue of runs: put in order, kept over restarts of the program, filled by sweeps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from demo_run import write_run
+from lined_up import Open, choose, click, items, line_up, states, wait_for, window_opener
+from PySide6.QtCore import QMimeData, QPointF, Qt
+from PySide6.QtGui import QDropEvent
+from pytestqt.qtbot import QtBot
+
+from app.state.run_machine import RunState
+from app.views.queue.sweep_dialog import SweepDialog
+
+_ = window_opener  # the fixture `open_window`
+
+# --- putting it in order -------------------------------------------------------------------------------------
+
+
+def test_keys_reorder_duplicate_remove_and_take_back(open_window: Open, qtbot: QtBot) -> None:
+    controller = open_window()
+    line_up(qtbot, controller, "a", "b", "c")
+    table, alt = controller.window.queue.table, Qt.KeyboardModifier.AltModifier
+    table.setFocus()
+    choose(controller, "c")
+
+    def order() -> str:
+        return "".join(item.name for item in items(controller))
+
+    qtbot.keyClick(table, Qt.Key.Key_Up, alt)
+    assert order() == "acb"
+    assert [item.name for item in table.chosen()] == ["c"]
+    qtbot.keyClick(table, Qt.Key.Key_Down, alt)
+    assert order() == "abc"
+    qtbot.keyClick(table, Qt.Key.Key_D, Qt.KeyboardModifier.ControlModifier)
+    assert order() == "abcc-2"
+    assert [item.name for item in table.chosen()] == ["c-2"]
+    qtbot.keyClick(table, Qt.Key.Key_Delete)
+    assert order() == "abc"
+    qtbot.keyClick(table, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert order() == "abcc-2"
+
+
+def test_the_settings_of_an_item_are_taken_into_the_form(open_window: Open, qtbot: QtBot) -> None:
+    controller = open_window()
+    line_up(qtbot, controller, "first", batch_size="4")
+    line_up(qtbot, controller, "second", batch_size="8", learning_rate="1e-4")
+    choose(controller, "first")
+    controller.window.queue.actions_["to_form"].trigger()
+    assert controller.form.run_name == "first"
+    assert controller.form.changes() == {"batch_size": 4}
+
+
+def test_a_row_is_dragged_to_another_place(open_window: Open, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = open_window()
+    line_up(qtbot, controller, "a", "b", "c")
+    table = controller.window.queue.table
+    choose(controller, "a")
+    monkeypatch.setattr(QDropEvent, "source", lambda self: table)
+    below = table.visualRect(table.rows.index(2, 0)).bottomLeft()
+    action, button = Qt.DropAction.MoveAction, Qt.MouseButton.LeftButton
+    event = QDropEvent(QPointF(below), action, QMimeData(), button, Qt.KeyboardModifier.NoModifier)
+    table.dropEvent(event)
+    assert [item.name for item in items(controller)] == ["b", "c", "a"]
+
+
+def test_what_has_ended_is_opened_put_back_in_line_compared_and_cleared(
+    open_window: Open, qtbot: QtBot, own_folders: Path
+) -> None:
+    controller = open_window()
+    page = controller.window.queue
+    line_up(qtbot, controller, "a", "bad", "b")
+    click(qtbot, page.go)
+    wait_for(qtbot, controller, "a:done bad:failed b:done")
+    compared: list[list[Path]] = []
+    controller.queueing.compare_asked.connect(compared.append)
+    qtbot.waitUntil(page.compare.isEnabled)
+    choose(controller, "a", "b")
+    click(qtbot, page.compare)
+    assert compared == [[own_folders / "runs" / name for name in "ab"]]
+    assert list(controller.runs.overlays.chosen) == compared[0]
+    controller.window.show_page("queue")
+    choose(controller, "bad")
+    page.actions_["put_back"].trigger()
+    assert states(controller) == "a:done bad:waiting b:done"
+    qtbot.wait(50)
+    assert controller.queueing.hold  # nothing starts only because it is in line again
+    page.actions_["clear"].trigger()
+    assert states(controller) == "bad:waiting"
+    write_run(own_folders / "runs" / "shown", "quickstart", ["builtin:python"], steps=20, every=5, gpu=False)
+    items(controller)[0].run_dir = str(own_folders / "runs" / "shown")
+    choose(controller, "bad")
+    page.table.setFocus()
+    qtbot.keyClick(page.table, Qt.Key.Key_Return, Qt.KeyboardModifier.AltModifier)
+    qtbot.waitUntil(lambda: controller.viewing is not None)
+
+
+# --- restarts of the program ---------------------------------------------------------------------------------
+
+
+def test_after_a_crash_of_the_program_nothing_is_lost_and_nothing_starts_by_itself(
+    open_window: Open, qtbot: QtBot, own_folders: Path
+) -> None:
+    first = open_window()
+    line_up(qtbot, first, "long", "good")
+    first.queueing.go_on()
+    qtbot.waitUntil(lambda: first.own.machine.state is RunState.TRAINING, timeout=20_000)
+    file = first.queueing.queue.path
+    as_it_was = file.read_bytes()
+    first.own.process.blockSignals(True)
+    first.own.process.shutdown(grace_s=0.1)
+    first.leave()
+    file.write_bytes(as_it_was)  # a program that crashes writes nothing at its end
+    write_run(own_folders / "runs" / "long", "quickstart", ["builtin:python"], steps=3000, every=50, done=False)
+    second = open_window()
+    page = second.window.queue
+    assert states(second) == "long:interrupted good:waiting"
+    assert "nothing starts by itself" in page.sentence.text()
+    qtbot.wait(200)
+    assert second.own.machine.state is RunState.IDLE
+    choose(second, "long")
+    assert "Broken off" in page.details.text()
+    page.actions_["resume"].trigger()
+    qtbot.waitUntil(lambda: second.own.machine.state is RunState.TRAINING, timeout=20_000)
+    assert "--resume" in second.own.process.arguments
+    assert states(second) == "long:running good:waiting"
+    second.own.stop()
+    wait_for(qtbot, second, "long:stopped good:waiting")
+    second.queueing.go_on()
+    wait_for(qtbot, second, "long:stopped good:done")
+
+
+def test_a_run_that_ended_well_while_no_window_watched_is_finished(
+    open_window: Open, qtbot: QtBot, own_folders: Path
+) -> None:
+    first = open_window()
+    line_up(qtbot, first, "a")
+    items(first)[0].state, items(first)[0].run_dir = "running", str(own_folders / "runs" / "a")
+    first.queueing.queue.save()
+    first.leave()
+    write_run(own_folders / "runs" / "a", "quickstart", ["builtin:python"], steps=300, every=5, gpu=False)
+    second = open_window()
+    assert states(second) == "a:done"
+    assert items(second)[0].best_loss is not None
+
+
+def test_a_queue_that_another_window_has_is_left_alone_until_that_one_closes(open_window: Open, qtbot: QtBot) -> None:
+    first = open_window()
+    line_up(qtbot, first, "a")
+    second = open_window()
+    page = second.window.queue
+    assert "Another window of Traindeck has the queue" in page.sentence.text()
+    assert not second.window.run_bar.queue.isEnabled()
+    assert json.loads(first.queueing.queue.path.read_text(encoding="utf-8"))["items"][0]["name"] == "a"
+    first.leave()
+    second.window.show_page("plots")
+    second.window.show_page("queue")
+    assert states(second) == "a:waiting"
+
+
+# --- sweeps ------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_lines_up_every_pair_of_values(open_window: Open, qtbot: QtBot) -> None:
+    controller = open_window()
+    controller.form.set_run_name("快")
+    click(qtbot, controller.window.queue.sweep)
+    dialog = controller.window.findChild(SweepDialog)
+    assert dialog is not None
+    first, second = dialog.axes
+    first.typed.clear()
+    qtbot.keyClicks(first.typed, "1e-3, 2e-3")
+    second.knob.setCurrentIndex(second.names.index("batch_size"))
+    second.knob.activated.emit(second.knob.currentIndex())
+    second.mode.setCurrentIndex(2)
+    second.mode.activated.emit(2)
+    for editor, text in ((second.low, "4"), (second.high, "16"), (second.steps, "3")):
+        editor.clear()
+        qtbot.keyClicks(editor, text)
+    assert dialog.count.text() == "Runs: 6"
+    qtbot.mouseClick(dialog.accept_, Qt.MouseButton.LeftButton)
+    assert [item.name for item in items(controller)][:3] == ["快-lr1e-3-bs4", "快-lr1e-3-bs8", "快-lr1e-3-bs16"]
+    assert len(items(controller)) == 6
+    assert items(controller)[5].changes["learning_rate"] == 2e-3
+    assert items(controller)[5].changes["batch_size"] == 16
+    assert not any("seed" in item.changes for item in items(controller))
+
+
+def test_a_sweep_refuses_what_no_run_takes_and_says_it_at_the_field(open_window: Open, qtbot: QtBot) -> None:
+    controller = open_window()
+    controller.queueing.ask_sweep()
+    dialog = controller.window.findChild(SweepDialog)
+    assert dialog is not None
+    first, second = dialog.axes
+    for text in ("1e-3, eleven", "-1", ""):
+        first.typed.clear()
+        qtbot.keyClicks(first.typed, text)
+        first.typed.textEdited.emit(text)
+        assert not dialog.accept_.isEnabled()
+        assert first.error.text()
+    first.typed.setText("1e-3")
+    second.knob.setCurrentIndex(second.names.index("n_heads"))
+    second.knob.activated.emit(second.knob.currentIndex())
+    second.typed.clear()
+    qtbot.keyClicks(second.typed, "2, 3")
+    assert not first.error.isVisible()
+    assert dialog.list.count() == 2
+    assert "head" in dialog.list.item(1).text()
+    assert dialog.count.text() == "Runs: 1. 1 more cannot be trained and are left out."
+    qtbot.mouseClick(dialog.accept_, Qt.MouseButton.LeftButton)
+    assert [item.changes["n_heads"] for item in items(controller)] == [2]
