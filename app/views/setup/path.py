@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QIcon
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
 
 from app.state.path import STEPS, Facts, Mark, Step, marks
@@ -29,14 +30,14 @@ class PathStrip(Retranslating):
     def __init__(self, tokens: Tokens, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._tokens, self._facts = tokens, Facts(has_data=False, has_preset=False)
-        self._painted: object = None
+        self._icons: dict[Mark, QIcon] = {}  # of this theme, each made when it is first shown
         self.steps = {step: self._make_step(step) for step in STEPS}
         self.hint = _Hint()
         self.hint.pressed.connect(self.hint_pressed)
         self.close_button = named(QToolButton(), "flat")
+        self.close_button.setIcon(icon("close", tokens.muted, tokens.muted))
         self.close_button.clicked.connect(self.closed)
         self._arrange()
-        self.retheme(tokens)
         self.retranslate()
 
     def _make_step(self, step: Step) -> QToolButton:
@@ -83,8 +84,7 @@ class PathStrip(Retranslating):
         found, names = marks(self._facts), self._names()
         for step, made in self.steps.items():
             mark = found[step]
-            name, colour = _ICONS[mark]
-            made.setIcon(icon(name, getattr(self._tokens, colour), self._tokens.muted))
+            made.setIcon(self._icon(mark))
             if made.property("mark") != mark:
                 made.setProperty("mark", mark)
                 restyle(made)
@@ -92,6 +92,12 @@ class PathStrip(Retranslating):
             made.setAccessibleName(self.tr("{step}: {state}").format(step=names[step], state=said))
             made.setToolTip(said)
         self.hint.setText(self._next(found))
+
+    def _icon(self, mark: Mark) -> QIcon:
+        if mark not in self._icons:
+            name, colour = _ICONS[mark]
+            self._icons[mark] = icon(name, getattr(self._tokens, colour), self._tokens.muted)
+        return self._icons[mark]
 
     def _next(self, found: dict[Step, Mark]) -> str:
         facts = self._facts
@@ -116,6 +122,7 @@ class PathStrip(Retranslating):
 
     def retheme(self, tokens: Tokens) -> None:
         self._tokens = tokens
+        self._icons.clear()
         self.close_button.setIcon(icon("close", tokens.muted, tokens.muted))
         self._show()
 
