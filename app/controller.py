@@ -143,6 +143,7 @@ class Controller(QObject):
         bar.resume_pressed.connect(self.own.resume)
         bar.stop_pressed.connect(self.own.stop)
         bar.queue_pressed.connect(self.queueing.add)
+        self.queueing.said.connect(bar.say_of_queue)
         window.queue_built.connect(self.queueing.connect_page)
         self.queueing.changed.connect(lambda: window.show_waiting(len(self.queueing.queue.waiting)))
         self.queueing.open_asked.connect(self.open_run)
@@ -217,7 +218,7 @@ class Controller(QObject):
         self.runs.connect_page(self.window.runs, self.window.plots)
         self.runs.resume_asked.connect(lambda path: self.open_run(path, resume=True))
         self.runs.generate_asked.connect(self._generate_from)
-        self.runs.moved.connect(self._on_run_moved)
+        self.runs.leaving.connect(self._leave_run)
         self.runs.moved.connect(self.queueing.moved)
         self.queueing.compare_asked.connect(self._compare)
         self.runs.moved.connect(self.trier.run_moved)
@@ -237,9 +238,9 @@ class Controller(QObject):
         self.runs.show_in_plots(paths, on=True)
         self.window.show_page("plots")
 
-    def _on_run_moved(self, old: Path, new: Path | None) -> None:
-        """A run's folder has another name, or is gone (None)."""
-        if self.viewing is not None and self.viewing.summary.path == old:
+    def _leave_run(self, path: Path) -> None:
+        """A run's folder is about to be renamed or deleted: close what is open of it."""
+        if self.viewing is not None and self.viewing.summary.path == path:
             self._show_own_run()
 
     # --- the run -----------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ class Queueing(QObject):
     """Judges every run of this window at its end, whoever started it: a person who stops one stops the queue, too."""
 
     changed = Signal()  # what waits, or whether it does
+    said = Signal(str)  # what came of a wish to add, for whoever looks elsewhere
     started = Signal(object)  # Item
     ended = Signal(object)  # Item, with how it went
     held = Signal(object)  # Item, or None: a run failed, and nothing starts until a person says so
@@ -56,6 +57,7 @@ class Queueing(QObject):
         self.queue = Queue()
         self.hold: Hold = ""
         self._owner: int | None = None  # process of the window that has the queue, where it is not this one
+        self._trouble: TraindeckError | None = None  # why there is no queue
         self._opened = False
         self._unjudged = False  # a run was begun whose end was not looked at yet
         self._batch: list[Item] = []  # what was trained since the queue last was empty
@@ -69,13 +71,13 @@ class Queueing(QObject):
         """Read the queue, unless another window has it. Nothing of it starts by itself."""
         if self._opened:
             return
-        self._owner = None
+        self._owner = self._trouble = None
         try:
             self.queue.open()
         except owners.InUse as used:
             self._owner = used.pid
         except TraindeckError as error:
-            self._say(error)
+            self._trouble = error
         else:
             self._opened = True
             for item in self.queue.items:
@@ -106,8 +108,10 @@ class Queueing(QObject):
 
     def add(self) -> None:
         """Put what the form says in line."""
-        preset = self._form.preset
-        if self.blocked or preset is None or not self._opened:
+        preset, blocked = self._form.preset, self.blocked
+        if blocked:
+            self.said.emit(self.tr("Not added to the queue: {reason}").format(reason=blocked))
+        if blocked or preset is None or not self._opened:
             return
         stamped = new_run_path(self._history.root, preset.name).name
         name = free_name(self._form.run_name or stamped, self._taken())
@@ -126,6 +130,9 @@ class Queueing(QObject):
         self._written(lambda: self.queue.add(items))
         if self._page is not None:
             self._page.select([item.id for item in items])
+        if self._page is None or not self._page.isVisible():
+            text = self.tr("“{name}” is in the queue. Waiting: {count}.")
+            self.said.emit(text.format(name=items[-1].name, count=len(self.queue.waiting)))
 
     def go_on(self) -> None:
         """Start the next as soon as nothing trains."""
@@ -362,7 +369,9 @@ class Queueing(QObject):
                 machine=machine if self.queue.running is not None else None,
                 restarting=self._own.restarting.pending is not None,
                 blocked=self.blocked,
+                usable=self._opened,
                 owner=self._owner,
+                trouble=self._trouble,
             )
         )
 

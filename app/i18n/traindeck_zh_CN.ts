@@ -2140,8 +2140,8 @@
         <translation>训练进程</translation>
     </message>
     <message>
-        <source>used by all programs</source>
-        <translation>所有程序已用</translation>
+        <source>all programs</source>
+        <translation>所有程序</translation>
     </message>
     <message>
         <source>slowed by heat</source>
@@ -2484,6 +2484,17 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     <message>
         <source>Progress and result</source>
         <translation>进度与结果</translation>
+    </message>
+</context>
+<context>
+    <name>Queueing</name>
+    <message>
+        <source>Not added to the queue: {reason}</source>
+        <translation>未加入队列：{reason}</translation>
+    </message>
+    <message>
+        <source>“{name}” is in the queue. Waiting: {count}.</source>
+        <translation>“{name}”已加入队列，等待中：{count}。</translation>
     </message>
 </context>
 <context>

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, Signal
-from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QPoint, Signal
+from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QToolTip, QVBoxLayout, QWidget
 
 from app.state.run_machine import RunMachine, RunState
 from app.theme.icons import IconName, icon
 from app.theme.tokens import SPACE, Tokens
 from app.views import words
-from app.views.widgets import ElidedLabel, Retranslating, card, label, named, put
+from app.views.widgets import ElidedLabel, Retranslating, card, label, named, plain_tip, put
 
 _FINE = 1000  # steps of the progress bar
 
@@ -104,6 +104,10 @@ class RunBar(Retranslating):
         """Whether what is set can be put in line; `blocked`: why not, for another reason than a name that is taken."""
         self.queue.setEnabled(possible and not blocked)
         self.queue.setToolTip(blocked or self.tr("Add to queue: train this when the runs before it have ended"))
+
+    def say_of_queue(self, text: str) -> None:
+        """A word at the button of the queue, gone by itself."""
+        QToolTip.showText(self.queue.mapToGlobal(QPoint(0, self.queue.height() // 2)), plain_tip(text), self.queue)
 
     def _show_progress(self) -> None:
         progress = self._machine.progress

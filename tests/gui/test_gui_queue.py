@@ -61,11 +61,15 @@ def test_a_shortcut_adds_too(open_window: Open, qtbot: QtBot) -> None:
     controller = open_window()
     controller.window.activateWindow()
     qtbot.waitUntil(controller.window.isActiveWindow)
+    controller.window.show_page("plots")
+    told: list[str] = []
+    controller.queueing.said.connect(told.append)
     controller.form.set_run_name("typed")
     qtbot.keyClick(
         controller.window, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier
     )
     assert states(controller) == "typed:waiting"
+    assert told == ["“typed” is in the queue. Waiting: 1."]
 
 
 def test_a_configuration_that_cannot_be_trained_is_not_added_and_says_why(open_window: Open, qtbot: QtBot) -> None:
@@ -74,8 +78,11 @@ def test_a_configuration_that_cannot_be_trained_is_not_added_and_says_why(open_w
     controller.form.set_text("batch_size", "0")
     assert not button.isEnabled()
     assert "Batch size" in button.toolTip()
-    controller.queueing.add()
+    told: list[str] = []
+    controller.queueing.said.connect(told.append)
+    controller.window.menus.actions["add_to_queue"].trigger()
     assert items(controller) == []
+    assert told[0].startswith("Not added to the queue: Batch size must be")
     assert not controller.window.queue.sweep.isEnabled()
     controller.form.reset("batch_size")
     assert button.isEnabled()

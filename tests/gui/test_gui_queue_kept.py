@@ -98,6 +98,31 @@ def test_what_has_ended_is_opened_put_back_in_line_compared_and_cleared(
     qtbot.waitUntil(lambda: controller.viewing is not None)
 
 
+def test_an_item_follows_its_run_to_another_name(open_window: Open, qtbot: QtBot, own_folders: Path) -> None:
+    controller = open_window()
+    line_up(qtbot, controller, "old")
+    item = items(controller)[0]
+    item.state, item.run_dir = "done", str(own_folders / "runs" / "old")
+    controller.runs.moved.emit(own_folders / "runs" / "old", own_folders / "runs" / "新 name")
+    assert states(controller) == "新 name:done"
+    assert Path(item.run_dir).name == "新 name"
+    controller.runs.moved.emit(own_folders / "runs" / "新 name", None)
+    assert item.run_dir == ""
+
+
+def test_a_folder_that_takes_no_queue_is_named(
+    open_window: Open, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "no folder"
+    place.write_text("a file", encoding="utf-8")
+    monkeypatch.setenv("TRAINDECK_CONFIG_DIR", str(place))
+    controller = open_window()
+    page = controller.window.queue
+    qtbot.waitUntil(lambda: str(place) in page.sentence.text())
+    assert not page.add.isEnabled()
+    assert not controller.window.run_bar.queue.isEnabled()
+
+
 # --- restarts of the program ---------------------------------------------------------------------------------
 
 

@@ -15,9 +15,11 @@ from app.state.queue import AfterFailure, Item, Queue
 from app.state.run_machine import RunMachine
 from app.theme.icons import icon
 from app.theme.tokens import SPACE, Tokens
+from app.views import words
 from app.views.queue import queue_words
 from app.views.queue.table import QueueTable
 from app.views.widgets import QuietCombo, Retranslating, button, card, column, label, named, put
+from trainer_core.messages import TraindeckError
 
 _POLICIES: Final[tuple[AfterFailure, ...]] = ("go_on", "hold")
 _KEYS: Final = {
@@ -40,7 +42,9 @@ class QueueState:
     machine: RunMachine | None = None  # of the item that is being trained
     restarting: bool = False  # which is started again in a moment
     blocked: str = ""  # why what the form says cannot be put in line
+    usable: bool = True
     owner: int | None = None  # process of another window, which has the queue
+    trouble: TraindeckError | None = None  # why the queue cannot be kept
 
 
 class QueuePage(Retranslating):
@@ -193,13 +197,12 @@ class QueuePage(Retranslating):
         self._going = not state.hold
         put(self.sentence, self._sentence(state))
         put(self.go, self.tr("Wait") if self._going else self.tr("Go on"))
-        self.go.setVisible(bool(waiting) and state.owner is None)
-        usable = state.owner is None
+        self.go.setVisible(bool(waiting) and state.usable)
         for widget in (self.add, self.sweep):
-            widget.setEnabled(usable and not state.blocked)
+            widget.setEnabled(state.usable and not state.blocked)
             if widget.toolTip() != state.blocked:
                 widget.setToolTip(state.blocked)
-        self.policy.setEnabled(usable)
+        self.policy.setEnabled(state.usable)
         self.compare.setEnabled(len(self._finished()) > 1)
 
     def _sentence(self, state: QueueState) -> str:
@@ -207,6 +210,8 @@ class QueuePage(Retranslating):
         if state.owner is not None:
             text = self.tr("Another window of Traindeck has the queue (process {pid}). Close it to use the queue here.")
             return text.format(pid=state.owner)
+        if state.trouble is not None:
+            return words.message(state.trouble.code, state.trouble.params)
         if state.queue.put_aside is not None and state.hold in ("", "opened"):
             text = self.tr("Some of the queue's file could not be read; the whole file was kept: {path}")
             return text.format(path=state.queue.put_aside)
