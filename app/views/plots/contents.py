@@ -256,7 +256,7 @@ def _vram(store: MetricStore, gpu: int) -> list[Line]:
 def _ram(store: MetricStore) -> list[Line]:
     return [
         _gib("rss", store, "rss", "curve_a", QCoreApplication.translate("Plots", "trainer")),
-        _gib("used", store, "ram_used", "curve_b", QCoreApplication.translate("Plots", "used by all programs")),
+        _gib("used", store, "ram_used", "curve_b", QCoreApplication.translate("Plots", "all programs")),
         _gib("total", store, "ram_total", "muted", QCoreApplication.translate("Plots", "total"), "dashed"),
     ]
 

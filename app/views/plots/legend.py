@@ -124,21 +124,24 @@ class Legend(QWidget):
         return None
 
     def _in_columns(self, metrics: QFontMetrics) -> list[_Cell] | None:
-        """A grid of columns of one width, filled row by row; None where they are too narrow for words or values."""
+        """A grid of columns of one width, filled row by row; None where they are too narrow."""
         columns = max(1, -(-len(self._entries) // self._rows))
         width, height = self.width() // columns, metrics.height() + 1
-        room, value = width - 2 * SPACE, metrics.horizontalAdvance("━" + self._widest) + _GAP
-        if room < value + (2 * value if self._rows < self._most else 0):
+        room, sign = width - 2 * SPACE, metrics.horizontalAdvance("━") + _GAP
+        value = metrics.horizontalAdvance(self._widest) + _GAP
+        names = [entry.short or entry.words for entry in self._entries]
+        longest = max(map(metrics.horizontalAdvance, names), default=0)
+        if room < sign + (max(value, longest) if self._rows < self._most else value):
             return None
-        shared, sign = room < 2 * value, metrics.horizontalAdvance("━") + _GAP
-        for_name = room - sign - (0 if shared else metrics.horizontalAdvance(self._widest) + _GAP)
+        shared = room < sign + value + min(longest, 2 * value)
+        for_name = room - sign - (0 if shared else value)
         return [
             _Cell(
                 QRect(place % columns * width, place // columns * height, room, height),
-                entry.words if metrics.horizontalAdvance(entry.words) <= for_name else entry.short or entry.words,
+                entry.words if metrics.horizontalAdvance(entry.words) <= for_name else name,
                 shared,
             )
-            for place, entry in enumerate(self._entries)
+            for place, (entry, name) in enumerate(zip(self._entries, names, strict=True))
         ]
 
     def _as_many_as_fit(self, metrics: QFontMetrics) -> list[_Cell]:

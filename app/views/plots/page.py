@@ -283,11 +283,16 @@ class PlotsPage(Retranslating):
             at = None if self._cross is None else self._cross[0]
             entries = drawing.legend(name, lines, view, at) if drawing.has_data(lines) else []
             entries += drawing.marks_legend(name, store, comparing=comparing) if entries else []
-            rows = 3 if comparing and name == "loss" else 2 if name == "loss" or self.detail.isChecked() else 1
-            widest = contents.widest(name)
+            rows, widest = self._legend_rows(name), contents.widest(name)
             chart.legend.display(entries, self._tokens, most=rows, widest=widest, reading=at is not None)
             self._show_cross(chart, view)
         return painted
+
+    def _legend_rows(self, name: str) -> int:
+        """How many rows of a legend leave enough of the plot."""
+        if name == "time" or (name == "loss" and self._runs):
+            return 3
+        return 2 if name == "loss" or self.detail.isChecked() else 1
 
     # --- reading values --------------------------------------------------------------------------------
 

@@ -1,0 +1,395 @@
+"""The plots: which there are, what they mark, values read at one place, other runs laid over, pictures and tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QPoint, QRectF, Qt
+from PySide6.QtGui import QGuiApplication, QImage
+from pytestqt.qtbot import QtBot
+
+from app.__main__ import dress
+from app.saving_plots import PlotSaver
+from app.state.metrics import MetricStore
+from app.theme.tokens import LIGHT
+from app.views.banner import BannerArea
+from app.views.plots import drawing
+from app.views.plots.canvas import Canvas
+from app.views.plots.overlays import Overlay, dashed, token
+from app.views.plots.page import PlotsPage
+from tests.gui.conftest import MakeWindow
+from trainer_core import protocol
+
+_GIB = 1024**3
+_COMMON = ["loss", "speed", "time", "learning_rate", "grad_norm"]
+_OF_GPUS = ["gpu_util", "power", "temperature", "clock", "vram.0", "vram.1"]
+
+
+def events(steps: int = 100, *, gpus: int = 2, loss: float = 4.0, spike: int = 0) -> Iterator[protocol.AnyEvent]:
+    """A run with a spike of the loss, checkpoints at every 25th step, and heat in its second half on GPU 1."""
+    yield protocol.Hello(t=0.0, pid=1, run_dir="r", traindeck="0", python="3", torch="2")
+    spent = protocol.StepTime(data=1, transfer=2, forward=3, backward=4, optimizer=5, other=6)
+    for step in range(1, steps + 1):
+        now = float(step)
+        yield protocol.Step(
+            t=now, step=step, epoch=0.1, tokens=1000 * step, samples=step, learning_rate=1e-3, grad_norm=1.0,
+            loss=500.0 if step == spike else loss - step / steps, tokens_per_s=5000.0 + step, samples_per_s=5.0,
+            time_ms=spent,
+        )  # fmt: skip
+        cards = [
+            protocol.Gpu(
+                index=index, name="NVIDIA RTX A6000", utilization=0.9, vram_used=(20 + index) * _GIB, power_w=250.0,
+                vram_total=48 * _GIB, torch_allocated=14 * _GIB, torch_reserved=17 * _GIB, temperature_c=70.0,
+                clock_mhz=1800, power_limit_w=300.0, throttle=["thermal"] if index and step > steps // 2 else [],
+            )
+            for index in range(gpus)
+        ]  # fmt: skip
+        host = protocol.Host(ram_used=8 * _GIB, ram_total=64 * _GIB, rss=2 * _GIB, cpu=0.5, disk_free=9)
+        yield protocol.Hardware(t=now, gpus=cards, host=host)
+        if step % 25 == 0:
+            yield protocol.Eval(t=now, step=step, loss=loss - step / steps, perplexity=None, tokens=1, seconds=1.0)
+            yield protocol.Checkpoint(t=now, step=step, path=f"s{step}", bytes=1, seconds=1.0, kind="regular")
+
+
+def filled(steps: int = 100, *, gpus: int = 2, loss: float = 4.0, spike: int = 0) -> MetricStore:
+    store = MetricStore()
+    for event in events(steps, gpus=gpus, loss=loss, spike=spike):
+        store.add(event)
+    return store
+
+
+@pytest.fixture
+def page(qtbot: QtBot, qapp: object) -> PlotsPage:
+    dress(qapp)  # type: ignore[arg-type]
+    made = PlotsPage(LIGHT)
+    qtbot.addWidget(made)
+    made.resize(1100, 900)
+    made.build()
+    made.show()
+    qtbot.waitExposed(made)
+    return made
+
+
+def show(qtbot: QtBot, page: PlotsPage, store: MetricStore, *, detail: bool = False) -> None:
+    if detail:
+        qtbot.mouseClick(page.detail, Qt.MouseButton.LeftButton)
+    page.display(store, name="mine")
+    qtbot.wait(20)
+    settle(qtbot, page)
+
+
+def settle(qtbot: QtBot, page: PlotsPage) -> None:
+    """What takes too long at once is painted a little later."""
+    qtbot.waitUntil(lambda: not page._later.isActive())
+
+
+def canvas(page: PlotsPage, name: str) -> Canvas:
+    return page._canvas(name)
+
+
+def hover(qtbot: QtBot, page: PlotsPage, name: str, x: float) -> None:
+    """The mouse, over a place of the x axis."""
+    box = canvas(page, name)._box
+    area: QRectF = box.sceneBoundingRect()
+    low, high = canvas(page, name).x_range
+    at = QPoint(round(area.left() + (x - low) / (high - low) * area.width()), round(area.center().y()))
+    qtbot.mouseMove(canvas(page, name).viewport(), at + QPoint(2, 0))
+    qtbot.mouseMove(canvas(page, name).viewport(), at)
+    settle(qtbot, page)
+
+
+def values(page: PlotsPage, name: str) -> list[str]:
+    return page.charts[name].legend.values()
+
+
+# --- which plots -------------------------------------------------------------------------------------------
+
+
+def test_the_overview_is_calm_and_detail_has_a_plot_for_all_that_gpus_tell(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, filled())
+    assert page.board.shown == ["loss", "speed", "memory", "learning_rate", "grad_norm"]
+    show(qtbot, page, page._store or filled(), detail=True)
+    assert page.board.shown == [*_COMMON, *_OF_GPUS, "cpu", "ram"]
+    assert "GPU 1 RTX A6000" in page.charts["power"].legend.text() or page.charts["power"].canvas is None
+    assert not page.charts["memory"].isVisible()
+
+
+def test_without_a_gpu_detail_shows_cpu_and_memory_instead(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, filled(gpus=0), detail=True)
+    assert page.board.shown == [*_COMMON, "cpu", "ram"]
+
+
+def test_plots_that_cannot_be_seen_cost_nothing(qtbot: QtBot, page: PlotsPage, monkeypatch: pytest.MonkeyPatch) -> None:
+    painted: list[str] = []
+    paint = drawing.paint
+    monkeypatch.setattr(drawing, "paint", lambda *args: (painted.append(args[1]), paint(*args)))
+    store = filled()
+    show(qtbot, page, store)
+    assert set(painted) == set(page.board.shown)
+    painted.clear()
+    for _ in range(3):
+        page.display(store)
+    assert painted == []  # nothing changed
+    page.resize(1100, 500)
+    show(qtbot, page, store, detail=True)
+    assert page.charts["ram"].canvas is None  # further down than one sees
+    bar = page._area.verticalScrollBar()
+    bar.setValue(bar.maximum())
+    qtbot.waitUntil(lambda: page.charts["ram"].canvas is not None)
+    painted.clear()
+    page.hide()
+    for event in events(101):
+        store.add(event)
+    page.display(store)
+    assert painted == []
+
+
+def test_sub_page_axis_and_clipping_are_remembered(make_window: MakeWindow) -> None:
+    first = make_window()
+    plots = first.window.plots
+    plots.detail.click()
+    plots.controls.clip.setChecked(True)
+    plots.controls.axis_choice.setCurrentIndex(2)
+    first.window.close()
+    again = make_window().window.plots
+    assert (again.sub_page, again.controls.clip.isChecked(), again.controls.axis) == ("detail", True, "time")
+    assert again.detail.isChecked()
+
+
+# --- what they show ----------------------------------------------------------------------------------------
+
+
+def test_of_each_gpu_there_is_what_is_used_reserved_and_allocated(qtbot: QtBot, page: PlotsPage) -> None:
+    page.resize(1100, 3000)
+    show(qtbot, page, filled(), detail=True)
+    assert values(page, "vram.1") == ["21.00", "17.00", "14.00", "48.00"]  # no spill: nobody told of it
+    assert canvas(page, "vram.1").y_range[0] == 0.0
+    heat = canvas(page, "temperature")._marks["hot"][0]
+    assert sorted(heat.getData()[0])[0] == 51.0
+    assert "slowed by heat" in page.charts["temperature"].legend.text()
+    assert "limit" in page.charts["power"].legend.text()
+
+
+def test_moves_of_memory_and_restarts_are_marked_and_named_only_where_there_are_any(
+    qtbot: QtBot, page: PlotsPage
+) -> None:
+    store = filled()
+    show(qtbot, page, store)
+    legend = page.charts["loss"].legend
+    assert "memory" not in legend.text()
+    store.add(
+        protocol.MemoryMove(
+            t=101.0, step=60, action="halved", during="forward", batch_size=4, gradient_accumulation_steps=2
+        )
+    )
+    store.add(protocol.Hello(t=200.0, pid=1, run_dir="r", traindeck="0", python="3", torch="2", resumed_from_step=75))
+    page.display(store)
+    settle(qtbot, page)
+    assert "memory made to fit; resumed" in legend.text()
+    assert canvas(page, "loss")._marks["memory"][0].getData()[0].tolist() == [60.0]
+    assert canvas(page, "loss")._lines.tolist() == [75.0]
+
+
+def test_one_spike_does_not_flatten_the_curve_when_outliers_are_clipped(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, filled(spike=50))
+    assert canvas(page, "loss").y_range[1] > 500.0
+    qtbot.mouseClick(page.controls.clip, Qt.MouseButton.LeftButton, pos=QPoint(8, 8))
+    settle(qtbot, page)
+    assert canvas(page, "loss").y_range[1] < 6.0
+    assert canvas(page, "loss").y_range[0] < 3.0
+    page.controls.log_scale.setChecked(True)
+    settle(qtbot, page)
+    assert canvas(page, "loss").y_range[1] < 1.0  # powers of ten
+
+
+# --- reading values ------------------------------------------------------------------------------------------
+
+
+def test_the_mouse_over_one_plot_reads_the_values_of_all_at_the_same_place(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, filled())
+    newest = values(page, "speed")
+    assert newest == ["5,100"]
+    places = [cell.area for cell in page.charts["loss"].legend._cells]
+    hover(qtbot, page, "grad_norm", 40.0)
+    assert values(page, "speed") == ["5,040"]
+    assert values(page, "loss") == ["3.6000", "3.5000"]  # of the nearest evaluation, that of step 50
+    crosses = {name: canvas(page, name)._cross for name in page.board.shown}
+    assert {round(cross[0]) for cross in crosses.values() if cross} == {40}
+    assert [name for name, cross in crosses.items() if cross and cross[1]] == ["grad_norm"]
+    assert [cell.area for cell in page.charts["loss"].legend._cells] == places  # nothing jumps
+    page._on_pointed("grad_norm", None)
+    settle(qtbot, page)
+    assert values(page, "speed") == newest
+    assert canvas(page, "loss")._cross is None
+
+
+def test_arrows_read_values_and_keys_zoom_move_and_show_all(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, filled())
+    loss = canvas(page, "loss")
+    loss.setFocus()
+    whole = loss.x_range
+    qtbot.keyClick(loss, Qt.Key.Key_Right)
+    assert page._cross is not None
+    first = page._cross[0]
+    qtbot.keyClick(loss, Qt.Key.Key_Left, Qt.KeyboardModifier.ShiftModifier)
+    assert page._cross[0] < first
+    qtbot.keyClick(loss, Qt.Key.Key_Plus)
+    settle(qtbot, page)
+    low, high = loss.x_range
+    assert high - low == pytest.approx((whole[1] - whole[0]) / 1.5)
+    assert canvas(page, "speed").x_range == (low, high)
+    qtbot.keyClick(loss, Qt.Key.Key_Right, Qt.KeyboardModifier.ControlModifier)
+    settle(qtbot, page)
+    assert loss.x_range[0] > low
+    assert page.controls.fit.isEnabled()
+    qtbot.keyClick(loss, Qt.Key.Key_0)
+    settle(qtbot, page)
+    assert loss.x_range == whole
+    assert not page.controls.fit.isEnabled()
+    qtbot.keyClick(loss, Qt.Key.Key_Plus)
+    qtbot.keyClick(loss, Qt.Key.Key_Minus)
+    settle(qtbot, page)
+    assert loss.x_range == pytest.approx(whole)
+    qtbot.keyClick(loss, Qt.Key.Key_Escape)
+    assert page._cross is None
+
+
+def test_a_run_that_grows_leaves_the_axis_where_it_is_for_a_while(qtbot: QtBot, page: PlotsPage) -> None:
+    store = filled(397)
+    show(qtbot, page, store)
+    before = canvas(page, "loss").x_range
+    assert 400 < before[1] < 420
+    for event in list(events(399))[-4:]:
+        store.add(event)
+    page.display(store)
+    settle(qtbot, page)
+    assert canvas(page, "loss").x_range == before
+
+
+# --- one plot alone ------------------------------------------------------------------------------------------
+
+
+def test_a_double_click_on_its_title_enlarges_a_plot_and_escape_brings_all_back(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, filled())
+    qtbot.mouseDClick(page.charts["speed"]._title, Qt.MouseButton.LeftButton)
+    assert [chart.name for chart in page.charts.values() if chart.isVisible()] == ["speed"]
+    qtbot.waitUntil(lambda: page.charts["speed"].width() > 1000)
+    texts = [action.text() for action in page.charts["speed"].menu().actions()]
+    assert "Show all plots again" in texts
+    qtbot.keyClick(canvas(page, "speed"), Qt.Key.Key_Escape)
+    assert page.charts["loss"].isVisible()
+
+
+def test_the_menu_of_a_plot_without_data_offers_nothing_to_save(page: PlotsPage) -> None:
+    enabled = {action.objectName(): action.isEnabled() for action in page.charts["speed"].menu().actions()}
+    assert not enabled["save_csv"]
+    assert not enabled["copy_picture"]
+    assert not any(action.isEnabled() for action in page.menu().actions())
+
+
+# --- other runs ----------------------------------------------------------------------------------------------
+
+
+def test_runs_laid_over_have_their_names_values_and_colours(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, filled())
+    removed: list[bool] = []
+    page.overlays_removed.connect(lambda: removed.append(True))
+    assert not page._remove.isVisible()
+    page.overlay([Overlay(f"run {place}", filled(50, loss=5.0 + place), token(place)) for place in range(10)])
+    settle(qtbot, page)
+    legend = page.charts["loss"].legend
+    assert legend.text().startswith("mine ")
+    assert all(f"run {place} " in legend.text() for place in range(10))
+    hover(qtbot, page, "loss", 50.0)
+    assert values(page, "loss")[1:3] == ["4.0000", "5.0000"]
+    drawn = {name: curve[1:] for name, curve in canvas(page, "speed")._curves.items()}
+    assert len(drawn) == 11
+    assert len(set(drawn.values())) == 11  # none looks like another
+    assert len(canvas(page, "memory")._curves) == 11
+    assert "checkpoint" not in legend.text()
+    qtbot.mouseClick(page._remove, Qt.MouseButton.LeftButton)
+    assert removed == [True]
+    assert not page._remove.isVisible()
+    settle(qtbot, page)
+    assert set(canvas(page, "speed")._curves) == {"tokens_per_s"}
+
+
+def test_dashes_begin_where_the_colours_are_used_up() -> None:
+    runs = [Overlay(str(place), MetricStore(), token(place)) for place in range(10)]
+    assert dashed(runs) == [False] * 5 + [True] * 5
+    assert "curve_a" not in {run.token for run in runs}  # that is the run on show
+
+
+# --- pictures and tables ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saver(page: PlotsPage) -> PlotSaver:
+    return PlotSaver(page, BannerArea(LIGHT), page)
+
+
+def table(text: str, separator: str = ",") -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text), delimiter=separator))
+
+
+def test_a_table_has_all_curves_and_axes_and_excel_reads_it(
+    qtbot: QtBot, page: PlotsPage, saver: PlotSaver, tmp_path: Path
+) -> None:
+    show(qtbot, page, filled())
+    page.controls.smoothing.setValue(60)
+    path = tmp_path / "损失 1" / "loss.csv"
+    path.parent.mkdir()
+    saver.save({"loss": path})
+    qtbot.waitUntil(lambda: not saver.busy)
+    content = path.read_bytes()
+    assert content.startswith(b"\xef\xbb\xbf")
+    rows = table(content.decode("utf-8-sig"))
+    assert list(rows[0]) == ["step", "tokens", "seconds", "Loss: train, smoothed 0.60", "Loss: eval", "Loss: train"]
+    assert len(rows) == 104  # 100 steps and 4 evaluations
+    assert rows[0]["step"] == "1"
+    assert rows[0]["tokens"] == "1000"
+    assert [row["Loss: eval"] for row in rows if row["Loss: eval"]] == ["3.75", "3.5", "3.25", "3"]
+    assert list(path.parent.iterdir()) == [path]  # nothing half-written beside it
+
+
+def test_data_of_several_runs_is_copied_with_their_names(qtbot: QtBot, page: PlotsPage, saver: PlotSaver) -> None:
+    show(qtbot, page, filled())
+    page.overlay([Overlay("other, 二", filled(10), token(0))])
+    page.charts["speed"].asked.emit("copy_data")
+    qtbot.waitUntil(lambda: not saver.busy)
+    rows = table(QGuiApplication.clipboard().text(), "\t")
+    assert {row["run"] for row in rows} == {"mine", "other, 二"}
+    assert len(rows) == 110
+    assert rows[-1]["Throughput (tokens/s)"] == "5010"
+
+
+def test_all_plots_are_saved_into_a_folder_of_their_own_as_sharp_pictures(
+    qtbot: QtBot, page: PlotsPage, saver: PlotSaver, tmp_path: Path
+) -> None:
+    show(qtbot, page, filled())
+    saver.save_all(tmp_path, page.board.shown, "png")
+    (folder,) = tmp_path.iterdir()
+    assert {path.name for path in folder.iterdir()} == {
+        "loss.png", "speed.png", "memory.png", "learning-rate.png", "grad-norm.png",
+    }  # fmt: skip
+    picture = QImage(str(folder / "loss.png"))
+    assert picture.width() == 2 * page.charts["loss"].width()
+    assert picture.pixelColor(picture.width() // 2, 8).name() == LIGHT.surface
+    assert page.charts["loss"]._menu_button.isVisible()  # it is not on the picture, but still on the page
+
+
+def test_a_file_that_cannot_be_written_is_told_in_one_sentence(
+    qtbot: QtBot, page: PlotsPage, saver: PlotSaver, tmp_path: Path
+) -> None:
+    show(qtbot, page, filled())
+    (tmp_path / "taken").write_text("x", encoding="utf-8")
+    for name in ("loss.csv", "loss.png"):
+        saver.save({"loss": tmp_path / "taken" / name})
+        qtbot.waitUntil(lambda: not saver.busy)
+        (said,) = saver._banners.texts
+        assert name in said
+        assert "could not be saved" in said
