@@ -33,6 +33,7 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "save": ("Ctrl+S",),
     "sample": ("Ctrl+G",),
     "copy_command": ("Ctrl+Shift+C",),
+    "copy_command_cmd": ("Ctrl+Shift+X",),
     "run_folder": ("Ctrl+Shift+O",),
     "runs_folder": ("Ctrl+Shift+R",),
     "quit": ("Ctrl+Q",),
