@@ -121,14 +121,15 @@ EFFECTS: Final[dict[str, Effect]] = {
 }
 # fmt: on
 
+NEITHER: Final[dict[Language, str]] = {"en": "No effect on memory or speed.", "zh": "不影响内存和速度。"}
 _WORDS: Final[dict[Language, dict[str, str]]] = {
     "en": {
         "int": "Higher", "float": "Higher", "bool": "On", "choice": "On", "more": "more memory", "less": "less memory",
-        "faster": "faster", "slower": "slower", "none": "", "depends": "", "neither": "No effect on memory or speed.",
+        "faster": "faster", "slower": "slower", "none": "", "depends": "",
     },
     "zh": {
         "int": "调高", "float": "调高", "bool": "开启", "choice": "开启", "more": "占用更多内存",
-        "less": "占用更少内存", "faster": "更快", "slower": "更慢", "none": "", "depends": "", "neither": "不影响内存和速度。",
+        "less": "占用更少内存", "faster": "更快", "slower": "更慢", "none": "", "depends": "",
     },
 }  # fmt: skip
 
@@ -139,7 +140,7 @@ def direction(knob: Knob, language: Language) -> str:
     if effect is None:
         return ""
     if effect.memory == effect.speed == "none":
-        return table["neither"]
+        return NEITHER[language]
     said = [part for part in (table[effect.memory], table[effect.speed]) if part]
     if not said or knob.kind not in ("int", "float", "bool", "choice"):
         return ""

@@ -14,7 +14,7 @@ import yaml
 
 from app.i18n import FOLDER
 from trainer_core.config import Knob
-from trainer_core.knob_effects import effect_words
+from trainer_core.knob_effects import NEITHER, effect_words
 from trainer_core.messages import Language
 
 # The C loader reads the Chinese table in 4 ms where the Python one takes 60, which is felt at start.
@@ -39,6 +39,11 @@ class KnobWords:
     def effect(self, knob: Knob) -> str:
         """What it does to memory and speed; empty for what touches neither."""
         return effect_words(knob, self.language)
+
+    def searched(self, knob: Knob) -> str:
+        """All that a search goes through; that something has no effect on memory is not what one looks for there."""
+        said = self.effect(knob).removeprefix(NEITHER[self.language])
+        return " ".join((self.label(knob), self.help(knob), said)).lower()
 
     def unit(self, knob: Knob) -> str:
         return str(self.table.get("units", {}).get(knob.unit, knob.unit))

@@ -205,3 +205,5 @@ def test_the_search_finds_what_settings_do(make_window: MakeWindow, qtbot: QtBot
     assert {"activation_checkpointing", "chunked_loss", "low_memory"} <= set(shown)
     assert "batch_size" not in shown
     assert len(shown) < 15
+    advanced.search.setText("memory")
+    assert "seed" not in [field.knob.name for field in advanced.fields if not field.isHidden()]

@@ -23,11 +23,13 @@ from app.views.setup import typed_words
 from app.views.setup.form import SetupForm, as_text
 from app.views.widgets import PathLine, QuietCombo, label, named, put, restyle, wrapped_tip
 from trainer_core.config import Knob
+from trainer_core.messages import Language
 
 _LINES = 3  # of the editor of a list
 LABEL_WIDTH = 138
 _WIDE_FIRST = 100  # of the stretch beside it, which is 1
 _UNIT_WIDTH = 66
+_LANGUAGES: tuple[Language, ...] = ("en", "zh")
 _PATHS = ("tokenizer", "cache_dir")
 
 
@@ -157,11 +159,8 @@ class KnobField(QWidget):
         """Whether a search finds this knob: by label, name or help, in either language."""
         if not needle.strip():
             return True
-        known = [self.knob.name, self.knob.flag, self.knob.help]
-        for language in ("en", "zh"):
-            table = knob_words(language)
-            known += [table.label(self.knob), table.help(self.knob), table.effect(self.knob)]
-        return all(any(part in text.lower() for text in known) for part in needle.lower().split())
+        known = [self.knob.name, self.knob.flag, *(knob_words(language).searched(self.knob) for language in _LANGUAGES)]
+        return all(any(part in text for text in known) for part in needle.lower().split())
 
     def _on_knob(self, name: str) -> None:
         if name == self.knob.name:
