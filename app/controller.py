@@ -82,7 +82,7 @@ class Controller(QObject):
         self._tell = Telling(self.window.banners, self.own.machine, self)
         self.looker = DataLooker(self.form, self._tell.error, looking)
         self.checker = Checker(self.form, self._tell.error, checking, self.window.check, self.render_bar)
-        self.trier = Trier(self.own, self._history)
+        self.trier = Trier(self.own, self._history, self._settings)
         self._interrupted = Interrupted(self.window.interrupted, self._history, self._settings)
         self._leaving = Closing(self.window, self.own, close=self._close, more=lambda: self.queueing.goes_on)
         self.helping = Helping(self.window, self._store.path, self._path_on_show)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -14,6 +15,7 @@ from app.services import desktop
 from app.services.trainer_process import Outcome, TrainerProcess
 from app.state import command_line, trying
 from app.state.history import History
+from app.state.settings import Settings
 from app.state.trying import Choice, Device, Exchange, Sampling, Talk
 from app.views import words
 from trainer_core import protocol
@@ -193,9 +195,11 @@ def _reason(words_of: QObject, outcome: Outcome) -> Callable[[], str]:
 class Trier(QObject):
     """The page “Try it”: which checkpoints, where they run, and what is asked of them."""
 
-    def __init__(self, own: OwnRun, history: History, make: Callable[[], TrainerProcess] = TrainerProcess) -> None:
+    def __init__(
+        self, own: OwnRun, history: History, settings: Settings, make: Callable[[], TrainerProcess] = TrainerProcess
+    ) -> None:
         super().__init__(own)
-        self._own, self._history = own, history
+        self._own, self._history, self._settings = own, history, settings
         self.voices = [Voice(make, self) for _ in range(_SIDES)]
         self.comparing = False
         self._wanted_device = "auto"
@@ -210,6 +214,7 @@ class Trier(QObject):
     def connect_page(self, page: TryPage) -> None:
         """From now on, show everything there, and do what is asked for there."""
         self._page = page
+        page.row.take(Sampling.of(self._settings.sampling))
         page.asked.connect(self.ask)
         page.again_asked.connect(self.ask_again)
         page.stop_asked.connect(self.interrupt)
@@ -332,6 +337,7 @@ class Trier(QObject):
         answers = any(voice.loaded is not None and voice.loaded.chat for voice in self.active)
         if any(voice.busy for voice in self.active) or (answers and not prompt.strip()):
             return
+        self._settings.sampling = asdict(sampling)
         for voice in self.active:
             voice.choice.look()
             key = self._key(voice)

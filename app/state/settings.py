@@ -48,6 +48,7 @@ class Settings(msgspec.Struct, kw_only=True):
     runs_descending: bool = True
     runs_details: bool = True  # are shown below the runs
     export_folder: str = ""  # that was chosen the last time
+    sampling: dict[str, float] = {}  # how models that are tried draw their texts, by the fields of `trying.Sampling`
     smoothing: float = 0.6
     log_scale: bool = False
     clip_outliers: bool = False

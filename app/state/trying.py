@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -27,6 +27,13 @@ class Sampling:
     top_p: float = 1.0
     max_tokens: int = 200
     seed: int = 0
+
+    @classmethod
+    def of(cls, remembered: Mapping[str, float]) -> Sampling:
+        """What was remembered, as far as these are its fields."""
+        whole = ("top_k", "max_tokens", "seed")
+        known = {name: value for name, value in remembered.items() if name in cls.__slots__}
+        return cls(**{name: int(value) if name in whole else value for name, value in known.items()})  # type: ignore[arg-type]
 
 
 @dataclass(eq=False, slots=True)

@@ -341,3 +341,20 @@ def test_nothing_is_cut_in_the_narrowest_window(
     for label in page.row.findChildren(QLabel):
         assert label.width() >= label.sizeHint().width(), label.text()
     assert page.columns[0].transcript.height() >= 60
+
+
+def test_how_texts_are_drawn_is_remembered(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
+    models("text")
+    controller, page = opened(make_window, qtbot)
+    for name, value in (("temperature", "1.25"), ("top_k", "40"), ("seed", "77")):
+        page.row.fields[name].setText(value)
+    ask(controller, qtbot, "Line")
+    controller.window.close()
+    fields = make_window().window.trying.row.fields
+    assert {name: field.text() for name, field in fields.items()} == {
+        "temperature": "1.25",
+        "top_k": "40",
+        "top_p": "1",
+        "max_tokens": "3",
+        "seed": "77",
+    }
