@@ -30,20 +30,6 @@ def ask_closing(parent: QWidget, *, tray: bool, keep: Callable[[], None], stop: 
     return box
 
 
-def show_about(parent: QWidget, version: str) -> QMessageBox:
-    """Version and licence."""
-    box = QMessageBox(parent)
-    box.setWindowTitle(QCoreApplication.translate("About", "About Traindeck"))
-    box.setIconPixmap(parent.windowIcon().pixmap(64, 64))
-    what = QCoreApplication.translate("About", "Train a language model on your own machine.")
-    terms = QCoreApplication.translate("About", "Version {version}. Apache License 2.0.").format(version=version)
-    box.setText(f"<b>Traindeck</b><br>{what}<br><br>{terms}")
-    box.setStandardButtons(QMessageBox.StandardButton.Ok)
-    box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-    box.open()
-    return box
-
-
 def show_crash(parent: QWidget | None, what: str, log: str) -> QMessageBox:
     """The window itself went wrong: say so, and where the details are."""
     box = QMessageBox(parent)
