@@ -68,6 +68,13 @@ class Overlays(QObject):
             self._read_next()
             self.changed.emit()
 
+    def let_go(self, path: Path) -> None:
+        """Close the files of a run; `look` reads it again, if it is still there."""
+        if self._reading == path:
+            self._opener.cancel()
+            self._reading = None
+            self.progressed.emit("", None)
+
     def look(self) -> None:
         """The runs folder was looked at: drop what is gone, read again what went on."""
         there = {run.path: run for run in self._history.runs}
@@ -91,10 +98,7 @@ class Overlays(QObject):
         self._places.pop(path, None)
         self._stores.pop(path, None)
         self._read.pop(path, None)
-        if self._reading == path:
-            self._opener.cancel()
-            self._reading = None
-            self.progressed.emit("", None)
+        self.let_go(path)
 
     def _read_next(self) -> None:
         """Begin with the next one that is chosen and not read."""

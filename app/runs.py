@@ -36,6 +36,7 @@ class RunsKeeper(QObject):
 
     resume_asked = Signal(Path)  # a run, from its newest checkpoint
     generate_asked = Signal(Path)  # a checkpoint
+    leaving = Signal(Path)  # a run's folder, before it is renamed or deleted: Windows needs its files closed
     moved = Signal(Path, object)  # a run's folder; where it is now, or None: gone
 
     def __init__(
@@ -52,12 +53,14 @@ class RunsKeeper(QObject):
         self._page: RunsPage | None = None
         self._plots: PlotsPage | None = None
         self._on_plots: Path | None = None  # the run that the plots show anyway
+        self._seen: list[tuple[object, ...]] = []  # of the selected runs, when their folders were looked at
         self._looking, self._measuring, self._comparing = Slices(self), Slices(self), Slices(self)
         self._question: DeleteQuestion | None = None
         self._deleting = _Deleting(self)
         self._deleting.ended.connect(self._on_deleted)
         self._shown_soon = QTimer(self, singleShot=True, interval=0)
         self._shown_soon.timeout.connect(self.display)
+        self.leaving.connect(self._let_go)
         self.moved.connect(self.overlays.moved)
         own.changed.connect(self._shown_soon.start)
 
@@ -90,6 +93,8 @@ class RunsKeeper(QObject):
         if self._page is not None:
             runs = [(run, self._history.notes(run.path)) for run in self._history.runs]
             self._page.display(runs, can_resume=self._own.machine.can_start)
+            if self._state_of_chosen() != self._seen:  # a checkpoint came, or went
+                self._look_at_chosen()
 
     def on_listed(self) -> None:
         """The runs folder was looked at."""
@@ -151,14 +156,22 @@ class RunsKeeper(QObject):
             self._say(lambda: name_problem(problem, name))
             return
         target = path.with_name(name)
+        self.leaving.emit(path)
         try:
             files.replace(path, target, seconds=0.0)
         except OSError as error:
             reason = error.strerror or type(error).__name__
             text = self.tr("{name} could not be renamed: {reason}. Close programs that show its files, then try again.")
             self._say(lambda: text.format(name=path.name, reason=reason))
+            self.overlays.look()
             return
         self._after_move(path, target)
+
+    def _let_go(self, run: Path) -> None:
+        """Close what this window has open in the folder of a run."""
+        for work in (self._looking, self._measuring, self._comparing):
+            work.stop()
+        self.overlays.let_go(run)
 
     def _after_move(self, old: Path, new: Path | None) -> None:
         self._history.forget(old)
@@ -176,7 +189,13 @@ class RunsKeeper(QObject):
         """Ask, with the size on disk, whether runs are to go to the recycle bin. Not those that are being trained."""
         free = self._not_running(paths)
         if free and self._page is not None:
-            self._ask(free, lambda: self._deleting.to_bin(self._not_running(free)), for_good=False)
+            self._ask(free, lambda: self._delete(free, self._deleting.to_bin), for_good=False)
+
+    def _delete(self, paths: list[Path], delete: Callable[[list[Path]], None]) -> None:
+        free = self._not_running(paths)
+        for path in free:
+            self.leaving.emit(path)
+        delete(free)
 
     def _ask(self, paths: list[Path], delete: Callable[[], None], *, for_good: bool) -> None:
         assert self._page is not None
@@ -200,9 +219,10 @@ class RunsKeeper(QObject):
     def _on_deleted(self, gone: list[Path], left: dict[Path, str], for_good: bool) -> None:
         for path in gone:
             self._after_move(path, None)
+        self.overlays.look()  # on with those that stay
         if left and not for_good and self._page is not None:
             paths = list(left)
-            self._ask(paths, lambda: self._deleting.for_good(self._not_running(paths)), for_good=True)
+            self._ask(paths, lambda: self._delete(paths, self._deleting.for_good), for_good=True)
         elif left:
             path, reason = next(iter(left.items()))
             text = self.tr("{name} could not be deleted: {reason}. Close programs that show its files, then try again.")
@@ -214,9 +234,14 @@ class RunsKeeper(QObject):
         if self._page is None:
             return
         paths, details = self._page.paths(), self._page.details
+        self._seen = self._state_of_chosen()
         self._looking.start(self._look(paths[0]) if len(paths) == 1 else iter(()))
         if self._question is None:
             self._measuring.start(self._measure(paths, details.show_size))
+
+    def _state_of_chosen(self) -> list[tuple[object, ...]]:
+        runs = [row.run for row in self._page.rows()] if self._page is not None else []
+        return [(run.path, run.state, run.checkpoints) for run in runs]
 
     def _look(self, run: Path) -> Iterator[None]:
         found = []

@@ -196,7 +196,7 @@ def summarize(run: RunDir) -> RunSummary:
         last_loss=steps[-1].loss if steps else None,
         best_loss=min((loss for loss in losses if loss is not None), default=None),
         tokens_per_s=steps[-1].tokens_per_s if steps else None,
-        seconds=max(0.0, last - first) if first else 0.0,
+        seconds=_trained(events) or (max(0.0, last - first) if first else 0.0),
         checkpoints=len(infos),
         error=(errors[-1].code, dict(errors[-1].params)) if errors else None,
     )
@@ -210,6 +210,11 @@ def _step(events: list[protocol.AnyEvent]) -> int:
         if isinstance(event, protocol.Done):
             return event.steps
     return 0
+
+
+def _trained(events: list[protocol.AnyEvent]) -> float:
+    """Seconds spent in steps, over all processes, where the newest of them told so at its end."""
+    return events[-1].seconds if events and isinstance(events[-1], protocol.Done) else 0.0
 
 
 def _state(run: RunDir, events: list[protocol.AnyEvent]) -> RunState:

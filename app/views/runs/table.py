@@ -30,9 +30,9 @@ _WIDTHS: Final[dict[Column, int]] = {
 _NEEDED: Final[dict[Column, int]] = {
     "speed": 580,
     "started": 700,
-    "time": 790,
-    "tags": 890,
-    "preset": 1000,
+    "preset": 800,
+    "time": 890,
+    "tags": 1000,
     "data": 1130,
 }  # width of the page from which a column is shown
 
