@@ -100,6 +100,7 @@ class Welcoming(QObject):
             self._load(proposal.preset),
             driver_trouble(machine, card_seen=probe.card_seen, torch=probe.torch),
             chosen=self._form.preset is not None and self._form.preset.name == proposal.preset,
+            has_data=bool(self._form.data),
             can_start=can_start,
             first=not self._has_runs(),
         )

@@ -3574,6 +3574,10 @@ Set up a run at the left and press “Add to queue”, also while another one tr
         <translation>关闭</translation>
     </message>
     <message>
+        <source>Chosen. Next: Check or Start, above.</source>
+        <translation>已选用。下一步：点击上方的“检查”或“开始”。</translation>
+    </message>
+    <message>
         <source>Welcome to Traindeck</source>
         <translation>欢迎使用 Traindeck</translation>
     </message>

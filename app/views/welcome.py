@@ -29,6 +29,7 @@ class WelcomeState:
     preset: Preset | None = None  # that is proposed
     trouble: DriverTrouble | None = None
     chosen: bool = False  # the form has this preset
+    has_data: bool = False  # and something to train on
     can_start: bool = True
     first: bool = True  # there are no runs yet
 
@@ -74,7 +75,7 @@ class Welcome(Retranslating):
         facts.addWidget(self.trouble)
         for text in (self.preset_title, self.reason, self._summary):
             uses.addWidget(text)
-        uses.addLayout(_row(self.use, self.chosen))
+        uses.addLayout(_row(self.use, rest=self.chosen))
         for text in (self._try_title, self._try_text):
             tries.addWidget(text)
         tries.addLayout(_row(self.try_now))
@@ -117,9 +118,14 @@ class Welcome(Retranslating):
         put(self.preset_title, self.tr("The preset that fits: {preset}").format(preset=title))
         put(self._summary, preset.text(preset.summary, words.language()) if preset else "")
         self.use.setEnabled(preset is not None and not state.chosen and state.can_start)
-        put(self.chosen, self.tr("Chosen. Now add your data: drop it anywhere on this window.") if state.chosen else "")
+        put(self.chosen, self._next() if state.chosen else "")
         self.try_now.setEnabled(state.can_start)
         put(self.close_button, self.tr("Don't show this again") if state.first else self.tr("Close"))
+
+    def _next(self) -> str:
+        if self._state.has_data:
+            return self.tr("Chosen. Next: Check or Start, above.")
+        return self.tr("Chosen. Now add your data: drop it anywhere on this window.")
 
     def _show_facts(self) -> None:
         clear(self._facts)
@@ -141,13 +147,16 @@ class Welcome(Retranslating):
         self._show(facts=True)
 
 
-def _row(*widgets: QWidget) -> QHBoxLayout:
-    """From the left, as wide as they are; the last takes what is left where it can."""
+def _row(*widgets: QWidget, rest: QWidget | None = None) -> QHBoxLayout:
+    """From the left, as wide as they are; `rest` takes what is left."""
     row = QHBoxLayout()
     row.setSpacing(SPACE)
     for widget in widgets:
         row.addWidget(widget)
-    row.addStretch(1)
+    if rest is None:
+        row.addStretch(1)
+    else:
+        row.addWidget(rest, 1)
     return row
 
 

@@ -87,6 +87,8 @@ def test_the_first_start_tells_the_machine_in_words_and_proposes_what_fits(
     assert controller.form.preset.name == "gpu"
     assert not page.use.isEnabled()
     assert "drop" in page.chosen.text()
+    controller.form.add_data(["D:/mine.txt"])
+    assert "Check or Start" in page.chosen.text()
 
 
 def test_without_a_card_that_is_said_and_the_processor_is_proposed_for(
