@@ -125,7 +125,10 @@ def for_terminal(arguments: Sequence[str], shell: Shell, *, python: str, home: P
 
 
 def shell_line(arguments: Sequence[str], shell: Shell, *, program: Sequence[str] = ("traindeck",)) -> str:
-    """The whole command as a line to paste at the prompt of a shell."""
+    """The whole command as a line to paste at the prompt of a shell.
+
+    Tried with bash, and with the cmd.exe of Wine and Windows' own Python; PowerShell's by its documented rules only.
+    """
     parts = [*program, *arguments]
     match shell:
         case "bash":
