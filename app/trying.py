@@ -171,25 +171,20 @@ class Voice(QObject):
         if process is not self.process:
             return
         self._let_go()
-        self.failure = _reason(self, outcome)
+        self.failure = lambda: self._reason(outcome)
         self._over("failed")
         self.state = "failed"
         self.changed.emit()
 
-
-def _reason(words_of: QObject, outcome: Outcome) -> Callable[[], str]:
-    """Why a process ended that nobody told to."""
-    error = outcome.error_event
-
-    def text() -> str:
+    def _reason(self, outcome: Outcome) -> str:
+        """Why a process ended that nobody told to."""
+        error = outcome.error_event
         if error is not None:
             return words.message(error.code, error.params)
         if outcome.failed_to_start:
-            return words_of.tr("The trainer could not be started. Run the set-up again, then try once more.")
-        said = words_of.tr("The model's process ended unexpectedly (code {code}). {words}")
+            return self.tr("The trainer could not be started. Run the set-up again, then try once more.")
+        said = self.tr("The model's process ended unexpectedly (code {code}). {words}")
         return said.format(code=outcome.exit_code, words=" ".join(outcome.last_words[-1:]))
-
-    return text
 
 
 class Trier(QObject):

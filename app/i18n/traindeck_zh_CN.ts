@@ -3556,6 +3556,17 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
 </context>
 <context>
+    <name>Voice</name>
+    <message>
+        <source>The trainer could not be started. Run the set-up again, then try once more.</source>
+        <translation>无法启动训练程序。请重新运行安装程序，然后再试一次。</translation>
+    </message>
+    <message>
+        <source>The model&apos;s process ended unexpectedly (code {code}). {words}</source>
+        <translation>模型进程意外结束（代码 {code}）。{words}</translation>
+    </message>
+</context>
+<context>
     <name>Welcome</name>
     <message>
         <source>The preset that fits: {preset}</source>
@@ -3727,17 +3738,6 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     <message>
         <source>Dismiss</source>
         <translation>关闭提示</translation>
-    </message>
-</context>
-<context>
-    <name>words_of</name>
-    <message>
-        <source>The trainer could not be started. Run the set-up again, then try once more.</source>
-        <translation type="unfinished">无法启动训练程序。请重新运行安装程序，然后再试一次。</translation>
-    </message>
-    <message>
-        <source>The model&apos;s process ended unexpectedly (code {code}). {words}</source>
-        <translation type="unfinished"></translation>
     </message>
 </context>
 </TS>
