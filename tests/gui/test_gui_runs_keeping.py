@@ -1,85 +1,23 @@
-"""Runs found, named, noted, archived, deleted, compared, laid over the plots, and gone on from."""
+"""Runs found, named, noted, archived and deleted."""
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
-import yaml
-from demo_run import write_run
 from PySide6.QtCore import QFile, QPoint, Qt
-from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFileDialog, QLineEdit, QPushButton
+from PySide6.QtWidgets import QLineEdit
 from pytestqt.qtbot import QtBot
+from runs_page import LEFT, add, focus, hold, names, open_page, said
 
 from app.controller import Controller
 from app.state import run_notes
-from app.state.run_machine import RunState
 from app.state.run_notes import RunNotes
 from app.state.run_rows import COLUMNS
-from app.views.runs.comparing import Comparison
-from app.views.runs.model import NAME, SHOWN
 from app.views.runs.page import RunsPage
 from app.views.runs.questions import DeleteQuestion
-from tests.core.trainer import TINY, run, text_file
 from tests.gui.conftest import MakeWindow
-from trainer_core import checkpoint_dir
-
-LEFT = Qt.MouseButton.LeftButton
-
-
-def add(home: Path, name: str, age_s: float = 1000.0, *, done: bool = True, steps: int = 60, **knobs: object) -> Path:
-    """A run with checkpoints at its third and at its end; `knobs`: settings that it had."""
-    made = write_run(
-        home / "runs" / name, "cpu", ["D:/资料/books.jsonl"], steps=steps, every=5, gpu=False, done=done, age_s=age_s
-    )
-    third = made.checkpoints / checkpoint_dir.folder_name(steps // 3)
-    third.mkdir()
-    (third / "model.safetensors").write_bytes(b"\0" * 2048)
-    checkpoint_dir.write_manifest(third, steps // 3, "best", 2.5)
-    config = yaml.safe_load(made.config.read_text(encoding="utf-8"))
-    made.config.write_text(yaml.safe_dump({**config, **knobs}, allow_unicode=True), encoding="utf-8")
-    return made.path
-
-
-def hold(path: Path) -> None:
-    """As if this process trained the run."""
-    owner = {"pid": os.getpid(), "started": psutil.Process().create_time()}
-    (path / "run.lock").write_text(json.dumps(owner), encoding="utf-8")
-
-
-def open_page(qtbot: QtBot, controller: Controller, count: int) -> RunsPage:
-    page = controller.window.runs
-    controller.window.show_page("runs")
-    qtbot.waitUntil(lambda: len(page.model.all_rows) == count, timeout=10_000)
-    return page
-
-
-def focus(qtbot: QtBot, page: RunsPage) -> None:
-    """Keys go to the table."""
-    page.window().activateWindow()
-    page.table.setFocus()
-    qtbot.waitUntil(page.table.hasFocus)
-
-
-def names(page: RunsPage) -> list[str]:
-    return [run.name for run in page.model.runs]
-
-
-def press(qtbot: QtBot, controller: Controller, name: str) -> None:
-    pressed = controller.window.findChild(QPushButton, name)
-    assert pressed is not None
-    assert pressed.isEnabled()
-    qtbot.mouseClick(pressed, LEFT)
-
-
-def said(page: RunsPage) -> str:
-    return page.told.text.text() if page.told.isVisible() else ""
-
 
 # --- finding -------------------------------------------------------------------------------------------
 
@@ -267,187 +205,3 @@ def test_without_a_recycle_bin_a_second_question_deletes_for_good(
     assert second.defaultButton() is not second.delete  # Enter deletes nothing
     qtbot.mouseClick(second.delete, LEFT)
     qtbot.waitUntil(lambda: not path.exists() and names(page) == [], timeout=10_000)
-
-
-# --- comparing, plots ----------------------------------------------------------------------------------------
-
-
-def test_a_comparison_shows_the_settings_that_differ_and_copies_them(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    paths = [add(own_folders, "a", 1000, learning_rate=1e-3), add(own_folders, "b", 2000, learning_rate=2e-3)]
-    controller = make_window(language="zh")
-    page = open_page(qtbot, controller, 2)
-    page.select(paths[:1])
-    assert not page.compare.isEnabled()
-    page.select(paths)
-    press(qtbot, controller, "compareRuns")
-    qtbot.waitUntil(lambda: controller.window.findChild(Comparison) is not None)
-    shown = controller.window.findChild(Comparison)
-    assert shown is not None
-    assert [row for row in shown.rows if row[0] == "学习率"] == [["学习率", "0.001", "0.002"]]
-    assert not [row for row in shown.rows if row[0] in ("层数", "随机种子")]
-    qtbot.mouseClick(shown.copy, LEFT)
-    assert "学习率\t0.001\t0.002\n" in QGuiApplication.clipboard().text()
-    shown.close()
-
-
-def test_chosen_runs_are_laid_over_the_plots_until_they_are_gone(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(QFile, "moveToTrash", lambda path: False)
-    paths = [add(own_folders, name, 1000 * age) for age, name in enumerate(("a", "b", "c"))]
-    controller = make_window()
-    page = open_page(qtbot, controller, 3)
-    page.select(paths[:2])
-    press(qtbot, controller, "showRuns")
-    kept = controller.runs.overlays
-    qtbot.waitUntil(lambda: [one.name for one in kept.of_plots(None)] == ["a", "b"], timeout=10_000)
-    store = kept.of_plots(None)[0].store
-    assert len(store.series("train_loss")[0]) == 12
-    assert page.show_runs.text() == "Hide in plots"
-    controller.window.show_page("plots")
-    controller.window.show_page("runs")
-    assert list(kept.chosen) == paths[:2]
-    index = page.model.index(0, SHOWN)
-    qtbot.mouseClick(page.table.viewport(), LEFT, pos=page.table.visualRect(index).center())
-    assert list(kept.chosen) == [paths[1]]
-    controller.runs.rename(paths[1], "renamed")
-    assert [one.name for one in kept.of_plots(None)] == ["renamed"]
-    controller.runs._deleting.for_good([own_folders / "runs" / "renamed"])
-    qtbot.waitUntil(lambda: kept.chosen == {}, timeout=10_000)
-    assert kept.of_plots(None) == []
-
-
-def test_the_run_that_the_plots_show_anyway_is_not_laid_over_itself(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    paths = [add(own_folders, name, 1000 * age) for age, name in enumerate(("a", "b"))]
-    controller = make_window()
-    open_page(qtbot, controller, 2)
-    controller.runs.show_in_plots(paths, True)
-    controller.open_run(paths[0])
-    kept = controller.runs.overlays
-    qtbot.waitUntil(lambda: [one.name for one in kept.of_plots(controller.runs._on_plots)] == ["b"], timeout=10_000)
-
-
-def test_the_plots_have_room_for_ten_runs_and_say_so(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
-    paths = [add(own_folders, f"run {number}", 1000 * number, steps=15) for number in range(11)]
-    controller = make_window()
-    page = open_page(qtbot, controller, 11)
-    controller.runs.show_in_plots(paths, True)
-    assert len(controller.runs.overlays.chosen) == 10
-    assert "room for ten" in said(page)
-
-
-# --- from a checkpoint ---------------------------------------------------------------------------------------
-
-
-def choose_checkpoint(qtbot: QtBot, page: RunsPage, path: Path, row: int) -> Path:
-    page.select([path])
-    listed = page.details.checkpoints
-    qtbot.waitUntil(lambda: len(listed.model.saved) == 2)
-    listed.table.selectRow(row)
-    return listed.model.saved[row].info.path
-
-
-def test_the_details_list_checkpoints_and_the_size_on_disk(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    path = add(own_folders, "a", steps=60)
-    page = open_page(qtbot, make_window(), 1)
-    choose_checkpoint(qtbot, page, path, 0)
-    model = page.details.checkpoints.model
-    rows = [[model.data(model.index(row, column)) for column in range(4)] for row in range(2)]
-    assert rows == [["60", "final", "–", "1.0 KiB"], ["20", "best", "2.5000", "2.0 KiB"]]
-    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    qtbot.waitUntil(lambda: page.details.facts["size"][1].text().startswith(f"{size / 1024:.1f} KiB"))
-    assert not page.details.checkpoints.resume.isEnabled()  # a finished run has nowhere to go on to from its end
-
-
-def test_resume_from_an_older_checkpoint_trains_in_a_new_run(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    path = add(own_folders, "晚间 run", done=False)
-    controller = make_window("echo")
-    page = open_page(qtbot, controller, 1)
-    checkpoint = choose_checkpoint(qtbot, page, path, 1)
-    press(qtbot, controller, "resumeFrom")
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
-    given = controller.own.process.arguments
-    assert given[given.index("--resume") + 1] == str(checkpoint)
-    assert given[given.index("--run-dir") + 1] == str(path.with_name("晚间 run-from-20"))
-
-
-def test_resume_from_the_newest_checkpoint_goes_on_with_the_run_itself(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    path = add(own_folders, "a", done=False)
-    controller = make_window("echo")
-    page = open_page(qtbot, controller, 1)
-    choose_checkpoint(qtbot, page, path, 0)
-    press(qtbot, controller, "resumeFrom")
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
-    given = controller.own.process.arguments
-    assert given[given.index("--resume") + 1] == str(path)
-    assert "--run-dir" not in given
-
-
-def test_generate_from_here_opens_the_page_with_that_checkpoint(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    path = add(own_folders, "a")
-    controller = make_window()
-    page = open_page(qtbot, controller, 1)
-    checkpoint = choose_checkpoint(qtbot, page, path, 1)
-    press(qtbot, controller, "generateFrom")
-    assert controller.window.tabs.currentWidget() is controller.window.pages["try"]
-    assert controller.trier.voices[0].choice.checkpoint == checkpoint
-
-
-def test_a_real_checkpoint_is_exported_and_its_folder_offered(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own_folders.mkdir(parents=True, exist_ok=True)
-    flags = (*TINY, "--max-steps", "2", "--eval-steps", "0", "--sample-steps", "0")
-    data = ("--data", str(text_file(own_folders)), "--run-dir", str(own_folders / "runs" / "真 run"))
-    assert run(own_folders, "train", *flags, *data).code == 0
-    target = own_folders.parent / "模型 export"
-    target.mkdir()
-    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(target))
-    controller = make_window()
-    page = open_page(qtbot, controller, 1)
-    page.select([own_folders / "runs" / "真 run"])
-    qtbot.waitUntil(page.details.checkpoints.export.isEnabled)
-    press(qtbot, controller, "exportFrom")
-    assert not page.details.checkpoints.export.isEnabled()
-    qtbot.waitUntil(lambda: "Exported to" in said(page), timeout=30_000)
-    assert (target / "model.safetensors").is_file()
-    assert page.told_folder.isVisible()
-    press(qtbot, controller, "exportFrom")  # that folder is not empty any more
-    qtbot.waitUntil(lambda: (target / "真 run-step-00000002" / "README.md").is_file(), timeout=30_000)
-
-
-def test_a_checkpoint_that_lacks_files_is_told_in_words(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    path = add(own_folders, "a")
-    controller = make_window()
-    page = open_page(qtbot, controller, 1)
-    checkpoint = choose_checkpoint(qtbot, page, path, 1)
-    controller.runs.exporter.start(checkpoint, own_folders.parent / "out")
-    qtbot.waitUntil(lambda: "is damaged: config.json is missing" in said(page), timeout=30_000)
-    assert not (own_folders.parent / "out").exists()
-
-
-def test_enter_opens_the_selected_run(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
-    path = add(own_folders, "a")
-    controller = make_window()
-    page = open_page(qtbot, controller, 1)
-    page.select([path])
-    focus(qtbot, page)
-    page.table.setCurrentIndex(page.model.index(0, NAME))
-    qtbot.keyClick(page.table, Qt.Key.Key_Return)
-    qtbot.waitUntil(lambda: controller.viewing is not None and controller.viewing.loaded == 1.0, timeout=10_000)
-    assert controller.viewing is not None
-    assert controller.viewing.summary.path == path

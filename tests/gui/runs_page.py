@@ -1,0 +1,69 @@
+"""Helpers of the tests of the runs' page: runs as they were left on disk, and how a person uses the page."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import psutil
+import yaml
+from demo_run import write_run
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QPushButton
+from pytestqt.qtbot import QtBot
+
+from app.controller import Controller
+from app.views.runs.page import RunsPage
+from trainer_core import checkpoint_dir
+
+LEFT = Qt.MouseButton.LeftButton
+
+
+def add(home: Path, name: str, age_s: float = 1000.0, *, done: bool = True, steps: int = 60, **knobs: object) -> Path:
+    """A run with checkpoints at its third and at its end; `knobs`: settings that it had."""
+    made = write_run(
+        home / "runs" / name, "cpu", ["D:/资料/books.jsonl"], steps=steps, every=5, gpu=False, done=done, age_s=age_s
+    )
+    third = made.checkpoints / checkpoint_dir.folder_name(steps // 3)
+    third.mkdir()
+    (third / "model.safetensors").write_bytes(b"\0" * 2048)
+    checkpoint_dir.write_manifest(third, steps // 3, "best", 2.5)
+    config = yaml.safe_load(made.config.read_text(encoding="utf-8"))
+    made.config.write_text(yaml.safe_dump({**config, **knobs}, allow_unicode=True), encoding="utf-8")
+    return made.path
+
+
+def hold(path: Path) -> None:
+    """As if this process trained the run."""
+    owner = {"pid": os.getpid(), "started": psutil.Process().create_time()}
+    (path / "run.lock").write_text(json.dumps(owner), encoding="utf-8")
+
+
+def open_page(qtbot: QtBot, controller: Controller, count: int) -> RunsPage:
+    page = controller.window.runs
+    controller.window.show_page("runs")
+    qtbot.waitUntil(lambda: len(page.model.all_rows) == count, timeout=10_000)
+    return page
+
+
+def focus(qtbot: QtBot, page: RunsPage) -> None:
+    """Keys go to the table."""
+    page.window().activateWindow()
+    page.table.setFocus()
+    qtbot.waitUntil(page.table.hasFocus)
+
+
+def names(page: RunsPage) -> list[str]:
+    return [run.name for run in page.model.runs]
+
+
+def press(qtbot: QtBot, controller: Controller, name: str) -> None:
+    pressed = controller.window.findChild(QPushButton, name)
+    assert pressed is not None
+    assert pressed.isEnabled()
+    qtbot.mouseClick(pressed, LEFT)
+
+
+def said(page: RunsPage) -> str:
+    return page.told.text.text() if page.told.isVisible() else ""
