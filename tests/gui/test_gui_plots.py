@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, QRectF, Qt
-from PySide6.QtGui import QGuiApplication, QImage
+from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QImage
+from PySide6.QtWidgets import QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
 from app.__main__ import dress
@@ -282,6 +283,29 @@ def test_a_double_click_on_its_title_enlarges_a_plot_and_escape_brings_all_back(
     assert "Show all plots again" in texts
     qtbot.keyClick(canvas(page, "speed"), Qt.Key.Key_Escape)
     assert page.charts["loss"].isVisible()
+
+
+def test_the_menu_of_a_plot_opens_by_key_button_and_right_click(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, filled())
+    loss, chart = canvas(page, "loss"), page.charts["loss"]
+    asked: list[str] = []
+    chart.asked.connect(asked.append)
+
+    def open_by(reason: QContextMenuEvent.Reason) -> None:
+        at = QPoint(200, 60)
+        QGuiApplication.sendEvent(loss.viewport(), QContextMenuEvent(reason, at, loss.mapToGlobal(at)))
+
+    for opened in (
+        lambda: open_by(QContextMenuEvent.Reason.Keyboard),
+        lambda: open_by(QContextMenuEvent.Reason.Mouse),
+        lambda: qtbot.keyClick(chart._menu_button, Qt.Key.Key_Space),
+    ):
+        opened()
+        menu = QApplication.activePopupWidget()
+        assert isinstance(menu, QMenu)
+        qtbot.keyClick(menu, Qt.Key.Key_Down)
+        qtbot.keyClick(menu, Qt.Key.Key_Return)
+    assert asked == ["copy_picture"] * 3
 
 
 def test_the_menu_of_a_plot_without_data_offers_nothing_to_save(page: PlotsPage) -> None:

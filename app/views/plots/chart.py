@@ -95,7 +95,7 @@ class Chart(QFrame):
     def menu(self) -> QMenu:
         """What can be done with this plot."""
         made = QMenu(self)
-        made.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        made.aboutToHide.connect(made.deleteLater)
         for name, text in self._choices():
             if not name:
                 made.addSeparator()

@@ -77,6 +77,8 @@ class Legend(QWidget):
             self._place()
         if shown != (entries, tokens, most, reading):
             self.update()
+            if reading:  # what is read with the arrow keys is told to those who do not see it
+                self.setAccessibleName(self.text())
 
     def text(self) -> str:
         """All of it in words."""

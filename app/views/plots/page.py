@@ -338,7 +338,9 @@ class PlotsPage(Retranslating):
     def restore(self, smoothing: float, *, log_scale: bool, clip: bool, axis: Axis, sub_page: SubPage) -> None:
         """Take what was chosen the last time."""
         self.controls.restore(smoothing, log_scale=log_scale, clip=clip, axis=axis)
-        (self.detail if sub_page == "detail" else self.overview).setChecked(True)
+        if sub_page == "detail":
+            self.detail.setChecked(True)
+            self.board.show_charts(contents.detail(None, comparing=False), scrolls=True)
 
     @property
     def sub_page(self) -> SubPage:
@@ -398,6 +400,7 @@ class PlotsPage(Retranslating):
     def menu(self) -> QMenu:
         """What can be done with all plots of this page."""
         made = QMenu(self)
+        made.aboutToHide.connect(made.deleteLater)
         there = [name for name in self.board.shown if self.charts[name].has_data]
         for text, what in (
             (self.tr("Save all plots as PNG…"), "save_png"),
@@ -414,9 +417,7 @@ class PlotsPage(Retranslating):
         self.saving_asked.emit(what, names)
 
     def _open_menu(self) -> None:
-        menu = self.menu()
-        menu.aboutToHide.connect(menu.deleteLater)
-        menu.popup(self._menu_button.mapToGlobal(self._menu_button.rect().bottomLeft()))
+        self.menu().popup(self._menu_button.mapToGlobal(self._menu_button.rect().bottomLeft()))
 
     # --- words ---------------------------------------------------------------------------------------
 
