@@ -21,11 +21,11 @@ class Translator:
     """Switches the whole program's language while it runs. Widgets hear of it by `LanguageChange`."""
 
     def __init__(self) -> None:
-        self._installed: list[QTranslator] = []
+        self._installed: list[tuple[QTranslator, bytes]] = []
 
     def switch(self, language: Language) -> None:
         """Install the translations of `language`; English is what the sources say, and needs none."""
-        for translator in self._installed:
+        for translator, _ in self._installed:
             QCoreApplication.removeTranslator(translator)
         self._installed = []
         locale = QLocale(QLocale.Language.Chinese, QLocale.Country.China) if language == "zh" else QLocale("en_US")
@@ -37,7 +37,12 @@ class Translator:
         QCoreApplication.sendPostedEvents(None, QEvent.Type.LanguageChange.value)
 
     def _install(self, name: str, folder: str) -> None:
+        """From memory: Qt maps a file, and an update that writes it anew would end the window (SIGBUS)."""
+        try:
+            content = Path(folder, f"{name}.qm").read_bytes()
+        except OSError:
+            return
         translator = QTranslator()
-        if translator.load(name, folder):
+        if translator.load(content):
             QCoreApplication.installTranslator(translator)
-            self._installed.append(translator)
+            self._installed.append((translator, content))  # Qt reads from it, and keeps no copy

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -141,3 +143,23 @@ def test_no_buttons_text_is_cut(make_window: MakeWindow, qtbot: QtBot, language:
     tabs = window.findChild(QTabBar)
     assert tabs is not None
     assert tabs.width() <= window.tabs.width()
+
+
+def test_an_update_that_writes_the_translations_anew_does_not_end_the_window(tmp_path: Path) -> None:
+    """Qt maps a file of translations; one that was cut while it was mapped was a bus error at the next word."""
+    program = f"""
+import shutil
+from pathlib import Path
+import app.i18n
+app.i18n.FOLDER = Path({str(tmp_path)!r})
+shutil.copy({str(FOLDER / "traindeck_zh_CN.qm")!r}, app.i18n.FOLDER)
+from PySide6.QtCore import QCoreApplication
+core = QCoreApplication([])
+translator = app.i18n.Translator()
+translator.switch("zh")
+(app.i18n.FOLDER / "traindeck_zh_CN.qm").write_bytes(b"")
+print(ascii(QCoreApplication.translate("MainWindow", "Plots")))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=FOLDER.parents[1], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == ascii("图表")
