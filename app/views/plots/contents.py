@@ -101,7 +101,7 @@ def text(name: str, value: float) -> str:
     if name == "speed":
         return words.rate(value)
     if name == "learning_rate":
-        return f"{value:.2e}".replace("e-0", "e-")
+        return f"{value:.2e}".replace("e-0", "e-").replace("e+00", "") if value else "0"
     if name in ("memory", "ram") or name.startswith("vram."):
         return f"{value:.2f}"
     if name in ("power", "temperature", "clock", "cpu", "gpu_util"):
