@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
 _SIZE = (1280, 800)
+_DARK = ("training", "detail", "performance", "data", "settings", "runs", "extremes")
+_PROMPT = "12 + 30 ="
 _LONG = "D:/资料/" + "很长的文件夹名/" * 24 + "训练语料_final_version.parquet"
 
 
@@ -81,11 +83,12 @@ def _shoot(folder: Path, language: str, theme: str, options: argparse.Namespace)
         os.environ["TRAINDECK_HOME"] = home
         os.environ["TRAINDECK_CONFIG_DIR"] = f"{home}/config"
         runs = Path(home) / "runs"
-        shutil.copytree(options.runs, runs)
         application, controller = _start(language, theme)
         width, height = map(int, options.size.split("x"))
         controller.window.resize(width, height)
         _wait(application, lambda: controller.window.plots.is_built)
+        _take_welcome(folder, f"{language}-{theme}", application, controller)
+        shutil.copytree(options.runs, runs)
         _pictures(folder, f"{language}-{theme}", application, controller, runs, extremes=options.extremes)
         controller.window.close_allowed = True
         controller.window.close()
@@ -116,18 +119,12 @@ def _wait(application: QApplication, until: object, seconds: float = 10.0) -> No
 def _pictures(
     folder: Path, tail: str, application: QApplication, controller: Controller, runs: Path, *, extremes: bool
 ) -> None:
-    from PySide6.QtGui import QImage
-
     window = controller.window
 
     def take(name: str) -> None:
-        if "dark" in tail and name not in ("training", "performance", "data", "settings", "extremes"):
-            return
-        _wait(application, lambda: True)
-        picture = window.grab().toImage().convertToFormat(QImage.Format.Format_RGB888)
-        picture.save(str(folder / f"{name}-{tail}.png"), quality=0)  # 0: as small as it goes
+        if "dark" not in tail or name in _DARK:
+            _take(folder / f"{name}-{tail}.png", application, controller)
 
-    take("empty")
     window.show_page("data")
     controller.looker.start()
     _wait(application, lambda: controller.looker.running is None, 60.0)
@@ -135,10 +132,22 @@ def _pictures(
     window.show_page("plots")
     _replay(controller, runs / "quickstart")
     take("training")
-    for page in ("performance", "samples", "log", "runs"):
+    window.plots.detail.click()
+    take("detail")
+    window.plots.overview.click()
+    for page in ("performance", "samples", "log"):
         window.show_page(page)
         take(page)
+    _line_up(controller)
+    window.show_page("queue")
+    take("queue")
+    _compare(controller, application, runs)
+    window.show_page("runs")
+    take("runs")
+    controller.runs.show_in_plots([runs / "quickstart_sft"], False)
     _end(controller)
+    _try(controller, application, runs / "quickstart_sft")
+    take("try")
     window.show_page("settings")
     controller.form.set_text("batch_size", "0")
     controller.form.set_text("learning_rate", "3e-4")
@@ -151,6 +160,52 @@ def _pictures(
     controller.open_run(runs / "quickstart_sft")
     _wait(application, lambda: bool(controller.viewing and controller.viewing.loaded == 1.0))
     take("earlier-run")
+
+
+def _take(path: Path, application: QApplication, controller: Controller) -> None:
+    from PySide6.QtGui import QImage
+
+    _wait(application, lambda: True)
+    picture = controller.window.grab().toImage().convertToFormat(QImage.Format.Format_RGB888)
+    picture.save(str(path), quality=0)  # 0: as small as it goes
+
+
+def _take_welcome(folder: Path, tail: str, application: QApplication, controller: Controller) -> None:
+    """The first start: before there are runs, and once the machine is known."""
+    welcoming = controller.welcoming
+    _wait(application, lambda: welcoming.is_shown and welcoming._machine is not None)
+    _take(folder / f"welcome-{tail}.png", application, controller)
+
+
+def _line_up(controller: Controller) -> None:
+    """Two runs that wait, while another one trains."""
+    from app.state.queue import new_item
+
+    names = {"narrow": {"hidden_dim": 96}, "deep": {"n_layers": 6}}
+    data = ["builtin:python"]
+    controller.queueing.queue.add([new_item(name, "quickstart", knobs, data) for name, knobs in names.items()])
+    controller.queueing.refresh()
+
+
+def _compare(controller: Controller, application: QApplication, runs: Path) -> None:
+    """The other run beside this one on the plots, its details below the table."""
+    other = runs / "quickstart_sft"
+    controller.window.show_page("runs")
+    _wait(application, lambda: len(controller.window.runs.model.rows) >= 2)
+    controller.runs.show_in_plots([other], True)
+    controller.window.runs.select([other])
+    _wait(application, lambda: bool(controller.runs.overlays.of_plots(None)))
+
+
+def _try(controller: Controller, application: QApplication, run: Path) -> None:
+    """Let the newest checkpoint of a run answer, for real."""
+    page, voice = controller.window.trying, controller.trier.voices[0]
+    controller.window.show_page("try")
+    [*_, newest] = sorted(path for path in (run / "checkpoints").iterdir() if path.name.startswith("step-"))
+    controller.trier.choose(newest)
+    page.prompt.setPlainText(_PROMPT)
+    page.write.click()
+    _wait(application, lambda: voice.state != "off" and not voice.busy, 120.0)
 
 
 def _replay(controller: Controller, run: Path) -> None:
