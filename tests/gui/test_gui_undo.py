@@ -73,6 +73,15 @@ def test_a_field_that_was_left_begins_a_new_step(make_window: MakeWindow, qtbot:
     assert editor.text() == "8"
 
 
+def test_ctrl_z_in_the_name_takes_back_the_name(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = ready(qtbot, make_window())
+    name = type_into(qtbot, controller.window.setup.run_name, "first")
+    qtbot.keyClick(name, Qt.Key.Key_Z, CTRL)
+    assert (name.text(), controller.form.run_name) == ("", "")
+    qtbot.keyClick(name, Qt.Key.Key_Y, CTRL)
+    assert (name.text(), controller.form.run_name) == ("first", "first")
+
+
 def test_the_menu_says_what_is_taken_back(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     undo, redo = (controller.window.menus.actions[name] for name in ("undo", "redo"))

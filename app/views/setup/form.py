@@ -14,6 +14,7 @@ from PySide6.QtCore import QObject, Signal
 
 from app.state.typed import plain
 from app.state.undo import UndoStack
+from app.views.setup.undo_keys import UndoKeys
 from trainer_core.config import Config, check_together, check_value, knobs
 from trainer_core.messages import TraindeckError
 from trainer_core.presets import Preset
@@ -60,6 +61,7 @@ class SetupForm(QObject):
         self._wrong: list[str] = []
         self._conflict: TraindeckError | None = None
         self._undo = UndoStack(_Content())
+        self.undo_keys = UndoKeys(self)  # for whatever edits this form
 
     # --- preset and data -------------------------------------------------------------------------
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QCoreApplication, QEvent, QObject
-from PySide6.QtGui import QKeyEvent, QKeySequence
+from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import (
     QCheckBox,
     QGridLayout,
@@ -52,7 +51,7 @@ class KnobField(QWidget):
         self.reset.clicked.connect(lambda: form.reset(knob.name))
         self.editor = self._make_editor()
         self.editor.setObjectName(f"knob_{knob.name}")
-        self.editor.installEventFilter(self)
+        self.editor.installEventFilter(form.undo_keys)
         self._label.setBuddy(self.editor)
         self._arrange()
         form.knob_changed.connect(self._on_knob)
@@ -205,15 +204,6 @@ class KnobField(QWidget):
         elif isinstance(editor, QLineEdit) and editor.text() != text:
             editor.setText(text)
         editor.blockSignals(False)
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802 - Qt's name
-        """Ctrl+Z is the form's: an editor of its own mind would leave the two at odds."""
-        if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent):
-            undo, redo = QKeySequence.StandardKey.Undo, QKeySequence.StandardKey.Redo
-            if event.matches(undo) or event.matches(redo):
-                event.ignore()
-                return True
-        return super().eventFilter(watched, event)
 
     def changeEvent(self, event: QEvent) -> None:  # noqa: N802 - Qt's name
         if event.type() == QEvent.Type.LanguageChange:

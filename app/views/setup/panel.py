@@ -74,6 +74,7 @@ class SetupPanel(Retranslating):
         self.data.removed.connect(form.remove_data)
         self.run_name.textEdited.connect(form.set_run_name)
         self.run_name.editingFinished.connect(form.settle)
+        self.run_name.installEventFilter(form.undo_keys)
         form.name_changed.connect(lambda: self.run_name.setText(form.run_name))
         self._all.clicked.connect(self.all_settings_asked)
         form.preset_changed.connect(lambda: self.presets.display(form.preset))

@@ -1,0 +1,94 @@
+"""The whole way of a new user with the real trainer: from the welcome to a trained model, by clicks, keys, a drop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtWidgets import QApplication, QLineEdit, QWidget
+from pytestqt.qtbot import QtBot
+
+from app.controller import Controller
+from app.services import gpu_probe
+from app.state.run_machine import RunState
+from tests.gui.conftest import MakeWindow
+from trainer_core.run_dir import list_runs
+
+LEFT = Qt.MouseButton.LeftButton
+TYPED = {
+    "hidden_dim": "32",
+    "n_layers": "1",
+    "max_seq_len": "32",
+    "gradient_accumulation_steps": "1",
+    "max_steps": "12",
+    "save_steps": "6",
+    "eval_steps": "6",
+}
+REST = {"vocab_size": "300", "sample_tokens": "8", "log_steps": "1", "cpu_threads": "1", "warmup_steps": "2"}
+
+
+def drop(window: QWidget, path: Path) -> None:
+    mime = QMimeData()
+    mime.setUrls([QUrl.fromLocalFile(str(path))])
+    place, keys = QPoint(700, 350), Qt.KeyboardModifier.NoModifier
+    for event in (
+        QDragEnterEvent(place, Qt.DropAction.CopyAction, mime, LEFT, keys),
+        QDropEvent(place.toPointF(), Qt.DropAction.CopyAction, mime, LEFT, keys),
+    ):
+        QApplication.sendEvent(window, event)
+
+
+def type_settings(controller: Controller, qtbot: QtBot) -> None:
+    """The short form by keys, the rest as the page of all settings would."""
+    for field in controller.window.setup.fields:
+        if field.knob.name in TYPED:
+            assert isinstance(field.editor, QLineEdit)
+            field.editor.selectAll()
+            qtbot.keyClicks(field.editor, TYPED[field.knob.name])
+    for name, value in REST.items():
+        controller.form.set_text(name, value)
+
+
+@pytest.mark.timeout(400)
+def test_from_the_welcome_to_a_trained_model(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, own_folders: Path
+) -> None:
+    machine = gpu_probe.probe()
+    if machine.gpus:
+        pytest.skip("what follows is small enough for a processor, which is what it is for")
+    text = tmp_path / "我的 文本.txt"
+    text.write_text("The quick brown fox jumps over the lazy dog. 春眠不觉晓。\n" * 2000, encoding="utf-8")
+    controller = make_window(None)
+    window, path = controller.window, controller.window.setup.path
+    page = controller.welcoming.page
+    assert page is not None
+    qtbot.waitUntil(page.use.isEnabled, timeout=20_000)
+
+    qtbot.mouseClick(page.use, LEFT)  # the preset that fits
+    assert path.hint.text() == "Next: add a file or a folder, or drop it here"
+    drop(window, text)
+    qtbot.waitUntil(lambda: window.setup.data.seen.text().startswith("Text · 1 file"), timeout=20_000)
+
+    qtbot.mouseClick(window.setup.data.look, LEFT)
+    qtbot.waitUntil(lambda: controller.looker.running is None, timeout=90_000)
+    assert window.data.failure.text() == ""
+    assert int(window.data.tiles["documents"].value.text()) > 0
+
+    type_settings(controller, qtbot)
+    qtbot.mouseClick(path.steps["check"], LEFT)
+    qtbot.waitUntil(lambda: controller.checker.running is None, timeout=120_000)
+    qtbot.waitUntil(lambda: path.hint.text() == "It fits. Next: Start")
+
+    qtbot.mouseClick(path.steps["start"], LEFT)
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.FINISHED, timeout=150_000)
+    assert not page.isVisible()
+    window.show_page("plots")
+    assert window.plots.isVisible()
+    assert len(controller.own.record.metrics.series("train_loss")[0]) == 12
+    assert controller.own.record.samples
+    [run] = list_runs(own_folders / "runs")
+    assert (run.path / "checkpoints").is_dir()
+    assert text.exists()
+    assert controller.form.undoes is not None  # what was typed can still be taken back
