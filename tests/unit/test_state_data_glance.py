@@ -1,0 +1,54 @@
+"""What files seem to be, by their names and sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.state import data_glance
+from app.state.data_glance import Glance, glance
+
+
+def write(path: Path, size: int = 10) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x" * size)
+    return path
+
+
+def test_files_and_folders_are_summed_up_and_the_most_frequent_format_comes_first(tmp_path: Path) -> None:
+    single = write(tmp_path / "一 个.csv", 100)
+    for name in ("a.txt", "b.md", "下/c.txt.gz", "d.parquet", "picture.png"):
+        write(tmp_path / "folder" / name)
+    seen = glance([str(single), str(tmp_path / "folder")])
+    assert seen == Glance(files=6, bytes=150, formats=("text", "csv", "parquet"), unknown=1)
+
+
+def test_hidden_files_are_passed_over(tmp_path: Path) -> None:
+    write(tmp_path / ".git" / "config.txt")
+    write(tmp_path / ".hidden.txt")
+    write(tmp_path / "seen.txt")
+    assert glance([str(tmp_path)]).files == 1
+
+
+def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+    gone = str(tmp_path / "gone.txt")
+    seen = glance([gone, str(write(tmp_path / "here.jsonl"))])
+    assert (seen.missing, seen.files, seen.formats) == ((gone,), 1, ("jsonl",))
+
+
+def test_a_folder_with_very_many_files_is_not_counted_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_glance, "MOST_FILES", 5)
+    for number in range(20):
+        write(tmp_path / f"{number}.txt")
+    seen = glance([str(tmp_path)])
+    assert (seen.files, seen.more) == (5, True)
+
+
+def test_who_is_not_wanted_any_more_stops(tmp_path: Path) -> None:
+    for number in range(20):
+        write(tmp_path / f"{number}.txt")
+    seen = glance([str(tmp_path)], wanted=lambda: False)
+    assert (seen.files, seen.more) == (0, True)
