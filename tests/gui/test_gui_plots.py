@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from app.state.metrics import MetricStore
 from app.theme.tokens import LIGHT
 from app.views.banner import BannerArea
 from app.views.plots import drawing
+from app.views.plots.axes import Axis, time_text
 from app.views.plots.canvas import Canvas
 from app.views.plots.overlays import Overlay, dashed, token
 from app.views.plots.page import PlotsPage
@@ -205,6 +207,33 @@ def test_one_spike_does_not_flatten_the_curve_when_outliers_are_clipped(qtbot: Q
     page.controls.log_scale.setChecked(True)
     settle(qtbot, page)
     assert canvas(page, "loss").y_range[1] < 1.0  # powers of ten
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (1.59, 1.95, ["1.6", "1.7", "1.8", "1.9"]),
+        (1.5, 40.0, ["2", "5", "10", "20"]),
+        (1.5, 900.0, ["2", "5", "10", "20", "50", "100", "200", "500"]),
+        (0.9e-6, 2000.0, ["1e-6", "1e-5", "1e-4", "0.001", "0.01", "0.1", "1", "10", "100", "1,000"]),
+    ],
+)
+def test_a_log_scale_has_ticks_that_are_told_apart_however_far_it_reaches(
+    qapp: object, low: float, high: float, said: list[str]
+) -> None:
+    axis = Axis("left")
+    axis.setLogMode(x=False, y=True)
+    ((spacing, values),) = axis.tickValues(math.log10(low), math.log10(high), 200.0)
+    assert axis.tickStrings(values, 1.0, spacing) == said  # type: ignore[arg-type]
+
+
+def test_time_is_written_as_a_clock_with_ticks_at_whole_minutes_and_hours(qapp: object) -> None:
+    axis = Axis("bottom")
+    axis.show_time(True)
+    for high, said in ((40.0, ["0:00:00", "0:00:10"]), (7200.0, ["0:00:00", "0:30:00"])):
+        spacing, values = axis.tickValues(0.0, high, 500.0)[0]
+        assert axis.tickStrings(values[:2], 1.0, spacing) == said
+    assert time_text(90_000) == "1 d 1:00"
 
 
 # --- reading values ------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ _SPANS: Final = (
     *(_DAY * count for count in (1, 2, 5, 10, 20, 50, 100)),
 )
 _TIME_TICK: Final = 90  # pixels from one to the next, at least
+_LOG_TICK: Final = 16
+_LINEAR: Final = 0.65  # powers of ten: below, a log scale hardly differs from a linear one
 
 
 class Axis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
@@ -25,7 +28,7 @@ class Axis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
 
     def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:  # noqa: N802 - pyqtgraph's name
         if self.logMode:
-            return [tick_text(10.0**value, 0.0) for value in values]
+            return [tick_text(10.0**value, spacing or 0.0) for value in values]
         if self.of_time:
             return [time_text(value) for value in values]
         return [tick_text(value * scale, spacing * scale) for value in values]
@@ -37,6 +40,22 @@ class Axis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
         least = (high - low) * _TIME_TICK / max(size, 1.0)
         return [(next((span for span in _SPANS if span >= least), _SPANS[-1]), 0.0)]
 
+    def tickValues(self, low: float, high: float, size: float) -> list[tuple[float | None, list[float]]]:  # noqa: N802 - pyqtgraph's name
+        """On a log scale: 1, 2 and 5 of each power of ten, powers alone where there are many, and over less than two
+        thirds of a power the ticks of a linear scale: pyqtgraph has none there."""
+        if not self.logMode:
+            found: list[tuple[float | None, list[float]]] = super().tickValues(low, high, size)
+            return found
+        low, high = sorted((low, high))
+        if high - low < _LINEAR:
+            spacing = super().tickSpacing(10.0**low, 10.0**high, size)[0][0]
+            first = math.ceil(10.0**low / spacing)
+            return [(spacing, [math.log10(spacing * tick) for tick in range(first, int(10.0**high / spacing) + 1)])]
+        each = (1,) if (high - low) * _LOG_TICK * 3 > size else (1, 2, 5)
+        powers = range(math.floor(low), math.ceil(high) + 1)
+        places = [power + math.log10(digit) for power in powers for digit in each]
+        return [(None, [place for place in places if low <= place <= high])]
+
     def show_time(self, on: bool) -> None:
         if on != self.of_time:
             self.of_time = on
@@ -45,13 +64,11 @@ class Axis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
 
 
 def time_text(seconds: float) -> str:
-    """`0:00:30`, `12:00`, `2 d 6:00`: hours and minutes, seconds only where there are any."""
-    whole = round(seconds)
-    days, rest = divmod(whole, _DAY)
+    """`0:30:00`; of days, `2 d 6:00`."""
+    days, rest = divmod(round(seconds), _DAY)
     hours, rest = divmod(rest, _HOUR)
-    minutes, rest = divmod(rest, _MINUTE)
-    clock = f"{hours}:{minutes:02d}" + (f":{rest:02d}" if rest or not (hours or days) else "")
-    return f"{days} d {clock}" if days else clock
+    clock = f"{hours}:{rest // _MINUTE:02d}"
+    return f"{days} d {clock}" if days else f"{clock}:{rest % _MINUTE:02d}"
 
 
 def tick_text(value: float, spacing: float) -> str:
@@ -67,6 +84,6 @@ def tick_text(value: float, spacing: float) -> str:
         mantissa, exponent = f"{value:.1e}".split("e")
         return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
     if not spacing:
-        return f"{value:.2g}" if size < 1 else f"{value:.3g}"
+        return f"{value:,.0f}" if size >= 1000 else f"{value:.2g}" if size < 1 else f"{value:.3g}"
     decimals = max(0, int(np.ceil(-np.log10(spacing) - 1e-9))) if spacing < 1 else 0
     return f"{value:,.{decimals}f}"
