@@ -219,6 +219,9 @@ def test_a_click_on_start_starts_or_leads_to_what_is_in_the_way(make_window: Mak
     click(qtbot, path.steps["start"])
     qtbot.waitUntil(field_of(controller, "n_layers").editor.hasFocus)
     assert controller.own.machine.can_start
+    controller.window.setup.run_name.setFocus()
+    qtbot.mouseClick(path.hint, Qt.MouseButton.LeftButton)  # the sentence leads there, too
+    qtbot.waitUntil(field_of(controller, "n_layers").editor.hasFocus)
     controller.form.undo()
     click(qtbot, path.steps["start"])
     assert controller.own.machine.is_active

@@ -92,6 +92,8 @@ class PathStrip(Retranslating):
             made.setAccessibleName(self.tr("{step}: {state}").format(step=names[step], state=said))
             made.setToolTip(said)
         self.hint.setText(self._next(found))
+        leads = bool(self._facts.blocked) and not self._facts.active
+        self.hint.setCursor(Qt.CursorShape.PointingHandCursor if leads else Qt.CursorShape.ArrowCursor)
 
     def _icon(self, mark: Mark) -> QIcon:
         if mark not in self._icons:
@@ -153,14 +155,13 @@ class PathStrip(Retranslating):
 
 
 class _Hint(ElidedLabel):
-    """One line of a fixed height, so that nothing jumps when it changes; a click leads to what it says."""
+    """One line of a fixed height, so that nothing jumps when it changes; a click leads to what is in the way."""
 
     pressed = Signal()
 
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("muted")
-        self.setCursor(Qt.CursorShape.PointingHandCursor)
 
     def mousePressEvent(self, event: object) -> None:  # noqa: N802 - Qt's name
         self.pressed.emit()
