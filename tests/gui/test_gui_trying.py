@@ -20,8 +20,8 @@ from pytestqt.qtbot import QtBot
 from app.controller import Controller
 from app.services.trainer_process import TrainerProcess
 from app.state.run_machine import RunState
-from app.trying import Voice
 from app.views.trying.page import TryPage
+from app.voice import Voice
 from tests.gui.conftest import FAKE, MakeWindow
 from trainer_core import checkpoint_dir
 
