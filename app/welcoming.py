@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
 
-from app.services.gpu_probe import GpuProbe
 from app.state.proposing import driver_trouble, propose
 from app.state.settings import Settings
 from app.views.main_window import MainWindow
 from app.views.setup.form import SetupForm
-from app.views.welcome import Welcome, WelcomeState
-from trainer_core.hardware import Machine
 from trainer_core.presets import Preset
+
+if TYPE_CHECKING:
+    from app.services.gpu_probe import GpuProbe
+    from app.views.welcome import Welcome
+    from trainer_core.hardware import Machine
 
 TRIED = "quickstart"  # the preset of "Try it now"
 
@@ -64,6 +67,8 @@ class Welcoming(QObject):
     def show(self) -> None:
         """In place of the plots, until a run is shown there."""
         if self.page is None:
+            from app.views.welcome import Welcome  # not needed for the first picture
+
             self.page = Welcome()
             self.page.use_asked.connect(self._use)
             self.page.try_asked.connect(self._try)
@@ -89,6 +94,8 @@ class Welcoming(QObject):
         self._can_start = can_start
         if self.page is None or not self._shown:
             return
+        from app.views.welcome import WelcomeState
+
         machine, probe = self._machine, self._probe
         if machine is None or probe is None:
             self.page.display(WelcomeState(can_start=can_start, first=not self._has_runs()))

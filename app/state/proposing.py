@@ -6,9 +6,10 @@ The borders are those that the presets name in `fits`. Codes, never prose: the v
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from trainer_core.hardware import GpuInfo, Machine
+if TYPE_CHECKING:
+    from trainer_core.hardware import GpuInfo, Machine
 
 Reason = Literal["little_memory", "processor", "small_card", "card", "large_card", "workstation", "large_little_memory"]
 DriverTrouble = Literal[
