@@ -476,7 +476,7 @@
     </message>
     <message>
         <source>Comparison of {count} runs</source>
-        <translation>{count} 次运行的对比</translation>
+        <translation>{count} 次运行的比较</translation>
     </message>
     <message>
         <source>Copy as table</source>
@@ -2642,7 +2642,7 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
     <message>
         <source>The plots have room for ten more runs. Hide some to show others.</source>
-        <translation>曲线图最多可叠加十次运行。请先隐藏一些，再显示其他的。</translation>
+        <translation>图表最多可叠加十次运行。请先隐藏一些，再显示其他的。</translation>
     </message>
 </context>
 <context>
@@ -2697,11 +2697,11 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
     <message>
         <source>Hide in plots</source>
-        <translation>从曲线图隐藏</translation>
+        <translation>从图中隐藏</translation>
     </message>
     <message>
         <source>Show in plots</source>
-        <translation>显示在曲线图</translation>
+        <translation>在图中显示</translation>
     </message>
     <message>
         <source>Take out of the archive</source>
@@ -2721,7 +2721,7 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
     <message>
         <source>Compare</source>
-        <translation>对比</translation>
+        <translation>比较</translation>
     </message>
     <message>
         <source>Rename</source>
@@ -2733,7 +2733,7 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
     <message>
         <source>Lays the chosen runs over the plots, ten at most.</source>
-        <translation>将所选运行叠加到曲线图上，最多十次。</translation>
+        <translation>将所选运行叠加到图表上，最多十次。</translation>
     </message>
     <message>
         <source>Choose two or more runs to see where their settings differ.</source>
@@ -2777,7 +2777,7 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     </message>
     <message>
         <source>Shown in plots</source>
-        <translation>显示在曲线图</translation>
+        <translation>在图中显示</translation>
     </message>
     <message>
         <source>Name</source>
