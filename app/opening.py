@@ -63,14 +63,21 @@ class RunRecord:
         elif isinstance(event, protocol.Ready):
             self.ready = event
 
-    def add_block(self, block: Block) -> None:
-        """Many events at once: as adding them one by one."""
-        reached = 0
-        for place, event in block.events():
-            self.metrics.add_rows(block.rows.between(reached, place))
-            self.add(event)
+    def add_block(self, block: Block, limit: int | None = None) -> None:
+        """Many events at once: as adding them one by one. `limit`: only so many measurements of each kind, or two
+        between two other events; extremes are kept."""
+        from app.state.bulk import thinned
+
+        reached, whole = 0.0, max(1, block.rows.steps.shape[1])
+        end: list[tuple[float, AnyEvent | None]] = [(math.inf, None)]
+        for place, event in chain(block.events(), end):
+            rows = block.rows.between(reached, place)
+            if limit is not None:
+                rows = thinned(rows, max(2, limit * rows.steps.shape[1] // whole))
+            self.metrics.add_rows(rows)
+            if event is not None:
+                self.add(event)
             reached = place
-        self.metrics.add_rows(block.rows.between(reached, math.inf))
 
 
 class RunOpener(QObject):
@@ -115,7 +122,7 @@ class RunOpener(QObject):
             self._digesting.cancel()
 
     def _begin(self, steps: Iterator[float]) -> None:
-        self._steps = chain(steps, self._thinning()) if self._thinned else steps
+        self._steps = steps
         self._timer.start()
 
     def _digest(self, parts: list[list[str]]) -> None:
@@ -136,14 +143,21 @@ class RunOpener(QObject):
                 yield loader.fraction
         finally:
             loader.close()
+        if self._thinned:
+            yield from self._thinning()
 
     def _arrays(self) -> Iterator[float]:
         from app.state import digest
+        from app.state.thinning import ROWS
 
-        paths, reached = digest.known(self._path), 0.0
+        paths = digest.known(self._path)
+        limit, seen = None, 0
         try:
             for reached, block in digest.blocks(paths):
-                self._record.add_block(block)
+                if self._thinned and limit is None:  # by what share of the whole the first block is
+                    limit = max(2, int(ROWS * reached))
+                self._record.add_block(block, limit)
+                seen += block.rows.steps.shape[1]
                 yield _MAKING + (1.0 - _MAKING) * reached
         except digest.DamagedError:
             digest.forget(self._path)
@@ -151,8 +165,11 @@ class RunOpener(QObject):
         if not paths:
             self._record = RunRecord()
             yield from self._events()
+        elif self._thinned:
+            self._record.metrics.made_of(max(1, round(seen / ROWS)))
 
     def _thinning(self) -> Iterator[float]:
+        """Of a run that was read event by event."""
         work = self._record.metrics.thinning()
         while True:
             try:

@@ -26,6 +26,7 @@ from typing import Any, Final
 
 import psutil
 
+from app.state import digest
 from bench import measure, window_events
 from trainer_core.run_dir import RunDir
 
@@ -129,16 +130,18 @@ def opening(folder: Path, chosen: argparse.Namespace) -> tuple[list[Figure], Any
 
 
 def overlay(folder: Path, chosen: argparse.Namespace) -> tuple[list[Figure], Any]:
-    whole, beside = long_run(folder, chosen.events), folder / "overlaid"
+    whole = long_run(folder, chosen.events)
     for number in range(_RUNS):
-        run = RunDir(beside / f"run {number}")
+        run = RunDir(whole.path.with_name(f"beside {number}"))
         run.create()
         shutil.copy2(whole.config, run.config)
         try:
             os.link(whole.events, run.events)  # ten runs of one content: half a gigabyte in place of five
         except OSError:
             shutil.copy2(whole.events, run.events)
-    found = scene("overlay", str(beside), folder, 900)
+        if (whole.path / digest.FOLDER).is_dir():  # as when they were opened before
+            shutil.copytree(whole.path / digest.FOLDER, run.path / digest.FOLDER)
+    found = scene("overlay", str(whole.path.parent), folder, 900)
     peak = f"on the way {found['peak_mb']:.0f}; read in {found['seconds']:.0f} s"
     what = f"resident memory, {found['runs']} runs of {chosen.events:,} events overlaid"
     return [

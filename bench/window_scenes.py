@@ -260,7 +260,7 @@ def overlay(folder: str) -> dict[str, Any]:
     begin_run(controller)
     watch = Watchdog()
     began = time.perf_counter()
-    made = _overlaid(controller, sorted(Path(folder).iterdir()))
+    made = _overlaid(controller, sorted(Path(folder).glob("beside *")))
     controller.render()
     turn(_SETTLE_S)
     gc.collect()
@@ -275,7 +275,7 @@ def _overlaid(controller: Any, runs: list[Path]) -> list[Any]:
     """Ask the window to lay these runs over the plots, as a person does on the Runs page."""
     overlays = controller.runs.overlays
     overlays.show(runs, on=True)
-    wait(lambda: len(overlays.of_plots(None)) == len(runs))
+    wait(lambda: len(overlays.of_plots(None)) == len(runs), 800)
     found: list[Any] = overlays.of_plots(None)
     return found
 

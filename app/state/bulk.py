@@ -27,6 +27,7 @@ from app.state.metrics import (
     Rows,
     gpu_values,
 )
+from app.state.thinning import thin
 from trainer_core import protocol
 
 _STEP: Final = ("t", "step", "tokens", *STEP_FIELDS.values())
@@ -76,6 +77,16 @@ class Block:
         for place, line in self.others:
             with contextlib.suppress(protocol.ProtocolError):
                 yield place, protocol.decode_event(line)
+
+
+def thinned(rows: Rows, limit: int) -> Rows:
+    """At most `limit` of each kind: see `thin`."""
+
+    def few(table: Array, axes: int) -> Array:
+        return np.concatenate(thin(table[:axes], table[axes:], limit))
+
+    gpus = {index: few(table, 2) for index, table in rows.gpus.items()}
+    return Rows(few(rows.steps, 4), few(rows.performance, 3), few(rows.host, 2), gpus)
 
 
 class Reader:

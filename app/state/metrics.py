@@ -357,6 +357,11 @@ class MetricStore:
             kept = self._curves[key] = Curve(table, column, weight)
         return kept
 
+    def made_of(self, each: int) -> None:
+        """Its rows were made of so many each: what is smoothed over them is so much longer."""
+        for table in self._tables():
+            table.each = each
+
     def thinned(self, most: int = ROWS) -> MetricStore:
         """The same run in at most so many rows of each kind (1 MB), extremes kept: for the plots of other runs."""
         return finished(self.thinning(most))

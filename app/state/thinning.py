@@ -28,7 +28,10 @@ def thin(axes: Array, values: Array, limit: int = ROWS) -> tuple[Array, Array]:
     last = np.minimum(first + size, count) - 1
     low, high = np.fmin.reduceat(values, first, axis=1), np.fmax.reduceat(values, first, axis=1)
     falls = values[:, first] > values[:, last]
-    return _pairs(axes[:, first], axes[:, last]), _pairs(np.where(falls, high, low), np.where(falls, low, high))
+    places = _pairs(axes[:, first], axes[:, last])
+    found = _pairs(np.where(falls, high, low), np.where(falls, low, high))
+    end = found.shape[1] - (first[-1] == last[-1])  # one point alone needs no second place
+    return places[:, :end], found[:, :end]
 
 
 def _pairs(ones: Array, others: Array) -> Array:

@@ -172,3 +172,27 @@ def test_a_process_makes_a_part_and_tells_how_far_it_is(tmp_path: Path) -> None:
     for _, block in digest.blocks(digest.known(run)):
         record.add_block(block)
     assert_same(record, from_events(run))
+
+
+def test_a_run_that_is_thinned_as_it_is_read_keeps_its_extremes_and_its_end(tmp_path: Path) -> None:
+    lines = demo_lines(6000)
+    spiked = next(number for number, line in enumerate(lines) if b'"step":4321,' in line and b'"type":"step"' in line)
+    event = protocol.decode_event(lines[spiked])
+    assert isinstance(event, protocol.Step)
+    event.loss = 77.0
+    lines[spiked] = protocol.encode(event)
+    run = write(tmp_path / "run", lines)
+    whole = from_arrays(run)
+    thinned = RunRecord()
+    for _, block in digest.blocks(digest.known(run)):
+        thinned.add_block(block, 40)
+    x, y = thinned.metrics.series("train_loss")
+    assert x.size < 1000
+    assert y.max() == 77.0
+    assert abs(float(x[y.argmax()]) - 4321) < 100
+    assert np.all(np.diff(x) > 0)
+    assert x[-1] == whole.metrics.series("train_loss")[0][-1] == 6000
+    assert thinned.metrics.checkpoints() == whole.metrics.checkpoints()
+    for name in ("vram_used.0", "rss", "grad_norm"):
+        values = whole.metrics.series(name)[1]
+        assert thinned.metrics.series(name)[1].max() == values[np.isfinite(values)].max()
