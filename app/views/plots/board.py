@@ -14,7 +14,7 @@ from app.views.plots.chart import Chart
 
 _WIDE: Final = "loss"
 _NARROW: Final = 560  # pixels: below, a page that scrolls anyway has one column
-_ROW: Final = 110  # pixels at least; the first row has more
+_ROW: Final = 100  # pixels at least; the first row has more
 _TALL_ROW: Final = 190  # of a page that scrolls
 _FIRST: Final = 1.6  # the first row's share of the height
 
