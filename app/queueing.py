@@ -124,9 +124,6 @@ class Queueing(QObject):
             self._line_up([new_item(run.name, preset, run.changes, data) for run in planned])
 
     def _line_up(self, items: list[Item]) -> None:
-        if not self.queue.waiting:
-            # A run is on: whoever adds now means "after it". Otherwise Start and Go on are there to start something.
-            self.hold = "" if self._busy else "idle"
         self._written(lambda: self.queue.add(items))
         if self._page is not None:
             self._page.select([item.id for item in items])
@@ -150,13 +147,9 @@ class Queueing(QObject):
         self._written(self.queue.save)
 
     def put_back(self, ids: list[str]) -> None:
-        idle = not self.queue.waiting and not self._busy
-        self.hold = "idle" if idle else self.hold
         self._written(lambda: self.queue.put_back(ids, self._taken()))
 
     def duplicate(self, ids: list[str]) -> None:
-        idle = not self.queue.waiting and not self._busy
-        self.hold = "idle" if idle else self.hold
         copies: list[Item] = []
         self._written(lambda: copies.extend(self.queue.duplicate(ids, self._taken())))
         if self._page is not None:
@@ -182,10 +175,14 @@ class Queueing(QObject):
         """Change the queue, and say where that could not be written down."""
         if not self._opened:
             return
+        waited = bool(self.queue.waiting)
         try:
             change()
         except TraindeckError as error:
             self._say(error)
+        if self.queue.waiting and not waited:
+            # A run is on: whoever adds now means "after it". Otherwise Start and Go on are there to start something.
+            self.hold = "" if self._busy else "idle"
         self._changed()
 
     # --- runs that begin and end ---------------------------------------------------------------------------

@@ -198,6 +198,7 @@ class Queue:
             if item.id in ids and item.state not in ("waiting", "running"):
                 name = free_name(item.name, taken | self.names())
                 fresh = new_item(name, item.preset, item.changes, item.data)
+                fresh.id = item.id
                 self.items[self.items.index(item)] = fresh
         self.save()
 

@@ -90,6 +90,12 @@ def test_what_has_ended_is_opened_put_back_in_line_compared_and_cleared(
     assert controller.queueing.hold  # nothing starts only because it is in line again
     page.actions_["clear"].trigger()
     assert states(controller) == "bad:waiting"
+    page.actions_["remove"].trigger()
+    controller.queueing.go_on()
+    page.actions_["undo"].trigger()
+    qtbot.wait(50)
+    assert controller.queueing.hold
+    assert states(controller) == "bad:waiting"
     write_run(own_folders / "runs" / "shown", "quickstart", ["builtin:python"], steps=20, every=5, gpu=False)
     items(controller)[0].run_dir = str(own_folders / "runs" / "shown")
     choose(controller, "bad")
