@@ -48,6 +48,7 @@ class PlotsPage(Retranslating):
         self._runs: list[Overlay] = []
         self._painted: dict[str, object] = {}
         self._zoom: tuple[float, float] | None = None  # the part of the x axis that the person looks at
+        self._in_one_row: bool | None = None  # all controls
         self._cross: tuple[float, str] | None = None  # where values are read, and in which plot
         self.tiles, self.notes, self.controls, self.board = Tiles(), NotesStrip(tokens), Controls(), Board()
         self.overview, self.detail = button("overview", checkable=True), button("detail", checkable=True)
@@ -78,10 +79,14 @@ class PlotsPage(Retranslating):
         layout.setSpacing(SPACE)
         layout.addWidget(self.tiles)
         layout.addWidget(self._computing_row())
-        layout.addLayout(self._first_row())
+        self._top = QGridLayout()
+        # Empty as yet: PySide makes Python objects for the items of a layout that is added with some. They outlive an
+        # item that is moved, and pyqtgraph's painting takes one for its own as soon as its address is used again.
+        layout.addLayout(self._top)
+        self._fill_first_row()
         layout.addWidget(self._area, 1)
 
-    def _first_row(self) -> QGridLayout:
+    def _fill_first_row(self) -> None:
         """Which plots, how they are looked at, and what can be done with all of them; two rows where it is narrow."""
         self._segments = QWidget()
         row = QHBoxLayout(self._segments)
@@ -91,19 +96,18 @@ class PlotsPage(Retranslating):
             self._sub_pages.addButton(segment, place)
             row.addWidget(segment)
         self.overview.setChecked(True)
-        self._top = QGridLayout()
         self._top.setSpacing(SPACE)
         self._top.setColumnStretch(1, 1)
         self._top.addWidget(self._segments, 0, 0)
         self._top.addWidget(self._remove, 0, 2)
         self._top.addWidget(self._menu_button, 0, 3)
         self._place_controls()
-        return self._top
 
     def _place_controls(self) -> None:
         room = self.width() - (0 if self._remove.isHidden() else self._remove.sizeHint().width())
-        place = (0, 1, 1, 1) if room >= _WIDE else (1, 0, 1, 4)
-        self._top.addWidget(self.controls, *place)
+        if (room >= _WIDE) is not self._in_one_row:
+            self._in_one_row = room >= _WIDE
+            self._top.addWidget(self.controls, *((0, 1, 1, 1) if self._in_one_row else (1, 0, 1, 4)))
 
     def _computing_row(self) -> QWidget:
         self._line = QWidget()
