@@ -144,6 +144,8 @@ class MainWindow(QMainWindow):
 
     def keys_of_tables(self) -> Iterator[tuple[str, QAction]]:
         """What keys do while a table of a page has the focus, with the title of the page."""
+        if self._built and self.queue is None:
+            self._build_queue()
         for place, page in enumerate(self.pages.values()):
             for action in page.findChildren(QAction):
                 if action.shortcuts() and action.shortcutContext() is Qt.ShortcutContext.WidgetShortcut:

@@ -14,6 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from app.state.run_machine import RunState
 from app.views.queue.sweep_dialog import SweepDialog
+from tests.gui.conftest import MakeWindow
 
 _ = window_opener  # the fixture `open_window`
 
@@ -42,6 +43,13 @@ def test_keys_reorder_duplicate_remove_and_take_back(open_window: Open, qtbot: Q
     assert order() == "abc"
     qtbot.keyClick(table, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
     assert order() == "abcc-2"
+
+
+def test_its_keys_are_listed_also_before_its_page_was_shown(make_window: MakeWindow) -> None:
+    controller = make_window()
+    assert controller.window.queue is None  # nobody has lined anything up yet
+    listed = {action.text(): action.shortcut().toString() for _, action in controller.window.keys_of_tables()}
+    assert (listed["Move up"], listed["Undo removing"], listed["Duplicate"]) == ("Alt+Up", "Ctrl+Z", "Ctrl+D")
 
 
 def test_the_settings_of_an_item_are_taken_into_the_form(open_window: Open, qtbot: QtBot) -> None:

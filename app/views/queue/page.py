@@ -27,6 +27,7 @@ _KEYS: Final = {
     "down": "Alt+Down",
     "remove": "Del",
     "duplicate": "Ctrl+D",
+    "undo": "Ctrl+Z",  # the table sees to it that its own comes before the form's
     "open": "Alt+Return",
 }
 _MENU: Final = ("open", "resume", "put_back", "", "up", "down", "duplicate", "to_form", "remove", "", "undo", "clear")
@@ -117,7 +118,7 @@ class QueuePage(Retranslating):
             action.setObjectName(f"queue_{name}")
             if name in _KEYS:
                 action.setShortcut(QKeySequence(_KEYS[name]))
-                action.setShortcutContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+                action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
             action.triggered.connect(lambda _=False, slot=slots[name]: slot())
             self.actions_[name] = action
             menu.addAction(action)
@@ -312,8 +313,6 @@ class QueuePage(Retranslating):
         }
         for name, text in texts.items():
             self.actions_[name].setText(text)
-        undo = QKeySequence(QKeySequence.StandardKey.Undo).toString(_NATIVE)  # the table's own key, see there
-        self.actions_["undo"].setText(f"{texts['undo']}\t{undo}")
         self.open.setText(texts["open"])
         self.remove.setText(texts["remove"])
         for pushed, name in ((self.up, "up"), (self.down, "down"), (self.remove, "remove"), (self.open, "open")):
