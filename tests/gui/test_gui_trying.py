@@ -182,6 +182,21 @@ def test_ctrl_enter_writes_and_esc_stops_and_what_was_written_stays(
     assert pid(voice) == process
 
 
+def test_keys_write_again_and_begin_anew_and_are_listed(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
+    models("text")
+    controller, page = opened(make_window, qtbot)
+    (voice,) = ask(controller, qtbot, "Line")
+    controller.window.activateWindow()
+    page.prompt.setFocus()
+    qtbot.keyClick(page.prompt, Qt.Key.Key_R, Qt.KeyboardModifier.ControlModifier)
+    qtbot.waitUntil(lambda: not voice.busy and voice.talk.exchanges[-1].sampling.seed > 0, timeout=20_000)
+    qtbot.keyClick(page.prompt, Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier)
+    assert voice.talk.exchanges == []
+    assert page.prompt.toPlainText() == ""
+    listed = [action.text() for title, action in controller.window.keys_of_tables() if title == "Try it"]
+    assert listed == ["Generate", "Stop", "Regenerate", "New conversation"]
+
+
 def test_a_conversation_has_turns_and_begins_anew(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
     models("chat")
     controller, page = opened(make_window, qtbot, "chat")

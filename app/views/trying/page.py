@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from PySide6.QtCore import QEvent, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QShowEvent
+from PySide6.QtCore import QEvent, QKeyCombination, Qt, Signal
+from PySide6.QtGui import QAction, QKeyEvent, QKeySequence, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
 
 from app.state.trying import Device, Sampling
@@ -18,7 +18,7 @@ from app.views.trying.sampling_row import SamplingRow
 from app.views.widgets import ElidedLabel, QuietCombo, Retranslating, button, named, put
 
 _PROMPT_HEIGHT: Final = 66
-_ENTER: Final = (Qt.Key.Key_Return, Qt.Key.Key_Enter)
+_KEYS: Final = {"write": ("Ctrl+Return", "Ctrl+Enter"), "stop": ("Esc",), "again": ("Ctrl+R",), "new": ("Ctrl+N",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class PageState:
 
 
 class TryPage(Retranslating):
-    """Ctrl+Enter writes, Esc stops, wherever the focus is on it."""
+    """Its keys (Ctrl+Enter writes, Esc stops) are its own wherever the focus is on it."""
 
     asked = Signal(str, Sampling)
     again_asked = Signal(Sampling)
@@ -60,6 +60,8 @@ class TryPage(Retranslating):
         self.prompt.setTabChangesFocus(True)
         self.write, self.stop, self.again = button("primary"), button("tryStop"), button("tryAgain")
         self.stop.hide()
+        self._buttons = {"write": self.write, "stop": self.stop, "again": self.again, "new": self.new}
+        self.keys = {name: QAction(self) for name in _KEYS}
         self._arrange()
         self._connect()
         self.retheme(tokens)
@@ -101,6 +103,13 @@ class TryPage(Retranslating):
         self.write.clicked.connect(self._ask)
         self.again.clicked.connect(self._ask_again)
         self.stop.clicked.connect(self.stop_asked)
+        for name, keys in _KEYS.items():
+            action = self.keys[name]
+            action.setShortcuts([QKeySequence(key) for key in keys])
+            # For the list of all keys: what they do is done below, where they come before the window's own.
+            action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
+            action.triggered.connect(self._buttons[name].click)
+            self.addAction(action)
 
     # --- asking -------------------------------------------------------------------------------------------
 
@@ -119,23 +128,25 @@ class TryPage(Retranslating):
 
     def event(self, event: QEvent) -> bool:
         """Ctrl+Enter means Start elsewhere in the window: here it is this page's."""
-        if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent) and self._is_ours(event):
-            event.accept()
-            return True
+        if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent):
+            event.setAccepted(self._meant(event) is not None)
+            return event.isAccepted()
         return super().event(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: N802 - Qt's name
-        if not self._is_ours(event):
+        action = self._meant(event)
+        if action is None:
             super().keyPressEvent(event)
-        elif event.key() == Qt.Key.Key_Escape:
-            self.stop_asked.emit()
         else:
-            self._ask()
+            action.trigger()
 
-    def _is_ours(self, event: QKeyEvent) -> bool:
-        if event.key() == Qt.Key.Key_Escape:
-            return self._state is not None and self._state.busy
-        return event.key() in _ENTER and bool(event.modifiers() & Qt.KeyboardModifier.ControlModifier)
+    def _meant(self, event: QKeyEvent) -> QAction | None:
+        """What a key does here."""
+        keypad = Qt.KeyboardModifier.KeypadModifier
+        pressed = QKeySequence(QKeyCombination(event.modifiers() & ~keypad, Qt.Key(event.key())))
+        found = next((action for action in self.keys.values() if pressed in action.shortcuts()), None)
+        idle = self._state is None or not self._state.busy
+        return None if found is self.keys["stop"] and idle else found  # Esc is also others'
 
     def take_prompt(self, prompt: str) -> None:
         """A question was sent: the box is free for the next one."""
@@ -215,6 +226,8 @@ class TryPage(Retranslating):
         self.stop.setToolTip(self.tr("Esc; what was written stays"))
         self.again.setText(self.tr("Regenerate"))
         self.again.setToolTip(self.tr("The last text again, with another seed"))
+        for name, action in self.keys.items():
+            action.setText(self._buttons[name].text())
         self._gpus, state, self._state = None, self._state, None
         if state is not None:
             self.display(state)
