@@ -21,14 +21,13 @@ from app.state.history import History
 from app.state.run_difference import differences
 from app.state.run_notes import RunNotes
 from app.state.settings import Settings
-from app.views.runs.comparing import Comparison
-from app.views.runs.questions import DeleteQuestion, name_problem
 from trainer_core import checkpoint_dir, files, run_dir
 from trainer_core.run_dir import RunDir
 
 if TYPE_CHECKING:
     from app.views.plots.page import PlotsPage
     from app.views.runs.page import RunsPage
+    from app.views.runs.questions import DeleteQuestion
 
 
 class RunsKeeper(QObject):
@@ -153,6 +152,8 @@ class RunsKeeper(QObject):
         """Give a run's folder another name, or say why not."""
         problem = run_files.problem_of_name(path, name)
         if problem:
+            from app.views.runs.questions import name_problem
+
             self._say(lambda: name_problem(problem, name))
             return
         target = path.with_name(name)
@@ -198,6 +199,8 @@ class RunsKeeper(QObject):
         delete(free)
 
     def _ask(self, paths: list[Path], delete: Callable[[], None], *, for_good: bool) -> None:
+        from app.views.runs.questions import DeleteQuestion
+
         assert self._page is not None
         self._question = question = DeleteQuestion(paths, delete, self._page.window(), for_good=for_good)
         question.finished.connect(self._on_answered)
@@ -276,6 +279,8 @@ class RunsKeeper(QObject):
                 configs.append(run_dir.read_yaml(RunDir(path).config))
             yield
         if len(runs) >= 2 and self._page is not None:
+            from app.views.runs.comparing import Comparison
+
             shown = Comparison(runs, differences(configs), self._page.window())
             shown.copied.connect(desktop.copy_text)
             shown.show()
