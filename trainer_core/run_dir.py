@@ -7,6 +7,7 @@
         tokenizer.json  what this run tokenises with; beside it tokenizer_config.json
         checkpoints/    see checkpoint_dir.py
         run.lock        pid and process start time of the trainer
+        plots.cache/    the window's: the events of a long run as arrays; may be deleted
 
 No torch, no Qt.
 """
