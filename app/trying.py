@@ -141,9 +141,9 @@ class Trier(QObject):
 
     def _look(self) -> None:
         """See which runs and checkpoints there are."""
+        self._end_unwanted()  # a run that begins is to have the GPU, whichever page is on show
         if self._page is None or not self._page.isVisible():
             return
-        self._end_unwanted()
         first = self.voices[0].choice
         if first.run is None:
             items = self._items(None)

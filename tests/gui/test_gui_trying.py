@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -24,6 +25,7 @@ from app.views.trying.page import TryPage
 from app.voice import Voice
 from tests.gui.conftest import FAKE, MakeWindow
 from trainer_core import checkpoint_dir
+from trainer_core.hardware import GpuInfo, probe
 
 LONG = "90000"
 Models = Callable[..., Path]
@@ -58,10 +60,14 @@ WRITER = fake(str(FAKE.with_name("fake_writer.py")))
 
 
 def opened(
-    make_window: MakeWindow, qtbot: QtBot, name: str = "text", make: Callable[[], TrainerProcess] = WRITER
+    make_window: MakeWindow,
+    qtbot: QtBot,
+    name: str = "text",
+    make: Callable[[], TrainerProcess] = WRITER,
+    mode: str = "ok",
 ) -> tuple[Controller, TryPage]:
     """The page, with the newest of a run chosen."""
-    controller = make_window()
+    controller = make_window(mode)
     for voice in controller.trier.voices:
         voice.make = make
     controller.window.show_page("try")
@@ -308,6 +314,34 @@ def test_closing_the_window_leaves_no_process(make_window: MakeWindow, qtbot: Qt
     processes = [pid(voice) for voice in voices]
     controller.window.close()
     qtbot.waitUntil(lambda: not any(map(psutil.pid_exists, processes)), timeout=20_000)
+
+
+def test_training_has_the_only_gpu_and_a_model_that_is_loaded_there_goes(
+    make_window: MakeWindow, qtbot: QtBot, models: Models
+) -> None:
+    models("text")
+    controller, page = opened(make_window, qtbot, mode="echo")
+    gpu = GpuInfo(0, "NVIDIA GeForce RTX 4090", "GPU-1", 24 * 2**30, (8, 9))
+    controller.trier.show_machine(replace(probe(), gpus=(gpu,)))
+    assert page._why.text() == "On the GPU"
+    (voice,) = ask(controller, qtbot, "Line")
+    assert voice.key is not None
+    assert voice.key[1] == "auto"
+    process = pid(voice)
+    controller.window.show_page("plots")
+    click(qtbot, controller.window.run_bar.start)
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
+    qtbot.waitUntil(lambda: not psutil.pid_exists(process), timeout=20_000)
+    controller.window.show_page("try")
+    assert page._why.text() == "On the CPU: training has the only GPU"
+    ask(controller, qtbot, "Line")
+    assert voice.key is not None
+    assert voice.key[1] == "cpu"
+    page.device.setCurrentIndex(page.device.findData("cuda:0"))  # whoever wants it all the same
+    page.device.activated.emit(page.device.currentIndex())
+    ask(controller, qtbot, "Line")
+    assert voice.key is not None
+    assert voice.key[1] == "cuda:0"
 
 
 def test_without_a_checkpoint_the_page_says_what_to_do(make_window: MakeWindow, qtbot: QtBot) -> None:
