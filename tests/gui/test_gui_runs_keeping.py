@@ -59,8 +59,12 @@ def test_a_click_on_a_header_sorts_and_the_next_window_remembers_it(
     assert names(page) == ["run 0", "run 2", "run 1"]
     qtbot.mouseClick(header.viewport(), LEFT, pos=at)
     assert names(page) == ["run 1", "run 2", "run 0"]
+    qtbot.mouseClick(page.unfold, LEFT)
+    assert not page.details.isVisible()
     controller._save_settings()
-    assert names(open_page(qtbot, make_window(), 3)) == ["run 1", "run 2", "run 0"]
+    again = open_page(qtbot, make_window(), 3)
+    assert names(again) == ["run 1", "run 2", "run 0"]
+    assert not again.details.isVisible()
 
 
 # --- names, notes, the archive ---------------------------------------------------------------------------
@@ -141,14 +145,14 @@ def test_archived_runs_leave_the_table_and_come_back(make_window: MakeWindow, qt
     paths = [add(own_folders, name, 1000 * age) for age, name in enumerate(("a", "b", "c"))]
     page = open_page(qtbot, make_window(), 3)
     page.select(paths[:2])
-    page.runs_actions["archive"].trigger()
+    page.does.all["archive"].trigger()
     qtbot.waitUntil(lambda: names(page) == ["c"])
     assert run_notes.read(paths[0]).archived
     page.shelf.setCurrentIndex(1)
     assert names(page) == ["a", "b"]
     page.select([paths[1]])
-    assert page.runs_actions["archive"].text() == "Take out of the archive"
-    page.runs_actions["archive"].trigger()
+    assert page.does.all["archive"].text() == "Take out of the archive"
+    page.does.all["archive"].trigger()
     qtbot.waitUntil(lambda: names(page) == ["a"])
     page.shelf.setCurrentIndex(2)
     assert names(page) == ["a", "b", "c"]

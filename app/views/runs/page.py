@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import QPoint, Qt, QTimer, Signal
-from PySide6.QtGui import QAction, QKeySequence, QResizeEvent
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
-    QMenu,
-    QPushButton,
     QSplitter,
     QToolButton,
     QVBoxLayout,
@@ -25,6 +23,7 @@ from app.state.run_rows import COLUMNS, SHELVES, Column, Row
 from app.theme.icons import icon
 from app.theme.tokens import SPACE, Tokens
 from app.views import words
+from app.views.runs.actions import RunsActions
 from app.views.runs.details import Details
 from app.views.runs.model import NAME, SHOWN, RunsModel
 from app.views.runs.table import RunsTable
@@ -35,8 +34,6 @@ from trainer_core.run_dir import RunSummary
 _TYPING_MS: Final = 60  # between two letters of a search
 _TABLE_HEIGHT: Final = 320  # at first
 _DETAILS_HEIGHT: Final = 230
-_KEYS: Final = {"rename": "F2", "delete": "Del", "show": "Space", "compare": "Ctrl+D", "archive": "Ctrl+E"}
-_MENU: Final = ("open", "resume", "", "show", "compare", "", "rename", "archive", "folder", "", "delete")
 
 
 class RunsPage(Retranslating):
@@ -73,7 +70,9 @@ class RunsPage(Retranslating):
         self.empty = empty_note(self.table)
         self.splitter = QSplitter(Qt.Orientation.Vertical, childrenCollapsible=False, handleWidth=SPACE)
         self._typing = QTimer(self, singleShot=True, interval=_TYPING_MS)
-        self._make_actions()
+        self.does = self._make_actions()
+        self.more.setMenu(self.does.menu)
+        self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self._arrange()
         self._connect()
         self.retranslate()
@@ -81,8 +80,7 @@ class RunsPage(Retranslating):
 
     # --- making -----------------------------------------------------------------------------------------
 
-    def _make_actions(self) -> None:
-        """They work by key while the table has the focus, from its menu, and from the buttons."""
+    def _make_actions(self) -> RunsActions:
         does: dict[str, Callable[[], None]] = {
             "open": lambda: self._emit_one(self.open_asked.emit),
             "resume": lambda: self._emit_one(self.resume_asked.emit),
@@ -93,21 +91,8 @@ class RunsPage(Retranslating):
             "archive": lambda: self.archive_asked.emit(self.paths(), not self._all_archived()),
             "show": lambda: self.show_asked.emit(self.paths(), not self._all_shown()),
         }
-        self.menu = QMenu(self)
-        self.runs_actions: dict[str, QAction] = {}
-        for name in _MENU:
-            if not name:
-                self.menu.addSeparator()
-                continue
-            action = self.runs_actions[name] = QAction(self.table)
-            if name in _KEYS:
-                action.setShortcut(QKeySequence(_KEYS[name]))
-                action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
-                self.table.addAction(action)
-            action.triggered.connect(lambda _=False, does=does[name]: does())
-            self.menu.addAction(action)
-        self.more.setMenu(self.menu)
-        self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        buttons = {"open": self.open, "resume": self.resume, "show": self.show_runs, "compare": self.compare}
+        return RunsActions(self.table, does, buttons)
 
     def _arrange(self) -> None:
         finding, doing = QHBoxLayout(), QHBoxLayout()
@@ -146,13 +131,6 @@ class RunsPage(Retranslating):
         self.table.customContextMenuRequested.connect(self._show_menu)
         self.table.horizontalHeader().sortIndicatorChanged.connect(self._on_sorted)
         self.model.modelReset.connect(self._say_how_many)
-        for pressed, name in (
-            (self.open, "open"),
-            (self.resume, "resume"),
-            (self.show_runs, "show"),
-            (self.compare, "compare"),
-        ):
-            pressed.clicked.connect(self.runs_actions[name].trigger)
         self.refresh.clicked.connect(self.refresh_asked)
         self.unfold.toggled.connect(self._on_unfolded)
         self.search.textChanged.connect(self._typing.start)
@@ -285,7 +263,7 @@ class RunsPage(Retranslating):
         self.arranged.emit()
 
     def _show_menu(self, at: QPoint) -> None:
-        self.menu.popup(self.table.viewport().mapToGlobal(at))
+        self.does.menu.popup(self.table.viewport().mapToGlobal(at))
 
     def _edit_name(self) -> None:
         paths = self.paths()
@@ -315,28 +293,10 @@ class RunsPage(Retranslating):
 
     def _enable(self) -> None:
         rows = self.rows()
-        one = rows[0] if len(rows) == 1 else None
-        running = any(row.run.state == "running" for row in rows)
-        possible = {
-            "open": one is not None,
-            "folder": one is not None,
-            "resume": one is not None and one.run.resumable and self._can_resume,
-            "rename": one is not None and not running,
-            "delete": bool(rows),
-            "archive": bool(rows),
-            "show": bool(rows),
-            "compare": len(rows) >= 2,
-        }
-        for name, allowed in possible.items():
-            self.runs_actions[name].setEnabled(allowed)
-        for pressed, name in self._buttons().items():
-            pressed.setEnabled(possible[name])
+        self.does.allow(rows, can_resume=self._can_resume)
         self.more.setEnabled(bool(rows))
         self.details.allow(can_resume=self._can_resume)
         self._word_toggles()
-
-    def _buttons(self) -> dict[QPushButton, str]:
-        return {self.open: "open", self.resume: "resume", self.show_runs: "show", self.compare: "compare"}
 
     # --- words ----------------------------------------------------------------------------------------------
 
@@ -354,12 +314,11 @@ class RunsPage(Retranslating):
         self.status.setText("  ·  ".join(parts) if every else "")
 
     def _word_toggles(self) -> None:
-        shown = bool(self.rows()) and self._all_shown()
-        text = self.tr("Hide in plots") if shown else self.tr("Show in plots")
-        self.show_runs.setText(text)
-        self.runs_actions["show"].setText(text)
-        back = bool(self.rows()) and self._all_archived()
-        self.runs_actions["archive"].setText(self.tr("Take out of the archive") if back else self.tr("Archive"))
+        shown, archived = (bool(self.rows()) and so for so in (self._all_shown(), self._all_archived()))
+        self.does.word({
+            "show": self.tr("Hide in plots") if shown else self.tr("Show in plots"),
+            "archive": self.tr("Take out of the archive") if archived else self.tr("Archive"),
+        })  # fmt: skip
 
     def _word_empty(self) -> None:
         if self.model.all_rows and (self.model.search or self.model.shelf != "current"):
@@ -370,18 +329,14 @@ class RunsPage(Retranslating):
             self.empty.setText(self.tr("No runs yet. What you train appears here."))
 
     def retranslate(self) -> None:
-        texts = {
+        self.does.word({
             "open": self.tr("Open"),
             "resume": self.tr("Resume"),
             "compare": self.tr("Compare"),
             "rename": self.tr("Rename"),
             "folder": self.tr("Open folder"),
             "delete": self.tr("Delete…"),
-        }
-        for name, text in texts.items():
-            self.runs_actions[name].setText(text)
-        for pressed, name in self._buttons().items():
-            pressed.setText(texts.get(name, pressed.text()))
+        })  # fmt: skip
         self.show_runs.setToolTip(self.tr("Lays the chosen runs over the plots, ten at most."))
         self.compare.setToolTip(self.tr("Choose two or more runs to see where their settings differ."))
         self.more.setText(self.tr("More"))
