@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,13 +11,13 @@ from PySide6.QtCore import QObject, QTimer
 from PySide6.QtWidgets import QApplication
 
 from app.own_run import OwnRun
-from app.services.taskbar import Progress, Taskbar
 from app.state import glance
 from app.state.glance import Glance, Mood
 from app.views import tray, words
 from app.views.main_window import MainWindow
 
 if TYPE_CHECKING:
+    from app.services.taskbar import Progress, Taskbar
     from app.views.tray import Tray
 
 _LOOK_MS: Final = 1000
@@ -31,7 +32,7 @@ class Presence(QObject):
         super().__init__(window)
         self._window, self._own, self._show, self._leave = window, own, show, leave
         self.tray: Tray | None = None
-        self.taskbar = Taskbar()
+        self.taskbar: Taskbar | None = None
         self._shown: tuple[Glance, str] | None = None
         self._timer = QTimer(self, interval=_LOOK_MS)
         self._timer.timeout.connect(self.look)
@@ -58,10 +59,18 @@ class Presence(QObject):
     def _display(self, now: Glance) -> None:
         if self._window.isVisible():
             state: Progress = "unknown" if now.permille is None and now.mood == "working" else _COLOURS[now.mood]
-            self.taskbar.display(int(self._window.winId()), state, now.permille or 0)
+            self._show_on_taskbar(state, now.permille or 0)
         found = self._find_tray()
         if found is not None:
             found.display(Path(self._own.machine.run_dir).name or "Traindeck", now, self._own.machine)
+
+    def _show_on_taskbar(self, state: Progress, permille: int = 0) -> None:
+        if self.taskbar is None and os.name == "nt":
+            from app.services.taskbar import Taskbar
+
+            self.taskbar = Taskbar()
+        if self.taskbar is not None:
+            self.taskbar.display(int(self._window.winId()), state, permille)
 
     def _find_tray(self) -> Tray | None:
         if self.tray is None and tray.has_tray():
@@ -80,4 +89,4 @@ class Presence(QObject):
         if self.tray is not None:
             self.tray.vanish()
         if self._window.isVisible():
-            self.taskbar.display(int(self._window.winId()), "none")
+            self._show_on_taskbar("none")
