@@ -27,12 +27,9 @@ TS = FOLDER / "traindeck_zh_CN.ts"
 
 def tr_calls(path: Path) -> list[ast.Call]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    names = ("tr", "translate")
-    return [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names
-    ]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    known = (".tr", "QCoreApplication.translate")  # a painter translates, too
+    return [call for call in calls if ast.unparse(call.func).endswith(known)]
 
 
 def messages() -> list[tuple[str, str, ET.Element]]:
