@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from app.state.curves import Curve
-from app.state.table import AXES, Array
+from app.state.table import AXES, Column
 
 _ROWS: Final = 500  # of one piece
 _HEADS: Final = ("step", "tokens", "seconds")
@@ -36,6 +37,9 @@ def text(series: Sequence[Series], separator: str = ",") -> Iterator[str]:
     titles = list(dict.fromkeys(one.title for one in series))
     head = [*(["run"] if len(runs) > 1 else []), *_HEADS, *titles]
     yield _lines([head], separator)
+    for one in series:
+        one.curve.y  # noqa: B018 - smoothed here, one at a time
+        yield ""
     for run in runs:
         own = [one for one in series if one.run == run]
         for rows in _rows(own, titles):
@@ -43,28 +47,42 @@ def text(series: Sequence[Series], separator: str = ",") -> Iterator[str]:
 
 
 def _rows(series: Sequence[Series], titles: Sequence[str]) -> Iterator[list[list[str]]]:
-    """Rows of one run: of all tables that its curves are from, by time."""
+    """Rows of one run: of all tables that its curves are from, by time, in pieces of the longest one."""
     tables = list({id(one.curve.table): one.curve.table for one in series}.values())
-    times: list[Array] = [table.column("time") for table in tables]
-    which = np.repeat(np.arange(len(tables)), [time.size for time in times])
-    row = np.concatenate([np.arange(time.size) for time in times]) if times else np.empty(0, int)
-    order = np.argsort(np.concatenate(times), kind="stable") if times else row
+    times = [table.column("time") for table in tables]
+    longest = max(range(len(tables)), key=lambda table: times[table].size)
     columns = [
         [(titles.index(one.title), one.curve.y, one.scale) for one in series if one.curve.table is table]
         for table in tables
     ]
     axes = [[table.column(axis) for axis in AXES] for table in tables]
-    for begin in range(0, order.size, _ROWS):
-        piece: list[list[str]] = []
-        for place in order[begin : begin + _ROWS].tolist():
-            table, at = int(which[place]), int(row[place])
-            fields = [""] * len(titles)
-            for column, y, scale in columns[table]:
-                fields[column] = _number(float(y[at]) * scale)
-            if any(fields):
-                step, tokens, time = (float(axis[at]) for axis in axes[table])
-                piece.append([f"{step:.0f}", f"{tokens:.0f}", f"{time:.3f}", *fields])
-        yield piece
+    begins = [0] * len(tables)
+    for end in [*range(_ROWS, times[longest].size, _ROWS), times[longest].size]:
+        last = end == times[longest].size
+        until = math.inf if last else float(times[longest][end - 1])
+        ends = [int(np.searchsorted(time, until, side="right")) for time in times]
+        if not last:
+            ends[longest] = end
+        places = [
+            (float(times[table][row]), table, row)
+            for table, (first, after) in enumerate(zip(begins, ends, strict=True))
+            for row in range(first, after)
+        ]
+        begins = ends
+        yield [
+            made for _, table, row in sorted(places) if (made := _row(axes[table], columns[table], row, len(titles)))
+        ]
+
+
+def _row(axes: list[Column], columns: list[tuple[int, Column, float]], row: int, titles: int) -> list[str]:
+    """One row of text; empty where none of the curves was measured."""
+    fields = [""] * titles
+    for place, y, scale in columns:
+        fields[place] = _number(float(y[row]) * scale)
+    if not any(fields):
+        return []
+    step, tokens, time = (float(axis[row]) for axis in axes)
+    return [f"{step:.0f}", f"{tokens:.0f}", f"{time:.3f}", *fields]
 
 
 def _number(value: float) -> str:

@@ -352,13 +352,13 @@ def test_runs_laid_over_have_their_names_values_and_colours(qtbot: QtBot, page: 
     removed: list[bool] = []
     page.overlays_removed.connect(lambda: removed.append(True))
     assert not page._remove.isVisible()
-    page.overlay([Overlay(f"run {place}", filled(50, loss=5.0 + place), token(place)) for place in range(10)])
+    page.overlay([Overlay(f"run {place}", filled(60, loss=5.0 + place), token(place)) for place in range(10)])
     settle(qtbot, page)
     legend = page.charts["loss"].legend
     assert legend.text().startswith("mine ")
     assert all(f"run {place} " in legend.text() for place in range(10))
     hover(qtbot, page, "loss", 50.0)
-    assert values(page, "loss")[1:3] == ["4.0000", "5.0000"]
+    assert values(page, "loss")[1:3] == ["4.1667", "5.1667"]
     drawn = {name: curve[1:] for name, curve in canvas(page, "speed")._curves.items()}
     assert len(drawn) == 11
     assert len(set(drawn.values())) == 11  # none looks like another
