@@ -42,11 +42,12 @@ class Trier(QObject):
         self._runs: tuple[RunSummary, ...] = ()  # those with checkpoints, newest first
         self._choosable: dict[tuple[Path | None, Path | None], list[trying.RunItem]] = {}
         self._wanted_device = "auto"
-        self._gpus = 0
+        self.machine: Machine | None = None  # None: not known yet
         self._hello: protocol.Hello | None = None  # of the run that this window trains
         self._page: TryPage | None = None
         for voice in self.voices:
             voice.changed.connect(self.refresh)
+        own.beginning.connect(self._on_beginning)
         own.told.connect(self._on_told)
         own.changed.connect(self._look)
 
@@ -69,7 +70,7 @@ class Trier(QObject):
 
     def show_machine(self, machine: Machine) -> None:
         """What the machine has is known now."""
-        self._gpus = len(machine.gpus)
+        self.machine = machine
         self.refresh()
 
     # --- which model --------------------------------------------------------------------------------------
@@ -121,7 +122,8 @@ class Trier(QObject):
     @property
     def device(self) -> Device:
         """Where models are to write now."""
-        return trying.choose_device(self._wanted_device, self._gpus, self._training_on)
+        gpus = len(self.machine.gpus) if self.machine else None
+        return trying.choose_device(self._wanted_device, gpus, self._training_on)
 
     @property
     def _training_on(self) -> str | None:
@@ -132,6 +134,9 @@ class Trier(QObject):
             return "auto"
         on_cpu = bool(hello.devices) and hello.devices[0].startswith("CPU")
         return None if on_cpu else str(hello.config.get("device", "auto"))
+
+    def _on_beginning(self) -> None:
+        self._hello = None
 
     def _on_told(self, event: AnyEvent) -> None:
         if isinstance(event, protocol.Hello):
@@ -236,7 +241,7 @@ class Trier(QObject):
                 talked=any(voice.talk.exchanges for voice in self.active),
                 device=self.device,
                 wanted_device=self._wanted_device,
-                gpus=self._gpus,
+                gpus=len(self.machine.gpus) if self.machine else 0,
             )
         )
         for voice, column in zip(self.active, page.columns, strict=False):

@@ -40,6 +40,7 @@ class Voice(QObject):
         self.asked: Exchange | None = None  # that is being written, or waits for the model
         self.began = 0.0  # when its writing did; monotonic seconds
         self.process: TrainerProcess | None = None
+        self._stopping = False  # it was told to write no more
         self._warned: tuple[str, dict[str, protocol.Param]] | None = None
         self.unused = QTimer(self, singleShot=True, interval=UNUSED_MS)
         self.unused.timeout.connect(self.end)
@@ -53,7 +54,7 @@ class Voice(QObject):
     def ask(self, key: Key, prompt: str, sampling: Sampling) -> None:
         """Have a text written, by a model that is loaded first where it is not there."""
         self.asked = self.talk.begin(prompt, sampling)
-        self._warned = None
+        self._warned, self._stopping = None, False
         self.unused.stop()
         if self.process is None or self.key != key:
             self._start(key)
@@ -62,12 +63,15 @@ class Voice(QObject):
         self.changed.emit()
 
     def interrupt(self) -> None:
-        """No more of the text that is being written; what there is stays."""
+        """No more of the text that is being written; what there is stays. Asked again: the process does not listen."""
         if self.asked is None:
             return
-        if self.loaded is None or self.process is None:  # it has not begun
+        if self._stopping:
+            self.end()
+        elif self.loaded is None or self.process is None:  # it has not begun
             self._over("interrupted")
         else:
+            self._stopping = True
             self.process.send(protocol.Interrupt())
 
     def _send(self, loaded: protocol.Loaded) -> None:

@@ -13,7 +13,7 @@ from trainer_core.protocol import Param
 from trainer_core.run_dir import RunDir, RunSummary
 
 Ending = Literal["waiting", "end", "length", "interrupted", "failed"]
-DeviceWhy = Literal["gpu", "no_gpu", "run_has_gpu", "other_gpu", "chosen"]
+DeviceWhy = Literal["unknown", "gpu", "no_gpu", "run_has_gpu", "other_gpu", "chosen"]
 REMEMBERED: Final = 50  # exchanges of a talk
 LARGEST_SEED: Final = 2**31 - 1
 
@@ -165,14 +165,16 @@ class Device:
     why: DeviceWhy
 
 
-def choose_device(wanted: str, gpus: int, training_on: str | None) -> Device:
-    """`wanted`: auto, cpu or cuda:N. `training_on`: the device that this window's own run uses, as its setting says;
-    None: there is none, or it trains on the CPU.
+def choose_device(wanted: str, gpus: int | None, training_on: str | None) -> Device:
+    """`wanted`: auto, cpu or cuda:N. `gpus`: None while nobody has looked. `training_on`: the device that this window's
+    own run uses, as its setting says; None: there is none, or it trains on the CPU.
 
     A model beside a training on the same GPU would take memory and time from it.
     """
     if wanted != "auto":
         return Device(wanted, "chosen")
+    if gpus is None:
+        return Device("auto", "unknown")
     if gpus == 0:
         return Device("cpu", "no_gpu")
     if training_on is None:

@@ -188,6 +188,27 @@ def test_ctrl_enter_writes_and_esc_stops_and_what_was_written_stays(
     assert pid(voice) == process
 
 
+def test_stop_pressed_again_ends_a_process_that_does_not_listen(
+    make_window: MakeWindow, qtbot: QtBot, models: Models
+) -> None:
+    models("text")
+    controller, page = opened(make_window, qtbot)
+    page.row.fields["max_tokens"].setText(LONG)
+    page.prompt.setPlainText("deaf")
+    click(qtbot, page.write)
+    (voice,) = controller.trier.active
+    qtbot.waitUntil(lambda: voice.busy and len(written(voice)) > 20, timeout=60_000)
+    process = pid(voice)
+    click(qtbot, page.stop)
+    before = len(written(voice))
+    qtbot.waitUntil(lambda: len(written(voice)) > before, timeout=20_000)
+    click(qtbot, page.stop)
+    assert not voice.busy
+    assert voice.talk.exchanges[-1].ending == "interrupted"
+    assert len(written(voice)) > 20
+    qtbot.waitUntil(lambda: not psutil.pid_exists(process), timeout=20_000)
+
+
 def test_keys_write_again_and_begin_anew_and_are_listed(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
     models("text")
     controller, page = opened(make_window, qtbot)
@@ -321,6 +342,7 @@ def test_training_has_the_only_gpu_and_a_model_that_is_loaded_there_goes(
 ) -> None:
     models("text")
     controller, page = opened(make_window, qtbot, mode="echo")
+    qtbot.waitUntil(lambda: controller.trier.machine is not None, timeout=20_000)
     gpu = GpuInfo(0, "NVIDIA GeForce RTX 4090", "GPU-1", 24 * 2**30, (8, 9))
     controller.trier.show_machine(replace(probe(), gpus=(gpu,)))
     assert page._why.text() == "On the GPU"

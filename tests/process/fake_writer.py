@@ -1,6 +1,7 @@
 """A model that writes on command, without one: `fake_writer.py generate CHECKPOINT …`.
 
-Its words tell the seed and the step; a checkpoint of a run whose name begins with `chat` answers. No torch, no Qt.
+Its words tell the seed and the step; a checkpoint of a run whose name begins with `chat` answers. A prompt that says
+“refuse” is refused; after one that says “deaf” it hears nothing while it writes. No torch, no Qt.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def write(command: protocol.Generate, step: int) -> None:
     wanted = 0 if "refuse" in given else command.max_tokens
     tokens, reason = 0, "failed" if "refuse" in given else "length"
     while tokens < wanted:
-        if isinstance(take_command(), protocol.Interrupt):
+        if "deaf" not in given and isinstance(take_command(), protocol.Interrupt):
             reason = "interrupted"
             break
         tokens += 1

@@ -14,6 +14,7 @@ from trainer_core.run_dir import RunSummary
 @pytest.mark.parametrize(
     ("wanted", "gpus", "training_on", "flag", "why"),
     [
+        ("auto", None, None, "auto", "unknown"),
         ("auto", 0, None, "cpu", "no_gpu"),
         ("auto", 0, "auto", "cpu", "no_gpu"),
         ("auto", 1, None, "auto", "gpu"),
@@ -26,7 +27,7 @@ from trainer_core.run_dir import RunSummary
     ],
 )
 def test_a_model_does_not_write_on_the_gpu_that_trains(
-    wanted: str, gpus: int, training_on: str | None, flag: str, why: str
+    wanted: str, gpus: int | None, training_on: str | None, flag: str, why: str
 ) -> None:
     device = choose_device(wanted, gpus, training_on)
     assert (device.flag, device.why) == (flag, why)
