@@ -176,7 +176,7 @@ def choose_device(wanted: str, gpus: int | None, training_on: str | None) -> Dev
     if gpus is None:
         return Device("auto", "unknown")
     if gpus == 0:
-        return Device("cpu", "no_gpu")
+        return Device("auto", "no_gpu")
     if training_on is None:
         return Device("auto", "gpu")
     if gpus == 1:

@@ -15,8 +15,8 @@ from trainer_core.run_dir import RunSummary
     ("wanted", "gpus", "training_on", "flag", "why"),
     [
         ("auto", None, None, "auto", "unknown"),
-        ("auto", 0, None, "cpu", "no_gpu"),
-        ("auto", 0, "auto", "cpu", "no_gpu"),
+        ("auto", 0, None, "auto", "no_gpu"),
+        ("auto", 0, "auto", "auto", "no_gpu"),
         ("auto", 1, None, "auto", "gpu"),
         ("auto", 1, "auto", "cpu", "run_has_gpu"),
         ("auto", 2, "auto", "cuda:1", "other_gpu"),
