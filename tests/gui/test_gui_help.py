@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtGui import QColor, QGuiApplication, QImage
 from PySide6.QtWidgets import QDialog, QFileDialog, QLabel, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -57,6 +57,24 @@ def test_the_guide_opens_in_the_language_of_the_window(make_window: MakeWindow, 
     chinese = sum("一" <= letter <= "鿿" for letter in text)
     assert len(text) > 500
     assert (chinese > len(text) / 5) == (language == "zh")
+
+
+def test_pictures_of_a_document_come_by_themselves_and_no_wider_than_its_text(qtbot: QtBot, tmp_path: Path) -> None:
+    picture = QImage(3000, 1000, QImage.Format.Format_RGB32)
+    picture.fill(QColor("red"))
+    tmp_path.joinpath("图 片").mkdir()
+    assert picture.save(str(tmp_path / "图 片" / "a.png"))
+    path = tmp_path / "guide.md"
+    path.write_text("# Title\n\n![one](图%20片/a.png)\n\n![none](gone.png)\n\nAfter.\n", encoding="utf-8")
+    document = Document(path, "Guide")
+    qtbot.addWidget(document)
+    document.show()
+
+    def shown() -> QColor:
+        return document.text.grab().toImage().pixelColor(document.text.width() // 2, 150)
+
+    qtbot.waitUntil(lambda: shown() == QColor("red"))
+    assert document.text.document().size().width() <= document.text.viewport().width()
 
 
 def test_a_bundle_is_looked_through_and_then_saved(
