@@ -87,7 +87,7 @@ def show(qtbot: QtBot, page: PlotsPage, store: MetricStore, *, detail: bool = Fa
 
 def settle(qtbot: QtBot, page: PlotsPage) -> None:
     """What takes too long at once is painted a little later."""
-    qtbot.waitUntil(lambda: not page._later.isActive())
+    qtbot.waitUntil(lambda: not page._later.isActive() and not page._rest)
 
 
 def canvas(page: PlotsPage, name: str) -> Canvas:
@@ -306,6 +306,7 @@ def test_a_run_that_grows_leaves_the_axis_where_it_is_for_a_while(qtbot: QtBot, 
 def test_a_double_click_on_its_title_enlarges_a_plot_and_escape_brings_all_back(qtbot: QtBot, page: PlotsPage) -> None:
     show(qtbot, page, filled())
     qtbot.mouseDClick(page.charts["speed"]._title, Qt.MouseButton.LeftButton)
+    qtbot.mouseRelease(page.charts["speed"]._title, Qt.MouseButton.LeftButton)  # the double click left it pressed
     assert [chart.name for chart in page.charts.values() if chart.isVisible()] == ["speed"]
     qtbot.waitUntil(lambda: page.charts["speed"].width() > 1000)
     texts = [action.text() for action in page.charts["speed"].menu().actions()]

@@ -61,6 +61,8 @@ class PlotsPage(Retranslating):
         self.computing, self.more = ElidedLabel(), button("flat")
         self.computing.setObjectName("muted")
         self._later = QTimer(self, interval=0, singleShot=True)
+        self._more = QTimer(self, interval=0, singleShot=True)  # to paint the rest
+        self._rest: list[Chart] = []  # to be painted of this frame
         self._arrange()
         self._connect()
         self.board.show_charts(contents.OVERVIEW, scrolls=False)
@@ -129,6 +131,7 @@ class PlotsPage(Retranslating):
         self.more.clicked.connect(self.computing_asked)
         self.board.made.connect(self._on_chart)
         self._later.timeout.connect(self._paint)
+        self._more.timeout.connect(self._paint_rest)
         self._area.verticalScrollBar().valueChanged.connect(lambda: self._later.start())
 
     def _on_chart(self, chart: Chart) -> None:
@@ -248,11 +251,20 @@ class PlotsPage(Retranslating):
             return
         names = contents.detail(store, comparing=bool(self._runs)) if self.detail.isChecked() else contents.OVERVIEW
         self.board.show_charts(names, scrolls=self.detail.isChecked())
+        self._rest = self.board.visible()
+        self._paint_rest()
+
+    def _paint_rest(self) -> None:
+        """Each chart once a frame: while events pour in, the first has changed again when the last is painted."""
+        store = self._store
+        if store is None:
+            return
         view, deadline = self._view(store), time.perf_counter() + _BUDGET_S
-        for chart in self.board.visible():
-            if self._paint_chart(chart, store, view) and time.perf_counter() > deadline:
-                self._later.start()
-                return
+        while self._rest:
+            if self._paint_chart(self._rest.pop(0), store, view) and time.perf_counter() > deadline:
+                break
+        if self._rest:
+            self._more.start()
 
     def _view(self, store: MetricStore) -> View:
         from app.views.plots.drawing import View
