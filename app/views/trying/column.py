@@ -15,7 +15,7 @@ from app.state.trying import Exchange, RunItem, Talk
 from app.theme.tokens import SPACE, Tokens
 from app.views.trying import trying_words
 from app.views.trying.transcript import Transcript
-from app.views.widgets import ElidedLabel, QuietCombo, Retranslating, button, named, restyle
+from app.views.widgets import ElidedLabel, QuietCombo, Retranslating, button, named, plain_tip, restyle
 from trainer_core import protocol
 from trainer_core.checkpoint_dir import CheckpointInfo
 
@@ -117,7 +117,7 @@ class Column(Retranslating):
         for item in state.items:
             name = item.path.name
             self.run.addItem(self.tr("{name} (training)").format(name=name) if item.training else name, item.path)
-            self.run.setItemData(self.run.count() - 1, str(item.path), Qt.ItemDataRole.ToolTipRole)
+            self.run.setItemData(self.run.count() - 1, plain_tip(str(item.path)), Qt.ItemDataRole.ToolTipRole)
         self.run.setCurrentIndex(_place(self.run, state.run))
         self.checkpoint.clear()
         self.checkpoint.addItem(trying_words.newest(state.infos[0] if state.infos else None), None)
@@ -128,7 +128,7 @@ class Column(Retranslating):
         self.checkpoint.setCurrentIndex(max(0, _place(self.checkpoint, state.checkpoint)))
         for combo in (self.run, self.checkpoint):
             combo.setEnabled(combo.count() > 0 and state.run is not None)
-            combo.setToolTip(combo.currentText())
+            combo.setToolTip(plain_tip(combo.currentText()))
 
     def _told(self, state: ColumnState, exchange: Exchange | None) -> tuple[str, str]:
         """The line below the text, and how much it matters."""
