@@ -395,8 +395,19 @@ class PlotsPage(Retranslating):
     # --- pictures and data -----------------------------------------------------------------------------
 
     def picture(self, name: str) -> QPixmap:
-        """A plot as it is seen, sharp enough for a slide."""
+        """A plot as it is seen, or would be further down the page, sharp enough for a slide."""
+        if self._store is not None and self.is_built:
+            self._paint_chart(self.charts[name], self._store, self._view(self._store))
         return self.charts[name].picture()
+
+    def _with_data(self) -> list[str]:
+        """The plots of this page that have something to show."""
+        store = self._store
+        if store is None or not self.is_built:
+            return []
+        from app.views.plots import drawing
+
+        return [name for name in self.board.shown if drawing.has_data(contents.lines(name, store, self._runs, ""))]
 
     def series(self, name: str) -> list[Series]:
         """The curves of a plot, all of each, in the plot's unit."""
@@ -417,7 +428,7 @@ class PlotsPage(Retranslating):
         """What can be done with all plots of this page."""
         made = QMenu(self)
         made.aboutToHide.connect(made.deleteLater)
-        there = [name for name in self.board.shown if self.charts[name].has_data]
+        there = self._with_data()
         for text, what in (
             (self.tr("Save all plots as PNG…"), "save_png"),
             (self.tr("Save all data as CSV…"), "save_csv"),
