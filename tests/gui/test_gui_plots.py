@@ -436,6 +436,22 @@ def test_all_plots_are_saved_into_a_folder_of_their_own_as_sharp_pictures(
     assert page.charts["loss"]._menu_button.isVisible()  # it is not on the picture, but still on the page
 
 
+def test_plots_further_down_the_page_are_saved_too(
+    qtbot: QtBot, page: PlotsPage, saver: PlotSaver, tmp_path: Path
+) -> None:
+    page.resize(1100, 500)
+    show(qtbot, page, filled(), detail=True)
+    asked: list[tuple[str, list[str]]] = []
+    page.saving_asked.connect(lambda what, names: asked.append((what, names)))
+    page.saving_asked.disconnect(saver._on_asked)  # which would ask for a folder
+    page.menu().actions()[0].trigger()
+    assert asked == [("save_png", page.board.shown)]
+    saver.save_all(tmp_path, asked[0][1], "png")
+    picture = QImage(str(next(tmp_path.glob("*/vram-1.png"))))
+    drawn = {picture.pixelColor(x, y).name() for x in (400, 401) for y in range(60, picture.height() - 60)}
+    assert LIGHT.curve_a in drawn
+
+
 def test_a_file_that_cannot_be_written_is_told_in_one_sentence(
     qtbot: QtBot, page: PlotsPage, saver: PlotSaver, tmp_path: Path
 ) -> None:
