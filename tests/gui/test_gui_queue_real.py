@@ -21,6 +21,7 @@ def test_real_runs_are_trained_one_after_the_other_also_after_one_that_fails(
     controller = make_window(None)
     window, form = controller.window, controller.form
     window.show_page("queue")
+    qtbot.waitUntil(window.queue.isVisible)
     for name, value in {**TINY, "max_steps": "20", "compile": "off"}.items():
         form.set_text(name, value)
     for name, text, rate in (("第一个", texts[0], "1e-3"), ("gone", texts[1], "1e-3"), ("last", texts[0], "3e-3")):
