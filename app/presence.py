@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QApplication
 from app.own_run import OwnRun
 from app.state import glance
 from app.state.glance import Glance, Mood
-from app.views import tray, words
+from app.views import words
 from app.views.main_window import MainWindow
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ class Presence(QObject):
             self.taskbar.display(int(self._window.winId()), state, permille)
 
     def _find_tray(self) -> Tray | None:
+        from app.views import tray  # with its menu and icons, which the first picture lacks
+
         if self.tray is None and tray.has_tray():
             self.tray = tray.Tray(self._window.windowIcon(), self)
             self.tray.show_asked.connect(self._show)
