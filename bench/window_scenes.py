@@ -297,7 +297,7 @@ def intake(count: str) -> dict[str, Any]:
     _launch(controller)
     wait(lambda: bool(began))
     watch.append(Watchdog())
-    wait(lambda: controller.own.machine.done is not None)
+    wait(lambda: controller.own.machine.done is not None, 300)
     ended = (time.perf_counter(), time.process_time())
     took = controller.own.record.metrics.series("train_loss")[0].size
     return {
@@ -354,7 +354,7 @@ def trainer(seconds: str) -> dict[str, Any]:
     found: dict[str, Any] = {"blocked": {}}
     watch = Watchdog()
     _launch(controller, max_steps="10000000", max_epochs="1000000", compile="on", save_steps="40")
-    wait(lambda: own.machine.state is RunState.TRAINING and bool(own.record.metrics.checkpoints()))
+    wait(lambda: own.machine.state is RunState.TRAINING and bool(own.record.metrics.checkpoints()), 900)
     found["compile_s"] = own.record.computing.compile_s
     found["blocked"]["starting, compiling, saving"] = watch.found()
     for name, hide in (("visible", False), ("hidden", True)):
