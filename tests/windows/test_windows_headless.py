@@ -107,7 +107,7 @@ def whole(home: Path, texts: list[str]) -> Held:
 @pytest.mark.skipif(not (ROOT / ".venv" / "traindeck.json").exists(), reason="not started through train_gpu.bat")
 def test_a_short_quickstart_through_the_batch_file_trains_from_start_to_end(home: Path) -> None:
     short = "--max-steps 4 --tokenizer-sample-mib 1 --eval-steps 4 --eval-batches 1 --sample-tokens 4 --output json"
-    line = f'cmd /d /s /c ""{ROOT}\\train_gpu.bat" train --preset quickstart --run-name "快速 & 好!" {short}"'
+    line = f'cmd /d /s /c ""{ROOT}\\train_gpu.bat" train --preset quickstart --run-dir "runs\\快速 & 好!" {short}"'
     done = subprocess.run(
         line, env=environment(home), stdin=subprocess.DEVNULL, capture_output=True, timeout=280, check=False
     )
