@@ -41,7 +41,7 @@ def open_window(script: str, data: Path, pictures: Path, home: Path) -> subproce
 
 def test_a_run_is_started_stopped_resumed_killed_and_closed(data: Path, pictures: Path, tmp_path: Path) -> None:
     window = open_window("everything", data, pictures, tmp_path / "家 home")
-    out, err = window.communicate(timeout=290)
+    out, err = window.communicate(timeout=380)
     assert out.splitlines() == [
         "platform windows",
         "plots moved True",
