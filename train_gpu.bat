@@ -9,11 +9,13 @@ for %%v in (PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER PIP_REQUIRE_VIRTUALENV PIP_P
 set "PYTHONUTF8=1"
 
 rem Each candidate is run: the Microsoft Store's placeholder only prints a hint and fails.
+rem With .exe, for a python.bat (pyenv-win has one) would take over and never come back.
 set "PY="
 call :try ".venv\Scripts\python.exe"
-call :try py -3
-call :try python
+call :try py.exe -3
+call :try python.exe
 for /d %%d in ("%LOCALAPPDATA%\Programs\Python\Python3*" "%PROGRAMFILES%\Python3*" %SYSTEMDRIVE%\Python3*) do call :try "%%~d\python.exe"
+for /d %%d in ("%USERPROFILE%\.pyenv\pyenv-win\versions\3*" "%APPDATA%\uv\python\cpython-3*" "%USERPROFILE%\*conda3") do call :try "%%~d\python.exe"
 if not defined PY (
   echo Traindeck needs Python 3.11, 3.12 or 3.13 ^(64 bit^), and found none.
   echo Install Python 3.12 from https://www.python.org/downloads/windows/ and start train_gpu.bat again.

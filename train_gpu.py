@@ -3,6 +3,8 @@
 
     train_gpu.py                     the window
     train_gpu.py setup [options]     set up and stop; the options are remembered (setup --help)
+    train_gpu.py shortcut            a shortcut on the desktop (Windows)
+    train_gpu.py uninstall [--runs]  remove what was made here, after asking; runs only with --runs
     train_gpu.py test [pytest args]  every check of the repository
     train_gpu.py ANYTHING ELSE       the headless trainer with these arguments
 
@@ -36,10 +38,12 @@ PYTHON = VENV / ("Scripts/python.exe" if WINDOWS else "bin/python")
 STATE = VENV / "traindeck.json"  # what was set up; `complete` only after everything was verified
 KEEP = ROOT / ".venv-setup"  # outlives .venv: the remembered choices and the lock
 LOG = ROOT / "logs" / "setup.log"
+SHORTCUTS = KEEP / "shortcuts.json"  # what `uninstall` removes beside folders of ours
 
 LOCKED: "list[int]" = []  # POSIX: the lock's descriptor; a pip that outlives its killed parent keeps the lock
 
 OLDEST, NEWEST = (3, 11), (3, 13)
+LONGEST_BELOW = 192  # the longest path below this folder: \\.venv\\ and a licence of torch 2.13
 FOREIGN = {f"PYTHON{name}" for name in ("HOME", "PATH", "STARTUP", "USERBASE", "EXECUTABLE", "IOENCODING")}
 FOREIGN |= {f"PIP_{name}" for name in ("TARGET", "PREFIX", "ROOT", "USER", "REQUIRE_VIRTUALENV", "PYTHON")}
 FOREIGN |= {"CONDA_PREFIX", "CONDA_DEFAULT_ENV", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"}
@@ -233,6 +237,8 @@ def windows_places(versions: "list[str]") -> "Iterator[Path]":
         ("LOCALAPPDATA", "Programs/Python/Python3*/python.exe"),
         ("PROGRAMFILES", "Python3*/python.exe"),
         ("SYSTEMDRIVE", "/Python3*/python.exe"),
+        ("USERPROFILE", ".pyenv/pyenv-win/versions/3*/python.exe"),
+        ("APPDATA", "uv/python/cpython-3*/python.exe"),
         ("USERPROFILE", "*conda3/python.exe"),
     ):
         folder = os.environ.get(variable)
@@ -429,7 +435,8 @@ def half_made() -> str:
     leftover = next(iter(site.glob("~*")), None)
     if leftover:
         return f"an interrupted removal left {leftover.name}"
-    return "" if (site / "pip").exists() else "it has no pip"
+    whole_pip = next(iter(site.glob("pip-*.dist-info/INSTALLER")), None)  # ensurepip may have been cut off
+    return "" if whole_pip else "it has no pip"
 
 
 def venv_version() -> str:
@@ -527,6 +534,31 @@ def venv_fault(chosen: str) -> str:
     return half_made()
 
 
+def windows_long_paths() -> bool:
+    """Whether paths may be longer than 259 characters; always so elsewhere than on Windows."""
+    if sys.platform == "win32":
+        import winreg
+
+        try:
+            with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, "SYSTEM\\CurrentControlSet\\Control\\FileSystem") as key:
+                return bool(winreg.QueryValueEx(key, "LongPathsEnabled")[0])
+        except OSError:
+            return False
+    else:
+        return True
+
+
+def too_deep(root: Path, long_paths: bool) -> str:
+    """What to say where pip is likely to meet paths that are too long, after minutes of downloads; or nothing."""
+    most = 259 - LONGEST_BELOW
+    if long_paths or len(str(root)) <= most:
+        return ""
+    return (
+        f"WARNING: the path of this folder has {len(str(root))} characters; over {most} the packages may not fit into "
+        "what Windows allows. Should that fail: move Traindeck nearer to C:\\, or enable long paths (LongPathsEnabled)."
+    )
+
+
 def make_venv(chosen: str) -> None:
     """A .venv whose Python runs and whose packages are whole; one that is not is made anew."""
     if VENV.exists():
@@ -537,6 +569,9 @@ def make_venv(chosen: str) -> None:
     python = find_python(chosen)
     if VENV.exists():
         remove_venv()
+    deep = too_deep(ROOT, windows_long_paths())
+    if deep:
+        say(f"  {deep}")
     say(f"  Python: {python}")
     code, output = run_logged([python, "-I", "-m", "venv", "--prompt", "traindeck", str(VENV)], "making .venv")
     if code or not venv_version():
@@ -725,6 +760,7 @@ def get_choices(arguments: "list[str] | None") -> "dict[str, str]":
     parser.add_argument("--mirror", help=f"{', '.join(MIRRORS)}, none, or PYPI_URL[,TORCH_WHEELS_URL]")
     parser.add_argument("--python", help="the Python (3.11 to 3.13) to build .venv with; auto: search")
     parser.add_argument("--constraints", help="a file of version pins that go before constraints.txt; none: forget")
+    parser.add_argument("--dev", action="store_true", help="with the tools that the tests need")
     given = vars(parser.parse_args(arguments or []))
     remembered = read_json(KEEP / "choices.json")
     choices = {}
@@ -826,6 +862,99 @@ def run_checks(arguments: "list[str]") -> int:
     return next(iter(failed.values()), 0)
 
 
+# --- shortcut and removal ------------------------------------------------------------------------------------
+
+if sys.platform == "win32":
+
+    def com_call(thing: ctypes.c_void_p, place: int, *arguments: Any) -> None:
+        """Call a method of a COM object by its place in the vtable (shobjidl_core.h); raises OSError if it fails."""
+        table = ctypes.cast(thing, ctypes.POINTER(ctypes.POINTER(ctypes.c_void_p))).contents
+        kinds = [type(argument) for argument in arguments]
+        ctypes.WINFUNCTYPE(ctypes.HRESULT, ctypes.c_void_p, *kinds)(table[place])(thing, *arguments)
+
+    def write_shortcut(link: Path, target: Path, icon: Path) -> None:
+        """A .lnk that starts `target` minimised: its console has nothing to say unless something fails."""
+        text = ctypes.c_wchar_p
+        shell_link, persist_file = (
+            ctypes.c_char_p(first + bytes.fromhex("00000000c000000000000046"))
+            for first in (b"\xf9\x14\x02\x00", b"\x0b\x01\x00\x00")
+        )
+        ctypes.windll.ole32.CoInitialize(None)
+        thing, file = ctypes.c_void_p(), ctypes.c_void_p()
+        clsid = ctypes.c_char_p(b"\x01\x14\x02\x00" + bytes.fromhex("00000000c000000000000046"))
+        ctypes.oledll.ole32.CoCreateInstance(clsid, None, 1, shell_link, ctypes.byref(thing))
+        com_call(thing, 20, text(str(target)))  # SetPath
+        com_call(thing, 9, text(str(target.parent)))  # SetWorkingDirectory
+        com_call(thing, 17, text(str(icon)), ctypes.c_int(0))  # SetIconLocation
+        com_call(thing, 15, ctypes.c_int(7))  # SetShowCmd: SW_SHOWMINNOACTIVE
+        com_call(thing, 0, persist_file, ctypes.pointer(file))  # QueryInterface
+        com_call(file, 6, text(str(link)), ctypes.c_int(1))  # Save
+
+    def desktop() -> Path:
+        """The folder of the desktop, which OneDrive may have moved."""
+        place = ctypes.create_unicode_buffer(260)
+        ctypes.oledll.shell32.SHGetFolderPathW(None, 0x10, None, 0, place)  # CSIDL_DESKTOPDIRECTORY
+        return Path(place.value)
+
+
+def make_shortcut() -> int:
+    """Put a shortcut on the desktop, and remember it for `uninstall`."""
+    if sys.platform == "win32":
+        link = desktop() / "Traindeck.lnk"
+        write_shortcut(link, ROOT / "train_gpu.bat", ROOT / "assets" / "traindeck.ico")
+        write_json(SHORTCUTS, {"made": sorted({str(link), *read_json(SHORTCUTS).get("made", [])})})
+        say(f"Made {link}")
+        return 0
+    raise SetupError("Shortcuts are made on Windows only.", 2)
+
+
+def uninstall(arguments: "list[str]") -> int:
+    """Remove what Traindeck made: .venv, cache, logs, shortcuts; runs only when that is asked for."""
+    parser = argparse.ArgumentParser("train_gpu uninstall", description="Remove what was made here, after asking.")
+    parser.add_argument("--runs", action="store_true", help="also all runs with their checkpoints")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    asked = parser.parse_args(arguments)
+    home = Path(os.environ.get("TRAINDECK_HOME") or ROOT)
+    links = [Path(link) for link in read_json(SHORTCUTS).get("made", [])]
+    folders = [home / "cache", home / "logs", LOG.parent, *([home / "runs"] if asked.runs else []), VENV, KEEP]
+    found = [path for path in dict.fromkeys([*links, *folders]) if path.exists()]
+    if not found:
+        print("There is nothing to remove.", file=sys.stderr)
+        return 0
+    print("This is removed:\n" + "\n".join(f"  {path}" for path in found), file=sys.stderr, flush=True)
+    if not asked.runs and (home / "runs").exists():
+        print(f"Runs are kept: {home / 'runs'}  (uninstall --runs removes them too)", file=sys.stderr, flush=True)
+    if not asked.yes and not agreed("Remove? [y/N] "):
+        print("Nothing was removed.", file=sys.stderr)
+        return 3
+    left = [path for path in found if not removed(path)]
+    for path in left:  # among them the python.exe that runs this
+        print(f"In use, remove it later: {path}", file=sys.stderr)
+    print("Traindeck's own folder can be deleted now." if not left else "", file=sys.stderr)
+    return 0 if all(path in (VENV, KEEP) for path in left) else 1
+
+
+def agreed(question: str) -> bool:
+    """Whether a person says yes; nobody there means no."""
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def removed(path: Path) -> bool:
+    """Delete a file or folder as far as it can be; whether it is gone."""
+    if path == VENV:
+        with contextlib.suppress(OSError):
+            remove_venv()
+    elif path.is_dir():
+        shutil.rmtree(str(path), ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    return not path.exists()
+
+
 def main(argv: "list[str]") -> int:
     """Set up if anything changed, then do what was asked."""
     for stream in (sys.stdout, sys.stderr):
@@ -835,8 +964,10 @@ def main(argv: "list[str]") -> int:
     if command in ("--help", "-h"):
         print((__doc__ or "").split("\n\n")[1] + "\n", flush=True)  # the trainer's own help follows
     try:
+        if command == "uninstall":
+            return uninstall(argv[1:])
         choices = get_choices(argv[1:] if command == "setup" else None)
-        dev = command == "test"
+        dev = command == "test" or (command == "setup" and "--dev" in argv)
         reason = why_set_up(choices, dev)
         if reason and sys.version_info < OLDEST:
             return hand_over([find_python(choices["python"]), str(Path(__file__).resolve()), *argv])
@@ -849,6 +980,8 @@ def main(argv: "list[str]") -> int:
         if command == "setup":
             print(f"Traindeck is ready: PyTorch {installed_torch()}", file=sys.stderr)
             return 0
+        if command == "shortcut":
+            return make_shortcut()
         if command == "test":
             return run_checks(argv[1:])
         return hand_over([str(PYTHON), "-P", "-m", "trainer_core", *argv]) if argv else start_window()

@@ -23,6 +23,7 @@ from typing import IO, Literal, TextIO
 from trainer_core import failures, files, protocol
 from trainer_core.control import NoControl, StdinControl
 from trainer_core.messages import ExitCode, TraindeckError, terminal_language
+from trainer_core.quick_edit import without_quick_edit
 from trainer_core.report import StopRequested
 from trainer_core.run_dir import RunDir
 from trainer_core.session import Session
@@ -97,6 +98,7 @@ class Job:
         return ConsoleSink(sys.stdout, terminal_language())
 
     def __enter__(self) -> Job:
+        self._stack.enter_context(without_quick_edit())
         self._stack.enter_context(self.session.catching_interrupts())
         self._stack.enter_context(self.session.listening())
         return self

@@ -373,6 +373,9 @@ class RunMachine:
         # 3 is also what abort() of the Windows C library returns: only who was asked to stop has stopped
         if event.exit_code == ExitCode.STOPPED and self.last_error is None and self._stop_asked_at is None:
             return RunState.CRASHED
+        # 0 is also what a Windows job leaves of its members when it is closed, as when .venv's launcher is killed
+        if event.exit_code == ExitCode.FINISHED and not 0 < self.total_steps <= self.step:
+            return RunState.CRASHED
         return _SAID_BY_CODE[event.exit_code]
 
     # --- what may be read -----------------------------------------------------------------------------

@@ -1,96 +1,28 @@
 """Real set-ups, with the real venv and pip, on packages made here: a stand-in for torch takes no time to install."""
 
-import base64
-import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
+from stand_ins import Project, write_torch
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="starts through train_gpu.sh")
 
-ROOT = Path(__file__).resolve().parents[2]
 
-TORCH = """
-import os
-from torch.version import __version__
-class Tensor:
-    def __add__(self, other): return self
-    def item(self): return 2
-def ones(*shape, device):
-    if os.environ.get("STAND_IN_GPU") == "broken":
-        raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
-    return Tensor()
-class cuda:
-    get_device_name = staticmethod(lambda index: "Stand-in 3000")
-"""
-
-TRAINER = """
-import json, os, sys
-words = {"args": sys.argv[1:], "cwd": os.getcwd(), "stdin": sys.stdin.read(), "utf8": sys.flags.utf8_mode}
-print(json.dumps(words))
-sys.exit(3)
-"""
-
-
-def write_wheel(folder: Path, name: str, version: str, files: dict[str, str], requires: str = "") -> None:
-    """A wheel that pip takes for real."""
-    info = f"{name}-{version}.dist-info"
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    metadata += f"Requires-Dist: {requires}\n" if requires else ""
-    wheel = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    contents = {**files, f"{info}/METADATA": metadata, f"{info}/WHEEL": wheel}
-    rows = []
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
-        for path, text in contents.items():
-            digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-            rows.append(f"{path},sha256={digest},{len(text.encode())}")
-            archive.writestr(path, text)
-        archive.writestr(f"{info}/RECORD", "\n".join([*rows, f"{info}/RECORD,,", ""]))
-
-
-def write_torch(folder: Path, version: str) -> None:
-    files = {"torch/__init__.py": TORCH, "torch/version.py": f"__version__ = '{version}'\n"}
-    write_wheel(folder, "torch", version, files)
-
-
-class Project:
-    """A copy of the launcher beside a tiny trainer, with a package source of its own."""
+class Shell(Project):
+    """Started through train_gpu.sh."""
 
     def __init__(self, folder: Path) -> None:
-        self.root = folder / "用户 测试 (x86) & !"
-        self.wheels = folder / "wheels"
-        self.bin = folder / "bin"
-        for place in (self.root / "trainer_core", self.wheels, self.bin):
-            place.mkdir(parents=True)
-        for name in ("train_gpu.py", "train_gpu.sh"):
-            shutil.copy(ROOT / name, self.root)
-        (self.root / "trainer_core" / "__init__.py").touch()
-        (self.root / "trainer_core" / "__main__.py").write_text(TRAINER, encoding="utf-8")
-        (self.root / "constraints.txt").write_text("torch==2.13.0\nsmall==1.0\n", encoding="utf-8")
-        self.require("torch>=2.11", "small")
-        write_torch(self.wheels, "2.13.0+cpu")
-        write_torch(self.wheels, "2.15.0")
-        for version in ("1.0", "2.0"):
-            write_wheel(self.wheels, "small", version, {"small.py": ""})
-        write_wheel(self.wheels, "greedy", "1.0", {"greedy.py": ""}, "torch>=2.14")
+        super().__init__(folder)
         (self.bin / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n", encoding="utf-8")  # until it is made executable
 
-    def require(self, *packages: str) -> None:
-        text = f"[project]\nname = 'x'\nversion = '1'\ndependencies = {json.dumps(packages)}\n"
-        text += "[project.optional-dependencies]\ndev = []\n"
-        (self.root / "pyproject.toml").write_text(text, encoding="utf-8")
-
     def environment(self, **more: str) -> dict[str, str]:
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "TRAINDECK_"))}
-        env.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(self.wheels), PIP_CONFIG_FILE=os.devnull)
+        env = super().environment()
         path = os.pathsep.join([str(self.bin), str(Path(sys.executable).parent), env["PATH"]])
         return {**env, "PATH": path, **more}
 
@@ -115,9 +47,9 @@ class Project:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def project(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """Set up once; each test puts right what it breaks, for that is what is tested."""
-    made = Project(tmp_path_factory.mktemp("set-up"))
+    made = Shell(tmp_path_factory.mktemp("set-up"))
     first = made.run("setup")
     assert first.returncode == 0, first.stderr
     assert "this is the first start" in first.stderr
@@ -125,7 +57,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def test_the_trainer_gets_its_arguments_folder_and_input_untouched_and_its_exit_code_is_kept(
-    project: Project, tmp_path: Path
+    project: Shell, tmp_path: Path
 ) -> None:
     link = tmp_path / "a link"
     link.symlink_to(project.root / "train_gpu.sh")
@@ -150,7 +82,7 @@ def test_the_trainer_gets_its_arguments_folder_and_input_untouched_and_its_exit_
     assert done.stderr == ""
 
 
-def test_an_unchanged_start_costs_less_than_a_second(project: Project) -> None:
+def test_an_unchanged_start_costs_less_than_a_second(project: Shell) -> None:
     seconds = []
     for _ in range(3):
         started = time.monotonic()
@@ -159,7 +91,7 @@ def test_an_unchanged_start_costs_less_than_a_second(project: Project) -> None:
     assert min(seconds) < 1.0
 
 
-def test_a_torch_that_something_swapped_is_noticed_at_the_next_start_and_put_back(project: Project) -> None:
+def test_a_torch_that_something_swapped_is_noticed_at_the_next_start_and_put_back(project: Shell) -> None:
     pip = [str(project.root / ".venv/bin/python"), "-m", "pip", "install", "-q", "torch==2.15.0"]
     subprocess.run(pip, env=project.environment(), check=True, timeout=60)
     done = project.run("train")
@@ -168,7 +100,7 @@ def test_a_torch_that_something_swapped_is_noticed_at_the_next_start_and_put_bac
     assert "2.13.0+cpu" in project.torch_file().read_text(encoding="utf-8")
 
 
-def test_a_new_dependency_cannot_swap_torch_and_the_failure_is_loud(project: Project) -> None:
+def test_a_new_dependency_cannot_swap_torch_and_the_failure_is_loud(project: Shell) -> None:
     project.require("torch>=2.11", "small", "greedy")
     done = project.run("train")
     assert done.returncode == 1
@@ -178,7 +110,7 @@ def test_a_new_dependency_cannot_swap_torch_and_the_failure_is_loud(project: Pro
     assert project.run("train").returncode == 3
 
 
-def test_ones_own_constraints_go_before_the_pins(project: Project, tmp_path: Path) -> None:
+def test_ones_own_constraints_go_before_the_pins(project: Shell, tmp_path: Path) -> None:
     own = tmp_path / "own.txt"
     own.write_text("small==2.0\n", encoding="utf-8")
     assert project.run("setup", "--constraints", str(own)).returncode == 0
@@ -187,14 +119,14 @@ def test_ones_own_constraints_go_before_the_pins(project: Project, tmp_path: Pat
     assert list(project.root.glob(".venv/lib/*/site-packages/small-1.0.dist-info"))
 
 
-def test_everything_is_logged_as_utf_8(project: Project) -> None:
+def test_everything_is_logged_as_utf_8(project: Shell) -> None:
     log = (project.root / "logs" / "setup.log").read_text(encoding="utf-8")
     assert "用户 测试 (x86) & !" in log
     assert "Successfully installed torch-2.13.0+cpu" in log
 
 
 def test_a_set_up_killed_at_any_moment_is_finished_by_the_next_one(tmp_path: Path) -> None:
-    project = Project(tmp_path)
+    project = Shell(tmp_path)
     for stop_at in (".venv/lib/*/site-packages/pip", ".venv/traindeck.json"):
         child = project.begin("setup")
         while child.poll() is None and not list(project.root.glob(stop_at)):
@@ -207,7 +139,7 @@ def test_a_set_up_killed_at_any_moment_is_finished_by_the_next_one(tmp_path: Pat
     assert "an earlier set-up did not finish" in done.stderr
 
 
-def test_two_set_ups_at_once_do_the_work_once_and_a_half_installed_package_is_repaired(project: Project) -> None:
+def test_two_set_ups_at_once_do_the_work_once_and_a_half_installed_package_is_repaired(project: Shell) -> None:
     next(project.root.glob(".venv/lib/*/site-packages/small-1.0.dist-info/INSTALLER")).unlink()
     state = project.root / ".venv" / "traindeck.json"
     state.write_text(state.read_text(encoding="utf-8").replace("true", "false", 1), encoding="utf-8")
@@ -219,7 +151,7 @@ def test_two_set_ups_at_once_do_the_work_once_and_a_half_installed_package_is_re
     assert sum("Set up in" in text for text in words) == 1
 
 
-def test_a_driver_never_gets_a_cpu_only_build_and_its_gpu_is_tried_out(project: Project) -> None:
+def test_a_driver_never_gets_a_cpu_only_build_and_its_gpu_is_tried_out(project: Shell) -> None:
     script = "#!/bin/sh\necho '580.95.05, 8.9'\n"
     (project.bin / "nvidia-smi").write_text(script, encoding="utf-8")
     (project.bin / "nvidia-smi").chmod(0o755)

@@ -29,6 +29,7 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(module, "VENV", tmp_path / ".venv")
     monkeypatch.setattr(module, "STATE", tmp_path / ".venv" / "traindeck.json")
     monkeypatch.setattr(module, "KEEP", tmp_path / ".venv-setup")
+    monkeypatch.setattr(module, "SHORTCUTS", tmp_path / ".venv-setup" / "shortcuts.json")
     monkeypatch.setattr(module, "LOG", tmp_path / "logs" / "setup.log")
     for name in module.CHOICES:
         monkeypatch.delenv("TRAINDECK_" + name.upper(), raising=False)
@@ -275,6 +276,9 @@ def test_the_stamp_changes_with_everything_a_set_up_depends_on(
 def test_a_package_without_pips_last_file_counts_as_half_installed(tool: ModuleType, tmp_path: Path) -> None:
     site = tmp_path / ".venv" / "lib" / "python3.11" / "site-packages"
     (site / "pip").mkdir(parents=True)
+    assert tool.half_made() == "it has no pip", "its folder is there before it is whole"
+    (site / "pip-24.0.dist-info").mkdir()
+    (site / "pip-24.0.dist-info" / "INSTALLER").touch()
     (site / "numpy-2.4.6.dist-info").mkdir()
     assert "numpy" in tool.half_made()
     (site / "numpy-2.4.6.dist-info" / "INSTALLER").touch()
@@ -329,6 +333,13 @@ def test_a_known_failure_says_what_to_do(tool: ModuleType, output: str, words: s
     assert words in str(error)
     assert output in str(error)
     assert error.code == code
+
+
+def test_a_folder_too_deep_for_windows_is_told_before_anything_is_fetched(tool: ModuleType) -> None:
+    fits, deep = Path("C:/" + "a" * 64), Path("C:/" + "a" * 65)
+    assert tool.too_deep(fits, long_paths=False) == ""
+    assert "68 characters; over 67" in tool.too_deep(deep, long_paths=False)
+    assert tool.too_deep(deep, long_paths=True) == ""
 
 
 def test_the_lock_is_held_by_one_at_a_time(tool: ModuleType) -> None:
@@ -386,3 +397,44 @@ def test_help_names_what_the_launcher_does_itself_before_the_trainer_tells_its_o
     said = capsys.readouterr().out
     assert all(f"train_gpu.py {command}" in said for command in ("setup", "test"))
     assert handed[0][-1] == "--help"
+
+
+# --- removal -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with all that Traindeck makes, and a shortcut elsewhere."""
+    monkeypatch.delenv("TRAINDECK_HOME", raising=False)
+    for folder in (".venv/bin", ".venv-setup", "cache/tokens", "logs", "runs/mine"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "file").touch()
+    (tmp_path / "Traindeck.lnk").touch()
+    tool.write_json(tool.SHORTCUTS, {"made": [str(tmp_path / "Traindeck.lnk")]})
+    return tmp_path
+
+
+KEPT = {"constraints.txt", "pyproject.toml", "runs"}
+
+
+@pytest.mark.parametrize(("arguments", "left"), [([], KEPT), (["--runs"], KEPT - {"runs"})])
+def test_uninstall_removes_what_was_made_and_runs_only_when_asked_to(
+    tool: ModuleType, made: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], left: set[str]
+) -> None:
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    assert tool.main(["uninstall", *arguments]) == 0
+    assert {path.name for path in made.iterdir()} == left
+
+
+def test_uninstall_removes_nothing_where_nobody_agrees(
+    tool: ModuleType, made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(made.rglob("*"))
+
+    def nobody(_: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", nobody)
+    assert tool.main(["uninstall"]) == 3
+    assert sorted(made.rglob("*")) == before
+    assert str(made / ".venv") in capsys.readouterr().err

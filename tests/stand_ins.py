@@ -1,0 +1,88 @@
+"""Packages made here that pip takes for real, and a trainer that only tells how it was started: a set-up in seconds."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+TORCH = """
+import os
+from torch.version import __version__
+class Tensor:
+    def __add__(self, other): return self
+    def item(self): return 2
+def ones(*shape, device):
+    if os.environ.get("STAND_IN_GPU") == "broken":
+        raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
+    return Tensor()
+class cuda:
+    get_device_name = staticmethod(lambda index: "Stand-in 3000")
+"""
+
+TRAINER = """
+import json, os, sys
+words = {"args": sys.argv[1:], "cwd": os.getcwd(), "stdin": sys.stdin.read(), "utf8": sys.flags.utf8_mode}
+print(json.dumps(words))
+sys.exit(3)
+"""
+
+
+def write_wheel(folder: Path, name: str, version: str, files: dict[str, str], requires: str = "") -> None:
+    """A wheel that pip takes for real."""
+    info = f"{name}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    metadata += f"Requires-Dist: {requires}\n" if requires else ""
+    wheel = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    contents = {**files, f"{info}/METADATA": metadata, f"{info}/WHEEL": wheel}
+    rows = []
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        for path, text in contents.items():
+            digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+            rows.append(f"{path},sha256={digest},{len(text.encode())}")
+            archive.writestr(path, text)
+        archive.writestr(f"{info}/RECORD", "\n".join([*rows, f"{info}/RECORD,,", ""]))
+
+
+def write_torch(folder: Path, version: str) -> None:
+    files = {"torch/__init__.py": TORCH, "torch/version.py": f"__version__ = '{version}'\n"}
+    write_wheel(folder, "torch", version, files)
+
+
+class Project:
+    """A copy of the launcher beside a tiny trainer, with a package source of its own."""
+
+    def __init__(self, folder: Path, name: str = "用户 测试 (x86) & !") -> None:
+        self.root = folder / name
+        self.wheels = folder / "wheels"
+        self.bin = folder / "bin"
+        for place in (self.root / "trainer_core", self.wheels, self.bin):
+            place.mkdir(parents=True)
+        for launcher in ("train_gpu.py", "train_gpu.sh", "train_gpu.bat"):
+            shutil.copy(ROOT / launcher, self.root)
+        (self.root / "trainer_core" / "__init__.py").touch()
+        (self.root / "trainer_core" / "__main__.py").write_text(TRAINER, encoding="utf-8")
+        (self.root / "constraints.txt").write_text("torch==2.13.0\nsmall==1.0\n", encoding="utf-8")
+        self.require("torch>=2.11", "small")
+        write_torch(self.wheels, "2.13.0+cpu")
+        write_torch(self.wheels, "2.15.0")
+        for version in ("1.0", "2.0"):
+            write_wheel(self.wheels, "small", version, {"small.py": ""})
+        write_wheel(self.wheels, "greedy", "1.0", {"greedy.py": ""}, "torch>=2.14")
+
+    def require(self, *packages: str) -> None:
+        text = f"[project]\nname = 'x'\nversion = '1'\ndependencies = {json.dumps(packages)}\n"
+        text += "[project.optional-dependencies]\ndev = []\n"
+        (self.root / "pyproject.toml").write_text(text, encoding="utf-8")
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Ours, without settings of pip and Traindeck, and with no other package source than `wheels`."""
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "TRAINDECK_"))}
+        env.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(self.wheels), PIP_CONFIG_FILE=os.devnull)
+        return {**env, **more}

@@ -1,0 +1,267 @@
+"""The trainer on Windows: text as Windows programs write it, commands through a pipe, files that somebody holds open.
+
+UTF-8 mode is off in every process here, so what the code leaves open would be in the code page.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from preparing import content, decoded, prepared
+
+from tests.core.trainer import TINY, Ended, environment, finish, read_until
+from trainer_core import checkpoint_dir, files, protocol
+from trainer_core.data import encode
+from trainer_core.messages import ExitCode
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = 120
+RUN = [*TINY, "--max-steps", str(STEPS), "--save-steps", "40", "--keep-last", "1", "--keep-best", "0"]
+RUN += ["--eval-steps", "60", "--sample-steps", "0"]
+WORKERS = ["--num-workers", "2"]
+CONTROL = ["--control", "stdin"]
+LINES = [f"第{n}行：春眠不觉晓，处处闻啼鸟。Line {n} of the text, {n * n}." for n in range(600)]
+
+
+def start(home: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """The trainer, as one types it: nothing says which encoding to use."""
+    env = {name: value for name, value in environment(home).items() if name not in ("PYTHONUTF8", "PYTHONIOENCODING")}
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-m", "trainer_core", *arguments]
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env, cwd=home)
+
+
+def say(process: subprocess.Popen[bytes], command: protocol.AnyCommand) -> None:
+    assert process.stdin is not None
+    process.stdin.write(protocol.encode(command))
+    process.stdin.flush()
+
+
+def until(process: subprocess.Popen[bytes], last: Callable[[protocol.AnyEvent], bool]) -> list[protocol.AnyEvent]:
+    """Events up to the one that is the last; it must come."""
+    seen = read_until(process, last)
+    assert seen, process.communicate(timeout=30)[1].decode("utf-8", "replace")
+    assert last(seen[-1]), seen[-1]
+    return seen
+
+
+def stepped(step: int) -> Callable[[protocol.AnyEvent], bool]:
+    return lambda event: isinstance(event, protocol.Step) and event.step >= step
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("家 home (x)")
+
+
+@pytest.fixture(scope="module")
+def texts(home: Path) -> list[str]:
+    """The same text as four programs save it: an old one, Notepad, Notepad's "Unicode", one with Windows line ends."""
+    text = "\n".join(LINES)
+    saved = {
+        "旧 gb18030.txt": text.encode("gb18030"),
+        "记事本 bom.txt": b"\xef\xbb\xbf" + text.encode("utf-8"),
+        "统一码 utf-16.txt": b"\xff\xfe" + text.encode("utf-16-le"),
+        "行尾 crlf.txt": text.replace("\n", "\r\n").encode("utf-8"),
+    }
+    for name, raw in saved.items():
+        (home / name).write_bytes(raw)
+    return [part for name in saved for part in ("--data", str(home / name))]
+
+
+@dataclass
+class Held:
+    """A run during which another program held its first checkpoint open."""
+
+    ended: Ended
+    checkpoints: Path
+    untouched: bool
+
+
+@pytest.fixture(scope="module")
+def whole(home: Path, texts: list[str]) -> Held:
+    """A run from start to end, without interruption."""
+    process = start(home, "train", *RUN, *texts, "--run-dir", "整 whole")
+    before = until(process, lambda event: isinstance(event, protocol.Checkpoint))
+    first = home / "整 whole" / "checkpoints" / checkpoint_dir.folder_name(40)
+    with (first / "model.safetensors").open("rb") as weights:
+        whole = weights.read()
+        rest = finish(process, 170)
+        weights.seek(0)
+        untouched = weights.read() == whole
+    return Held(Ended(rest.code, before + rest.events, rest.stderr), first.parent, untouched)
+
+
+# --- a first run ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.in_english
+@pytest.mark.skipif(not (ROOT / ".venv" / "traindeck.json").exists(), reason="not started through train_gpu.bat")
+def test_a_short_quickstart_through_the_batch_file_trains_from_start_to_end(home: Path) -> None:
+    short = "--max-steps 4 --tokenizer-sample-mib 1 --eval-steps 4 --eval-batches 1 --sample-tokens 4 --output json"
+    line = f'cmd /d /s /c ""{ROOT}\\train_gpu.bat" train --preset quickstart --run-dir "runs\\快速 & 好!" {short}"'
+    done = subprocess.run(
+        line, env=environment(home), stdin=subprocess.DEVNULL, capture_output=True, timeout=280, check=False
+    )
+    assert done.returncode == ExitCode.FINISHED, done.stderr.decode("utf-8", "replace")
+    events = [protocol.decode_event(raw) for raw in done.stdout.splitlines()]
+    assert isinstance(events[0], protocol.Hello)
+    assert isinstance(events[-1], protocol.Done)
+    assert events[-1].steps == 4
+    assert Path(events[0].run_dir).name == "快速 & 好!"
+    assert checkpoint_dir.latest_good(Path(events[0].run_dir) / "checkpoints")[0] is not None
+
+
+# --- what a run reads and says -------------------------------------------------------------------------------
+
+
+def test_a_run_on_text_of_four_programs_finishes_and_reads_each_in_its_encoding(whole: Held) -> None:
+    assert whole.ended.code == ExitCode.FINISHED, whole.ended.stderr
+    [ready] = whole.ended.of(protocol.Ready)
+    found = [(Path(source.path).name.split()[0], source.encoding) for source in ready.sources]
+    assert [name for name, _ in found] == ["旧", "记事本", "统一码", "行尾"]
+    assert [encoding for _, encoding in found] == ["gb18030", "utf-8-sig", "utf-16-le", "utf-8"]
+
+
+def test_its_events_are_the_same_in_utf_8_on_disk_and_on_the_wire(home: Path, whole: Held) -> None:
+    lines = (home / "整 whole" / "events.jsonl").read_bytes().splitlines()
+    assert [protocol.decode_event(line).seq for line in lines] == sorted(event.seq for event in whole.ended.events)
+    assert "整 whole" in whole.ended.of(protocol.Hello)[0].run_dir
+    assert b"\r" not in b"".join(lines)
+
+
+def test_a_checkpoint_that_another_program_holds_open_stays_readable_and_the_run_goes_on(whole: Held) -> None:
+    """Windows keeps the folder where it is; Wine lets it be put aside, but not be deleted."""
+    assert whole.untouched
+    assert not whole.ended.of(protocol.Error)
+    good, bad = checkpoint_dir.latest_good(whole.checkpoints)
+    assert good is not None
+    assert good.name == whole.ended.of(protocol.Checkpoint)[-1].path == checkpoint_dir.folder_name(STEPS)
+    assert not bad
+
+
+def test_the_four_texts_are_the_same_text(texts: list[str], monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    monkeypatch.setenv("TRAINDECK_HOME", str(home / "prepared"))
+    paths = [Path(path) for path in texts[1::2]]
+    told = [prepared(path, validation_fraction=0.0) for path in paths]
+    assert len({decoded(one, "train") for one in told}) == 1
+
+
+@pytest.mark.in_chinese
+def test_processes_prepare_the_same_tokens_as_one(
+    texts: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    paths = [Path(path) for path in texts[1::2]]
+    found = []
+    for processes in (0, 2):
+        monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path / str(processes)))
+        monkeypatch.setattr(encode, "choose_processes", lambda *_, count=processes: count)
+        found.append(content(prepared(*paths).folder))
+    assert found[0] == found[1]
+    assert found[0]
+
+
+# --- commands ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.in_chinese
+def test_paused_stopped_left_and_resumed_it_ends_in_the_weights_of_the_whole_run(
+    home: Path, texts: list[str], whole: Held
+) -> None:
+    process = start(home, "train", *RUN, *CONTROL, *texts, "--run-dir", "断 parts")
+    until(process, stepped(5))
+    say(process, protocol.Pause(id=1))
+    until(process, lambda event: isinstance(event, protocol.Phase) and event.phase == "paused")
+    say(process, protocol.Resume(id=2))
+    until(process, stepped(20))
+    say(process, protocol.Stop(id=3))
+    stopped = finish(process)
+    assert stopped.code == ExitCode.STOPPED, stopped.stderr
+    assert stopped.of(protocol.Done)[0].reason == "stopped"
+
+    process = start(home, "train", "--resume", "断 parts", *CONTROL)
+    until(process, stepped(60))
+    left = finish(process)  # which closes its stdin
+    assert left.code == ExitCode.STOPPED, left.stderr
+
+    ended = finish(start(home, "train", "--resume", "断 parts"))
+    assert ended.code == ExitCode.FINISHED, ended.stderr
+    assert ended.of(protocol.Hello)[0].resumed_from_step == left.of(protocol.Done)[0].steps < STEPS
+    last = f"checkpoints/{checkpoint_dir.folder_name(STEPS)}"
+    for file in ("model.safetensors", "optimizer.safetensors", "tokenizer.json"):
+        parts, uninterrupted = (home / name / last / file for name in ("断 parts", "整 whole"))
+        assert parts.read_bytes() == uninterrupted.read_bytes(), file
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "word"),
+    [
+        (["train", "--no-such-flag", "1"], ExitCode.USAGE, "--no-such-flag"),
+        (["train", "--data", "没有 nothing.txt", *TINY], ExitCode.DATA, "没有 nothing.txt"),
+    ],
+)
+def test_what_cannot_be_trained_ends_with_its_own_exit_code(
+    home: Path, arguments: list[str], code: ExitCode, word: str
+) -> None:
+    ended = finish(start(home, *arguments, "--output", "json"))
+    assert ended.code == code
+    assert word in str(ended.error.params) + ended.error.detail
+
+
+@pytest.mark.in_chinese
+def test_loader_processes_end_with_a_trainer_that_is_killed(home: Path, texts: list[str]) -> None:
+    process = start(home, "train", *RUN, *texts, "--run-dir", "杀 killed", *WORKERS)
+    [hello, *_] = until(process, stepped(1))
+    assert isinstance(hello, protocol.Hello)
+    trainer = psutil.Process(hello.pid)
+    workers = [child for child in trainer.children(recursive=True) if "spawn_main" in " ".join(child.cmdline())]
+    assert len(workers) >= 2
+    trainer.kill()
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    assert not alive
+    process.wait(30)
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+# --- files that somebody holds -------------------------------------------------------------------------------
+
+
+@pytest.mark.in_chinese
+def test_a_file_is_replaced_as_soon_as_its_reader_lets_go(tmp_path: Path) -> None:
+    target = tmp_path / "状态.json"
+    target.write_bytes(b"old")
+    reader = target.open("rb")
+    threading.Timer(1.0, reader.close).start()
+    since = time.monotonic()
+    files.write_atomic(target, b"new")
+    assert target.read_bytes() == b"new"
+    assert time.monotonic() - since > 0.5
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]
+
+
+@pytest.mark.parametrize("act", ["replace", "remove"])
+@pytest.mark.in_chinese
+def test_a_file_that_stays_held_is_told_and_stays_as_it_was(tmp_path: Path, act: str) -> None:
+    folder, new = tmp_path / "held", tmp_path / "new"
+    folder.mkdir()
+    (folder / "a").write_bytes(b"old")
+    new.write_bytes(b"new")
+    acts = {
+        "replace": lambda: files.replace(new, folder / "a", seconds=0.3),
+        "remove": lambda: files.remove_tree(folder, seconds=0.3),
+    }
+    with (folder / "a").open("rb"):
+        with pytest.raises(PermissionError) as error:
+            acts[act]()
+        assert (folder / "a").read_bytes() == b"old"
+    assert getattr(error.value, "winerror", None) in (5, 32)
+    assert new.read_bytes() == b"new"

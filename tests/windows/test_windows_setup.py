@@ -1,0 +1,302 @@
+"""train_gpu.bat as a person uses it: typed lines, odd folders, Pythons of every kind, broken set-ups."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from stand_ins import ROOT, Project
+
+BASE = Path(getattr(sys, "_base_executable", sys.executable)).parent  # a Python that fits, by its folder
+SYSTEM = Path(os.environ.get("SYSTEMROOT", "C:\\Windows"))
+# What leads to Pythons that were really installed, and cannot be led elsewhere by the environment.
+HIDDEN = {
+    "train_gpu.bat": [b"%SYSTEMDRIVE%\\Python3*"],
+    "train_gpu.py": [b"SYSTEMDRIVE", b"SOFTWARE\\\\Python\\\\PythonCore"],
+}
+
+# Runs what it is given as Python would, but calls itself another version. A path that is not our interpreter's is
+# what train_gpu.py then sees as the interpreter that runs it.
+OTHER_VERSION = """
+import runpy, sys
+sys.version_info = {version}
+sys.executable = sys._base_executable = sys.argv[0]
+arguments = sys.argv[1:]
+while arguments[0] in ("-I", "-S", "-X", "utf8"):
+    arguments.pop(0)
+if arguments[0] == "-c":
+    exec(arguments[1])
+else:
+    sys.argv = arguments
+    runpy.run_path(arguments[0], run_name="__main__")
+"""
+STORE = """
+import sys
+print("Python was not found; run without arguments to install from the Microsoft Store")
+sys.exit(9009)
+"""
+
+
+def write_program(path: Path, code: str) -> None:
+    """A small .exe that runs this code, made as pip makes those of console scripts."""
+    import pip._vendor.distlib as launchers
+
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("__main__.py", code)
+    launcher = (Path(launchers.__file__).parent / "t64.exe").read_bytes()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(launcher + f"#!{BASE / 'python.exe'}\r\n".encode() + archive.getvalue())
+
+
+class Batch(Project):
+    """Started through train_gpu.bat, by a line as one types it."""
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Only what every Windows has on its PATH, and the Python of these tests as if it were installed there."""
+        folders = [self.bin, BASE, SYSTEM / "System32", SYSTEM]
+        return {**super().environment(), "PATH": os.pathsep.join(map(str, folders)), "TRAINDECK_TORCH": "cpu", **more}
+
+    def without_python(self, *folders: Path) -> dict[str, str]:
+        """An environment with these folders on the PATH, in which no installed Python is found."""
+        for file, places in HIDDEN.items():
+            text = (self.root / file).read_bytes()
+            for place in places:
+                assert place in text
+                text = text.replace(place, b"NOWHERE")
+            (self.root / file).write_bytes(text)
+        nowhere = dict.fromkeys(("LOCALAPPDATA", "PROGRAMFILES", "USERPROFILE", "APPDATA"), "C:\\nowhere")
+        return self.environment(PATH=os.pathsep.join(map(str, [*folders, SYSTEM / "System32"])), **nowhere)
+
+    def line(self, typed: str) -> str:
+        return f'cmd /d /s /c ""{self.root}\\train_gpu.bat" {typed}"'
+
+    def begin(self, typed: str) -> subprocess.Popen[bytes]:
+        null = subprocess.DEVNULL
+        return subprocess.Popen(self.line(typed), env=self.environment(), stdin=null, stdout=null, stderr=null)
+
+    def run(self, typed: str, stdin: str = "", env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.line(typed),
+            env=env or self.environment(),
+            input=stdin,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=170,
+            cwd=SYSTEM,
+            check=False,
+        )
+
+    def copied(self, root: Path) -> Batch:
+        """What was set up, in another folder.
+
+        Without what a start does not need: pip's own files have names that are too long below a deep folder.
+        """
+        copy = Batch.__new__(Batch)
+        copy.root, copy.bin, copy.wheels = root, self.bin, self.wheels
+        shutil.copytree(self.root, root, ignore=shutil.ignore_patterns("pip*", "setuptools*", "pkg_resources"))
+        return copy
+
+    @property
+    def log(self) -> str:
+        return (self.root / "logs" / "setup.log").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Batch:
+    """Set up once, from nothing, in a folder with everything in its name that batch files trip over."""
+    made = Batch(tmp_path_factory.mktemp("set-up"))
+    first = made.run("setup")
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "this is the first start" in first.stderr
+    assert "PyTorch build: cpu (chosen)" in first.stderr
+    return made
+
+
+@pytest.fixture
+def programs(project: Batch) -> Iterator[Path]:
+    """A folder at the front of the PATH."""
+    yield project.bin
+    shutil.rmtree(project.bin)
+    project.bin.mkdir()
+
+
+# --- starting ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "arguments"),
+    [
+        ('train --run-name "a b"', ["train", "--run-name", "a b"]),
+        ('train "文 & 本" "a|b" "<c>" "(d)"', ["train", "文 & 本", "a|b", "<c>", "(d)"]),
+        ('train 100% wow! 用户=测试,x "a ^ b"', ["train", "100%", "wow!", "用户=测试,x", "a ^ b"]),
+        (r'train "say \"hi\"" "" "C:\a b\\"', ["train", 'say "hi"', "", "C:\\a b\\"]),
+    ],
+)
+def test_arguments_reach_the_trainer_as_they_were_typed(project: Batch, typed: str, arguments: list[str]) -> None:
+    done = project.run(typed, stdin='{"command": "stop"}\n停\n')
+    assert done.returncode == 3, done.stderr
+    words = json.loads(done.stdout)
+    assert words["args"] == arguments
+    assert words["stdin"] == '{"command": "stop"}\n停\n'
+    assert words["utf8"] == 1
+
+
+def test_a_second_start_sets_nothing_up(project: Batch) -> None:
+    before = project.log
+    done = project.run("train")
+    assert (done.returncode, done.stderr) == (3, "")
+    assert project.log == before
+
+
+def test_what_pip_and_the_launcher_say_is_logged_as_utf_8(project: Batch) -> None:
+    assert "用户 测试 (x86) & !" in project.log
+    assert "Successfully installed torch-2.13.0+cpu" in project.log
+
+
+# --- broken set-ups ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.in_english
+def test_a_set_up_that_was_killed_is_finished_by_the_next_start(tmp_path: Path) -> None:
+    project = Batch(tmp_path, "killed")
+    child = project.begin("setup")
+    until = time.monotonic() + 120
+    while not (project.root / ".venv" / "Lib" / "site-packages" / "pip").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    tree = psutil.Process(child.pid)
+    for process in [*tree.children(recursive=True), tree]:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    child.wait(30)
+    done = project.run("train")
+    assert done.returncode == 3, done.stderr
+    assert "an earlier set-up did not finish" in done.stderr
+
+
+@pytest.mark.in_english
+def test_a_half_installed_package_is_repaired_by_the_python_that_lies_in_the_same_venv(project: Batch) -> None:
+    site = project.root / ".venv" / "Lib" / "site-packages"
+    (site / "small-1.0.dist-info" / "INSTALLER").unlink()
+    state = project.root / ".venv" / "traindeck.json"
+    state.write_text(state.read_text(encoding="utf-8").replace("true", "false", 1), encoding="utf-8")
+    done = project.run("train")
+    assert done.returncode == 3, done.stderr
+    assert "small-1.0.dist-info was left half-installed" in done.stderr
+    assert (site / "small-1.0.dist-info" / "INSTALLER").exists()
+
+
+# --- which Python --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unset(tmp_path: Path) -> Batch:
+    """A project that was never set up."""
+    return Batch(tmp_path, "no python")
+
+
+def test_without_any_python_it_says_which_one_to_install_and_from_where(unset: Batch) -> None:
+    done = unset.run("train", env=unset.without_python())
+    assert done.returncode == 1
+    assert "Traindeck needs Python 3.11, 3.12 or 3.13 (64 bit), and found none." in done.stdout
+    assert "https://www.python.org/downloads/windows/" in done.stdout
+
+
+@pytest.mark.in_english
+def test_the_placeholder_of_the_store_counts_as_no_python(unset: Batch) -> None:
+    store = unset.bin / "Microsoft" / "WindowsApps"
+    write_program(store / "python.exe", STORE)
+    done = unset.run("train", env=unset.without_python(store))
+    assert done.returncode == 1
+    assert "found none" in done.stdout
+
+
+@pytest.mark.in_english
+def test_a_python_bat_in_front_does_not_swallow_the_start(project: Batch, programs: Path) -> None:
+    (programs / "python.bat").write_text("@echo the shim took over\r\n@exit /b 0\r\n", encoding="ascii")
+    done = project.run("train")
+    assert done.returncode == 3
+    assert "took over" not in done.stdout
+
+
+@pytest.mark.in_english
+def test_a_python_that_does_not_fit_is_passed_over_with_its_reason(unset: Batch) -> None:
+    """The launcher offers one that is too new, the PATH one that is too old, the Store and a broken one."""
+    folders = [unset.bin, unset.bin / "old", unset.bin / "Microsoft" / "WindowsApps"]
+    write_program(unset.bin / "python.exe", OTHER_VERSION.format(version="(3, 14, 0)"))
+    write_program(folders[1] / "python.exe", OTHER_VERSION.format(version="(3, 10, 4)"))
+    write_program(folders[2] / "python.exe", STORE)
+    (unset.bin / "python3.exe").write_bytes(b"this is no program")
+    done = unset.run("train", env=unset.without_python(*folders))
+    assert done.returncode == 1
+    assert "Traindeck needs Python 3.11, 3.12 or 3.13, and none was found:" in done.stderr
+    assert "Python 3.14 is too new" in done.stderr
+    assert "Python 3.10 is too old" in done.stderr
+    assert "python.exe: the Microsoft Store placeholder" in done.stderr
+    assert "python3.exe: does not run" in done.stderr
+    assert "Install Python 3.12 (64 bit)" in done.stderr
+
+
+@pytest.mark.in_english
+def test_one_that_fits_is_found_behind_one_that_is_too_new(unset: Batch) -> None:
+    write_program(unset.bin / "python.exe", OTHER_VERSION.format(version="(3, 14, 0)"))
+    done = unset.run("train", env=unset.environment(PATH=f"{unset.bin};{BASE};{SYSTEM / 'System32'}"))
+    assert done.returncode == 3, done.stderr
+    assert "Python 3.14 is too new" in unset.log
+
+
+# --- odd folders ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a & b ! ^ (x86)", "长" * 30 + "\\" + "d" * 90])
+def test_it_starts_from_a_folder_that_batch_files_trip_over(project: Batch, tmp_path: Path, name: str) -> None:
+    """What was set up elsewhere is copied there. The second path is longer than 200 characters."""
+    moved = project.copied(tmp_path / name)
+    done = moved.run('train "a b"')
+    assert (done.returncode, done.stderr) == (3, "")
+    assert json.loads(done.stdout)["args"] == ["train", "a b"]
+    assert json.loads(done.stdout)["cwd"] == str(moved.root)
+
+
+# --- shortcut and removal ------------------------------------------------------------------------------------
+
+
+def test_a_shortcut_is_a_link_to_the_batch_file_with_our_icon(tmp_path: Path) -> None:
+    launcher = runpy.run_path(str(ROOT / "train_gpu.py"))
+    target, icon = tmp_path / "用户 (x86)" / "train_gpu.bat", ROOT / "assets" / "traindeck.ico"
+    target.parent.mkdir()
+    target.touch()
+    launcher["write_shortcut"](tmp_path / "Traindeck 快捷.lnk", target, icon)
+    content = (tmp_path / "Traindeck 快捷.lnk").read_bytes()
+    assert content.startswith(b"L\0\0\0")  # HeaderSize of [MS-SHLLINK]
+    assert str(target.parent).encode("utf-16-le") in content
+    assert "traindeck.ico".encode("utf-16-le") in content
+    assert launcher["desktop"]().is_dir()
+
+
+@pytest.mark.in_english
+def test_uninstall_removes_what_was_made_but_not_the_runs(project: Batch, tmp_path: Path) -> None:
+    copy = project.copied(tmp_path / "to remove")
+    for folder in ("cache", "runs"):
+        (copy.root / folder).mkdir()
+    kept = copy.run("uninstall", stdin="n\n")
+    assert kept.returncode == 3
+    assert (copy.root / ".venv").exists()
+    assert copy.run("uninstall --yes").returncode == 0
+    assert not (copy.root / ".venv" / "Lib").exists()
+    assert not (copy.root / "cache").exists()
+    assert (copy.root / "runs").exists()
+    assert (copy.root / "train_gpu.bat").exists()

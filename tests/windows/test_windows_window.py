@@ -1,0 +1,76 @@
+"""The window under the platform `windows`, with the real trainer behind it, used and ended in every way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from trainer_core import checkpoint_dir, protocol, run_dir
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = Path(__file__).with_name("window_script.py")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "我的 文本.txt"
+    path.write_text("The quick brown fox jumps over the lazy dog. 春眠不觉晓。\n" * 2000, encoding="gb18030")
+    return path
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Where pictures of the pages go; kept where TRAINDECK_PICTURES says so."""
+    folder = Path(os.environ.get("TRAINDECK_PICTURES") or tmp_path / "pictures")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def open_window(script: str, data: Path, pictures: Path, home: Path) -> subprocess.Popen[str]:
+    env = {name: value for name, value in os.environ.items() if name not in ("PYTHONUTF8", "QT_QPA_PLATFORM")}
+    env |= {"TRAINDECK_HOME": str(home), "TRAINDECK_CONFIG_DIR": str(home / "config"), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-u", "-X", "utf8", str(SCRIPT), script, str(data), str(pictures), "zh"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, encoding="utf-8")
+
+
+def test_a_run_is_started_stopped_resumed_killed_and_closed(data: Path, pictures: Path, tmp_path: Path) -> None:
+    window = open_window("everything", data, pictures, tmp_path / "家 home")
+    out, err = window.communicate(timeout=380)
+    assert out.splitlines() == [
+        "platform windows",
+        "plots moved True",
+        "steps in order True",
+        "killed True",
+        "closing",
+    ], err
+    assert window.returncode == 0, err
+    run = run_dir.RunDir(tmp_path / "家 home" / "runs" / "窗口 run")
+    [*_, last] = [protocol.decode_event(line) for line in run.events.read_bytes().splitlines()]
+    assert isinstance(last, protocol.Done)
+    assert last.reason == "stopped"
+    good, bad = checkpoint_dir.latest_good(run.checkpoints)
+    assert good is not None
+    assert good.name == checkpoint_dir.folder_name(last.steps)
+    assert not bad
+
+
+@pytest.mark.in_chinese
+def test_a_trainer_whose_window_is_killed_saves_a_checkpoint_and_ends(
+    data: Path, pictures: Path, tmp_path: Path
+) -> None:
+    window = open_window("training", data, pictures, tmp_path / "家 home")
+    assert window.stdout is not None
+    assert window.stdout.readline().startswith("training"), window.communicate()[1]
+    window.kill()  # the launcher of .venv; its job ends the window with it, and leaves the window's children alone
+    window.wait(30)
+    run = run_dir.RunDir(tmp_path / "家 home" / "runs" / "窗口 run")
+    until = time.monotonic() + 60
+    while (good := checkpoint_dir.latest_good(run.checkpoints)[0]) is None and time.monotonic() < until:
+        time.sleep(0.5)
+    assert good is not None

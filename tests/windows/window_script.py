@@ -1,0 +1,159 @@
+"""The real window under the platform `windows`, led by a script: `python window_script.py SCRIPT DATA PICTURES`.
+
+A script is a generator that yields what it waits for. What it wants to tell goes to stdout; a step that does not come
+in time, or an exception in the window, ends the process with exit code 9. A process of its own, because a test of how a
+window is killed cannot be in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QMessageBox, QPushButton
+
+from app import __main__ as start
+from app.controller import Controller
+from app.state.run_machine import RunState
+
+PATIENCE_S = 150.0
+Script = Iterator[Callable[[], bool]]
+TINY = {"hidden_dim": "32", "n_layers": "1", "n_heads": "2", "max_seq_len": "32", "vocab_size": "300"} | {
+    "batch_size": "4",
+    "max_steps": "100000",
+    "save_steps": "1000",
+    "eval_steps": "1000",
+    "log_steps": "1",
+    "sample_steps": "0",
+    "device": "cpu",
+    "cpu_threads": "1",
+    "restarts": "0",
+}
+
+
+def tell(*words: object) -> None:
+    print(*words, flush=True)  # noqa: T201
+
+
+def click(button: QPushButton) -> None:
+    assert button.isEnabled(), button.text()
+    QTest.mouseClick(button, Qt.MouseButton.LeftButton)
+
+
+def kill_tree(pid: int) -> None:
+    """A process and all below it; those whose launcher went first may be gone by then."""
+    tree = psutil.Process(pid)
+    for process in [*tree.children(recursive=True), tree]:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def begin(controller: Controller, data: Path) -> Script:
+    """The window is there with its plots; a tiny run is started in it and trains."""
+    yield lambda: controller.window.plots.is_built
+    controller.form.add_data([str(data)])
+    for name, value in TINY.items():
+        controller.form.set_text(name, value)
+    controller.form.set_run_name("窗口 run")
+    click(controller.window.run_bar.start)
+    yield lambda: controller.own.machine.step >= 5
+
+
+def everything(controller: Controller, data: Path, pictures: Path) -> Script:
+    """Start, plots move, Stop, Resume, the trainer is killed, Resume, closing while training."""
+    window, machine, bar = controller.window, controller.own.machine, controller.window.run_bar
+    yield from begin(controller, data)
+    tell("platform", QApplication.platformName())
+    before, step = window.plots.grab().toImage(), machine.step
+    yield lambda: machine.step >= step + 10
+    due = time.monotonic() + 1  # plots are painted some times a second
+    yield lambda: time.monotonic() > due
+    tell("plots moved", window.plots.grab().toImage() != before)
+    for name in window.pages:
+        window.show_page(name)
+        QApplication.processEvents()
+        window.grab().save(str(pictures / f"{name}.png"))
+    window.show_page("plots")
+    click(bar.stop)
+    yield lambda: machine.state is RunState.STOPPED
+    stopped = machine.step
+    click(bar.resume)
+    yield lambda: machine.step >= stopped + 5
+    assert controller.own.process.pid is not None
+    kill_tree(controller.own.process.pid)
+    yield lambda: machine.state in (RunState.CRASHED, RunState.FAILED)
+    steps = list(controller.own.record.metrics.series("train_loss")[0])
+    tell("steps in order", steps == list(range(1, len(steps) + 1)))
+    window.grab().save(str(pictures / "killed.png"))
+    tell("killed", bar.resume.isEnabled())
+    click(bar.resume)
+    yield lambda: machine.state is RunState.TRAINING and controller.own.process.is_running
+    step = machine.step
+    yield lambda: machine.step > step
+    window.close()
+    yield lambda: window.findChild(QMessageBox) is not None
+    question = window.findChild(QMessageBox)
+    question.grab().save(str(pictures / "closing.png"))
+    stop = question.findChild(QPushButton, "stopAndSave")
+    tell("closing")
+    click(stop)
+    yield lambda: False  # the process ends by itself
+
+
+def training(controller: Controller, data: Path, pictures: Path) -> Script:
+    """A run trains, until somebody ends this process."""
+    yield from begin(controller, data)
+    tell("training", controller.own.machine.run_dir)
+    yield lambda: False
+
+
+class Player:
+    def __init__(self, script: Script) -> None:
+        self._script, self._waits_for = script, lambda: True
+        self._until = time.monotonic() + PATIENCE_S
+        self._timer = QTimer(interval=50)
+        self._timer.timeout.connect(self._look)
+        self._timer.start()
+
+    def _look(self) -> None:
+        if self._waits_for():
+            self._waits_for = next(self._script)
+            self._until = time.monotonic() + PATIENCE_S
+        elif time.monotonic() > self._until:
+            raise TimeoutError(f"waited in line {self._script.gi_frame.f_lineno}")  # type: ignore[attr-defined]
+
+
+def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    traceback.print_exception(kind, error, trace)
+    sys.stderr.flush()
+    kill_tree(os.getpid())
+
+
+def main() -> int:
+    name, data, pictures, language = sys.argv[1:5]
+    script = {"everything": everything, "training": training}[name]
+    make, players = start.make_controller, []
+
+    def watched(*arguments: object) -> Controller:
+        controller = make(*arguments)  # type: ignore[arg-type]
+        players.append(Player(script(controller, Path(data), Path(pictures))))
+        return controller
+
+    def hooked(*_: object) -> None:
+        sys.excepthook = end
+
+    start.make_controller, start.hook_exceptions = watched, hooked
+    return start.main(["--lang", language])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
