@@ -13,38 +13,39 @@ from PySide6.QtCore import QObject, QTimer
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication
 
-from app import i18n, remembering
-from app.checking import Checker
-from app.closing import Closing
-from app.earlier import EarlierRun
-from app.guiding import Guide
-from app.helping import Helping
-from app.interrupted import Interrupted
-from app.looking import DataLooker
-from app.notifying import Notifier
+from app import i18n
 from app.opening import RunLister, RunRecord
 from app.own_run import OwnRun
 from app.pace import Pace
-from app.queueing import Queueing
+from app.parts import remembering
+from app.parts.checking import Checker
+from app.parts.closing import Closing
+from app.parts.earlier import EarlierRun
+from app.parts.guiding import Guide
+from app.parts.helping import Helping
+from app.parts.interrupted import Interrupted
+from app.parts.looking import DataLooker
+from app.parts.notifying import Notifier
+from app.parts.queueing import Queueing
+from app.parts.telling import Telling
+from app.parts.trying import Trier
+from app.parts.welcoming import Welcoming
 from app.services import desktop
 from app.services.trainer_process import Outcome, TrainerProcess, console_python
 from app.state import command_line
 from app.state.attention import Notice
 from app.state.command_line import Shell
-from app.state.history import History
 from app.state.run_machine import RunState
+from app.state.runs.history import History
 from app.state.settings import SettingsStore
-from app.telling import Telling
 from app.theme import style
 from app.theme.tokens import ThemeChoice
-from app.trying import Trier
 from app.views import words
 from app.views.main_window import MainWindow
 from app.views.setup import reason
 from app.views.setup.form import SetupForm
 from app.views.setup.reason import Blocked, blocking_reason
 from app.views.viewing import Viewing
-from app.welcoming import Welcoming
 from trainer_core import presets, protocol
 from trainer_core.messages import Language, TraindeckError
 from trainer_core.presets import Preset
@@ -207,12 +208,12 @@ class Controller(QObject):
         window.page_shown.connect(lambda name: self._refresh_runs() if name == "runs" else self.render())
 
     def _save_plots(self) -> None:
-        from app.saving_plots import PlotSaver  # not before the first paint
+        from app.parts.saving_plots import PlotSaver  # not before the first paint
 
         self.plot_saver = PlotSaver(self.window.plots, self.window.banners, self)
 
     def _keep_runs(self) -> None:
-        from app.runs import RunsKeeper  # with its views, which the first picture lacks
+        from app.parts.runs import RunsKeeper  # with its views, which the first picture lacks
 
         self.runs = RunsKeeper(self._history, self.own, self._settings, self)
         self.runs.connect_page(self.window.runs, self.window.plots)

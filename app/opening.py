@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Final
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.state.computing import Computing
-from app.state.history import EventLoader, History, is_long
 from app.state.log_store import LogStore
 from app.state.notes import Notes
+from app.state.runs.history import EventLoader, History, is_long
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
 from trainer_core.run_dir import RunSummary
 
 if TYPE_CHECKING:
     from app.services.digesting import Digesting
-    from app.state.bulk import Block
-    from app.state.metrics import MetricStore
+    from app.state.measurements.bulk import Block
+    from app.state.measurements.metrics import MetricStore
 
 _SLICE_S: Final = 0.012
 _LITTLE_S: Final = 0.003  # of events, before the time is looked at
@@ -48,7 +48,7 @@ class RunRecord:
     @cached_property
     def metrics(self) -> MetricStore:
         """Made when it is first asked for: it brings numpy, 0.1 s that the first paint need not wait for."""
-        from app.state.metrics import MetricStore
+        from app.state.measurements.metrics import MetricStore
 
         return MetricStore()
 
@@ -66,7 +66,7 @@ class RunRecord:
     def add_block(self, block: Block, limit: int | None = None) -> None:
         """Many events at once: as adding them one by one. `limit`: only so many measurements of each kind, or two
         between two other events; extremes are kept."""
-        from app.state.bulk import thinned
+        from app.state.measurements.bulk import thinned
 
         reached, whole = 0.0, max(1, block.rows.steps.shape[1])
         end: list[tuple[float, AnyEvent | None]] = [(math.inf, None)]
@@ -107,7 +107,7 @@ class RunOpener(QObject):
         if not is_long(path):
             self._begin(self._events())
             return
-        from app.state import digest
+        from app.state.measurements import digest
 
         if digest.known(path):
             self._begin(self._arrays())
@@ -147,8 +147,8 @@ class RunOpener(QObject):
             yield from self._thinning()
 
     def _arrays(self) -> Iterator[float]:
-        from app.state import digest
-        from app.state.thinning import ROWS
+        from app.state.measurements import digest
+        from app.state.measurements.thinning import ROWS
 
         paths = digest.known(self._path)
         limit, seen = None, 0

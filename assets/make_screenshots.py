@@ -210,8 +210,8 @@ def _try(controller: Controller, application: QApplication, run: Path) -> None:
 
 def _replay(controller: Controller, run: Path) -> None:
     """The first three quarters of a run, as if a trainer sent its events now."""
-    from app.state.history import load_events
     from app.state.run_machine import Started
+    from app.state.runs.history import load_events
     from trainer_core import protocol
 
     controller.own.machine.feed(Started(str(run)), time.monotonic())

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import psutil
 
-from app.state import digest
+from app.state.measurements import digest
 from bench import measure, window_events
 from trainer_core.run_dir import RunDir
 

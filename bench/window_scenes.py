@@ -229,7 +229,7 @@ def _rows(count: int) -> Any:
     """Measurements of a whole run: every column of every table with a figure for each step."""
     import numpy as np
 
-    from app.state import metrics
+    from app.state.measurements import metrics
 
     dice = np.random.default_rng(7)
 

@@ -35,7 +35,7 @@ class Digesting(QObject):
             self._shares[process] = 0.0
             process.setProcessEnvironment(environment)
             process.setProgram(console_python())
-            process.setArguments(["-P", "-X", "utf8", "-m", "app.state.digest", *arguments])
+            process.setArguments(["-P", "-X", "utf8", "-m", "app.state.measurements.digest", *arguments])
             process.setStandardErrorFile(QProcess.nullDevice())
             process.readyReadStandardOutput.connect(lambda of=process: self._on_told(of))
             process.errorOccurred.connect(lambda error, of=process: self._on_error(of, error))

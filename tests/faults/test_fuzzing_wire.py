@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.state import history
 from app.state.following import Follower
+from app.state.runs import history
 from trainer_core import owners, protocol, run_dir
 from trainer_core.control import StdinControl
 from trainer_core.reference_examples import COMMANDS, EVENTS

@@ -10,7 +10,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from app import remembering
+from app.parts import remembering
 from tests.gui.conftest import MakeWindow
 
 

@@ -8,7 +8,8 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.state import digest, history
+from app.state.measurements import digest
+from app.state.runs import history
 from app.views.viewing import Viewing
 from tests.gui import demo_run
 from tests.gui.conftest import MakeWindow

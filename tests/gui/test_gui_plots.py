@@ -15,8 +15,8 @@ from PySide6.QtWidgets import QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
 from app.__main__ import dress
-from app.saving_plots import PlotSaver
-from app.state.metrics import MetricStore
+from app.parts.saving_plots import PlotSaver
+from app.state.measurements.metrics import MetricStore
 from app.theme.tokens import LIGHT
 from app.views.banner import BannerArea
 from app.views.plots import drawing

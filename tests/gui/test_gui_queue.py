@@ -8,7 +8,7 @@ from lined_up import Open, cells, choose, click, items, line_up, states, train, 
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from app.queueing import Queueing
+from app.parts.queueing import Queueing
 from app.state.run_machine import RunState
 
 _ = window_opener  # the fixture `open_window`

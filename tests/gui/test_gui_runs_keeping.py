@@ -12,9 +12,9 @@ from pytestqt.qtbot import QtBot
 from runs_page import LEFT, add, focus, hold, names, open_page, said
 
 from app.controller import Controller
-from app.state import run_notes
-from app.state.run_notes import RunNotes
-from app.state.run_rows import COLUMNS
+from app.state.runs import run_notes
+from app.state.runs.run_notes import RunNotes
+from app.state.runs.run_rows import COLUMNS
 from app.views.runs.page import RunsPage
 from app.views.runs.questions import DeleteQuestion
 from tests.gui.conftest import MakeWindow

@@ -19,10 +19,10 @@ from PySide6.QtWidgets import QAbstractButton, QLabel
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
+from app.parts.voice import Voice
 from app.services.trainer_process import TrainerProcess
 from app.state.run_machine import RunState
 from app.views.trying.page import TryPage
-from app.voice import Voice
 from tests.gui.conftest import FAKE, MakeWindow
 from trainer_core import checkpoint_dir
 from trainer_core.hardware import GpuInfo, probe

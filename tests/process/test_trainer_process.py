@@ -15,7 +15,7 @@ from recording import LONGEST_GAP_S, Heartbeat, Recorded, Run
 
 from app.services import trainer_process
 from app.services.trainer_process import LineSplitter, Outcome, TrainerProcess
-from app.state.metrics import MetricStore
+from app.state.measurements.metrics import MetricStore
 from app.state.run_machine import AskedStop, Exited, RunMachine, RunState, Started, Tick
 from trainer_core import protocol
 

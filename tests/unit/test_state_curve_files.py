@@ -7,9 +7,9 @@ import io
 
 import numpy as np
 
-from app.state.curve_files import Series, text
-from app.state.curves import Curve
-from app.state.table import Table
+from app.state.measurements.curve_files import Series, text
+from app.state.measurements.curves import Curve
+from app.state.measurements.table import Table
 
 
 def table(name: str, steps: list[int], values: list[float], *, late: float = 0.0) -> Table:

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from app.state.curves import Curve, stacked
-from app.state.smoothing import Smoothed
-from app.state.table import Table
+from app.state.measurements.curves import Curve, stacked
+from app.state.measurements.smoothing import Smoothed
+from app.state.measurements.table import Table
 
 
 def table(y: list[float], **more: list[float]) -> Table:

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from app.opening import RunRecord
-from app.state import digest, history
+from app.state.measurements import digest
+from app.state.runs import history
 from tests.gui import demo_run
 from trainer_core import children, protocol
 from trainer_core.config import Config
@@ -163,7 +164,7 @@ def assert_same_figures(one: RunRecord, other: RunRecord) -> None:
 def test_a_process_makes_a_part_and_tells_how_far_it_is(tmp_path: Path) -> None:
     run = write(tmp_path / "带 空格", demo_lines(3000))
     for arguments in digest.wanted(run, most=2):
-        command = [sys.executable, "-P", "-X", "utf8", "-m", "app.state.digest", *arguments]
+        command = [sys.executable, "-P", "-X", "utf8", "-m", "app.state.measurements.digest", *arguments]
         done = subprocess.run(command, env=children.environment(), capture_output=True, check=True)
         told = [json.loads(line) for line in done.stdout.split()]
         assert told == sorted(told)

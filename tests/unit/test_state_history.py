@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.state import history
-from app.state.history import EventLoader, History, load_events
+from app.state.runs import history
+from app.state.runs.history import EventLoader, History, load_events
 from trainer_core import protocol, run_dir
 
 

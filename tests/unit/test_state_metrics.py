@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from app.state.metrics import MetricStore
+from app.state.measurements.metrics import MetricStore
 from trainer_core import protocol
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app.state import run_notes
-from app.state.history import History
-from app.state.run_notes import FILE, RunNotes, parse_tags
+from app.state.runs import run_notes
+from app.state.runs.history import History
+from app.state.runs.run_notes import FILE, RunNotes, parse_tags
 
 NOTES = RunNotes(note="第一行\nsecond", tags=("长跑", "base line"), archived=True)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.state import run_files, run_rows
-from app.state.run_difference import as_tsv, differences
-from app.state.run_notes import RunNotes
-from app.state.run_rows import COLUMNS, Row, arrange, find, known_tags, make_row
+from app.state.runs import run_files, run_rows
+from app.state.runs.run_difference import as_tsv, differences
+from app.state.runs.run_notes import RunNotes
+from app.state.runs.run_rows import COLUMNS, Row, arrange, find, known_tags, make_row
 from trainer_core import checkpoint_dir
 from trainer_core.run_dir import RunState, RunSummary
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.state.table import Table
-from app.state.thinning import thin
+from app.state.measurements.table import Table
+from app.state.measurements.thinning import thin
 
 
 def series(count: int) -> tuple[np.ndarray, np.ndarray]:

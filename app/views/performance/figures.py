@@ -11,7 +11,7 @@ from trainer_core import engine_words
 
 if TYPE_CHECKING:
     from app.state.computing import Computing
-    from app.state.metrics import MetricStore
+    from app.state.measurements.metrics import MetricStore
 
 Row = tuple[str, str]
 """(what, how much)"""

@@ -17,7 +17,7 @@ from app.views.widgets import Retranslating, label, named, scroll_area
 
 if TYPE_CHECKING:
     from app.state.computing import Computing
-    from app.state.metrics import MetricStore
+    from app.state.measurements.metrics import MetricStore
 
 _NARROW = 760  # pixels
 _NARROW_ROW, _WIDE_ROW = 3, 4  # tiles side by side; on a wide page at least

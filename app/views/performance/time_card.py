@@ -14,7 +14,7 @@ from app.views.widgets import card, fill, label
 
 if TYPE_CHECKING:
     from app.state.computing import Computing
-    from app.state.metrics import MetricStore
+    from app.state.measurements.metrics import MetricStore
     from app.views.plots.canvas import Canvas
 
 _HEIGHT = 270

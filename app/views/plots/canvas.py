@@ -2,7 +2,8 @@
 
 Facts that this file rests on, measured with pyqtgraph 0.13 and 0.14: lines of 2 px cost three to five
 times as much as those of 1 px (Qt strokes them in software); a grid costs more than the curves; its own
-downsampling looks through all points at every frame (26 ms for a million), so curves come thinned (`app.state.curves`).
+downsampling looks through all points at every frame (26 ms for a million), so curves come thinned
+(`app.state.measurements.curves`).
 """
 
 from __future__ import annotations

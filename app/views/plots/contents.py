@@ -13,7 +13,7 @@ from app.views.performance import figures
 from app.views.plots.overlays import Overlay, dashed
 
 if TYPE_CHECKING:
-    from app.state.metrics import MetricStore
+    from app.state.measurements.metrics import MetricStore
     from app.views.plots.canvas import Look
 
 _GIB: Final = 1024**3

@@ -12,7 +12,7 @@ from app.theme.tokens import SPACE
 from app.views.widgets import QuietCombo, Retranslating, button, label, named
 
 if TYPE_CHECKING:
-    from app.state.metrics import Axis
+    from app.state.measurements.metrics import Axis
 
 _AXES: Final[tuple[Axis, ...]] = ("step", "tokens", "time")
 _NARROW: Final = 640  # pixels: below, what a control says by itself has no label

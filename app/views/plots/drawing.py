@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from PySide6.QtCore import QCoreApplication
 
-from app.state.curves import Curve, stacked
+from app.state.measurements.curves import Curve, stacked
 from app.views.plots import contents
 from app.views.plots.canvas import Canvas
 from app.views.plots.contents import Line
 from app.views.plots.legend import Entry
 
 if TYPE_CHECKING:
-    from app.state.metrics import Axis, Marker, MetricStore
+    from app.state.measurements.metrics import Axis, Marker, MetricStore
 
 _MARKS: Final = 200  # of one kind at most: more would be a band
 _LEAST: Final = {"gpu_util": 100.0, "cpu": 100.0}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from app.state.metrics import MetricStore
+    from app.state.measurements.metrics import MetricStore
 
 MOST: Final = 10
 """Runs beside the one on show: more are not told apart."""

@@ -23,8 +23,8 @@ from app.views.widgets import ElidedLabel, Retranslating, button, named, scroll_
 
 if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint needs it
     from app.state.computing import Computing
-    from app.state.curve_files import Series
-    from app.state.metrics import Axis, MetricStore
+    from app.state.measurements.curve_files import Series
+    from app.state.measurements.metrics import Axis, MetricStore
     from app.views.plots.canvas import Canvas
     from app.views.plots.drawing import View
 
@@ -411,7 +411,7 @@ class PlotsPage(Retranslating):
 
     def series(self, name: str) -> list[Series]:
         """The curves of a plot, all of each, in the plot's unit."""
-        from app.state.curve_files import Series
+        from app.state.measurements.curve_files import Series
         from app.views.plots import drawing
 
         if self._store is None:

@@ -12,7 +12,7 @@ from PySide6.QtCore import QCoreApplication
 from app.views import words
 
 if TYPE_CHECKING:
-    from app.state.metrics import Axis, MetricStore
+    from app.state.measurements.metrics import Axis, MetricStore
     from app.views.plots.contents import Line
 
 _ZOOM: Final = 1.5

@@ -11,7 +11,7 @@ from app.views import words
 from app.views.widgets import ElidedLabel, Retranslating, label
 
 if TYPE_CHECKING:
-    from app.state.metrics import MetricStore
+    from app.state.measurements.metrics import MetricStore
 
 
 class Tiles(Retranslating):

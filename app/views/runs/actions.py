@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QMenu, QPushButton, QWidget
 
-from app.state.run_rows import Row
+from app.state.runs.run_rows import Row
 
 _KEYS: Final = {"rename": "F2", "delete": "Del", "show": "Space", "compare": "Ctrl+D", "archive": "Ctrl+E"}
 _MENU: Final = ("open", "resume", "", "show", "compare", "", "rename", "archive", "folder", "", "delete")

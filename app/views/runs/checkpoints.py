@@ -9,8 +9,8 @@ from PySide6.QtCore import QAbstractTableModel, QCoreApplication, QModelIndex, Q
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QHBoxLayout, QHeaderView, QTableView, QVBoxLayout, QWidget
 
-from app.state.run_files import SavedCheckpoint
-from app.state.run_rows import Row
+from app.state.runs.run_files import SavedCheckpoint
+from app.state.runs.run_rows import Row
 from app.theme.tokens import SPACE
 from app.views import words
 from app.views.widgets import Retranslating, button, empty_note, named

@@ -19,7 +19,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.i18n.knob_words import knob_words
-from app.state.run_difference import Difference, as_tsv
+from app.state.runs.run_difference import Difference, as_tsv
 from app.theme.tokens import SPACE
 from app.views import words
 from app.views.widgets import button, label, named

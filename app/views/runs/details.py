@@ -19,8 +19,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.state.run_notes import parse_tags
-from app.state.run_rows import Row
+from app.state.runs.run_notes import parse_tags
+from app.state.runs.run_rows import Row
 from app.theme.tokens import SPACE, Tokens
 from app.views import words
 from app.views.runs.checkpoints import Checkpoints

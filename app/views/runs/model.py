@@ -8,9 +8,9 @@ from typing import Any, Final
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QIcon, QPainter, QPixmap
 
-from app.state import run_rows
-from app.state.run_notes import RunNotes
-from app.state.run_rows import COLUMNS, Column, Row, Shelf
+from app.state.runs import run_rows
+from app.state.runs.run_notes import RunNotes
+from app.state.runs.run_rows import COLUMNS, Column, Row, Shelf
 from app.theme.icons import pixmap
 from app.theme.tokens import Tokens
 from app.views import words

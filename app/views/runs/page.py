@@ -17,9 +17,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.state import run_rows
-from app.state.run_notes import RunNotes
-from app.state.run_rows import COLUMNS, SHELVES, Column, Row
+from app.state.runs import run_rows
+from app.state.runs.run_notes import RunNotes
+from app.state.runs.run_rows import COLUMNS, SHELVES, Column, Row
 from app.theme.icons import icon
 from app.theme.tokens import SPACE, Tokens
 from app.views import words

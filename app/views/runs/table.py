@@ -10,7 +10,7 @@ from typing import Final
 from PySide6.QtCore import QItemSelection, QItemSelectionModel, QSize, Qt
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
-from app.state.run_rows import COLUMNS, Column
+from app.state.runs.run_rows import COLUMNS, Column
 from app.theme.tokens import SPACE
 from app.views.runs.model import NAME, RunsModel
 

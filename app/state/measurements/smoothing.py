@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from app.state.table import Array
-from app.state.table import Column as Values
+from app.state.measurements.table import Array
+from app.state.measurements.table import Column as Values
 
 _WIDTH: Final = 64  # points that one pass over a chunk takes one after another; its rows go side by side
 _CHUNK: Final = 1 << 16  # points at a time: they fit the processor's cache

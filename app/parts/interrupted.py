@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
-from app.state.history import History
+from app.state.runs.history import History
 from app.state.settings import Settings
 from app.views.going_on import InterruptedStrip
 from trainer_core.run_dir import RunSummary

@@ -1,8 +1,9 @@
 """A long run's events as arrays on disk, so that it opens again at once.
 
-`events.jsonl` is cut into parts, and a process each (`python -m app.state.digest EVENTS BEGIN END FILE`) makes of one a
-file of blocks: the measurements as columns, the lines of all other events as they are. A file says of which bytes of
-which version of the events it was made, and each block has a checksum. What does not fit, or is damaged, is made anew;
+`events.jsonl` is cut into parts. A process each (`python -m app.state.measurements.digest EVENTS BEGIN END FILE`) makes
+of one a file of blocks: the measurements as columns, the lines of all other events as they are. A file says of which
+bytes of which version of the events it was made, and each block has a checksum. What does not fit, or is damaged, is
+made anew;
 nothing else depends on these files.
 """
 
@@ -22,8 +23,8 @@ from typing import Any, BinaryIO, Final
 import msgspec
 import numpy as np
 
-from app.state.bulk import LAYOUT, Block, Reader
-from app.state.metrics import Rows
+from app.state.measurements.bulk import LAYOUT, Block, Reader
+from app.state.measurements.metrics import Rows
 from trainer_core import files
 from trainer_core.run_dir import RunDir
 

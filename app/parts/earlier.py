@@ -7,7 +7,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Signal
 
 from app.opening import RunOpener, RunRecord
-from app.state.history import History
+from app.state.runs.history import History
 from app.views.viewing import Viewing
 from trainer_core.run_dir import RunSummary
 

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QFile, QObject, QTimer, Signal
 
-from app import remembering
-from app.exporting import Exporter
-from app.overlaying import Overlays
 from app.own_run import OwnRun
+from app.parts import remembering
+from app.parts.exporting import Exporter
+from app.parts.overlaying import Overlays
 from app.services import desktop
 from app.services.trainer_process import TrainerProcess
 from app.slices import Slices
-from app.state import command_line, run_files
-from app.state.history import History
-from app.state.run_difference import differences
-from app.state.run_notes import RunNotes
+from app.state import command_line
+from app.state.runs import run_files
+from app.state.runs.history import History
+from app.state.runs.run_difference import differences
+from app.state.runs.run_notes import RunNotes
 from app.state.settings import Settings
 from trainer_core import checkpoint_dir, files, run_dir
 from trainer_core.run_dir import RunDir

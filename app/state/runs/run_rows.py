@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from app.state.run_notes import RunNotes
+from app.state.runs.run_notes import RunNotes
 from trainer_core.run_dir import RunSummary
 
 Column = Literal["shown", "name", "state", "step", "loss", "speed", "time", "preset", "data", "started", "tags"]

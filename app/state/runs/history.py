@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from app.state import run_notes
-from app.state.run_notes import RunNotes
+from app.state.runs import run_notes
+from app.state.runs.run_notes import RunNotes
 from trainer_core import protocol, run_dir
 from trainer_core.protocol import AnyEvent
 from trainer_core.run_dir import RunDir, RunSummary

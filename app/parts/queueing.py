@@ -13,9 +13,9 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from app.own_run import OwnRun
 from app.services.trainer_process import Outcome
 from app.state import command_line
-from app.state.history import History
 from app.state.queue import AfterFailure, Item, ItemState, Queue, free_name, new_item
 from app.state.run_machine import RunState
+from app.state.runs.history import History
 from app.views.setup.form import SetupForm
 from app.views.setup.reason import blocking_reason
 from trainer_core import config, failures, owners, presets, protocol

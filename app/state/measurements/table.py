@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeVar, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from app.state.thinning import thin
+from app.state.measurements.thinning import thin
 
 Axis = Literal["step", "tokens", "time"]
 AXES: Final[tuple[Axis, ...]] = get_args(Axis)

@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from app.state.curves import Curve
-from app.state.table import AXES, Column
+from app.state.measurements.curves import Curve
+from app.state.measurements.table import AXES, Column
 
 _ROWS: Final = 500  # of one piece
 _HEADS: Final = ("step", "tokens", "seconds")

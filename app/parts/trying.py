@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 from PySide6.QtCore import QObject
 
 from app.own_run import OwnRun
+from app.parts.voice import Key, Voice
 from app.services import desktop
 from app.services.trainer_process import TrainerProcess
 from app.state import trying
-from app.state.history import History
+from app.state.runs.history import History
 from app.state.settings import Settings
 from app.state.trying import Device, Sampling
-from app.voice import Key, Voice
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
 from trainer_core.run_dir import RunSummary

@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from app.state.smoothing import Smoothed
-from app.state.table import Array, Table
-from app.state.table import Column as Values
+from app.state.measurements.smoothing import Smoothed
+from app.state.measurements.table import Array, Table
+from app.state.measurements.table import Column as Values
 
 _FIRST: Final = 16  # rows in a block of the lowest level
 _NEXT: Final = 4  # blocks of one level in a block of the next

@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from app.state.curves import Curve
-from app.state.table import AXES, Array, Axis, Column, Slices, Table, finished
-from app.state.thinning import ROWS
+from app.state.measurements.curves import Curve
+from app.state.measurements.table import AXES, Array, Axis, Column, Slices, Table, finished
+from app.state.measurements.thinning import ROWS
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.looking import Looker
+from app.parts.looking import Looker
 from app.services.trainer_process import Outcome, TrainerProcess
 from app.state import checks, command_line
 from app.state.looks import Key

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from app.state.metrics import (
+from app.state.measurements.metrics import (
     GPU_COLUMNS,
     GPU_FIELDS,
     HOST_FIELDS,
@@ -27,7 +27,7 @@ from app.state.metrics import (
     Rows,
     gpu_values,
 )
-from app.state.thinning import thin
+from app.state.measurements.thinning import thin
 from trainer_core import protocol
 
 _STEP: Final = ("t", "step", "tokens", *STEP_FIELDS.values())

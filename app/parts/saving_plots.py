@@ -96,7 +96,7 @@ class PlotSaver(QObject):
 
     def _write_table(self, name: str, path: Path) -> Iterator[None]:
         """Written beside, then renamed: a table that is there is whole."""
-        from app.state.curve_files import text
+        from app.state.measurements.curve_files import text
 
         aside = path.with_name(f"{path.name}.part")
         try:
@@ -109,7 +109,7 @@ class PlotSaver(QObject):
             self._fail(path, error)
 
     def _copy(self, name: str) -> Iterator[None]:
-        from app.state.curve_files import text
+        from app.state.measurements.curve_files import text
 
         pieces = []
         for piece in text(self._page.series(name), "\t"):

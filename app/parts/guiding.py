@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QObject
 
-from app.checking import Checker
-from app.glancing import Glancer
 from app.i18n.knob_words import knob_words
-from app.looking import DataLooker
 from app.own_run import OwnRun
+from app.parts.checking import Checker
+from app.parts.glancing import Glancer
+from app.parts.looking import DataLooker
 from app.state.data_glance import Glance
 from app.state.path import Facts
 from app.state.settings import Settings

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 from PySide6.QtCore import QObject, Signal
 
 from app.opening import RunOpener, RunRecord
-from app.state.history import History
+from app.state.runs.history import History
 from app.views.plots.overlays import MOST, Overlay, token
 
 if TYPE_CHECKING:
-    from app.state.metrics import MetricStore
+    from app.state.measurements.metrics import MetricStore
 
 _AGAIN_S: Final = 30.0  # between two readings of a run that another process trains
 

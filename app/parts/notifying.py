@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QApplication
 
 from app.own_run import OwnRun
-from app.presence import Presence
+from app.parts.presence import Presence
 from app.services.trainer_process import Outcome
 from app.state.attention import Attention, Notice
 from app.state.settings import Settings

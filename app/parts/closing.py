@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QGuiApplication
 
 from app.own_run import OwnRun
-from app.presence import Presence
+from app.parts.presence import Presence
 from app.views.main_window import MainWindow
 
 

@@ -1,0 +1,1 @@
+"""The parts of the window: each puts together what one feature shows, asks of the trainer, and remembers."""
