@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Generic
+from typing import TYPE_CHECKING, Final, Generic
 
 from PySide6.QtCore import QObject, QTimer
 
@@ -12,11 +12,13 @@ from app.state import command_line, data_looks
 from app.state.data_looks import Stamps
 from app.state.looks import Key, Look, Looks, R
 from app.views import words
-from app.views.data.page import DataPage, DataState
 from app.views.setup.form import SetupForm
 from app.views.setup.reason import blocking_reason
 from trainer_core.messages import TraindeckError
 from trainer_core.protocol import AnyEvent, DataReport, Ready
+
+if TYPE_CHECKING:  # a page that is made after the first paint
+    from app.views.data.page import DataPage
 
 _PATIENCE_MS: Final = 3_000  # after a cancel: nothing of a look is worth waiting for
 
@@ -166,6 +168,8 @@ class DataLooker(Looker[DataReport]):
     def refresh(self) -> None:
         if self._page is None or not self._page.isVisible():
             return
+        from app.views.data.page import DataState
+
         look, current = self.found()
         failure = "" if current else self.failure()  # of another configuration than the one that is shown
         self._page.display(DataState(look, current, self.running, self.cancelling, failure, self.blocked, self._ready))
