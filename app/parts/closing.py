@@ -46,6 +46,8 @@ class Closing(QObject):
             dialogs.ask_closing(self._window, tray=tray.has_tray(), keep=self._keep, stop=self._stop_and_close)
 
     def _keep(self) -> None:
+        if not self._own.machine.is_active and not self._more():
+            return  # it ended while the question stood there: no tray, so nothing to come back from
         QGuiApplication.setQuitOnLastWindowClosed(False)
         self.presence.look()
         self._window.hide()

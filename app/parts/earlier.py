@@ -49,7 +49,9 @@ class EarlierRun(QObject):
 
     def _on_opened(self, path: Path, record: RunRecord) -> None:
         summary = self._history.get(path)
-        if summary is None or self.viewing is None:
+        if summary is None or self.viewing is None:  # its folder is gone meanwhile
+            self.forget()
+            self.opened.emit()
             return
         self.record, self.viewing = record, Viewing(summary, 1.0)
         if self._resume_when_opened:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from app.services.bundler import Bundler
     from app.views.help.bundle import BundleView
 
-_ROOT: Final = Path(__file__).resolve().parent.parent
+_ROOT: Final = Path(__file__).resolve().parents[2]
 _GUIDES: Final = {"en": "guide.md", "zh": "guide.zh.md"}
 _PACKAGES: Final = {"PySide6": "PySide6-Essentials", "PyTorch": "torch", "pyqtgraph": "pyqtgraph", "NumPy": "numpy"}
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import zipfile
 from pathlib import Path
 from typing import Final
 
+import psutil
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, Signal
 
-from app.services.trainer_process import console_python
+from app.services.trainer_process import console_python, kill_tree
 from trainer_core import children, files
 
 _SHOWN: Final = 64 * 1024  # bytes of each part that are shown
@@ -49,7 +51,8 @@ class Bundler(QObject):
         """Nothing of it is wanted any more."""
         self.blockSignals(True)
         if self._process.state() is not QProcess.ProcessState.NotRunning:
-            self._process.kill()
+            with contextlib.suppress(psutil.Error):
+                kill_tree(psutil.Process(int(self._process.processId())))  # the doctor that it asks, too
             self._process.waitForFinished(1000)
         shutil.rmtree(self._folder, ignore_errors=True)
         self.deleteLater()

@@ -33,7 +33,7 @@ def glance(paths: Sequence[str], *, wanted: Callable[[], bool] = lambda: True) -
     files = total = unknown = 0
     missing, more = [], False
     for source in paths:
-        if not Path(source).exists():
+        if not _is_there(Path(source)):
             missing.append(source)
             continue
         for path, size in _files(Path(source)):
@@ -47,6 +47,15 @@ def glance(paths: Sequence[str], *, wanted: Callable[[], bool] = lambda: True) -
                 counts[kind] = counts.get(kind, 0) + 1
     formats = tuple(sorted(counts, key=lambda kind: -counts[kind]))
     return Glance(files, total, formats, unknown, tuple(missing), more)
+
+
+def _is_there(source: Path) -> bool:
+    """What may not be looked at cannot be trained on either."""
+    try:
+        source.stat()
+    except OSError:
+        return False
+    return True
 
 
 def _files(source: Path) -> Iterator[tuple[Path, int]]:

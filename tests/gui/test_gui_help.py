@@ -116,6 +116,15 @@ def test_a_bundle_that_cannot_be_saved_says_why_and_can_be_saved_elsewhere(
     assert tmp_path.joinpath("a.zip").is_file()
 
 
+def test_after_esc_a_bundle_can_be_made_again(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    view = opened(controller, "bundle", BundleView)
+    qtbot.keyClick(view, Qt.Key.Key_Escape)
+    assert controller.helping.bundler is None
+    qtbot.waitUntil(lambda: not controller.window.findChildren(BundleView))
+    opened(controller, "bundle", BundleView).close()
+
+
 def test_leaving_in_the_middle_of_it_ends_the_process_and_keeps_nothing(make_window: MakeWindow) -> None:
     controller = make_window()
     view = opened(controller, "bundle", BundleView)

@@ -219,6 +219,21 @@ def test_stop_and_save_closes_once_the_trainer_has_saved(make_window: MakeWindow
     assert controller.own.machine.state is RunState.STOPPED
 
 
+def test_a_window_is_not_hidden_for_a_run_that_ended_while_it_asked(
+    make_window: MakeWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tray, "has_tray", lambda: True)
+    controller = make_window("echo")
+    start(qtbot, controller)
+    wait_for(qtbot, controller, RunState.TRAINING)
+    controller.window.close()
+    asked = buttons(question(controller))
+    controller.own.process.stop()
+    wait_for(qtbot, controller, RunState.STOPPED)
+    click(qtbot, asked["Keep training in the tray"])
+    assert controller.window.isVisible()
+
+
 def test_a_run_can_go_on_in_the_tray(make_window: MakeWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tray, "has_tray", lambda: True)
     controller = make_window("echo")

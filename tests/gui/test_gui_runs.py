@@ -84,6 +84,17 @@ def test_opening_a_run_brings_its_plots_back_without_standing_still(
     assert len(seen - {0.0, 1.0}) >= 5
 
 
+def test_a_run_whose_folder_goes_while_it_is_read_is_not_shown_for_ever(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    write_run(own_folders / "runs" / "gone", "a6000", ["D:/a.parquet"], steps=20_000, every=1)
+    controller = make_window()
+    controller.open_run(own_folders / "runs" / "gone")
+    assert controller.viewing is not None
+    (own_folders / "runs" / "gone").rename(own_folders / "elsewhere")
+    qtbot.waitUntil(lambda: controller.viewing is None, timeout=30_000)
+
+
 def test_a_run_whose_trainer_died_offers_resume_and_goes_on(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:

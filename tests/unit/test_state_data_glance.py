@@ -37,6 +37,11 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     assert (seen.missing, seen.files, seen.formats) == ((gone,), 1, ("jsonl",))
 
 
+def test_what_cannot_even_be_asked_for_counts_as_missing() -> None:
+    impossible = "n" * 5000
+    assert glance([impossible]).missing == (impossible,)
+
+
 def test_a_folder_with_very_many_files_is_not_counted_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

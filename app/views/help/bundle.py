@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QCloseEvent, QFontDatabase
+from PySide6.QtGui import QFontDatabase
 from PySide6.QtWidgets import (
     QDialog,
     QFileDialog,
@@ -122,6 +122,7 @@ class BundleView(QDialog):
         dialog.fileSelected.connect(self.save_asked)
         dialog.open()
 
-    def closeEvent(self, event: QCloseEvent) -> None:  # noqa: N802 - Qt's name
+    def done(self, result: int) -> None:
+        """However it is closed: by its button, Esc, or the frame of the window."""
         self.left.emit()
-        super().closeEvent(event)
+        super().done(result)
