@@ -16,9 +16,9 @@ from app.state.computing import Computing
 from app.state.log_store import LogStore
 from app.state.notes import Notes
 from app.state.runs.history import EventLoader, History, is_long
-from trainer_core import protocol
+from trainer_core import protocol, run_dir
 from trainer_core.protocol import AnyEvent
-from trainer_core.run_dir import RunSummary
+from trainer_core.run_dir import RunDir, RunSummary
 
 if TYPE_CHECKING:
     from app.services.digesting import Digesting
@@ -104,7 +104,8 @@ class RunOpener(QObject):
         """Start reading; an opening that is under way is given up. `thinned`: only for its plots beside others."""
         self.cancel()
         self._path, self._record, self._thinned = path, RunRecord(), thinned
-        if not is_long(path):
+        owner = run_dir.read_owner(RunDir(path))
+        if not is_long(path) or (owner is not None and owner.alive):  # arrays would be outdated before they are made
             self._begin(self._events())
             return
         from app.state.measurements import digest

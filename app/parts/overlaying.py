@@ -15,7 +15,8 @@ from app.views.plots.overlays import MOST, Overlay, token
 if TYPE_CHECKING:
     from app.state.measurements.metrics import MetricStore
 
-_AGAIN_S: Final = 30.0  # between two readings of a run that another process trains
+_AGAIN_S: Final = 30.0  # at least, between two readings of a run that is being trained
+_SPARING: Final = 20.0  # and so many times what one takes: a long run is read rarely
 
 
 class Overlays(QObject):
@@ -29,8 +30,9 @@ class Overlays(QObject):
         self._history = history
         self._places: dict[Path, int] = {}  # chosen runs; a run keeps its colour when another one goes
         self._stores: dict[Path, MetricStore] = {}
-        self._read: dict[Path, tuple[int, float]] = {}  # step of the run when it was read, and when that was
+        self._read: dict[Path, tuple[int, float]] = {}  # step of the run when it was read, and when to read it again
         self._reading: Path | None = None
+        self._began = 0.0  # that reading
         self._opener = RunOpener(self)
         self._opener.progressed.connect(lambda share: self.progressed.emit(self._name(), share))
         self._opener.opened.connect(self._on_opened)
@@ -81,9 +83,9 @@ class Overlays(QObject):
         gone = [path for path in self._places if path not in there]
         for path in gone:
             self._drop(path)
-        for path, (step, when) in list(self._read.items()):
+        for path, (step, due) in list(self._read.items()):
             running = there[path].state == "running"
-            if there[path].step != step and (not running or time.monotonic() - when > _AGAIN_S):
+            if there[path].step != step and (not running or time.monotonic() > due):
                 del self._read[path]
         self._read_next()
         if gone:
@@ -105,6 +107,7 @@ class Overlays(QObject):
         if self._reading is None:
             self._reading = next((path for path in self._places if path not in self._read), None)
             if self._reading is not None:
+                self._began = time.monotonic()
                 self.progressed.emit(self._name(), 0.0)
                 self._opener.open(self._reading, thinned=True)
 
@@ -115,7 +118,9 @@ class Overlays(QObject):
         self._reading = None
         if path in self._places:
             summary = self._history.get(path)
-            self._read[path] = (summary.step if summary is not None else 0, time.monotonic())
+            now = time.monotonic()
+            due = now + max(_AGAIN_S, _SPARING * (now - self._began))
+            self._read[path] = (summary.step if summary is not None else 0, due)
             self._stores[path] = record.metrics
         self._read_next()
         if self._reading is None:

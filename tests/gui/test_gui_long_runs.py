@@ -13,6 +13,8 @@ from app.state.runs import history
 from app.views.viewing import Viewing
 from tests.gui import demo_run
 from tests.gui.conftest import MakeWindow
+from trainer_core import run_dir
+from trainer_core.run_dir import RunDir
 
 
 @pytest.fixture
@@ -46,6 +48,14 @@ def test_a_long_run_opens_with_progress_and_leaves_arrays_for_the_next_time(
     assert made
     opened(controller, qtbot, long_run)
     assert {path: path.stat().st_mtime_ns for path in digest.known(long_run)} == made
+
+
+def test_of_a_run_that_grows_no_arrays_are_made_that_would_be_outdated_at_once(
+    make_window: MakeWindow, qtbot: QtBot, long_run: Path
+) -> None:
+    with run_dir.lock(RunDir(long_run)):
+        opened(make_window(), qtbot, long_run)
+    assert not (long_run / digest.FOLDER).exists()
 
 
 def test_damaged_arrays_are_put_aside_for_the_events(make_window: MakeWindow, qtbot: QtBot, long_run: Path) -> None:
