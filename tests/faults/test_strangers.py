@@ -43,7 +43,10 @@ FORBIDDEN: Final = {
     ("os", "system"), ("os", "popen"),
     ("eval",), ("exec",), ("compile",), ("subprocess", "getoutput"), ("subprocess", "getstatusoutput"),
     ("tarfile",), ("zipfile",), ("shutil", "unpack_archive"),
+    ("archive", "extract"), ("archive", "extractall"),
 }  # fmt: skip
+OWN_ZIP: Final = {("app/state/bundle.py", "zipfile"), ("app/services/bundler.py", "zipfile")}
+"""The bundle for a bug report: written by one, read by the other to show it; nothing is taken out of it onto the disk."""
 FORBIDDEN_FLAGS: Final = {"shell", "trust_remote_code", "allow_pickle"}
 
 
@@ -78,7 +81,7 @@ def test_nothing_in_the_sources_can_run_what_a_file_says() -> None:
             found += [(where, one.name) for one in node.names if (one.name,) in FORBIDDEN]
         elif isinstance(node, ast.ImportFrom):
             found += [(where, node.module)] if (node.module,) in FORBIDDEN else []
-    assert found == []
+    assert set(found) == OWN_ZIP
 
 
 def test_no_loader_of_yaml_makes_anything_but_plain_values() -> None:
