@@ -45,6 +45,7 @@ class OwnRun(QObject):
         self.restarting = Restarting()  # what follows when the run fails in a way that passes
         self.process = process or TrainerProcess(self)
         self.record = RunRecord()
+        self.stop_asked = False  # of this process, by a person: it may end in another way all the same
         self._last_seq = 0  # of the newest event that came
         self._heard = 0.0  # when the pipe last brought one
         self._follower: Follower | None = None
@@ -65,7 +66,7 @@ class OwnRun(QObject):
         self._launch(command_line.resume(str(path)), path, record, has_checkpoint=has_checkpoint)
 
     def _launch(self, arguments: list[str], path: Path, record: RunRecord, *, has_checkpoint: bool) -> None:
-        self.record, self._last_seq = record, 0
+        self.record, self._last_seq, self.stop_asked = record, 0, False
         self._follower, self._heard = Follower(path), time.monotonic()
         self.beginning.emit()
         self._feed(Started(str(path), has_checkpoint))
@@ -89,6 +90,7 @@ class OwnRun(QObject):
     def stop(self) -> None:
         """Ask the trainer to stop; asked again, end it."""
         if self.machine.can_stop:
+            self.stop_asked = True
             self.process.stop()
             self._feed(AskedStop())
 

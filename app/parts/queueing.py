@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -202,6 +203,11 @@ class Queueing(QObject):
 
     def _begun(self, run_dir: Path) -> None:
         """A run of this window begins, or goes on. One of the queue's is found by its folder."""
+        earlier = self.queue.running
+        if earlier is not None and not _is_same(Path(earlier.run_dir), run_dir):  # it waited for its restart
+            if self.queue.waiting and not self.hold:
+                self._after("failed", earlier)
+            self._conclude(earlier, "failed")
         self._unjudged = True
         item = self.queue.of_run(run_dir)
         if item is None or item.state == "running":
@@ -241,23 +247,31 @@ class Queueing(QObject):
 
     def _judge(self) -> None:
         """How the run went that is over now, and whether the queue goes on after it."""
-        machine, item = self._own.machine, self.queue.running
-        if not self._unjudged or self._own.restarting.pending is not None:
+        item = self.queue.running
+        if not self._unjudged:
+            return
+        state = _STATES.get(self._own.machine.state, "failed")
+        if item is not None:
+            self._note(item, state)  # also before a restart: should another run begin instead, this was its end
+        if self._own.restarting.pending is not None:
             return
         self._unjudged = False
-        state = _STATES.get(machine.state, "failed")
         if self.queue.waiting and not self.hold:
-            self._after(state, item)
+            self._after("stopped" if self._own.stop_asked else state, item)
         if item is not None:
-            item.steps, item.exit_code = machine.step, machine.exit_code
-            item.has_checkpoint = machine.has_checkpoint
-            error = machine.last_error
-            if state == "failed" and error is not None:
-                item.error, item.params = error.code, dict(error.params)
-            elif state == "failed" and machine.exit_code is not None:
-                cause = failures.of_exit_code(machine.exit_code, crashed=machine.state is RunState.CRASHED)
-                item.error = cause.code if cause is not None else ""
             self._conclude(item, state)
+
+    def _note(self, item: Item, state: ItemState) -> None:
+        """How far the run came that is over now, and what ended it."""
+        machine = self._own.machine
+        item.steps, item.exit_code = machine.step, machine.exit_code
+        item.has_checkpoint = machine.has_checkpoint
+        item.error, item.params = "", {}
+        if state == "failed" and machine.last_error is not None:
+            item.error, item.params = machine.last_error.code, dict(machine.last_error.params)
+        elif state == "failed" and machine.exit_code is not None:
+            cause = failures.of_exit_code(machine.exit_code, crashed=machine.state is RunState.CRASHED)
+            item.error = cause.code if cause is not None else ""
 
     def _conclude(self, item: Item, state: ItemState) -> None:
         item.state, item.ended = state, time.time()
@@ -371,6 +385,11 @@ class Queueing(QObject):
                 trouble=self._trouble,
             )
         )
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether both are one folder: a trainer that goes on calls its own by the name behind all links and drives."""
+    return one == other or os.path.realpath(one) == os.path.realpath(other)
 
 
 class _Taken:

@@ -19,6 +19,7 @@ import msgspec
 
 from app.state.settings import config_folder
 from trainer_core import files, owners
+from trainer_core.messages import TraindeckError
 from trainer_core.run_dir import safe_name
 
 ItemState = Literal["waiting", "running", "done", "failed", "stopped", "interrupted"]
@@ -86,11 +87,16 @@ class Queue:
     # --- file --------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Take hold of the file and read it. Raises `owners.InUse` while another window has it, `disk.…`."""
+        """Take hold of the file and read it.
+
+        Raises `owners.InUse` while another window has it, `disk.…`, `data.unreadable`.
+        """
         with files.said_plainly(self.path.parent):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._held.enter_context(owners.held(self.path.with_suffix(".lock")))
-        self._load()
+        with contextlib.ExitStack() as held:
+            held.enter_context(owners.held(self.path.with_suffix(".lock")))
+            self._load()
+            self._held = held.pop_all()  # only now: a file that cannot be read keeps nobody out
 
     def close(self) -> None:
         """Let another window have it."""
@@ -110,6 +116,9 @@ class Queue:
             raw = files.retry_sharing(self.path.read_bytes, 1.0)
         except FileNotFoundError:
             return
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise TraindeckError("data.unreadable", detail=str(error), path=str(self.path), reason=reason) from error
         try:
             content = json.loads(raw.decode("utf-8-sig", "surrogatepass"))
             items, whole = _items_of(content)

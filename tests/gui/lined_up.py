@@ -23,6 +23,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from tests.process import fake_trainer as fake
 from trainer_core import protocol
+FULL = {"path": "D:/runs", "needed_mib": 9, "free_mib": 1}
 resumed = "--resume" in sys.argv
 path = sys.argv[sys.argv.index("--resume" if resumed else "--run-dir") + 1]
 name = Path(path).name
@@ -42,8 +43,13 @@ if "long" in name:
     fake.say(fake.step(5))
     while (command := fake.take_command(60.0)) is not None:
         if isinstance(command, protocol.Stop):
-            fake.say(fake.done("stopped", 5))
-            sys.exit(3)
+            if "full" in name:
+                fake.say(protocol.Error(code="disk.full", params=FULL, exit_code=7))
+                sys.exit(7)
+            if "fall" in name:
+                faulthandler._read_null()
+            fake.say(fake.done("finished" if "last" in name else "stopped", 5))
+            sys.exit(0 if "last" in name else 3)
     sys.exit(3)
 fake.say(fake.step(20))
 fake.say(protocol.Eval(step=20, loss=1.5, perplexity=4.5, tokens=10, seconds=0.1, best=True))
@@ -54,7 +60,9 @@ Open = Callable[..., Controller]
 
 @pytest.fixture(name="open_window")
 def window_opener(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> Open:
-    """A window with its queue on show, whose trainer goes by the name of the run: bad, crash and long ones."""
+    """A window with its queue on show, whose trainer goes by the name of the run: bad, crash and long ones.
+
+    What is told to stop may find the disk full (long-full), crash (long-fall) or be done anyway (long-last)."""
     program = tmp_path / "trainer by name.py"
     program.write_text(TRAINER, encoding="utf-8")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from lined_up import Open, cells, choose, click, items, line_up, states, train, wait_for, window_opener
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
@@ -138,6 +139,36 @@ def test_a_person_who_stops_a_run_stops_the_queue(open_window: Open, qtbot: QtBo
     assert page.actions_["resume"].isEnabled()
 
 
+@pytest.mark.parametrize(("name", "state"), [("long-full", "failed"), ("long-fall", "failed"), ("long-last", "done")])
+def test_who_pressed_stop_stops_the_queue_however_the_run_ends(
+    open_window: Open, qtbot: QtBot, name: str, state: str
+) -> None:
+    controller = open_window()
+    line_up(qtbot, controller, name, "bad", "good")
+    page = controller.window.queue
+    click(qtbot, page.go)
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
+    click(qtbot, controller.window.run_bar.stop)
+    wait_for(qtbot, controller, f"{name}:{state} bad:waiting good:waiting")
+    qtbot.wait(100)
+    assert states(controller) == f"{name}:{state} bad:waiting good:waiting"
+    assert page.sentence.text() == "The queue waits, for a run was stopped."
+    click(qtbot, page.go)  # that wish was about one process: the next failure is one, and the queue goes on
+    wait_for(qtbot, controller, f"{name}:{state} bad:failed good:done")
+
+
+def test_a_preset_that_is_gone_after_a_stop_does_not_stop_the_queue_again(open_window: Open, qtbot: QtBot) -> None:
+    controller = open_window()
+    line_up(qtbot, controller, "long", "old", "good")
+    items(controller)[1].preset = "no-such-preset"
+    click(qtbot, controller.window.queue.go)
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
+    controller.own.stop()
+    wait_for(qtbot, controller, "long:stopped old:waiting good:waiting")
+    controller.queueing.go_on()
+    wait_for(qtbot, controller, "long:stopped old:failed good:done")
+
+
 def test_wait_lets_the_run_go_on_but_starts_no_other(open_window: Open, qtbot: QtBot) -> None:
     controller = open_window()
     train(qtbot, controller, "now")
@@ -170,6 +201,52 @@ def test_a_restart_that_is_called_off_is_a_failure(open_window: Open, qtbot: QtB
     controller.own.cancel_restart()
     wait_for(qtbot, controller, "crash:failed good:done")
     assert items(controller)[0].resumable
+
+
+def test_a_person_who_starts_another_run_instead_of_a_restart_ends_the_item(open_window: Open, qtbot: QtBot) -> None:
+    controller = open_window()
+    line_up(qtbot, controller, "crash", "good")
+    click(qtbot, controller.window.queue.go)
+    qtbot.waitUntil(lambda: controller.own.restarting.pending is not None, timeout=20_000)
+    ended: list[str] = []
+    controller.queueing.ended.connect(lambda item: ended.append(f"{item.name} {item.state}"))
+    train(qtbot, controller, "long-mine")
+    assert states(controller) == "crash:failed good:waiting"
+    assert ended == ["crash failed"]
+    assert (items(controller)[0].steps, items(controller)[0].resumable) == (5, True)
+    code = items(controller)[0].exit_code
+    assert code not in (None, 0, 3)
+    controller.own.stop()
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.STOPPED, timeout=20_000)
+    controller.queueing.go_on()
+    wait_for(qtbot, controller, "crash:failed good:done")
+    assert items(controller)[0].exit_code == code
+    assert items(controller)[0].best_loss is None
+
+
+def test_or_the_queue_waits_after_that_too_where_it_waits_after_failures(open_window: Open, qtbot: QtBot) -> None:
+    controller = open_window()
+    controller.queueing.set_after_failure("hold")
+    line_up(qtbot, controller, "crash", "good")
+    controller.queueing.go_on()
+    qtbot.waitUntil(lambda: controller.own.restarting.pending is not None, timeout=20_000)
+    train(qtbot, controller, "long-mine")
+    assert states(controller) == "crash:failed good:waiting"
+    assert controller.queueing.hold == "failed"
+
+
+def test_a_restart_in_the_same_folder_by_another_name_is_the_same_item(
+    open_window: Open, qtbot: QtBot, own_folders: Path
+) -> None:
+    controller = open_window()
+    line_up(qtbot, controller, "crash")
+    controller.queueing.go_on()
+    qtbot.waitUntil(lambda: controller.own.restarting.pending is not None, timeout=20_000)
+    detour = own_folders / "elsewhere" / ".." / "runs" / "crash"  # as the trainer may call it in its greeting
+    controller.own.machine.run_dir = str(detour)
+    controller.own.restart_now()
+    assert states(controller) == "crash:running"
+    wait_for(qtbot, controller, "crash:done")
 
 
 def test_a_preset_that_is_gone_fails_its_item_with_a_sentence(open_window: Open, qtbot: QtBot) -> None:

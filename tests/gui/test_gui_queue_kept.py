@@ -137,6 +137,25 @@ def test_a_folder_that_takes_no_queue_is_named(
     assert not controller.window.run_bar.queue.isEnabled()
 
 
+def test_a_queue_that_cannot_be_read_is_named_and_the_window_works_all_the_same(
+    open_window: Open, qtbot: QtBot, tmp_path: Path
+) -> None:
+    file = tmp_path / "config" / "queue.json"
+    file.mkdir(parents=True)  # what no program can read, whoever runs it
+    controller = open_window()
+    page = controller.window.queue
+    qtbot.waitUntil(lambda: str(file) in page.sentence.text())
+    assert "could not be read" in page.sentence.text()
+    assert not page.add.isEnabled()
+    assert controller._timer.isActive()
+    assert not file.with_suffix(".lock").exists()
+    file.rmdir()
+    controller.window.show_page("plots")
+    controller.window.show_page("queue")  # tried again
+    line_up(qtbot, controller, "a")
+    assert states(controller) == "a:waiting"
+
+
 # --- restarts of the program ---------------------------------------------------------------------------------
 
 

@@ -190,6 +190,25 @@ def test_a_disk_that_takes_nothing_is_told_and_nothing_is_lost(queue: Queue, tmp
     assert len(queue.path.read_bytes()) > len(before)
 
 
+def test_a_file_that_cannot_be_read_is_told_and_nobody_is_kept_out(queue: Queue) -> None:
+    queue.close()
+    content = queue.path.read_bytes()
+    queue.path.unlink()
+    queue.path.mkdir()  # what nobody can read
+    found = Queue(queue.path)
+    with pytest.raises(TraindeckError) as refused:
+        found.open()
+    assert refused.value.code == "data.unreadable"
+    assert refused.value.params["path"] == str(queue.path)
+    assert not queue.path.with_suffix(".lock").exists()
+    queue.path.rmdir()
+    queue.path.write_bytes(content)
+    found.open()
+    assert names(found) == "abcd"
+    with pytest.raises(owners.InUse):
+        queue.open()
+
+
 def test_an_item_is_found_by_the_folder_of_its_run(queue: Queue, tmp_path: Path) -> None:
     queue.items[2].run_dir = str(tmp_path / "runs" / "c")
     found = queue.of_run(tmp_path / "runs" / "c")
