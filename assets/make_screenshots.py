@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
 _SIZE = (1280, 800)
 _DARK = ("training", "detail", "performance", "data", "settings", "runs", "extremes")
-_PROMPT = "12 + 30 ="
+_PROMPT = "2015 年 8 月有多少天？"
 _LONG = "D:/资料/" + "很长的文件夹名/" * 24 + "训练语料_final_version.parquet"
 
 
