@@ -46,7 +46,7 @@ FORBIDDEN: Final = {
     ("archive", "extract"), ("archive", "extractall"),
 }  # fmt: skip
 OWN_ZIP: Final = {("app/state/bundle.py", "zipfile"), ("app/services/bundler.py", "zipfile")}
-"""The bundle for a bug report: written by one, read by the other to show it; nothing is taken out of it onto the disk."""
+"""The bundle for a bug report: written by one, read by the other to show it; nothing of it is put onto the disk."""
 FORBIDDEN_FLAGS: Final = {"shell", "trust_remote_code", "allow_pickle"}
 
 
