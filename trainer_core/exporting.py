@@ -13,10 +13,14 @@ import contextlib
 import hashlib
 import json
 import os
+import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import psutil
 
 from trainer_core import checkpoint_dir, files
 from trainer_core.data.tokenizing.tokenizer import Codec
@@ -28,6 +32,8 @@ _FOR_TRAINING: Final = frozenset({"optimizer.safetensors", "state.json"})
 _CHUNK: Final = 4 * 1024 * 1024
 _SMALL_BYTES: Final = 1024 * 1024  # what is made here, and what the file system keeps for itself
 _TEMPERATURE: Final = 0.8  # as `generate` has it
+_ASIDE: Final = re.compile(r"(\..+\.exporting-)(\d{1,9})")
+_OLD_S: Final = 24 * 3600.0  # on a network disk, a process that is not here may live on another computer
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,9 @@ def _copy(checkpoint: Path, working: Path, file: _File) -> Iterator[int]:
 @contextlib.contextmanager
 def _aside(target: Path) -> Iterator[Path]:
     """An empty folder beside `target`, which takes its place when it is filled; if anything fails, nothing is left."""
-    working = target.with_name(f".{target.name[:80]}.exporting-{os.getpid()}")
+    own = f".{target.name[:80]}.exporting-"
+    working = target.with_name(f"{own}{os.getpid()}")
+    _sweep(target.parent, own)
     try:
         files.remove_tree(working)
         working.mkdir(parents=True)
@@ -121,6 +129,18 @@ def _aside(target: Path) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             files.remove_tree(working)
         raise
+
+
+def _sweep(folder: Path, own: str) -> None:
+    """Delete what exports that were killed left in `folder`: of this target (`own`) at once, of others if it is old."""
+    with contextlib.suppress(OSError):  # the folder may not be there yet
+        for path in folder.iterdir():
+            found = _ASIDE.fullmatch(path.name)
+            if found is None or psutil.pid_exists(int(found[2])):
+                continue
+            with contextlib.suppress(OSError):
+                if found[1] == own or time.time() - path.stat().st_mtime > _OLD_S:
+                    files.remove_tree(path, 1.0)
 
 
 def _generation_config(folder: Path) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,7 +34,7 @@ class Exporter(QObject):
         return self.process.is_running
 
     def start(self, checkpoint: Path, folder: Path) -> None:
-        """Export into `folder` if it is empty, else into a new folder in it."""
+        """Export into `folder` if it is empty and can be replaced, else into a new folder in it."""
         self._target, self._error = target_in(folder, checkpoint), None
         arguments = ["export", str(checkpoint), str(self._target), "--language", words.language()]
         if self.process.start(arguments):
@@ -41,10 +42,9 @@ class Exporter(QObject):
             self.changed.emit()
 
     def leave(self) -> None:
-        """The window closes: the process goes with it, and leaves nothing half done."""
+        """The window closes: the process goes with it, after some seconds at most to take away what is half done."""
         self.process.blockSignals(True)
-        self.process.close_input()
-        self.process.kill()
+        self.process.shutdown()
 
     def _say(self, text: Callable[[], str], folder: Path | None = None) -> None:
         self.said.emit(text, folder)
@@ -73,9 +73,9 @@ class Exporter(QObject):
 
 
 def target_in(folder: Path, checkpoint: Path) -> Path:
-    """`folder` itself where it is empty or not there, else a free name in it."""
+    """`folder` itself where it is not there, or empty and replaceable, else a free name in it."""
     try:
-        if not any(folder.iterdir()):
+        if not _is_fixed(folder) and not any(folder.iterdir()):
             return folder
     except OSError:
         return folder
@@ -84,3 +84,11 @@ def target_in(folder: Path, checkpoint: Path) -> Path:
     while target.exists():
         target, number = base.with_name(f"{base.name}-{number}"), number + 1
     return target
+
+
+def _is_fixed(folder: Path) -> bool:
+    """Whether no other folder can take its place: a drive, a mount point, a link, or one beside which none can be."""
+    # Not `Path.is_mount`: on Windows only from Python 3.12 on.
+    if os.path.ismount(folder) or folder.is_symlink():
+        return True
+    return folder.exists() and not os.access(folder.parent, os.W_OK)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,6 +59,7 @@ class RunsKeeper(QObject):
         self._looking, self._measuring, self._comparing = Slices(self), Slices(self), Slices(self)
         self._question: DeleteQuestion | None = None
         self._deleting = _Deleting(self)
+        self._deleting.leaving.connect(self.leaving)
         self._deleting.ended.connect(self._on_deleted)
         self._shown_soon = QTimer(self, singleShot=True, interval=0)
         self._shown_soon.timeout.connect(self.display)
@@ -151,7 +154,7 @@ class RunsKeeper(QObject):
 
     def rename(self, path: Path, name: str) -> None:
         """Give a run's folder another name, or say why not."""
-        problem = run_files.problem_of_name(path, name)
+        problem = "running" if self._is_active(path) else run_files.problem_of_name(path, name)
         if problem:
             from app.views.runs.questions import name_problem
 
@@ -195,8 +198,8 @@ class RunsKeeper(QObject):
 
     def _delete(self, paths: list[Path], delete: Callable[[list[Path]], None]) -> None:
         free = self._not_running(paths)
-        for path in free:
-            self.leaving.emit(path)
+        if self._own.restarting.pending and any(self._is_own(path) for path in free):
+            self._own.cancel_restart()
         delete(free)
 
     def _ask(self, paths: list[Path], delete: Callable[[], None], *, for_good: bool) -> None:
@@ -213,12 +216,20 @@ class RunsKeeper(QObject):
         self._look_at_chosen()  # its size may have been on the way
 
     def _not_running(self, paths: list[Path]) -> list[Path]:
-        running = [path for path in paths if run_files.is_running(path)]
+        running = [path for path in paths if self._is_active(path) or run_files.is_running(path)]
         if running:
             name = running[0].name
             text = self.tr("{name} is being trained and stays. Stop it, then delete it.")
             self._say(lambda: text.format(name=name))
         return [path for path in paths if path not in running]
+
+    def _is_own(self, path: Path) -> bool:
+        """Whether this window trains that run, or did so last."""
+        return bool(self._own.machine.run_dir) and Path(self._own.machine.run_dir) == path
+
+    def _is_active(self, path: Path) -> bool:
+        """Whether this window trains that run; while the trainer starts or ends, the run's lock does not tell."""
+        return self._own.machine.is_active and self._is_own(path)
 
     def _on_deleted(self, gone: list[Path], left: dict[Path, str], for_good: bool) -> None:
         for path in gone:
@@ -323,27 +334,38 @@ class RunsKeeper(QObject):
 class _Deleting(QObject):
     """Takes runs away: to the bin one at each turn of the event loop, for good in a thread."""
 
+    leaving = Signal(Path)  # a run, when its turn has come
     ended = Signal(list, object, bool)  # runs that are gone; those left with reasons; whether it was for good
 
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent)
         self._slices = Slices(self)
+        self._waiting: deque[list[Path]] = deque()  # for the bin; the first ones are on their way
 
     def to_bin(self, paths: list[Path]) -> None:
-        self._slices.start(self._to_bin(paths))
+        """After those that were given before."""
+        known = {path for waiting in self._waiting for path in waiting}
+        self._waiting.append([path for path in paths if path not in known])
+        if len(self._waiting) == 1:
+            self._slices.start(self._to_bin())
 
-    def _to_bin(self, paths: list[Path]) -> Iterator[None]:
-        gone: list[Path] = []
-        left: dict[Path, str] = {}
-        for path in paths:
-            if QFile.moveToTrash(str(path)) and not path.exists():
-                gone.append(path)
-            else:
-                left[path] = ""
-            yield
-        self.ended.emit(gone, left, False)
+    def _to_bin(self) -> Iterator[None]:
+        while self._waiting:
+            gone: list[Path] = []
+            left: dict[Path, str] = {}
+            for path in self._waiting[0]:
+                self.leaving.emit(path)
+                if QFile.moveToTrash(str(path)) and not os.path.lexists(path):
+                    gone.append(path)
+                else:
+                    left[path] = ""
+                yield
+            self.ended.emit(gone, left, False)
+            self._waiting.popleft()
 
     def for_good(self, paths: list[Path]) -> None:
+        for path in paths:
+            self.leaving.emit(path)
         threading.Thread(target=self._remove, args=(paths,), daemon=True).start()
 
     def _remove(self, paths: list[Path]) -> None:

@@ -19,6 +19,8 @@ SECRET: Final = "<secret>"
 _SHORT_NAME: Final = 3  # letters: a user called "al" is masked only where paths name him
 _SHORT_VALUE: Final = 8  # letters of an environment variable's value that could be a key
 _TELLING: Final = re.compile(r"(?i)key|token|secret|passw|credential|auth")
+_PATH: Final = re.compile(r"(?i)[\\/]|~[\w.-]*[\\/]|\.{1,2}[\\/]|[a-z]:[\\/]")  # begins like one
+_BASE64: Final = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*\d)[A-Za-z0-9+/]{32,}={0,2}")  # may begin with a slash, too
 _PROSE: Final = frozenset({"prompt", "prompts", "text", "expected", "answer", "response", "sample_prompts", "samples"})
 """Fields that hold what a person wrote, or a line of the data."""
 
@@ -31,7 +33,7 @@ _PATTERNS: Final = [
         (r"\bey[JK][A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]*)?", SECRET),  # JWT
         (r"(?<![0-9A-Za-z])[0-9a-f]{40}(?![0-9A-Za-z])", SECRET),  # a W&B key; commits look the same
         (r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", SECRET),
-        (r"(?i)(\b[a-z][a-z0-9+.-]*://)[^/\s:@\"']+:[^/\s@\"']+@", rf"\1{SECRET}@"),
+        (r"(?i)(\b[a-z][a-z0-9+.-]*://)[^/\s@\"']+@", rf"\1{SECRET}@"),
         (r"(?i)\b((?:bearer|basic)\s+)[A-Za-z0-9+/=._~-]{8,}", rf"\1{SECRET}"),
         (
             r"(?i)((?:api[-_ ]?key|access[-_ ]?key|[-_]key|\bkey|token|secret|passw(?:or)?d|pwd)\\?[\"']?\s*"
@@ -112,12 +114,18 @@ def _forms(text: str) -> list[str]:
     """How a path or a name may be written: with either slash, in JSON with either way for Chinese, in a URL."""
     forms = [text, text.replace("\\", "/")]
     forms += [json.dumps(form, ensure_ascii=ascii)[1:-1] for form in (text, forms[1]) for ascii in (True, False)]
-    return sorted([*forms, quote(forms[1])], key=len, reverse=True)
+    return sorted([*forms, quote(forms[1]), quote(forms[1], safe="")], key=len, reverse=True)
 
 
 def _may_be_secret(value: str) -> bool:
-    """Not a switch, a number, or a path such as SSH_AUTH_SOCK's."""
-    return len(value) >= _SHORT_VALUE and not value.isdigit() and not any(slash in value for slash in "/\\")
+    """Not a switch, a number, or a path such as SSH_AUTH_SOCK's. Keys may have slashes, too: those of AWS."""
+    if len(value) < _SHORT_VALUE or value.isdigit():
+        return False
+    return not any(slash in value for slash in "/\\") or not _is_path(value)
+
+
+def _is_path(value: str) -> bool:
+    return os.access(value, os.F_OK) or (_PATH.match(value) is not None and _BASE64.fullmatch(value) is None)
 
 
 def _user() -> str:

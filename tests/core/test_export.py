@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -127,6 +130,28 @@ def test_a_stop_in_the_middle_leaves_nothing(trained: Path, tmp_path: Path) -> N
     with pytest.raises(StopRequested):
         exporting.export(newest(trained), tmp_path / "out", Stopping())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_killed_exports_left_beside_the_target_is_swept(trained: Path, tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    dead = ended.pid
+    names = {
+        f".out.exporting-{dead}": False,
+        f".out.exporting-{os.getppid()}": True,  # that one lives
+        f".old.exporting-{dead}": False,
+        f".young.exporting-{dead}": True,  # on a network disk it may be another computer's
+        f"out.exporting-{dead}": True,
+        ".out.exporting-mine": True,
+    }
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(b"half")
+    long_ago = time.time() - 2 * 24 * 3600
+    os.utime(tmp_path / f".old.exporting-{dead}", (long_ago, long_ago))
+    exporting.export(newest(trained), tmp_path / "out", Quiet())
+    assert {name: (tmp_path / name).exists() for name in names} == names
+    assert (tmp_path / "out" / "model.safetensors").is_file()
 
 
 @pytest.mark.skipif(os.name == "nt" or (hasattr(os, "geteuid") and os.geteuid() == 0), reason="root writes anywhere")

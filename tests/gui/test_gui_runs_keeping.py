@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from pytestqt.qtbot import QtBot
 from runs_page import LEFT, add, focus, hold, names, open_page, said
 
 from app.controller import Controller
+from app.state.restarting import Pending
+from app.state.run_machine import RunState
 from app.state.runs import run_notes
 from app.state.runs.run_notes import RunNotes
 from app.state.runs.run_rows import COLUMNS
@@ -122,6 +125,23 @@ def test_a_run_that_is_being_trained_is_neither_renamed_nor_deleted(
     assert path.is_dir()
 
 
+def test_a_run_of_this_window_that_just_starts_is_neither_renamed_nor_deleted(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    path = add(own_folders, "young", done=False)  # its trainer holds no lock yet
+    controller = make_window("echo")
+    page = open_page(qtbot, controller, 1)
+    controller.own.start(["train"], path)
+    controller.window.show_page("runs")
+    assert controller.own.machine.state is RunState.STARTING
+    controller.runs.rename(path, "other")
+    assert "is being trained" in said(page)
+    controller.runs.ask_deleting([path])
+    assert "young is being trained and stays" in said(page)
+    assert controller.window.findChild(DeleteQuestion) is None
+    assert path.is_dir()
+
+
 def test_a_note_and_tags_are_kept_when_another_run_is_chosen(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
@@ -209,3 +229,55 @@ def test_without_a_recycle_bin_a_second_question_deletes_for_good(
     assert second.defaultButton() is not second.delete  # Enter deletes nothing
     qtbot.mouseClick(second.delete, LEFT)
     qtbot.waitUntil(lambda: not path.exists() and names(page) == [], timeout=10_000)
+
+
+def test_runs_deleted_while_others_still_go_are_gone_too_and_all_is_told(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(own_folders.parent))
+    paths = [add(own_folders, name, 1000 * age) for age, name in enumerate("abcd")]
+    controller = make_window()
+    page = open_page(qtbot, controller, 4)
+    runs, gone = controller.runs, []
+    runs.moved.connect(lambda old, new: gone.append((old, new)))
+    runs._delete(paths[:2], runs._deleting.to_bin)
+    runs._delete(paths[1:3], runs._deleting.to_bin)  # one of them twice
+    qtbot.waitUntil(lambda: names(page) == ["d"], timeout=10_000)
+    assert {old for old, new in gone if new is None} == set(paths[:3])
+    assert [path.exists() for path in paths] == [False, False, False, True]
+    assert controller.window.findChild(DeleteQuestion) is None
+
+
+def test_files_of_a_run_that_waits_for_its_deletion_are_closed_when_its_turn_comes(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, str]] = []
+    monkeypatch.setattr(QFile, "moveToTrash", lambda path: seen.append(("bin", Path(path).name)))
+    paths = [add(own_folders, name, 1000 * age) for age, name in enumerate("ab")]
+    controller = make_window()
+    open_page(qtbot, controller, 2)
+    runs = controller.runs
+    runs.leaving.connect(lambda path: seen.append(("leaving", path.name)))
+    for path in paths:
+        runs._delete([path], runs._deleting.to_bin)
+    qtbot.waitUntil(lambda: len(seen) == 4, timeout=10_000)
+    assert seen == [("leaving", "a"), ("bin", "a"), ("leaving", "b"), ("bin", "b")]
+
+
+def test_a_run_that_would_restart_by_itself_does_not_once_it_is_being_deleted(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(own_folders.parent))
+    paths = [add(own_folders, name, 1000 * age, done=False) for age, name in enumerate("ab")]
+    controller = make_window()
+    page = open_page(qtbot, controller, 2)
+    own, runs = controller.own, controller.runs
+    own.machine.run_dir, own.machine.state = str(paths[0]), RunState.CRASHED
+    own.restarting.pending = waiting = Pending(1, 2, "failure.terminated", 20, time.monotonic() + 1000.0)
+    runs._delete([paths[1]], runs._deleting.to_bin)
+    qtbot.waitUntil(lambda: names(page) == ["a"], timeout=10_000)
+    assert own.restarting.pending is waiting  # another run's affair
+    runs._delete([paths[0]], runs._deleting.to_bin)
+    assert own.restarting.pending is None  # before anything of it is gone
+    assert paths[0].is_dir()
+    qtbot.waitUntil(lambda: names(page) == [], timeout=10_000)

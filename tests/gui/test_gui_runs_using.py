@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 from runs_page import LEFT, add, focus, open_page, press, said
 
+from app.parts.exporting import Exporter, target_in
+from app.services.trainer_process import TrainerProcess
 from app.state.run_machine import RunState
 from app.views.runs.comparing import Comparison
 from app.views.runs.model import NAME, SHOWN
@@ -187,6 +191,42 @@ def test_a_checkpoint_that_lacks_files_is_told_in_words(
     controller.runs.exporter.start(checkpoint, own_folders.parent / "out")
     qtbot.waitUntil(lambda: "is damaged: config.json is missing" in said(page), timeout=30_000)
     assert not (own_folders.parent / "out").exists()
+
+
+def test_the_root_of_a_disk_and_what_cannot_be_replaced_get_a_folder_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = tmp_path / "my run" / "checkpoints" / "step-00000020"
+    empty, disk, link = tmp_path / "empty", tmp_path / "disk", tmp_path / "link"
+    for folder in (empty, disk):
+        folder.mkdir()
+    ismount = os.path.ismount
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == disk or ismount(path))
+    assert target_in(empty, checkpoint) == empty
+    assert target_in(tmp_path / "new", checkpoint) == tmp_path / "new"
+    assert target_in(disk, checkpoint) == disk / "my run-step-00000020"
+    root = Path(tmp_path.anchor)
+    assert target_in(root, checkpoint) == root / "my run-step-00000020"
+    if os.name != "nt":
+        link.symlink_to(empty)
+        assert target_in(link, checkpoint) == link / "my run-step-00000020"
+
+
+def test_an_export_cleans_up_when_the_window_closes(qtbot: QtBot, tmp_path: Path) -> None:
+    half = tmp_path / ".out.exporting-1"
+    program = (
+        "import pathlib, sys, time\n"
+        f"half = pathlib.Path({str(half)!r})\n"
+        "half.mkdir()\n"
+        "sys.stdin.read()\n"
+        "time.sleep(0.5)\n"
+        "half.rmdir()\n"
+    )
+    exporter = Exporter(TrainerProcess(command=[sys.executable, "-c", program]))
+    exporter.start(tmp_path / "run" / "checkpoints" / "step-00000001", tmp_path / "out")
+    qtbot.waitUntil(half.is_dir, timeout=20_000)
+    exporter.leave()
+    assert not half.exists()
 
 
 def test_enter_opens_the_selected_run(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:

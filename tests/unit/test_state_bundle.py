@@ -43,6 +43,9 @@ def masker() -> Masker:
         ("WANDB_API_KEY=abcdefgh1234", "WANDB_API_KEY=<secret>"),
         ("password: hunter22", "password: <secret>"),
         ("https://me:pass@host.com/x", "https://<secret>@host.com/x"),
+        ("https://0a1b2c3d4e@host.com/x", "https://<secret>@host.com/x"),
+        ("git+https://oauth2:@host.com/x", "git+https://<secret>@host.com/x"),
+        ("redis://:pass@host:6379", "redis://<secret>@host:6379"),
         ("Authorization: Bearer abc.def-ghi123", "Authorization: Bearer <secret>"),
         (f"it was {PLANTED}!", "it was <secret>!"),
         ("AKIAABCDEFGHIJKLMNOP", "<secret>"),
@@ -143,6 +146,24 @@ def test_environment_variables_that_hold_keys_are_known(monkeypatch: pytest.Monk
     environment = {"MY_SECRET_SAUCE": "tomato-and-basil", "PATH": "/usr/bin", "SSH_AUTH_SOCK": "/tmp/agent.1"}
     masked = Masker.of_this_machine(environment).mask("with tomato-and-basil, /usr/bin and /tmp/agent.1")
     assert masked == "with <secret>, /usr/bin and /tmp/agent.1"
+
+
+@pytest.mark.parametrize("key", ["wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "/wJalrXUtnFEMIK7MDENG/bPxRfiCYEXAMPLEKE"])
+def test_a_key_with_slashes_is_masked_where_it_stands_bare(key: str) -> None:
+    masker = Masker.of_this_machine({"AWS_SECRET_ACCESS_KEY": key})
+    assert masker.mask(f"sent {key} and {key.replace('/', '%2F')}") == "sent <secret> and <secret>"
+
+
+def test_paths_in_variables_that_are_named_like_secrets_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "certificates").mkdir()
+    (tmp_path / "certificates" / "key1").touch()
+    paths = [
+        "/run/user/1000/keyring/ssh", "C:\\keys\\mine.pem", "D:/keys/mine.pem", "~/.aws/credentials", "./keys/mine.pem",
+        "\\\\server\\keys\\a", "certificates/key1",
+    ]  # fmt: skip
+    masker = Masker.of_this_machine({f"KEY_FILE_{number}": path for number, path in enumerate(paths)})
+    assert [masker.mask(f"at {path}") for path in paths] == [f"at {path}" for path in paths]
 
 
 def test_a_process_of_its_own_makes_the_bundle(tmp_path: Path) -> None:
