@@ -263,6 +263,7 @@ class Controller(QObject):
                 self._settings.remember_data(source)
         self.window.setup.data.recent = self._settings.recent_data
         self.own.start(arguments, path)
+        self.form.forget_run_name()
 
     def _on_beginning(self) -> None:
         """A run begins in this window: what was said of others goes away."""

@@ -88,7 +88,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tie_embeddings: Annotated[bool, knob("model", "Use the input embedding as output head too.")] = True
     vocab_multiple: Annotated[int, knob("model", "The vocabulary's rows in the model are filled up to a multiple of this, for speed.", unit="tokens", ge=1, le=1024)] = 64
 
-    batch_size: Annotated[int, knob("training", "Sequences per micro-batch (one forward pass); auto: picked before training (auto_batch).", unit="sequences", main=True, ge=1, le=65_536)] = 16
+    batch_size: Annotated[int, knob("training", "Sequences per micro-batch (one forward pass). As a flag also auto: picked before training (auto_batch).", unit="sequences", main=True, ge=1, le=65_536)] = 16
     gradient_accumulation_steps: Annotated[int, knob("training", "Micro-batches per optimizer update.", main=True, ge=1, le=65_536)] = 1
     auto_batch: Annotated[bool, knob("training", "Pick the fastest batch_size that leaves memory free, by real steps before training; batch_size x gradient_accumulation_steps, the effective batch, stays. The same as batch_size auto.")] = False
     max_epochs: Annotated[int, knob("training", "Passes over the data.", unit="epochs", main=True, ge=1, le=1_000_000)] = 1

@@ -61,6 +61,7 @@ def test_the_trainer_is_given_what_the_form_says(make_window: MakeWindow, qtbot:
     assert given[given.index("--learning-rate") + 1] == "0.001"
     assert given[given.index("--run-dir") + 1].endswith("我的-运行")
     assert "--batch-size" not in given
+    assert controller.window.setup.run_name.text() == ""  # the next run needs another one
 
 
 def test_pause_resume_and_stop_go_to_the_trainer_and_back(make_window: MakeWindow, qtbot: QtBot) -> None:

@@ -117,6 +117,18 @@ def test_the_full_form_has_every_knob_and_agrees_with_the_short_one(make_window:
     assert short.text() == as_text(controller.form.base_value("batch_size"))
 
 
+def test_a_search_shows_its_first_hit_wherever_the_page_was(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    controller.window.show_page("settings")
+    advanced = controller.window.advanced
+    qtbot.waitUntil(lambda: advanced.is_built, timeout=10_000)
+    bar = advanced._scroll.verticalScrollBar()
+    qtbot.waitUntil(lambda: bar.maximum() > 1000)
+    bar.setValue(bar.maximum())
+    advanced.search.setText("a")
+    assert bar.value() == 0
+
+
 @pytest.mark.parametrize("needle", ["学习率", "learning rate", "--learning-rate"])
 def test_the_search_finds_a_setting_in_either_language(make_window: MakeWindow, qtbot: QtBot, needle: str) -> None:
     advanced = all_settings(make_window(), qtbot)

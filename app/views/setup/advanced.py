@@ -56,7 +56,7 @@ class AdvancedForm(Retranslating):
         self._column.setContentsMargins(SPACE, 0, SPACE, 2 * SPACE)
         self._column.setSpacing(SPACE + 4)
         self._arrange()
-        self.search.textChanged.connect(self._filter)
+        self.search.textChanged.connect(self._on_searched)
         self.only_changed.toggled.connect(self._filter)
         self.reset_all.clicked.connect(lambda: form.reset())
         self.reset_all.setEnabled(False)
@@ -150,6 +150,10 @@ class AdvancedForm(Retranslating):
         self.reset_all.setEnabled(any(map(self._form.is_changed, form_knobs())))
         if self.only_changed.isChecked():
             self._filter()
+
+    def _on_searched(self) -> None:
+        self._filter()
+        self._scroll.verticalScrollBar().setValue(0)  # where the first hit is
 
     def _filter(self) -> None:
         found: set[str] = set()

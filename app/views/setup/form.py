@@ -97,6 +97,13 @@ class SetupForm(QObject):
         self.run_name = name.strip()
         self._commit("name", typing=True)
 
+    def forget_run_name(self) -> None:
+        """It is taken by now: the next run gets one of its own."""
+        if self.run_name:
+            self.run_name = ""
+            self.name_changed.emit()
+            self._commit("name")
+
     # --- knobs -------------------------------------------------------------------------------------
 
     def base_value(self, name: str) -> Any:
