@@ -107,6 +107,8 @@ def test_the_end_is_told_once_unless_messages_are_switched_off(
     controller.window.menus.actions["start"].trigger()
     controller.window.hide()
     qtbot.waitUntil(lambda: controller.own.machine.state is RunState.FINISHED, timeout=20_000)
+    qtbot.waitUntil(lambda: bool(said) or not wanted, timeout=20_000)
+    qtbot.wait(50)  # a second one would come now
     told = [text for _, text in said]
     assert [text.partition("：")[0] for text in told] == (["训练已完成"] if wanted else [])
 
