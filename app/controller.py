@@ -1,4 +1,4 @@
-"""Puts services, state and views together: the only file that knows all three.
+"""Puts the parts of the window together; with app/parts the only place that knows services, state and views.
 
 Signals come up from the views and the trainer's process; `render` goes down, from one timer.
 """

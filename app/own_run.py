@@ -31,7 +31,7 @@ _QUIET_S: Final = 3.0  # a trainer says something more often, mostly
 
 
 class OwnRun(QObject):
-    """At most one at a time. Whoever starts a run (a person, the queue) does it through `launch`."""
+    """At most one at a time. Whoever starts a run (a person, the queue) does it through `start` or `go_on`."""
 
     beginning = Signal()  # the last one is forgotten; the next one's process starts now
     told = Signal(object)  # an event, after it was taken in; not for each of the figures: see `take`
