@@ -18,7 +18,7 @@ from tests.gui.conftest import MakeWindow
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINER = """
-import faulthandler, sys
+import faulthandler, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from tests.process import fake_trainer as fake
@@ -51,6 +51,10 @@ if "long" in name:
             fake.say(fake.done("finished" if "last" in name else "stopped", 5))
             sys.exit(0 if "last" in name else 3)
     sys.exit(3)
+if "held" in name:
+    fake.say(fake.step(5))
+    while not Path(__file__).with_name("let go").exists():
+        time.sleep(0.02)
 fake.say(fake.step(20))
 fake.say(protocol.Eval(step=20, loss=1.5, perplexity=4.5, tokens=10, seconds=0.1, best=True))
 fake.say(fake.done("finished", 20))
@@ -60,9 +64,9 @@ Open = Callable[..., Controller]
 
 @pytest.fixture(name="open_window")
 def window_opener(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> Open:
-    """A window with its queue on show, whose trainer goes by the name of the run: bad, crash and long ones.
+    """A window with its queue on show, whose trainer goes by the name of the run: bad, crash, held and long ones.
 
-    What is told to stop may find the disk full (long-full), crash (long-fall) or be done anyway (long-last)."""
+    What is held trains until `let_go`. What is told to stop may find the disk full (long-full), crash (long-fall) or be done anyway (long-last)."""
     program = tmp_path / "trainer by name.py"
     program.write_text(TRAINER, encoding="utf-8")
 
@@ -87,10 +91,15 @@ def line_up(qtbot: QtBot, controller: Controller, *names: str, **values: str) ->
 
 
 def train(qtbot: QtBot, controller: Controller, name: str) -> None:
-    """Start a run as a person does, and have it train."""
+    """Start a run, long or held, as a person does, and have it train."""
     controller.form.set_run_name(name)
     controller.start_run()
     qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
+
+
+def let_go(controller: Controller) -> None:
+    """Have the runs that are held end."""
+    Path(controller.own.process._command[4]).with_name("let go").touch()
 
 
 def click(qtbot: QtBot, button: QPushButton) -> None:

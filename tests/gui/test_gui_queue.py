@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lined_up import Open, cells, choose, click, items, line_up, states, train, wait_for, window_opener
+from lined_up import Open, cells, choose, click, items, let_go, line_up, states, train, wait_for, window_opener
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
@@ -21,9 +21,10 @@ def test_a_run_that_is_added_while_another_trains_starts_when_that_one_has_ended
     open_window: Open, qtbot: QtBot
 ) -> None:
     controller = open_window()
-    train(qtbot, controller, "now")
+    train(qtbot, controller, "held")
     line_up(qtbot, controller, "next", learning_rate="1e-3")
     assert controller.window.queue.sentence.text() == "“next” starts when this run ends."
+    let_go(controller)
     wait_for(qtbot, controller, "next:done")
     assert cells(controller, 0)[1:3] == ["Finished", "Learning rate 0.001  ·  quickstart"]
     assert cells(controller, 0)[4] == "best loss 1.5000"
@@ -171,11 +172,12 @@ def test_a_preset_that_is_gone_after_a_stop_does_not_stop_the_queue_again(open_w
 
 def test_wait_lets_the_run_go_on_but_starts_no_other(open_window: Open, qtbot: QtBot) -> None:
     controller = open_window()
-    train(qtbot, controller, "now")
+    train(qtbot, controller, "held")
     line_up(qtbot, controller, "next")
     page = controller.window.queue
     assert page.go.text() == "Wait"
     click(qtbot, page.go)
+    let_go(controller)
     qtbot.waitUntil(lambda: controller.own.machine.state is RunState.FINISHED, timeout=20_000)
     qtbot.wait(100)
     assert states(controller) == "next:waiting"
