@@ -66,7 +66,8 @@ Open = Callable[..., Controller]
 def window_opener(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> Open:
     """A window with its queue on show, whose trainer goes by the name of the run: bad, crash, held and long ones.
 
-    What is held trains until `let_go`. What is told to stop may find the disk full (long-full), crash (long-fall) or be done anyway (long-last)."""
+    What is held trains until `let_go`. What is told to stop may find the disk full (long-full), crash (long-fall) or be
+    done anyway (long-last)."""
     program = tmp_path / "trainer by name.py"
     program.write_text(TRAINER, encoding="utf-8")
 
