@@ -16,6 +16,7 @@ from app.state.computing import Computing
 from app.state.log_store import LogStore
 from app.state.notes import Notes
 from app.state.runs.history import EventLoader, History, is_long
+from app.state.training_time import TrainingTime
 from trainer_core import protocol, run_dir
 from trainer_core.protocol import AnyEvent
 from trainer_core.run_dir import RunDir, RunSummary
@@ -44,6 +45,7 @@ class RunRecord:
         self.ready: protocol.Ready | None = None  # what it trains on
         self.computing = Computing()
         self.notes = Notes()
+        self.trained = TrainingTime()
 
     @cached_property
     def metrics(self) -> MetricStore:
@@ -56,6 +58,7 @@ class RunRecord:
         self.metrics.add(event)
         if type(event) in FIGURES:  # nearly all that ever comes: nothing of the below takes them
             return
+        self.trained.add(event)
         self.notes.add(event, self.log.add(event))
         self.computing.add(event)
         if isinstance(event, protocol.Sample):

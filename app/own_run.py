@@ -69,7 +69,7 @@ class OwnRun(QObject):
         self.record, self._last_seq, self.stop_asked = record, 0, False
         self._follower, self._heard = Follower(path), time.monotonic()
         self.beginning.emit()
-        self._feed(Started(str(path), has_checkpoint))
+        self._feed(Started(str(path), has_checkpoint, record.trained))
         self.process.start(arguments)
 
     # --- what a person asks for ----------------------------------------------------------------------------

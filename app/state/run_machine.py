@@ -13,6 +13,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Final
 
+from app.state.training_time import TrainingTime
 from trainer_core import protocol
 from trainer_core.messages import ExitCode
 from trainer_core.protocol import AnyEvent, Param, PauseReason, PhaseName
@@ -79,6 +80,7 @@ class Started:
 
     run_dir: str = ""
     has_checkpoint: bool = False  # it goes on from one
+    trained: TrainingTime = field(default_factory=TrainingTime)  # by the processes before
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class RunMachine:
         self.step = 0
         self.total_steps = 0  # 0 while unknown
         self.epoch = 0.0
-        self.elapsed_s = 0.0  # without the time spent paused
+        self.elapsed_s = 0.0  # of the run's processes, without the time spent paused
         self.last_error: ErrorInfo | None = None
         self.done: protocol.Done | None = None
         self.exit_code: int | None = None
@@ -170,6 +172,8 @@ class RunMachine:
         self.pause_until: float | None = None  # when it goes on by itself, seconds since the epoch
         self.resume_pending = False
         self.killed = False
+        self._trained = TrainingTime()
+        self._before = 0.0  # of elapsed_s, what earlier processes took
         self._now = 0.0
         self._clock_set = False
         self._stop_asked_at: float | None = None
@@ -252,12 +256,16 @@ class RunMachine:
         self._reset()
         self.state = RunState.STARTING
         self.run_dir, self.has_checkpoint = event.run_dir, event.has_checkpoint
+        self._trained = event.trained
+        self.elapsed_s = self._before = event.trained.seconds
         self._now, self._clock_set = now, True
 
     def _on_hello(self, event: protocol.Hello) -> None:
         self.run_dir = event.run_dir or self.run_dir
         max_steps = event.config.get("max_steps")
         self.total_steps = max_steps if isinstance(max_steps, int) else 0
+        before, self._before = self._before, self._trained.until(event.resumed_from_step)
+        self.elapsed_s += self._before - before  # what is done again is no time of the run
         if event.resumed_from_step is not None:
             self.step, self.has_checkpoint = event.resumed_from_step, True
         self._move(RunState.PREPARING)

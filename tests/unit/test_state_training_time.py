@@ -1,0 +1,79 @@
+"""For how long a run was trained, over all its processes."""
+
+from __future__ import annotations
+
+from app.state.run_machine import RunMachine, Started, Tick
+from app.state.training_time import TrainingTime
+from trainer_core import protocol
+from trainer_core.protocol import AnyEvent
+
+
+def hello(t: float, resumed: int | None = None) -> protocol.Hello:
+    return protocol.Hello(
+        t=t, pid=1, run_dir="r", traindeck="0", python="3", torch="2", resumed_from_step=resumed, config={}
+    )
+
+
+def phase(t: float, name: protocol.PhaseName) -> protocol.Phase:
+    return protocol.Phase(t=t, phase=name)
+
+
+def checkpoint(t: float, step: int) -> protocol.Checkpoint:
+    return protocol.Checkpoint(t=t, step=step, path="p", bytes=1, seconds=0.1, kind="regular")
+
+
+def trained(*events: AnyEvent) -> TrainingTime:
+    made = TrainingTime()
+    for event in events:
+        made.add(event)
+    return made
+
+
+BROKEN_OFF = (hello(1000), phase(1010, "training"), checkpoint(1100, 50), checkpoint(1200, 100), phase(1260, "saving"))
+
+
+def test_pauses_do_not_count() -> None:
+    told = trained(hello(1000), phase(1010, "paused"), phase(1500, "training"), checkpoint(1520, 50))
+    assert told.seconds == 30.0
+
+
+def test_the_time_between_two_processes_does_not_count() -> None:
+    told = trained(*BROKEN_OFF, hello(90_000, resumed=100), phase(90_040, "training"))
+    assert told.seconds == 240.0
+
+
+def test_what_is_done_again_does_not_count() -> None:
+    assert trained(*BROKEN_OFF).seconds == 260.0
+    assert trained(*BROKEN_OFF, hello(2000, resumed=50)).seconds == 100.0
+
+
+def test_a_run_begun_anew_begins_at_nothing() -> None:
+    assert trained(*BROKEN_OFF, hello(2000)).seconds == 0.0
+
+
+def test_a_pause_ends_with_its_process() -> None:
+    told = trained(hello(0), checkpoint(10, 5), phase(20, "paused"), hello(100, resumed=5), phase(130, "training"))
+    assert told.seconds == 40.0
+
+
+def test_a_run_that_is_resumed_goes_on_counting_where_its_checkpoint_was() -> None:
+    machine = RunMachine()
+    machine.feed(Started("r", has_checkpoint=True, trained=trained(*BROKEN_OFF)), 0.0)
+    assert machine.elapsed_s == 260.0  # all that is known until the trainer says where it goes on
+    machine.feed(hello(5000, resumed=100), 4.0)
+    assert machine.elapsed_s == 204.0
+    machine.feed(Tick(), 10.0)
+    assert machine.elapsed_s == 210.0
+
+
+def test_the_time_to_go_is_not_moved_by_what_went_before() -> None:
+    machine = RunMachine()
+    for now, event in (
+        (0.0, Started("r", has_checkpoint=True, trained=trained(*BROKEN_OFF))),
+        (4.0, hello(5000, resumed=100)),
+        (5.0, phase(5001, "training")),
+        (6.0, protocol.Progress(phase="training", done=101, total=200, eta_s=60.0)),
+        (16.0, Tick()),
+    ):
+        machine.feed(event, now)
+    assert machine.eta_s == 50.0
