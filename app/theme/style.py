@@ -17,6 +17,11 @@ _FAMILIES: Final = {
     "win32": ["Segoe UI", "Microsoft YaHei UI", "Microsoft YaHei"],
     "darwin": ["Helvetica Neue", "PingFang SC"],
 }
+_FIXED_FAMILIES: Final = {
+    "win32": ["Consolas", "Microsoft YaHei UI", "Microsoft YaHei"],
+    "darwin": ["Menlo", "PingFang SC"],
+}
+_OTHER_FIXED_FAMILIES: Final = ["DejaVu Sans Mono", "Noto Sans Mono", "Noto Sans CJK SC"]
 _IMAGES: Final = Path(__file__).resolve().parent / "images"  # made by assets/make_icons.py
 _OTHER_FAMILIES: Final = ["Noto Sans", "Noto Sans CJK SC", "DejaVu Sans"]
 
@@ -128,7 +133,7 @@ QMenu::separator { height: 1px; background: $border; margin: 4px 8px; }
 #banner[level="warning"] { background: $warn_surface; border-color: $warn; }
 #banner[level="error"] { background: $bad_surface; border-color: $bad; }
 #dropping { border: 1px dashed $accent; }
-#log, #sampleText { font-family: $mono; }
+#log, #sampleText, #tryPrompt { font-family: $mono; }
 """)  # noqa: E501
 
 
@@ -157,10 +162,15 @@ def font() -> QFont:
     return chosen
 
 
+def fixed_families() -> list[str]:
+    """For text as it stands, code too: letters of one width; Chinese as in the rest of the window."""
+    return list(_FIXED_FAMILIES.get(sys.platform, _OTHER_FIXED_FAMILIES))
+
+
 def sheet(tokens: Tokens) -> str:
     """The style sheet of one theme."""
     colours = {name: getattr(tokens, name) for name in Tokens.__slots__}
-    mono = '"Consolas", "Microsoft YaHei UI"' if sys.platform == "win32" else '"DejaVu Sans Mono", "Noto Sans CJK SC"'
+    mono = ", ".join(f'"{family}"' for family in fixed_families())
     return _SHEET.substitute(colours, mono=mono, images=_IMAGES.as_posix())
 
 

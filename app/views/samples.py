@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QColor, QFont, QShowEvent, QTextBlockFormat, QTextCharFormat, QTextCursor
+from PySide6.QtGui import QColor, QFont, QShowEvent, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QTextEdit, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE, Tokens
 from app.views import words
+from app.views.raw_text import lines, raw_look, set_tabs
 from app.views.widgets import QuietCombo, Retranslating, button, empty_note, line, named
 from trainer_core.protocol import Sample
 
@@ -39,6 +40,7 @@ class SamplesPage(Retranslating):
         self.text.setReadOnly(True)
         self.text.setUndoRedoEnabled(False)
         self.text.document().setDocumentMargin(SPACE)
+        set_tabs(self.text)
         self._empty = empty_note(self.text)
         self._arrange()
         self.ask.clicked.connect(lambda: self.sample_asked.emit(self.prompt.text()))
@@ -131,10 +133,10 @@ class SamplesPage(Retranslating):
                 continue
             title = self._look("text")
             title.setFontWeight(QFont.Weight.Bold)
-            cursor.setBlockFormat(_block(2 * SPACE if cursor.position() else 0))
+            cursor.setBlockFormat(lines(self.text, top=2 * SPACE if cursor.position() else 0))
             cursor.insertText(name_of(prompt), title)
             cursor.insertText(f"  {self._how_many(texts)}", self._look("muted"))
-            cursor.insertBlock(QTextBlockFormat())
+            cursor.insertBlock(lines(self.text))
             for sample in texts:
                 self._write_one(cursor, sample)
 
@@ -146,19 +148,19 @@ class SamplesPage(Retranslating):
         return text.format(count=words.count(len(texts)), oldest=words.count(oldest), newest=words.count(newest))
 
     def _write_one(self, cursor: QTextCursor, sample: Sample) -> None:
-        heading, prompt, plain = (self._look(name) for name in ("muted", "accent", "text"))
+        heading = self._look("muted")
         heading.setFontWeight(QFont.Weight.DemiBold)
-        cursor.setBlockFormat(_block(SPACE if cursor.position() else 0))
+        cursor.setBlockFormat(lines(self.text, top=SPACE if cursor.position() else 0))
         cursor.insertText(self.tr("Step {step}").format(step=words.count(sample.step)), heading)
-        cursor.insertBlock(QTextBlockFormat())
-        cursor.insertText(sample.prompt, prompt)
-        cursor.insertText(sample.text, plain)
+        cursor.insertBlock(lines(self.text))
+        cursor.insertText(sample.prompt, raw_look(self._tokens.accent))
+        cursor.insertText(sample.text, raw_look(self._tokens.text))
         if sample.expected is not None:
-            cursor.insertBlock(QTextBlockFormat())
+            cursor.insertBlock(lines(self.text))
             right = sample.expected.strip() == sample.text.strip()
             words_ = self.tr("as expected") if right else self.tr("expected: {answer}").format(answer=sample.expected)
             cursor.insertText(words_, self._look("good" if right else "warn"))
-        cursor.insertBlock(QTextBlockFormat())
+        cursor.insertBlock(lines(self.text))
 
     def _look(self, token: str) -> QTextCharFormat:
         look = QTextCharFormat()
@@ -195,10 +197,3 @@ def name_of(prompt: str) -> str:
     """A prompt in one line, where it stands for its texts."""
     shown = " ".join(prompt.split()) if prompt.strip() else prompt.replace("\n", "↵")
     return shown if len(shown) <= _LONGEST_NAME else f"{shown[:_LONGEST_NAME]}…"
-
-
-def _block(top: int) -> QTextBlockFormat:
-    block = QTextBlockFormat()
-    block.setTopMargin(top)
-    block.setLineHeight(125, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
-    return block

@@ -12,7 +12,8 @@ os.environ["PYQTGRAPH_QT_LIB"] = "PySide6"
 
 import pytest
 import shiboken6
-from PySide6.QtWidgets import QApplication
+from PySide6.QtGui import QTextCursor
+from PySide6.QtWidgets import QApplication, QPlainTextEdit, QTextEdit
 from pytestqt.qtbot import QtBot
 
 from app.__main__ import dress
@@ -24,6 +25,15 @@ from app.theme import style
 
 FAKE = Path(__file__).resolve().parent.parent / "process" / "fake_trainer.py"
 MakeWindow = Callable[..., Controller]
+
+
+def span(edit: QTextEdit | QPlainTextEdit, text: str) -> tuple[int, int]:
+    """Where a part of a text begins and ends in its line, in pixels."""
+    found = edit.document().find(text)
+    assert not found.isNull(), edit.toPlainText()
+    begin = QTextCursor(found)
+    begin.setPosition(found.selectionStart())
+    return edit.cursorRect(begin).left(), edit.cursorRect(found).left()
 
 
 @pytest.fixture(autouse=True)

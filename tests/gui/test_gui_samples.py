@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.views.samples import SamplesPage
-from tests.gui.conftest import MakeWindow
+from tests.gui.conftest import MakeWindow, span
 from trainer_core.protocol import Sample
 
 
@@ -98,3 +98,10 @@ def test_the_prompts_of_a_run_are_one_click_away(make_window: MakeWindow, qtbot:
         lambda: (found := QApplication.focusWidget()) is not None and "sample_prompts" in found.objectName()
     )
     assert controller.window.tabs.currentWidget() is controller.window.pages["settings"]
+
+
+def test_code_keeps_its_shape(make_window: MakeWindow, qtbot: QtBot) -> None:
+    page = filled(make_window, qtbot)
+    page.display([Sample(step=1, prompt="def f():\n", text="    return 1\n\tiiii\n    MMMM\n春眠")], can_ask=False)
+    assert span(page.text, "iiii") == span(page.text, "MMMM")
+    assert span(page.text, "return")[0] == span(page.text, "f():")[0]  # both are in the fifth place

@@ -23,7 +23,7 @@ from app.parts.voice import Voice
 from app.services.trainer_process import TrainerProcess
 from app.state.run_machine import RunState
 from app.views.trying.page import TryPage
-from tests.gui.conftest import FAKE, MakeWindow
+from tests.gui.conftest import FAKE, MakeWindow, span
 from trainer_core import checkpoint_dir
 from trainer_core.hardware import GpuInfo, probe
 
@@ -127,6 +127,18 @@ def test_a_text_goes_on_from_its_prompt_and_can_be_copied(
     assert page.prompt.toPlainText() == "Line 第"  # to go on changing it
     click(qtbot, page.columns[0].copy)
     assert QGuiApplication.clipboard().text() == "Line 第" + said(5, 2)
+
+
+@pytest.mark.parametrize("name", ["text", "chat"])
+def test_code_keeps_its_shape(make_window: MakeWindow, qtbot: QtBot, models: Models, name: str) -> None:
+    models(name)
+    controller, page = opened(make_window, qtbot, name)
+    code = "def f():\n    iiii\n\tMMMM"
+    ask(controller, qtbot, code)
+    page.prompt.setPlainText(code)  # a question was sent: the box is empty
+    for edit in (page.columns[0].transcript, page.prompt):
+        assert span(edit, "iiii") == span(edit, "MMMM")
+        assert span(edit, "iiii")[0] == span(edit, "f():")[0]
 
 
 def test_the_same_process_writes_again_and_regenerate_takes_another_seed(

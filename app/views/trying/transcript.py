@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QTextEdit
 
 from app.state.trying import Ending, Exchange, Talk
 from app.theme.tokens import SPACE, Tokens
+from app.views.raw_text import lines, raw_look, set_tabs
 from app.views.trying import trying_words
 from app.views.widgets import empty_note
 
@@ -24,6 +25,7 @@ class Transcript(QTextEdit):
         self.setReadOnly(True)
         self.setUndoRedoEnabled(False)
         self.document().setDocumentMargin(SPACE)
+        set_tabs(self)
         self.note = empty_note(self)
 
     def display(self, talk: Talk) -> None:
@@ -58,7 +60,7 @@ class Transcript(QTextEdit):
     def _append(self, piece: str) -> None:
         cursor = QTextCursor(self.document())
         cursor.movePosition(QTextCursor.MoveOperation.End)
-        cursor.insertText(piece, self._look("text"))
+        cursor.insertText(piece, raw_look(self._tokens.text))
 
     def _write(self) -> None:
         self.clear()
@@ -79,7 +81,7 @@ class Transcript(QTextEdit):
         surface.setPadding(SPACE)
         surface.setBottomMargin(SPACE)
         frame = cursor.insertFrame(surface)
-        cursor.insertText(exchange.prompt, self._look("text"))
+        cursor.insertText(exchange.prompt, raw_look(self._tokens.text))
         cursor.setPosition(frame.lastPosition() + 1)
         self._block(cursor, top=SPACE, first=True)
         cursor.insertText(trying_words.heading(exchange), self._look("muted", bold=True))
@@ -90,14 +92,14 @@ class Transcript(QTextEdit):
         self._block(cursor, top=0 if first else 2 * SPACE, first=first)
         cursor.insertText(trying_words.heading(exchange), self._look("muted", bold=True))
         self._block(cursor)
-        cursor.insertText(exchange.prompt, self._look("accent"))
+        cursor.insertText(exchange.prompt, raw_look(self._tokens.accent))
         self._end(cursor, exchange, same_block=True)
 
     def _end(self, cursor: QTextCursor, exchange: Exchange, *, same_block: bool = False) -> None:
         problem, ending = trying_words.problem(exchange), trying_words.ending(exchange)
         if not same_block:
             self._block(cursor)
-        cursor.insertText(exchange.text, self._look("text"))
+        cursor.insertText(exchange.text, raw_look(self._tokens.text))
         for words_, token in ((problem, "bad"), (ending, "muted")):
             if words_:
                 self._block(cursor)
@@ -105,10 +107,9 @@ class Transcript(QTextEdit):
 
     def _block(self, cursor: QTextCursor, *, top: int = 0, first: bool = False, height: int = 0) -> None:
         """A new paragraph, or the one that is there (`first`); `height`: empty, so many pixels high."""
-        look = QTextBlockFormat()
-        look.setTopMargin(top)
-        kinds = QTextBlockFormat.LineHeightTypes
-        look.setLineHeight(height or 125, (kinds.FixedHeight if height else kinds.ProportionalHeight).value)
+        look = lines(self, top=top)
+        if height:
+            look.setLineHeight(height, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
         if first:
             cursor.setBlockFormat(look)
         else:
