@@ -283,7 +283,6 @@ class Controller(QObject):
             case protocol.Error():
                 self._tell.notice("error", event)
             case protocol.Hello():
-                self.window.setWindowTitle(f"{Path(event.run_dir).name} – Traindeck")
                 self._refresh_runs()
             case _:
                 pass
@@ -354,6 +353,7 @@ class Controller(QObject):
         """Show everything as it is now."""
         record, window, training = self.shown, self.window, not self.own.machine.can_start
         self.render_bar()
+        window.name_run(Path(self.own.machine.run_dir).name)
         window.setup.display(training=training)
         if not self._ready:
             return

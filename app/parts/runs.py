@@ -24,6 +24,7 @@ from app.state.runs.history import History
 from app.state.runs.run_difference import differences
 from app.state.runs.run_notes import RunNotes
 from app.state.settings import Settings
+from app.views.plots.overlays import OWN
 from trainer_core import checkpoint_dir, files, run_dir
 from trainer_core.run_dir import RunDir
 
@@ -151,6 +152,8 @@ class RunsKeeper(QObject):
     def archive(self, paths: list[Path], into: bool) -> None:
         for path in paths:
             self._note(path, archived=into)
+        if into:  # it is out of the way, on the plots too
+            self.overlays.show(paths, on=False)
 
     def rename(self, path: Path, name: str) -> None:
         """Give a run's folder another name, or say why not."""
@@ -303,7 +306,10 @@ class RunsKeeper(QObject):
 
     def _show_overlays(self) -> None:
         if self._page is not None and self._plots is not None:
-            self._page.show_in_plots(self.overlays.chosen)
+            colours = self.overlays.chosen
+            if self._on_plots in colours:
+                colours[self._on_plots] = OWN
+            self._page.show_in_plots(colours)
             self._plots.overlay(self.overlays.of_plots(self._on_plots))
 
     # --- from a checkpoint ------------------------------------------------------------------------------------

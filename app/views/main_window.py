@@ -52,6 +52,7 @@ class MainWindow(QMainWindow):
         self._painted = self._built = False
         self.queue: QueuePage | None = None  # until it is shown
         self._waiting = 0  # runs in it
+        self._run = ""  # in the title
         self.tabs = QTabWidget(documentMode=True)
         self.tabs.tabBar().setDrawBase(False)
         self.splitter = QSplitter(Qt.Orientation.Horizontal, childrenCollapsible=False, handleWidth=SPACE // 2)
@@ -165,6 +166,11 @@ class MainWindow(QMainWindow):
         self.show_page("settings")
         QTimer.singleShot(0, self, lambda: self.advanced.reveal(name))  # once it is laid out
 
+    def name_run(self, name: str) -> None:
+        """The run that this window trains, or trained last, in its title."""
+        self._run = name
+        self.setWindowTitle(f"{name} – Traindeck" if name else "Traindeck")
+
     def show_waiting(self, count: int) -> None:
         """How many runs wait in the queue, in the text of its tab."""
         self._waiting = count
@@ -202,7 +208,7 @@ class MainWindow(QMainWindow):
     # --- words and closing -----------------------------------------------------------------------------
 
     def retranslate(self) -> None:
-        self.setWindowTitle("Traindeck")
+        self.name_run(self._run)
         titles = {
             "plots": self.tr("Plots"),
             "performance": self.tr("Performance"),

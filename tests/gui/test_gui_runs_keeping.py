@@ -281,3 +281,62 @@ def test_a_run_that_would_restart_by_itself_does_not_once_it_is_being_deleted(
     assert own.restarting.pending is None  # before anything of it is gone
     assert paths[0].is_dir()
     qtbot.waitUntil(lambda: names(page) == [], timeout=10_000)
+
+
+# --- where else a run is seen ------------------------------------------------------------------------------
+
+
+def test_the_title_bears_the_name_that_a_run_has_now(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
+    path = add(own_folders, "first name", done=False)
+    controller = make_window()
+    window, own = controller.window, controller.own
+    page = open_page(qtbot, controller, 1)
+    own.machine.run_dir, own.machine.state = str(path), RunState.STOPPED
+    page.select([path])
+    type_name(qtbot, page, "第二个名字")
+    qtbot.waitUntil(lambda: window.windowTitle() == "第二个名字 – Traindeck")
+    controller.set_language("zh")
+    assert window.windowTitle() == "第二个名字 – Traindeck"
+    controller.runs._after_move(path.with_name("第二个名字"), None)
+    qtbot.waitUntil(lambda: window.windowTitle() == "Traindeck")
+
+
+def overlaid(controller: Controller) -> list[str]:
+    return [run.name for run in controller.window.plots.overlaid]
+
+
+@pytest.mark.parametrize("leaves", ["archive", "delete"])
+def test_a_run_that_is_put_away_leaves_the_plots(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, monkeypatch: pytest.MonkeyPatch, leaves: str
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(own_folders.parent))
+    paths = [add(own_folders, name, 1000 * age) for age, name in enumerate("ab")]
+    controller = make_window()
+    page = open_page(qtbot, controller, 2)
+    page.select(paths)
+    page.does.all["show"].trigger()
+    qtbot.waitUntil(lambda: overlaid(controller) == ["a", "b"])
+    page.select([paths[0]])
+    page.does.all[leaves].trigger()
+    if leaves == "delete":
+        qtbot.mouseClick(question(qtbot, controller).delete, LEFT)
+    qtbot.waitUntil(lambda: names(page) == ["b"] and overlaid(controller) == ["b"], timeout=10_000)
+    assert list(page.model.shown) == [paths[1]]
+
+
+def test_the_eye_of_the_run_on_show_has_the_colour_of_its_curve(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    paths = [add(own_folders, name, 1000 * age) for age, name in enumerate("ab")]
+    controller = make_window()
+    page = open_page(qtbot, controller, 2)
+    controller.open_run(paths[0])
+    page.select(paths)
+    page.does.all["show"].trigger()
+    qtbot.waitUntil(lambda: overlaid(controller) == ["b"])
+    assert page.model.shown[paths[0]] == "curve_a"
+    assert page.model.shown[paths[1]] == controller.window.plots.overlaid[0].token
+    controller.open_run(paths[1])
+    qtbot.waitUntil(lambda: overlaid(controller) == ["a"])
+    assert page.model.shown[paths[1]] == "curve_a"
+    assert page.model.shown[paths[0]] == controller.window.plots.overlaid[0].token

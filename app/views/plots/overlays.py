@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 MOST: Final = 10
 """Runs beside the one on show: more are not told apart."""
 
-_TOKENS: Final = ("curve_b", "curve_c", "curve_d", "curve_f", "curve_e")  # curve_a is the run on show
+OWN: Final = "curve_a"
+"""The colour token of the run on show."""
+
+_TOKENS: Final = ("curve_b", "curve_c", "curve_d", "curve_f", "curve_e")
 
 
 @dataclass(frozen=True, slots=True)

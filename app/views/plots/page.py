@@ -202,6 +202,11 @@ class PlotsPage(Retranslating):
         self._place_controls()
         self._refresh()
 
+    @property
+    def overlaid(self) -> list[Overlay]:
+        """The runs beside the one on show."""
+        return list(self._runs)
+
     def repaint_all(self) -> None:
         self._painted.clear()
         if self._store is not None:
