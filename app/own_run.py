@@ -130,8 +130,9 @@ class OwnRun(QObject):
 
     def _look_on_disk(self) -> None:
         """A pipe that is quiet may have fallen silent: the same events are on disk."""
-        if self.machine.is_active and self._follower and time.monotonic() - self._heard > _QUIET_S:
-            for event in self._follower.read(self._last_seq):
+        now = time.monotonic()
+        if self.machine.is_active and self._follower and now - self._heard > _QUIET_S:
+            for event in self._follower.look(self._last_seq, now, self._heard):
                 self.take(event)
 
     def _on_heard(self, event: AnyEvent) -> None:
