@@ -63,11 +63,12 @@ class ElidedLabel(QLabel):
 
 
 class QuietCombo(QComboBox):
-    """A combo box that the wheel scrolls past: only one that has the focus takes it."""
+    """A combo box that the wheel scrolls past: only one that has the focus takes it. As wide as its longest entry."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)  # Qt's own: as it was first shown
 
     def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802 - Qt's name
         if self.hasFocus():

@@ -10,7 +10,17 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from PySide6.QtWidgets import QCheckBox, QPushButton, QTabBar, QToolButton
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QCheckBox,
+    QComboBox,
+    QLabel,
+    QSizePolicy,
+    QStyle,
+    QStyleOptionComboBox,
+    QTabBar,
+    QWidget,
+)
 from pytestqt.qtbot import QtBot
 
 from app.i18n import FOLDER
@@ -19,6 +29,7 @@ from app.i18n.update import sources
 from app.state.log_store import LOG_CODES
 from app.views import words
 from app.views.log_words import WORDERS
+from app.views.widgets import ElidedLabel
 from tests.gui.conftest import MakeWindow
 from trainer_core.config import knobs
 
@@ -132,14 +143,58 @@ def test_no_buttons_text_is_cut(make_window: MakeWindow, qtbot: QtBot, language:
     for page in window.pages:
         window.show_page(page)
         qtbot.wait(20)
-        for kind in (QPushButton, QToolButton, QCheckBox):
-            for button in window.findChildren(kind):
-                if button.isVisible() and button.text():
-                    needed = button.minimumSizeHint().width() if kind is QCheckBox else button.sizeHint().width()
-                    assert button.width() >= needed, f"{page}: {button.text()}"
+        assert cut(window) == [], page
     tabs = window.findChild(QTabBar)
     assert tabs is not None
     assert tabs.width() <= window.tabs.width()
+
+
+@pytest.mark.parametrize("size", [(1280, 720), (860, 560)])
+def test_nothing_is_cut_after_the_language_and_the_theme_went_to_and_fro(
+    make_window: MakeWindow, qtbot: QtBot, size: tuple[int, int]
+) -> None:
+    controller = make_window("ok", "zh")
+    window = controller.window
+    window.resize(*size)
+    for page in window.pages:
+        window.show_page(page)
+        qtbot.wait(20)
+    for language, theme in (("zh", "dark"), ("en", "dark"), ("zh", "light"), ("en", "light")):
+        controller.set_language(language)  # type: ignore[arg-type]
+        controller.set_theme(theme)  # type: ignore[arg-type]
+        for page in window.pages:
+            window.show_page(page)
+            try:
+                qtbot.waitUntil(lambda: cut(window) == [])
+            finally:
+                assert cut(window) == [], (page, language, theme)
+
+
+def cut(window: QWidget) -> list[str]:
+    """The texts of buttons, choices and labels in sight that have less room than they need."""
+    found = [each.text() for each in window.findChildren(QAbstractButton) if _is_cut(each, each.text())]
+    found += [each.text() for each in window.findChildren(QLabel) if _is_cut(each, each.text())]
+    return found + [each.currentText() for each in window.findChildren(QComboBox) if _has_no_room(each)]
+
+
+def _is_cut(widget: QAbstractButton | QLabel, text: str) -> bool:
+    """A label that breaks its lines, or says … where it has to, is never cut."""
+    shortened = isinstance(widget, ElidedLabel) or (isinstance(widget, QLabel) and widget.wordWrap())
+    if not widget.isVisible() or not text or shortened:
+        return False
+    hint = widget.minimumSizeHint() if isinstance(widget, QCheckBox) else widget.sizeHint()
+    return widget.width() < hint.width()
+
+
+def _has_no_room(choice: QComboBox) -> bool:
+    """One that takes whatever room there is shows its text in full where it is pointed at."""
+    if not choice.isVisible() or choice.sizePolicy().horizontalPolicy() is QSizePolicy.Policy.Ignored:
+        return False
+    option = QStyleOptionComboBox()
+    choice.initStyleOption(option)
+    control, part = QStyle.ComplexControl.CC_ComboBox, QStyle.SubControl.SC_ComboBoxEditField
+    room = choice.style().subControlRect(control, option, part, choice).width()
+    return room < choice.fontMetrics().horizontalAdvance(choice.currentText())
 
 
 def test_an_update_that_writes_the_translations_anew_does_not_end_the_window(tmp_path: Path) -> None:
