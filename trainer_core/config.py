@@ -91,8 +91,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     batch_size: Annotated[int, knob("training", "Sequences per micro-batch (one forward pass). As a flag also auto: picked before training (auto_batch).", unit="sequences", main=True, ge=1, le=65_536)] = 16
     gradient_accumulation_steps: Annotated[int, knob("training", "Micro-batches per optimizer update.", main=True, ge=1, le=65_536)] = 1
     auto_batch: Annotated[bool, knob("training", "Pick the fastest batch_size that leaves memory free, by real steps before training; batch_size x gradient_accumulation_steps, the effective batch, stays. The same as batch_size auto.")] = False
-    max_epochs: Annotated[int, knob("training", "Passes over the data.", unit="epochs", main=True, ge=1, le=1_000_000)] = 1
-    max_steps: Annotated[int, knob("training", "Optimizer updates; 0: as many as the epochs make.", unit="steps", main=True, ge=0, le=1_000_000_000)] = 0
+    max_epochs: Annotated[int, knob("training", "Passes over all of the data; counts only where max_steps is 0.", unit="epochs", main=True, ge=1, le=1_000_000)] = 1
+    max_steps: Annotated[int, knob("training", "The step after which training ends; a step is one update of the weights. 0: after max_epochs.", unit="steps", main=True, ge=0, le=1_000_000_000)] = 0
     learning_rate: Annotated[float, knob("training", "Peak learning rate.", main=True, gt=0.0, le=10.0)] = 3e-4
     min_learning_rate_ratio: Annotated[float, knob("training", "Where the schedule ends, as a share of the peak.", ge=0.0, le=1.0)] = 0.1
     warmup_steps: Annotated[int, knob("training", "Steps over which the learning rate rises to its peak.", unit="steps", ge=0, le=1_000_000_000)] = 100

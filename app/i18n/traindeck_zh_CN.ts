@@ -1194,6 +1194,45 @@
     </message>
 </context>
 <context>
+    <name>Length</name>
+    <message>
+        <source>Ends after {steps} steps; the epochs are not used</source>
+        <translation>训练 {steps} 步后结束，不看训练轮数</translation>
+    </message>
+    <message>
+        <source>Ends after {steps} steps: {epochs} epochs</source>
+        <translation>训练 {steps} 步后结束，即 {epochs} 轮</translation>
+    </message>
+    <message>
+        <source>Ends after {steps} steps: about {epochs} epochs</source>
+        <translation>训练 {steps} 步后结束，约 {epochs} 轮</translation>
+    </message>
+    <message>
+        <source>Ends after {epochs} passes over the data</source>
+        <translation>数据学完 {epochs} 遍后结束</translation>
+    </message>
+    <message>
+        <source>Ends after one pass over the data</source>
+        <translation>数据学完一遍后结束</translation>
+    </message>
+    <message>
+        <source>Ends after {epochs} epochs: {steps} steps</source>
+        <translation>训练 {epochs} 轮后结束，共 {steps} 步</translation>
+    </message>
+    <message>
+        <source>Ends after one epoch: {steps} steps</source>
+        <translation>训练一轮后结束，共 {steps} 步</translation>
+    </message>
+    <message>
+        <source>Ends after {epochs} epochs: about {steps} steps</source>
+        <translation>训练 {epochs} 轮后结束，约 {steps} 步</translation>
+    </message>
+    <message>
+        <source>Ends after one epoch: about {steps} steps</source>
+        <translation>训练一轮后结束，约 {steps} 步</translation>
+    </message>
+</context>
+<context>
     <name>Log</name>
     <message>
         <source>Trainer started: {run_dir}, process {pid}, torch {torch}, {devices}</source>
@@ -1709,6 +1748,10 @@
     <message>
         <source>Next: choose a preset</source>
         <translation>下一步：选择预设</translation>
+    </message>
+    <message>
+        <source>Looking at the data…</source>
+        <translation>正在查看数据……</translation>
     </message>
     <message>
         <source>Checking…</source>

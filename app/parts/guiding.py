@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Final
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, QTimer
 
 from app.i18n.knob_words import knob_words
 from app.own_run import OwnRun
 from app.parts.checking import Checker
 from app.parts.glancing import Glancer
 from app.parts.looking import DataLooker
+from app.state import data_looks
 from app.state.data_glance import Glance
+from app.state.length import Length, length_of
+from app.state.looks import Key
 from app.state.path import Facts
 from app.state.settings import Settings
-from app.views import words
+from app.views import data_words, words
 from app.views.dropping import DropVeil
 from app.views.main_window import MainWindow
 from app.views.setup.form import SetupForm
 from app.views.setup.reason import Blocked
 from trainer_core.config import knobs
+from trainer_core.protocol import AnyEvent, Error, Hello, Ready
+
+_AGAIN_MS: Final = 3_000
 
 
 class Guide(QObject):
@@ -42,14 +49,18 @@ class Guide(QObject):
         self._checker, self._looker = checker, looker
         self._start, self._blocked = start, blocked
         self._glancer = Glancer(self)
+        self._glance: Glance | None = None  # at the names of the chosen files; None: under way, or none are chosen
+        self._glance_again = QTimer(self, interval=_AGAIN_MS, singleShot=True)
+        self._refusal = data_looks.Refusal()
+        self._run_config: dict[str, Any] = {}  # of the run of this window
         self._undo_shown: object = None
         self.veil = DropVeil(window)
         self._connect()
 
     def begin(self) -> None:
         """The first paint is done."""
-        self._look_at_names()
-        self._form.data_changed.connect(self._look_at_names)
+        self._on_data()
+        self._form.data_changed.connect(self._on_data)
 
     def _connect(self) -> None:
         window, form, path = self._window, self._form, self._window.setup.path
@@ -61,6 +72,10 @@ class Guide(QObject):
         window.setup.data.look_asked.connect(self.look)
         self.veil.dropped.connect(self._on_dropped)
         self._glancer.found.connect(self._on_glance)
+        self._glance_again.timeout.connect(self._look_at_names)
+        for looker in (self._looker, self._checker):
+            looker.tried.connect(self._refusal.take)
+        self._own.told.connect(self._on_told)
         form.changed.connect(self._show_undo)
         window.menus.actions["path"].setChecked(self._settings.path)
         window.menus.connect_all({
@@ -84,11 +99,20 @@ class Guide(QObject):
             blocked=blocked.text if blocked else "",
             place=blocked.place if blocked else "",
             checking=self._checker.running is not None,
+            refused=self._refused(),
+            looking=self._looker.running is not None or (self._glance is None and bool(self._own_paths())),
             verdict=self._checker.verdict,
             active=self._own.machine.is_active,
         )
         self._window.setup.path.display(facts)
+        self._window.setup.show_length(self._length())
         self._show_undo()
+
+    def _length(self) -> Length | None:
+        if self._form.wrong() or self._form.preset is None:
+            return None
+        samples, exact = self._looker.samples_per_epoch() or (None, True)
+        return length_of(self._form.values(), samples, exact=exact)
 
     def show_path(self, shown: bool) -> None:
         self._settings.path = shown
@@ -117,6 +141,8 @@ class Guide(QObject):
         blocked = self._blocked()
         if blocked is not None:
             self.go(blocked.place)
+        elif self._refused():
+            self.go("data")
 
     # --- data ------------------------------------------------------------------------------------------
 
@@ -129,14 +155,50 @@ class Guide(QObject):
         self._form.add_data(paths)
         self._window.activateWindow()
 
+    def _own_paths(self) -> list[str]:
+        return [path for path in self._form.data if not path.startswith("builtin:")]
+
+    def _on_data(self) -> None:
+        self._glance = None
+        self._look_at_names()
+
     def _look_at_names(self) -> None:
-        own = [path for path in self._form.data if not path.startswith("builtin:")]
-        if own:
+        if own := self._own_paths():
             self._glancer.look(own)
 
     def _on_glance(self, paths: list[str], seen: Glance) -> None:
-        if paths == [path for path in self._form.data if not path.startswith("builtin:")]:
-            self._window.setup.data.show_glance(seen)
+        if paths != self._own_paths():
+            return
+        self._glance = seen
+        self._window.setup.data.show_glance(seen)
+        self.display()
+        if seen.useless:
+            self._glance_again.start()  # what is missing may come back: a stick, a share
+
+    def _refused(self) -> str:
+        """Why the chosen data cannot be trained on, as far as that is known."""
+        if self._glance is not None and self._glance.useless and self._own_paths():
+            return data_words.seen(self._glance, self._own_paths(), self._form.data)[0]
+        if not self._refusal.known or self._looker.blocked:
+            return ""
+        error = self._refusal.of(self._looker.key_of_form())
+        return words.message(error.code, error.params) if error else ""
+
+    def _on_told(self, event: AnyEvent) -> None:
+        """What a run says of the data that it began with."""
+        match event:
+            case Hello():
+                self._run_config = event.config
+            case Error() if event.code.startswith("data."):
+                self._refusal.take(self._data_of_run(), event)
+            case Ready() if self._refusal.known:
+                self._refusal.take(self._data_of_run(), None)
+            case _:
+                pass
+
+    def _data_of_run(self) -> Key:
+        data = [str(path) for path in self._run_config.get("data") or []]
+        return data_looks.key_of(self._run_config, data, tuple(map(data_looks.stamp_of, data)))
 
     # --- undo ------------------------------------------------------------------------------------------
 

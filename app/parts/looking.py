@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Generic
 
-from PySide6.QtCore import QObject, QTimer
+from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.services.trainer_process import Outcome, TrainerProcess
 from app.state import command_line, data_looks
@@ -30,6 +30,7 @@ class Looker(QObject, Generic[R]):
     """
 
     kind: type[R]
+    tried = Signal(object, object)  # Key of the data; the Error that said that it cannot be read, None: it can
 
     def __init__(self, form: SetupForm, say: Callable[[TraindeckError], None], process: TrainerProcess | None) -> None:
         super().__init__(form)
@@ -37,6 +38,7 @@ class Looker(QObject, Generic[R]):
         self.looks: Looks[R] = Looks()
         self._stamps = Stamps()
         self.running: Look[R] | None = None
+        self._data: Key = ()  # what the look that is running depends on in the data
         self._failed: tuple[Look[R], Outcome] | None = None  # the last one, where it ended without a report
         self._cancelled = False
         self.process = process or TrainerProcess(self)
@@ -68,6 +70,7 @@ class Looker(QObject, Generic[R]):
             return
         if self.process.start(arguments):
             self.running, self._failed, self._cancelled = Look(self.key_of_form(fresh=True), self.kind), None, False
+            self._data = data_looks.key_of(self._form.values(), self._form.data, self._stamps.of(self._form.data))
             self.refresh()
 
     def cancel(self) -> None:
@@ -102,6 +105,9 @@ class Looker(QObject, Generic[R]):
         elif not self._cancelled:
             self._failed = look, outcome
             self.looks.drop(look.key)
+        refused = look.error is not None and look.error.code.startswith("data.")
+        if refused or look.report is not None:
+            self.tried.emit(self._data, look.error if refused else None)
         self.refresh()
 
     # --- what is known -----------------------------------------------------------------------------------
@@ -159,6 +165,16 @@ class DataLooker(Looker[DataReport]):
     def key_of_form(self, *, fresh: bool = False) -> Key:
         stamps = self._stamps.of(self._form.data, fresh=fresh)
         return data_looks.key_of(self._form.values(), self._form.data, stamps)
+
+    def samples_per_epoch(self) -> tuple[int, bool] | None:
+        """Sequences of one epoch of the chosen data, and whether that is exact; None: it was not looked at."""
+        if self.blocked or not self.looks.known:
+            return None
+        wanted = data_looks.about_sequences(self.key_of_form())
+        for look in self.looks.known:
+            if look.report is not None and data_looks.about_sequences(look.key) == wanted:
+                return look.report.samples_per_epoch, look.report.complete
+        return None
 
     def display(self, ready: Ready | None) -> None:
         """Show what is known. `ready`: what the run on show trains on."""

@@ -24,6 +24,11 @@ class Glance:
     missing: tuple[str, ...] = ()  # sources that are not there
     more: bool = False
 
+    @property
+    def useless(self) -> bool:
+        """Whether something is not there, or nothing at all is."""
+        return bool(self.missing) or not self.files
+
 
 def glance(paths: Sequence[str], *, wanted: Callable[[], bool] = lambda: True) -> Glance:
     """Look at names and sizes. `wanted`: asked now and then whether to go on; what was found by then comes back."""

@@ -13,9 +13,11 @@ from typing import Any, Final
 
 from app.state.looks import Key
 from trainer_core.config import knobs
+from trainer_core.protocol import Error
 
 # What a report says follows from these; a change of any other knob leaves it true.
-_ALSO: Final = ("max_seq_len", "batch_size", "gradient_accumulation_steps", "max_epochs", "max_steps")
+_STEPS: Final = ("batch_size", "gradient_accumulation_steps", "max_epochs", "max_steps")
+_ALSO: Final = ("max_seq_len", *_STEPS)
 _NOT: Final = ("preset", "data", "cache_dir", "token_cache")
 
 _BUILTIN: Final = "builtin:"
@@ -30,6 +32,40 @@ def key_of(values: Mapping[str, Any], data: Sequence[str], stamps: Sequence[Stam
     """`values`: resolved knobs by name; those that are not there have their defaults. `stamps`: of the data."""
     names = [name for name, knob in knobs().items() if name in _ALSO or (knob.group == "data" and name not in _NOT)]
     return (*data, *stamps, *((name, values.get(name, knobs()[name].default)) for name in names))
+
+
+def about_sequences(key: Key) -> Key:
+    """The part of a key that says which sequences the data makes, whatever is made of them."""
+    return _without(key, _STEPS)
+
+
+def about_data(key: Key) -> Key:
+    """The part of a key that says whether the data can be read: the files, and how they are read."""
+    return _without(key, _ALSO)
+
+
+def _without(key: Key, names: Sequence[str]) -> Key:
+    return tuple(part for part in key if not (isinstance(part, tuple) and part[0] in names))
+
+
+class Refusal:
+    """That data cannot be trained on, as the last try at it said: a look, a check or a run. True of files as they were."""
+
+    def __init__(self) -> None:
+        self._about: Key = ()
+        self._error: Error | None = None
+
+    @property
+    def known(self) -> bool:
+        return self._error is not None
+
+    def take(self, key: Key, error: Error | None) -> None:
+        """How a try with this key ended; None: it could be read."""
+        self._about, self._error = about_data(key), error
+
+    def of(self, key: Key) -> Error | None:
+        """What is wrong with the data of this key; None: nothing that is known."""
+        return self._error if self._about == about_data(key) else None
 
 
 def stamp_of(path: str) -> Stamp:

@@ -51,6 +51,11 @@ class Looks(Generic[R]):
         self._known: OrderedDict[Key, Look[R]] = OrderedDict()
         self._newest: Look[R] | None = None
 
+    @property
+    def known(self) -> list[Look[R]]:
+        """All that are remembered, the newest first."""
+        return list(reversed(self._known.values()))
+
     def keep(self, look: Look[R]) -> None:
         """Remember a finished look in place of an earlier one of the same configuration."""
         self._known[look.key] = look

@@ -21,6 +21,8 @@ class Facts:
     blocked: str = ""
     place: str = ""
     checking: bool = False
+    refused: str = ""  # why the data cannot be trained on
+    looking: bool = False  # at the data
     verdict: Verdict | None = None  # of a check of what is set now
     active: bool = False  # a run is on
 
@@ -30,7 +32,7 @@ def marks(facts: Facts) -> dict[Step, Mark]:
     if facts.active:
         return {"data": "done", "preset": "done", "check": "done" if facts.verdict else "open", "start": "working"}
     found: dict[Step, Mark] = {
-        "data": "done" if facts.has_data else "next",
+        "data": _data(facts),
         "preset": _preset(facts),
         "check": "open",
         "start": "open",
@@ -44,6 +46,12 @@ def marks(facts: Facts) -> dict[Step, Mark]:
     if ready and following is not None:
         found[following] = "next"
     return found
+
+
+def _data(facts: Facts) -> Mark:
+    if not facts.has_data:
+        return "next"
+    return "working" if facts.looking else "wrong" if facts.refused else "done"
 
 
 def _preset(facts: Facts) -> Mark:

@@ -27,13 +27,13 @@ def language() -> Language:
 
 def message(code: str, params: Mapping[str, Value]) -> str:
     """The sentence for a code of the catalogue. It names flags, as terminals need; here they are fields."""
-    return _with_fields(word(code, params, language()))
+    return with_fields(word(code, params, language()))
 
 
 def advice(code: str, params: Mapping[str, Value]) -> tuple[str, str]:
     """What is so, and what to do about it."""
     what, do = what_and_do(code, params, language())
-    return _with_fields(what), _with_fields(do)
+    return with_fields(what), with_fields(do)
 
 
 def failure(code: str, error: ErrorInfo | None) -> str:
@@ -41,7 +41,7 @@ def failure(code: str, error: ErrorInfo | None) -> str:
     return advice(code, error.params if error and error.code == code else {})[0]
 
 
-def _with_fields(text: str) -> str:
+def with_fields(text: str) -> str:
     """Knobs as the form names them, in place of flags and of names with underscores."""
     spoken = language()
     return re.sub(r"--[a-z][a-z-]+|\b[a-z]+(?:_[a-z]+)+\b", lambda name: _field(name[0], spoken), text)

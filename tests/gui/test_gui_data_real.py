@@ -71,3 +71,70 @@ def test_data_that_is_not_there_is_said_in_words(make_window: MakeWindow, qtbot:
     controller.form.add_data([str(tmp_path / "没有.txt")])
     look(controller, qtbot)
     assert controller.window.data.failure.text().startswith("数据路径")
+
+
+def test_the_step_data_tells_the_truth(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
+    """Fine, gone, back again, being looked at, mixed, not readable, and refused by a run that was started."""
+    text, chats, binary = tmp_path / "文本.txt", tmp_path / "chats.jsonl", tmp_path / "picture.txt"
+    text.write_text("The quick brown fox.\n" * 900, encoding="utf-8")
+    chats.write_text("\n".join(json.dumps(row) for row in ROWS), encoding="utf-8")
+    binary.write_bytes(bytes(range(256)) * 20)
+    controller = make_window(None)
+    form, path = controller.form, controller.window.setup.path
+    form.set_text("vocab_size", "300")
+
+    def says(state: str, words: str = "") -> bool:
+        return path.steps["data"].accessibleName() == f"Data: {state}" and words in path.hint.text()
+
+    form.add_data([str(text)])
+    qtbot.waitUntil(lambda: says("done", "Next: check"), timeout=10_000)
+    text.rename(tmp_path / "gone")
+    form.set_data([str(text)])
+    qtbot.waitUntil(lambda: says("to be put right", "Not found: 文本.txt"), timeout=10_000)
+    (tmp_path / "gone").rename(text)
+    qtbot.waitUntil(lambda: says("done"), timeout=10_000)
+
+    form.add_data([str(chats)])
+    controller.window.show_page("data")
+    qtbot.mouseClick(controller.window.data.look, Qt.MouseButton.LeftButton)
+    assert says("under way", "Looking at the data…")
+    qtbot.waitUntil(lambda: says("to be put right", "holds conversations"), timeout=60_000)
+    form.set_text("batch_size", "3")
+    assert says("to be put right", "holds conversations")
+    form.set_data([str(binary)])
+    assert not says("to be put right")
+    look(controller, qtbot)
+    qtbot.waitUntil(lambda: says("to be put right", "looks like a binary file"), timeout=10_000)
+
+    form.set_data([str(text), str(chats)])
+    qtbot.waitUntil(lambda: says("done"), timeout=10_000)
+    qtbot.mouseClick(controller.window.run_bar.start, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: says("to be put right", "holds conversations"), timeout=90_000)
+    form.remove_data([str(chats)])
+    qtbot.waitUntil(lambda: says("done"), timeout=10_000)
+
+
+def test_it_is_said_whether_the_steps_or_the_epochs_end_a_run(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
+) -> None:
+    data = tmp_path / "rows.jsonl"
+    data.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS), encoding="utf-8")
+    controller = make_window(None)
+    form, says = controller.form, controller.window.setup.length
+    assert says.text() == "Ends after 400 steps; the epochs are not used"
+    form.set_text("max_steps", "0")
+    assert says.text() == "Ends after one pass over the data"
+    form.add_data([str(data)])
+    for name, text in {"vocab_size": "320", "validation_fraction": "0", "batch_size": "10"}.items():
+        form.set_text(name, text)
+    look(controller, qtbot)
+    assert says.text() == "Ends after one epoch: 50 steps"
+    form.set_text("batch_size", "100")
+    form.set_text("max_epochs", "3")
+    assert says.text() == "Ends after 3 epochs: 15 steps"
+    form.set_text("max_steps", "2")
+    assert says.text() == "Ends after 2 steps: 0.4 epochs"
+    controller.set_language("zh")
+    assert says.text() == "训练 2 步后结束，即 0.4 轮"
+    form.set_text("max_steps", "x")
+    assert says.text() == ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.state.data_looks import Stamps, key_of, stamp_of
+from app.state.data_looks import Refusal, Stamps, about_sequences, key_of, stamp_of
 from app.state.looks import Look, Looks
 from trainer_core import protocol
 from trainer_core.reference_examples import EVENTS
@@ -106,3 +106,24 @@ def test_only_the_newest_few_are_kept() -> None:
         looks.keep(look(str(number)))
     assert looks.show(key_of({}, ["19"]))[1]
     assert not looks.show(key_of({}, ["0"]))[1]
+
+
+def test_a_refusal_holds_while_the_files_and_how_they_are_read_stay_as_they_were() -> None:
+    error, refusal = protocol.Error(code="data.mixed", exit_code=4), Refusal()
+    key = key_of({}, ["a"], [(1, 2, 3)])
+    assert refusal.of(key) is None
+    refusal.take(key, error)
+    assert refusal.of(key) is error
+    assert refusal.of(key_of({"batch_size": 3, "max_seq_len": 64}, ["a"], [(1, 2, 3)])) is error
+    for mended in (
+        key_of({}, ["a"], [(1, 2, 4)]), key_of({}, ["b"], [(1, 2, 3)]), key_of({"text_column": "t"}, ["a"], [(1, 2, 3)])
+    ):  # fmt: skip
+        assert refusal.of(mended) is None
+    refusal.take(key, None)
+    assert refusal.of(key) is None
+
+
+def test_how_long_a_run_is_changes_nothing_of_the_sequences_in_the_data() -> None:
+    key = about_sequences(key_of({}, ["a"]))
+    assert about_sequences(key_of({"max_steps": 9, "batch_size": 3}, ["a"])) == key
+    assert about_sequences(key_of({"max_seq_len": 64}, ["a"])) != key

@@ -130,7 +130,7 @@ class KnobField(QWidget):
 
     def retranslate(self) -> None:
         table = knob_words(words.language())
-        help_, effect = table.help(self.knob), table.effect(self.knob)
+        help_, effect = words.with_fields(table.help(self.knob)), words.with_fields(table.effect(self.knob))
         self._help.setText(help_)
         self._effect.setText(effect)
         self._effect.setVisible(self._full and bool(effect))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
+from app.state.length import Length
 from app.theme.tokens import SPACE, Tokens
 from app.views import words
+from app.views.setup import length_words
 from app.views.setup.data_list import DataList
 from app.views.setup.form import SetupForm, form_knobs
 from app.views.setup.knob_field import KnobField
@@ -33,6 +35,8 @@ class SetupPanel(Retranslating):
         self.run_name.setMaxLength(80)
         self.run_name.setAcceptDrops(False)  # a dropped file is data, wherever it falls
         self._conflict = label("fieldError", wrap=True, hidden=True)
+        self.length = named(ElidedLabel(), "muted")  # when a run of these settings ends
+        self._length: Length | None = None
         self._all = named(QPushButton(), "allSettings")
         self._next = ElidedLabel()  # while a run is on: what is changed does not change it
         self.fields = [KnobField(knobs()[name], form, full=False) for name in form_knobs() if knobs()[name].main]
@@ -57,6 +61,8 @@ class SetupPanel(Retranslating):
                 column.addWidget(self._headings[name])
             for widget in widgets:
                 column.addWidget(widget)
+                if isinstance(widget, KnobField) and widget.knob.name == "max_steps":
+                    column.addWidget(self.length)
             column.addSpacing(SPACE // 2)
         column.addStretch(1)
         self._scroll = scroll_area(inner)
@@ -85,6 +91,15 @@ class SetupPanel(Retranslating):
         """While a run is on, its settings stay as they were started: what is set here is for the next."""
         self._next.setText(self.tr("for the next run") if training else "")
 
+    def show_length(self, length: Length | None) -> None:
+        """Say when a run ends; None: what is typed tells it not."""
+        if length != self._length:
+            self._length = length
+            self._say_length()
+
+    def _say_length(self) -> None:
+        self.length.setText(length_words.sentence(self._length) if self._length else "")
+
     def reveal(self, place: str) -> bool:
         """Put the cursor into a field: `preset`, `data`, `name` or a knob; whether it is here."""
         places = {"preset": self.presets.choice, "data": self.data.list, "name": self.run_name}
@@ -111,6 +126,7 @@ class SetupPanel(Retranslating):
         self.run_name.setAccessibleName(titles["name"])
         self._all.setText(self.tr("All settings…"))
         self._show_conflict()
+        self._say_length()
 
     def _show_conflict(self) -> None:
         """Where none of the fields here tells it, it is told below them."""

@@ -92,7 +92,7 @@ class PathStrip(Retranslating):
             made.setAccessibleName(self.tr("{step}: {state}").format(step=names[step], state=said))
             made.setToolTip(said)
         self.hint.setText(self._next(found))
-        leads = bool(self._facts.blocked) and not self._facts.active
+        leads = bool(self._facts.blocked or self._facts.refused) and not self._facts.active
         self.hint.setCursor(Qt.CursorShape.PointingHandCursor if leads else Qt.CursorShape.ArrowCursor)
 
     def _icon(self, mark: Mark) -> QIcon:
@@ -111,6 +111,10 @@ class PathStrip(Retranslating):
             return self.tr("Next: choose a preset")
         if facts.blocked:
             return facts.blocked
+        if facts.looking:
+            return self.tr("Looking at the data…")
+        if facts.refused:
+            return facts.refused
         if facts.checking:
             return self.tr("Checking…")
         return {
