@@ -108,12 +108,12 @@ def make_controller(application: QApplication, chosen: argparse.Namespace) -> Co
     settings = store.load()
     settings.theme = chosen.theme or settings.theme
     language = chosen.lang or (system_language() if settings.language == "system" else settings.language)
-    application.setFont(style.font())
+    application.setFont(style.font(language))
     translator = Translator()
     translator.switch(language)
     controller = Controller(store, translator)
     # After the widgets are there: with a style sheet, each addWidget would polish its children again.
-    style.apply(application, style.resolve(settings.theme))
+    style.apply(application, style.resolve(settings.theme), language)
     return controller
 
 

@@ -400,6 +400,7 @@ class Controller(QObject):
         """Switch the whole window's language."""
         self._settings.language = language
         self._translator.switch(language)
+        style.apply(_application(), style.resolve(self._settings.theme), language)
         self._mark_choices()
         self.render()
         self._save_settings()
@@ -408,9 +409,7 @@ class Controller(QObject):
         """Switch the whole window's colours."""
         self._settings.theme = theme
         tokens = style.resolve(theme)
-        application = QApplication.instance()
-        assert isinstance(application, QApplication)
-        style.apply(application, tokens)
+        style.apply(_application(), tokens, words.language())
         self.window.retheme(tokens)
         self._mark_choices()
         self._save_settings()
@@ -480,3 +479,9 @@ class Controller(QObject):
         self._leaving.vanish()
         self.window.close_allowed = True
         self.window.close()
+
+
+def _application() -> QApplication:
+    application = QApplication.instance()
+    assert isinstance(application, QApplication)
+    return application

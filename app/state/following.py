@@ -63,7 +63,7 @@ class Follower:
             yield from self.read(last_seq)
 
     def _pass_over(self, last_seq: int) -> None:
-        """Go to a place shortly before the first event after `last_seq`: what the pipe has brought is not read again."""
+        """Go shortly before the first event after `last_seq`: what the pipe has brought is not read again."""
         place = self._size()
         while place > self._place:
             place -= _CHUNK

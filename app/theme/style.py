@@ -12,18 +12,16 @@ from PySide6.QtGui import QColor, QFont, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication
 
 from app.theme.tokens import DARK, LIGHT, ThemeChoice, Tokens
+from trainer_core.messages import Language
 
-_FAMILIES: Final = {
-    "win32": ["Segoe UI", "Microsoft YaHei UI", "Microsoft YaHei"],
-    "darwin": ["Helvetica Neue", "PingFang SC"],
-}
+_LATIN: Final = {"win32": ["Segoe UI"], "darwin": ["Helvetica Neue"]}
+_CHINESE: Final = {"win32": ["Microsoft YaHei UI", "Microsoft YaHei"], "darwin": ["PingFang SC"]}
 _FIXED_FAMILIES: Final = {
     "win32": ["Consolas", "Microsoft YaHei UI", "Microsoft YaHei"],
     "darwin": ["Menlo", "PingFang SC"],
 }
 _OTHER_FIXED_FAMILIES: Final = ["DejaVu Sans Mono", "Noto Sans Mono", "Noto Sans CJK SC"]
 _IMAGES: Final = Path(__file__).resolve().parent / "images"  # made by assets/make_icons.py
-_OTHER_FAMILIES: Final = ["Noto Sans", "Noto Sans CJK SC", "DejaVu Sans"]
 
 _SHEET: Final = string.Template("""
 QMainWindow, QDialog, #page { background: $window; }
@@ -145,18 +143,26 @@ def resolve(choice: ThemeChoice) -> Tokens:
     return DARK if choice == "dark" else LIGHT
 
 
-def apply(application: QApplication, tokens: Tokens) -> None:
-    """Put palette and style sheet on the whole program."""
+def apply(application: QApplication, tokens: Tokens, language: Language) -> None:
+    """Put font, palette and style sheet on the whole program."""
+    spoken = font(language)
+    if spoken != application.font():  # setting it again would lay everything out again
+        application.setFont(spoken)
     application.setPalette(palette(tokens))
-    wanted = sheet(tokens)
+    # With a style sheet, widgets take another font of the program's up only when that changes too.
+    wanted = f"/* {language} */{sheet(tokens)}"
     if wanted != application.styleSheet():  # setting it again would polish every widget again
         application.setStyleSheet(wanted)
 
 
-def font() -> QFont:
-    """The interface font: the platform's own for Latin, its usual one for Chinese."""
+def font(language: Language) -> QFont:
+    """The interface font: the platform's own for Latin, its usual one for Chinese; first that of the language, for
+    quotes and dashes are in both and of another width."""
+    latin, chinese = _LATIN.get(sys.platform, ["Noto Sans"]), _CHINESE.get(sys.platform, ["Noto Sans CJK SC"])
     chosen = QFont(QGuiApplication.font())
-    chosen.setFamilies(_FAMILIES.get(sys.platform, _OTHER_FAMILIES))
+    families = [*chinese, *latin] if language == "zh" else [*latin, *chinese]
+    chosen.setFamilies([*families, "DejaVu Sans"])
+    chosen.setFeature(QFont.Tag("pwid"), int(language != "zh"))  # narrow quotes of a font that has wide ones as well
     if chosen.pointSize() < 9:
         chosen.setPointSize(9)
     return chosen

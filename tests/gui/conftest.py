@@ -22,6 +22,7 @@ from app.i18n import Translator
 from app.services.trainer_process import TrainerProcess
 from app.state.settings import SettingsStore
 from app.theme import style
+from trainer_core.messages import Language
 
 FAKE = Path(__file__).resolve().parent.parent / "process" / "fake_trainer.py"
 MakeWindow = Callable[..., Controller]
@@ -63,12 +64,13 @@ def make_window(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeWindow]:
         check: str | None = None,
     ) -> Controller:
         dress(qapp)
-        qapp.setFont(style.font())
-        translator.switch("zh" if language == "zh" else "en")
+        spoken: Language = "zh" if language == "zh" else "en"
+        qapp.setFont(style.font(spoken))
+        translator.switch(spoken)
         store = SettingsStore()
         store.load().theme = "dark" if theme == "dark" else "light"
         controller = Controller(store, translator, process(mode), process(look), process(check))
-        style.apply(qapp, style.resolve(store.settings.theme))
+        style.apply(qapp, style.resolve(store.settings.theme), spoken)
         made.append(controller)
         controller.start()
         qtbot.waitUntil(lambda: controller.window.plots.is_built, timeout=10_000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtGui import QColor
+from PySide6.QtGui import QColor, QFontInfo, QFontMetricsF
 from PySide6.QtWidgets import QLabel, QScrollArea
 from pytestqt.qtbot import QtBot
 
@@ -114,3 +114,15 @@ def test_every_page_is_reached_by_its_menu_entry(make_window: MakeWindow) -> Non
     for name in window.pages:
         window.menus.actions[f"page_{name}"].trigger()
         assert window.tabs.currentWidget() is window.pages[name]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_quotes_are_as_wide_as_the_language_has_them(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
+    controller = make_window(language="zh" if language == "en" else "en")
+    controller.set_language("zh" if language == "zh" else "en")
+    bar = controller.window.run_bar
+    for widget in (bar.note, bar.state, controller.window.log.search):
+        metrics = QFontMetricsF(widget.font())
+        wide = metrics.horizontalAdvance("“") > 0.8 * metrics.horizontalAdvance("中")
+        chinese_font = QFontInfo(widget.font()).family().startswith("Noto Sans CJK")
+        assert wide is (language == "zh" and chinese_font)

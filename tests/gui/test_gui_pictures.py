@@ -38,7 +38,7 @@ MACHINE = Machine(
 @pytest.fixture(autouse=True)
 def same_machine(qapp: QApplication, monkeypatch: pytest.MonkeyPatch) -> None:
     """The window finds the same machine wherever it looks, and its font."""
-    if QFontInfo(style.font()).family() != golden.FONT:
+    if QFontInfo(style.font("en")).family() != golden.FONT:
         pytest.skip(f"the pictures are of {golden.FONT}")
     monkeypatch.setattr(gpu_probe, "probe", lambda: MACHINE)
     monkeypatch.setattr(gpu_probe, "nvidia_card_present", lambda: True)
