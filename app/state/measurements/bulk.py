@@ -1,17 +1,20 @@
 """Many events at once: measurements as columns, all else as it stands.
 
-A million events decoded one by one are a second of objects that nobody keeps. Here a line of a measurement is decoded
-into a struct of only the fields that plots have, and put into arrays by the thousand; lines of other events are kept
-as they are, to be decoded where they are shown. Progress is left out: it tells nothing of a run that is over.
+A million events decoded one by one are seconds of objects that nobody keeps. Here hundreds of lines are decoded in one
+call, into structs of only the fields that plots have, and put into arrays column by column, while all of them are still
+in the processor's cache; lines of other events are kept as they are, to be decoded where they are shown.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import struct
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import chain
-from operator import attrgetter
+from operator import or_
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +28,7 @@ from app.state.measurements.metrics import (
     STEP_FIELDS,
     Array,
     Rows,
-    gpu_values,
+    held_by_heat,
 )
 from app.state.measurements.thinning import thin
 from trainer_core import protocol
@@ -37,9 +40,8 @@ _GPU: Final = tuple(GPU_FIELDS.values())
 LAYOUT: Final = "|".join((*_STEP, "", *_PERFORMANCE, "", *_HOST, "", *GPU_COLUMNS))
 """What the columns are: arrays of another layout are of another version of this program."""
 
-_Row = tuple[Any, ...]
+_NEWLINE: Final = 10
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_HEAD: Final = len(b'{"type":"')
 
 
 def _lean(whole: type[msgspec.Struct], paths: tuple[str, ...], *more: tuple[str, Any, Any]) -> Any:
@@ -53,16 +55,21 @@ def _lean(whole: type[msgspec.Struct], paths: tuple[str, ...], *more: tuple[str,
     for name, parts in inner.items():
         kind = known[name].type if parts == [""] else _lean(known[name].type, tuple(parts))
         made.append((name, kind) if known[name].required else (name, kind, known[name].default))
-    return msgspec.defstruct(f"Lean{whole.__name__}", [*made, *more], kw_only=True, gc=False)
+    tag, of = whole.__struct_config__.tag, whole.__struct_config__.tag_field
+    return msgspec.defstruct(f"Lean{whole.__name__}", [*made, *more], kw_only=True, gc=False, tag=tag, tag_field=of)
 
 
-_LeanGpu: Any = _lean(protocol.Gpu, ("index", "name", "throttle", *_GPU))
-_steps: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_lean(protocol.Step, _STEP))
-_performances: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_lean(protocol.Performance, _PERFORMANCE))
-_hardware: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
-    _lean(protocol.Hardware, _HOST, ("gpus", list[_LeanGpu], []))
-)
-_of_step, _of_performance, _of_host = (attrgetter(*paths) for paths in (_STEP, _PERFORMANCE, _HOST))
+_LeanGpu: Any = _lean(protocol.Gpu, (*_GPU, "index", "name", "throttle"))
+_Step: Any = _lean(protocol.Step, _STEP)
+_Performance: Any = _lean(protocol.Performance, _PERFORMANCE)
+_Hardware: Any = _lean(protocol.Hardware, _HOST, ("gpus", list[_LeanGpu], []))
+_Progress: Any = _lean(protocol.Progress, ())
+_FIGURES: Final = (_Step, _Performance, _Hardware, _Progress)
+_OTHERS: Final = [
+    _lean(kind, ()) for kind in protocol.event_types() if kind.__struct_config__.tag not in
+    {figure.__struct_config__.tag for figure in _FIGURES}
+]  # fmt: skip
+_events: msgspec.json.Decoder[Any] = msgspec.json.Decoder(reduce(or_, (*_FIGURES, *_OTHERS)))
 
 
 @dataclass(slots=True)
@@ -90,64 +97,135 @@ def thinned(rows: Rows, limit: int) -> Rows:
 
 
 class Reader:
-    """Lines to blocks. Two kinds of measurements stay among the others: the first of each GPU, which tells its name,
-    and the newest performance of a block, which is shown in figures.
+    """Lines to blocks: `take` some hundreds at a time, then have the `block` that they make.
+
+    Some measurements stay among the others: the first of each GPU, which tells its name, and the newest performance of
+    a block, which is shown in figures. `live`: so do its newest step and progress, which tell how far a run is, and
+    steps that have no loss. Of a run that is over progress is left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, live: bool = False) -> None:
+        self._newest_of: Final = (_Step, _Performance, _Progress) if live else (_Performance,)
+        self._live = live
         self._gpus: dict[int, str] = {}
+        self._begin()
 
-    def block(self, lines: list[bytes]) -> Block:
-        """Lines that cannot be read are left out."""
-        steps: list[_Row] = []
-        performances: list[_Row] = []
-        hosts: list[_Row] = []
-        gpus: dict[int, list[_Row]] = {}
-        others: list[tuple[int, bytes]] = []
-        newest: tuple[int, bytes] | None = None
-        decode, of_step = _steps.decode, _of_step
-        for place, line in enumerate(lines):
-            kind = line[_HEAD : line.find(b'"', _HEAD)]
-            try:
-                if kind == b"step":
-                    steps.append((place, *of_step(decode(line))))
-                elif kind == b"hardware":
-                    if not self._take_hardware(place, line, hosts, gpus):
-                        others.append((place, line))
-                elif kind == b"performance":
-                    performances.append((place, *_of_performance(_performances.decode(line))))
-                    newest = (place, line)
-                elif kind != b"progress" and line:
-                    others.append((place, line))
-            except _UNREADABLE:
-                continue
-        if newest is not None:
-            performances.pop()
-            others = sorted([*others, newest])
-        rows = Rows(
-            _array(steps, 1 + len(_STEP)),
-            _array(performances, 1 + len(_PERFORMANCE)),
-            _array(hosts, 1 + len(_HOST)),
-            {index: _array(found, 2 + len(GPU_COLUMNS)) for index, found in gpus.items()},
-        )
-        return Block(rows, others)
+    def _begin(self) -> None:
+        self._count = 0
+        self._others: list[tuple[int, bytes]] = []
+        self._newest: dict[Any, tuple[int, bytes]] = {}
+        self._parts: defaultdict[Any, list[Array]] = defaultdict(list)  # tables, by kind of event or a GPU's index
 
-    def _take_hardware(self, place: int, line: bytes, hosts: list[_Row], gpus: dict[int, list[_Row]]) -> bool:
-        event = _hardware.decode(line)
-        names = {gpu.index: gpu.name for gpu in event.gpus}
-        if any(self._gpus.get(index) != name for index, name in names.items()):
-            self._gpus.update(names)
+    def take(self, lines: bytes) -> None:
+        """Whole lines, each with its newline. Those that cannot be read are kept among the others."""
+        ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == _NEWLINE)
+        found = _decoded(lines, ends.size)
+        places: defaultdict[Any, list[int]] = defaultdict(list)  # within these lines, by kind of event
+        for place, kind in enumerate(map(type, found)):
+            places[kind].append(place)
+        aside = self._set_aside(found, places)
+        others = chain(aside, *(own for kind, own in places.items() if kind not in _FIGURES))
+        begin, self._count = self._count, self._count + ends.size
+
+        def line(place: int) -> tuple[int, bytes]:
+            return begin + place, lines[ends[place - 1] + 1 if place else 0 : ends[place]]
+
+        self._others += map(line, others)
+        for kind in self._newest_of:
+            if places[kind]:
+                self._newest[kind] = line(places[kind][-1])
+        for kind in (_Step, _Performance, _Hardware):
+            if places[kind]:
+                self._add(kind, [begin + place for place in places[kind]], [found[place] for place in places[kind]])
+
+    def _set_aside(self, found: list[Any], places: dict[Any, list[int]]) -> list[int]:
+        """Places of measurements that stay among the others; they are taken out of `places`."""
+        aside = [place for place in places[_Hardware] if self._is_new(found[place])]
+        if self._live:
+            aside += [place for place in places[_Step] if found[place].loss is None]
+        for kind in (_Hardware, _Step) if aside else ():
+            places[kind] = [place for place in places[kind] if place not in aside]
+        return aside
+
+    def _is_new(self, hardware: Any) -> bool:
+        """Whether it names a GPU that was not known by this name."""
+        known = self._gpus
+        if all(known.get(gpu.index) == gpu.name for gpu in hardware.gpus):
             return False
-        hosts.append((place, *_of_host(event)))
-        for gpu in event.gpus:
-            gpus.setdefault(gpu.index, []).append((place, event.t, *gpu_values(gpu)))
+        known.update((gpu.index, gpu.name) for gpu in hardware.gpus)
         return True
 
+    def _add(self, kind: Any, places: list[int], events: list[Any]) -> None:
+        columns = _columns(events)
+        gpus = columns.pop() if kind is _Hardware else []
+        self._parts[kind].append(_table([places, *columns]))
+        if any(gpus):
+            at = [(place, t) for place, t, own in zip(places, columns[0], gpus, strict=True) for _ in own]
+            self._add_gpus(at, list(chain.from_iterable(gpus)))
 
-def _array(rows: list[_Row], columns: int) -> Array:
-    """Rows to an array of shape (columns, rows); None becomes NaN."""
+    def _add_gpus(self, at: list[tuple[int, float]], gpus: list[Any]) -> None:
+        """`at`: place and time of each one's event."""
+        *columns, indices, _names, throttles = _columns(gpus)
+        hot = [1.0 if held_by_heat(throttle) else 0.0 for throttle in throttles]
+        table = _table([*zip(*at, strict=True), *columns, hot])
+        for index in set(indices):
+            self._parts[index].append(table[:, np.equal(indices, index)])
+
+    def block(self) -> Block:
+        """What was taken since the last one."""
+        for kind in self._newest_of:
+            if kind in self._newest and kind in self._parts:
+                self._parts[kind][-1] = self._parts[kind][-1][:, :-1]
+        rows = Rows(
+            self._whole(_Step, len(_STEP)),
+            self._whole(_Performance, len(_PERFORMANCE)),
+            self._whole(_Hardware, len(_HOST)),
+            {kind: self._whole(kind, 1 + len(GPU_COLUMNS)) for kind in self._parts if isinstance(kind, int)},
+        )
+        block = Block(rows, sorted([*self._others, *self._newest.values()]))
+        self._begin()
+        return block
+
+    def _whole(self, kind: Any, columns: int) -> Array:
+        parts = self._parts.get(kind)
+        return np.concatenate(parts, axis=1) if parts else np.empty((1 + columns, 0))
+
+
+def _decoded(lines: bytes, count: int) -> list[Any]:
+    """One for each line; None for a line that is no event."""
+    with contextlib.suppress(*_UNREADABLE):
+        found = _events.decode_lines(lines)
+        if len(found) == count:
+            return found
+    return [_decoded_alone(line) for line in lines.split(b"\n")[:count]]
+
+
+def _decoded_alone(line: bytes) -> Any:
     try:
-        flat = np.fromiter(chain.from_iterable(rows), np.float64, len(rows) * columns)
-    except TypeError:  # a None: takes twice as long
-        flat = np.array(rows, dtype=np.float64)
-    return np.ascontiguousarray(flat.reshape(len(rows), columns).T)
+        return _events.decode(line)
+    except _UNREADABLE:
+        return None
+
+
+def _columns(events: Sequence[Any]) -> list[Sequence[Any]]:
+    """The fields of structs as columns, those of a struct within them in its place."""
+    found: list[Sequence[Any]] = []
+    for column in zip(*map(msgspec.structs.astuple, events), strict=True):
+        if isinstance(column[0], msgspec.Struct):
+            found += _columns(column)
+        else:
+            found.append(column)
+    return found
+
+
+def _table(columns: Sequence[Sequence[Any]]) -> Array:
+    """One row for each column, float64; None becomes NaN."""
+    count = len(columns[0])
+    pack = struct.Struct(f"{count}d").pack
+    rows = []
+    for column in columns:
+        try:
+            rows.append(pack(*column))
+        except struct.error:  # a None: takes longer
+            rows.append(np.array(column, dtype=np.float64).tobytes())
+    return np.frombuffer(b"".join(rows)).reshape(-1, count)

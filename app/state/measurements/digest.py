@@ -3,8 +3,7 @@
 `events.jsonl` is cut into parts. A process each (`python -m app.state.measurements.digest EVENTS BEGIN END FILE`) makes
 of one a file of blocks: the measurements as columns, the lines of all other events as they are. A file says of which
 bytes of which version of the events it was made, and each block has a checksum. What does not fit, or is damaged, is
-made anew;
-nothing else depends on these files.
+made anew; nothing else depends on these files.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -26,12 +26,11 @@ import numpy as np
 from app.state.measurements.bulk import LAYOUT, Block, Reader
 from app.state.measurements.metrics import Rows
 from trainer_core import files
-from trainer_core.run_dir import RunDir
 
 FOLDER: Final = "plots.cache"  # in the run's folder
 MOST_PARTS: Final = 4
-_LINES: Final = 2048  # of a block: its events stay within the processor's cache
-_CHUNK: Final = 1024 * 1024
+_PIECE: Final = 256 * 1024  # of the events: what is made of it stays within the processor's cache
+_PIECES: Final = 4  # of a block
 _LONGEST_LINE: Final = 4 * 1024 * 1024
 
 
@@ -66,7 +65,7 @@ _block_head = msgspec.json.Decoder(_BlockHead)
 
 def known(run: Path) -> list[Path]:
     """The files that hold the run's events as they are now, in order; empty where they are not all there."""
-    stamp = _stamp(RunDir(run).events)
+    stamp = _stamp(_events(run))
     if stamp is None:
         return []
     found: dict[int, tuple[int, Path]] = {}
@@ -84,7 +83,7 @@ def known(run: Path) -> list[Path]:
 
 def wanted(run: Path, most: int = MOST_PARTS) -> list[list[str]]:
     """The arguments of the processes that make the files, one for each."""
-    events = RunDir(run).events
+    events = _events(run)
     size, _ = _stamp(events) or (0, 0)
     count = min(most, os.cpu_count() or 1)
     edges = [size * place // count for place in range(count)] + [size]
@@ -96,6 +95,12 @@ def forget(run: Path) -> None:
     with contextlib.suppress(OSError):
         for path in (run / FOLDER).iterdir():
             path.unlink()
+
+
+def _events(run: Path) -> Path:
+    from trainer_core.run_dir import RunDir  # a quarter of the imports, which the processes need not wait for
+
+    return RunDir(run).events
 
 
 def _stamp(events: Path) -> tuple[int, int] | None:
@@ -160,14 +165,18 @@ def make(events: Path, begin: int, end: int, out: Path, tell: Callable[[float], 
     stamp = _stamp(events) or (0, 0)
     out.parent.mkdir(exist_ok=True)
     unfinished = out.with_suffix(f".{os.getpid()}")
-    reader, seen = Reader(), 0
+    reader, seen, taken = Reader(), 0, 0
     try:
         with events.open("rb") as source, unfinished.open("wb") as file:
             file.write(msgspec.json.encode(Head(LAYOUT, *stamp, begin, end)) + b"\n")
-            for lines in _lines(source, begin, end):
-                seen += sum(map(len, lines)) + len(lines)
-                _write(file, reader.block(lines))
-                tell(min(1.0, seen / max(1, end - begin)))
+            for lines in _pieces(source, begin, end):
+                reader.take(lines)
+                seen, taken = seen + len(lines), taken + 1
+                if taken % _PIECES == 0:
+                    _write(file, reader.block())
+                    tell(min(1.0, seen / (end - begin)))
+            _write(file, reader.block())
+            tell(1.0)
             file.write(msgspec.json.encode(_BlockHead(0)) + b"\n")
         files.replace(unfinished, out)
     finally:
@@ -175,38 +184,38 @@ def make(events: Path, begin: int, end: int, out: Path, tell: Callable[[float], 
 
 
 def _write(file: BinaryIO, block: Block) -> None:
-    tables = block.rows.tables()
-    columns = (np.ascontiguousarray(table, "<f8").tobytes() for table in tables)
-    content = b"".join([*columns, *(line for _, line in block.others)])
-    if not content:
+    tables = [np.ascontiguousarray(table, "<f8") for table in block.rows.tables()]
+    lines = b"".join(line for _, line in block.others)
+    content: list[Any] = [*(table for table in tables if table.size), lines]
+    size = sum(table.nbytes for table in tables) + len(lines)
+    if not size:
         return
     head = _BlockHead(
-        len(content),
-        zlib.crc32(content),
+        size,
+        reduce(lambda crc, part: zlib.crc32(part, crc), content, 0),
         [(table.shape[0], table.shape[1]) for table in tables],
         list(block.rows.gpus),
         [(place, len(line)) for place, line in block.others],
     )
-    file.write(msgspec.json.encode(head) + b"\n" + content)
+    file.write(msgspec.json.encode(head) + b"\n")
+    file.writelines(content)
 
 
-def _lines(file: BinaryIO, begin: int, end: int) -> Iterator[list[bytes]]:
-    """The lines that start in [begin, end), some at a time; those that are too long for an event are left out."""
+def _pieces(file: BinaryIO, begin: int, end: int) -> Iterator[bytes]:
+    """The lines that start in [begin, end), some at a time, each with its newline; a line that is too long for an event
+    is left out."""
     file.seek(max(0, begin - 1))
     if begin:
         file.readline()  # its start is in the part before
-    waiting: list[bytes] = []
     at = file.tell()
     while at < end:
-        lines = file.readlines(min(_CHUNK, end - at))
+        lines = file.read(min(_PIECE, end - at))
         if not lines:
-            break
-        at += sum(map(len, lines))
-        waiting += [line.rstrip(b"\n") if len(line) <= _LONGEST_LINE else b"" for line in lines]
-        while len(waiting) >= _LINES:
-            yield waiting[:_LINES]
-            del waiting[:_LINES]
-    yield waiting
+            return
+        rest = b"" if lines.endswith(b"\n") else file.readline()
+        at += len(lines) + len(rest)
+        lines = lines + rest if len(rest) <= _LONGEST_LINE else lines[: lines.rfind(b"\n") + 1]
+        yield lines if lines.endswith(b"\n") else lines + b"\n"
 
 
 def main() -> None:

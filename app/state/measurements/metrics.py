@@ -7,6 +7,7 @@ their x axes: step, tokens, and time (seconds of the run, without the gaps betwe
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
@@ -63,7 +64,12 @@ _NAN: Final = math.nan
 
 def gpu_values(gpu: protocol.Gpu) -> tuple[float | None, ...]:
     """Its values in the order of `GPU_COLUMNS`."""
-    return (*_gpu_values(gpu), 0.0 if _HOT.isdisjoint(gpu.throttle) else 1.0)
+    return (*_gpu_values(gpu), 1.0 if held_by_heat(gpu.throttle) else 0.0)
+
+
+def held_by_heat(throttle: Collection[str]) -> bool:
+    """Whether the clocks of a GPU were."""
+    return not _HOT.isdisjoint(throttle)
 
 
 @dataclass(slots=True)
