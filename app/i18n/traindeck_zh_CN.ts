@@ -3233,16 +3233,36 @@ Set up a run at the left and press “Add to queue”, also while another one tr
         <translation>取值个数</translation>
     </message>
     <message>
-        <source>at least one value</source>
-        <translation>至少一个取值</translation>
+        <source>One value is needed here.</source>
+        <translation>这里需要填一个值。</translation>
     </message>
     <message>
-        <source>Allowed: {range}</source>
-        <translation>允许的值：{range}</translation>
+        <source>“{value}” does not fit: even factors go from a number above 0.</source>
+        <translation>“{value}”不合适：等比取值的两端必须大于 0。</translation>
+    </message>
+    <message>
+        <source>“{value}” does not fit: a whole number from 1 to {count} is needed.</source>
+        <translation>“{value}”不合适：需要 1 到 {count} 之间的整数。</translation>
+    </message>
+    <message>
+        <source>At least one value is needed.</source>
+        <translation>至少需要一个值。</translation>
     </message>
     <message>
         <source>At most {count} values.</source>
         <translation>最多 {count} 个取值。</translation>
+    </message>
+    <message>
+        <source>, </source>
+        <translation>，</translation>
+    </message>
+    <message>
+        <source>{values} do not fit. Allowed: {range}</source>
+        <translation>{values} 不合适。允许的值：{range}</translation>
+    </message>
+    <message>
+        <source>{value} does not fit. {why}</source>
+        <translation>{value} 不合适。{why}</translation>
     </message>
     <message>
         <source>Sweep</source>

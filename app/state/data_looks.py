@@ -49,7 +49,7 @@ def _without(key: Key, names: Sequence[str]) -> Key:
 
 
 class Refusal:
-    """That data cannot be trained on, as the last look, check or run said; it is true of the files as they were then."""
+    """That data cannot be trained on, as the last look, check or run said of the files as they were then."""
 
     def __init__(self) -> None:
         self._about: Key = ()

@@ -69,8 +69,25 @@ def typed(knob: Knob, text: str) -> list[Any]:
 
     Raises `config.bad_value` for the first that the knob does not take.
     """
-    parts = re.split(r"[\s,;、]+", unicodedata.normalize("NFKC", text).replace("−", "-").strip())
-    return list(dict.fromkeys(check_value(knob.name, part, knob.flag) for part in parts if part))
+    return list(dict.fromkeys(check_value(knob.name, part, knob.flag) for part in _parts(text)))
+
+
+def refused(knob: Knob, text: str) -> list[str]:
+    """The values in what was typed that the knob does not take, as they were typed."""
+    return [part for part in dict.fromkeys(_parts(text)) if not _takes(knob, part)]
+
+
+def _parts(text: str) -> list[str]:
+    plain = unicodedata.normalize("NFKC", text).replace("−", "-").strip()
+    return [part for part in re.split(r"[\s,;、]+", plain) if part]
+
+
+def _takes(knob: Knob, part: str) -> bool:
+    try:
+        check_value(knob.name, part, knob.flag)
+    except TraindeckError:
+        return False
+    return True
 
 
 def spread(knob: Knob, low: str, high: str, count: int, scale: Scale) -> list[Any]:

@@ -13,6 +13,7 @@ from PySide6.QtGui import QDropEvent
 from pytestqt.qtbot import QtBot
 
 from app.state.run_machine import RunState
+from app.views.queue import sweep_words
 from app.views.queue.sweep_dialog import SweepDialog
 from tests.gui.conftest import MakeWindow
 
@@ -259,6 +260,7 @@ def test_a_sweep_refuses_what_no_run_takes_and_says_it_at_the_field(open_window:
         first.typed.textEdited.emit(text)
         assert not dialog.accept_.isEnabled()
         assert first.error.text()
+        assert first.typed.property("wrong")
     first.typed.setText("1e-3")
     second.knob.setCurrentIndex(second.names.index("n_heads"))
     second.knob.activated.emit(second.knob.currentIndex())
@@ -270,3 +272,42 @@ def test_a_sweep_refuses_what_no_run_takes_and_says_it_at_the_field(open_window:
     assert dialog.count.text() == "Runs: 1. 1 more cannot be trained and are left out."
     qtbot.mouseClick(dialog.accept_, Qt.MouseButton.LeftButton)
     assert [item.changes["n_heads"] for item in items(controller)] == [2]
+
+
+def test_a_sweep_names_the_value_that_is_wrong_and_marks_its_field_alone(open_window: Open, qtbot: QtBot) -> None:
+    controller = open_window()
+    controller.queueing.ask_sweep()
+    dialog = controller.window.findChild(SweepDialog)
+    assert dialog is not None
+    axis = dialog.axes[0]
+    fields = (axis.typed, axis.low, axis.high, axis.steps)
+
+    def says(mode: int, field: int, text: str) -> str:
+        axis.mode.setCurrentIndex(mode)
+        axis.mode.activated.emit(mode)
+        before = fields[field].text()
+        fields[field].selectAll()
+        qtbot.keyClicks(fields[field], text) if text else qtbot.keyClick(fields[field], Qt.Key.Key_Delete)
+        marked = [place for place, each in enumerate(fields) if each.property("wrong")]
+        said = axis.error.text()
+        assert marked == ([field] if said else [])
+        assert dialog.accept_.isEnabled() == (not said)
+        fields[field].selectAll()
+        qtbot.keyClicks(fields[field], before)
+        assert not axis.error.isVisible()
+        return said
+
+    rate = "Allowed: a number above 0, at most 10"
+    assert says(0, 0, "1e-3, eleven, 2e-3") == f"“eleven” is not a number. {rate}"
+    assert says(0, 0, "1e-3, -1") == f"“-1” does not fit. {rate}"
+    assert says(0, 0, "a, b, c, d, 1e-3") == f"“a”, “b”, “c”… do not fit. {rate}"
+    assert says(0, 0, "") == "At least one value is needed."
+    assert says(1, 1, "99") == f"“99” does not fit. {rate}"
+    assert says(1, 2, "1e-3 2e-3") == "One value is needed here."
+    assert says(2, 3, "0") == "“0” does not fit: a whole number from 1 to 32 is needed."
+    assert says(2, 3, "33") == "At most 32 values."
+    assert sweep_words.of_count("５") == ""  # as a Chinese keyboard types it
+    axis.knob.setCurrentIndex(axis.names.index("weight_decay"))
+    axis.knob.activated.emit(axis.knob.currentIndex())
+    assert says(2, 1, "0") == "“0” does not fit: even factors go from a number above 0."
+    assert says(1, 1, "0") == ""

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QLabel,
     QLayout,
+    QLineEdit,
     QListWidget,
     QListWidgetItem,
     QStackedWidget,
@@ -23,8 +24,10 @@ from PySide6.QtWidgets import (
 from app.i18n.knob_words import knob_words
 from app.state import sweep
 from app.state.sweep import Axis, Planned
+from app.state.typed import plain
 from app.theme.tokens import SPACE, Tokens
 from app.views import words
+from app.views.queue import sweep_words
 from app.views.setup.form import as_text
 from app.views.widgets import QuietCombo, button, label, line, named, plain_tip, put, restyle
 from trainer_core.config import Knob, knobs
@@ -161,25 +164,28 @@ class AxisEditor(QWidget):
     # --- what is given -----------------------------------------------------------------------------------
 
     def axis(self) -> Axis | None:
-        """The setting and its values; None: no setting, or none that can be used. Says what is wrong below them."""
-        knob, values, wrong = self.chosen(), list[Any](), ""
-        try:
-            values = self._given(knob) if knob is not None else []
-        except (TraindeckError, ValueError):
-            wrong = words.allowed(knob) if knob is not None else ""
-        if knob is not None and not values:
-            wrong = wrong or QCoreApplication.translate("Sweep", "at least one value")
-            wrong = QCoreApplication.translate("Sweep", "Allowed: {range}").format(range=wrong)
-        if len(values) > sweep.MOST_VALUES:
-            text = QCoreApplication.translate("Sweep", "At most {count} values.")
-            wrong, values = text.format(count=sweep.MOST_VALUES), []
+        """The setting and its values; None: no setting, or none that can be used. Says what is wrong, and where."""
+        knob = self.chosen()
+        field, wrong = self._wrong(knob) if knob is not None else (None, "")
         put(self.error, wrong)
         self.error.setVisible(bool(wrong))
         for edited in (self.typed, self.low, self.high, self.steps):
-            if bool(edited.property("wrong")) != bool(wrong):
-                edited.setProperty("wrong", bool(wrong))
+            marked = bool(wrong) and edited is field
+            if bool(edited.property("wrong")) != marked:
+                edited.setProperty("wrong", marked)
                 restyle(edited)
-        return Axis(knob.name, tuple(values)) if knob is not None and values else None
+        return Axis(knob.name, tuple(self._given(knob))) if knob is not None and not wrong else None
+
+    def _wrong(self, knob: Knob) -> tuple[QLineEdit | None, str]:
+        """The first field that is wrong, and why; without words none is."""
+        if self.ticks:
+            return None, "" if self._given(knob) else sweep_words.at_least_one()
+        if self.mode.currentIndex() == 0:
+            return self.typed, sweep_words.of_values(knob, self.typed.text())
+        for end in (self.low, self.high):
+            if wrong := sweep_words.of_end(knob, end.text(), factors=self.mode.currentIndex() == 2):
+                return end, wrong
+        return self.steps, sweep_words.of_count(self.steps.text())
 
     def _given(self, knob: Knob) -> list[Any]:
         if self.ticks:
@@ -187,8 +193,8 @@ class AxisEditor(QWidget):
         mode = _MODES[self.mode.currentIndex()]
         if mode == "values":
             return sweep.typed(knob, self.typed.text())
-        count = min(int(self.steps.text()), sweep.MOST_VALUES + 1)
-        return sweep.spread(knob, self.low.text(), self.high.text(), count, "log" if mode == "log" else "linear")
+        scale: sweep.Scale = "log" if mode == "log" else "linear"
+        return sweep.spread(knob, self.low.text(), self.high.text(), int(plain(self.steps.text())), scale)
 
 
 class SweepDialog(QDialog):
