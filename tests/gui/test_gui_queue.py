@@ -279,10 +279,13 @@ def test_a_window_in_the_tray_stays_there_until_the_queue_is_done(open_window: O
     controller = open_window()
     line_up(qtbot, controller, "a", "b")
     hidden: list[bool] = []
-    controller.queueing.started.connect(lambda item: hidden.append(controller.window.isHidden()))
+
+    def hide() -> None:
+        hidden.append(controller.window.isHidden())
+        controller.window.hide()
+
+    controller.queueing.started.connect(hide)
     controller.queueing.go_on()
-    qtbot.waitUntil(lambda: len(hidden) == 1)
-    controller.window.hide()
     wait_for(qtbot, controller, "a:done b:done")
     assert hidden == [False, True]
     qtbot.waitUntil(controller.window.isVisible)

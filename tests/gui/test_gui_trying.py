@@ -326,9 +326,10 @@ def test_a_model_that_nobody_uses_goes(make_window: MakeWindow, qtbot: QtBot, mo
     models("text")
     controller, _ = opened(make_window, qtbot)
     voice = controller.trier.voices[0]
-    voice.unused.setInterval(200)
     ask(controller, qtbot, "Line")
     process = pid(voice)
+    assert voice.unused.isActive()
+    voice.unused.setInterval(200)  # instead of minutes
     qtbot.waitUntil(lambda: voice.process is None, timeout=10_000)
     qtbot.waitUntil(lambda: not psutil.pid_exists(process), timeout=20_000)
     assert len(voice.talk.exchanges) == 1  # what was written stays
