@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import psutil
 
-from trainer_core import checkpoint_dir, files
+from trainer_core import checkpoint_dir, files, run_dir
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import Language, TraindeckError
 from trainer_core.model_card import CARD, model_card
@@ -33,6 +33,7 @@ _CHUNK: Final = 4 * 1024 * 1024
 _SMALL_BYTES: Final = 1024 * 1024  # what is made here, and what the file system keeps for itself
 _TEMPERATURE: Final = 0.8  # as `generate` has it
 _ASIDE: Final = re.compile(r"(\..+\.exporting-)(\d{1,9})")
+_NAME: Final = 80  # characters of a name that are looked at: any name may be so long
 _OLD_S: Final = 24 * 3600.0  # on a network disk, a process that is not here may live on another computer
 
 
@@ -48,9 +49,10 @@ class _File:
 def export(checkpoint: Path, folder: Path, reporter: Reporter, language: Language = "en") -> Path:
     """Write the model of `checkpoint` into `folder`, all of it or nothing; returns its absolute path.
 
-    Raises `export.not_empty`, `checkpoint.damaged`, `data.bad_tokenizer`, `disk.full` or `disk.not_writable`.
+    Raises `export.drive`, `export.bad_name`, `export.not_empty`, `checkpoint.damaged`, `data.bad_tokenizer`,
+    `disk.full` or `disk.not_writable`.
     """
-    target = folder.absolute()
+    target = target_of(folder)
     _require_empty(target)
     wanted = _wanted(checkpoint)
     total = sum(file.bytes for file in wanted)
@@ -69,6 +71,21 @@ def export(checkpoint: Path, folder: Path, reporter: Reporter, language: Languag
         }
         for name, content in documents.items():
             files.write_atomic(working / name, content)
+    return target
+
+
+def target_of(folder: Path, *, windows: bool = os.name == "nt") -> Path:
+    """The absolute path of a folder that another one can take the place of; links are followed.
+
+    Raises `export.drive` or `export.bad_name`.
+    """
+    if windows and run_dir.safe_name(folder.name[:_NAME]) != folder.name[:_NAME].strip(" ."):
+        raise TraindeckError("export.bad_name", name=folder.name, other=run_dir.safe_name(folder.name))
+    # Not always `resolve`: Windows would name a drive of a network by its server.
+    target = folder.resolve() if folder.is_symlink() else Path(os.path.abspath(folder))
+    # Not `Path.is_mount`: on Windows only from Python 3.12 on.
+    if not target.name or os.path.ismount(target):
+        raise TraindeckError("export.drive", path=str(target), example=str(target / "model"))
     return target
 
 

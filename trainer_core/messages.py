@@ -396,9 +396,9 @@ CATALOGUE: Final[dict[str, Message]] = {
         ExitCode.FAILED,
         (
             "{path} cannot be written: {reason}.",
-            "Choose another folder (--run-dir, --cache-dir), or change its permissions.",
+            "Choose another folder, or change its permissions.",
         ),
-        ("无法写入 {path}：{reason}。", "请用 --run-dir 或 --cache-dir 选择其他文件夹，或修改权限。"),
+        ("无法写入 {path}：{reason}。", "请选择其他文件夹，或修改权限。"),
     ),
     "run.in_use": _error(
         _USAGE,
@@ -422,8 +422,18 @@ CATALOGUE: Final[dict[str, Message]] = {
     ),
     "export.not_empty": _error(
         _USAGE,
-        ("{path} is not empty: nothing was exported.", "Name a folder that is empty or not there yet."),
+        ("{path} is no empty folder: nothing was exported.", "Name a folder that is empty or not there yet."),
         ("{path} 不是空文件夹，未导出任何内容。", "请指定一个空的或尚不存在的文件夹。"),
+    ),
+    "export.drive": _error(
+        _USAGE,
+        ("{path} is a whole drive: nothing was exported.", "Name a folder on it, such as {example}."),
+        ("{path} 是整个驱动器，未导出任何内容。", "请指定其中的一个文件夹，例如 {example}。"),
+    ),
+    "export.bad_name": _error(
+        _USAGE,
+        ("Windows takes no folder called “{name}”: nothing was exported.", "Name another, such as “{other}”."),
+        ("Windows 不允许文件夹名为“{name}”，未导出任何内容。", "请换一个名称，例如“{other}”。"),
     ),
     "run.restarting": _note(
         (

@@ -103,6 +103,44 @@ def test_an_empty_folder_is_filled(trained: Path, tmp_path: Path) -> None:
     assert (tmp_path / "empty" / "model.safetensors").is_file()
 
 
+def test_a_whole_drive_is_refused_in_a_sentence(trained: Path, tmp_path: Path) -> None:
+    for root in (tmp_path.anchor, f"{tmp_path.anchor}."):
+        ended = export(trained, "latest", root)
+        assert (ended.code, ended.error.code) == (2, "export.drive")
+        assert ended.error.params == {"path": tmp_path.anchor, "example": str(Path(tmp_path.anchor, "model"))}
+
+
+@pytest.mark.parametrize("name", ["con", "NUL.txt", "a:b", "what?", "com1", "a<b>"])
+def test_a_name_that_windows_does_not_take_is_refused_before_anything_is_copied(name: str) -> None:
+    with pytest.raises(TraindeckError) as refused:
+        exporting.target_of(Path("out", name), windows=True)
+    assert refused.value.code == "export.bad_name"
+    other = str(refused.value.params["other"])
+    assert exporting.target_of(Path("out", other), windows=True).name == other
+
+
+def test_a_name_of_any_length_and_script_is_taken() -> None:
+    for name in ("模型 v1.2", "x" * 200, "model", "my.model"):
+        assert exporting.target_of(Path("out", name), windows=True) == Path.cwd() / "out" / name
+
+
+def test_a_file_or_something_below_one_is_no_place_for_a_model(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert export(trained, "latest", str(tmp_path / "file")).error.code == "export.not_empty"
+    below = export(trained, "latest", str(tmp_path / "file" / "out"))
+    assert (below.code, below.error.code) == (1, "disk.not_writable")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links want a privilege there")
+def test_a_link_to_an_empty_folder_stays_a_link_and_its_folder_is_filled(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real", target_is_directory=True)
+    assert export(trained, "latest", str(tmp_path / "link")).code == 0
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "model.safetensors").is_file()
+
+
 def copy_of(checkpoint: Path, folder: Path) -> Path:
     target = folder / "checkpoints" / checkpoint.name
     target.mkdir(parents=True)
