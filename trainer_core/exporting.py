@@ -81,8 +81,8 @@ def target_of(folder: Path, *, windows: bool = os.name == "nt") -> Path:
     """
     if windows and run_dir.safe_name(folder.name[:_NAME]) != folder.name[:_NAME].strip(" ."):
         raise TraindeckError("export.bad_name", name=folder.name, other=run_dir.safe_name(folder.name))
-    # Not always `resolve`: Windows would name a drive of a network by its server.
-    target = folder.resolve() if folder.is_symlink() else Path(os.path.abspath(folder))
+    # `resolve` for links only: on Windows it names a drive of a network by its server.
+    target = folder.resolve() if folder.is_symlink() else Path(os.path.abspath(folder))  # noqa: PTH100
     # Not `Path.is_mount`: on Windows only from Python 3.12 on.
     if not target.name or os.path.ismount(target):
         raise TraindeckError("export.drive", path=str(target), example=str(target / "model"))
