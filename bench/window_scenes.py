@@ -209,7 +209,7 @@ def _paint_all(plots: Any) -> None:
     from PySide6.QtWidgets import QApplication
 
     QApplication.processEvents()
-    while plots._later.isActive() or plots._more.isActive():
+    while plots._later.isActive() or plots.painter.is_busy:
         QApplication.processEvents()
     QApplication.processEvents()
 

@@ -465,6 +465,17 @@
     </message>
 </context>
 <context>
+    <name>Compared</name>
+    <message>
+        <source>Remove overlays</source>
+        <translation>移除叠加</translation>
+    </message>
+    <message>
+        <source>Show this run alone again</source>
+        <translation>恢复只显示本次运行</translation>
+    </message>
+</context>
+<context>
     <name>Comparison</name>
     <message>
         <source>Name</source>
@@ -2143,6 +2154,14 @@
         <translation>本机内存（GiB）</translation>
     </message>
     <message>
+        <source>this run</source>
+        <translation>本次运行</translation>
+    </message>
+    <message>
+        <source>Data</source>
+        <translation>数据</translation>
+    </message>
+    <message>
         <source>train</source>
         <translation>训练</translation>
     </message>
@@ -2226,10 +2245,6 @@
 <context>
     <name>PlotsPage</name>
     <message>
-        <source>this run</source>
-        <translation>本次运行</translation>
-    </message>
-    <message>
         <source>Save all plots as PNG…</source>
         <translation>将所有图保存为 PNG…</translation>
     </message>
@@ -2252,14 +2267,6 @@
     <message>
         <source>Also the time of a step, GPUs, CPU and memory</source>
         <translation>另含每步时间、GPU、CPU 和内存</translation>
-    </message>
-    <message>
-        <source>Remove overlays</source>
-        <translation>移除叠加</translation>
-    </message>
-    <message>
-        <source>Show this run alone again</source>
-        <translation>恢复只显示本次运行</translation>
     </message>
     <message>
         <source>Menu of all plots</source>

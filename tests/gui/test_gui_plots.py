@@ -87,7 +87,7 @@ def show(qtbot: QtBot, page: PlotsPage, store: MetricStore, *, detail: bool = Fa
 
 def settle(qtbot: QtBot, page: PlotsPage) -> None:
     """What takes too long at once is painted a little later."""
-    qtbot.waitUntil(lambda: not page._later.isActive() and not page._rest)
+    qtbot.waitUntil(lambda: not page._later.isActive() and not page.painter.is_busy)
 
 
 def canvas(page: PlotsPage, name: str) -> Canvas:
@@ -115,7 +115,7 @@ def values(page: PlotsPage, name: str) -> list[str]:
 def test_the_overview_is_calm_and_detail_has_a_plot_for_all_that_gpus_tell(qtbot: QtBot, page: PlotsPage) -> None:
     show(qtbot, page, filled())
     assert page.board.shown == ["loss", "speed", "memory", "learning_rate", "grad_norm"]
-    show(qtbot, page, page._store or filled(), detail=True)
+    show(qtbot, page, page._shown.store or filled(), detail=True)
     assert page.board.shown == [*_COMMON, *_OF_GPUS, "cpu", "ram"]
     assert "GPU 1 RTX A6000" in page.charts["power"].legend.text() or page.charts["power"].canvas is None
     assert not page.charts["memory"].isVisible()
@@ -263,10 +263,10 @@ def test_arrows_read_values_and_keys_zoom_move_and_show_all(qtbot: QtBot, page: 
     loss.setFocus()
     whole = loss.x_range
     qtbot.keyClick(loss, Qt.Key.Key_Right)
-    assert page._cross is not None
-    first = page._cross[0]
+    assert page._shown.cross is not None
+    first = page._shown.cross[0]
     qtbot.keyClick(loss, Qt.Key.Key_Left, Qt.KeyboardModifier.ShiftModifier)
-    assert page._cross[0] < first
+    assert page._shown.cross[0] < first
     qtbot.keyClick(loss, Qt.Key.Key_Plus)
     settle(qtbot, page)
     low, high = loss.x_range
@@ -285,7 +285,7 @@ def test_arrows_read_values_and_keys_zoom_move_and_show_all(qtbot: QtBot, page: 
     settle(qtbot, page)
     assert loss.x_range == pytest.approx(whole)
     qtbot.keyClick(loss, Qt.Key.Key_Escape)
-    assert page._cross is None
+    assert page._shown.cross is None
 
 
 def test_a_run_that_grows_leaves_the_axis_where_it_is_for_a_while(qtbot: QtBot, page: PlotsPage) -> None:
@@ -352,7 +352,7 @@ def test_runs_laid_over_have_their_names_values_and_colours(qtbot: QtBot, page: 
     show(qtbot, page, filled())
     removed: list[bool] = []
     page.overlays_removed.connect(lambda: removed.append(True))
-    assert not page._remove.isVisible()
+    assert not page.compared.remove.isVisible()
     page.overlay([Overlay(f"run {place}", filled(60, loss=5.0 + place), token(place)) for place in range(10)])
     settle(qtbot, page)
     legend = page.charts["loss"].legend
@@ -365,11 +365,57 @@ def test_runs_laid_over_have_their_names_values_and_colours(qtbot: QtBot, page: 
     assert len(set(drawn.values())) == 11  # none looks like another
     assert len(canvas(page, "memory")._curves) == 11
     assert "checkpoint" not in legend.text()
-    qtbot.mouseClick(page._remove, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(page.compared.remove, Qt.MouseButton.LeftButton)
     assert removed == [True]
-    assert not page._remove.isVisible()
+    assert not page.compared.remove.isVisible()
     settle(qtbot, page)
     assert set(canvas(page, "speed")._curves) == {"tokens_per_s"}
+
+
+@pytest.mark.parametrize("width", [560, 1100, 2400])
+def test_names_of_runs_stand_once_above_the_plots_and_only_values_in_them(
+    qtbot: QtBot, page: PlotsPage, width: int
+) -> None:
+    page.resize(width, 800)
+    show(qtbot, page, filled())
+    names = [f"a long name of a run, 学习率 halved {place}" for place in range(6)]
+    page.overlay([Overlay(name, filled(60, loss=5.0 + place), token(place)) for place, name in enumerate(names)])
+    settle(qtbot, page)
+    strip = page.compared.names
+    qtbot.waitUntil(lambda: strip.height() == strip.sizeHint().height())
+    cells = strip._cells
+    assert [cell.words for cell in cells] == ["mine", *names]
+    assert all(cell.area.width() >= 100 and strip.rect().contains(cell.area) for cell in cells[1:])
+    assert not any(one.area.intersects(other.area) for one in cells for other in cells if one is not other)
+    for name in ("loss", "speed", "grad_norm"):
+        legend = page.charts[name].legend
+        assert {cell.words for cell in legend._cells} == {""}
+        assert len(legend._cells) >= 2
+        assert all(name in legend.toolTip() for name in names)
+    loss = page.charts["loss"].legend
+    assert len(loss._cells) == 7  # there is room for the values of all of them
+
+
+def test_a_picture_of_several_runs_says_which_is_which(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, filled())
+    alone = page.picture("speed")
+    page.overlay([Overlay("the other one", filled(60), token(0))])
+    settle(qtbot, page)
+    several = page.picture("speed")
+    assert several.width() == alone.width()
+    strip = several.copy(0, 0, several.width(), 2 * page.compared.names.height()).toImage()
+    colours = {strip.pixelColor(x, y).name() for x in range(strip.width()) for y in range(strip.height())}
+    assert {LIGHT.curve_a, LIGHT.curve_b, LIGHT.text} <= colours
+
+
+def test_every_part_of_a_step_is_named_in_full_in_its_legend(qtbot: QtBot, page: PlotsPage) -> None:
+    page.resize(908, 700)  # as in a window of 1280 pixels
+    show(qtbot, page, filled(), detail=True)
+    legend = page.charts["time"].legend
+    metrics = legend.fontMetrics()
+    assert len(legend._cells) == 7
+    sign = metrics.horizontalAdvance("━") + 4
+    assert all(metrics.horizontalAdvance(cell.words) + sign <= cell.area.width() for cell in legend._cells)
 
 
 def test_dashes_begin_where_the_colours_are_used_up() -> None:

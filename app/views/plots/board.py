@@ -13,6 +13,7 @@ from app.theme.tokens import SPACE
 from app.views.plots.chart import Chart
 
 _WIDE: Final = "loss"
+_MANY: Final = "time"  # its parts are many
 _NARROW: Final = 560  # pixels: below, a page that scrolls anyway has one column
 _ROW: Final = 100  # pixels at least; the first row has more
 _TALL_ROW: Final = 190  # of a page that scrolls
@@ -41,7 +42,7 @@ class Board(QWidget):
 
     def chart(self, name: str) -> Chart:
         if name not in self.charts:
-            self.charts[name] = Chart(name, self, menu=True)
+            self.charts[name] = Chart(name, self, menu=True, below=name == _MANY)
             self.charts[name].hide()
             self.made.emit(self.charts[name])
         return self.charts[name]

@@ -20,11 +20,13 @@ _SHARP: Final = 2  # pixels of a picture to one on screen
 
 
 class Chart(QFrame):
-    """One card on the plots page. The canvas comes later (`take_canvas`); the words are there at once."""
+    """One card on the plots page. The canvas comes later (`take_canvas`); the words are there at once.
+
+    `below`: its legend is so long that it stands below the title, not beside it."""
 
     asked = Signal(str)  # copy_picture, save_png, copy_data, save_csv, maximise: something of its menu
 
-    def __init__(self, name: str, parent: QWidget | None = None, *, menu: bool = False) -> None:
+    def __init__(self, name: str, parent: QWidget | None = None, *, menu: bool = False, below: bool = False) -> None:
         super().__init__(parent)
         self.setObjectName("card")
         self.name = name
@@ -45,12 +47,16 @@ class Chart(QFrame):
         head.setSpacing(SPACE)
         top = Qt.AlignmentFlag.AlignTop
         head.addWidget(self._title, 0, top)
-        head.addWidget(self.legend, 1, top)
+        if not below:
+            head.addWidget(self.legend, 1, top)
+        head.addStretch(1 if below else 0)
         head.addWidget(self._menu_button, 0, top)
         self._layout = QVBoxLayout(self)
         self._layout.setContentsMargins(SPACE, SPACE // 2 if menu else SPACE - 2, SPACE // 2, SPACE // 2)
         self._layout.setSpacing(2)
         self._layout.addLayout(head)
+        if below:
+            self._layout.addWidget(self.legend)
         self._layout.addLayout(self._body, 1)
 
     def take_canvas(self, canvas: Canvas) -> None:

@@ -117,6 +117,11 @@ def widest(name: str) -> str:
 # --- curves ------------------------------------------------------------------------------------------------
 
 
+def this_run() -> str:
+    """The run on show, while it has no name of its own."""
+    return QCoreApplication.translate("Plots", "this run")
+
+
 def lines(name: str, store: MetricStore, runs: Sequence[Overlay], own: str) -> list[Line]:
     """The curves of a plot, the first in front of the others; `own`: what the run on show is called beside others."""
     made = _own(name, store, own if runs else "")
@@ -135,7 +140,7 @@ def _own(name: str, store: MetricStore, run: str) -> list[Line]:
             return _memory(store, run)
         case "time":
             return [
-                Line(part, store, f"time_{part}", token, figures.part_title(part), look="area")
+                Line(part, store, f"time_{part}", token, figures.part_title(part), _short_part(part), look="area")
                 for part, token in figures.PARTS.items()
             ]
         case "ram":
@@ -152,6 +157,13 @@ def _own(name: str, store: MetricStore, run: str) -> list[Line]:
         return _vram(store, int(name.partition(".")[2]))
     series = "tokens_per_s" if name == "speed" else name
     return [Line(series, store, series, "curve_a", run, run=run)]
+
+
+def _short_part(part: str) -> str:
+    """A part of a step's time, where there is little room."""
+    if part == "data":
+        return QCoreApplication.translate("Plots", "Data")
+    return ""
 
 
 def _loss(store: MetricStore, run: str) -> list[Line]:

@@ -40,7 +40,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cell:
+class Cell:
     """Where an entry stands. `shared`: its value takes the place of its words while something is read."""
 
     area: QRect
@@ -55,27 +55,35 @@ class Legend(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._entries: list[Entry] = []
-        self._cells: list[_Cell] = []
+        self._cells: list[Cell] = []
         self._tokens: Tokens | None = None
         self._most = self._rows = 1
         self._widest = ""
-        self._reading = False
+        self._reading, self._named = False, True
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
 
     def display(
-        self, entries: list[Entry], tokens: Tokens, *, most: int = 1, widest: str = "", reading: bool = False
+        self,
+        entries: list[Entry],
+        tokens: Tokens,
+        *,
+        most: int = 1,
+        widest: str = "",
+        reading: bool = False,
+        named: bool = True,
     ) -> None:
         """Show these, in at most `most` rows; `widest`: as wide as a value may be; `reading`: values are those at the
-        crosshair, not the newest.
+        crosshair, not the newest; `named`: with their names, which otherwise stand elsewhere.
 
         Their places depend on the names alone, never on values."""
-        shown = (self._entries, self._tokens, self._most, self._reading)
-        moved = _names(entries) != _names(self._entries) or (most, widest) != (self._most, self._widest)
+        shown = (self._entries, self._tokens, self._most, self._reading, self._named)
+        moved = _names(entries) != _names(self._entries)
+        moved = moved or (most, widest, named) != (self._most, self._widest, self._named)
         self._entries, self._tokens, self._reading = entries, tokens, reading
-        self._most, self._widest = most, widest
+        self._most, self._widest, self._named = most, widest, named
         if moved:
             self._place()
-        if shown != (entries, tokens, most, reading):
+        if shown != (entries, tokens, most, reading, named):
             self.update()
             if reading:  # what is read with the arrow keys is told to those who do not see it
                 self.setAccessibleName(self.text())
@@ -89,7 +97,7 @@ class Legend(QWidget):
         return [entry.value for entry in self._entries if entry.value is not None]
 
     def sizeHint(self) -> QSize:  # noqa: N802 - Qt's name
-        return QSize(0, self._rows * (self.fontMetrics().height() + 1))
+        return QSize(0, self._rows * self._row_height())
 
     def minimumSizeHint(self) -> QSize:  # noqa: N802 - Qt's name
         return self.sizeHint()
@@ -97,6 +105,9 @@ class Legend(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
         self._place()
+
+    def _row_height(self) -> int:
+        return self.fontMetrics().height() + 1
 
     # --- places ----------------------------------------------------------------------------------------
 
@@ -110,63 +121,77 @@ class Legend(QWidget):
         self._cells = self._as_many_as_fit(metrics) if cells is None else cells
         pairs = zip(self._entries, self._cells, strict=False)
         cut = any(cell.shared or cell.words != entry.words for entry, cell in pairs)
-        named = [f"{_SIGNS[entry.sign]} {entry.words}" for entry in self._entries if entry.words]
-        self.setToolTip(plain_tip("\n".join(named)) if cut or len(self._cells) < len(self._entries) else "")
+        self.setToolTip(plain_tip(self._told()) if cut or len(self._cells) < len(self._entries) else "")
         if rows != self._rows:
             self.updateGeometry()
 
-    def _in_a_row(self, metrics: QFontMetrics) -> list[_Cell] | None:
+    def _told(self) -> str:
+        """What all of them are, line by line."""
+        return "\n".join(f"{_SIGNS[entry.sign]} {entry.words}" for entry in self._entries if entry.words)
+
+    def _name(self, entry: Entry, *, short: bool) -> str:
+        if not self._named:
+            return ""
+        return (entry.short or entry.words) if short else entry.words
+
+    def _in_a_row(self, metrics: QFontMetrics) -> list[Cell] | None:
         between = 2 * SPACE
         for short, shared in ((False, False), (True, False), (True, True)):
-            names = [(entry.short or entry.words) if short else entry.words for entry in self._entries]
+            names = [self._name(entry, short=short) for entry in self._entries]
             pairs = zip(self._entries, names, strict=True)
             widths = [self._width(metrics, entry, name, shared) for entry, name in pairs]
             if sum(widths) + between * (len(widths) - 1) <= self.width():
                 return self._at(widths, names, between, shared=shared)
         return None
 
-    def _in_columns(self, metrics: QFontMetrics) -> list[_Cell] | None:
+    def _in_columns(self, metrics: QFontMetrics) -> list[Cell] | None:
         """A grid of columns of one width, filled row by row; None where they are too narrow."""
         columns = max(1, -(-len(self._entries) // self._rows))
-        width, height = self.width() // columns, metrics.height() + 1
+        width, height = self.width() // columns, self._row_height()
         room, sign = width - 2 * SPACE, metrics.horizontalAdvance("━") + _GAP
         value = metrics.horizontalAdvance(self._widest) + _GAP
-        names = [entry.short or entry.words for entry in self._entries]
+        names = [self._name(entry, short=True) for entry in self._entries]
         longest = max(map(metrics.horizontalAdvance, names), default=0)
         if room < sign + (max(value, longest) if self._rows < self._most else value):
             return None
         shared = room < sign + value + min(longest, 2 * value)
         for_name = room - sign - (0 if shared else value)
         return [
-            _Cell(
+            Cell(
                 QRect(place % columns * width, place // columns * height, room, height),
-                entry.words if metrics.horizontalAdvance(entry.words) <= for_name else name,
+                whole if metrics.horizontalAdvance(whole := self._name(entry, short=False)) <= for_name else name,
                 shared,
             )
             for place, (entry, name) in enumerate(zip(self._entries, names, strict=True))
         ]
 
-    def _as_many_as_fit(self, metrics: QFontMetrics) -> list[_Cell]:
-        self._rows = 1
-        least = metrics.horizontalAdvance("━" + self._widest) + _GAP
-        count = max(1, min(len(self._entries), (self.width() + SPACE) // (least + SPACE)))
-        each = (self.width() + SPACE) // count - SPACE
-        names = [entry.short or entry.words for entry in self._entries[:count]]
-        pairs = zip(self._entries, names, strict=False)
-        widths = [min(each, self._width(metrics, entry, name, True)) for entry, name in pairs]
-        return self._at(widths, names, SPACE, shared=True)
+    def _as_many_as_fit(self, metrics: QFontMetrics) -> list[Cell]:
+        """The first ones, in columns from the right."""
+        least = metrics.horizontalAdvance("━" + self._widest) + 2 * _GAP
+        columns = max(1, (self.width() + SPACE) // (least + SPACE))
+        shown = self._entries[: columns * self._most]
+        columns, self._rows = min(columns, len(shown)), -(-len(shown) // columns)
+        names = [self._name(entry, short=True) for entry in shown]
+        pairs = zip(shown, names, strict=True)
+        widest = max((self._width(metrics, entry, name, True) for entry, name in pairs), default=0)
+        width = min((self.width() + SPACE) // max(1, columns) - SPACE, widest)
+        left, cells = self.width() - columns * (width + SPACE) + SPACE, []
+        for place, name in enumerate(names):
+            x, y = left + place % columns * (width + SPACE), place // columns * self._row_height()
+            cells.append(Cell(QRect(x, y, width, self._row_height()), name, True))
+        return cells
 
-    def _at(self, widths: list[int], names: list[str], between: int, *, shared: bool) -> list[_Cell]:
+    def _at(self, widths: list[int], names: list[str], between: int, *, shared: bool) -> list[Cell]:
         left, cells = self.width() - sum(widths) - between * (len(widths) - 1), []
         for width, name in zip(widths, names, strict=True):
-            cells.append(_Cell(QRect(left, 0, width, self.height()), name, shared))
+            cells.append(Cell(QRect(left, 0, width, self.height()), name, shared))
             left += width + between
         return cells
 
     def _width(self, metrics: QFontMetrics, entry: Entry, name: str, shared: bool) -> int:
         words = metrics.horizontalAdvance(name) + (_GAP if name else 0)
         value = metrics.horizontalAdvance(self._widest) + _GAP if entry.value is not None else 0
-        sign = metrics.horizontalAdvance(_SIGNS[entry.sign]) + _GAP if name else 0
+        sign = metrics.horizontalAdvance(_SIGNS[entry.sign]) + _GAP if entry.words else 0
         return sign + (max(words, value) if shared else words + value)
 
     # --- painting --------------------------------------------------------------------------------------
@@ -178,7 +203,7 @@ class Legend(QWidget):
         for entry, cell in zip(self._entries, self._cells, strict=False):
             self._paint_entry(painter, entry, cell, self._tokens)
 
-    def _paint_entry(self, painter: QPainter, entry: Entry, cell: _Cell, tokens: Tokens) -> None:
+    def _paint_entry(self, painter: QPainter, entry: Entry, cell: Cell, tokens: Tokens) -> None:
         area, metrics = QRect(cell.area), self.fontMetrics()
         middle = Qt.AlignmentFlag.AlignVCenter
         if entry.words:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -16,8 +15,10 @@ from app.views.notes import NotesStrip
 from app.views.plots import contents, scope
 from app.views.plots.board import Board
 from app.views.plots.chart import Chart
+from app.views.plots.compared import Compared, above
 from app.views.plots.controls import Controls
 from app.views.plots.overlays import MOST, Overlay
+from app.views.plots.painting import Painter, Shown
 from app.views.plots.tiles import Tiles
 from app.views.widgets import ElidedLabel, Retranslating, button, named, scroll_area
 
@@ -26,10 +27,8 @@ if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint
     from app.state.measurements.curve_files import Series
     from app.state.measurements.metrics import Axis, MetricStore
     from app.views.plots.canvas import Canvas
-    from app.views.plots.drawing import View
 
 SubPage = Literal["overview", "detail"]
-_BUDGET_S: Final = 0.015  # of painting at once: then input comes first
 _WIDE: Final = 880  # pixels: from here on, all controls stand in one row
 
 
@@ -42,27 +41,19 @@ class PlotsPage(Retranslating):
 
     def __init__(self, tokens: Tokens, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._tokens = tokens
-        self._store: MetricStore | None = None
-        self._name = ""  # of the run on show
-        self._runs: list[Overlay] = []
-        self._painted: dict[str, object] = {}
-        self._zoom: tuple[float, float] | None = None  # the part of the x axis that the person looks at
+        self._shown = Shown(tokens)
         self._in_one_row: bool | None = None  # all controls
-        self._cross: tuple[float, str] | None = None  # where values are read, and in which plot
         self.tiles, self.notes, self.controls, self.board = Tiles(), NotesStrip(tokens), Controls(), Board()
         self.overview, self.detail = button("overview", checkable=True), button("detail", checkable=True)
         self._sub_pages = QButtonGroup(self)
-        self._remove = button("removeOverlays")
-        self._remove.hide()
+        self.compared = Compared()
         self._menu_button = named(QToolButton(), "flat")
         self._menu_button.setText("⋯")
         self._computing: Computing | None = None
         self.computing, self.more = ElidedLabel(), button("flat")
         self.computing.setObjectName("muted")
         self._later = QTimer(self, interval=0, singleShot=True)
-        self._more = QTimer(self, interval=0, singleShot=True)  # to paint the rest
-        self._rest: list[Chart] = []  # to be painted of this frame
+        self.painter = Painter(self.board, self.controls, self._shown, prepare=self._make_canvas, word=self._word)
         self._arrange()
         self._connect()
         self.board.show_charts(contents.OVERVIEW, scrolls=False)
@@ -86,6 +77,7 @@ class PlotsPage(Retranslating):
         # item that is moved, and pyqtgraph's painting takes one for its own as soon as its address is used again.
         layout.addLayout(self._top)
         self._fill_first_row()
+        layout.addWidget(self.compared)
         layout.addWidget(self._area, 1)
 
     def _fill_first_row(self) -> None:
@@ -101,15 +93,13 @@ class PlotsPage(Retranslating):
         self._top.setSpacing(SPACE)
         self._top.setColumnStretch(1, 1)
         self._top.addWidget(self._segments, 0, 0)
-        self._top.addWidget(self._remove, 0, 2)
-        self._top.addWidget(self._menu_button, 0, 3)
+        self._top.addWidget(self._menu_button, 0, 2)
         self._place_controls()
 
     def _place_controls(self) -> None:
-        room = self.width() - (0 if self._remove.isHidden() else self._remove.sizeHint().width())
-        if (room >= _WIDE) is not self._in_one_row:
-            self._in_one_row = room >= _WIDE
-            self._top.addWidget(self.controls, *((0, 1, 1, 1) if self._in_one_row else (1, 0, 1, 4)))
+        if (self.width() >= _WIDE) is not self._in_one_row:
+            self._in_one_row = self.width() >= _WIDE
+            self._top.addWidget(self.controls, *((0, 1, 1, 1) if self._in_one_row else (1, 0, 1, 3)))
 
     def _computing_row(self) -> QWidget:
         self._line = QWidget()
@@ -123,7 +113,7 @@ class PlotsPage(Retranslating):
 
     def _connect(self) -> None:
         self._sub_pages.idClicked.connect(self._on_sub_page)
-        self._remove.clicked.connect(self._on_remove)
+        self.compared.removed.connect(self._on_remove)
         self._menu_button.clicked.connect(self._open_menu)
         self.controls.changed.connect(self._refresh)
         self.controls.axis_changed.connect(self._on_axis)
@@ -131,7 +121,6 @@ class PlotsPage(Retranslating):
         self.more.clicked.connect(self.computing_asked)
         self.board.made.connect(self._on_chart)
         self._later.timeout.connect(self._paint)
-        self._more.timeout.connect(self._paint_rest)
         self._area.verticalScrollBar().valueChanged.connect(lambda: self._later.start())
 
     def _on_chart(self, chart: Chart) -> None:
@@ -159,7 +148,7 @@ class PlotsPage(Retranslating):
     def _make_canvas(self, chart: Chart) -> Canvas:
         from app.views.plots.canvas import Canvas
 
-        canvas = Canvas(self._tokens)
+        canvas = Canvas(self._shown.tokens)
         canvas.moved.connect(self._on_moved)
         canvas.reset_asked.connect(self.show_all)
         canvas.pointed.connect(partial(self._on_pointed, chart.name))
@@ -178,16 +167,20 @@ class PlotsPage(Retranslating):
         """Show the store as it is now, and in one line how the run computes; `name`: what the run is called where it
         is shown beside others. Cheap when nothing changed."""
         self._computing = computing or self._computing
-        self._name = name or self._name
-        if store is not self._store:
-            self._store, self._cross = store, None
-            self._painted.clear()
+        shown = self._shown
+        if name and name != shown.name:
+            shown.name = name
+            self._show_names()
+        if store is not shown.store:
+            shown.store, shown.cross = store, None
+            self.painter.forget()
         if not self.isVisible():
             return
-        if self._stale("tiles", store.version("train_loss"), store.version("rss"), store.version("eval_loss")):
+        stale = self.painter.stale
+        if stale("tiles", store.version("train_loss"), store.version("rss"), store.version("eval_loss")):
             self.tiles.display(store)
             self.tiles.retranslate()
-        if self._computing is not None and self._stale("computing", id(self._computing), self._computing.version):
+        if self._computing is not None and stale("computing", id(self._computing), self._computing.version):
             told = computing_words.summary(self._computing.of_run, self._computing.compile_s)
             self.computing.setText(told)
             self._line.setVisible(bool(told))
@@ -197,41 +190,53 @@ class PlotsPage(Retranslating):
 
     def overlay(self, runs: list[Overlay]) -> None:
         """Show these runs beside the one on show, in place of those before."""
-        self._runs = runs[:MOST]
-        self._remove.setVisible(bool(runs))
-        self._place_controls()
+        self._shown.runs = runs[:MOST]
+        self._show_names()
         self._refresh()
 
     @property
     def overlaid(self) -> list[Overlay]:
         """The runs beside the one on show."""
-        return list(self._runs)
+        return list(self._shown.runs)
+
+    def _show_names(self) -> None:
+        self.compared.display(self._shown.name, self._shown.runs, self._shown.tokens)
 
     def repaint_all(self) -> None:
-        self._painted.clear()
-        if self._store is not None:
-            self.display(self._store)
+        self.painter.forget()
+        if self._shown.store is not None:
+            self.display(self._shown.store)
 
     def show_all(self) -> None:
         """Back to the whole run, following it as it grows."""
         self._look_at(None)
 
     def _look_at(self, zoom: tuple[float, float] | None) -> None:
-        self._zoom = zoom
+        self._shown.zoom = zoom
         self.controls.fit.setEnabled(zoom is not None)
         self._refresh()
 
     def _refresh(self) -> None:
         """Paint what looks different now."""
-        if self._store is not None and self.is_built and self.isVisible():
+        if self._shown.store is not None and self.is_built and self.isVisible():
             self._paint()
 
+    def _paint(self) -> None:
+        """Show the charts of this page, as far as they are not yet."""
+        shown, whole = self._shown, self.detail.isChecked()
+        if shown.store is not None:
+            comparing = bool(shown.runs)
+            names = contents.detail(shown.store, comparing=comparing) if whole else contents.OVERVIEW
+            self.board.show_charts(names, scrolls=whole)
+            self.painter.paint()
+
     def retheme(self, tokens: Tokens) -> None:
-        self._tokens = tokens
+        self._shown.tokens = tokens
         self.notes.retheme(tokens)
         for chart in self.charts.values():
             if chart.canvas is not None:
                 chart.canvas.retheme(tokens)
+        self._show_names()
         self.repaint_all()
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
@@ -243,113 +248,30 @@ class PlotsPage(Retranslating):
         self._place_controls()
         self._later.start()
 
-    def _stale(self, name: str, *versions: object) -> bool:
-        if self._painted.get(name) == versions:
-            return False
-        self._painted[name] = versions
-        return True
-
-    def _paint(self) -> None:
-        """Paint what changed of what can be seen; what takes too long waits until input has had its turn."""
-        store = self._store
-        if store is None:
-            return
-        names = contents.detail(store, comparing=bool(self._runs)) if self.detail.isChecked() else contents.OVERVIEW
-        self.board.show_charts(names, scrolls=self.detail.isChecked())
-        self._rest = self.board.visible()
-        self._paint_rest()
-
-    def _paint_rest(self) -> None:
-        """Each chart once a frame: while events pour in, the first has changed again when the last is painted."""
-        store = self._store
-        if store is None:
-            return
-        view, deadline = self._view(store), time.perf_counter() + _BUDGET_S
-        while self._rest:
-            if self._paint_chart(self._rest.pop(0), store, view) and time.perf_counter() > deadline:
-                break
-        if self._rest:
-            self._more.start()
-
-    def _view(self, store: MetricStore) -> View:
-        from app.views.plots.drawing import View
-
-        controls = self.controls
-        low, high = self._zoom or (0.0, scope.whole([store, *(run.store for run in self._runs)], controls.axis))
-        log, clip = controls.log_scale.isChecked(), controls.clip.isChecked()
-        return View(controls.axis, low, high, controls.weight, clip=clip, log=log)
-
-    def _paint_chart(self, chart: Chart, store: MetricStore, view: View) -> bool:
-        """Returns whether it changed."""
-        from app.views.plots import drawing
-
-        name, comparing = chart.name, bool(self._runs)
-        lines = contents.lines(name, store, self._runs, self._name or self.tr("this run"))
-        versions = [(line, line.store.version(line.series)) for line in lines]
-        marks = store.marks_version() if name == "loss" else ()
-        painted = self._stale(name, versions, view, marks, chart.width() // 256, id(self._tokens))
-        if painted:
-            there = drawing.has_data(lines)
-            canvas = chart.canvas or self._make_canvas(chart)
-            chart.show_data(there)
-            self._word(chart)
-            if there:
-                drawing.paint(canvas, name, lines, view)
-            if name == "loss":
-                drawing.mark_loss(canvas, store, view, comparing=comparing)
-            elif name == "temperature":
-                drawing.mark_heat(canvas, store, view)
-            self._painted.pop(f"{name} legend", None)
-        if self._stale(f"{name} legend", self._cross):
-            at = None if self._cross is None else self._cross[0]
-            entries = drawing.legend(name, lines, view, at) if drawing.has_data(lines) else []
-            entries += drawing.marks_legend(name, store, comparing=comparing) if entries else []
-            rows, widest = self._legend_rows(name), contents.widest(name)
-            chart.legend.display(entries, self._tokens, most=rows, widest=widest, reading=at is not None)
-            self._show_cross(chart, view)
-        return painted
-
-    def _legend_rows(self, name: str) -> int:
-        """How many rows of a legend leave enough of the plot."""
-        if name == "time" or (name == "loss" and self._runs):
-            return 3
-        return 2 if name == "loss" or self.detail.isChecked() else 1
-
     # --- reading values --------------------------------------------------------------------------------
-
-    def _show_cross(self, chart: Chart, view: View) -> None:
-        if chart.canvas is None:
-            return
-        if self._cross is None:
-            chart.canvas.show_cross(None)
-        else:
-            x, where = self._cross
-            chart.canvas.show_cross(x, scope.place(view.axis, x) if where == chart.name else "")
 
     def _read_at(self, x: float | None, chart: str) -> None:
         """Show all values at this place of the axis; the words below the line stand in one plot."""
         cross = None if x is None else (x, chart)
-        if cross != self._cross:
-            self._cross = cross
+        if cross != self._shown.cross:
+            self._shown.cross = cross
             self._refresh()
 
     def _on_pointed(self, chart: str, x: float | None) -> None:
         self._read_at(x, chart)
 
     def _on_key(self, chart: str, key: str) -> None:
-        if self._store is None:
+        shown = self._shown
+        if shown.store is None:
             return
-        if key == "escape" and self._cross is None and self.board.enlarged:
+        if key == "maximise" or (key == "escape" and shown.cross is None and self.board.enlarged):
             self._on_asked(chart, "maximise")
         elif key == "escape":
             self._read_at(None, chart)
-        elif key == "maximise":
-            self._on_asked(chart, "maximise")
         else:
-            view = self._view(self._store)
-            whole = scope.whole([self._store, *(run.store for run in self._runs)], view.axis)
-            now = scope.Looking(view.low, view.high, self._cross[0] if self._cross else None)
-            then = scope.moved(now, key, whole)
+            view = self.painter.view()
+            whole = scope.whole(shown.stores, view.axis)
+            then = scope.moved(scope.Looking(view.low, view.high, shown.cross[0] if shown.cross else None), key, whole)
             if (then.low, then.high) != (view.low, view.high):
                 self._look_at(None if (then.low, then.high) == (0.0, whole) else (then.low, then.high))
             self._read_at(then.cross, chart)
@@ -380,7 +302,7 @@ class PlotsPage(Retranslating):
         self._look_at((low, high))
 
     def _on_axis(self) -> None:
-        self._cross = None
+        self._shown.cross = None
         self.show_all()
 
     def _on_remove(self) -> None:
@@ -401,29 +323,30 @@ class PlotsPage(Retranslating):
 
     def picture(self, name: str) -> QPixmap:
         """A plot as it is seen, or would be further down the page, sharp enough for a slide."""
-        if self._store is not None and self.is_built:
-            self._paint_chart(self.charts[name], self._store, self._view(self._store))
-        return self.charts[name].picture()
+        chart, shown = self.charts[name], self._shown
+        if self.is_built:
+            self.painter.paint_chart(chart, self.painter.view())
+        picture = chart.picture()
+        return above(picture, shown.name, shown.runs, shown.tokens) if shown.runs else picture
 
     def _with_data(self) -> list[str]:
         """The plots of this page that have something to show."""
-        store = self._store
-        if store is None or not self.is_built:
+        if not self.is_built:
             return []
         from app.views.plots import drawing
 
-        return [name for name in self.board.shown if drawing.has_data(contents.lines(name, store, self._runs, ""))]
+        return [name for name in self.board.shown if drawing.has_data(self.painter.lines(name))]
 
     def series(self, name: str) -> list[Series]:
         """The curves of a plot, all of each, in the plot's unit."""
         from app.state.measurements.curve_files import Series
         from app.views.plots import drawing
 
-        if self._store is None:
+        if self._shown.store is None:
             return []
-        view, unit = self._view(self._store), contents.title(name, self._store)
+        view, unit = self.painter.view(), contents.title(name, self._shown.store)
         made = []
-        for line in contents.lines(name, self._store, self._runs, self._name or self.tr("this run")):
+        for line in self.painter.lines(name):
             found = drawing.curve(line, view)
             if found is not None:
                 made.append(Series(scope.column_title(unit, line, view.weight), found, line.scale, line.run))
@@ -458,7 +381,7 @@ class PlotsPage(Retranslating):
         begun = self._computing is not None and self._computing.version > 0
         if chart.name == "loss" and not begun:
             empty = self.tr("No data yet. Choose a preset and data at the left, then press Start.")
-        chart.set_words(contents.title(chart.name, self._store), empty)
+        chart.set_words(contents.title(chart.name, self._shown.store), empty)
 
     def _word_all(self) -> None:
         for chart in self.charts.values():
@@ -469,8 +392,6 @@ class PlotsPage(Retranslating):
         self.overview.setText(self.tr("Overview"))
         self.detail.setText(self.tr("Detail"))
         self.detail.setToolTip(self.tr("Also the time of a step, GPUs, CPU and memory"))
-        self._remove.setText(self.tr("Remove overlays"))
-        self._remove.setToolTip(self.tr("Show this run alone again"))
         self._menu_button.setAccessibleName(self.tr("Menu of all plots"))
         self._menu_button.setToolTip(self.tr("Save all plots"))
         self.more.setText(self.tr("Details"))
