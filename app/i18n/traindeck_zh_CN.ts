@@ -86,6 +86,10 @@
         <translation>{low} 到 {high} 之间的整数</translation>
     </message>
     <message>
+        <source>a number above {low} and below {high}</source>
+        <translation>大于 {low} 且小于 {high} 的数</translation>
+    </message>
+    <message>
         <source>a number above {low}, at most {high}</source>
         <translation>大于 {low} 且不超过 {high} 的数</translation>
     </message>
@@ -1194,6 +1198,10 @@
     <message>
         <source>Without separators: {number}.</source>
         <translation>请不要写分隔符：{number}。</translation>
+    </message>
+    <message>
+        <source>{reason} {allowed}</source>
+        <translation>{reason}{allowed}</translation>
     </message>
     <message>
         <source>Only the number, without a unit.</source>

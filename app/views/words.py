@@ -105,6 +105,9 @@ def allowed(knob: Knob) -> str:
 def _between(whole: bool, low: str, high: str, knob: Knob) -> str:
     if whole:
         return QCoreApplication.translate("Allowed", "a whole number from {low} to {high}").format(low=low, high=high)
+    if knob.minimum_open and knob.maximum_open:
+        text = QCoreApplication.translate("Allowed", "a number above {low} and below {high}")
+        return text.format(low=low, high=high)
     if knob.minimum_open:
         text = QCoreApplication.translate("Allowed", "a number above {low}, at most {high}")
         return text.format(low=low, high=high)

@@ -28,7 +28,7 @@ def problem(knob: Knob, text: str) -> str:
             reason = _without_unit(knob)
         case _:
             return allowed
-    return f"{reason} {allowed}"
+    return QCoreApplication.translate("KnobField", "{reason} {allowed}").format(reason=reason, allowed=allowed)
 
 
 def _without_unit(knob: Knob) -> str:
