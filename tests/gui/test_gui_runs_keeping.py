@@ -109,6 +109,15 @@ def test_a_name_that_cannot_be_is_refused_in_words(
     assert names(page) == ["a", "b"]
 
 
+def refuses_to_touch(controller: Controller, page: RunsPage, path: Path) -> None:
+    controller.runs.rename(path, "other")
+    assert "is being trained" in said(page)
+    controller.runs.ask_deleting([path])
+    assert f"{path.name} is being trained and stays" in said(page)
+    assert controller.window.findChild(DeleteQuestion) is None
+    assert path.is_dir()
+
+
 def test_a_run_that_is_being_trained_is_neither_renamed_nor_deleted(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
@@ -117,12 +126,7 @@ def test_a_run_that_is_being_trained_is_neither_renamed_nor_deleted(
     page = open_page(qtbot, controller, 1)
     page.select([path])
     hold(path)  # after the last look
-    controller.runs.rename(path, "other")
-    assert "is being trained" in said(page)
-    controller.runs.ask_deleting([path])
-    assert "busy is being trained and stays" in said(page)
-    assert controller.window.findChild(DeleteQuestion) is None
-    assert path.is_dir()
+    refuses_to_touch(controller, page, path)
 
 
 def test_a_run_of_this_window_that_just_starts_is_neither_renamed_nor_deleted(
@@ -134,12 +138,7 @@ def test_a_run_of_this_window_that_just_starts_is_neither_renamed_nor_deleted(
     controller.own.start(["train"], path)
     controller.window.show_page("runs")
     assert controller.own.machine.state is RunState.STARTING
-    controller.runs.rename(path, "other")
-    assert "is being trained" in said(page)
-    controller.runs.ask_deleting([path])
-    assert "young is being trained and stays" in said(page)
-    assert controller.window.findChild(DeleteQuestion) is None
-    assert path.is_dir()
+    refuses_to_touch(controller, page, path)
 
 
 def test_a_note_and_tags_are_kept_when_another_run_is_chosen(

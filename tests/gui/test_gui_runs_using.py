@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 from runs_page import LEFT, add, focus, open_page, press, said
 
+from app.controller import Controller
 from app.parts.exporting import Exporter, target_in
 from app.services.trainer_process import TrainerProcess
 from app.state.run_machine import RunState
@@ -96,20 +97,21 @@ def test_the_plots_have_room_for_ten_runs_and_say_so(make_window: MakeWindow, qt
 # --- from a checkpoint ---------------------------------------------------------------------------------------
 
 
-def choose_checkpoint(qtbot: QtBot, page: RunsPage, path: Path, row: int) -> Path:
+def choose_checkpoint(qtbot: QtBot, controller: Controller, path: Path, row: int) -> tuple[RunsPage, Path]:
+    """The page, with one of the two checkpoints of its only run chosen; and that checkpoint."""
+    page = open_page(qtbot, controller, 1)
     page.select([path])
     listed = page.details.checkpoints
     qtbot.waitUntil(lambda: len(listed.model.saved) == 2)
     listed.table.selectRow(row)
-    return listed.model.saved[row].info.path
+    return page, listed.model.saved[row].info.path
 
 
 def test_the_details_list_checkpoints_and_the_size_on_disk(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
     path = add(own_folders, "a", steps=60)
-    page = open_page(qtbot, make_window(), 1)
-    choose_checkpoint(qtbot, page, path, 0)
+    page, _ = choose_checkpoint(qtbot, make_window(), path, 0)
     model = page.details.checkpoints.model
     rows = [[model.data(model.index(row, column)) for column in range(4)] for row in range(2)]
     assert rows == [["60", "final", "–", "1.0 KiB"], ["20", "best", "2.5000", "2.0 KiB"]]
@@ -123,8 +125,7 @@ def test_resume_from_an_older_checkpoint_trains_in_a_new_run(
 ) -> None:
     path = add(own_folders, "晚间 run", done=False)
     controller = make_window("echo")
-    page = open_page(qtbot, controller, 1)
-    checkpoint = choose_checkpoint(qtbot, page, path, 1)
+    _, checkpoint = choose_checkpoint(qtbot, controller, path, 1)
     press(qtbot, controller, "resumeFrom")
     qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
     given = controller.own.process.arguments
@@ -137,8 +138,7 @@ def test_resume_from_the_newest_checkpoint_goes_on_with_the_run_itself(
 ) -> None:
     path = add(own_folders, "a", done=False)
     controller = make_window("echo")
-    page = open_page(qtbot, controller, 1)
-    choose_checkpoint(qtbot, page, path, 0)
+    choose_checkpoint(qtbot, controller, path, 0)
     press(qtbot, controller, "resumeFrom")
     qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
     given = controller.own.process.arguments
@@ -151,8 +151,7 @@ def test_generate_from_here_opens_the_page_with_that_checkpoint(
 ) -> None:
     path = add(own_folders, "a")
     controller = make_window()
-    page = open_page(qtbot, controller, 1)
-    checkpoint = choose_checkpoint(qtbot, page, path, 1)
+    _, checkpoint = choose_checkpoint(qtbot, controller, path, 1)
     press(qtbot, controller, "generateFrom")
     assert controller.window.tabs.currentWidget() is controller.window.pages["try"]
     assert controller.trier.voices[0].choice.checkpoint == checkpoint
@@ -186,8 +185,7 @@ def test_a_checkpoint_that_lacks_files_is_told_in_words(
 ) -> None:
     path = add(own_folders, "a")
     controller = make_window()
-    page = open_page(qtbot, controller, 1)
-    checkpoint = choose_checkpoint(qtbot, page, path, 1)
+    page, checkpoint = choose_checkpoint(qtbot, controller, path, 1)
     controller.runs.exporter.start(checkpoint, own_folders.parent / "out")
     qtbot.waitUntil(lambda: "is damaged: config.json is missing" in said(page), timeout=30_000)
     assert not (own_folders.parent / "out").exists()
