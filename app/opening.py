@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
 import time
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -71,16 +70,13 @@ class RunRecord:
         between two other events; extremes are kept."""
         from app.state.measurements.bulk import thinned
 
-        reached, whole = 0.0, max(1, block.rows.steps.shape[1])
-        end: list[tuple[float, AnyEvent | None]] = [(math.inf, None)]
-        for place, event in chain(block.events(), end):
-            rows = block.rows.between(reached, place)
+        whole = max(1, block.rows.steps.shape[1])
+        for rows, line in block.pieces():
             if limit is not None:
                 rows = thinned(rows, max(2, limit * rows.steps.shape[1] // whole))
             self.metrics.add_rows(rows)
-            if event is not None:
-                self.add(event)
-            reached = place
+            with contextlib.suppress(protocol.ProtocolError):
+                self.add(protocol.decode_event(line))
 
 
 class RunOpener(QObject):

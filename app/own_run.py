@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import QObject, Signal
 
@@ -26,6 +27,9 @@ from app.state.run_machine import (
 )
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
+
+if TYPE_CHECKING:
+    from app.state.measurements.bulk import Reader
 
 _QUIET_S: Final = 3.0  # a trainer says something more often, mostly
 
@@ -49,6 +53,8 @@ class OwnRun(QObject):
         self._last_seq = 0  # of the newest event that came
         self._heard = 0.0  # when the pipe last brought one
         self._follower: Follower | None = None
+        self._reader: Reader | None = None  # of what piles up in the pipe; made when it does
+        self.process.many = self._take_many
         self.process.event.connect(self._on_heard)
         self.process.output.connect(lambda text: self.record.log.add_output(text, time.time()))
         self.process.finished.connect(self._on_finished)
@@ -66,7 +72,7 @@ class OwnRun(QObject):
         self._launch(command_line.resume(str(path)), path, record, has_checkpoint=has_checkpoint)
 
     def _launch(self, arguments: list[str], path: Path, record: RunRecord, *, has_checkpoint: bool) -> None:
-        self.record, self._last_seq, self.stop_asked = record, 0, False
+        self.record, self._last_seq, self.stop_asked, self._reader = record, 0, False, None
         self._follower, self._heard = Follower(path), time.monotonic()
         self.beginning.emit()
         self._feed(Started(str(path), has_checkpoint, record.trained))
@@ -139,6 +145,24 @@ class OwnRun(QObject):
         self._heard = time.monotonic()
         if event.seq > self._last_seq:  # else it came from the disk already
             self.take(event)
+
+    def _take_many(self, lines: list[bytes], take: Callable[[bytes], None]) -> bool:
+        """Measurements that piled up go into the record together, a quarter of the work; `take` gets all other lines,
+        and what the state of the run needs. False: some of it came from the disk already, or is no event."""
+        from app.state.measurements import bulk  # numpy, which the first paint need not wait for
+
+        first, last = bulk.number_of(lines[0]), bulk.number_of(lines[-1])
+        if first is None or last is None or first <= self._last_seq:
+            return False
+        self._heard = time.monotonic()
+        self._reader = self._reader or bulk.Reader(live=True)
+        self._reader.take(b"\n".join([*lines, b""]))
+        for rows, line in self._reader.block().pieces():
+            self.record.metrics.add_rows(rows)
+            if line:
+                take(line)
+        self._last_seq = last
+        return True
 
     def take(self, event: AnyEvent) -> None:
         """Take one event in. Of figures nobody is told, unless there is none: they come by the thousand."""

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,9 @@ from trainer_core.protocol import AnyCommand
 
 BUDGET_S: Final = 0.008
 """Work for one turn of the event loop."""
+MANY: Final = 64
+"""So many lines are a pile, which may be taken in together: see `TrainerProcess.many`."""
+_MOST: Final = 512
 LAST_WORDS: Final = 40
 _CHUNK: Final = 64 * 1024
 _LONGEST_LINE: Final = 1024 * 1024
@@ -106,6 +109,8 @@ class TrainerProcess(QObject):
 
     def __init__(self, parent: QObject | None = None, *, command: Sequence[str] | None = None) -> None:
         super().__init__(parent)
+        # Told what has piled up, and whom to give the lines that are no measurements, in order. Whether it took them.
+        self.many: Callable[[list[bytes], Callable[[bytes], None]], bool] | None = None
         self._command = list(command) if command else None
         self._process: QProcess | None = None
         # A zero timer: fires once in every turn of the event loop, between painting and input.
@@ -117,6 +122,7 @@ class TrainerProcess(QObject):
     def _reset(self) -> None:
         self._out, self._err = LineSplitter(), LineSplitter()
         self._last_words: deque[str] = deque(maxlen=LAST_WORDS)
+        self._singly = 0  # so many lines that are waiting are not to be taken together
         self._error_event: protocol.Error | None = None
         self._exit: tuple[int, bool] | None = None
         self._handle: psutil.Process | None = None
@@ -243,11 +249,13 @@ class TrainerProcess(QObject):
         """Handle waiting lines until there are none or the time is up; the timer calls again."""
         deadline = time.perf_counter() + BUDGET_S
         while True:
-            busy = self._handle_lines(deadline)
+            came = len(self._out.lines) < _MOST and self._read(QProcess.ProcessChannel.StandardOutput, self._out)
+            came = self._read(QProcess.ProcessChannel.StandardError, self._err) or came
+            if came and MANY <= len(self._out.lines) < _MOST:
+                return  # a larger pile is less work, and more may have come by the next turn
+            busy = self._handle_lines(deadline) or came
             if self._process is None or time.perf_counter() >= deadline:
                 return
-            busy = self._read(QProcess.ProcessChannel.StandardOutput, self._out) or busy
-            busy = self._read(QProcess.ProcessChannel.StandardError, self._err) or busy
             if not busy:
                 break
         if self._exit is None:
@@ -269,7 +277,13 @@ class TrainerProcess(QObject):
         any_line = False
         while (out or err) and time.perf_counter() < deadline:
             any_line = True
-            if out:
+            if len(out) >= MANY and self.many is not None and not self._singly:
+                lines = [out.popleft() for _ in range(min(len(out), _MOST))]
+                if not self.many(lines, self._take_line):
+                    out.extendleft(reversed(lines))
+                    self._singly = len(lines)
+            elif out:
+                self._singly = max(0, self._singly - 1)
                 self._take_line(out.popleft())
             if err:
                 self._take_output(err.popleft(), is_error=True)

@@ -8,6 +8,7 @@ in the processor's cache; lines of other events are kept as they are, to be deco
 from __future__ import annotations
 
 import contextlib
+import math
 import struct
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -69,6 +70,7 @@ _OTHERS: Final = [
     _lean(kind, ()) for kind in protocol.event_types() if kind.__struct_config__.tag not in
     {figure.__struct_config__.tag for figure in _FIGURES}
 ]  # fmt: skip
+_numbers: msgspec.json.Decoder[Any] = msgspec.json.Decoder(msgspec.defstruct("Numbered", [("seq", int)]))
 _events: msgspec.json.Decoder[Any] = msgspec.json.Decoder(reduce(or_, (*_FIGURES, *_OTHERS)))
 
 
@@ -79,11 +81,20 @@ class Block:
     rows: Rows
     others: list[tuple[int, bytes]] = field(default_factory=list)
 
-    def events(self) -> Iterator[tuple[int, protocol.AnyEvent]]:
-        """The others, decoded; without those that are no events."""
-        for place, line in self.others:
-            with contextlib.suppress(protocol.ProtocolError):
-                yield place, protocol.decode_event(line)
+    def pieces(self) -> Iterator[tuple[Rows, bytes]]:
+        """In order: measurements, and the line of another event after them; the last one is empty."""
+        reached = 0.0
+        for place, line in [*self.others, (math.inf, b"")]:
+            yield self.rows.between(reached, place), line
+            reached = place
+
+
+def number_of(line: bytes) -> int | None:
+    """An event's `seq`; None: it is no event."""
+    try:
+        return int(_numbers.decode(line).seq)
+    except _UNREADABLE:
+        return None
 
 
 def thinned(rows: Rows, limit: int) -> Rows:
