@@ -26,7 +26,7 @@ def events() -> list[AnyEvent]:
     """A run whose losses are not all numbers, and which stands still for a moment in between."""
     found = list(demo_run.events(Config(batch_size=4), steps=3000, every=1, gpu=True, done=True, began=1e9))
     steps = [event for event in found if isinstance(event, protocol.Step)]
-    steps[1500].loss = steps[1501].loss = steps[-1].loss = None
+    steps[1500].loss = steps[1501].loss = steps[-3].loss = None
     found.insert(2000, protocol.Phase(t=found[2000].t, phase="paused", step=1))
     found.insert(2001, protocol.Phase(t=found[2000].t, phase="training", step=1))
     found.insert(2500, protocol.Warn(t=found[2500].t, code="disk.waiting", params={"path": "D:", "needed_mib": 2}))
@@ -114,7 +114,7 @@ def test_what_came_from_the_disk_already_is_not_taken_again_from_the_pipe(qtbot:
     known = random.Random(5).randrange(2 * MANY, 2000)
     for event in found[:known]:
         own.take(protocol.decode_event(protocol.encode(event)))
-    own.process._out.feed(b"".join(lines))
+    own.process._out.feed(b"".join([*lines, *lines[-1000:]]))
     own.process._handle_lines(float("inf"))
     listener.output = ["警告", '{"type":"step","seq":1}', "[1,2]"]
     listener.assert_heard(found)
