@@ -55,64 +55,64 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     data: Annotated[list[str], knob("data", "Files or folders to train on, or builtin:python, builtin:tasks.", main=True)] = []
     data_format: Annotated[Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet", "arrow", "tar"], knob("data", "How to read the files; auto looks at each file.")] = "auto"
-    task: Annotated[Literal["auto", "pretrain", "sft"], knob("data", "pretrain: learn all text. sft: learn responses to prompts. auto: by the columns found.")] = "auto"
+    task: Annotated[Literal["auto", "pretrain", "sft"], knob("data", "What is learned. pretrain: to go on with any text; sft: to answer prompts; auto: decided by the columns.")] = "auto"
     text_column: Annotated[str, knob("data", "Column or key that holds text.")] = "text"
     prompt_column: Annotated[str, knob("data", "Column or key that holds the prompt; instruction, question and the like are found too.")] = "prompt"
     response_column: Annotated[str, knob("data", "Column or key that holds the response; output, answer and the like are found too.")] = "response"
     input_column: Annotated[str, knob("data", "Column that is added below the prompt where it is filled (Alpaca); empty: none.")] = "input"
     system_column: Annotated[str, knob("data", "Column that holds the system prompt, where there is one; empty: none.")] = "system"
     messages_column: Annotated[str, knob("data", "Column or key that holds a chat: a list of messages with roles.")] = "messages"
-    on_bad_row: Annotated[Literal["skip", "stop"], knob("data", "What to do with a row that cannot be read.")] = "skip"
+    on_bad_row: Annotated[Literal["skip", "stop"], knob("data", "What to do with a row that cannot be read: skip leaves it out, stop ends the run.")] = "skip"
     bad_row_limit: Annotated[int, knob("data", "Skipped rows after which the data is given up; 0: no limit.", unit="rows", ge=0, le=1_000_000_000)] = 1000
-    validation_fraction: Annotated[float, knob("data", "Share of the documents held back to measure eval loss.", ge=0.0, le=0.5)] = 0.05
-    tokenizer: Annotated[str, knob("data", "A tokenizer.json or a model's folder to take the tokenizer from; empty: train one on the data.")] = ""
-    vocab_size: Annotated[int, knob("data", "Size of the vocabulary when a tokenizer is trained.", unit="tokens", ge=300, le=200_000)] = 8192
-    pre_tokenizer: Annotated[Literal["gpt-2", "llama-bpe", "qwen2"], knob("data", "How text is split before byte pairs are merged; qwen2 keeps digits apart.")] = "qwen2"
+    validation_fraction: Annotated[float, knob("data", "Share of the documents that is held back, to test the model on text that it has not learned (eval loss).", ge=0.0, le=0.5)] = 0.05
+    tokenizer: Annotated[str, knob("data", "What cuts text into tokens (words and parts of words): a tokenizer.json or a model's folder; empty: one is trained on the data.")] = ""
+    vocab_size: Annotated[int, knob("data", "How many different tokens (words and parts of words) there are when a tokenizer is trained.", unit="tokens", ge=300, le=200_000)] = 8192
+    pre_tokenizer: Annotated[Literal["gpt-2", "llama-bpe", "qwen2"], knob("data", "How text is split before the tokenizer learns its tokens; qwen2 keeps digits apart.")] = "qwen2"
     tokenizer_sample_mib: Annotated[int, knob("data", "How much text a new tokenizer is trained on at most.", unit="MiB", ge=1, le=4096)] = 32
     cache_dir: Annotated[str, knob("data", "Folder of the token cache; empty: cache/ in Traindeck's folder.")] = ""
-    token_cache: Annotated[bool, knob("data", "Keep the encoded data on disk; off: encode parquet files anew in each epoch, without a cache.")] = True
+    token_cache: Annotated[bool, knob("data", "Keep the data on disk as tokens; off: encode parquet files anew in each epoch, without a cache.")] = True
     packing: Annotated[bool, knob("data", "Put several prompts and responses into one sequence; they do not see each other.")] = False
     attend_across_documents: Annotated[bool, knob("data", "In plain text, let tokens see the documents before their own in the same sequence.")] = True
 
-    hidden_dim: Annotated[int, knob("model", "Width of the model.", main=True, ge=8, le=65_536)] = 256
-    n_layers: Annotated[int, knob("model", "Number of decoder layers.", main=True, ge=1, le=512)] = 4
-    n_heads: Annotated[int, knob("model", "Attention heads; 0: one per 64 of the width.", ge=0, le=1024)] = 0
-    n_kv_heads: Annotated[int, knob("model", "Key/value heads (grouped-query attention); 0: as many as heads.", ge=0, le=1024)] = 0
-    mlp_dim: Annotated[int, knob("model", "Inner width of the SwiGLU block; 0: 8/3 of the width, rounded up to 64.", ge=0, le=262_144)] = 0
-    max_seq_len: Annotated[int, knob("model", "Tokens of one sequence.", unit="tokens", main=True, ge=8, le=1_048_576)] = 256
-    rope_theta: Annotated[float, knob("model", "Base of the rotary position frequencies.", gt=0.0)] = 10_000.0
-    norm_eps: Annotated[float, knob("model", "Epsilon of RMSNorm.", gt=0.0, le=0.01)] = 1e-5
-    dropout: Annotated[float, knob("model", "Share of activations dropped on the residual paths.", ge=0.0, lt=1.0)] = 0.0
+    hidden_dim: Annotated[int, knob("model", "Width of the model: how many numbers stand for a token inside it.", main=True, ge=8, le=65_536)] = 256
+    n_layers: Annotated[int, knob("model", "Layers on top of one another; more of them can learn more.", main=True, ge=1, le=512)] = 4
+    n_heads: Annotated[int, knob("model", "From how many sides each layer looks back at the text (attention heads); 0: one per 64 of the width.", ge=0, le=1024)] = 0
+    n_kv_heads: Annotated[int, knob("model", "How many key/value heads the attention heads share (grouped-query attention); 0: each has its own.", ge=0, le=1024)] = 0
+    mlp_dim: Annotated[int, knob("model", "Inner width of each layer's feed-forward part (SwiGLU); 0: 8/3 of the width, rounded up to 64.", ge=0, le=262_144)] = 0
+    max_seq_len: Annotated[int, knob("model", "How many tokens the model sees at once (its context).", unit="tokens", main=True, ge=8, le=1_048_576)] = 256
+    rope_theta: Annotated[float, knob("model", "Base of the rotary position frequencies (RoPE), by which the model knows the order of the tokens.", gt=0.0)] = 10_000.0
+    norm_eps: Annotated[float, knob("model", "Tiny number that is added in each normalisation (epsilon of RMSNorm).", gt=0.0, le=0.01)] = 1e-5
+    dropout: Annotated[float, knob("model", "Share of activations, on the residual paths, that is dropped at random while training, against learning by heart.", ge=0.0, lt=1.0)] = 0.0
     qkv_bias: Annotated[bool, knob("model", "Bias on query, key and value projections (as Qwen2).")] = False
     qk_norm: Annotated[bool, knob("model", "RMSNorm on queries and keys (as Qwen3).")] = False
-    tie_embeddings: Annotated[bool, knob("model", "Use the input embedding as output head too.")] = True
+    tie_embeddings: Annotated[bool, knob("model", "Use one table of tokens for input and output (the input embedding is the output head too).")] = True
     vocab_multiple: Annotated[int, knob("model", "The vocabulary's rows in the model are filled up to a multiple of this, for speed.", unit="tokens", ge=1, le=1024)] = 64
 
-    batch_size: Annotated[int, knob("training", "Sequences per micro-batch (one forward pass). As a flag also auto: picked before training (auto_batch).", unit="sequences", main=True, ge=1, le=65_536)] = 16
-    gradient_accumulation_steps: Annotated[int, knob("training", "Micro-batches per optimizer update.", main=True, ge=1, le=65_536)] = 1
+    batch_size: Annotated[int, knob("training", "Sequences that are computed at the same time (a micro-batch). As a flag also auto: picked before training (auto_batch).", unit="sequences", main=True, ge=1, le=65_536)] = 16
+    gradient_accumulation_steps: Annotated[int, knob("training", "Micro-batches in one step: the weights change once after all of them.", main=True, ge=1, le=65_536)] = 1
     auto_batch: Annotated[bool, knob("training", "Pick the fastest batch_size that leaves memory free, by real steps before training; batch_size x gradient_accumulation_steps, the effective batch, stays. The same as batch_size auto.")] = False
     max_epochs: Annotated[int, knob("training", "Passes over all of the data; counts only where max_steps is 0.", unit="epochs", main=True, ge=1, le=1_000_000)] = 1
     max_steps: Annotated[int, knob("training", "The step after which training ends; a step is one update of the weights. 0: after max_epochs.", unit="steps", main=True, ge=0, le=1_000_000_000)] = 0
-    learning_rate: Annotated[float, knob("training", "Peak learning rate.", main=True, gt=0.0, le=10.0)] = 3e-4
-    min_learning_rate_ratio: Annotated[float, knob("training", "Where the schedule ends, as a share of the peak.", ge=0.0, le=1.0)] = 0.1
-    warmup_steps: Annotated[int, knob("training", "Steps over which the learning rate rises to its peak.", unit="steps", ge=0, le=1_000_000_000)] = 100
-    lr_schedule: Annotated[Literal["cosine", "linear", "constant", "plateau"], knob("training", "Shape of the learning rate after warmup; plateau: lowered when the eval loss stands still.")] = "cosine"
+    learning_rate: Annotated[float, knob("training", "How far a step moves the weights, at its peak.", main=True, gt=0.0, le=10.0)] = 3e-4
+    min_learning_rate_ratio: Annotated[float, knob("training", "What is left of the learning rate at the end, as a share of its peak.", ge=0.0, le=1.0)] = 0.1
+    warmup_steps: Annotated[int, knob("training", "Steps at the beginning over which the learning rate rises to its peak.", unit="steps", ge=0, le=1_000_000_000)] = 100
+    lr_schedule: Annotated[Literal["cosine", "linear", "constant", "plateau"], knob("training", "How the learning rate goes on after warmup; plateau: lowered when the eval loss stands still.")] = "cosine"
     plateau_patience: Annotated[int, knob("training", "Evaluations without a better loss before a plateau schedule lowers the rate.", unit="evaluations", ge=1, le=10_000)] = 3
     plateau_factor: Annotated[float, knob("training", "What a plateau schedule multiplies the rate by.", gt=0.0, lt=1.0)] = 0.5
-    optimizer: Annotated[Literal["adamw", "muon"], knob("training", "adamw, or muon: Muon for the matrices inside the layers and AdamW for the rest.")] = "adamw"
-    muon_momentum: Annotated[float, knob("training", "Momentum of Muon.", ge=0.0, lt=1.0)] = 0.95
-    weight_decay: Annotated[float, knob("training", "Weight decay on matrices (not on norms and biases).", ge=0.0, le=10.0)] = 0.1
-    beta1: Annotated[float, knob("training", "AdamW decay of the first moment.", ge=0.0, lt=1.0)] = 0.9
-    beta2: Annotated[float, knob("training", "AdamW decay of the second moment.", ge=0.0, lt=1.0)] = 0.95
-    adam_epsilon: Annotated[float, knob("training", "AdamW epsilon.", gt=0.0, le=0.1)] = 1e-8
-    grad_clip: Annotated[float, knob("training", "Largest gradient norm; 0: no clipping.", ge=0.0)] = 1.0
+    optimizer: Annotated[Literal["adamw", "muon"], knob("training", "How gradients change the weights: adamw, or muon (Muon for the matrices inside the layers and AdamW for the rest).")] = "adamw"
+    muon_momentum: Annotated[float, knob("training", "How much Muon keeps of the direction of earlier steps (momentum).", ge=0.0, lt=1.0)] = 0.95
+    weight_decay: Annotated[float, knob("training", "How strongly each step pulls the weights towards zero (matrices only, not norms and biases).", ge=0.0, le=10.0)] = 0.1
+    beta1: Annotated[float, knob("training", "How much AdamW keeps of earlier gradients (decay of the first moment).", ge=0.0, lt=1.0)] = 0.9
+    beta2: Annotated[float, knob("training", "How much AdamW keeps of the size of earlier gradients (decay of the second moment).", ge=0.0, lt=1.0)] = 0.95
+    adam_epsilon: Annotated[float, knob("training", "Tiny number that AdamW adds before it divides (epsilon).", gt=0.0, le=0.1)] = 1e-8
+    grad_clip: Annotated[float, knob("training", "A gradient whose norm is larger than this is made smaller; 0: never.", ge=0.0)] = 1.0
     on_bad_step: Annotated[Literal["skip", "rollback", "stop"], knob("training", "What to do with a step whose gradient is not finite or jumps: leave it out, go back to the last good checkpoint and past the batch, or stop.")] = "skip"
     spike_factor: Annotated[float, knob("training", "A gradient norm of so many times its running mean makes a step bad; 0: only what is not finite.", ge=0.0)] = 20.0
     bad_step_limit: Annotated[int, knob("training", "Bad steps in a row after which training stops.", unit="steps", ge=1, le=1_000_000)] = 20
-    seed: Annotated[int, knob("training", "Seed of weights, order and sampling.", ge=0, le=2**63 - 1)] = 1234
+    seed: Annotated[int, knob("training", "Where chance begins: first weights, order of the data, samples. The same number makes the same choices.", ge=0, le=2**63 - 1)] = 1234
 
-    device: Annotated[str, knob("hardware", "auto, cpu, cuda or cuda:N.", pattern=r"^(auto|cpu|cuda(:\d+)?)\Z", shape="auto, cpu, cuda, cuda:N")] = "auto"
-    mixed_precision: Annotated[Literal["auto", "bf16", "fp16", "no"], knob("hardware", "Arithmetic of forward and backward; auto: bf16 or fp16 on a GPU, fp32 on a CPU.")] = "auto"
+    device: Annotated[str, knob("hardware", "What computes. auto: a GPU where there is one; cpu; cuda or cuda:N: the GPU of that number.", pattern=r"^(auto|cpu|cuda(:\d+)?)\Z", shape="auto, cpu, cuda, cuda:N")] = "auto"
+    mixed_precision: Annotated[Literal["auto", "bf16", "fp16", "no"], knob("hardware", "Precision of the numbers in forward and backward; auto: bf16 or fp16 on a GPU, fp32 on a CPU.")] = "auto"
     cpu_threads: Annotated[int, knob("hardware", "Threads of CPU arithmetic; 0: the fastest, by a short measurement.", unit="threads", ge=0, le=1024)] = 0
     deterministic: Annotated[bool, knob("hardware", "Bit-for-bit repeatable on a GPU too; slower.")] = False
     compile: Annotated[Literal["auto", "on", "off"], knob("hardware", "Compile the model (torch.compile); auto: where it works, equals the reference and pays for itself.")] = "auto"
@@ -132,24 +132,24 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     keep_awake: Annotated[bool, knob("hardware", "Keep the computer from going to sleep while it trains; a pause lets it.")] = True
 
     save_steps: Annotated[int, knob("checkpoints", "Save a checkpoint every so many steps; 0: only at the end.", unit="steps", main=True, ge=0, le=1_000_000_000)] = 500
-    keep_last: Annotated[int, knob("checkpoints", "Newest checkpoints to keep.", ge=1, le=10_000)] = 2
-    keep_best: Annotated[int, knob("checkpoints", "Checkpoints with the lowest eval loss to keep as well.", ge=0, le=10_000)] = 1
+    keep_last: Annotated[int, knob("checkpoints", "How many of the newest checkpoints are kept.", ge=1, le=10_000)] = 2
+    keep_best: Annotated[int, knob("checkpoints", "How many checkpoints with the lowest eval loss are kept as well.", ge=0, le=10_000)] = 1
     restarts: Annotated[int, knob("checkpoints", "How often a run goes on by itself after a failure that passes, such as a driver reset, without progress in between; 0: never.", unit="times", ge=0, le=1000)] = 3
 
     log_steps: Annotated[int, knob("monitoring", "Report loss and speed every so many steps.", unit="steps", ge=1, le=1_000_000)] = 10
     perf_steps: Annotated[int, knob("monitoring", "Report memory, utilisation, energy and gradient noise every so many steps; 0: never.", unit="steps", ge=0, le=1_000_000_000)] = 50
     flops_steps: Annotated[int, knob("monitoring", "Count the arithmetic of each layer every so many steps; 0: never.", unit="steps", ge=0, le=1_000_000_000)] = 0
-    eval_steps: Annotated[int, knob("monitoring", "Measure eval loss every so many steps; 0: only at the end.", unit="steps", main=True, ge=0, le=1_000_000_000)] = 250
-    eval_batches: Annotated[int, knob("monitoring", "Batches of one evaluation at most; 0: the whole held-out split.", unit="batches", ge=0, le=1_000_000)] = 50
-    eval_examples: Annotated[int, knob("monitoring", "Held-out prompts answered per evaluation, for exact match and BLEU-4.", ge=0, le=100_000)] = 64
-    sample_steps: Annotated[int, knob("monitoring", "Write sample text every so many steps; 0: only at the end.", unit="steps", ge=0, le=1_000_000_000)] = 250
+    eval_steps: Annotated[int, knob("monitoring", "Test the model on held-out data every so many steps (eval loss); 0: only at the end.", unit="steps", main=True, ge=0, le=1_000_000_000)] = 250
+    eval_batches: Annotated[int, knob("monitoring", "Batches of one evaluation at most; 0: all of the held-out data.", unit="batches", ge=0, le=1_000_000)] = 50
+    eval_examples: Annotated[int, knob("monitoring", "Held-out prompts that each evaluation answers and compares with the right answers (exact match, BLEU-4).", ge=0, le=100_000)] = 64
+    sample_steps: Annotated[int, knob("monitoring", "Have the model write some text every so many steps; 0: only at the end.", unit="steps", ge=0, le=1_000_000_000)] = 250
     sample_prompts: Annotated[list[str], knob("monitoring", "Beginnings that the samples go on from; empty: taken from held-out data.")] = []
     sample_tokens: Annotated[int, knob("monitoring", "Length of one sample.", unit="tokens", ge=1, le=65_536)] = 64
-    sample_temperature: Annotated[float, knob("monitoring", "Randomness of samples; 0: always the likeliest token.", ge=0.0, le=5.0)] = 0.8
+    sample_temperature: Annotated[float, knob("monitoring", "How much chance is in the samples; 0: always the likeliest token.", ge=0.0, le=5.0)] = 0.8
     advice: Annotated[bool, knob("monitoring", "Say what would make the run better, with the figures that tell so.")] = True
     hardware_interval_s: Annotated[float, knob("monitoring", "Time between two looks at GPU and memory.", unit="s", ge=0.1, le=3600.0)] = 2.0
-    use_wandb: Annotated[bool, knob("monitoring", "Report to Weights & Biases too.")] = False
-    wandb_project: Annotated[str, knob("monitoring", "Weights & Biases project.")] = "traindeck"
+    use_wandb: Annotated[bool, knob("monitoring", "Report to Weights & Biases, a service on the web, too.")] = False
+    wandb_project: Annotated[str, knob("monitoring", "Name of the project at Weights & Biases.")] = "traindeck"
 
     @property
     def effective_batch(self) -> int:
