@@ -148,11 +148,11 @@ class OwnRun(QObject):
 
     def _take_many(self, lines: list[bytes], take: Callable[[bytes], None]) -> bool:
         """Measurements that piled up go into the record together, a quarter of the work; `take` gets all other lines,
-        and what the state of the run needs. False: some of it came from the disk already, or is no event."""
+        and what the state of the run needs. False: some of it is no event, or came already."""
         from app.state.measurements import bulk  # numpy, which the first paint need not wait for
 
         first, last = bulk.number_of(lines[0]), bulk.number_of(lines[-1])
-        if first is None or last is None or first <= self._last_seq:
+        if first is None or last is None or first <= self._last_seq or last - first < len(lines) - 1:
             return False
         self._heard = time.monotonic()
         self._reader = self._reader or bulk.Reader(live=True)

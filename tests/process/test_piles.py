@@ -114,8 +114,9 @@ def test_what_came_from_the_disk_already_is_not_taken_again_from_the_pipe(qtbot:
     known = random.Random(5).randrange(2 * MANY, 2000)
     for event in found[:known]:
         own.take(protocol.decode_event(protocol.encode(event)))
-    own.process._out.feed(b"".join([*lines, *lines[-1000:]]))
-    own.process._handle_lines(float("inf"))
+    for piece in (lines[:-500], lines[-1500:-500], lines):
+        own.process._out.feed(b"".join(piece))
+        own.process._handle_lines(float("inf"))
     listener.output = ["警告", '{"type":"step","seq":1}', "[1,2]"]
     listener.assert_heard(found)
     own.process.kill()
