@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QRect, Qt
+from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QScrollBar, QWidget
 from pytestqt.qtbot import QtBot
+from runs_page import add, open_page
 
 from app.parts import remembering
 from tests.gui.conftest import MakeWindow
@@ -73,3 +75,39 @@ def test_settings_that_hold_nonsense_leave_the_window_alone(qtbot: QtBot) -> Non
         remembering.place(nonsense, window)
         assert window.geometry() == QRect(100, 100, 500, 400)
     assert window.windowState() == Qt.WindowState.WindowNoState
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_all_tabs_are_there_in_the_narrowest_window(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
+    window = make_window("ok", language).window
+    window.resize(window.minimumSize())
+    window.show_waiting(12)
+    bar = window.tabs.tabBar()
+    qtbot.waitUntil(lambda: bar.tabRect(bar.count() - 1).right() <= window.tabs.width())
+    assert bar.tabRect(0).left() >= 0
+
+
+def test_details_of_no_run_have_nothing_to_scroll(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
+    add(own_folders, "a")
+    controller = make_window("ok")
+    controller.window.resize(860, 720)
+    page = open_page(qtbot, controller, 1)
+    assert page.details.isVisible()
+    page.select([])
+    qtbot.wait(20)
+    assert not any(bar.isVisible() for bar in page.details.findChildren(QScrollBar))
+
+
+def test_a_low_page_of_runs_is_for_the_table(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
+    path = add(own_folders, "a", done=False)
+    controller = make_window("ok")
+    controller.window.resize(860, 560)
+    page = open_page(qtbot, controller, 1)
+    controller.open_run(path)
+    controller.window.show_page("runs")
+    qtbot.waitUntil(lambda: controller.window.viewing.isVisible() and controller.window.interrupted.isVisible())
+    qtbot.waitUntil(lambda: not page.details.isVisible())
+    assert not page.unfold.isEnabled()
+    assert page.status.mapTo(page, QPoint(0, 0)).y() >= page.table.mapTo(page, page.table.rect().bottomLeft()).y()
+    controller.window.resize(1280, 900)
+    qtbot.waitUntil(page.details.isVisible)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from PySide6.QtCore import QRect, QSize, Qt
-from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from app.theme.tokens import SPACE, Tokens
@@ -25,6 +25,8 @@ _SIGNS: Final = {
     "hot": "■",
     "restart": "┊",
 }
+_DRAWN: Final = frozenset({"line", "faint", "dashed"})  # as a line: a letter would be another colour at its edges
+_LINE: Final = 12  # pixels of a line's length
 _GAP: Final = SPACE // 2
 
 
@@ -148,7 +150,7 @@ class Legend(QWidget):
         """A grid of columns of one width, filled row by row; None where they are too narrow."""
         columns = max(1, -(-len(self._entries) // self._rows))
         width, height = self.width() // columns, self._row_height()
-        room, sign = width - 2 * SPACE, metrics.horizontalAdvance("━") + _GAP
+        room, sign = width - 2 * SPACE, _LINE + _GAP
         value = metrics.horizontalAdvance(self._widest) + _GAP
         names = [self._name(entry, short=True) for entry in self._entries]
         longest = max(map(metrics.horizontalAdvance, names), default=0)
@@ -167,7 +169,7 @@ class Legend(QWidget):
 
     def _as_many_as_fit(self, metrics: QFontMetrics) -> list[Cell]:
         """The first ones, in columns from the right."""
-        least = metrics.horizontalAdvance("━" + self._widest) + 2 * _GAP
+        least = _LINE + metrics.horizontalAdvance(self._widest) + 2 * _GAP
         columns = max(1, (self.width() + SPACE) // (least + SPACE))
         shown = self._entries[: columns * self._most]
         columns, self._rows = min(columns, len(shown)), -(-len(shown) // columns)
@@ -191,7 +193,7 @@ class Legend(QWidget):
     def _width(self, metrics: QFontMetrics, entry: Entry, name: str, shared: bool) -> int:
         words = metrics.horizontalAdvance(name) + (_GAP if name else 0)
         value = metrics.horizontalAdvance(self._widest) + _GAP if entry.value is not None else 0
-        sign = metrics.horizontalAdvance(_SIGNS[entry.sign]) + _GAP if entry.words else 0
+        sign = _sign_width(metrics, entry) + _GAP if entry.words else 0
         return sign + (max(words, value) if shared else words + value)
 
     # --- painting --------------------------------------------------------------------------------------
@@ -207,19 +209,37 @@ class Legend(QWidget):
         area, metrics = QRect(cell.area), self.fontMetrics()
         middle = Qt.AlignmentFlag.AlignVCenter
         if entry.words:
-            painter.setPen(QColor(getattr(tokens, entry.token)))
-            painter.drawText(area, int(middle | Qt.AlignmentFlag.AlignLeft), _SIGNS[entry.sign])
-            area.setLeft(area.left() + metrics.horizontalAdvance(_SIGNS[entry.sign]) + _GAP)
+            _paint_sign(painter, entry, area, QColor(getattr(tokens, entry.token)))
+            area.setLeft(area.left() + _sign_width(metrics, entry) + _GAP)
         has_value = entry.value is not None and (not cell.shared or self._reading or not cell.words)
         if has_value:
             painter.setPen(QColor(tokens.text if self._reading else tokens.muted))
-            painter.drawText(area, int(middle | Qt.AlignmentFlag.AlignRight), entry.value or "")
+            side = Qt.AlignmentFlag.AlignLeft if entry.words and not cell.words else Qt.AlignmentFlag.AlignRight
+            painter.drawText(area, int(middle | side), entry.value or "")
         if not (cell.shared and has_value):
             if entry.value is not None and not cell.shared:
                 area.setRight(area.right() - metrics.horizontalAdvance(self._widest) - _GAP)
             painter.setPen(QColor(tokens.text))
             name = metrics.elidedText(cell.words, Qt.TextElideMode.ElideMiddle, area.width())
             painter.drawText(area, int(middle | Qt.AlignmentFlag.AlignLeft), name)
+
+
+def _sign_width(metrics: QFontMetrics, entry: Entry) -> int:
+    return _LINE if entry.sign in _DRAWN else metrics.horizontalAdvance(_SIGNS[entry.sign])
+
+
+def _paint_sign(painter: QPainter, entry: Entry, area: QRect, colour: QColor) -> None:
+    if entry.sign in _DRAWN:
+        pen = QPen(colour, 2)
+        pen.setCapStyle(Qt.PenCapStyle.FlatCap)
+        if entry.sign == "dashed":
+            pen.setDashPattern([2, 1])  # times the width
+        painter.setPen(pen)
+        y = area.center().y() + 1
+        painter.drawLine(area.left(), y, area.left() + _LINE, y)
+    else:
+        painter.setPen(colour)
+        painter.drawText(area, int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), _SIGNS[entry.sign])
 
 
 def _names(entries: list[Entry]) -> list[Entry]:

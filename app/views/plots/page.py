@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint
     from app.views.plots.canvas import Canvas
 
 SubPage = Literal["overview", "detail"]
+_LOW: Final = 340  # pixels: below, figures would take the room of plots
 _WIDE: Final = 880  # pixels: from here on, all controls stand in one row
 
 
@@ -246,6 +247,7 @@ class PlotsPage(Retranslating):
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
         self._place_controls()
+        self.tiles.setVisible(event.size().height() >= _LOW)  # a low window is for the plots
         self._later.start()
 
     # --- reading values --------------------------------------------------------------------------------

@@ -90,8 +90,8 @@ class Details(Retranslating):
         left.addLayout(grid)
         left.addWidget(self.error)
         left.addWidget(self._below, 1)
-        self._content = named(QWidget(), "scrolled")
-        self._beside = QBoxLayout(QBoxLayout.Direction.LeftToRight, self._content)
+        content = named(QWidget(), "scrolled")
+        self._beside = QBoxLayout(QBoxLayout.Direction.LeftToRight, content)
         self._beside.setContentsMargins(0, 0, 0, 0)
         self._beside.setSpacing(2 * SPACE)
         self._beside.addWidget(self._facts, 1)
@@ -100,7 +100,11 @@ class Details(Retranslating):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(SPACE)
         layout.addWidget(self.title)
-        layout.addWidget(scroll_area(self._content), 1)
+        self._area = scroll_area(content)
+        kept = self._area.sizePolicy()
+        kept.setRetainSizeWhenHidden(True)
+        self._area.setSizePolicy(kept)
+        layout.addWidget(self._area, 1)
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
@@ -116,7 +120,7 @@ class Details(Retranslating):
             self.keep()
             self._size = None
         self._row, self._count = row, count
-        self._content.setVisible(row is not None)
+        self._area.setVisible(row is not None)
         self.checkpoints.display(row)
         if row is not None:
             self._fill(row, another=another)

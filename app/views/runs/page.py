@@ -34,6 +34,7 @@ from trainer_core.run_dir import RunSummary
 _TYPING_MS: Final = 60  # between two letters of a search
 _TABLE_HEIGHT: Final = 320  # at first
 _DETAILS_HEIGHT: Final = 230
+_LOW: Final = 340  # pixels of the page: below, there is room for the table only
 
 
 class RunsPage(Retranslating):
@@ -198,6 +199,7 @@ class RunsPage(Retranslating):
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
         self.table.leave_out(event.size().width())
+        self._show_or_hide_details()
 
     def ask_folder(self, start: str) -> Path | None:
         """Where a model is to be exported to; None: nowhere."""
@@ -259,8 +261,13 @@ class RunsPage(Retranslating):
         self._word_empty()
 
     def _on_unfolded(self, on: bool) -> None:
-        self.details.setVisible(on)
+        self._show_or_hide_details()
         self.arranged.emit()
+
+    def _show_or_hide_details(self) -> None:
+        """A low page has room for the table alone."""
+        self.unfold.setEnabled(self.height() >= _LOW)
+        self.details.setVisible(self.unfold.isChecked() and self.unfold.isEnabled())
 
     def _show_menu(self, at: QPoint) -> None:
         self.does.menu.popup(self.table.viewport().mapToGlobal(at))
