@@ -30,8 +30,11 @@ def lines(edit: QTextEdit, *, top: int = 0) -> QTextBlockFormat:
     return made
 
 
-def set_tabs(edit: QTextEdit | QPlainTextEdit) -> None:
-    """A tab is as wide as four letters of such text."""
+def show_as_it_stands(edit: QTextEdit | QPlainTextEdit) -> None:
+    """A tab is as wide as four letters of such text, and wide signs stay wide in an English window too."""
+    wide = QFont()  # says nothing of families and sizes
+    wide.setFeature(QFont.Tag("pwid"), 0)
+    edit.setFont(wide)
     font = QFont(edit.font())
     font.setFamilies(fixed_families())
     edit.setTabStopDistance(_TAB * QFontMetricsF(font).horizontalAdvance(" "))

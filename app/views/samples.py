@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QTextEdit, QVBoxLayout, 
 
 from app.theme.tokens import SPACE, Tokens
 from app.views import words
-from app.views.raw_text import lines, raw_look, set_tabs
+from app.views.raw_text import lines, raw_look, show_as_it_stands
 from app.views.widgets import QuietCombo, Retranslating, button, empty_note, line, named
 from trainer_core.protocol import Sample
 
@@ -40,7 +40,7 @@ class SamplesPage(Retranslating):
         self.text.setReadOnly(True)
         self.text.setUndoRedoEnabled(False)
         self.text.document().setDocumentMargin(SPACE)
-        set_tabs(self.text)
+        show_as_it_stands(self.text)
         self._empty = empty_note(self.text)
         self._arrange()
         self.ask.clicked.connect(lambda: self.sample_asked.emit(self.prompt.text()))

@@ -102,6 +102,8 @@ def test_the_prompts_of_a_run_are_one_click_away(make_window: MakeWindow, qtbot:
 
 def test_code_keeps_its_shape(make_window: MakeWindow, qtbot: QtBot) -> None:
     page = filled(make_window, qtbot)
-    page.display([Sample(step=1, prompt="def f():\n", text="    return 1\n\tiiii\n    MMMM\n春眠")], can_ask=False)
+    page.display([Sample(step=1, prompt="def f():\n", text="    return 1\n\tiiii\n    MMMM\n春眠，晓")], can_ask=False)
     assert span(page.text, "iiii") == span(page.text, "MMMM")
+    left, right = span(page.text, "眠")
+    assert span(page.text, "，") == (right, 2 * right - left)  # a Chinese comma is as wide as a word, and stays so
     assert span(page.text, "return")[0] == span(page.text, "f():")[0]  # both are in the fifth place

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QTextEdit, QVBoxLayou
 
 from app.theme.tokens import SPACE, Tokens
 from app.views import words
-from app.views.raw_text import set_tabs
+from app.views.raw_text import show_as_it_stands
 from app.views.widgets import ElidedLabel, Retranslating, button, label, named
 from trainer_core.protocol import SampleView, Token
 
@@ -32,7 +32,7 @@ class SamplesCard(Retranslating):
         self.text.setReadOnly(True)
         self.text.setUndoRedoEnabled(False)
         self.text.setFixedHeight(_HEIGHT)
-        set_tabs(self.text)
+        show_as_it_stands(self.text)
         self.text.setFrameShape(QFrame.Shape.NoFrame)
         self._arrange()
         self.back.clicked.connect(lambda: self._go(-1))

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
 from app.state.trying import Device, Sampling
 from app.theme.icons import icon
 from app.theme.tokens import SPACE, Tokens
-from app.views.raw_text import set_tabs
+from app.views.raw_text import show_as_it_stands
 from app.views.trying import trying_words
 from app.views.trying.column import Column
 from app.views.trying.sampling_row import SamplingRow
@@ -59,7 +59,7 @@ class TryPage(Retranslating):
         self.prompt = named(QPlainTextEdit(), "tryPrompt")
         self.prompt.setFixedHeight(_PROMPT_HEIGHT)
         self.prompt.setTabChangesFocus(True)
-        set_tabs(self.prompt)
+        show_as_it_stands(self.prompt)
         self.write, self.stop, self.again = button("primary"), button("tryStop"), button("tryAgain")
         self.stop.hide()
         self._buttons = {"write": self.write, "stop": self.stop, "again": self.again, "new": self.new}

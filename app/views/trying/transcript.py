@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QTextEdit
 
 from app.state.trying import Ending, Exchange, Talk
 from app.theme.tokens import SPACE, Tokens
-from app.views.raw_text import lines, raw_look, set_tabs
+from app.views.raw_text import lines, raw_look, show_as_it_stands
 from app.views.trying import trying_words
 from app.views.widgets import empty_note
 
@@ -25,7 +25,7 @@ class Transcript(QTextEdit):
         self.setReadOnly(True)
         self.setUndoRedoEnabled(False)
         self.document().setDocumentMargin(SPACE)
-        set_tabs(self)
+        show_as_it_stands(self)
         self.note = empty_note(self)
 
     def display(self, talk: Talk) -> None:
