@@ -134,6 +134,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     save_steps: Annotated[int, knob("checkpoints", "Save a checkpoint every so many steps; 0: only at the end.", unit="steps", main=True, ge=0, le=1_000_000_000)] = 500
     keep_last: Annotated[int, knob("checkpoints", "How many of the newest checkpoints are kept.", ge=1, le=10_000)] = 2
     keep_best: Annotated[int, knob("checkpoints", "How many checkpoints with the lowest eval loss are kept as well.", ge=0, le=10_000)] = 1
+    background_saving: Annotated[bool, knob("checkpoints", "Train on while a checkpoint is written. Off: training waits for it, and a crash never costs more than one save interval.")] = True
     restarts: Annotated[int, knob("checkpoints", "How often a run goes on by itself after a failure that passes, such as a driver reset, without progress in between; 0: never.", unit="times", ge=0, le=1000)] = 3
 
     log_steps: Annotated[int, knob("monitoring", "Report loss and speed every so many steps.", unit="steps", ge=1, le=1_000_000)] = 10

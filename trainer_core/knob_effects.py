@@ -103,9 +103,10 @@ EFFECTS: Final[dict[str, Effect]] = {
     "keep_awake": Effect("none", "none", "Off, a run stands still while the computer sleeps.", "关闭后，电脑睡眠时训练也会停住。"),
 
     # --- checkpoints ---
-    "save_steps": Effect("none", "faster", "A crash costs at most so many steps; each save holds training up for a moment.", "崩溃最多损失这么多步；每次保存会让训练停顿一下。"),
+    "save_steps": Effect("none", "faster", "A crash costs at most so many steps, and those done while a checkpoint is written; each save holds training up for a moment.", "崩溃最多损失这么多步，以及写检查点期间的几步；每次保存会让训练停顿一下。"),
     "keep_last": Effect("none", "none", "Takes disk: a checkpoint is about three times the weights' size.", "占用磁盘：一个检查点约为权重的三倍大。"),
     "keep_best": Effect("none", "none", "Takes disk: a checkpoint is about three times the weights' size.", "占用磁盘：一个检查点约为权重的三倍大。"),
+    "background_saving": Effect("more", "faster", "Takes system memory for a copy of weights and optimizer state.", "需要系统内存来存放权重和优化器状态的副本。"),
     "restarts": Effect("none", "none", "Each goes on from the last checkpoint.", "每次都从最近的检查点继续。"),
 
     # --- monitoring ---

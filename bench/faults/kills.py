@@ -2,9 +2,11 @@
 
     python -m bench.faults kills                200 of them, in as many runs as it takes
     python -m bench.faults kills --count 20 --seed 7
+    python -m bench.faults kills --waiting      training waits for every write (background_saving off)
 
 A run of `STEPS` steps is killed, resumed, killed again. After every kill: each checkpoint in its place is whole, and no
-more is lost than one save interval (and, where a checkpoint was just being written, the steps since then). The next
+more is lost than one save interval (and, where a checkpoint was just being written beside training, the steps since
+then). The next
 process must go on from the newest one; every loss that is told must be the unbroken run's, and so must the files of the
 finished model, byte for byte.
 """
@@ -56,12 +58,15 @@ class Found:
     problems: list[str] = field(default_factory=list)
 
 
-def kill_often(unbroken: Unbroken, folder: Path, count: int, seed: int) -> Found:
-    """Kill `count` times, in one run after the other. Each has a folder and a token cache of its own."""
+def kill_often(unbroken: Unbroken, folder: Path, count: int, seed: int, waiting: bool) -> Found:
+    """Kill `count` times, in one run after the other. Each has a folder and a token cache of its own.
+
+    `waiting`: they train on only when a checkpoint is written.
+    """
     draw, found = random.Random(seed), Found()
     while len(found.kills) < count:
         home = folder / f"run-{found.runs}"
-        for kill in _until_finished(unbroken, home, count - len(found.kills), draw, found.problems):
+        for kill in _until_finished(unbroken, home, count - len(found.kills), draw, waiting, found.problems):
             found.kills.append(kill)
             found.problems += kill.problems
             print(f"{len(found.kills)}/{count}: {kill}", file=sys.stderr, flush=True)
@@ -72,12 +77,12 @@ def kill_often(unbroken: Unbroken, folder: Path, count: int, seed: int) -> Found
 
 
 def _until_finished(
-    unbroken: Unbroken, home: Path, most: int, draw: random.Random, problems: list[str]
+    unbroken: Unbroken, home: Path, most: int, draw: random.Random, waiting: bool, problems: list[str]
 ) -> Iterator[Kill]:
     """Kill one run up to `most` times and let it finish. What is wrong with its end goes into `problems`."""
     run, saved, kills = home / "run", 0, 0
     while True:
-        child = Child(unbroken.command(run), home)
+        child = Child(unbroken.command(run, {"background-saving": not waiting}), home)
         spared = kills >= most or saved >= unbroken.steps or not _wait(child, draw, unbroken.seconds)
         child.ended() if spared else child.kill()
         wrong = unbroken.wrong_losses(child.events)
@@ -92,7 +97,7 @@ def _until_finished(
             problems += [*wrong, *unbroken.differences(run)]
             return
         kills += 1
-        kill = _looked_at(child, run, wrong)
+        kill = _looked_at(child, run, waiting, wrong)
         saved = kill.saved
         yield kill
 
@@ -114,7 +119,7 @@ def _wait(child: Child, draw: random.Random, life: float) -> bool:
     return child.process.poll() is None
 
 
-def _looked_at(child: Child, run: Path, wrong: list[str]) -> Kill:
+def _looked_at(child: Child, run: Path, waiting: bool, wrong: list[str]) -> Kill:
     """What a killed process left behind."""
     saved, damaged = small.newest(run)
     where = _where(child, run)
@@ -122,7 +127,8 @@ def _looked_at(child: Child, run: Path, wrong: list[str]) -> Kill:
     told = max((event.step for event in child.of(protocol.Checkpoint)), default=0)
     if saved < told:
         wrong.append(f"the checkpoint of step {told} was told and is gone")
-    most = small.SAVE_STEPS if "checkpoint" not in where else 2 * small.SAVE_STEPS
+    beside = not waiting and "checkpoint" in where
+    most = 2 * small.SAVE_STEPS if beside else small.SAVE_STEPS
     if reached - saved > most:
         wrong.append(f"{reached - saved} steps were lost ({where})")
     return Kill(where, round(time.monotonic() - child.began, 3), reached, saved, [*damaged, *wrong])
@@ -164,11 +170,18 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.faults kills", description=__doc__)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--waiting", action="store_true", help="training waits for every write")
     parser.add_argument("--work", help="folder for the runs; default: bench/results")
     chosen = parser.parse_args(arguments)
     told, began = measure.machine(), time.monotonic()
     with measure.work_folder(chosen.work) as folder:
-        found = kill_often(small.unbroken(folder, STEPS), folder, chosen.count, chosen.seed)
-        document = {"seed": chosen.seed, "steps": STEPS, "save_steps": small.SAVE_STEPS, **asdict(found)}
+        found = kill_often(small.unbroken(folder, STEPS), folder, chosen.count, chosen.seed, chosen.waiting)
+        document = {
+            "seed": chosen.seed,
+            "waiting": chosen.waiting,
+            "steps": STEPS,
+            "save_steps": small.SAVE_STEPS,
+            **asdict(found),
+        }
         measure.report("faults-kills", lines(found, time.monotonic() - began), document, told)
     return 1 if found.problems else 0

@@ -139,11 +139,12 @@ def no_memory(tensor: torch.Tensor) -> torch.Tensor:
     raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
 
 
-@pytest.mark.parametrize("way", ["low_memory", "all memory is used", "none is given"])
-def test_where_memory_is_short_a_checkpoint_is_written_before_training_goes_on(
+@pytest.mark.parametrize("way", ["low_memory", "background_saving", "all memory is used", "none is given"])
+def test_where_memory_is_short_or_it_is_wanted_a_checkpoint_is_written_before_training_goes_on(
     tmp_path: Path, writing: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    made, _ = trainer(tmp_path, wanted(tmp_path, low_memory=way == "low_memory"))
+    knobs = {"low_memory": way == "low_memory", "background_saving": way != "background_saving"}
+    made, _ = trainer(tmp_path, wanted(tmp_path, **knobs))
     if way == "all memory is used":
         monkeypatch.setattr(saving, "_SPARED", 1.0)
     if way == "none is given":

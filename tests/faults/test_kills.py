@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from bench.faults import kills, operations, small
 
 KILLS, STEPS = 5, 40
 
 
-def test_after_kills_at_random_instants_the_finished_model_is_the_unbroken_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("waiting", [False, True])
+def test_after_kills_at_random_instants_the_finished_model_is_the_unbroken_one(tmp_path: Path, waiting: bool) -> None:
     unbroken = small.unbroken(tmp_path, STEPS)
-    found = kills.kill_often(unbroken, tmp_path, KILLS, seed=3)
+    found = kills.kill_often(unbroken, tmp_path, KILLS, seed=3, waiting=waiting)
     assert not found.problems, found
     assert len(found.kills) == KILLS
     assert found.runs >= 1

@@ -1,4 +1,4 @@
-"""Checkpoints written beside training: it stands only while its state is copied.
+"""Checkpoints written beside training (`background_saving`): it stands only while its state is copied.
 
 At most one write is under way. What it fails of is raised in the training thread, at the next step boundary or
 where the write is waited for; a full disk is waited out.
@@ -137,9 +137,11 @@ class Saver:
             self._failure = error
 
     def _copy(self, content: Content) -> Content | None:
-        """None: there is no memory for it."""
+        """None: there is no memory for it, or training is to wait for the write."""
         memory = psutil.virtual_memory()
-        if self._config.low_memory or self._copies.missing(content) > memory.available - _SPARED * memory.total:
+        if self._config.low_memory or not self._config.background_saving:
+            return None
+        if self._copies.missing(content) > memory.available - _SPARED * memory.total:
             return None
         try:
             return self._copies.of(content)
