@@ -263,6 +263,8 @@ class Controller(QObject):
                 self._settings.remember_data(source)
         self.window.setup.data.recent = self._settings.recent_data
         self.own.start(arguments, path)
+        if self.window.tabs.currentWidget() is self.window.pages["data"] and self.looker.running is None:
+            self.window.show_page("plots")
         self.form.forget_run_name()
 
     def _on_beginning(self) -> None:

@@ -1777,6 +1777,10 @@
         <translation>正在检查…</translation>
     </message>
     <message>
+        <source>Trained. Next: Try it</source>
+        <translation>训练完成。下一步：试用</translation>
+    </message>
+    <message>
         <source>Next: check that it fits, or start at once</source>
         <translation>下一步：检查能否运行，或直接开始</translation>
     </message>
@@ -2398,7 +2402,7 @@
     </message>
     <message>
         <source>Go on</source>
-        <translation>继续</translation>
+        <translation>继续队列</translation>
     </message>
     <message>
         <source>Another window of Traindeck has the queue (process {pid}). Close it to use the queue here.</source>
@@ -2434,7 +2438,7 @@
     </message>
     <message>
         <source>The queue waits. Go on starts “{name}”.</source>
-        <translation>队列在等待。按“继续”开始“{name}”。</translation>
+        <translation>队列在等待。按“继续队列”开始“{name}”。</translation>
     </message>
     <message>
         <source>Open</source>

@@ -17,6 +17,7 @@ from app.state.data_glance import Glance
 from app.state.length import Length, length_of
 from app.state.looks import Key
 from app.state.path import Facts
+from app.state.run_machine import RunState
 from app.state.settings import Settings
 from app.views import data_words, words
 from app.views.dropping import DropVeil
@@ -52,6 +53,7 @@ class Guide(QObject):
         self._glance: Glance | None = None  # at the names of the chosen files; None: under way, or none are chosen
         self._glance_again = QTimer(self, interval=_AGAIN_MS, singleShot=True)
         self._refusal = data_looks.Refusal()
+        self._trained = False  # a run has finished, and nothing was changed since
         self._run_config: dict[str, Any] = {}  # of the run of this window
         self._undo_shown: object = None
         self.veil = DropVeil(window)
@@ -76,6 +78,8 @@ class Guide(QObject):
         for looker in (self._looker, self._checker):
             looker.tried.connect(self._refusal.take)
         self._own.told.connect(self._on_told)
+        form.changed.connect(lambda: self._mark_trained(False))
+        self._own.ended.connect(lambda: self._mark_trained(self._own.machine.state is RunState.FINISHED))
         form.changed.connect(self._show_undo)
         window.menus.actions["path"].setChecked(self._settings.path)
         window.menus.connect_all({
@@ -103,6 +107,7 @@ class Guide(QObject):
             looking=self._looker.running is not None or (self._glance is None and bool(self._own_paths())),
             verdict=self._checker.verdict,
             active=self._own.machine.is_active,
+            trained=self._trained,
         )
         self._window.setup.path.display(facts)
         self._window.setup.show_length(self._length())
@@ -143,6 +148,11 @@ class Guide(QObject):
             self.go(blocked.place)
         elif self._refused():
             self.go("data")
+        elif self._trained and not self._own.machine.is_active:
+            self._window.show_page("try")
+
+    def _mark_trained(self, trained: bool) -> None:
+        self._trained = trained  # what changes it has everything shown anew
 
     # --- data ------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ class Facts:
     looking: bool = False  # at the data
     verdict: Verdict | None = None  # of a check of what is set now
     active: bool = False  # a run is on
+    trained: bool = False  # the last run of these settings is finished
 
 
 def marks(facts: Facts) -> dict[Step, Mark]:

@@ -82,13 +82,18 @@ def test_from_the_welcome_to_a_trained_model(
     qtbot.waitUntil(lambda: path.hint.text() == "It fits. Next: Start")
 
     qtbot.mouseClick(path.steps["start"], LEFT)
+    assert window.plots.isVisible()  # where the run is seen, not the data that was looked at before
     qtbot.waitUntil(lambda: controller.own.machine.state is RunState.FINISHED, timeout=150_000)
     assert not page.isVisible()
-    window.show_page("plots")
-    assert window.plots.isVisible()
     assert len(controller.own.record.metrics.series("train_loss")[0]) == 12
     assert controller.own.record.samples
     [run] = list_runs(own_folders / "runs")
     assert (run.path / "checkpoints").is_dir()
     assert text.exists()
     assert controller.form.undoes is not None  # what was typed can still be taken back
+    assert path.hint.text() == "Trained. Next: Try it"
+    qtbot.mouseClick(path.hint, LEFT)
+    assert window.tabs.currentWidget() is window.pages["try"]
+    qtbot.waitUntil(window.trying.write.isEnabled, timeout=20_000)
+    controller.form.set_text("max_steps", "13")
+    assert path.hint.text() == "Next: check that it fits, or start at once"

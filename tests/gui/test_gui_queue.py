@@ -296,7 +296,7 @@ def test_the_queue_speaks_chinese(open_window: Open, qtbot: QtBot) -> None:
     line_up(qtbot, controller, "a", learning_rate="1e-3")
     page = controller.window.queue
     assert cells(controller, 0)[1] == "等待中"
-    assert page.go.text() == "继续"
+    assert page.go.text() == "继续队列"
     assert controller.window.tabs.tabText(list(controller.window.pages).index("queue")) == "队列（1）"
     controller.set_language("en")
     assert cells(controller, 0)[1] == "Waiting"

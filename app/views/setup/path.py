@@ -92,7 +92,8 @@ class PathStrip(Retranslating):
             made.setAccessibleName(self.tr("{step}: {state}").format(step=names[step], state=said))
             made.setToolTip(said)
         self.hint.setText(self._next(found))
-        leads = bool(self._facts.blocked or self._facts.refused) and not self._facts.active
+        facts = self._facts
+        leads = bool(facts.blocked or facts.refused or facts.trained) and not facts.active
         self.hint.setCursor(Qt.CursorShape.PointingHandCursor if leads else Qt.CursorShape.ArrowCursor)
 
     def _icon(self, mark: Mark) -> QIcon:
@@ -117,6 +118,8 @@ class PathStrip(Retranslating):
             return facts.refused
         if facts.checking:
             return self.tr("Checking…")
+        if facts.trained:
+            return self.tr("Trained. Next: Try it")
         return {
             None: self.tr("Next: check that it fits, or start at once"),
             "fits": self.tr("It fits. Next: Start"),
