@@ -64,6 +64,8 @@ QPushButton, QToolButton {
     background: $surface; border: 1px solid $border; border-radius: 4px; padding: 4px 12px; min-height: 18px;
 }
 QToolButton { padding: 4px 8px; }
+QPushButton#addToQueue { padding: 4px 6px; }
+QPushButton#addFile, QPushButton#addFolder, QPushButton#removeData { padding: 4px 8px; }
 QComboBox::drop-down { border: 0; width: 22px; }
 QComboBox::down-arrow { image: url("$images/chevron-$name.png"); width: 12px; height: 12px; }
 QCheckBox { spacing: 6px; }

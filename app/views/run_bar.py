@@ -55,7 +55,7 @@ class RunBar(Retranslating):
 
     def _arrange(self) -> None:
         top = QHBoxLayout()
-        top.setSpacing(SPACE)
+        top.setSpacing(SPACE - 2)
         top.addWidget(self.state)
         top.addWidget(self.note, 1)
         for button in (self.start, self.queue, self.check, self.pause, self.resume, self.stop):

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QScrollBar, QWidget
+from PySide6.QtWidgets import QScrollArea, QScrollBar, QWidget
 from pytestqt.qtbot import QtBot
 from runs_page import add, open_page
 
 from app.parts import remembering
+from app.state.run_machine import RunState
 from tests.gui.conftest import MakeWindow
 
 
@@ -111,3 +112,19 @@ def test_a_low_page_of_runs_is_for_the_table(make_window: MakeWindow, qtbot: QtB
     assert page.status.mapTo(page, QPoint(0, 0)).y() >= page.table.mapTo(page, page.table.rect().bottomLeft()).y()
     controller.window.resize(1280, 900)
     qtbot.waitUntil(page.details.isVisible)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_setup_is_not_cut_in_the_narrowest_window_while_a_run_is_on(
+    make_window: MakeWindow, qtbot: QtBot, language: str
+) -> None:
+    controller = make_window("echo", language)
+    window = controller.window
+    window.resize(window.minimumSize())
+    controller.start_run()
+    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
+    area = window.setup.findChild(QScrollArea)
+    assert area is not None
+    qtbot.waitUntil(lambda: area.verticalScrollBar().isVisible())
+    qtbot.waitUntil(lambda: area.viewport().width() >= area.widget().minimumSizeHint().width())
+    assert window.run_bar.width() >= window.run_bar.minimumSizeHint().width()

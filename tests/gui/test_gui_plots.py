@@ -227,6 +227,21 @@ def test_a_log_scale_has_ticks_that_are_told_apart_however_far_it_reaches(
     assert axis.tickStrings(values, 1.0, spacing) == said  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("height", [24, 45, 60, 110, 300, 900])
+@pytest.mark.parametrize(("low", "high"), [(955.0, 1045.0), (0.0, 0.0123), (2.31, 7.9), (0.0, 48.0), (1e-5, 3e-4)])
+def test_ticks_of_a_height_are_few_and_never_lie_on_one_another(height: int, low: float, high: float) -> None:
+    spacing, _ = Axis("left").tickSpacing(low, high, height)[0]
+    assert spacing * height / (high - low) >= 19
+    assert (high - low) / spacing <= 6.01
+    if height >= 110:
+        assert (high - low) / spacing >= 2
+
+
+def test_between_two_steps_is_no_tick() -> None:
+    ticks = Axis("bottom").tickValues(0.0, 2.02, 800)
+    assert {value for _, values in ticks for value in values} == {0.0, 1.0, 2.0}
+
+
 def test_time_is_written_as_a_clock_with_ticks_at_whole_minutes_and_hours(qapp: object) -> None:
     axis = Axis("bottom")
     axis.show_time(True)

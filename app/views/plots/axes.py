@@ -18,6 +18,8 @@ _SPANS: Final = (
 )
 _TIME_TICK: Final = 90  # pixels from one to the next, at least
 _LOG_TICK: Final = 16
+_TICK: Final = 20  # of a vertical axis
+_MOST: Final = 6  # ticks of it
 _LINEAR: Final = 0.65  # powers of ten: below, a log scale hardly differs from a linear one
 
 
@@ -34,9 +36,10 @@ class Axis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
         return [tick_text(value * scale, spacing * scale) for value in values]
 
     def tickSpacing(self, low: float, high: float, size: float) -> list[tuple[float, float]]:  # noqa: N802 - pyqtgraph's name
-        if not self.of_time:
-            found: list[tuple[float, float]] = super().tickSpacing(low, high, size)
-            return found
+        if self.orientation == "left":
+            return [(_round_up((high - low) * max(_TICK / max(size, 1.0), 1 / _MOST)), 0.0)]
+        if not self.of_time:  # steps or tokens: there is no half of one
+            return [(max(1.0, spacing), first) for spacing, first in super().tickSpacing(low, high, size)]
         least = (high - low) * _TIME_TICK / max(size, 1.0)
         return [(next((span for span in _SPANS if span >= least), _SPANS[-1]), 0.0)]
 
@@ -61,6 +64,12 @@ class Axis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
             self.of_time = on
             self.picture: Any = None  # what was drawn with the other ticks
             self.update()
+
+
+def _round_up(spacing: float) -> float:
+    """The next 1, 2 or 5 of a power of ten."""
+    power: float = 10.0 ** math.floor(math.log10(max(spacing, 1e-300)))
+    return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= spacing * (1 - 1e-9))
 
 
 def time_text(seconds: float) -> str:
