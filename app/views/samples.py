@@ -154,6 +154,8 @@ class SamplesPage(Retranslating):
         cursor.insertText(self.tr("Step {step}").format(step=words.count(sample.step)), heading)
         cursor.insertBlock(lines(self.text))
         cursor.insertText(sample.prompt, raw_look(self._tokens.accent))
+        if sample.expected is not None:  # an answer, which does not go on from its question
+            cursor.insertBlock(lines(self.text))
         cursor.insertText(sample.text, raw_look(self._tokens.text))
         if sample.expected is not None:
             cursor.insertBlock(lines(self.text))

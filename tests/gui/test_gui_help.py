@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import xml.etree.ElementTree as ET
 import zipfile
 from pathlib import Path
 from typing import TypeVar
@@ -14,11 +16,15 @@ from pytestqt.qtbot import QtBot
 
 import trainer_core
 from app.controller import Controller
+from app.i18n import FOLDER
+from app.i18n.knob_words import knob_words
 from app.services import desktop
 from app.views.help.about import About
 from app.views.help.bundle import BundleView
 from app.views.help.document import Document
 from tests.gui.conftest import MakeWindow
+from trainer_core.config import knobs
+from trainer_core.messages import Language
 
 D = TypeVar("D", bound=QDialog)
 
@@ -48,6 +54,30 @@ def test_about_names_the_versions_which_can_be_copied(make_window: MakeWindow, q
     press(qtbot, about, "aboutLicence")
     [licence] = controller.window.findChildren(Document)
     assert "Apache License" in licence.text.toPlainText()
+
+
+NAMED = {
+    "en": (r"\*\*([^*]+)\*\*|(?<!\*)\*([^*]+)\*(?!\*)", "guide.md"),
+    "zh": (r"“([^”]+)”|\*\*([^*]+)\*\*", "guide.zh.md"),
+}
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_what_the_guide_names_is_called_so_in_the_window(language: Language) -> None:
+    pattern, file = NAMED[language]
+    text = (FOLDER.parents[1] / "docs" / file).read_text(encoding="utf-8").replace("\n", " ")
+    messages = ET.parse(FOLDER / "traindeck_zh_CN.ts").getroot().iter("message")
+    known = {plain(each.findtext("source" if language == "en" else "translation") or "") for each in messages}
+    known |= {plain(knob_words(language).label(knob)) for knob in knobs().values()}
+    found = [one for pair in re.findall(pattern, text) for one in pair if one]
+    names = {plain(name) for one in found for name in re.split(r" → |, |、", one)} - {"⋯"}
+    assert len(names) > 20
+    assert names - known == set()
+
+
+def plain(name: str) -> str:
+    """As it is read: without the sign of a key, without dots."""
+    return re.sub(r"\(&\w\)|[&….]", "", name).strip().lower()
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -100,6 +100,12 @@ def test_the_prompts_of_a_run_are_one_click_away(make_window: MakeWindow, qtbot:
     assert controller.window.tabs.currentWidget() is controller.window.pages["settings"]
 
 
+def test_an_answer_stands_below_its_question(make_window: MakeWindow, qtbot: QtBot) -> None:
+    page = filled(make_window, qtbot)
+    page.display([Sample(step=1, prompt="4 + 9?", text="13", expected="13")], can_ask=False)
+    assert lines(page) == ["Step 1", "4 + 9?", "13", "as expected"]
+
+
 def test_code_keeps_its_shape(make_window: MakeWindow, qtbot: QtBot) -> None:
     page = filled(make_window, qtbot)
     page.display([Sample(step=1, prompt="def f():\n", text="    return 1\n\tiiii\n    MMMM\n春眠，晓")], can_ask=False)
