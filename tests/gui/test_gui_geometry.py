@@ -127,4 +127,4 @@ def test_the_setup_is_not_cut_in_the_narrowest_window_while_a_run_is_on(
     assert area is not None
     qtbot.waitUntil(lambda: area.verticalScrollBar().isVisible())
     qtbot.waitUntil(lambda: area.viewport().width() >= area.widget().minimumSizeHint().width())
-    assert window.run_bar.width() >= window.run_bar.minimumSizeHint().width()
+    qtbot.waitUntil(lambda: window.run_bar.width() >= window.run_bar.minimumSizeHint().width())
