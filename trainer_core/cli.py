@@ -32,6 +32,7 @@ _BROKE_OFF: dict[Language, str] = {  # its process is gone: the machine was rest
     "en": "{name} broke off at step {step}; go on with: train --resume {name}",
     "zh": "{name} 在第 {step} 步中断；继续：train --resume {name}",
 }
+_EXPORTED: dict[Language, str] = {"en": "Exported to {path}", "zh": "已导出到 {path}"}
 _NOT_YET: dict[Language, str] = {
     "en": "{name}, the newest run, has no checkpoint yet.",
     "zh": "最新的运行 {name} 还没有检查点。",
@@ -240,8 +241,9 @@ def export(
         checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root())
         click.echo(f"{checkpoint} → {folder}", err=True)
         job.session.enter("saving")
-        exporting.export(checkpoint, folder, job.session, language or terminal_language())
+        target = exporting.export(checkpoint, folder, job.session, language or terminal_language())
         job.session.enter("done")
+        click.echo(_EXPORTED[terminal_language()].format(path=target), err=True)
     ctx.exit(job.exit_code)
 
 

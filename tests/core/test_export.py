@@ -99,7 +99,8 @@ def test_a_folder_that_is_not_empty_is_refused_and_stays_as_it_is(trained: Path,
 
 def test_an_empty_folder_is_filled(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert export(trained, "latest", str(tmp_path / "empty")).code == 0
+    ended = export(trained, "latest", str(tmp_path / "empty"))
+    assert (ended.code, ended.stderr.splitlines()[-1]) == (0, f"Exported to {tmp_path / 'empty'}")
     assert (tmp_path / "empty" / "model.safetensors").is_file()
 
 
