@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import QObject, QTimer
-from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QApplication
 
 from app import i18n
 from app.opening import RunLister, RunRecord
@@ -20,6 +18,7 @@ from app.pace import Pace
 from app.parts import remembering
 from app.parts.checking import Checker
 from app.parts.closing import Closing
+from app.parts.dressing import Dressing
 from app.parts.earlier import EarlierRun
 from app.parts.guiding import Guide
 from app.parts.helping import Helping
@@ -40,7 +39,6 @@ from app.state.runs.history import History
 from app.state.settings import SettingsStore
 from app.theme import style
 from app.theme.tokens import ThemeChoice
-from app.views import words
 from app.views.main_window import MainWindow
 from app.views.setup import reason
 from app.views.setup.form import SetupForm
@@ -70,7 +68,6 @@ class Controller(QObject):
         super().__init__()
         self._store = settings
         self._settings = settings.settings
-        self._translator = translator
         self.form = SetupForm(self)
         self._presets: dict[str, Preset] = {}
         self.own = OwnRun(process, self)
@@ -80,6 +77,7 @@ class Controller(QObject):
         self._earlier = EarlierRun(self._history, self)
         self._lister = RunLister(self._history, self)
         self.window = MainWindow(self.form, style.resolve(self._settings.theme))
+        self.dressing = Dressing(self.window, self._settings, translator)
         self._tell = Telling(self.window.banners, self.own.machine, self)
         self.looker = DataLooker(self.form, self._tell.error, looking)
         self.checker = Checker(self.form, self._tell.error, checking, self.window.check, self.render_bar)
@@ -172,12 +170,10 @@ class Controller(QObject):
         self._earlier.resume_asked.connect(self._resume_viewed)
         self._lister.listed.connect(self.trier.runs_listed)
         self._lister.listed.connect(self._interrupted.look)
-        QGuiApplication.styleHints().colorSchemeChanged.connect(self._on_system_theme)
+        self.dressing.changed.connect(self._on_dressed)
 
     def _connect_menus(self) -> None:
         menus, own = self.window.menus, self.own
-        menus.language_chosen.connect(self.set_language)
-        menus.theme_chosen.connect(self.set_theme)
         menus.command_asked.connect(self.copy_command)
         menus.connect_all({
             "start": self.start_run,
@@ -400,29 +396,15 @@ class Controller(QObject):
 
     def set_language(self, language: Language) -> None:
         """Switch the whole window's language."""
-        self._settings.language = language
-        self._translator.switch(language)
-        style.apply(_application(), style.resolve(self._settings.theme), language)
-        self._mark_choices()
-        self.render()
-        self._save_settings()
+        self.dressing.set_language(language)
 
     def set_theme(self, theme: ThemeChoice) -> None:
         """Switch the whole window's colours."""
-        self._settings.theme = theme
-        tokens = style.resolve(theme)
-        style.apply(_application(), tokens, words.language())
-        self.window.retheme(tokens)
-        self._mark_choices()
+        self.dressing.set_theme(theme)
+
+    def _on_dressed(self) -> None:
+        self.render()
         self._save_settings()
-
-    def _on_system_theme(self) -> None:
-        if self._settings.theme == "system":
-            self.set_theme("system")
-
-    def _mark_choices(self) -> None:
-        choices = self._settings
-        self.window.menus.render_choices(words.language(), choices.theme, notifications=choices.notifications)
 
     def _open_run_folder(self) -> None:
         desktop.open_folder(self._path_on_show() or self._history.root)
@@ -447,7 +429,7 @@ class Controller(QObject):
             self.window.setup.presets.offer([wanted])  # the others follow after the first paint
             self.form.choose_preset(wanted)
         remembering.restore(settings, self.form, self.window)
-        self._mark_choices()
+        self.dressing.mark_choices()
 
     def load_preset(self, name: str) -> Preset:
         """A preset by name, read once."""
@@ -481,9 +463,3 @@ class Controller(QObject):
         self._leaving.vanish()
         self.window.close_allowed = True
         self.window.close()
-
-
-def _application() -> QApplication:
-    application = QApplication.instance()
-    assert isinstance(application, QApplication)
-    return application
