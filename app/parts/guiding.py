@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from PySide6.QtCore import QObject, QTimer
@@ -25,6 +26,7 @@ from app.views.main_window import MainWindow
 from app.views.setup.form import SetupForm
 from app.views.setup.reason import Blocked
 from trainer_core.config import knobs
+from trainer_core.messages import Value
 from trainer_core.protocol import AnyEvent, Error, Hello, Ready
 
 _AGAIN_MS: Final = 3_000
@@ -76,7 +78,7 @@ class Guide(QObject):
         self._glancer.found.connect(self._on_glance)
         self._glance_again.timeout.connect(self._look_at_names)
         for looker in (self._looker, self._checker):
-            looker.tried.connect(self._refusal.take)
+            looker.tried.connect(self._on_tried)
         self._own.told.connect(self._on_told)
         form.changed.connect(lambda: self._mark_trained(False))
         self._own.ended.connect(lambda: self._mark_trained(self._own.machine.state is RunState.FINISHED))
@@ -192,7 +194,11 @@ class Guide(QObject):
         if not self._refusal.known or self._looker.blocked:
             return ""
         error = self._refusal.of(self._looker.key_of_form())
-        return words.message(error.code, error.params) if error else ""
+        return words.advice(error.code, _by_name(error.params))[0] if error else ""
+
+    def _on_tried(self, key: Key, error: Error | None) -> None:
+        self._refusal.take(key, error)
+        self.display()
 
     def _on_told(self, event: AnyEvent) -> None:
         """What a run says of the data that it began with."""
@@ -232,3 +238,11 @@ class Guide(QObject):
             "settings": self.tr("several settings"),
         }
         return named.get(changed) or knob_words(words.language()).label(knobs()[changed])
+
+
+def _by_name(params: Mapping[str, Value]) -> dict[str, Value]:
+    """Without the folders of files: the line is short."""
+    return {
+        name: Path(value).name or value if isinstance(value, str) and Path(value).is_absolute() else value
+        for name, value in params.items()
+    }

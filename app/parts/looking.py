@@ -126,10 +126,12 @@ class Looker(QObject, Generic[R]):
         return self.looks.show(None if self.blocked else self.key_of_form())
 
     def failure(self) -> str:
-        """Why the last look ended without a report, in the current language; empty where it did not."""
+        """Why the last look at the chosen data ended without a report, in the current language; empty: it did not."""
         if self._failed is None:
             return ""
         look, outcome = self._failed
+        if [part for part in look.key if isinstance(part, str)] != self._form.data:
+            return ""
         if look.error is not None:
             return words.message(look.error.code, look.error.params)
         if outcome.failed_to_start:

@@ -271,8 +271,9 @@ def test_a_look_that_fails_leaves_nothing_of_an_earlier_one_beside_its_error(
     assert page.status.text() == ""
     assert page.failure.y() < page.height() / 4
     form.set_data(["builtin:tasks"])
-    assert page.failure.isVisible()
+    assert not page.failure.isVisible()  # it was about data that is not chosen any more
     assert not page.samples.isVisible()
+    assert page._empty.isVisible()
 
 
 def test_an_error_gives_way_to_the_report_of_a_configuration_that_is_known(

@@ -98,11 +98,13 @@ def test_the_step_data_tells_the_truth(make_window: MakeWindow, qtbot: QtBot, tm
     controller.window.show_page("data")
     qtbot.mouseClick(controller.window.data.look, Qt.MouseButton.LeftButton)
     assert says("under way", "Looking at the data…")
-    qtbot.waitUntil(lambda: says("to be put right", "holds conversations"), timeout=60_000)
+    qtbot.waitUntil(lambda: says("to be put right", "文本.txt is plain text and chats.jsonl holds"), timeout=60_000)
+    assert "holds conversations" in controller.window.data.failure.text()
     form.set_text("batch_size", "3")
     assert says("to be put right", "holds conversations")
     form.set_data([str(binary)])
     assert not says("to be put right")
+    assert controller.window.data.failure.text() == ""
     look(controller, qtbot)
     qtbot.waitUntil(lambda: says("to be put right", "looks like a binary file"), timeout=10_000)
 
