@@ -130,7 +130,7 @@ class Looker(QObject, Generic[R]):
         if self._failed is None:
             return ""
         look, outcome = self._failed
-        if [part for part in look.key if isinstance(part, str)] != self._form.data:
+        if [part for part in self._data if isinstance(part, str)] != self._form.data:
             return ""
         if look.error is not None:
             return words.message(look.error.code, look.error.params)
