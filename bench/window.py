@@ -81,6 +81,8 @@ def scene(name: str, argument: str, folder: Path, limit_s: float) -> Found:
 
 def blocked(found: Found, when: str) -> Figure:
     rare = f"99.9 %: {found['clock_999_ms']:.1f} ({found['processor_999_ms']:.1f})"
+    if "idle_ms" in found:
+        rare += f"; an idle loop at the same time: {found['idle_ms']:.0f}"
     return Figure(f"event loop blocked {when}", "ms", _BLOCKED, found["clock_ms"], found["processor_ms"], rare)
 
 

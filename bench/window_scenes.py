@@ -23,6 +23,7 @@ _BEGAN: Final = float(os.environ.get("BENCH_BEGAN") or time.time())
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 import app.__main__ as program  # noqa: E402 - Qt reads the environment
+from bench.window_idle import Idle  # noqa: E402
 
 WATCH_MS: Final = 5
 SIZE: Final = (1280, 720)
@@ -45,6 +46,7 @@ class Watchdog:
         self._timer = QTimer(interval=WATCH_MS, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self._look)
         self._last = (time.perf_counter(), time.thread_time())
+        self.began = self.ended = time.monotonic()
         self._timer.start()
 
     def _look(self) -> None:
@@ -56,6 +58,7 @@ class Watchdog:
     def found(self) -> dict[str, float]:
         """The longest, and what 99.9 % are below."""
         self._timer.stop()
+        self.ended = time.monotonic()
         place = int(0.999 * (len(self.clock) - 1))
         return {
             "clock_ms": max(self.clock),
@@ -64,6 +67,12 @@ class Watchdog:
             "processor_999_ms": sorted(self.processor)[place],
             "looks": len(self.clock),
         }
+
+
+def beside(watch: Watchdog, idle: Idle) -> dict[str, float]:
+    """What the watchdog found, and how long an idle loop was kept waiting at most in the same time."""
+    found = watch.found()
+    return {**found, "idle_ms": idle.longest(watch.began, watch.ended)}
 
 
 def open_window(command: list[str] | None = None) -> Any:
@@ -337,11 +346,12 @@ def flood(minutes: str) -> dict[str, Any]:
     controller = open_window([sys.executable, "-P", "-m", "bench.window_events", str(count), "1000"])
     _launch(controller)
     wait(lambda: controller.own.record.metrics.series("train_loss")[0].size > 0)
+    idle = Idle()
     watch, used, began = Watchdog(), time.process_time(), time.monotonic()
     wait(lambda: controller.own.machine.done is not None, 120 + 120 * float(minutes))
     seconds = time.monotonic() - began
     share = (time.process_time() - used) / seconds
-    return {"blocked": watch.found(), "seconds": seconds, "events": count, "processor_share": share,
+    return {"blocked": beside(watch, idle), "seconds": seconds, "events": count, "processor_share": share,
             "resident_mb": resident_mb()}  # fmt: skip
 
 
@@ -352,11 +362,11 @@ def trainer(seconds: str) -> dict[str, Any]:
     controller = open_window()
     own = controller.own
     found: dict[str, Any] = {"blocked": {}}
-    watch = Watchdog()
+    idle, watch = Idle(), Watchdog()
     _launch(controller, max_steps="10000000", max_epochs="1000000", compile="on", save_steps="40")
     wait(lambda: own.machine.state is RunState.TRAINING and bool(own.record.metrics.checkpoints()), 900)
     found["compile_s"] = own.record.computing.compile_s
-    found["blocked"]["starting, compiling, saving"] = watch.found()
+    found["blocked"]["starting, compiling, saving"] = beside(watch, idle)
     for name, hide in (("visible", False), ("hidden", True)):
         controller.window.setHidden(hide)
         turn(2.0)
@@ -365,12 +375,13 @@ def trainer(seconds: str) -> dict[str, Any]:
         took = time.monotonic() - began
         found[name] = {"share": (time.process_time() - used) / took, "events_s": (own._last_seq - events) / took}
     controller.window.show()
+    idle = Idle()
     turn(1.0)
     watch = Watchdog()
     own.process.kill()
     wait(lambda: own.machine.state is RunState.CRASHED)
     turn(2.0)
-    found["blocked"]["dying"] = watch.found()
+    found["blocked"]["dying"] = beside(watch, idle)
     own.cancel_restart()
     return found
 
