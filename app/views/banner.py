@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
@@ -68,7 +68,8 @@ class BannerArea(Retranslating):
         self._layout.insertWidget(0, banner)
         for extra in self._banners[_MOST:]:
             self._remove(extra)
-        self.show()
+        # In a turn of its own: all below it gets another size and is painted anew, which is enough for one.
+        QTimer.singleShot(0, self, lambda: self.setVisible(bool(self._banners)))
 
     def clear(self) -> None:
         for banner in list(self._banners):
@@ -109,11 +110,8 @@ class _Banner(QFrame):
         self._resume = button("bannerResume")
         self._resume.setVisible(text.offers_resume)
         self._close = named(QToolButton(), "flat")
-        self._detail = named(QPlainTextEdit(text.detail), "log")
-        self._detail.setReadOnly(True)
-        self._detail.hide()
-        self._detail.setFixedHeight(self._detail.fontMetrics().lineSpacing() * _DETAIL_LINES)
-        self._more.toggled.connect(self._detail.setVisible)
+        self._detail: QPlainTextEdit | None = None  # made when it is asked for: most never are, and it takes long
+        self._more.toggled.connect(self._show_detail)
         self._resume.clicked.connect(self.resume_pressed)
         self._close.clicked.connect(self.closed)
         self._arrange()
@@ -129,10 +127,17 @@ class _Banner(QFrame):
         row.addWidget(self._words, 1, Qt.AlignmentFlag.AlignTop)
         for widget in (self._resume, self._more, self._close):
             row.addWidget(widget, 0, Qt.AlignmentFlag.AlignTop)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(SPACE + 4, SPACE, SPACE, SPACE)
-        layout.addLayout(row)
-        layout.addWidget(self._detail)
+        self._rows = QVBoxLayout(self)
+        self._rows.setContentsMargins(SPACE + 4, SPACE, SPACE, SPACE)
+        self._rows.addLayout(row)
+
+    def _show_detail(self, shown: bool) -> None:
+        if self._detail is None:
+            self._detail = named(QPlainTextEdit(self.text.detail), "log")
+            self._detail.setReadOnly(True)
+            self._detail.setFixedHeight(self._detail.fontMetrics().lineSpacing() * _DETAIL_LINES)
+            self._rows.addWidget(self._detail)
+        self._detail.setVisible(shown)
 
     def retheme(self, tokens: Tokens) -> None:
         self._close.setIcon(icon("close", tokens.text, tokens.muted))
