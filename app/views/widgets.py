@@ -78,8 +78,10 @@ class QuietCombo(QComboBox):
         painter, option = QStylePainter(self), QStyleOptionComboBox()
         self.initStyleOption(option)
         control, part = QStyle.ComplexControl.CC_ComboBox, QStyle.SubControl.SC_ComboBoxEditField
-        room = self.style().subControlRect(control, option, part, self).width() - 2
-        option.currentText = self.fontMetrics().elidedText(self.currentText(), Qt.TextElideMode.ElideMiddle, room)
+        room = self.style().subControlRect(control, option, part, self).width()
+        if self.fontMetrics().horizontalAdvance(self.currentText()) > room:
+            middle = Qt.TextElideMode.ElideMiddle
+            option.currentText = self.fontMetrics().elidedText(self.currentText(), middle, room - 2)
         painter.drawComplexControl(control, option)
         painter.drawControl(QStyle.ControlElement.CE_ComboBoxLabel, option)
 

@@ -20,6 +20,7 @@ from app.state.measurements.metrics import MetricStore
 from app.theme.tokens import LIGHT
 from app.views.banner import BannerArea
 from app.views.plots import drawing
+from app.views.plots import contents
 from app.views.plots.axes import Axis, time_text
 from app.views.plots.canvas import Canvas
 from app.views.plots.overlays import Overlay, dashed, token
@@ -231,7 +232,7 @@ def test_a_log_scale_has_ticks_that_are_told_apart_however_far_it_reaches(
 @pytest.mark.parametrize(("low", "high"), [(955.0, 1045.0), (0.0, 0.0123), (2.31, 7.9), (0.0, 48.0), (1e-5, 3e-4)])
 def test_ticks_of_a_height_are_few_and_never_lie_on_one_another(height: int, low: float, high: float) -> None:
     spacing, _ = Axis("left").tickSpacing(low, high, height)[0]
-    assert spacing * height / (high - low) >= 14.9
+    assert spacing * height / (high - low) >= 11.9
     assert (high - low) / spacing <= 6.01
     if height >= 110:
         assert (high - low) / spacing >= 2
@@ -404,8 +405,9 @@ def test_names_of_runs_stand_once_above_the_plots_and_only_values_in_them(
     assert not any(one.area.intersects(other.area) for one in cells for other in cells if one is not other)
     for name in ("loss", "speed", "grad_norm"):
         legend = page.charts[name].legend
-        assert {cell.words for cell in legend._cells} == {""}
-        assert len(legend._cells) >= 2
+        assert {cell.words for cell in legend._cells} <= {""}
+        room = 12 + legend.fontMetrics().horizontalAdvance(contents.widest(name))
+        assert all(cell.area.width() >= room for cell in legend._cells)  # none is cut
         assert all(name in legend.toolTip() for name in names)
     loss = page.charts["loss"].legend
     assert len(loss._cells) == 7  # there is room for the values of all of them

@@ -18,7 +18,7 @@ _SPANS: Final = (
 )
 _TIME_TICK: Final = 90  # pixels from one to the next, at least
 _LOG_TICK: Final = 16
-_TICK: Final = 15  # of a vertical axis
+_TICK: Final = 12  # of a vertical axis
 _MOST: Final = 6  # ticks of it
 _LINEAR: Final = 0.65  # powers of ten: below, a log scale hardly differs from a linear one
 

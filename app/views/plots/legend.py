@@ -168,8 +168,11 @@ class Legend(QWidget):
         ]
 
     def _as_many_as_fit(self, metrics: QFontMetrics) -> list[Cell]:
-        """The first ones, in columns from the right."""
+        """The first ones, in columns from the right; values without names only whole."""
         least = _LINE + metrics.horizontalAdvance(self._widest) + 2 * _GAP
+        if least > self.width() and not self._named:
+            self._rows = 1
+            return []
         columns = max(1, (self.width() + SPACE) // (least + SPACE))
         shown = self._entries[: columns * self._most]
         columns, self._rows = min(columns, len(shown)), -(-len(shown) // columns)
