@@ -19,8 +19,7 @@ from app.parts.saving_plots import PlotSaver
 from app.state.measurements.metrics import MetricStore
 from app.theme.tokens import LIGHT
 from app.views.banner import BannerArea
-from app.views.plots import drawing
-from app.views.plots import contents
+from app.views.plots import contents, drawing
 from app.views.plots.axes import Axis, time_text
 from app.views.plots.canvas import Canvas
 from app.views.plots.overlays import Overlay, dashed, token
