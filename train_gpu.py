@@ -38,7 +38,7 @@ from launcher.words import say
 
 
 def main(argv: "list[str]") -> int:
-    """Set up if anything changed, then do what was asked."""
+    """Do what was asked; what fails ends in words and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a path in Chinese must not break a console of code page 1252
@@ -59,6 +59,7 @@ def main(argv: "list[str]") -> int:
 
 
 def start(command: str, argv: "list[str]") -> int:
+    """Set up if anything changed, then start."""
     choices = get_choices(argv[1:] if command == "setup" else None)
     dev = command == "test" or (command == "setup" and "--dev" in argv)
     if coming().folder.exists() or leaving().folder.exists():
@@ -66,9 +67,10 @@ def start(command: str, argv: "list[str]") -> int:
             settle()
     if sys.version_info < OLDEST and why_set_up(current(), choices, dev):
         return hand_over([find_python(choices["python"]), str(Path(__file__).resolve()), *argv])
-    make_ready(choices, dev, asked=command == "setup")
+    as_wanted = make_ready(choices, dev, asked=command == "setup")
     if command == "setup":
-        print(f"Traindeck is ready: PyTorch {current().torch()}", file=sys.stderr)
+        if as_wanted:
+            print(f"Traindeck is ready: PyTorch {current().torch()}", file=sys.stderr)
         return 0
     if command == "shortcut":
         return make_shortcut()

@@ -39,35 +39,35 @@ def settle() -> None:
     discard(gone)
 
 
-def make_ready(choices: "dict[str, str]", dev: bool, asked: bool) -> None:
-    """See to it that .venv is what is wanted, or at least still what it was.
+def make_ready(choices: "dict[str, str]", dev: bool, asked: bool) -> bool:
+    """See to it that .venv is what is wanted (True), or at least still what it was, which was said then.
 
     `asked`: by the command `setup`, so that a failure is told as one (SetupError) and one of before is tried again.
     """
     reason = why_set_up(current(), choices, dev)
     if not reason and not coming().folder.exists():
-        return
+        return True
     if reason and not asked and went_wrong(reason, choices, dev):
-        return
+        return False
     with only_one():
         reason = why_set_up(current(), choices, dev)
-        if not reason:
-            discard(coming())
-        elif current().working():
-            update(reason, choices, dev, asked)
-        else:
+        if reason and current().working():
+            return update(reason, choices, dev, asked)
+        if reason:
             tell(current().folder.name, reason)
             set_up(current(), choices, dev)
-            discard(coming())
+        discard(coming())
+        return True
 
 
 def tell(name: str, reason: str) -> None:
     say(f"Setting up Traindeck in {places.ROOT / name}: {reason}. Details: {places.LOG}")
 
 
-def update(reason: str, choices: "dict[str, str]", dev: bool, asked: bool) -> None:
+def update(reason: str, choices: "dict[str, str]", dev: bool, asked: bool) -> bool:
     """Make and switch, or say why not and leave everything as it was."""
     started = time.monotonic()
+    lacking = dev and not current().state.get("dev")  # what was asked for cannot go on without
     dev = dev or bool(current().state.get("dev"))
     wish = wish_of(reason, choices, dev)
     try:
@@ -75,21 +75,26 @@ def update(reason: str, choices: "dict[str, str]", dev: bool, asked: bool) -> No
             tell(coming().folder.name, reason)
             prepare(wish, choices, dev)
         forget_failure()
-        if switched():
-            say(f"Updated in {time.monotonic() - started:.0f} s.")
-        else:
-            say("The update is ready, and takes effect when Traindeck is closed and started again.")
+        done = switched()
     except (SetupError, OSError) as error:
         told = error if isinstance(error, SetupError) else SetupError(f"{error}")
         discard(coming())
         if isinstance(error, SetupError):  # what the system refuses may be granted in a minute
             write_json(failed_file(), {"wish": wish, "why": told.brief})
-        if asked or (dev and not current().state.get("dev")):
-            raise SetupError(
-                f"The update failed, and what was there before goes on working. {told}", told.code
-            ) from error
+        if asked or lacking:
+            words = f"The update failed, and what was there before goes on working. {told}"
+            raise SetupError(words, told.code) from error
         log(f"The update failed: {told}")
         say(f"The update failed, so Traindeck starts as it was: {told.brief} To try again: {SETUP}")
+        return False
+    if done:
+        say(f"Updated in {time.monotonic() - started:.0f} s.")
+        return True
+    ready = "The update is ready, and takes effect when Traindeck is closed and started again."
+    if lacking:
+        raise SetupError(ready)
+    say(ready)
+    return False
 
 
 def prepare(wish: str, choices: "dict[str, str]", dev: bool) -> None:
@@ -134,14 +139,14 @@ def switched() -> bool:
     try:
         remove(gone)
         move(old, gone)
-    except PermissionError as error:
+        try:
+            move(new, old)
+        except OSError:
+            move(gone, old)
+            raise
+    except PermissionError as error:  # on Windows, an open file is enough
         log(f"{old.folder} cannot be moved: {error}")
         return False
-    try:
-        move(new, old)
-    except OSError:
-        move(gone, old)
-        raise
     discard(gone)
     return True
 
