@@ -66,7 +66,7 @@ def say_name(env: Environment, name: str) -> None:
     """
     before, after = re.escape(env.folder.name.encode("ascii")), name.encode("ascii")
     text = re.compile(rb"([\\/])" + before + rb"(?![\w.-])")
-    line = re.compile(rb"(#![^\r\n]*[\\/])" + before + rb"([\\/][^\r\n]*\r?\n)(?=PK\x03\x04)")
+    line = re.compile(rb"(#![^\r\n]*[\\/])" + before + rb"([\\/][^\r\n]*[\r\n]+)(?=PK\x03\x04)")
     for file in [env.folder / "pyvenv.cfg", *env.programs.iterdir()]:
         if file.is_symlink() or not file.is_file():
             continue

@@ -21,9 +21,6 @@ ASIDE = itertools.count()
 def step_aside(env: Environment, copies: bool) -> None:
     """Move the programs that run out of the environment; `copies` of them stay in their place."""
     places.KEEP.mkdir(exist_ok=True)
-    for old in places.KEEP.glob("old-*.exe"):  # those that have ended
-        with contextlib.suppress(OSError):
-            old.unlink()
     for program in env.programs.glob("python*.exe"):
         copy = program.with_suffix(".copy")
         if copies:
@@ -31,6 +28,13 @@ def step_aside(env: Environment, copies: bool) -> None:
         program.replace(places.KEEP / f"old-{os.getpid()}-{next(ASIDE)}-{program.name}")
         if copies:
             copy.replace(program)
+
+
+def sweep() -> None:
+    """Delete what stepped aside, but for what still runs."""
+    for program in places.KEEP.glob("old-*.exe"):
+        with contextlib.suppress(OSError):
+            program.unlink()
 
 
 def finish_step_aside(env: Environment) -> None:
@@ -66,6 +70,7 @@ def remove(env: Environment) -> None:
     if WINDOWS:
         step_aside(env, copies=False)
     shutil.rmtree(str(env.folder))
+    sweep()
 
 
 def discard(env: Environment) -> None:
