@@ -31,7 +31,8 @@ def posix_users(folder: Path) -> "list[int]":
             command = (process / "cmdline").read_bytes().decode("utf-8", "surrogateescape").split("\0")
             if str(places.ROOT / "train_gpu.py") in command:
                 continue
-            program = str((process / "cwd").readlink() / command[0])
+            started_in = os.readlink(str(process / "cwd"))  # noqa: PTH115  Path.readlink came with Python 3.9
+            program = str(Path(started_in) / command[0])
             loaded = (process / "maps").read_bytes()
             if is_in(program, folder) or b" " + os.fsencode(str(folder)) + b"/" in loaded:
                 found.append(int(process.name))

@@ -236,6 +236,23 @@ def test_another_python_is_taken_beside_the_old_one(project: Updated) -> None:
     assert project.run("setup", "--python", "auto").returncode == 0
 
 
+OLD_PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.[6789].*/bin/python"))
+
+
+@pytest.mark.skipif(not OLD_PYTHONS, reason="needs a Python before 3.10, for example of pyenv")
+@pytest.mark.parametrize("python", OLD_PYTHONS, ids=lambda path: path.parents[1].name)
+def test_an_old_python_settles_what_was_cut_off_and_gets_as_far_as_finding_a_better_one(
+    python: Path, tmp_path: Path
+) -> None:
+    project = Updated(tmp_path)
+    for folder in (".venv", ".venv.new", ".venv.old"):
+        (project.root / folder).mkdir()
+    command = [str(python), "-I", "-X", "utf8", str(project.root / "train_gpu.py"), "setup", "--python", "/nowhere"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=False)
+    assert "ERROR: The chosen Python cannot be used" in done.stderr
+    assert project.folders() == {".venv", ".venv.new"}
+
+
 def test_what_only_loaded_a_library_counts_as_a_user_too(tmp_path: Path) -> None:
     from launcher.users import users
 
