@@ -12,6 +12,9 @@ rem Each candidate is run: the Microsoft Store's placeholder only prints a hint 
 rem With .exe, for a python.bat (pyenv-win has one) would take over and never come back.
 set "PY="
 call :try ".venv\Scripts\python.exe"
+rem An update that was cut off may have left only these.
+call :try ".venv.old\Scripts\python.exe"
+call :try ".venv.new\Scripts\python.exe"
 call :try py.exe -3
 call :try python.exe
 for /d %%d in ("%LOCALAPPDATA%\Programs\Python\Python3*" "%PROGRAMFILES%\Python3*" %SYSTEMDRIVE%\Python3*) do call :try "%%~d\python.exe"

@@ -7,6 +7,8 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -55,6 +57,15 @@ def write_torch(folder: Path, version: str) -> None:
     write_wheel(folder, "torch", version, files)
 
 
+def write_small(folder: Path, version: str) -> None:
+    """A package with a program, which tells its version and where it lives."""
+    code = f"import sys\n\n\ndef main():\n    print('small {version} in ' + sys.prefix)\n"
+    entry_points = "[console_scripts]\nsmall = small:main\n"
+    write_wheel(
+        folder, "small", version, {"small.py": code, f"small-{version}.dist-info/entry_points.txt": entry_points}
+    )
+
+
 class Project:
     """A copy of the launcher beside a tiny trainer, with a package source of its own."""
 
@@ -66,6 +77,7 @@ class Project:
             place.mkdir(parents=True)
         for launcher in ("train_gpu.py", "train_gpu.sh", "train_gpu.bat"):
             shutil.copy(ROOT / launcher, self.root)
+        shutil.copytree(ROOT / "launcher", self.root / "launcher", ignore=shutil.ignore_patterns("__pycache__"))
         (self.root / "trainer_core" / "__init__.py").touch()
         (self.root / "trainer_core" / "__main__.py").write_text(TRAINER, encoding="utf-8")
         (self.root / "constraints.txt").write_text("torch==2.13.0\nsmall==1.0\n", encoding="utf-8")
@@ -73,7 +85,7 @@ class Project:
         write_torch(self.wheels, "2.13.0+cpu")
         write_torch(self.wheels, "2.15.0")
         for version in ("1.0", "2.0"):
-            write_wheel(self.wheels, "small", version, {"small.py": ""})
+            write_small(self.wheels, version)
         write_wheel(self.wheels, "greedy", "1.0", {"greedy.py": ""}, "torch>=2.14")
 
     def require(self, *packages: str) -> None:
@@ -86,3 +98,48 @@ class Project:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "TRAINDECK_"))}
         env.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(self.wheels), PIP_CONFIG_FILE=os.devnull)
         return {**env, **more}
+
+
+class Shell(Project):
+    """Started through train_gpu.sh."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        (self.bin / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n", encoding="utf-8")  # until it is made executable
+
+    def environment(self, **more: str) -> dict[str, str]:
+        env = super().environment()
+        path = os.pathsep.join([str(self.bin), str(Path(sys.executable).parent), env["PATH"]])
+        return {**env, "PATH": path, **more}
+
+    def begin(self, *arguments: str, **more: str) -> subprocess.Popen[bytes]:
+        command = [str(self.root / "train_gpu.sh"), *arguments]
+        null = subprocess.DEVNULL
+        return subprocess.Popen(command, env=self.environment(**more), stdin=null, stdout=null, stderr=subprocess.PIPE)
+
+    def run(self, *arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self.root / "train_gpu.sh"), *arguments],
+            env=self.environment(**more),
+            input=stdin,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=120,
+            check=False,
+        )
+
+    def torch_file(self) -> Path:
+        return next(self.root.glob(".venv/lib/python3*/site-packages/torch/version.py"))
+
+
+# Runs train_gpu.py, and ends it as if it were killed, right before it does what is asked for.
+CUT_OFF = """
+import os, runpy, sys
+event, words = sys.argv[1:3]
+sys.argv = sys.argv[3:]
+def watch(name, details):
+    if name == event and words in repr(details):
+        os._exit(99)
+sys.addaudithook(watch)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""

@@ -4,46 +4,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from stand_ins import Project, write_torch
+from stand_ins import Shell, write_torch
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="starts through train_gpu.sh")
-
-
-class Shell(Project):
-    """Started through train_gpu.sh."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        (self.bin / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n", encoding="utf-8")  # until it is made executable
-
-    def environment(self, **more: str) -> dict[str, str]:
-        env = super().environment()
-        path = os.pathsep.join([str(self.bin), str(Path(sys.executable).parent), env["PATH"]])
-        return {**env, "PATH": path, **more}
-
-    def begin(self, *arguments: str, **more: str) -> subprocess.Popen[bytes]:
-        command = [str(self.root / "train_gpu.sh"), *arguments]
-        null = subprocess.DEVNULL
-        return subprocess.Popen(command, env=self.environment(**more), stdin=null, stdout=null, stderr=subprocess.PIPE)
-
-    def run(self, *arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(self.root / "train_gpu.sh"), *arguments],
-            env=self.environment(**more),
-            input=stdin,
-            capture_output=True,
-            encoding="utf-8",
-            timeout=120,
-            check=False,
-        )
-
-    def torch_file(self) -> Path:
-        return next(self.root.glob(".venv/lib/python3*/site-packages/torch/version.py"))
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +69,10 @@ def test_a_torch_that_something_swapped_is_noticed_at_the_next_start_and_put_bac
 
 def test_a_new_dependency_cannot_swap_torch_and_the_failure_is_loud(project: Shell) -> None:
     project.require("torch>=2.11", "small", "greedy")
-    done = project.run("train")
+    done = project.run("setup")
     assert done.returncode == 1
-    assert "ERROR: The packages could not be installed" in done.stderr
+    assert "ERROR: The update failed" in done.stderr
+    assert "The packages could not be installed" in done.stderr
     assert "2.13.0+cpu" in project.torch_file().read_text(encoding="utf-8")
     project.require("torch>=2.11", "small")
     assert project.run("train").returncode == 3
@@ -156,18 +124,18 @@ def test_a_driver_never_gets_a_cpu_only_build_and_its_gpu_is_tried_out(project: 
     (project.bin / "nvidia-smi").write_text(script, encoding="utf-8")
     (project.bin / "nvidia-smi").chmod(0o755)
 
-    only_cpu = project.run("train")
+    only_cpu = project.run("setup")
     assert only_cpu.returncode == 1
     assert "No source has PyTorch 2.13.0 (cu130)" in only_cpu.stderr
     assert "setup --torch cpu" in only_cpu.stderr
 
     write_torch(project.wheels, "2.13.0+cu130")
-    broken = project.run("train", STAND_IN_GPU="broken")
+    broken = project.run("setup", STAND_IN_GPU="broken")
     assert broken.returncode == 6
     assert "no code for this GPU" in broken.stderr
 
-    working = project.run("train")
-    assert working.returncode == 3
+    working = project.run("setup")
+    assert working.returncode == 0
     assert "GPU: Stand-in 3000" in working.stderr
     assert "2.13.0+cu130" in project.torch_file().read_text(encoding="utf-8")
 

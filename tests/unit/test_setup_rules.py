@@ -1,39 +1,44 @@
-"""What train_gpu.py decides: which Python, which torch build from where, and whether a set-up is needed."""
+"""What the launcher decides: which Python, which torch build from where, and whether a set-up is needed."""
 
 import ast
-import importlib.util
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+import train_gpu
+from launcher import (
+    choices,
+    failures,
+    locking,
+    packages,
+    places,
+    processes,
+    pythons,
+    setting_up,
+    starting,
+    torch_builds,
+)
+from launcher.environment import Environment, current
 
 ROOT = Path(__file__).resolve().parents[2]
 posix = pytest.mark.skipif(os.name == "nt", reason="the fake interpreters are shell scripts")
 
 
-@pytest.fixture
-def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """train_gpu.py as a module that believes itself to live in an empty project folder."""
-    spec = importlib.util.spec_from_file_location("train_gpu_under_test", ROOT / "train_gpu.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "train_gpu_under_test", module)
-    spec.loader.exec_module(module)
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The launcher believes itself to live in an empty project folder."""
     (tmp_path / "pyproject.toml").write_text("[project]\n", encoding="utf-8")
     (tmp_path / "constraints.txt").write_text("# ours\ntorch==2.13.0\nnumpy==2.4.6\nRich==15.0.0\n", encoding="utf-8")
-    monkeypatch.setattr(module, "ROOT", tmp_path)
-    monkeypatch.setattr(module, "VENV", tmp_path / ".venv")
-    monkeypatch.setattr(module, "STATE", tmp_path / ".venv" / "traindeck.json")
-    monkeypatch.setattr(module, "KEEP", tmp_path / ".venv-setup")
-    monkeypatch.setattr(module, "SHORTCUTS", tmp_path / ".venv-setup" / "shortcuts.json")
-    monkeypatch.setattr(module, "LOG", tmp_path / "logs" / "setup.log")
-    for name in module.CHOICES:
+    monkeypatch.setattr(places, "ROOT", tmp_path)
+    monkeypatch.setattr(places, "KEEP", tmp_path / ".venv-setup")
+    monkeypatch.setattr(places, "SHORTCUTS", tmp_path / ".venv-setup" / "shortcuts.json")
+    monkeypatch.setattr(places, "LOG", tmp_path / "logs" / "setup.log")
+    for name in choices.CHOICES:
         monkeypatch.delenv("TRAINDECK_" + name.upper(), raising=False)
-    return module
+    return tmp_path
 
 
 @pytest.fixture
@@ -51,41 +56,45 @@ def fake_python(tmp_path: Path) -> Callable[..., str]:
     return make
 
 
-def offer(module: ModuleType, monkeypatch: pytest.MonkeyPatch, *commands: list[str]) -> None:
-    monkeypatch.setattr(module, "python_candidates", lambda: iter(commands))
+def offer(monkeypatch: pytest.MonkeyPatch, *commands: list[str]) -> None:
+    monkeypatch.setattr(pythons, "python_candidates", lambda: iter(commands))
 
 
 # --- which Python --------------------------------------------------------------------------------------------
 
 
-def test_the_file_parses_under_python_3_6() -> None:
-    ast.parse((ROOT / "train_gpu.py").read_text(encoding="utf-8"), feature_version=(3, 6))
+LAUNCHER = [ROOT / "train_gpu.py", *(ROOT / "launcher").glob("*.py")]
 
 
-def test_the_file_imports_nothing_beyond_the_standard_library() -> None:
-    tree = ast.parse((ROOT / "train_gpu.py").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("file", LAUNCHER, ids=lambda file: file.name)
+def test_the_launcher_parses_under_python_3_6(file: Path) -> None:
+    ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 6))
+
+
+@pytest.mark.parametrize("file", LAUNCHER, ids=lambda file: file.name)
+def test_the_launcher_imports_nothing_beyond_the_standard_library(file: Path) -> None:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {name.split(".")[0] for name in names} <= sys.stdlib_module_names
+    assert {name.split(".")[0] for name in names} <= {*sys.stdlib_module_names, "launcher"}
 
 
 @posix
 def test_unusable_pythons_are_passed_over_and_the_first_usable_one_is_taken(
-    tool: ModuleType, fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead_shim = fake_python("python3.13", instead="echo 'pyenv: python3.13: command not found' >&2; exit 127")
     silent = fake_python("python3.12", instead="exit 0")
     good = fake_python("python3.11")
-    offer(tool, monkeypatch, [dead_shim], [silent], [good])
-    assert Path(tool.find_python()).samefile(getattr(sys, "_base_executable", sys.executable))
+    offer(monkeypatch, [dead_shim], [silent], [good])
+    assert Path(pythons.find_python()).samefile(getattr(sys, "_base_executable", sys.executable))
 
 
 @posix
 def test_when_no_python_fits_each_one_is_named_with_its_reason_and_the_remedy(
-    tool: ModuleType, fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer(
-        tool,
         monkeypatch,
         [fake_python("old", "sys.version_info = (3, 10, 4)")],
         [fake_python("new", "sys.version_info = (3, 14, 0)")],
@@ -94,8 +103,8 @@ def test_when_no_python_fits_each_one_is_named_with_its_reason_and_the_remedy(
         [fake_python("broken", instead="exit 1")],
         ["/nowhere/python"],
     )
-    with pytest.raises(tool.SetupError) as error:
-        tool.find_python()
+    with pytest.raises(failures.SetupError) as error:
+        pythons.find_python()
     words = str(error.value)
     for part in (
         "old: Python 3.10 is too old",
@@ -113,42 +122,42 @@ def test_when_no_python_fits_each_one_is_named_with_its_reason_and_the_remedy(
 
 @posix
 def test_the_microsoft_store_placeholder_is_never_run(
-    tool: ModuleType, fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     marker = tmp_path / "was run"
     stub = fake_python("C:\\Users\\x\\AppData\\Local\\Microsoft\\WindowsApps\\python.exe", instead=f"touch '{marker}'")
-    offer(tool, monkeypatch, [stub])
-    with pytest.raises(tool.SetupError, match="Microsoft Store placeholder"):
-        tool.find_python()
+    offer(monkeypatch, [stub])
+    with pytest.raises(failures.SetupError, match="Microsoft Store placeholder"):
+        pythons.find_python()
     assert not marker.exists()
 
 
 @posix
 def test_a_launcher_keeps_its_version_argument_apart_from_its_path(
-    tool: ModuleType, fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launcher = fake_python("py launcher", instead=f'[ "$1" = -3.12 ] || exit 9\nshift\nexec "{sys.executable}" "$@"')
-    offer(tool, monkeypatch, [launcher, "-3.13"], [launcher, "-3.12"])
-    assert tool.find_python()
+    offer(monkeypatch, [launcher, "-3.13"], [launcher, "-3.12"])
+    assert pythons.find_python()
 
 
 @posix
 def test_every_python_on_the_path_is_a_candidate_not_only_the_first(
-    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "python3").touch()
     monkeypatch.setenv("PATH", f"{tmp_path / 'a'}{os.pathsep}{tmp_path / 'b'}")
-    candidates = list(tool.python_candidates())
+    candidates = list(pythons.python_candidates())
     assert candidates[0] == [sys.executable]
     assert [str(tmp_path / "a" / "python3")] in candidates
     assert [str(tmp_path / "b" / "python3")] in candidates
 
 
-def test_a_chosen_python_that_does_not_fit_is_refused_and_not_replaced_silently(tool: ModuleType) -> None:
-    with pytest.raises(tool.SetupError, match="setup --python"):
-        tool.find_python("/nowhere/python3.12")
+def test_a_chosen_python_that_does_not_fit_is_refused_and_not_replaced_silently() -> None:
+    with pytest.raises(failures.SetupError, match="setup --python"):
+        pythons.find_python("/nowhere/python3.12")
 
 
 # --- which torch build, from where ---------------------------------------------------------------------------
@@ -173,17 +182,15 @@ def test_a_chosen_python_that_does_not_fit_is_refused_and_not_replaced_silently(
         ("581.29", 3.5, True, "cpu"),
     ],
 )
-def test_the_torch_build_follows_driver_and_card(
-    tool: ModuleType, driver: str, card: float, windows: bool, tag: str
-) -> None:
-    chosen, reason = tool.choose_torch(tool.Driver(driver, card), windows)
+def test_the_torch_build_follows_driver_and_card(driver: str, card: float, windows: bool, tag: str) -> None:
+    chosen, reason = torch_builds.choose_torch(torch_builds.Driver(driver, card), windows)
     assert chosen == tag
     assert reason.startswith("WARNING") == (tag == "cpu")
 
 
-def test_no_driver_means_the_cpu_build_without_a_warning_and_a_silent_driver_one_with(tool: ModuleType) -> None:
-    assert tool.choose_torch(None) == ("cpu", "no NVIDIA driver found")
-    tag, reason = tool.choose_torch(tool.Driver("", 0.0))
+def test_no_driver_means_the_cpu_build_without_a_warning_and_a_silent_driver_one_with() -> None:
+    assert torch_builds.choose_torch(None) == ("cpu", "no NVIDIA driver found")
+    tag, reason = torch_builds.choose_torch(torch_builds.Driver("", 0.0))
     assert tag == "cpu"
     assert reason.startswith("WARNING")
 
@@ -199,7 +206,6 @@ def test_no_driver_means_the_cpu_build_without_a_warning_and_a_silent_driver_one
     ],
 )
 def test_the_driver_is_asked_through_nvidia_smi(
-    tool: ModuleType,
     fake_python: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
     script: str,
@@ -207,21 +213,21 @@ def test_the_driver_is_asked_through_nvidia_smi(
 ) -> None:
     path = fake_python("nvidia-smi", instead=script)
     monkeypatch.setenv("PATH", str(Path(path).parent) + os.pathsep + os.environ["PATH"])
-    monkeypatch.setattr(tool, "nvml_version", lambda: "")
-    assert tuple(tool.ask_driver()) == expected
+    monkeypatch.setattr(torch_builds, "nvml_version", lambda: "")
+    assert torch_builds.ask_driver() == expected
 
 
-def test_configured_sources_come_before_torchs_own_index(tool: ModuleType) -> None:
+def test_configured_sources_come_before_torchs_own_index() -> None:
     for platform in ("linux", "win32"):
         for tag in ("cpu", "cu126", "cu130"):
-            sources = tool.torch_sources(tag, "2.13.0", None, platform)
-            assert sources[0] == tool.Source("the sources pip is configured with", "2.13.0+" + tag, [])
+            sources = torch_builds.torch_sources(tag, "2.13.0", None, platform)
+            assert sources[0] == torch_builds.Source("the sources pip is configured with", "2.13.0+" + tag, [])
             assert any("download.pytorch.org/whl/" + tag in source.label for source in sources)
 
 
-def test_a_plain_torch_is_taken_only_where_it_is_the_wanted_build(tool: ModuleType) -> None:
+def test_a_plain_torch_is_taken_only_where_it_is_the_wanted_build() -> None:
     def plain(tag: str, platform: str) -> list[str]:
-        sources = tool.torch_sources(tag, "2.13.0", None, platform)
+        sources = torch_builds.torch_sources(tag, "2.13.0", None, platform)
         return [source.warning for source in sources if source.version == "2.13.0"]
 
     assert plain("cpu", "win32") == [""]
@@ -230,23 +236,24 @@ def test_a_plain_torch_is_taken_only_where_it_is_the_wanted_build(tool: ModuleTy
     assert plain("cu126", "linux") == []
     [warning] = plain("cpu", "linux")
     assert "several GB" in warning
-    assert tool.torch_sources("cpu", "2.13.0", None, "linux")[-1].warning
+    assert torch_builds.torch_sources("cpu", "2.13.0", None, "linux")[-1].warning
 
 
-def test_a_mirror_replaces_pypi_everywhere_and_its_torch_wheels_come_first(tool: ModuleType) -> None:
-    for name, mirror in tool.MIRRORS.items():
-        sources = tool.torch_sources("cu126", "2.13.0", tool.find_mirror(name), "win32")
+def test_a_mirror_replaces_pypi_everywhere_and_its_torch_wheels_come_first() -> None:
+    for name, mirror in torch_builds.MIRRORS.items():
+        sources = torch_builds.torch_sources("cu126", "2.13.0", torch_builds.find_mirror(name), "win32")
         assert mirror.torch.replace("{tag}", "cu126") in sources[0].options
         assert all(["--index-url", mirror.pypi] == source.options[:2] for source in sources)
 
 
-def test_a_mirror_of_ones_own_may_name_a_place_for_torch(tool: ModuleType) -> None:
-    assert tool.find_mirror("") is None
-    assert tool.find_mirror("https://pypi.lab/simple") == tool.Mirror("https://pypi.lab/simple", "")
-    both = tool.find_mirror("https://pypi.lab/simple,https://wheels.lab/whl/")
+def test_a_mirror_of_ones_own_may_name_a_place_for_torch() -> None:
+    assert torch_builds.find_mirror("") is None
+    assert torch_builds.find_mirror("https://pypi.lab/simple") == torch_builds.Mirror("https://pypi.lab/simple", "")
+    both = torch_builds.find_mirror("https://pypi.lab/simple,https://wheels.lab/whl/")
+    assert both is not None
     assert both.torch == "https://wheels.lab/whl/{tag}"
-    with pytest.raises(tool.SetupError, match="tsinghua"):
-        tool.find_mirror("tsingua")
+    with pytest.raises(failures.SetupError, match="tsinghua"):
+        torch_builds.find_mirror("tsingua")
 
 
 # --- is a set-up needed --------------------------------------------------------------------------------------
@@ -254,16 +261,14 @@ def test_a_mirror_of_ones_own_may_name_a_place_for_torch(tool: ModuleType) -> No
 NOTHING = {"torch": "", "mirror": "", "python": "", "constraints": ""}
 
 
-def test_the_stamp_changes_with_everything_a_set_up_depends_on(
-    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_stamp_changes_with_everything_a_set_up_depends_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "pins.txt").write_text("numpy==1.26.4\n", encoding="utf-8")
-    monkeypatch.setattr(tool, "driver_present", lambda: False)
-    stamp = tool.make_stamp
+    monkeypatch.setattr(choices, "driver_present", lambda: False)
+    stamp = choices.make_stamp
     stamps = [stamp(NOTHING, "3.11"), stamp(NOTHING, "3.12")]
     stamps += [stamp({**NOTHING, "torch": "cu126"}, "3.11"), stamp({**NOTHING, "python": "/opt/python"}, "3.11")]
     stamps += [stamp({**NOTHING, "constraints": str(tmp_path / "pins.txt")}, "3.11")]
-    monkeypatch.setattr(tool, "driver_present", lambda: True)
+    monkeypatch.setattr(choices, "driver_present", lambda: True)
     stamps += [stamp(NOTHING, "3.11")]
     (tmp_path / "constraints.txt").write_text("torch==2.14.0\n", encoding="utf-8")
     stamps += [stamp(NOTHING, "3.11")]
@@ -273,47 +278,45 @@ def test_the_stamp_changes_with_everything_a_set_up_depends_on(
     assert stamp(NOTHING, "3.11") == stamps[-1] == stamp({**NOTHING, "mirror": "nju"}, "3.11")
 
 
-def test_a_package_without_pips_last_file_counts_as_half_installed(tool: ModuleType, tmp_path: Path) -> None:
+def test_a_package_without_pips_last_file_counts_as_half_installed(tmp_path: Path) -> None:
     site = tmp_path / ".venv" / "lib" / "python3.11" / "site-packages"
     (site / "pip").mkdir(parents=True)
-    assert tool.half_made() == "it has no pip", "its folder is there before it is whole"
+    assert current().half_made() == "it has no pip", "its folder is there before it is whole"
     (site / "pip-24.0.dist-info").mkdir()
     (site / "pip-24.0.dist-info" / "INSTALLER").touch()
     (site / "numpy-2.4.6.dist-info").mkdir()
-    assert "numpy" in tool.half_made()
+    assert "numpy" in current().half_made()
     (site / "numpy-2.4.6.dist-info" / "INSTALLER").touch()
-    assert tool.half_made() == ""
+    assert current().half_made() == ""
     (site / "~umpy").mkdir()
-    assert "~umpy" in tool.half_made()
+    assert "~umpy" in current().half_made()
 
 
-def test_ones_own_pins_go_before_ours_and_the_torch_build_before_both(tool: ModuleType, tmp_path: Path) -> None:
+def test_ones_own_pins_go_before_ours_and_the_torch_build_before_both(tmp_path: Path) -> None:
     (tmp_path / ".venv").mkdir()
     own = tmp_path / "own.txt"
     own.write_text("# mine\nNumPy==1.26.4\ntorch==2.11.0\n", encoding="utf-8")
-    written = Path(tool.write_constraints(str(own), "torch===2.13.0+cpu")).read_text(encoding="utf-8")
+    written = Path(packages.write_constraints(current(), str(own), "torch===2.13.0+cpu")).read_text(encoding="utf-8")
     pins = [line for line in written.splitlines() if not line.startswith("#")]
     assert pins == ["Rich==15.0.0", "NumPy==1.26.4", "torch===2.13.0+cpu"]
 
 
 def test_choices_made_with_setup_are_remembered_and_the_environment_goes_before_them(
-    tool: ModuleType, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tool.get_choices(["--torch", "cu126", "--mirror", "aliyun"])
-    assert tool.get_choices(None) == {**NOTHING, "torch": "cu126", "mirror": "aliyun"}
+    choices.get_choices(["--torch", "cu126", "--mirror", "aliyun"])
+    assert choices.get_choices(None) == {**NOTHING, "torch": "cu126", "mirror": "aliyun"}
     monkeypatch.setenv("TRAINDECK_TORCH", "cpu")
-    assert tool.get_choices(None)["torch"] == "cpu"
+    assert choices.get_choices(None)["torch"] == "cpu"
     monkeypatch.delenv("TRAINDECK_TORCH")
-    tool.get_choices(["--torch", "auto", "--mirror", "none"])
-    assert tool.get_choices(None) == NOTHING
+    choices.get_choices(["--torch", "auto", "--mirror", "none"])
+    assert choices.get_choices(None) == NOTHING
 
 
-def test_a_build_that_does_not_exist_is_refused_with_the_ones_that_do(
-    tool: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_that_does_not_exist_is_refused_with_the_ones_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINDECK_TORCH", "cu128")
-    with pytest.raises(tool.SetupError, match="cu126, cu130") as error:
-        tool.get_choices(None)
+    with pytest.raises(failures.SetupError, match="cu126, cu130") as error:
+        choices.get_choices(None)
     assert error.value.code == 2
 
 
@@ -328,27 +331,27 @@ def test_a_build_that_does_not_exist_is_refused_with_the_ones_that_do(
         ("OSError: [WinError 32] The process cannot access the file", "close Traindeck", 1),
     ],
 )
-def test_a_known_failure_says_what_to_do(tool: ModuleType, output: str, words: str, code: int) -> None:
-    error = tool.failure("It failed:", output)
+def test_a_known_failure_says_what_to_do(output: str, words: str, code: int) -> None:
+    error = failures.failure("It failed:", output)
     assert words in str(error)
     assert output in str(error)
     assert error.code == code
 
 
-def test_a_folder_too_deep_for_windows_is_told_before_anything_is_fetched(tool: ModuleType) -> None:
-    fits, deep = Path("C:/" + "a" * 64), Path("C:/" + "a" * 65)
-    assert tool.too_deep(fits, long_paths=False) == ""
-    assert "68 characters; over 67" in tool.too_deep(deep, long_paths=False)
-    assert tool.too_deep(deep, long_paths=True) == ""
+def test_a_folder_too_deep_for_windows_is_told_before_anything_is_fetched() -> None:
+    fits, deep = Path("C:/" + "a" * 60), Path("C:/" + "a" * 61)
+    assert setting_up.too_deep(fits, long_paths=False) == ""
+    assert "64 characters; over 63" in setting_up.too_deep(deep, long_paths=False)
+    assert setting_up.too_deep(deep, long_paths=True) == ""
 
 
-def test_the_lock_is_held_by_one_at_a_time(tool: ModuleType) -> None:
-    with tool.only_one():
-        with (tool.KEEP / "lock").open("a+b") as other:
-            assert not tool.try_lock(other.fileno())
-        assert (tool.KEEP / "lock").read_text(encoding="ascii") == str(os.getpid())
-    with (tool.KEEP / "lock").open("a+b") as other:
-        assert tool.try_lock(other.fileno())
+def test_the_lock_is_held_by_one_at_a_time() -> None:
+    with locking.only_one():
+        with (places.KEEP / "lock").open("a+b") as other:
+            assert not locking.try_lock(other.fileno())
+        assert (places.KEEP / "lock").read_text(encoding="ascii") == str(os.getpid())
+    with (places.KEEP / "lock").open("a+b") as other:
+        assert locking.try_lock(other.fileno())
 
 
 # --- starting ------------------------------------------------------------------------------------------------
@@ -356,24 +359,26 @@ def test_the_lock_is_held_by_one_at_a_time(tool: ModuleType) -> None:
 
 @posix
 def test_all_checks_run_even_after_a_failure_and_the_first_failing_code_is_kept(
-    tool: ModuleType, fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fake_python: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    environment = Environment(tmp_path)
     record = f'echo "$*" >>"{tmp_path}/calls"\ncase $2 in mypy) exit 5;; pytest) exit 1;; esac'
-    monkeypatch.setattr(tool, "PYTHON", Path(fake_python("python", instead=record)))
-    assert tool.run_checks(["-k", "some thing"]) == 5
+    monkeypatch.setattr(starting, "current", lambda: environment)
+    assert environment.python.samefile(fake_python("python", instead=record))
+    assert starting.run_checks(["-k", "some thing"]) == 5
     calls = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
     assert [call.split()[1] for call in calls] == ["ruff", "mypy", "import", "pytest"]
     assert calls[-1] == "-m pytest -k some thing"
 
 
 def test_nothing_foreign_reaches_the_trainer_and_its_own_folder_does(
-    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
     monkeypatch.setenv("PYTHONHOME", "/else")
     monkeypatch.setenv("PIP_INDEX_URL", "https://pypi.lab/simple")
     monkeypatch.setenv("PIP_TARGET", "/elsewhere")
-    env = tool.child_env()
+    env = processes.child_env()
     assert env["PYTHONPATH"] == str(tmp_path)
     assert env["PYTHONUTF8"] == "1"
     assert env["PIP_INDEX_URL"] == "https://pypi.lab/simple"
@@ -388,12 +393,12 @@ def test_the_batch_file_is_ascii_with_windows_line_ends_and_first_enters_its_own
 
 
 def test_help_names_what_the_launcher_does_itself_before_the_trainer_tells_its_own(
-    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handed: list[list[str]] = []
-    monkeypatch.setattr(tool, "why_set_up", lambda *_: "")
-    monkeypatch.setattr(tool, "hand_over", lambda command: handed.append(command) or 0)
-    assert tool.main(["--help"]) == 0
+    monkeypatch.setattr(train_gpu, "make_ready", lambda *_, **__: None)
+    monkeypatch.setattr(train_gpu, "hand_over", lambda command: handed.append(command) or 0)
+    assert train_gpu.main(["--help"]) == 0
     said = capsys.readouterr().out
     assert all(f"train_gpu.py {command}" in said for command in ("setup", "test"))
     assert handed[0][-1] == "--help"
@@ -403,14 +408,14 @@ def test_help_names_what_the_launcher_does_itself_before_the_trainer_tells_its_o
 
 
 @pytest.fixture
-def made(tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with all that Traindeck makes, and a shortcut elsewhere."""
     monkeypatch.delenv("TRAINDECK_HOME", raising=False)
-    for folder in (".venv/bin", ".venv-setup", "cache/tokens", "logs", "runs/mine"):
+    for folder in (".venv/bin", ".venv.new/bin", ".venv.old", ".venv-setup", "cache/tokens", "logs", "runs/mine"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "file").touch()
     (tmp_path / "Traindeck.lnk").touch()
-    tool.write_json(tool.SHORTCUTS, {"made": [str(tmp_path / "Traindeck.lnk")]})
+    places.write_json(places.SHORTCUTS, {"made": [str(tmp_path / "Traindeck.lnk")]})
     return tmp_path
 
 
@@ -419,15 +424,15 @@ KEPT = {"constraints.txt", "pyproject.toml", "runs"}
 
 @pytest.mark.parametrize(("arguments", "left"), [([], KEPT), (["--runs"], KEPT - {"runs"})])
 def test_uninstall_removes_what_was_made_and_runs_only_when_asked_to(
-    tool: ModuleType, made: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], left: set[str]
+    made: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], left: set[str]
 ) -> None:
     monkeypatch.setattr("builtins.input", lambda _: "y")
-    assert tool.main(["uninstall", *arguments]) == 0
+    assert train_gpu.main(["uninstall", *arguments]) == 0
     assert {path.name for path in made.iterdir()} == left
 
 
 def test_uninstall_removes_nothing_where_nobody_agrees(
-    tool: ModuleType, made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(made.rglob("*"))
 
@@ -435,6 +440,6 @@ def test_uninstall_removes_nothing_where_nobody_agrees(
         raise EOFError
 
     monkeypatch.setattr("builtins.input", nobody)
-    assert tool.main(["uninstall"]) == 3
+    assert train_gpu.main(["uninstall"]) == 3
     assert sorted(made.rglob("*")) == before
     assert str(made / ".venv") in capsys.readouterr().err

@@ -5,11 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
-import runpy
 import shutil
-import subprocess
-import sys
 import time
 import zipfile
 from collections.abc import Iterator
@@ -17,15 +13,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from stand_ins import ROOT, Project
+from batch import BASE, SYSTEM, Batch
+from stand_ins import ROOT
 
-BASE = Path(getattr(sys, "_base_executable", sys.executable)).parent  # a Python that fits, by its folder
-SYSTEM = Path(os.environ.get("SYSTEMROOT", "C:\\Windows"))
-# What leads to Pythons that were really installed, and cannot be led elsewhere by the environment.
-HIDDEN = {
-    "train_gpu.bat": [b"%SYSTEMDRIVE%\\Python3*"],
-    "train_gpu.py": [b"SYSTEMDRIVE", b"SOFTWARE\\\\Python\\\\PythonCore"],
-}
+from launcher import shortcuts
 
 # Runs what it is given as Python would, but calls itself another version. A path that is not our interpreter's is
 # what train_gpu.py then sees as the interpreter that runs it.
@@ -59,60 +50,6 @@ def write_program(path: Path, code: str) -> None:
     launcher = (Path(launchers.__file__).parent / "t64.exe").read_bytes()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(launcher + f"#!{BASE / 'python.exe'}\r\n".encode() + archive.getvalue())
-
-
-class Batch(Project):
-    """Started through train_gpu.bat, by a line as one types it."""
-
-    def environment(self, **more: str) -> dict[str, str]:
-        """Only what every Windows has on its PATH, and the Python of these tests as if it were installed there."""
-        folders = [self.bin, BASE, SYSTEM / "System32", SYSTEM]
-        return {**super().environment(), "PATH": os.pathsep.join(map(str, folders)), "TRAINDECK_TORCH": "cpu", **more}
-
-    def without_python(self, *folders: Path) -> dict[str, str]:
-        """An environment with these folders on the PATH, in which no installed Python is found."""
-        for file, places in HIDDEN.items():
-            text = (self.root / file).read_bytes()
-            for place in places:
-                assert place in text
-                text = text.replace(place, b"NOWHERE")
-            (self.root / file).write_bytes(text)
-        nowhere = dict.fromkeys(("LOCALAPPDATA", "PROGRAMFILES", "USERPROFILE", "APPDATA"), "C:\\nowhere")
-        return self.environment(PATH=os.pathsep.join(map(str, [*folders, SYSTEM / "System32"])), **nowhere)
-
-    def line(self, typed: str) -> str:
-        return f'cmd /d /s /c ""{self.root}\\train_gpu.bat" {typed}"'
-
-    def begin(self, typed: str) -> subprocess.Popen[bytes]:
-        null = subprocess.DEVNULL
-        return subprocess.Popen(self.line(typed), env=self.environment(), stdin=null, stdout=null, stderr=null)
-
-    def run(self, typed: str, stdin: str = "", env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.line(typed),
-            env=env or self.environment(),
-            input=stdin,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=170,
-            cwd=SYSTEM,
-            check=False,
-        )
-
-    def copied(self, root: Path) -> Batch:
-        """What was set up, in another folder.
-
-        Without what a start does not need: pip's own files have names that are too long below a deep folder.
-        """
-        copy = Batch.__new__(Batch)
-        copy.root, copy.bin, copy.wheels = root, self.bin, self.wheels
-        shutil.copytree(self.root, root, ignore=shutil.ignore_patterns("pip*", "setuptools*", "pkg_resources"))
-        return copy
-
-    @property
-    def log(self) -> str:
-        return (self.root / "logs" / "setup.log").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -275,28 +212,28 @@ def test_it_starts_from_a_folder_that_batch_files_trip_over(project: Batch, tmp_
 
 
 def test_a_shortcut_is_a_link_to_the_batch_file_with_our_icon(tmp_path: Path) -> None:
-    launcher = runpy.run_path(str(ROOT / "train_gpu.py"))
     target, icon = tmp_path / "用户 (x86)" / "train_gpu.bat", ROOT / "assets" / "traindeck.ico"
     target.parent.mkdir()
     target.touch()
-    launcher["write_shortcut"](tmp_path / "Traindeck 快捷.lnk", target, icon)
+    shortcuts.write_shortcut(tmp_path / "Traindeck 快捷.lnk", target, icon)
     content = (tmp_path / "Traindeck 快捷.lnk").read_bytes()
     assert content.startswith(b"L\0\0\0")  # HeaderSize of [MS-SHLLINK]
     assert str(target.parent).encode("utf-16-le") in content
     assert "traindeck.ico".encode("utf-16-le") in content
-    assert launcher["desktop"]().is_dir()
+    assert shortcuts.desktop().is_dir()
 
 
 @pytest.mark.in_english
 def test_uninstall_removes_what_was_made_but_not_the_runs(project: Batch, tmp_path: Path) -> None:
     copy = project.copied(tmp_path / "to remove")
-    for folder in ("cache", "runs"):
+    for folder in ("cache", "runs", ".venv.new"):
         (copy.root / folder).mkdir()
     kept = copy.run("uninstall", stdin="n\n")
     assert kept.returncode == 3
     assert (copy.root / ".venv").exists()
     assert copy.run("uninstall --yes").returncode == 0
     assert not (copy.root / ".venv" / "Lib").exists()
+    assert not (copy.root / ".venv.new").exists()
     assert not (copy.root / "cache").exists()
     assert (copy.root / "runs").exists()
     assert (copy.root / "train_gpu.bat").exists()
