@@ -46,6 +46,7 @@ def start_window() -> int:
     if not WINDOWS:
         return hand_over([str(current().python), "-P", "-m", "app"])
     words = places.LOG.with_name("window.log")
+    words.parent.mkdir(parents=True, exist_ok=True)  # somebody may have tidied it away
     words.write_bytes(b"")
     detached = 0x00000008 | 0x00000200  # DETACHED_PROCESS | CREATE_NEW_PROCESS_GROUP
     command = [str(current().python.with_name("pythonw.exe")), "-P", "-c", WINDOW, str(words)]

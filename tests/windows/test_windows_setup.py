@@ -99,6 +99,19 @@ def test_a_second_start_sets_nothing_up(project: Batch) -> None:
     assert project.log == before
 
 
+@pytest.mark.in_english
+def test_the_window_starts_where_the_folder_of_logs_was_deleted(project: Batch) -> None:
+    app = project.root / "app"
+    app.mkdir()
+    app.joinpath("__init__.py").touch()
+    app.joinpath("__main__.py").write_text("print('窗口 there')", encoding="utf-8")
+    shutil.rmtree(project.root / "logs")
+    started = project.run("")
+    assert started.returncode == 0, started.stderr
+    assert (project.root / "logs" / "window.log").read_text(encoding="utf-8") == "窗口 there\n"
+    shutil.rmtree(app)
+
+
 def test_what_pip_and_the_launcher_say_is_logged_as_utf_8(project: Batch) -> None:
     assert "用户 测试 (x86) & !" in project.log
     assert "Successfully installed torch-2.13.0+cpu" in project.log
