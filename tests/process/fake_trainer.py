@@ -289,7 +289,7 @@ def ignored_stop() -> int:
 def family() -> int:
     """Has a child of its own, as loader workers are, and hears nothing."""
     code = "import time; print(flush=True); time.sleep(120)"
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert child.stdout is not None
     child.stdout.readline()  # Wine leaves what is killed while it starts, as a process that does nothing
     say(hello())
