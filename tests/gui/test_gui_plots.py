@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, QRectF, Qt
-from PySide6.QtGui import QContextMenuEvent, QGuiApplication, QImage
+from PySide6.QtGui import QContextMenuEvent, QFontMetrics, QGuiApplication, QImage
 from PySide6.QtWidgets import QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
@@ -270,6 +270,12 @@ def test_the_mouse_over_one_plot_reads_the_values_of_all_at_the_same_place(qtbot
     settle(qtbot, page)
     assert values(page, "speed") == newest
     assert canvas(page, "loss")._cross is None
+
+
+@pytest.mark.parametrize("norm", [0.000167, 1.31e-5, 0.0123, 12.3, 98_700.0])
+def test_a_gradient_norm_however_small_is_shown_whole(qapp: QApplication, norm: float) -> None:
+    measure = QFontMetrics(qapp.font()).horizontalAdvance
+    assert measure(contents.text("grad_norm", norm)) <= measure(contents.widest("grad_norm"))
 
 
 def test_arrows_read_values_and_keys_zoom_move_and_show_all(qtbot: QtBot, page: PlotsPage) -> None:

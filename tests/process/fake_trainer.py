@@ -288,7 +288,10 @@ def ignored_stop() -> int:
 
 def family() -> int:
     """Has a child of its own, as loader workers are, and hears nothing."""
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"])
+    code = "import time; print(flush=True); time.sleep(120)"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()  # Wine leaves what is killed while it starts, as a process that does nothing
     say(hello())
     complain(f"child {child.pid}")
     time.sleep(120)

@@ -36,13 +36,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left_behind() -> Iterator[None]:
-    def folders() -> set[Path]:
-        return set(Path(tempfile.gettempdir()).glob("traindeck-look-*"))
-
-    before = folders()
+def nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     yield
-    assert folders() - before == set()
+    assert list(temporary.iterdir()) == []
 
 
 def jsonl(path: Path, rows: list[Any]) -> Path:
@@ -398,7 +397,7 @@ def test_a_part_of_a_long_file_is_from_all_over_it_and_its_bad_rows_are_found_ag
     assert report.first_bad is not None
     assert report.first_bad.path == str(data)
     line, offset = report.first_bad.position.removeprefix("line ").split(" after byte ")
-    assert data.read_bytes()[int(offset) :].split(b"\n")[int(line) - 1] == b"{broken"
+    assert data.read_bytes()[int(offset) :].splitlines()[int(line) - 1] == b"{broken"
 
 
 def test_data_that_is_compressed_far_better_than_expected_is_a_part(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_the_size_of_a_folder_counts_every_file_once(tmp_path: Path) -> None:
     with contextlib.suppress(OSError):  # Windows without the right to make links
         (run / "link").symlink_to(run)
         linked = (run / "link").lstat().st_size
-    assert list(run_files.sizes(run))[-1] == 1010 + len("preset: cpu\n") + linked
+    assert list(run_files.sizes(run))[-1] == 1010 + len(f"preset: cpu{os.linesep}") + linked
     assert list(run_files.sizes(tmp_path / "gone")) == []
 
 

@@ -61,6 +61,17 @@ def test_a_run_is_started_stopped_resumed_killed_and_closed(data: Path, pictures
 
 
 @pytest.mark.in_chinese
+def test_a_dropped_file_is_what_will_be_trained_on_and_the_window_closes_without_a_run(
+    data: Path, pictures: Path, tmp_path: Path
+) -> None:
+    """Through Windows' own drag and drop, which needs the mouse of this desktop for some seconds."""
+    window = open_window("dropping", data, pictures, tmp_path / "家 home")
+    out, err = window.communicate(timeout=300)
+    assert out.splitlines() == ["hovering True", "dropped True"], err
+    assert window.returncode == 0, err
+
+
+@pytest.mark.in_chinese
 def test_a_trainer_whose_window_is_killed_saves_a_checkpoint_and_ends(
     data: Path, pictures: Path, tmp_path: Path
 ) -> None:

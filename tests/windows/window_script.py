@@ -8,8 +8,10 @@ window is killed cannot be in it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -17,9 +19,10 @@ from pathlib import Path
 from types import TracebackType
 
 import psutil
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import QMimeData, QPoint, Qt, QTimer, QUrl
+from PySide6.QtGui import QDrag
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QMessageBox, QPushButton
+from PySide6.QtWidgets import QApplication, QMessageBox, QPushButton, QWidget
 
 from app import __main__ as start
 from app.controller import Controller
@@ -49,12 +52,86 @@ def click(button: QPushButton) -> None:
     QTest.mouseClick(button, Qt.MouseButton.LeftButton)
 
 
+def family(pid: int | None) -> list[psutil.Process]:
+    """A process and all below it."""
+    assert pid is not None
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
+
+
 def kill_tree(pid: int) -> None:
     """A process and all below it; those whose launcher went first may be gone by then."""
-    tree = psutil.Process(pid)
-    for process in [*tree.children(recursive=True), tree]:
+    for process in reversed(family(pid)):
         with contextlib.suppress(psutil.Error):
             process.kill()
+
+
+def gone(processes: list[psutil.Process]) -> Script:
+    """None of these runs any more."""
+    yield lambda: not any(process.is_running() for process in processes)
+
+
+# As user32 counts them.
+MOVED, PRESSED, RELEASED = 1, 2, 4
+TOPMOST, KEEP_PLACE_AND_SIZE = -1, 3
+
+
+def mouse(what: int, place: QPoint | None = None) -> None:
+    """Do with the mouse of this desktop what a hand does."""
+    user32 = ctypes.windll.user32  # type: ignore[attr-defined]
+    if place is not None:
+        user32.SetCursorPos(place.x(), place.y())
+    user32.mouse_event(what, 0, 0, 0, 0)
+
+
+def drag_over(window: QWidget, mime: QMimeData, on_way: Callable[[], None]) -> None:
+    """Drag this from another window over the middle of ours and let it go: through Windows' own drag and drop.
+
+    Ours lies above all other windows meanwhile; pixels are those of Windows at a scale of 100 %."""
+    source = QWidget(None, Qt.WindowType.Tool | Qt.WindowType.WindowStaysOnTopHint)
+    source.setGeometry(0, 0, 60, 60)
+    source.show()
+    QApplication.processEvents()
+    user32 = ctypes.windll.user32  # type: ignore[attr-defined]
+    user32.SetWindowPos(ctypes.c_void_p(window.winId()), ctypes.c_void_p(TOPMOST), 0, 0, 0, 0, KEEP_PLACE_AND_SIZE)
+    source.raise_()
+    middle = window.mapToGlobal(window.rect().center())
+
+    def hand() -> None:
+        for part in range(1, 6):
+            mouse(MOVED, middle * part / 5)
+            time.sleep(0.3)
+        time.sleep(1)
+        mouse(RELEASED)
+
+    QTimer.singleShot(2000, on_way)
+    mouse(PRESSED, QPoint(30, 30))
+    QTest.qWait(200)
+    drag = QDrag(source)
+    drag.setMimeData(mime)
+    threading.Thread(target=hand, daemon=True).start()
+    drag.exec(Qt.DropAction.CopyAction | Qt.DropAction.MoveAction)
+    source.deleteLater()
+
+
+def dropping(controller: Controller, data: Path, pictures: Path) -> Script:
+    """A file is dropped, and the window is closed without a run."""
+    window, said = controller.window, []
+    yield lambda: window.plots.is_built
+    mime = QMimeData()
+    mime.setUrls([QUrl.fromLocalFile(str(data))])
+
+    def look() -> None:
+        said.append(controller.guide.veil.text)
+        window.grab().save(str(pictures / "dropping.png"))
+
+    drag_over(window, mime, look)
+    tell("hovering", data.name in said[0])
+    yield lambda: bool(controller.form.data)
+    assert not controller.guide.veil.text
+    tell("dropped", controller.form.data == [str(data)])
+    window.close()
+    yield lambda: False  # the process ends by itself
 
 
 def begin(controller: Controller, data: Path) -> Script:
@@ -83,14 +160,17 @@ def everything(controller: Controller, data: Path, pictures: Path) -> Script:
         QApplication.processEvents()
         window.grab().save(str(pictures / f"{name}.png"))
     window.show_page("plots")
+    trainer = family(controller.own.process.pid)
     click(bar.stop)
     yield lambda: machine.state is RunState.STOPPED
+    yield from gone(trainer)
     stopped = machine.step
     click(bar.resume)
     yield lambda: machine.step >= stopped + 5
-    assert controller.own.process.pid is not None
-    kill_tree(controller.own.process.pid)
+    trainer = family(controller.own.process.pid)
+    kill_tree(trainer[0].pid)
     yield lambda: machine.state in (RunState.CRASHED, RunState.FAILED)
+    yield from gone(trainer)
     steps = list(controller.own.record.metrics.series("train_loss")[0])
     tell("steps in order", steps == list(range(1, len(steps) + 1)))
     window.grab().save(str(pictures / "killed.png"))
@@ -140,7 +220,7 @@ def end(kind: type[BaseException], error: BaseException, trace: TracebackType | 
 
 def main() -> int:
     name, data, pictures, language = sys.argv[1:5]
-    script = {"everything": everything, "training": training}[name]
+    script = {"everything": everything, "training": training, "dropping": dropping}[name]
     make, players = start.make_controller, []
 
     def watched(*arguments: object) -> Controller:

@@ -262,11 +262,15 @@ class Files:
         self._working, self._codec, self._config, self._path_of = working, codec, config, path_of
         self._fast: bool = journal.get("fast", True)
         self._held_out = HeldOut(config.validation_fraction)
-        self._splits = {
-            name: SplitFiles(working / name, codec, journal.get(name), name == "validation", config.token_cache)
-            for name in SPLITS
-        }
         self._hashes = Growing(working / HASHES, journal.get(HASHES, 0))
+        self._splits: dict[str, SplitFiles] = {}
+        try:
+            for name in SPLITS:
+                state, held_out = journal.get(name), name == "validation"
+                self._splits[name] = SplitFiles(working / name, codec, state, held_out, config.token_cache)
+        except BaseException:
+            self.abandon()
+            raise
         self.bad_rows = 0  # that the reader has come across
         self.refused: int = journal.get("refused", 0)  # conversations that the chat template does not take
         self.first_refused: dict[str, str] = journal.get("first_refused", {})

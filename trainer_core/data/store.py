@@ -100,10 +100,17 @@ class Writer:
         self.tokens, self.documents = state.get("tokens", 0), state.get("documents", 0)
         self._spans_written = state.get("spans", 0)
         names = ("offsets.bin", "spans.bin", "span_offsets.bin", "places.bin", "texts.jsonl")
-        self._files = {name: Growing(folder / name, state.get(name, 0)) for name in names}
+        self._files: dict[str, Growing] = {}
         self._shards = -(-self.tokens // shard_tokens) if keep_tokens else 0
-        self._shard = self._open_shard()
+        self._shard: Growing | None = None
         self._finished: list[Growing] = []  # shards that are full and not yet known to be on the disk
+        try:
+            for name in names:
+                self._files[name] = Growing(folder / name, state.get(name, 0))
+            self._shard = self._open_shard()
+        except BaseException:
+            self.abandon()  # Windows lets nobody begin anew with files that are open
+            raise
 
     def _open_shard(self) -> Growing | None:
         """The shard to go on with, cut to the tokens that count; later ones are emptied by being opened anew."""

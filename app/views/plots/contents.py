@@ -111,7 +111,13 @@ def text(name: str, value: float) -> str:
 
 def widest(name: str) -> str:
     """A text as wide as the values of a plot may be."""
-    return {"speed": "000,000", "learning_rate": "0.00e-0", "loss": "00.0000", "clock": "0,000"}.get(name, "00.00")
+    return {
+        "speed": "000,000",
+        "learning_rate": "0.00e-0",
+        "loss": "00.0000",
+        "clock": "0,000",
+        "grad_norm": "0.000000",
+    }.get(name, "00.00")
 
 
 # --- curves ------------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -116,7 +117,7 @@ def preview(config: Config, reporter: Reporter, budget: int = _BUDGET) -> protoc
     looks = [look(path, config, reporter.poll) for path in config.data]
     common_task(looks)
     cached = msgspec.structs.replace(config, token_cache=True)
-    with tempfile.TemporaryDirectory(prefix="traindeck-look-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(prefix="traindeck-look-", ignore_cleanup_errors=True) as name, _let_go():
         folder = Path(name)
         part = _read(folder, looks, cached, reporter, budget)
         if not part.documents:
@@ -132,6 +133,19 @@ def preview(config: Config, reporter: Reporter, budget: int = _BUDGET) -> protoc
         report = _closed(found, config)
     _warn_of(report, config, reporter)
     return report
+
+
+@contextmanager
+def _let_go() -> Iterator[None]:
+    """An exception keeps the readers it came through, and these their files, which Windows then would not delete."""
+    try:
+        yield
+    except BaseException as raised:
+        error: BaseException | None = raised
+        while error is not None:
+            traceback.clear_frames(error.__traceback__)
+            error = error.__cause__ or error.__context__
+        raise
 
 
 def _read(folder: Path, looks: Sequence[Look], config: Config, reporter: Reporter, budget: int) -> Part:
