@@ -122,7 +122,7 @@ def make_controller(application: QApplication, chosen: argparse.Namespace) -> Co
 
 def _open_crash_log() -> TextIO | None:
     """Where tracebacks go: pythonw has no stderr, and a window that dies in silence cannot be mended."""
-    from trainer_core.run_dir import home
+    from trainer_core.runs.run_dir import home
 
     path = home() / "logs" / "window.log"
     try:

@@ -48,7 +48,7 @@ from trainer_core import presets, protocol
 from trainer_core.messages import Language, TraindeckError
 from trainer_core.presets import Preset
 from trainer_core.protocol import AnyEvent
-from trainer_core.run_dir import home, new_run_path, runs_root, safe_name
+from trainer_core.runs.run_dir import home, new_run_path, runs_root, safe_name
 
 _HIDDEN_MS: Final = 1000
 _RUNS_MS: Final = 5000  # between two looks at the runs folder while its page is shown

@@ -16,9 +16,10 @@ from app.state.log_store import LogStore
 from app.state.notes import Notes
 from app.state.runs.history import EventLoader, History, is_long
 from app.state.training_time import TrainingTime
-from trainer_core import protocol, run_dir
+from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
-from trainer_core.run_dir import RunDir, RunSummary
+from trainer_core.runs import run_dir
+from trainer_core.runs.run_dir import RunDir, RunSummary
 
 if TYPE_CHECKING:
     from app.services.digesting import Digesting

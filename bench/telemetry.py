@@ -37,7 +37,7 @@ def trainer_of(shape: Shape, text: corpus.Corpus, folder: Path, log_steps: int, 
     from trainer_core.config import Config
     from trainer_core.data.prepare import prepare
     from trainer_core.report import Quiet
-    from trainer_core.run_dir import RunDir
+    from trainer_core.runs.run_dir import RunDir
     from trainer_core.session import Session
     from trainer_core.train.device import choose_device, choose_precision, set_up_arithmetic
     from trainer_core.train.loop import Trainer
@@ -69,7 +69,7 @@ def trainer_of(shape: Shape, text: corpus.Corpus, folder: Path, log_steps: int, 
 
 def block(made: Trainer, steps: int, on: bool) -> tuple[float, float]:
     """Milliseconds of a step: by the clock, and of the training thread's processor time."""
-    from trainer_core import hardware
+    from trainer_core.machine import hardware
 
     made.telemetry = made.clock.enabled = on
     sampler = hardware.Sampler(made.session.emit, 2.0, made.run_dir.path, lambda: None) if on else None

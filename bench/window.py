@@ -29,7 +29,7 @@ import psutil
 
 from app.state.measurements import digest
 from bench import measure, window_events
-from trainer_core.run_dir import RunDir
+from trainer_core.runs.run_dir import RunDir
 
 Found = dict[str, Any]
 _BLOCKED: Final = 50.0  # ms

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from trainer_core import presets, protocol
 from trainer_core.config import Config, to_dict
-from trainer_core.run_dir import RunDir
+from trainer_core.runs.run_dir import RunDir
 
 _OF_TWENTY: Final = 13  # events are steps; 4 are of the hardware, 2 tell progress, 1 the performance
 _GIB: Final = 1024**3

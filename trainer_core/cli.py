@@ -18,11 +18,12 @@ from typing import Any, NoReturn
 
 import click
 
-from trainer_core import __version__, checkpoint_dir, plans, presets, protocol, run_dir, supervisor, usage, verifying
+from trainer_core import __version__, plans, presets, protocol, supervisor, usage
 from trainer_core.config import Knob, knobs
-from trainer_core.console_words import visible
+from trainer_core.console.words import visible
 from trainer_core.job import Job, Output, choose_output
 from trainer_core.messages import ExitCode, Language, TraindeckError, terminal_language, word
+from trainer_core.runs import checkpoint_dir, run_dir, verifying
 
 _TYPE_PROMPT: dict[Language, str] = {
     "en": "Type the prompt; end it with Ctrl+D (Ctrl+Z and Enter on Windows).",
@@ -324,7 +325,7 @@ def _verify(folders: list[Path], output: str) -> int:
 @click.pass_context
 def doctor(ctx: click.Context, /, output: str, try_paths: bool) -> None:
     """Look at Python, torch, driver, GPU, memory and disk, and say what to do about each finding."""
-    from trainer_core import doctor as doctoring
+    from trainer_core.machine import doctor as doctoring
 
     if try_paths and _torch_loads():
         _try_fast_paths(output)
@@ -348,8 +349,8 @@ def _torch_loads() -> bool:
 def _try_fast_paths(output: str) -> None:
     """Words on stderr while it goes on, so that stdout holds the result alone. Ctrl+C ends it."""
     with _told_plainly():
-        from trainer_core import console_engine
         from trainer_core.benchmark import result, words
+        from trainer_core.console import engine as console_engine
         from trainer_core.train.device import choose_device, describe
         from trainer_core.train.engine import fast_paths
 

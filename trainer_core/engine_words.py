@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainer_core.messages import Language, what_and_do
-from trainer_core.messages_engine import PATHS
+from trainer_core.messages.engine import PATHS
 from trainer_core.protocol import FastPath, FlopsRow
 
 _WH: Final = 3600.0  # joules

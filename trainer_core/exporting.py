@@ -22,11 +22,12 @@ from typing import Any, Final
 
 import psutil
 
-from trainer_core import checkpoint_dir, files, run_dir
+from trainer_core import files
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import Language, TraindeckError
 from trainer_core.model_card import CARD, model_card
 from trainer_core.report import Reporter
+from trainer_core.runs import checkpoint_dir, run_dir
 
 _FOR_TRAINING: Final = frozenset({"optimizer.safetensors", "state.json"})
 _CHUNK: Final = 4 * 1024 * 1024

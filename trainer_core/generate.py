@@ -12,12 +12,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from trainer_core import checkpoint_dir
 from trainer_core.data.columns import Turn
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.data.tokenizing.tokenizer_files import task_of
 from trainer_core.messages import TraindeckError
 from trainer_core.model.decoder import Decoder, KvCache
+from trainer_core.runs import checkpoint_dir
 from trainer_core.train.checkpoint import load_weights, read_shape, require_weights
 
 _CONTEXTS = (16, 128)  # tokens of a text that say how it goes on; more where they begin within a character

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from trainer_core import checkpoint_dir, failures, protocol
+from trainer_core import failures, protocol
 from trainer_core.data.columns import Turn
 from trainer_core.messages import TraindeckError
 from trainer_core.report import StopRequested
+from trainer_core.runs import checkpoint_dir
 from trainer_core.session import Session
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from typing import IO, Literal, TextIO
 
 from trainer_core import failures, files, protocol
 from trainer_core.control import NoControl, StdinControl
+from trainer_core.machine.quick_edit import without_quick_edit
 from trainer_core.messages import ExitCode, TraindeckError, terminal_language
-from trainer_core.quick_edit import without_quick_edit
 from trainer_core.report import StopRequested
-from trainer_core.run_dir import RunDir
+from trainer_core.runs.run_dir import RunDir
 from trainer_core.session import Session
 from trainer_core.wire import FileSink, Sink, StreamSink, Wire, claim_stdout
 
@@ -93,7 +93,7 @@ class Job:
     def _open_sink(output: Output) -> Sink:
         if output == "json":
             return StreamSink(claim_stdout())
-        from trainer_core.console import ConsoleSink
+        from trainer_core.console.display import ConsoleSink
 
         return ConsoleSink(sys.stdout, terminal_language())
 

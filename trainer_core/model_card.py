@@ -10,9 +10,9 @@ import math
 from pathlib import Path
 from typing import Any, Final
 
-from trainer_core import checkpoint_dir, run_dir
 from trainer_core.data.tokenizing import tokenizer_files
 from trainer_core.messages import Language
+from trainer_core.runs import checkpoint_dir, run_dir
 
 CARD: Final = "README.md"
 _LARGEST_HEADER: Final = 100 * 1024 * 1024

@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 
-from trainer_core import checkpoint_dir, presets, run_dir
+from trainer_core import presets
 from trainer_core.config import Config, Layer, knobs, resolve
 from trainer_core.messages import TraindeckError, terminal_language
-from trainer_core.run_dir import RunDir
+from trainer_core.runs import checkpoint_dir, run_dir
+from trainer_core.runs.run_dir import RunDir
 
 
 @dataclass(frozen=True, slots=True)

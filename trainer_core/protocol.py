@@ -44,7 +44,7 @@ class Event(msgspec.Struct, kw_only=True, omit_defaults=False, tag_field="type")
 class FastPath(msgspec.Struct, kw_only=True):
     """A way to compute faster than the reference: whether it is used, why, and what it was measured to do."""
 
-    name: str  # such as compile, attention, fused_adamw, chunked_loss; names of `messages_engine.PATHS`
+    name: str  # such as compile, attention, fused_adamw, chunked_loss; names of `messages.engine.PATHS`
     used: bool  # by this run; in hello: this machine can, and is no slower for it
     choice: str = ""  # which of several ways, such as flash or "2 threads"
     reason: str = ""  # why (not): a code of messages.CATALOGUE

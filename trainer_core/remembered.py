@@ -10,7 +10,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from trainer_core import files, run_dir
+from trainer_core import files
+from trainer_core.runs import run_dir
 
 _MEMORIES: Final = 300  # entries that are kept, the newest
 

@@ -34,7 +34,7 @@ class Reporter(Protocol):
         """A warning by its code of `messages.CATALOGUE`."""
 
     def trying(self, path: str) -> None:
-        """A fast path (a name of `messages_engine.PATHS`) is compared with the reference now; compiling takes long."""
+        """A fast path (a name of `messages.engine.PATHS`) is compared with the reference now; compiling takes long."""
 
     def poll(self) -> None:
         """Take waiting commands. Waits here while paused; raises `StopRequested` when asked to stop."""

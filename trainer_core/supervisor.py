@@ -21,13 +21,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
 
-from trainer_core import checkpoint_dir, children, presets, protocol, run_dir
+from trainer_core import children, presets, protocol
 from trainer_core.config import Layer, knobs, resolve, to_dict
 from trainer_core.job import Output
 from trainer_core.messages import TraindeckError, Value, terminal_language
 from trainer_core.plans import Plan
 from trainer_core.restarts import Ending, GiveUp, Restarts
-from trainer_core.run_dir import RunDir
+from trainer_core.runs import checkpoint_dir, run_dir
+from trainer_core.runs.run_dir import RunDir
 from trainer_core.wire import FileSink, Sink, StreamSink, Wire
 
 _POLL_S: Final = 0.1
@@ -140,7 +141,7 @@ class _Supervisor:
         if self._output == "json":
             sink = StreamSink(os.fdopen(os.dup(1), "wb", buffering=0))
         else:
-            from trainer_core.console import ConsoleSink  # 10 MB, that hardly any run needs here
+            from trainer_core.console.display import ConsoleSink  # 10 MB, that hardly any run needs here
 
             sink = ConsoleSink(sys.stdout, terminal_language())
         wire = Wire(sink, FileSink(self._plan.run.events))

@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Signal
 from app.opening import RunOpener, RunRecord
 from app.state.runs.history import History
 from app.views.viewing import Viewing
-from trainer_core.run_dir import RunSummary
+from trainer_core.runs.run_dir import RunSummary
 
 
 class EarlierRun(QObject):

@@ -12,7 +12,7 @@ from app.services.trainer_process import Outcome, TrainerProcess
 from app.views import words
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
-from trainer_core.run_dir import safe_name
+from trainer_core.runs.run_dir import safe_name
 
 
 class Exporter(QObject):

@@ -15,7 +15,7 @@ import trainer_core
 from app.services import desktop
 from app.views import words
 from app.views.main_window import MainWindow
-from trainer_core import run_dir
+from trainer_core.runs import run_dir
 
 if TYPE_CHECKING:
     from app.services.bundler import Bundler

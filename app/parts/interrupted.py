@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, Signal
 from app.state.runs.history import History
 from app.state.settings import Settings
 from app.views.going_on import InterruptedStrip
-from trainer_core.run_dir import RunSummary
+from trainer_core.runs.run_dir import RunSummary
 
 
 class Interrupted(QObject):

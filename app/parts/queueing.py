@@ -19,10 +19,11 @@ from app.state.run_machine import RunState
 from app.state.runs.history import History
 from app.views.setup.form import SetupForm
 from app.views.setup.reason import blocking_reason
-from trainer_core import config, failures, owners, presets, protocol
+from trainer_core import config, failures, presets, protocol
 from trainer_core.messages import TraindeckError
 from trainer_core.protocol import AnyEvent
-from trainer_core.run_dir import RunSummary, new_run_path
+from trainer_core.runs import owners
+from trainer_core.runs.run_dir import RunSummary, new_run_path
 
 if TYPE_CHECKING:
     from app.state.sweep import Planned

@@ -25,8 +25,9 @@ from app.state.runs.run_difference import differences
 from app.state.runs.run_notes import RunNotes
 from app.state.settings import Settings
 from app.views.plots.overlays import OWN
-from trainer_core import checkpoint_dir, files, run_dir
-from trainer_core.run_dir import RunDir
+from trainer_core import files
+from trainer_core.runs import checkpoint_dir, run_dir
+from trainer_core.runs.run_dir import RunDir
 
 if TYPE_CHECKING:
     from app.views.plots.page import PlotsPage

@@ -19,12 +19,12 @@ from app.state.settings import Settings
 from app.state.trying import Device, Sampling
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
-from trainer_core.run_dir import RunSummary
+from trainer_core.runs.run_dir import RunSummary
 
 if TYPE_CHECKING:  # made after the first paint
     from app.views.trying.column import ColumnState
     from app.views.trying.page import TryPage
-    from trainer_core.hardware import Machine
+    from trainer_core.machine.hardware import Machine
 
 _SIDES: Final = 2
 

@@ -18,7 +18,7 @@ from trainer_core.presets import Preset
 if TYPE_CHECKING:
     from app.services.gpu_probe import GpuProbe
     from app.views.welcome import Welcome
-    from trainer_core.hardware import Machine
+    from trainer_core.machine.hardware import Machine
 
 TRIED = "quickstart"  # the preset of "Try it now"
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from PySide6.QtCore import QObject, Signal
 
-from trainer_core import hardware
-from trainer_core.hardware import GpuInfo, Machine, NoGpu
+from trainer_core.machine import hardware
+from trainer_core.machine.hardware import GpuInfo, Machine, NoGpu
 
 __all__ = ["GpuInfo", "GpuProbe", "Machine", "NoGpu", "nvidia_card_present", "probe", "torch_version"]
 

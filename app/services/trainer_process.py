@@ -22,8 +22,9 @@ from typing import Final
 import psutil
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
 
-from trainer_core import protocol, run_dir
+from trainer_core import protocol
 from trainer_core.protocol import AnyCommand
+from trainer_core.runs import run_dir
 
 BUDGET_S: Final = 0.008
 """Work for one turn of the event loop."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
-from trainer_core.run_dir import RunDir
+from trainer_core.runs.run_dir import RunDir
 
 _CHUNK: Final = 256 * 1024  # a few ms of decoding
 _SOONEST_S: Final = 0.25  # between two looks while something comes

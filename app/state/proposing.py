@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from trainer_core.hardware import GpuInfo, Machine
+    from trainer_core.machine.hardware import GpuInfo, Machine
 
 Reason = Literal["little_memory", "processor", "small_card", "card", "large_card", "workstation", "large_little_memory"]
 DriverTrouble = Literal[

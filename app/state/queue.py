@@ -18,9 +18,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from app.state.settings import config_folder
-from trainer_core import files, owners
+from trainer_core import files
 from trainer_core.messages import TraindeckError
-from trainer_core.run_dir import safe_name
+from trainer_core.runs import owners
+from trainer_core.runs.run_dir import safe_name
 
 ItemState = Literal["waiting", "running", "done", "failed", "stopped", "interrupted"]
 AfterFailure = Literal["go_on", "hold"]

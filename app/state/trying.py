@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from trainer_core import checkpoint_dir, protocol
-from trainer_core.checkpoint_dir import CheckpointInfo
+from trainer_core import protocol
 from trainer_core.protocol import Param
-from trainer_core.run_dir import RunDir, RunSummary
+from trainer_core.runs import checkpoint_dir
+from trainer_core.runs.checkpoint_dir import CheckpointInfo
+from trainer_core.runs.run_dir import RunDir, RunSummary
 
 Ending = Literal["waiting", "end", "length", "interrupted", "failed"]
 DeviceWhy = Literal["unknown", "gpu", "no_gpu", "run_has_gpu", "other_gpu", "chosen"]

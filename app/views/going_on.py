@@ -14,7 +14,7 @@ from app.views.widgets import button
 if TYPE_CHECKING:
     from app.state.restarting import Pending
     from app.state.run_machine import ErrorInfo
-    from trainer_core.run_dir import RunSummary
+    from trainer_core.runs.run_dir import RunSummary
 
 
 class RestartStrip(Strip):

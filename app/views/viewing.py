@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QWidget
 from app.views import words
 from app.views.strip import Strip
 from app.views.widgets import button
-from trainer_core.run_dir import RunSummary
+from trainer_core.runs.run_dir import RunSummary
 
 
 @dataclass(frozen=True, slots=True)

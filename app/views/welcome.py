@@ -15,7 +15,7 @@ from app.views.widgets import ElidedLabel, Retranslating, button, card, clear, c
 from trainer_core.presets import Preset
 
 if TYPE_CHECKING:
-    from trainer_core.hardware import Machine
+    from trainer_core.machine.hardware import Machine
 
 _WIDTH = 720  # of the column at most: longer lines read badly
 

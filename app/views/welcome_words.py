@@ -11,7 +11,7 @@ from app.state.proposing import DriverTrouble, Proposal
 from app.views import words
 
 if TYPE_CHECKING:
-    from trainer_core.hardware import Machine
+    from trainer_core.machine.hardware import Machine
 
 
 def facts(machine: Machine | None) -> list[tuple[str, str]]:

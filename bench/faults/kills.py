@@ -27,7 +27,7 @@ from bench import measure
 from bench.faults import small
 from bench.faults.small import Child, Unbroken
 from trainer_core import protocol
-from trainer_core.checkpoint_dir import WORKING_PREFIX
+from trainer_core.runs.checkpoint_dir import WORKING_PREFIX
 
 STEPS: Final = 120
 _FAR: Final = 24  # steps that one process gets at most before its kill

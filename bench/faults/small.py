@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import measure, runs
-from trainer_core import checkpoint_dir, protocol
+from trainer_core import protocol
+from trainer_core.runs import checkpoint_dir
 
 SAVE_STEPS: Final = 2
 COMPARED: Final = ("model.safetensors", "optimizer.safetensors", "tokenizer.json", "config.json")

@@ -89,7 +89,7 @@ def test_on_a_cpu_there_are_at_least_torchs_own_ways_and_that_of_documents() -> 
 
 
 def test_the_reason_of_every_way_that_is_missing_has_words() -> None:
-    from trainer_core.messages_engine import ENGINE
+    from trainer_core.messages.engine import ENGINE
 
     dtypes, widths = (torch.float32, torch.bfloat16), (16, 20, 512)
     devices = [CPU, *([CUDA] if torch.cuda.is_available() else [])]

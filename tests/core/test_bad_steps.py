@@ -10,10 +10,11 @@ import torch
 
 from tests.core.test_loop import config, losses, trainer
 from tests.core.trainer import text_file
-from trainer_core import checkpoint_dir, protocol
+from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.report import StopRequested
+from trainer_core.runs import checkpoint_dir
 from trainer_core.train.loop import Trainer
 
 

@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer_core import checkpoint_dir, files
+from trainer_core import files
 from trainer_core.config import Config
 from trainer_core.model import hugging_face
 from trainer_core.model.decoder import Decoder, ModelConfig
-from trainer_core.run_dir import RunDir
+from trainer_core.runs import checkpoint_dir
+from trainer_core.runs.run_dir import RunDir
 from trainer_core.train import checkpoint, optim, transaction
 from trainer_core.train.checkpoint import TrainState
 from trainer_core.train.transaction import Keep

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.core.trainer import ROOT, TINY, environment, run, text_file
-from trainer_core import checkpoint_dir, protocol, run_dir
+from trainer_core import protocol
 from trainer_core.messages import TraindeckError
-from trainer_core.run_dir import RunDir
+from trainer_core.runs import checkpoint_dir, run_dir
+from trainer_core.runs.run_dir import RunDir
 
 
 def a_run(root: Path, name: str, t: float, *, trained: bool, failed: bool = False) -> RunDir:

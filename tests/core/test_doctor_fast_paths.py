@@ -14,7 +14,7 @@ import pytest
 
 from tests.core.trainer import ROOT, TINY, environment, run, text_file
 from trainer_core import protocol
-from trainer_core.messages_engine import PATHS
+from trainer_core.messages.engine import PATHS
 from trainer_core.protocol import FastPath
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tests.core.engines import CPU, ROWS, batch, build, decoder, path, settings
-from trainer_core import hardware
+from trainer_core.machine import hardware
 from trainer_core.model.attention import BACKENDS, Backend, sdpa
 from trainer_core.train.engine import choosing_compile, compiling, engine, measuring, trials
 from trainer_core.train.engine.choosing import Choosing

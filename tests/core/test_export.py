@@ -14,10 +14,11 @@ import torch
 
 from tests.core.trainer import TINY, Ended, run, text_file
 from tests.unit.model_folders import model_folder
-from trainer_core import checkpoint_dir, exporting, generate
+from trainer_core import exporting, generate
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError
 from trainer_core.report import Quiet, StopRequested
+from trainer_core.runs import checkpoint_dir
 
 SHORT = (*TINY, "--max-steps", "4", "--eval-steps", "2", "--save-steps", "2")
 

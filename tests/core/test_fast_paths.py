@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from trainer_core import engine_words
-from trainer_core.messages_engine import ENGINE, PATHS
+from trainer_core.messages.engine import ENGINE, PATHS
 from trainer_core.protocol import FastPath
 from trainer_core.report import Quiet, StopRequested
 from trainer_core.train.engine import compiling, fast_paths, trials

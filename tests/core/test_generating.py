@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.core.trainer import TINY, environment, finish, read_until, run, start, text_file
-from trainer_core import checkpoint_dir, protocol
-from trainer_core.run_dir import RunDir
+from trainer_core import protocol
+from trainer_core.runs import checkpoint_dir
+from trainer_core.runs.run_dir import RunDir
 
 FOREVER = 1_000_000
 QUICK = (*TINY, "--max-steps", "2", "--eval-steps", "0", "--sample-steps", "0", "--save-steps", "1", "--keep-last", "3")

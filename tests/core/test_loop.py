@@ -11,11 +11,12 @@ import torch
 
 from tests.core.trainer import text_file
 from tests.kept import Kept
-from trainer_core import checkpoint_dir, protocol
+from trainer_core import protocol
 from trainer_core.config import Config, Layer, resolve
 from trainer_core.data.prepare import prepare
 from trainer_core.report import Quiet, StopRequested
-from trainer_core.run_dir import RunDir
+from trainer_core.runs import checkpoint_dir
+from trainer_core.runs.run_dir import RunDir
 from trainer_core.session import Session
 from trainer_core.train.device import choose_precision, set_up_arithmetic
 from trainer_core.train.loop import Trainer

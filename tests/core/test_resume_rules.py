@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.core.trainer import TINY, finish, run, start, text_file
-from trainer_core import checkpoint_dir, plans, protocol
+from trainer_core import plans, protocol
 from trainer_core.messages import TraindeckError
-from trainer_core.run_dir import RunDir, summarize
+from trainer_core.runs import checkpoint_dir
+from trainer_core.runs.run_dir import RunDir, summarize
 
 FIRST, NEWEST = "step-00000004", "step-00000008"
 

@@ -18,10 +18,11 @@ from tests.core.test_checkpoint import HeldError
 from tests.core.test_loop import config, trainer
 from tests.core.trainer import text_file
 from tests.kept import Kept
-from trainer_core import checkpoint_dir, files, protocol
+from trainer_core import files, protocol
 from trainer_core.config import Config
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.report import StopRequested
+from trainer_core.runs import checkpoint_dir
 from trainer_core.train import checkpoint, saving, transaction
 from trainer_core.train.loop import Trainer
 

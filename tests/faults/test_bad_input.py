@@ -19,8 +19,9 @@ import pytest
 
 from tests.core.trainer import TINY, Ended, environment, read_until, run, start, text_file
 from tests.reading import columnar_file, tar_of
-from trainer_core import checkpoint_dir, protocol
+from trainer_core import protocol
 from trainer_core.messages import CATALOGUE
+from trainer_core.runs import checkpoint_dir
 
 # One process start with torch costs seconds, so what can be refused before torch is refused before it.
 

@@ -22,8 +22,8 @@ import torch
 from safetensors.torch import load_file
 
 from tests.core.trainer import ROOT
-from trainer_core import checkpoint_dir
-from trainer_core.run_dir import RunDir
+from trainer_core.runs import checkpoint_dir
+from trainer_core.runs.run_dir import RunDir
 from trainer_core.train import transaction
 from trainer_core.train.transaction import Content, Keep
 
@@ -229,7 +229,7 @@ import os, sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from tests.faults.test_checkpoint_transaction import save
-from trainer_core.run_dir import RunDir
+from trainer_core.runs.run_dir import RunDir
 left = int(sys.argv[2])
 def count(event, arguments):
     global left

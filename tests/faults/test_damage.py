@@ -14,7 +14,8 @@ import pytest
 from bench.faults import small
 from bench.faults.small import Child, Unbroken
 from tests.core.trainer import run
-from trainer_core import checkpoint_dir, protocol
+from trainer_core import protocol
+from trainer_core.runs import checkpoint_dir
 
 STEPS = 8
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.core.trainer import TINY, Ended, environment, finish, read_until, run, start, text_file
-from trainer_core import checkpoint_dir, protocol
+from trainer_core import protocol
+from trainer_core.runs import checkpoint_dir
 
 STEPS = 12
 ARGUMENTS = ("train", *TINY, "--max-steps", str(STEPS), "--save-steps", "4", "--eval-steps", "0", "--keep-last", "9")

@@ -15,12 +15,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer_core import checkpoint_dir
 from trainer_core.config import Config
 from trainer_core.messages import TraindeckError
 from trainer_core.model import hugging_face
 from trainer_core.model.decoder import Decoder, ModelConfig
-from trainer_core.run_dir import RunDir
+from trainer_core.runs import checkpoint_dir
+from trainer_core.runs.run_dir import RunDir
 from trainer_core.train import checkpoint, exactness, optim
 from trainer_core.train.checkpoint import TrainState
 

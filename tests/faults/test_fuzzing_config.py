@@ -11,10 +11,11 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trainer_core import presets, run_dir
+from trainer_core import presets
 from trainer_core.config import Config, Layer, knobs, resolve, to_dict
 from trainer_core.messages import CATALOGUE, TraindeckError
-from trainer_core.run_dir import RunDir
+from trainer_core.runs import run_dir
+from trainer_core.runs.run_dir import RunDir
 
 names = st.sampled_from(sorted(knobs())) | st.text(max_size=12)
 anything = st.recursive(

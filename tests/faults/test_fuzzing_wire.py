@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from app.state.following import Follower
 from app.state.runs import history
-from trainer_core import owners, protocol, run_dir
+from trainer_core import protocol
 from trainer_core.control import StdinControl
-from trainer_core.reference_examples import COMMANDS, EVENTS
-from trainer_core.run_dir import RunDir
+from trainer_core.reference.examples import COMMANDS, EVENTS
+from trainer_core.runs import owners, run_dir
+from trainer_core.runs.run_dir import RunDir
 from trainer_core.session import Session
 from trainer_core.wire import Wire
 

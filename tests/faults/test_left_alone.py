@@ -13,8 +13,9 @@ import pytest
 from bench.faults import small
 from bench.faults.small import Unbroken
 from tests.core.trainer import Ended, environment, run
-from trainer_core import protocol, run_dir
-from trainer_core.run_dir import RunDir
+from trainer_core import protocol
+from trainer_core.runs import run_dir
+from trainer_core.runs.run_dir import RunDir
 
 STEPS = 3000
 PARENT = """

@@ -17,10 +17,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.core.test_loop import config, losses, pairs_file, trainer
 from tests.core.trainer import ROOT, environment, text_file
 from tests.kept import Kept
-from trainer_core import checkpoint_dir, protocol
+from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.report import StopRequested
+from trainer_core.runs import checkpoint_dir
 from trainer_core.train import oom
 from trainer_core.train.loop import Trainer
 

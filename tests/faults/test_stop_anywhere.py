@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from tests.core.trainer import TINY, start, text_file
-from trainer_core import checkpoint_dir, protocol
+from trainer_core import protocol
+from trainer_core.runs import checkpoint_dir
 from trainer_core.train.engine import compiling
 
 LONG = "100000"  # steps: it ends only by being stopped

@@ -17,11 +17,12 @@ import pytest
 from tokenizers import pre_tokenizers
 
 from tests.core.trainer import ROOT, TINY, environment, finish, run, start, text_file
-from trainer_core import checkpoint_dir, config, presets, run_dir
+from trainer_core import config, presets
 from trainer_core.config import Layer
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError
-from trainer_core.run_dir import RunDir
+from trainer_core.runs import checkpoint_dir, run_dir
+from trainer_core.runs.run_dir import RunDir
 
 STEPS = ["--max-steps", "2", "--eval-steps", "0", "--sample-steps", "0"]
 

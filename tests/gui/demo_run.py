@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainer_core import checkpoint_dir, presets, protocol
+from trainer_core import presets, protocol
 from trainer_core.config import Config, to_dict
-from trainer_core.run_dir import RunDir
+from trainer_core.runs import checkpoint_dir
+from trainer_core.runs.run_dir import RunDir
 
 _GIB = 1024**3
 _WROTE = (

@@ -15,7 +15,7 @@ from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.views.runs.page import RunsPage
-from trainer_core import checkpoint_dir
+from trainer_core.runs import checkpoint_dir
 
 LEFT = Qt.MouseButton.LeftButton
 

@@ -21,7 +21,7 @@ from app.views.data.page import DataPage
 from app.views.widgets import ElidedLabel
 from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
-from trainer_core.reference_examples import EVENTS
+from trainer_core.reference.examples import EVENTS
 
 REPORT: protocol.DataReport = EVENTS[protocol.DataReport]
 

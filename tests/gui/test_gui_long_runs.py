@@ -13,8 +13,8 @@ from app.state.runs import history
 from app.views.viewing import Viewing
 from tests.gui import demo_run
 from tests.gui.conftest import MakeWindow
-from trainer_core import run_dir
-from trainer_core.run_dir import RunDir
+from trainer_core.runs import run_dir
+from trainer_core.runs.run_dir import RunDir
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from app.controller import Controller
 from app.services import gpu_probe
 from app.state.run_machine import RunState
 from tests.gui.conftest import MakeWindow
-from trainer_core.run_dir import list_runs
+from trainer_core.runs.run_dir import list_runs
 
 LEFT = Qt.MouseButton.LeftButton
 TYPED = {

@@ -21,8 +21,8 @@ from app.theme import style
 from tests.gui import demo_run, golden
 from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
-from trainer_core.hardware import GpuInfo, Machine
-from trainer_core.reference_examples import EVENTS
+from trainer_core.machine.hardware import GpuInfo, Machine
+from trainer_core.reference.examples import EVENTS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the pictures are made with fonts of Linux")
 PAGES = ("plots", "performance", "data", "samples", "try", "log", "runs", "queue", "settings")

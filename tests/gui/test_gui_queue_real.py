@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import MakeWindow
 from tests.gui.test_gui_real import TINY
-from trainer_core.run_dir import RunDir, read_yaml, summarize
+from trainer_core.runs.run_dir import RunDir, read_yaml, summarize
 
 
 def test_real_runs_are_trained_one_after_the_other_also_after_one_that_fails(

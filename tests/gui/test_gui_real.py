@@ -15,7 +15,7 @@ from pytestqt.qtbot import QtBot
 
 from app.state.run_machine import RunState
 from tests.gui.conftest import MakeWindow
-from trainer_core.run_dir import RunDir, list_runs
+from trainer_core.runs.run_dir import RunDir, list_runs
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TINY = {"hidden_dim": "32", "n_layers": "1", "max_seq_len": "32", "batch_size": "4", "max_steps": "40"} | {

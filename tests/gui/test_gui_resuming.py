@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from app.state.run_machine import RunState
 from tests.gui.conftest import MakeWindow
 from tests.gui.demo_run import write_run
-from trainer_core.run_dir import runs_root
+from trainer_core.runs.run_dir import runs_root
 
 GOING_ON = """
 import sys

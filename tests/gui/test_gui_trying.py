@@ -24,8 +24,8 @@ from app.services.trainer_process import TrainerProcess
 from app.state.run_machine import RunState
 from app.views.trying.page import TryPage
 from tests.gui.conftest import FAKE, MakeWindow, span
-from trainer_core import checkpoint_dir
-from trainer_core.hardware import GpuInfo, probe
+from trainer_core.machine.hardware import GpuInfo, probe
+from trainer_core.runs import checkpoint_dir
 
 LONG = "90000"
 Models = Callable[..., Path]

@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from trainer_core import protocol
-from trainer_core.reference_examples import EVENTS
+from trainer_core.reference.examples import EVENTS
 
 FLOOD = 200_000
 SLOW_SAVE_S = 3.0

@@ -17,7 +17,7 @@ from trainer_core.advice.adviser import AGAIN_S, MOST, RULES
 from trainer_core.advice.rule import Holds, Rule, Run, Verdict
 from trainer_core.config import Config, knobs, to_dict
 from trainer_core.messages import CATALOGUE
-from trainer_core.messages_advice import ADVICE
+from trainer_core.messages.advice import ADVICE
 
 RECORDED = Path(__file__).parent / "recorded" / "quickstart_cpu.jsonl"
 

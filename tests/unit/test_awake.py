@@ -16,8 +16,8 @@ import pytest
 
 from tests.kept import Kept
 from trainer_core import protocol
-from trainer_core.awake import keeping_awake, no_sleep
 from trainer_core.control import StdinControl
+from trainer_core.machine.awake import keeping_awake, no_sleep
 from trainer_core.session import Session
 from trainer_core.wire import Wire
 
@@ -92,7 +92,7 @@ def test_a_pause_lets_the_computer_sleep(held: Path) -> None:
 
 @needs_a_shell
 def test_a_run_that_is_killed_holds_nothing_back(held: Path) -> None:
-    program = "import time\nfrom trainer_core.awake import no_sleep\nwith no_sleep():\n    time.sleep(60)\n"
+    program = "import time\nfrom trainer_core.machine.awake import no_sleep\nwith no_sleep():\n    time.sleep(60)\n"
     process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
     until(lambda: running(held))
     process.kill()

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from trainer_core import console_check, protocol
+from trainer_core import protocol
 from trainer_core.checking import search
 from trainer_core.checking.outcome import Outcome, verdict
 from trainer_core.checking.search import Tried
 from trainer_core.config import Config, Layer, resolve
+from trainer_core.console import check as console_check
 from trainer_core.messages import TraindeckError
 
 ROOT = Path(__file__).resolve().parents[2]

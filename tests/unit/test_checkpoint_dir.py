@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trainer_core import checkpoint_dir, files
-from trainer_core.checkpoint_dir import MANIFEST, CheckpointInfo, folder_name
+from trainer_core import files
+from trainer_core.runs import checkpoint_dir
+from trainer_core.runs.checkpoint_dir import MANIFEST, CheckpointInfo, folder_name
 
 
 def make(root: Path, step: int, kind: str = "regular", loss: float | None = None) -> Path:

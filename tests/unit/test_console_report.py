@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from trainer_core import protocol
-from trainer_core.console import ConsoleSink
-from trainer_core.console_report import Look, lines
+from trainer_core.console.display import ConsoleSink
+from trainer_core.console.report import Look, lines
 from trainer_core.messages import Language
-from trainer_core.reference_examples import EVENTS
+from trainer_core.reference.examples import EVENTS
 
 REPORT: protocol.DataReport = EVENTS[protocol.DataReport]
 

@@ -8,10 +8,11 @@ from typing import get_args
 import msgspec
 import pytest
 
-from trainer_core import console_words, protocol
-from trainer_core.console_words import line, progress, visible
+from trainer_core import protocol
+from trainer_core.console import words as console_words
+from trainer_core.console.words import line, progress, visible
 from trainer_core.messages import Language
-from trainer_core.reference_examples import EVENTS
+from trainer_core.reference.examples import EVENTS
 
 BOTH: tuple[Language, ...] = ("en", "zh")
 

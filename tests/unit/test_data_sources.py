@@ -18,7 +18,7 @@ from trainer_core.data import formats, sources
 from trainer_core.data.sources import look
 from trainer_core.data.stream import Stream
 from trainer_core.messages import CATALOGUE, TraindeckError, Value
-from trainer_core.messages_data import reason_in_chinese
+from trainer_core.messages.data import reason_in_chinese
 from trainer_core.report import Quiet
 
 POEM = "床前明月光，疑是地上霜。\n举头望明月，低头思故乡。\n"

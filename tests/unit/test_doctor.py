@@ -15,8 +15,9 @@ import psutil
 import pytest
 
 from tests.unit.fake_nvml import GIB, FakeNvml
-from trainer_core import doctor, files, hardware
-from trainer_core.doctor import Finding
+from trainer_core import files
+from trainer_core.machine import doctor, hardware
+from trainer_core.machine.doctor import Finding
 from trainer_core.messages import CATALOGUE, word
 
 CPU_TORCH = [{"version": "2.13.0+cpu", "cuda": None, "hip": None}]

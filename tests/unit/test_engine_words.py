@@ -8,11 +8,12 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from trainer_core import console_engine, engine_words, protocol
-from trainer_core.console import ConsoleSink
+from trainer_core import engine_words, protocol
+from trainer_core.console import engine as console_engine
+from trainer_core.console.display import ConsoleSink
 from trainer_core.messages import Language
 from trainer_core.protocol import FastPath
-from trainer_core.reference_examples import EVENTS
+from trainer_core.reference.examples import EVENTS
 
 READY: protocol.Ready = EVENTS[protocol.Ready]
 PERFORMANCE: protocol.Performance = EVENTS[protocol.Performance]

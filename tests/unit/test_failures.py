@@ -14,7 +14,7 @@ import pytest
 
 from trainer_core import failures
 from trainer_core.messages import CATALOGUE, ExitCode, TraindeckError, word
-from trainer_core.messages_failures import FAILURES
+from trainer_core.messages.failures import FAILURES
 
 CUDA_NOTE = (
     "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "

@@ -15,8 +15,9 @@ import psutil
 import pytest
 
 from tests.unit.fake_nvml import GIB, FakeNvml
-from trainer_core import hardware, protocol
-from trainer_core.hardware import Sampler, free_vram, probe
+from trainer_core import protocol
+from trainer_core.machine import hardware
+from trainer_core.machine.hardware import Sampler, free_vram, probe
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 5.0) -> None:

@@ -15,8 +15,9 @@ import pytest
 
 from tests.kept import Kept
 from tests.unit.fake_nvml import FakeNvml
-from trainer_core import hardware, protocol
+from trainer_core import protocol
 from trainer_core.holding import Look, OtherPrograms, look_for_others, watch_for_others
+from trainer_core.machine import hardware
 from trainer_core.session import Session
 from trainer_core.wire import Wire
 

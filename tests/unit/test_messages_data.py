@@ -13,7 +13,7 @@ from trainer_core.data.readers.base import Request, Source
 from trainer_core.data.readers.json_rows import Rows
 from trainer_core.data.readers.lines import read_jsonl
 from trainer_core.messages import word
-from trainer_core.messages_data import position_in_chinese, reason_in_chinese
+from trainer_core.messages.data import position_in_chinese, reason_in_chinese
 
 DATA = Path(__file__).resolve().parents[2] / "trainer_core" / "data"
 

@@ -11,10 +11,11 @@ import jsonschema  # type: ignore[import-untyped]
 import msgspec
 import pytest
 
-from trainer_core import config, protocol, reference
-from trainer_core.messages_advice import ADVICE
-from trainer_core.messages_failures import FAILURES
-from trainer_core.reference_examples import COMMANDS, EVENTS
+from trainer_core import config, protocol
+from trainer_core.messages.advice import ADVICE
+from trainer_core.messages.failures import FAILURES
+from trainer_core.reference import pages as reference
+from trainer_core.reference.examples import COMMANDS, EVENTS
 
 SCHEMA = reference.protocol_schema()
 

@@ -10,9 +10,9 @@ import pytest
 from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.plans import Plan
-from trainer_core.reference_examples import EVENTS
+from trainer_core.reference.examples import EVENTS
 from trainer_core.restarts import Ending, GiveUp, Restart, Restarts
-from trainer_core.run_dir import RunDir
+from trainer_core.runs.run_dir import RunDir
 from trainer_core.supervisor import is_wanted, last_words
 
 SEGFAULT = 0xC0000005 if sys.platform == "win32" else -11

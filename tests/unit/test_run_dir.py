@@ -15,10 +15,11 @@ import psutil
 import pytest
 import yaml
 
-from trainer_core import checkpoint_dir, files, protocol, run_dir
+from trainer_core import files, protocol
 from trainer_core.config import Config, Layer, resolve
 from trainer_core.messages import TraindeckError
-from trainer_core.run_dir import RunDir
+from trainer_core.runs import checkpoint_dir, run_dir
+from trainer_core.runs.run_dir import RunDir
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = """

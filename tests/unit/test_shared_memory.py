@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainer_core.shared_memory import SharedGpuMemory, of_process
+from trainer_core.machine.shared_memory import SharedGpuMemory, of_process
 
 GIB = 1024**3
 MORE_DATA = ctypes.c_int32(0x800007D2).value  # as ctypes returns it

@@ -7,7 +7,7 @@ import pytest
 from app.state.checks import differing, key_of, settings
 from trainer_core.config import knobs
 from trainer_core.protocol import CheckReport
-from trainer_core.reference_examples import EVENTS
+from trainer_core.reference.examples import EVENTS
 
 REPORT: CheckReport = EVENTS[CheckReport]
 

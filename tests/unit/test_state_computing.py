@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.state.computing import Computing
 from trainer_core import protocol
 from trainer_core.protocol import FastPath
-from trainer_core.reference_examples import EVENTS
+from trainer_core.reference.examples import EVENTS
 
 READY: protocol.Ready = EVENTS[protocol.Ready]
 

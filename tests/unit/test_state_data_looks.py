@@ -7,7 +7,7 @@ from pathlib import Path
 from app.state.data_looks import Refusal, Stamps, about_sequences, key_of, stamp_of
 from app.state.looks import Look, Looks
 from trainer_core import protocol
-from trainer_core.reference_examples import EVENTS
+from trainer_core.reference.examples import EVENTS
 
 REPORT: protocol.DataReport = EVENTS[protocol.DataReport]
 

@@ -9,7 +9,7 @@ import pytest
 
 from app.state.following import Follower
 from trainer_core import protocol
-from trainer_core.run_dir import RunDir
+from trainer_core.runs.run_dir import RunDir
 
 
 def lines(numbers: Iterable[int]) -> bytes:

@@ -12,7 +12,8 @@ import pytest
 
 from app.state.runs import history
 from app.state.runs.history import EventLoader, History, load_events
-from trainer_core import protocol, run_dir
+from trainer_core import protocol
+from trainer_core.runs import run_dir
 
 
 def make_run(root: Path, name: str, started: float, *events: protocol.AnyEvent) -> Path:

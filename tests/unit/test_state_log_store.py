@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from app.state.log_store import LOG_CODES, LogFilter, LogStore
-from trainer_core import protocol, reference_examples
+from trainer_core import protocol
 from trainer_core.messages import CATALOGUE
+from trainer_core.reference import examples as reference_examples
 
 
 def phase(step: int) -> protocol.Phase:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from app.state.queue import Item, Queue, free_name, new_item
-from trainer_core import owners
 from trainer_core.messages import TraindeckError
+from trainer_core.runs import owners
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from app.state.runs import run_files, run_rows
 from app.state.runs.run_difference import as_tsv, differences
 from app.state.runs.run_notes import RunNotes
 from app.state.runs.run_rows import COLUMNS, Row, arrange, find, known_tags, make_row
-from trainer_core import checkpoint_dir
-from trainer_core.run_dir import RunState, RunSummary
+from trainer_core.runs import checkpoint_dir
+from trainer_core.runs.run_dir import RunState, RunSummary
 
 
 def row(name: str, started: float = 0.0, *, note: str = "", tags: tuple[str, ...] = (), archived: bool = False,

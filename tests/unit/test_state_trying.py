@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from app.state.trying import REMEMBERED, Choice, Sampling, Talk, choosable, choose_device
-from trainer_core import checkpoint_dir
-from trainer_core.run_dir import RunSummary
+from trainer_core.runs import checkpoint_dir
+from trainer_core.runs.run_dir import RunSummary
 
 
 @pytest.mark.parametrize(

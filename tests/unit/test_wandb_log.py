@@ -18,7 +18,7 @@ import pytest
 from trainer_core import protocol, wandb_child, wandb_log
 from trainer_core.config import Config
 from trainer_core.messages import TraindeckError
-from trainer_core.reference_examples import EVENTS
+from trainer_core.reference.examples import EVENTS
 from trainer_core.wandb_log import WandbSink
 
 FAKE = """

@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 import pytest
 
 from trainer_core import protocol
-from trainer_core.console import ConsoleSink
+from trainer_core.console.display import ConsoleSink
 from trainer_core.wire import FileSink, StreamSink, Wire
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MODES = """
 import ctypes, sys
-from trainer_core.quick_edit import without_quick_edit
+from trainer_core.machine.quick_edit import without_quick_edit
 console = ctypes.windll.kernel32.CreateFileW("CONIN$", 0xC0000000, 3, None, 3, 0, None)
 ctypes.windll.kernel32.SetConsoleMode(console, 0xC7)
 def quick_edit():

@@ -18,9 +18,10 @@ import pytest
 from preparing import content, decoded, prepared
 
 from tests.core.trainer import TINY, Ended, environment, finish, read_until
-from trainer_core import checkpoint_dir, files, protocol
+from trainer_core import files, protocol
 from trainer_core.data import encode
 from trainer_core.messages import ExitCode
+from trainer_core.runs import checkpoint_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 120

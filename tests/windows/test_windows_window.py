@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer_core import checkpoint_dir, protocol, run_dir
+from trainer_core import protocol
+from trainer_core.runs import checkpoint_dir, run_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("window_script.py")

@@ -1,7 +1,7 @@
 """Advice that names the cause: what the events of a run say about it, with figures and, where possible, a fix.
 
 `Adviser` is given every event and gives back `advice` events. Each rule is one class in rules_*.py; its words are
-in `messages_advice.py`. No torch, no Qt, no clock and no file: the same events always give the same advice.
+in `messages/advice.py`. No torch, no Qt, no clock and no file: the same events always give the same advice.
 """
 
 from __future__ import annotations

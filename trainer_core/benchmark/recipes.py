@@ -27,9 +27,10 @@ import msgspec
 import torch
 import yaml
 
-from trainer_core import protocol, run_dir
+from trainer_core import protocol
 from trainer_core.config import Config, to_dict
 from trainer_core.messages import TraindeckError
+from trainer_core.runs import run_dir
 
 Name = Literal["untuned", "preset", "tuned"]
 

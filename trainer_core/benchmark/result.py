@@ -13,9 +13,10 @@ import msgspec
 import psutil
 import torch
 
-from trainer_core import __version__, hardware
+from trainer_core import __version__
 from trainer_core.benchmark.ceilings import Ceiling
 from trainer_core.benchmark.recipes import Recipe, Run
+from trainer_core.machine import hardware
 from trainer_core.protocol import FastPath
 
 _SHOWN: Final = (

@@ -18,15 +18,16 @@ from typing import Any, Final
 
 import torch
 
-from trainer_core import files, run_dir
+from trainer_core import files
 from trainer_core.benchmark import ceilings, data, picture, recipes, result, words
 from trainer_core.benchmark.ceilings import Ceiling
 from trainer_core.benchmark.recipes import Recipe
 from trainer_core.config import Config
-from trainer_core.console_engine import Trying
+from trainer_core.console.engine import Trying
 from trainer_core.messages import Language, TraindeckError
 from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.report import Quiet
+from trainer_core.runs import run_dir
 from trainer_core.train.device import choose_device, choose_precision
 from trainer_core.train.engine import fast_paths
 from trainer_core.train.flops import flops_per_token

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from trainer_core import console_engine
+from trainer_core.console import engine as console_engine
+from trainer_core.console.tables import table
 from trainer_core.messages import Language, word
 from trainer_core.protocol import FastPath
-from trainer_core.tables import table
 
 _GIB: Final = 1024**3
 NOISY: Final = 0.2  # share of the processors that others take, or spread of the runs, from which it is said

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import psutil
 
-from trainer_core import __version__, files, hardware, protocol, run_dir
+from trainer_core import __version__, files, protocol
 from trainer_core.checking import data, running, search
 from trainer_core.checking.data import Data
 from trainer_core.checking.outcome import Outcome, Request, verdict
@@ -22,7 +22,9 @@ from trainer_core.checking.search import Tried
 from trainer_core.config import Config, knobs
 from trainer_core.data.prepare import Prepared
 from trainer_core.data.sources import cache_root
+from trainer_core.machine import hardware
 from trainer_core.remembered import Memory
+from trainer_core.runs import run_dir
 from trainer_core.session import Session
 
 _GROUPS: Final = ("model", "hardware")

@@ -24,7 +24,7 @@ from trainer_core.checking.estimate import Needs
 from trainer_core.checking.outcome import Outcome, Request
 from trainer_core.config import Config
 from trainer_core.job import Job
-from trainer_core.run_dir import RunDir
+from trainer_core.runs.run_dir import RunDir
 from trainer_core.train.device import choose_device, choose_precision, describe, set_up_arithmetic
 from trainer_core.train.loop import Trainer
 

@@ -28,7 +28,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from trainer_core import files, owners
+from trainer_core import files
 from trainer_core.config import Config
 from trainer_core.data import tasks
 from trainer_core.data.columns import Task
@@ -36,6 +36,7 @@ from trainer_core.data.sources import Look, cache_root
 from trainer_core.data.tokenizing import tokenizer_files
 from trainer_core.messages import TraindeckError, Value
 from trainer_core.report import Reporter
+from trainer_core.runs import owners
 
 VERSION: Final = 4  # raise it when the files or their content change
 META: Final = "meta.json"

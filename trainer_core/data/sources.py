@@ -14,7 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from trainer_core import run_dir
 from trainer_core.config import Config
 from trainer_core.data import builtin, columns, encodings, formats, tasks
 from trainer_core.data.columns import PLAIN, Layout, Missing, Task
@@ -22,6 +21,7 @@ from trainer_core.data.encodings import Tally
 from trainer_core.data.formats import FORMATS, KNOWN, Request, Source
 from trainer_core.data.readers import streams
 from trainer_core.messages import TraindeckError
+from trainer_core.runs import run_dir
 
 _HEAD: Final = 64 * 1024
 _NONE: Final = "—"

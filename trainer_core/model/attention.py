@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-Missing = tuple[str, dict[str, Any]]  # a code of messages_engine.ENGINE, and the params of its words
+Missing = tuple[str, dict[str, Any]]  # a code of messages.engine.ENGINE, and the params of its words
 
 Check = Callable[[torch.device, torch.dtype, int], Missing | None]
 

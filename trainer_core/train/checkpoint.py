@@ -27,7 +27,7 @@ from trainer_core.messages import TraindeckError
 from trainer_core.model import hugging_face
 from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.protocol import Checkpoint, CheckpointKind
-from trainer_core.run_dir import RunDir
+from trainer_core.runs.run_dir import RunDir
 from trainer_core.train import transaction
 from trainer_core.train.transaction import Content, Keep
 

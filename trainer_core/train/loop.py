@@ -16,14 +16,15 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from trainer_core import checkpoint_dir, protocol
+from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.data.batches import Batch, Loader
 from trainer_core.data.prepare import Prepared
 from trainer_core.messages import TraindeckError
 from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.report import StopRequested
-from trainer_core.run_dir import RunDir
+from trainer_core.runs import checkpoint_dir
+from trainer_core.runs.run_dir import RunDir
 from trainer_core.session import Session
 from trainer_core.train import checkpoint, exactness, flops, optim, recovery
 from trainer_core.train.checkpoint import TrainState

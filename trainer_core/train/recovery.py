@@ -18,12 +18,13 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
-from trainer_core import checkpoint_dir, protocol
+from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.data.batches import Batch
 from trainer_core.messages import TraindeckError
 from trainer_core.model.decoder import Decoder
-from trainer_core.run_dir import RunDir
+from trainer_core.runs import checkpoint_dir
+from trainer_core.runs.run_dir import RunDir
 from trainer_core.session import Session
 from trainer_core.train.numerics import Bad, Watch
 

@@ -16,11 +16,12 @@ import psutil
 import torch
 from torch import Tensor
 
-from trainer_core import checkpoint_dir, files
+from trainer_core import files
 from trainer_core.config import Config
 from trainer_core.messages import TraindeckError
 from trainer_core.protocol import CheckpointKind
-from trainer_core.run_dir import RunDir
+from trainer_core.runs import checkpoint_dir
+from trainer_core.runs.run_dir import RunDir
 from trainer_core.session import Session
 from trainer_core.train import transaction
 from trainer_core.train.timing import StepClock

@@ -10,19 +10,21 @@ from pathlib import Path
 
 import torch
 
-from trainer_core import __version__, checkpoint_dir, files, hardware, protocol, run_dir
+from trainer_core import __version__, files, protocol
 from trainer_core.advice import Adviser
-from trainer_core.awake import keeping_awake
 from trainer_core.checking.check import pick
 from trainer_core.config import Config, to_dict
 from trainer_core.data.prepare import Prepared, prepare
 from trainer_core.data.tokenizing.tokenizer_files import CONFIG
 from trainer_core.holding import by_clock, watch_for_others
 from trainer_core.job import Job
+from trainer_core.machine import hardware
+from trainer_core.machine.awake import keeping_awake
 from trainer_core.messages import TraindeckError
 from trainer_core.plans import Plan
 from trainer_core.report import StopRequested
-from trainer_core.run_dir import RunDir
+from trainer_core.runs import checkpoint_dir, run_dir
+from trainer_core.runs.run_dir import RunDir
 from trainer_core.train import transaction
 from trainer_core.train.device import choose_device, choose_precision, describe, set_up_arithmetic, warn_of_preset
 from trainer_core.train.engine import fast_paths

@@ -20,11 +20,12 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from trainer_core import checkpoint_dir, files
-from trainer_core.checkpoint_dir import WORKING_PREFIX
+from trainer_core import files
 from trainer_core.messages import TraindeckError
 from trainer_core.protocol import Checkpoint, CheckpointKind
-from trainer_core.run_dir import RunDir
+from trainer_core.runs import checkpoint_dir
+from trainer_core.runs.checkpoint_dir import WORKING_PREFIX
+from trainer_core.runs.run_dir import RunDir
 
 _MARGIN_BYTES: Final = 4 * 1024 * 1024  # the small files, and what the file system keeps for itself
 _REPLACED: Final = f"{WORKING_PREFIX}replaced-"

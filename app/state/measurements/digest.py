@@ -98,7 +98,7 @@ def forget(run: Path) -> None:
 
 
 def _events(run: Path) -> Path:
-    from trainer_core.run_dir import RunDir  # a quarter of the imports, which the processes need not wait for
+    from trainer_core.runs.run_dir import RunDir  # a quarter of the imports, which the processes need not wait for
 
     return RunDir(run).events
 

@@ -13,9 +13,10 @@ from typing import Final
 
 from app.state.runs import run_notes
 from app.state.runs.run_notes import RunNotes
-from trainer_core import protocol, run_dir
+from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
-from trainer_core.run_dir import RunDir, RunSummary
+from trainer_core.runs import run_dir
+from trainer_core.runs.run_dir import RunDir, RunSummary
 
 LONG_BYTES: Final = 16 * 1024 * 1024
 _CHUNK: Final = 256 * 1024

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from trainer_core import checkpoint_dir, run_dir
-from trainer_core.checkpoint_dir import CheckpointInfo
-from trainer_core.run_dir import RunDir
+from trainer_core.runs import checkpoint_dir, run_dir
+from trainer_core.runs.checkpoint_dir import CheckpointInfo
+from trainer_core.runs.run_dir import RunDir
 
 NameProblem = Literal["", "empty", "impossible", "taken", "running", "gone"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from app.state.runs.run_notes import RunNotes
-from trainer_core.run_dir import RunSummary
+from trainer_core.runs.run_dir import RunSummary
 
 Column = Literal["shown", "name", "state", "step", "loss", "speed", "time", "preset", "data", "started", "tags"]
 COLUMNS: Final[tuple[Column, ...]] = get_args(Column)

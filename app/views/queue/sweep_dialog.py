@@ -33,7 +33,7 @@ from app.views.widgets import QuietCombo, button, label, line, named, plain_tip,
 from trainer_core.config import Knob, knobs
 from trainer_core.messages import TraindeckError
 from trainer_core.presets import Preset
-from trainer_core.run_dir import safe_name
+from trainer_core.runs.run_dir import safe_name
 
 _FIRST: Final = "learning_rate"
 _MODES: Final = ("values", "linear", "log")

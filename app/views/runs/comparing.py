@@ -23,7 +23,7 @@ from app.state.runs.run_difference import Difference, as_tsv
 from app.theme.tokens import SPACE
 from app.views import words
 from app.views.widgets import button, label, named
-from trainer_core.run_dir import RunSummary
+from trainer_core.runs.run_dir import RunSummary
 
 _NAME_WIDTH = 210
 _RUN_WIDTH = 150

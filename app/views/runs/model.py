@@ -14,7 +14,7 @@ from app.state.runs.run_rows import COLUMNS, Column, Row, Shelf
 from app.theme.icons import pixmap
 from app.theme.tokens import Tokens
 from app.views import words
-from trainer_core.run_dir import RunSummary
+from trainer_core.runs.run_dir import RunSummary
 
 NAME: Final = COLUMNS.index("name")
 SHOWN: Final = COLUMNS.index("shown")

@@ -29,7 +29,7 @@ from app.views.runs.model import NAME, SHOWN, RunsModel
 from app.views.runs.table import RunsTable
 from app.views.strip import Strip
 from app.views.widgets import ElidedLabel, QuietCombo, Retranslating, button, empty_note, line, named
-from trainer_core.run_dir import RunSummary
+from trainer_core.runs.run_dir import RunSummary
 
 _TYPING_MS: Final = 60  # between two letters of a search
 _TABLE_HEIGHT: Final = 320  # at first

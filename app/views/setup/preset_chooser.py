@@ -14,7 +14,7 @@ from app.views.widgets import QuietCombo, Retranslating, label
 from trainer_core.presets import Preset
 
 if TYPE_CHECKING:
-    from trainer_core.hardware import Machine
+    from trainer_core.machine.hardware import Machine
 
 
 class PresetChooser(Retranslating):

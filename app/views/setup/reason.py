@@ -11,7 +11,7 @@ from app.i18n.knob_words import knob_words
 from app.views import words
 from app.views.setup.form import SetupForm
 from trainer_core.config import knobs
-from trainer_core.run_dir import safe_name
+from trainer_core.runs.run_dir import safe_name
 
 
 @dataclass(frozen=True, slots=True)

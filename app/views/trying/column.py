@@ -17,7 +17,7 @@ from app.views.trying import trying_words
 from app.views.trying.transcript import Transcript
 from app.views.widgets import ElidedLabel, QuietCombo, Retranslating, button, named, plain_tip, restyle
 from trainer_core import protocol
-from trainer_core.checkpoint_dir import CheckpointInfo
+from trainer_core.runs.checkpoint_dir import CheckpointInfo
 
 _NARROW: Final = 380  # below this, the choices stand below each other
 

@@ -7,7 +7,7 @@ from PySide6.QtCore import QCoreApplication
 from app.state.trying import Device, Exchange
 from app.views import computing_words, words
 from trainer_core import protocol
-from trainer_core.checkpoint_dir import CheckpointInfo
+from trainer_core.runs.checkpoint_dir import CheckpointInfo
 
 DOT = " · "
 

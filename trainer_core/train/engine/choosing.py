@@ -34,7 +34,7 @@ _KNOBS: Final = (
     "gradient_accumulation_steps",
 )
 
-Words = tuple[str, dict[str, Any]]  # a code of messages_engine.ENGINE, and its params
+Words = tuple[str, dict[str, Any]]  # a code of messages.engine.ENGINE, and its params
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 

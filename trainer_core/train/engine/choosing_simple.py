@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from trainer_core import hardware
+from trainer_core.machine import hardware
 from trainer_core.report import StopRequested
 from trainer_core.train.engine import compiling, trials
 from trainer_core.train.engine.choosing import FASTER, Choosing, Words

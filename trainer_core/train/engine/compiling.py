@@ -26,11 +26,12 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
-from trainer_core import children, run_dir
+from trainer_core import children
 from trainer_core.data.batches import IGNORED, Batch
 from trainer_core.model.attention import BACKENDS, Missing, document_mask
 from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.report import Reporter
+from trainer_core.runs import run_dir
 from trainer_core.train.device import Precision
 from trainer_core.train.loss import linear_token_loss, token_loss
 from trainer_core.train.memory import checkpoint_activations

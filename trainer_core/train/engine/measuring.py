@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainer_core import __version__, hardware
+from trainer_core import __version__
+from trainer_core.machine import hardware
 from trainer_core.remembered import Memory as Memory
 from trainer_core.report import Reporter
 

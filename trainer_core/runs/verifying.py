@@ -9,9 +9,9 @@ import json
 from pathlib import Path
 from typing import Final
 
-from trainer_core import checkpoint_dir, run_dir
 from trainer_core.messages import Language
-from trainer_core.messages_data import reason_in_chinese
+from trainer_core.messages.data import reason_in_chinese
+from trainer_core.runs import checkpoint_dir, run_dir
 
 _WORDS: Final[dict[Language, tuple[str, str]]] = {"en": ("ok", "damaged"), "zh": ("完好", "已损坏")}
 

@@ -12,7 +12,19 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from trainer_core import console_check, console_engine, console_report, console_words, protocol
+from trainer_core import protocol
+from trainer_core.console import (
+    check as console_check,
+)
+from trainer_core.console import (
+    engine as console_engine,
+)
+from trainer_core.console import (
+    report as console_report,
+)
+from trainer_core.console import (
+    words as console_words,
+)
 from trainer_core.messages import Language, word
 
 

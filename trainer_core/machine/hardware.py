@@ -24,7 +24,7 @@ from typing import Any, Final, Literal
 import psutil
 
 from trainer_core import files, protocol
-from trainer_core.shared_memory import SharedGpuMemory
+from trainer_core.machine.shared_memory import SharedGpuMemory
 
 NoGpu = Literal["no_package", "no_library", "driver_not_loaded", "driver_mismatch", "no_devices", "nvml_error"]
 TorchMemory = Callable[[], tuple[int | str, int, int] | None]

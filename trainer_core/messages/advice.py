@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trainer_core.messages_engine import Pair
+from trainer_core.messages.engine import Pair
 
 _SPEED: Final[dict[str, Pair]] = {
     "advice.data_bound": (

@@ -25,10 +25,11 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from trainer_core import checkpoint_dir, files, owners, protocol, yaml_files
+from trainer_core import files, protocol, yaml_files
 from trainer_core.config import Config, to_dict
 from trainer_core.messages import TraindeckError
-from trainer_core.owners import Owner
+from trainer_core.runs import checkpoint_dir, owners
+from trainer_core.runs.owners import Owner
 
 RunState = Literal["running", "finished", "stopped", "failed", "interrupted"]
 _TAIL_BYTES: Final = 256 * 1024
@@ -37,7 +38,7 @@ _TAIL_BYTES: Final = 256 * 1024
 def home() -> Path:
     """Traindeck's folder: runs/ and cache/ are made in it. `TRAINDECK_HOME` moves it."""
     chosen = os.environ.get("TRAINDECK_HOME")
-    return Path(chosen).resolve() if chosen else Path(__file__).resolve().parent.parent
+    return Path(chosen).resolve() if chosen else Path(__file__).resolve().parents[2]
 
 
 def runs_root() -> Path:

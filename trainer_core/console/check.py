@@ -12,9 +12,9 @@ from typing import Final
 from rich.cells import cell_len
 
 from trainer_core.config import knobs
+from trainer_core.console.tables import table
 from trainer_core.messages import Language
 from trainer_core.protocol import CheckReport, Trial
-from trainer_core.tables import table
 
 Say = Callable[..., str]
 

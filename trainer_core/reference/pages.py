@@ -19,10 +19,10 @@ import msgspec
 
 from trainer_core import config, files, protocol
 from trainer_core.knob_effects import effect_words
-from trainer_core.reference_examples import COMMANDS, EVENTS
-from trainer_core.reference_troubleshooting import troubleshooting_page
+from trainer_core.reference.examples import COMMANDS, EVENTS
+from trainer_core.reference.troubleshooting import troubleshooting_page
 
-FOLDER: Final = Path(__file__).resolve().parent.parent / "docs"
+FOLDER: Final = Path(__file__).resolve().parents[2] / "docs"
 _MADE: Final = "<!-- Made by `python -m trainer_core.reference`; edit {source} instead. -->"
 
 
@@ -32,7 +32,7 @@ def pages() -> dict[str, str]:
         "protocol.md": protocol_page(),
         "protocol.schema.json": json.dumps(protocol_schema(), indent=1, ensure_ascii=False) + "\n",
         "knobs.md": knobs_page(),
-        "troubleshooting.md": troubleshooting_page(_MADE.format(source="trainer_core/messages_*.py and failures.py")),
+        "troubleshooting.md": troubleshooting_page(_MADE.format(source="trainer_core/messages/ and failures.py")),
     }
 
 
@@ -239,8 +239,3 @@ def _default(knob: config.Knob) -> str:
     if knob.default in ("", []):
         return "empty"
     return f"`{str(knob.default).lower() if knob.kind == 'bool' else knob.default}`"
-
-
-if __name__ == "__main__":
-    for written in write():
-        print(written)  # noqa: T201 - a tool for developers

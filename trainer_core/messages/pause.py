@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trainer_core.messages_engine import Pair
+from trainer_core.messages.engine import Pair
 
 PAUSE: Final[dict[str, Pair]] = {
     "pause.no_room": (

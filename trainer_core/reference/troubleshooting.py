@@ -11,8 +11,8 @@ from typing import Final
 
 from trainer_core import failures
 from trainer_core.messages import CATALOGUE, ExitCode, Message, Words
-from trainer_core.messages_advice import ADVICE
-from trainer_core.messages_failures import FAILURES
+from trainer_core.messages.advice import ADVICE
+from trainer_core.messages.failures import FAILURES
 
 _OTHERS: Final = ("memory.out", "device.failed", "disk.full")  # told with more figures where they are known
 _INTRODUCTION: Final = """\

@@ -8,10 +8,10 @@ from typing import Final
 from rich.cells import cell_len
 
 from trainer_core import engine_words, protocol
+from trainer_core.console.tables import table
 from trainer_core.messages import Language
 from trainer_core.protocol import FastPath
 from trainer_core.report import Quiet
-from trainer_core.tables import table
 
 _GIB: Final = 1024**3
 _SAMPLES: Final = 8  # numbers of a bad step's samples that are shown

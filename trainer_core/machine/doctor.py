@@ -25,8 +25,9 @@ from typing import Any, Final, Literal
 
 import psutil
 
-from trainer_core import __version__, children, failures, files, hardware
-from trainer_core.hardware import Machine
+from trainer_core import __version__, children, failures, files
+from trainer_core.machine import hardware
+from trainer_core.machine.hardware import Machine
 from trainer_core.messages import Language, Value, what_and_do, word
 
 Level = Literal["ok", "note", "problem"]
@@ -391,7 +392,7 @@ class _Child:
 
     def __init__(self, subject: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "trainer_core.doctor_child", subject],
+            [sys.executable, "-P", "-m", "trainer_core.machine.doctor_child", subject],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from trainer_core.messages_engine import Pair
+from trainer_core.messages.engine import Pair
 
 Ending = Literal["FAILED", "DATA", "OUT_OF_MEMORY", "DEVICE"]
 """Name of the `messages.ExitCode` that the trainer ends with."""

@@ -7,7 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from trainer_core import console_engine, protocol
+from trainer_core import protocol
+from trainer_core.console import engine as console_engine
 from trainer_core.messages import Language, what_and_do
 
 _GIB: Final = 1024**3

@@ -1,144 +1,32 @@
-"""Every error, warning and piece of advice that the trainer can send: its code and its words.
-
-The wire carries a code and parameters, never prose. Whoever reads it (a terminal, the window) words
-it from this catalogue, in English or Chinese. Each text says what happened and where (`what`), then
-what to do (`do`). A new message is one entry here; a test holds both languages to the same
-parameters and every code used in the sources to this catalogue.
-
-No torch, no Qt.
-"""
+"""The table of messages: codes → words in English and Chinese. One table, however long. No torch, no Qt."""
 
 from __future__ import annotations
 
-import enum
-import locale
-import os
-import string
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
-from trainer_core import messages_data
-from trainer_core.messages_advice import ADVICE
-from trainer_core.messages_checking import CHECKING
-from trainer_core.messages_doctor import DOCTOR
-from trainer_core.messages_engine import ENGINE
-from trainer_core.messages_failures import FAILURES
-from trainer_core.messages_pause import PAUSE
-
-Language = Literal["en", "zh"]
-Value = str | int | float | bool | None
-
-
-class ExitCode(enum.IntEnum):
-    """What the process returns. 0 to 7 are a promise to scripts; anything else is 1."""
-
-    FINISHED = 0
-    FAILED = 1
-    USAGE = 2
-    STOPPED = 3
-    DATA = 4
-    OUT_OF_MEMORY = 5
-    DEVICE = 6
-    DISK_FULL = 7
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """A message in one language. Both texts are `str.format` templates over the same parameters."""
-
-    what: str
-    do: str = ""
-
-
-class _Lenient(string.Formatter):
-    """Shows `?` for a parameter the sender left out: a message about a failure must not fail itself."""
-
-    def get_value(self, key: int | str, args: object, kwargs: Mapping[str, object]) -> object:
-        value = kwargs.get(str(key), "?")
-        return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One catalogue entry: its words in both languages, and the exit code when it ends a run."""
-
-    en: Words
-    zh: Words
-    exit_code: ExitCode = ExitCode.FAILED
-
-
-class TraindeckError(Exception):
-    """A failure that is told to people in one sentence. `code` names an entry of `CATALOGUE`.
-
-    Raise it where the cause is known; the command line turns it into an `error` event and its exit
-    code. `detail` is technical (an exception's own text): shown small, never instead of the sentence.
-    """
-
-    def __init__(self, code: str, detail: str = "", **params: Value) -> None:
-        super().__init__(code, params)
-        self.code = code
-        self.params: dict[str, Value] = params
-        self.detail = detail
-
-    @property
-    def exit_code(self) -> ExitCode:
-        message = CATALOGUE.get(self.code)
-        return message.exit_code if message else ExitCode.FAILED
-
-    def __str__(self) -> str:
-        return word(self.code, self.params, "en")
-
-
-def word(code: str, params: Mapping[str, Value], language: Language) -> str:
-    """The sentence for a code. An unknown code (a newer trainer) is shown with its parameters."""
-    what, do = what_and_do(code, params, language)
-    return f"{what}{'' if language == 'zh' else ' '}{do}".strip()
-
-
-def what_and_do(code: str, params: Mapping[str, Value], language: Language) -> tuple[str, str]:
-    """As `word`, but what happened and what to do apart."""
-    message = CATALOGUE.get(code)
-    if message is None:
-        shown = ", ".join(f"{name}={value}" for name, value in params.items())
-        return f"{code} ({shown})" if shown else code, ""
-    words = message.en
-    if language == "zh":
-        words, params = message.zh, messages_data.in_chinese(params)
-    return _Lenient().vformat(words.what, (), params), _Lenient().vformat(words.do, (), params)
-
-
-def terminal_language() -> Language:
-    """The language of a terminal: `TRAINDECK_LANG` (en, zh), else the system's locale."""
-    chosen = os.environ.get("TRAINDECK_LANG") or os.environ.get("LC_ALL") or os.environ.get("LANG")
-    if not chosen:
-        chosen = locale.getlocale()[0] or ""
-    return "zh" if chosen.lower().startswith(("zh", "chinese")) else "en"
-
-
-def _error(exit_code: ExitCode, en: tuple[str, str], zh: tuple[str, str]) -> Message:
-    return Message(Words(*en), Words(*zh), exit_code)
-
-
-def _note(en: tuple[str, str], zh: tuple[str, str]) -> Message:
-    return Message(Words(*en), Words(*zh))
-
+from trainer_core.messages.advice import ADVICE
+from trainer_core.messages.checking import CHECKING
+from trainer_core.messages.doctor import DOCTOR
+from trainer_core.messages.engine import ENGINE
+from trainer_core.messages.failures import FAILURES
+from trainer_core.messages.message import ExitCode, Message, error, note
+from trainer_core.messages.pause import PAUSE
 
 _USAGE, _DATA, _DEVICE = ExitCode.USAGE, ExitCode.DATA, ExitCode.DEVICE
 
 CATALOGUE: Final[dict[str, Message]] = {
     # --- configuration and command line -------------------------------------------------------
-    "config.unknown_key": _error(
+    "config.unknown_key": error(
         _USAGE,
         ("{where} has an unknown setting “{name}”.", "Did you mean “{nearest}”? Correct or remove it."),
         ("{where}中有未知的设置“{name}”。", "是否想写“{nearest}”？请改正或删除。"),
     ),
-    "config.bad_value": _error(
+    "config.bad_value": error(
         _USAGE,
         ("{where}: “{name}” was given {given}.", "Allowed: {allowed}."),
         ("{where}：“{name}”的值为 {given}。", "允许的值：{allowed}。"),
     ),
-    "config.heads": _error(
+    "config.heads": error(
         _USAGE,
         (
             "{n_heads} attention heads do not fit a width of {hidden_dim}.",
@@ -146,17 +34,17 @@ CATALOGUE: Final[dict[str, Message]] = {
         ),
         ("{n_heads} 个注意力头与宽度 {hidden_dim} 不匹配。", "请让 hidden_dim 是 n_heads 的偶数倍。"),
     ),
-    "config.kv_heads": _error(
+    "config.kv_heads": error(
         _USAGE,
         ("{n_kv_heads} key/value heads do not divide {n_heads} attention heads.", "Change n_kv_heads or n_heads."),
         ("{n_heads} 个注意力头不能被 {n_kv_heads} 个键值头整除。", "请修改 n_kv_heads 或 n_heads。"),
     ),
-    "config.bias_and_norm": _error(
+    "config.bias_and_norm": error(
         _USAGE,
         ("qkv_bias and qk_norm are both on, which no model family that other programs load has.", "Turn one off."),
         ("qkv_bias 与 qk_norm 同时开启，没有其他程序能加载的模型系列支持这样。", "请关闭其中之一。"),
     ),
-    "config.qwen_pre_tokenizer": _error(
+    "config.qwen_pre_tokenizer": error(
         _USAGE,
         (
             "With qkv_bias or qk_norm other programs load the model as a Qwen, with Qwen's way of splitting text, not “{pre_tokenizer}”.",
@@ -167,7 +55,7 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请将 pre_tokenizer 设为 qwen2。",
         ),
     ),
-    "config.schedule": _error(
+    "config.schedule": error(
         _USAGE,
         (
             "“{given}” in pause_between is no span of time.",
@@ -178,53 +66,53 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请写成 09:00-18:00 或 mon-fri 09:00-18:00 这样的时间段，多个时间段用逗号分隔。",
         ),
     ),
-    "config.unreadable": _error(
+    "config.unreadable": error(
         _USAGE,
         ("The configuration file {path} could not be read.", "Check that it exists and is valid YAML."),
         ("无法读取配置文件 {path}。", "请确认它存在且是有效的 YAML。"),
     ),
-    "config.unknown_preset": _error(
+    "config.unknown_preset": error(
         _USAGE,
         ("There is no preset “{name}”.", "Did you mean “{nearest}”? `presets` lists all of them."),
         ("没有名为“{name}”的预设。", "是否想写“{nearest}”？用 `presets` 查看全部预设。"),
     ),
-    "config.no_such_preset": _error(
+    "config.no_such_preset": error(
         _USAGE,
         ("There is no preset “{name}”.", "Choose one of: {known}."),
         ("没有名为“{name}”的预设。", "可选：{known}。"),
     ),
-    "config.preset_loop": _error(
+    "config.preset_loop": error(
         _USAGE,
         ("The preset “{name}” extends itself through {chain}.", "Remove one `extends` line."),
         ("预设“{name}”通过 {chain} 循环继承自身。", "请删除其中一行 `extends`。"),
     ),
-    "usage": _error(
+    "usage": error(
         _USAGE,
         ("{problem}", "Run it with --help to see what is allowed."),
         ("{problem}", "用 --help 查看允许的用法。"),
     ),
     # --- data -------------------------------------------------------------------------------------
-    "data.none_given": _error(
+    "data.none_given": error(
         _DATA,
         ("No data was chosen.", "Give --data PATH (a file or a folder), or use a preset with built-in data."),
         ("没有选择数据。", "请用 --data PATH 指定文件或文件夹，或使用带内置数据的预设。"),
     ),
-    "data.not_found": _error(
+    "data.not_found": error(
         _DATA,
         ("The data path {path} does not exist.", "Check the spelling, or choose the file again."),
         ("数据路径 {path} 不存在。", "请检查拼写，或重新选择文件。"),
     ),
-    "data.unreadable": _error(
+    "data.unreadable": error(
         _DATA,
         ("The data file {path} could not be read: {reason}.", "Check its permissions and that no program holds it."),
         ("无法读取数据文件 {path}：{reason}。", "请检查权限，并确认没有其他程序占用它。"),
     ),
-    "data.empty": _error(
+    "data.empty": error(
         _DATA,
         ("{path} holds no text at all.", "Choose a file with content."),
         ("{path} 中没有任何文本。", "请选择有内容的文件。"),
     ),
-    "data.binary": _error(
+    "data.binary": error(
         _DATA,
         (
             "{path} looks like a binary file, not text.",
@@ -235,7 +123,7 @@ CATALOGUE: Final[dict[str, Message]] = {
             "可读取：{known}；请先转换。",
         ),
     ),
-    "data.unknown_format": _error(
+    "data.unknown_format": error(
         _DATA,
         (
             "{path} is of a kind that Traindeck does not read.",
@@ -243,7 +131,7 @@ CATALOGUE: Final[dict[str, Message]] = {
         ),
         ("{path} 的格式无法读取。", "请使用：{known}，或用 --data-format 指定格式。"),
     ),
-    "data.bad_format": _error(
+    "data.bad_format": error(
         _DATA,
         (
             "{path} could not be read as {format} (at {position}): {reason}.",
@@ -254,7 +142,7 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请重新获取或修复该文件；如果只是文件名后缀不对，请用 --data-format 指明格式。",
         ),
     ),
-    "data.missing_columns": _error(
+    "data.missing_columns": error(
         _DATA,
         (
             "{path} has no column “{wanted}”; its columns are: {found}.",
@@ -265,7 +153,7 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请用 --text-column，或 --prompt-column 和 --response-column 指定。",
         ),
     ),
-    "data.mixed": _error(
+    "data.mixed": error(
         _DATA,
         (
             "{text} is plain text and {chats} holds conversations: a run learns one or the other, not both together.",
@@ -277,12 +165,12 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请只选择一种数据；或把文本改写为对话，或把对话改写为带“text”列的行。",
         ),
     ),
-    "data.no_files": _error(
+    "data.no_files": error(
         _DATA,
         ("The folder {path} holds no file that Traindeck reads.", "It reads: {known}."),
         ("文件夹 {path} 中没有可读取的文件。", "可读取：{known}。"),
     ),
-    "data.no_train_split": _error(
+    "data.no_train_split": error(
         _DATA,
         (
             "The data set {path} has no split called “train”; its splits are: {found}.",
@@ -293,7 +181,7 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请选择要训练的划分的文件夹，例如 --data {first}。",
         ),
     ),
-    "data.too_short": _error(
+    "data.too_short": error(
         _DATA,
         (
             "The data makes {tokens} tokens, less than one training sequence of {needed} tokens.",
@@ -301,12 +189,12 @@ CATALOGUE: Final[dict[str, Message]] = {
         ),
         ("数据只有 {tokens} 个词元，不足一个训练序列（{needed} 个词元）。", "请增加文本，或减小 --max-seq-len。"),
     ),
-    "data.too_few_samples": _error(
+    "data.too_few_samples": error(
         _DATA,
         ("Only {samples} prompt/response pairs could be used; at least {needed} are needed.", "Add more pairs."),
         ("只有 {samples} 对问答可用，至少需要 {needed} 对。", "请增加数据。"),
     ),
-    "data.changed": _error(
+    "data.changed": error(
         _DATA,
         (
             "The data or tokenizer of this run has changed since it was started ({what}), so it cannot go on exactly.",
@@ -314,12 +202,12 @@ CATALOGUE: Final[dict[str, Message]] = {
         ),
         ("此次运行的数据或分词器自开始后已改变（{what}），无法精确继续。", "请恢复数据，或开始新的运行。"),
     ),
-    "data.bad_row": _error(
+    "data.bad_row": error(
         _DATA,
         ("{path}, {position}, cannot be used: {reason}.", "Mend it, or leave such rows out with --on-bad-row skip."),
         ("{path} 的{position}无法使用：{reason}。", "请修正，或用 --on-bad-row skip 跳过此类行。"),
     ),
-    "data.too_many_bad_rows": _error(
+    "data.too_many_bad_rows": error(
         _DATA,
         (
             "{count} rows up to here could not be used. The first bad row of {path} is {position}: {reason}.",
@@ -330,7 +218,7 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请修正数据，或增大 --bad-row-limit（0 表示不限）。",
         ),
     ),
-    "data.needs_cache": _error(
+    "data.needs_cache": error(
         _DATA,
         (
             "{path} is no parquet file; only those can be trained on without a token cache.",
@@ -338,28 +226,28 @@ CATALOGUE: Final[dict[str, Message]] = {
         ),
         ("{path} 不是 parquet 文件；不用词元缓存时只能使用 parquet。", "请去掉 --no-token-cache。"),
     ),
-    "data.changed_while_read": _error(
+    "data.changed_while_read": error(
         _DATA,
         ("{path} changed or went away while it was being read.", "Start again when nothing writes to it."),
         ("读取期间 {path} 被修改或删除。", "请在没有程序写入它时重新开始。"),
     ),
-    "data.bad_tokenizer": _error(
+    "data.bad_tokenizer": error(
         _DATA,
         ("The tokenizer {path} could not be used: {reason}.", "Give a Hugging Face tokenizer.json, or leave it out."),
         ("无法使用分词器 {path}：{reason}。", "请提供 Hugging Face 的 tokenizer.json，或留空。"),
     ),
-    "data.bad_template": _error(
+    "data.bad_template": error(
         _DATA,
         ("The chat template in {path} cannot be used: {reason}.", "Mend it, or remove it: then ChatML is used."),
         ("{path} 中的对话模板无法使用：{reason}。", "请修正或删除它；删除后将使用 ChatML。"),
     ),
-    "data.chat_refused": _error(
+    "data.chat_refused": error(
         _DATA,
         ("A conversation does not fit the chat template: {reason}.", "Change it or leave it out."),
         ("有一段对话不符合对话模板：{reason}。", "请修改或舍弃它。"),
     ),
     # --- disk and run directory -----------------------------------------------------------------
-    "disk.full": _error(
+    "disk.full": error(
         ExitCode.DISK_FULL,
         (
             "The disk of {path} is full: {needed_mib} MiB are needed and less than {free_mib} MiB are free.",
@@ -370,7 +258,7 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请腾出空间后继续；此前保存的内容完好。",
         ),
     ),
-    "disk.unsaved": _error(
+    "disk.unsaved": error(
         ExitCode.DISK_FULL,
         (
             "The disk of {path} is full ({needed_mib} MiB are needed, {free_mib} MiB are free), so what was trained after "
@@ -382,7 +270,7 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请腾出空间后继续：将从最新的检查点（第 {saved} 步）开始。",
         ),
     ),
-    "disk.waiting": _note(
+    "disk.waiting": note(
         (
             "The disk of {path} is too full for a checkpoint: {needed_mib} MiB are needed and {free_mib} MiB are free.",
             "Free some space: training waits, and goes on by itself.",
@@ -392,7 +280,7 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请腾出空间：训练正在等待，之后会自动继续。",
         ),
     ),
-    "disk.not_writable": _error(
+    "disk.not_writable": error(
         ExitCode.FAILED,
         (
             "{path} cannot be written: {reason}.",
@@ -400,42 +288,42 @@ CATALOGUE: Final[dict[str, Message]] = {
         ),
         ("无法写入 {path}：{reason}。", "请选择其他文件夹，或修改权限。"),
     ),
-    "run.in_use": _error(
+    "run.in_use": error(
         _USAGE,
         ("The run {path} is already being trained by process {pid}.", "Wait for it, stop it, or use another folder."),
         ("运行 {path} 正由进程 {pid} 训练。", "请等待或停止它，或换一个文件夹。"),
     ),
-    "run.exists": _error(
+    "run.exists": error(
         _USAGE,
         ("{path} already holds a run.", "Add --resume to go on with it, or choose another --run-dir."),
         ("{path} 中已有一次运行。", "加上 --resume 继续它，或选择其他 --run-dir。"),
     ),
-    "run.not_found": _error(
+    "run.not_found": error(
         _USAGE,
         ("There is no run at {path}.", "`runs` lists the runs on this machine."),
         ("{path} 处没有运行。", "用 `runs` 查看本机上的运行。"),
     ),
-    "run.no_checkpoint": _error(
+    "run.no_checkpoint": error(
         _USAGE,
         ("The run {path} has no usable checkpoint yet.", "Start it anew, or choose another run."),
         ("运行 {path} 还没有可用的检查点。", "请重新开始，或选择其他运行。"),
     ),
-    "export.not_empty": _error(
+    "export.not_empty": error(
         _USAGE,
         ("{path} is no empty folder: nothing was exported.", "Name a folder that is empty or not there yet."),
         ("{path} 不是空文件夹，未导出任何内容。", "请指定一个空的或尚不存在的文件夹。"),
     ),
-    "export.drive": _error(
+    "export.drive": error(
         _USAGE,
         ("{path} is a whole drive: nothing was exported.", "Name a folder on it, such as {example}."),
         ("{path} 是整个驱动器，未导出任何内容。", "请指定其中的一个文件夹，例如 {example}。"),
     ),
-    "export.bad_name": _error(
+    "export.bad_name": error(
         _USAGE,
         ("Windows takes no folder called “{name}”: nothing was exported.", "Name another, such as “{other}”."),
         ("Windows 不允许文件夹名为“{name}”，未导出任何内容。", "请换一个名称，例如“{other}”。"),
     ),
-    "run.restarting": _note(
+    "run.restarting": note(
         (
             "The run goes on from step {step} in {seconds} s by itself (attempt {attempt} of {of}, {reason}).",
             "Ctrl+C ends it instead; what was saved stays.",
@@ -445,7 +333,7 @@ CATALOGUE: Final[dict[str, Message]] = {
             "按 Ctrl+C 可改为结束；已保存的内容会保留。",
         ),
     ),
-    "run.gave_up": _note(
+    "run.gave_up": note(
         (
             "The run was started again {attempts} times without getting beyond step {step}, and failed each time ({reason}).",
             "What was saved stays: look at the cause, run `doctor`, then --resume.",
@@ -455,12 +343,12 @@ CATALOGUE: Final[dict[str, Message]] = {
             "已保存的内容会保留：请查看原因，运行 `doctor`，再用 --resume 继续。",
         ),
     ),
-    "checkpoint.damaged": _error(
+    "checkpoint.damaged": error(
         ExitCode.FAILED,
         ("The checkpoint {path} is damaged: {reason}.", "Choose an earlier checkpoint of the run."),
         ("检查点 {path} 已损坏：{reason}。", "请选择该运行更早的检查点。"),
     ),
-    "checkpoint.mismatch": _error(
+    "checkpoint.mismatch": error(
         _USAGE,
         (
             "The checkpoint {path} does not fit this configuration: {what}.",
@@ -469,12 +357,12 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("检查点 {path} 与当前配置不符：{what}。", "请使用生成它时的设置继续。"),
     ),
     # --- device and training ------------------------------------------------------------------------
-    "device.not_available": _error(
+    "device.not_available": error(
         _DEVICE,
         ("The device “{device}” is not available: {reason}.", "Use --device auto or --device cpu, or run `doctor`."),
         ("设备“{device}”不可用：{reason}。", "请使用 --device auto 或 --device cpu，或运行 `doctor`。"),
     ),
-    "generate.memory": _error(
+    "generate.memory": error(
         ExitCode.OUT_OF_MEMORY,
         (
             "The memory of {device} does not suffice to write with this model.",
@@ -482,12 +370,12 @@ CATALOGUE: Final[dict[str, Message]] = {
         ),
         ("{device} 的内存不足以用该模型生成。", "请使用 --device cpu，或结束其他占用内存的程序。"),
     ),
-    "device.failed": _error(
+    "device.failed": error(
         _DEVICE,
         ("The device “{device}” failed at step {step}.", "Resume from the last checkpoint; run `doctor` if it recurs."),
         ("设备“{device}”在第 {step} 步出错。", "请从最近的检查点继续；若再次出现，请运行 `doctor`。"),
     ),
-    "memory.out": _error(
+    "memory.out": error(
         ExitCode.OUT_OF_MEMORY,
         (
             "Out of memory on {device} at step {step}.",
@@ -498,7 +386,7 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请减小 --batch-size（并增大 --gradient-accumulation-steps）、--max-seq-len 或 --hidden-dim，然后继续。",
         ),
     ),
-    "memory.exhausted": _error(
+    "memory.exhausted": error(
         ExitCode.OUT_OF_MEMORY,
         (
             "Out of memory on {device} at step {step}, even with one sequence at a time, activations computed again and "
@@ -511,7 +399,7 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请关闭其他占用内存的程序后继续；或减小 --max-seq-len、--hidden-dim、--n-layers 或 --vocab-size 重新训练。",
         ),
     ),
-    "memory.left_out": _note(
+    "memory.left_out": note(
         (
             "Memory ended at step {step} in what {what} asks for: it was left out, and training goes on.",
             "Set --{what} to 0 if this comes again.",
@@ -521,7 +409,7 @@ CATALOGUE: Final[dict[str, Message]] = {
             "如再次出现，请将 --{what} 设为 0。",
         ),
     ),
-    "bench.too_large": _error(
+    "bench.too_large": error(
         _USAGE,
         (
             "Preset {preset} is too large to be measured here: one micro-batch would take about {seconds} s on {device}.",
@@ -532,7 +420,7 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请选择更小的预设（如 quickstart），或减小 --batch-size。",
         ),
     ),
-    "train.not_finite": _error(
+    "train.not_finite": error(
         ExitCode.FAILED,
         (
             "The loss became {value} at step {step}, so training was stopped before it could be saved over good weights.",
@@ -543,7 +431,7 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请减小 --learning-rate，再从最近的检查点继续。",
         ),
     ),
-    "train.bad_steps": _error(
+    "train.bad_steps": error(
         ExitCode.FAILED,
         (
             "{count} steps in a row had a gradient that was not finite or far too large, the last of them step {step}.",
@@ -554,78 +442,78 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请减小 --learning-rate 或增大 --warmup-steps，再从最近的检查点继续。",
         ),
     ),
-    "internal": _error(
+    "internal": error(
         ExitCode.FAILED,
         ("Something unexpected went wrong ({kind}).", "The details are in {log}; please report them."),
         ("发生了意外错误（{kind}）。", "详细信息在 {log} 中，请反馈给我们。"),
     ),
-    "parent.lost": _error(
+    "parent.lost": error(
         ExitCode.STOPPED,
         ("The program that started the trainer is gone.", "The run was saved; resume it whenever you like."),
         ("启动训练的程序已退出。", "运行已保存，可随时继续。"),
     ),
     # --- warnings and advice ------------------------------------------------------------------------
-    "checkpoint.skipped": _note(
+    "checkpoint.skipped": note(
         ("The checkpoint {path} is damaged ({reason}) and was passed over.", "Resuming from the one before it."),
         ("检查点 {path} 已损坏（{reason}），已跳过。", "从更早的一个继续。"),
     ),
-    "checkpoint.not_saved": _note(
+    "checkpoint.not_saved": note(
         ("The checkpoint at step {step} could not be saved: {reason}.", "Earlier checkpoints are intact."),
         ("第 {step} 步的检查点未能保存：{reason}。", "更早的检查点完好。"),
     ),
-    "resume.not_exact": _note(
+    "resume.not_exact": note(
         ("This resume is not exact: {what} changed from {before} to {after}.", "The loss may jump a little."),
         ("此次继续并非精确：{what} 由 {before} 变为 {after}。", "损失可能略有跳动。"),
     ),
-    "events.dropped": _note(
+    "events.dropped": note(
         (
             "{count} intermediate measurements were not shown because the reader was too slow.",
             "None is missing on disk.",
         ),
         ("由于读取方过慢，有 {count} 条中间数据未显示。", "磁盘上没有缺失。"),
     ),
-    "events.not_written": _note(
+    "events.not_written": note(
         ("The record of this run could not be written to {path}: {reason}.", "Training goes on; plots may have gaps."),
         ("无法把本次运行的记录写入 {path}：{reason}。", "训练继续；图表可能有缺口。"),
     ),
-    "command.unknown": _note(
+    "command.unknown": note(
         ("The command “{command}” was not understood and was ignored.", ""),
         ("无法理解命令“{command}”，已忽略。", ""),
     ),
-    "data.undecodable": _note(
+    "data.undecodable": note(
         ("{count} bytes of {path} could not be decoded as {encoding} and were replaced.", "Check its encoding."),
         ("{path} 中有 {count} 个字节无法按 {encoding} 解码，已被替换。", "请检查其编码。"),
     ),
-    "data.rows_skipped": _note(
+    "data.rows_skipped": note(
         ("Rows of {path} were skipped, {count} in all: {reason}.", "The first was at {position}."),
         ("{path} 中有 {count} 行被跳过：{reason}。", "第一处位于{position}。"),
     ),
-    "data.truncated": _note(
+    "data.truncated": note(
         (
             "{count} of {total} samples were longer than {limit} tokens and were cut.",
             "Raise --max-seq-len to keep them.",
         ),
         ("{total} 个样本中有 {count} 个超过 {limit} 个词元，已被截断。", "增大 --max-seq-len 可保留。"),
     ),
-    "data.samples_dropped": _note(
+    "data.samples_dropped": note(
         (
             "{count} of {total} samples were left out: their prompt alone fills {limit} tokens.",
             "Raise --max-seq-len to use them.",
         ),
         ("{total} 个样本中有 {count} 个被舍弃：仅提示就占满了 {limit} 个词元。", "增大 --max-seq-len 可使用它们。"),
     ),
-    "data.duplicates": _note(
+    "data.duplicates": note(
         (
             "Of {total} rows (or pieces of text), {count} repeat another.",
             "A model learns by heart what it reads often.",
         ),
         ("{total} 行（或文本片段）中有 {count} 个与其他重复。", "模型会死记硬背反复读到的内容。"),
     ),
-    "data.files_skipped": _note(
+    "data.files_skipped": note(
         ("Files in {path} cannot be used and were left out, {count} in all.", "The first: {first}, {reason}."),
         ("{path} 中有 {count} 个文件无法使用，未读取。", "第一个：{first}，{reason}。"),
     ),
-    "data.other_task": _note(
+    "data.other_task": note(
         (
             "Files of {path} hold plain text and were left out, {count} in all, for others hold conversations.",
             "The first: {first}. With --task pretrain the texts are read instead.",
@@ -635,64 +523,64 @@ CATALOGUE: Final[dict[str, Message]] = {
             "第一个：{first}。用 --task pretrain 可改为读取文本。",
         ),
     ),
-    "cache.waiting": _note(
+    "cache.waiting": note(
         ("Another program prepares the same data; waiting for it.", ""),
         ("另一个程序正在准备相同的数据，等待其完成。", ""),
     ),
-    "cache.going_on": _note(
+    "cache.going_on": note(
         ("Preparation goes on where it was stopped.", ""),
         ("从上次停止处继续准备数据。", ""),
     ),
-    "cache.kept": _note(
+    "cache.kept": note(
         ("What was prepared so far is kept; the next start goes on from there.", ""),
         ("已准备的部分已保留，下次启动将从该处继续。", ""),
     ),
-    "data.tokenizer_extended": _note(
+    "data.tokenizer_extended": note(
         ("The tokenizer {path} lacked {tokens}; they were added at its end.", ""),
         ("分词器 {path} 缺少 {tokens}，已添加到末尾。", ""),
     ),
-    "cache.file_changed": _note(
+    "cache.file_changed": note(
         ("{path} has changed since the data was last prepared, so it is prepared anew.", ""),
         ("自上次准备数据以来 {path} 已改变，将重新准备。", ""),
     ),
-    "cache.file_gone": _note(
+    "cache.file_gone": note(
         (
             "Files that the data had when it was last prepared are gone, {count} in all; it is prepared anew.",
             "The first: {path}",
         ),
         ("上次准备数据时的 {count} 个文件已不存在，将重新准备。", "第一个：{path}"),
     ),
-    "cache.file_new": _note(
+    "cache.file_new": note(
         (
             "Files have come to the data since it was last prepared, {count} in all; it is prepared anew.",
             "The first: {path}",
         ),
         ("自上次准备数据以来新增了 {count} 个文件，将重新准备。", "第一个：{path}"),
     ),
-    "cache.option_changed": _note(
+    "cache.option_changed": note(
         ("The data is prepared anew, for these settings have changed since it was last prepared: {names}.", ""),
         ("自上次准备数据以来以下设置已改变：{names}，将重新准备数据。", ""),
     ),
-    "cache.damaged": _note(
+    "cache.damaged": note(
         ("The prepared data was damaged or incomplete, so it is prepared anew.", ""),
         ("已准备好的数据损坏或不完整，将重新准备。", ""),
     ),
-    "cache.gone": _note(
+    "cache.gone": note(
         ("The prepared data was deleted, so it is prepared anew.", ""),
         ("已准备好的数据已被删除，将重新准备。", ""),
     ),
-    "data.few_tokens": _note(
+    "data.few_tokens": note(
         (
             "The data has {tokens} tokens for a model of {parameters} parameters; it will learn it by heart.",
             "Add more data or choose a smaller model.",
         ),
         ("数据只有 {tokens} 个词元，而模型有 {parameters} 个参数，容易死记硬背。", "请增加数据或选择更小的模型。"),
     ),
-    "data.no_validation": _note(
+    "data.no_validation": note(
         ("The data is too small to hold any of it back for validation.", "There will be no eval loss."),
         ("数据太少，无法留出验证集。", "将没有评估损失。"),
     ),
-    "preset.for_gpu": _note(
+    "preset.for_gpu": note(
         (
             "The preset {preset} is made for an NVIDIA GPU, but this run computes on {device}: it may take days.",
             "Use --preset cpu or quickstart here; `doctor` says why a GPU is not used.",
@@ -702,19 +590,19 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请改用 --preset cpu 或 quickstart；`doctor` 可说明为何没有使用显卡。",
         ),
     ),
-    "precision.fallback": _note(
+    "precision.fallback": note(
         ("{wanted} is not supported on {device}; {used} is used instead.", ""),
         ("{device} 不支持 {wanted}，改用 {used}。", ""),
     ),
-    "wandb.unavailable": _note(
+    "wandb.unavailable": note(
         ("Weights & Biases could not be started: {reason}.", "Training goes on without it."),
         ("无法启动 Weights & Biases：{reason}。", "训练将在没有它的情况下继续。"),
     ),
-    "hardware.no_nvml": _note(
+    "hardware.no_nvml": note(
         ("GPU figures are not available: {reason}.", "Run `doctor` to see what is missing."),
         ("无法读取 GPU 数据：{reason}。", "运行 `doctor` 查看缺少什么。"),
     ),
 }
 
-CATALOGUE.update({code: _note(en, zh) for code, (en, zh) in (ADVICE | CHECKING | DOCTOR | ENGINE | PAUSE).items()})
-CATALOGUE.update({code: _error(ExitCode[ending], en, zh) for code, (ending, (en, zh)) in FAILURES.items()})
+CATALOGUE.update({code: note(en, zh) for code, (en, zh) in (ADVICE | CHECKING | DOCTOR | ENGINE | PAUSE).items()})
+CATALOGUE.update({code: error(ExitCode[ending], en, zh) for code, (ending, (en, zh)) in FAILURES.items()})

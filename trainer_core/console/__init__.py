@@ -1,0 +1,1 @@
+"""Events as words on a terminal."""
