@@ -73,6 +73,10 @@ class QuietCombo(QComboBox):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)  # Qt's own: as it was first shown
 
+    def sizeHint(self) -> QSize:  # noqa: N802 - Qt's name
+        """Some pixels more than Qt's, whose style sheets may leave the text one too few."""
+        return super().sizeHint() + QSize(4, 0)
+
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802 - Qt's name
         """As Qt does it, but what there is no room for ends in …"""
         painter, option = QStylePainter(self), QStyleOptionComboBox()

@@ -86,7 +86,7 @@ def test_problems_are_counted_at_the_end() -> None:
 
 def test_looking_at_the_machine_leaves_torch_and_qt_out_of_this_process() -> None:
     script = (
-        "import sys; from pathlib import Path; from trainer_core import doctor; doctor.examine(Path('.'))\n"
+        "import sys; from pathlib import Path; from trainer_core.machine import doctor; doctor.examine(Path('.'))\n"
         "print([name for name in sys.modules if name.split('.')[0] in ('torch', 'PySide6')])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=True)

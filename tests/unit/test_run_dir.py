@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
 import os, sys
 from pathlib import Path
-from trainer_core import run_dir
+from trainer_core.runs import run_dir
 with run_dir.lock(run_dir.RunDir(Path(sys.argv[1]))):
     print(os.getpid(), flush=True)
     sys.stdin.readline()
@@ -33,7 +33,7 @@ with run_dir.lock(run_dir.RunDir(Path(sys.argv[1]))):
 RACE = """
 import sys, time
 from pathlib import Path
-from trainer_core import run_dir
+from trainer_core.runs import run_dir
 from trainer_core.messages import TraindeckError
 taken, kept = [], []
 for number, folder in enumerate(sorted(Path(sys.argv[1]).iterdir())):

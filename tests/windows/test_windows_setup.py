@@ -105,11 +105,13 @@ def test_the_window_starts_where_the_folder_of_logs_was_deleted(project: Batch) 
     app.mkdir()
     app.joinpath("__init__.py").touch()
     app.joinpath("__main__.py").write_text("print('窗口 there')", encoding="utf-8")
-    shutil.rmtree(project.root / "logs")
+    (project.root / "logs").rename(project.root / "logs of before")
     started = project.run("")
     assert started.returncode == 0, started.stderr
     assert (project.root / "logs" / "window.log").read_text(encoding="utf-8") == "窗口 there\n"
-    shutil.rmtree(app)
+    for folder in (app, project.root / "logs"):
+        shutil.rmtree(folder)
+    (project.root / "logs of before").rename(project.root / "logs")
 
 
 def test_what_pip_and_the_launcher_say_is_logged_as_utf_8(project: Batch) -> None:

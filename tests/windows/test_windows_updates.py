@@ -9,7 +9,7 @@ import pytest
 from batch import Batch
 from stand_ins import CUT_OFF
 
-pytestmark = pytest.mark.in_english
+pytestmark = pytest.mark.in_chinese
 
 
 class Updated(Batch):
