@@ -154,7 +154,7 @@ STEPS = {
     "while files are linked": ("os.link", "small.py"),
     "before the copy counts as whole": ("os.rename", ".venv.new/traindeck.json"),
     "before pip": ("subprocess.Popen", "'install'"),
-    "before it is tried out": ("subprocess.Popen", "PySide6"),
+    "before it is tried out": ("subprocess.Popen", "import PySide6"),
     "while scripts are rewritten": ("os.rename", "small.part"),
     "before the switch": ("os.rename", ".venv.old'"),
     "within the switch": ("os.rename", ".venv.new', "),
