@@ -195,6 +195,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="that processor use is measured for")
     parser.add_argument("--work", help="folder for large files; default: bench/results")
     chosen = parser.parse_args()
+    if unknown := set(chosen.only.split(",")) - SCENES.keys():
+        parser.error(f"there is no scene {', '.join(unknown)}; there are {', '.join(SCENES)}")
     told = measure.machine()
     figures: list[Figure] = []
     found: Found = {}
