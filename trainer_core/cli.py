@@ -325,7 +325,7 @@ def _verify(folders: list[Path], output: str) -> int:
 @click.pass_context
 def doctor(ctx: click.Context, /, output: str, try_paths: bool) -> None:
     """Look at Python, torch, driver, GPU, memory and disk, and say what to do about each finding."""
-    from trainer_core.machine import doctor as doctoring
+    from trainer_core import doctor as doctoring
 
     if try_paths and _torch_loads():
         _try_fast_paths(output)
