@@ -2382,16 +2382,16 @@
         <translation>数据：{data}</translation>
     </message>
     <message>
-        <source>added {when}</source>
-        <translation>加入于 {when}</translation>
+        <source>Added: {when}</source>
+        <translation>加入：{when}</translation>
     </message>
     <message>
-        <source>started {when}</source>
-        <translation>开始于 {when}</translation>
+        <source>Started: {when}</source>
+        <translation>开始：{when}</translation>
     </message>
     <message>
-        <source>ended {when}</source>
-        <translation>结束于 {when}</translation>
+        <source>Ended: {when}</source>
+        <translation>结束：{when}</translation>
     </message>
 </context>
 <context>
