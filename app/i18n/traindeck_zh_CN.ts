@@ -105,6 +105,10 @@
 <context>
     <name>Blocked</name>
     <message>
+        <source>There is no tokenizer where it is said to be</source>
+        <translation>指定位置没有分词器</translation>
+    </message>
+    <message>
         <source>{setting} must be {range}</source>
         <translation>“{setting}”的取值应为：{range}</translation>
     </message>
@@ -1202,6 +1206,10 @@
     <message>
         <source>{reason} {allowed}</source>
         <translation>{reason}{allowed}</translation>
+    </message>
+    <message>
+        <source>There is no tokenizer.json here, nor a folder that holds one.</source>
+        <translation>此处没有 tokenizer.json，也没有包含它的文件夹。</translation>
     </message>
     <message>
         <source>Only the number, without a unit.</source>

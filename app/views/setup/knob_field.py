@@ -183,6 +183,8 @@ class KnobField(QWidget):
         form, name = self._form, self.knob.name
         conflict = form.conflict() if form.tells(name) else None
         text = "" if form.is_valid(name) else typed_words.problem(self.knob, form.text(name))
+        if form.is_gone(name):
+            text = typed_words.gone()
         if conflict is not None:
             text = words.message(conflict.code, conflict.params)
         put(self._error, text)
