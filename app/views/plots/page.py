@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QPixmap, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QButtonGroup, QGridLayout, QHBoxLayout, QMenu, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QButtonGroup, QGridLayout, QHBoxLayout, QMenu, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE, Tokens
 from app.views import computing_words
@@ -20,7 +20,7 @@ from app.views.plots.controls import Controls
 from app.views.plots.overlays import MOST, Overlay
 from app.views.plots.painting import Painter, Shown
 from app.views.plots.tiles import Tiles
-from app.views.widgets import ElidedLabel, Retranslating, button, named, scroll_area
+from app.views.widgets import ElidedLabel, Retranslating, SignButton, button, named, scroll_area
 
 if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint needs it
     from app.state.computing import Computing
@@ -48,10 +48,9 @@ class PlotsPage(Retranslating):
         self.overview, self.detail = button("overview", checkable=True), button("detail", checkable=True)
         self._sub_pages = QButtonGroup(self)
         self.compared = Compared()
-        self._menu_button = named(QToolButton(), "flat")
-        self._menu_button.setText("⋯")
+        self._menu_button = SignButton("dots", "flat")
         self._computing: Computing | None = None
-        self.computing, self.more = ElidedLabel(), button("flat")
+        self.computing, self.more = ElidedLabel(), button("link")
         self.computing.setObjectName("muted")
         self._later = QTimer(self, interval=0, singleShot=True)
         self.painter = Painter(self.board, self.controls, self._shown, prepare=self._make_canvas, word=self._word)
