@@ -146,6 +146,7 @@ class PlotsPage(Retranslating):
         self.repaint_all()
 
     def _make_canvas(self, chart: Chart) -> Canvas:
+        import app.state.measurements  # noqa: F401 - before pyqtgraph: it says how numpy is imported
         from app.views.plots.canvas import Canvas
 
         canvas = Canvas(self._shown.tokens)

@@ -85,11 +85,22 @@ class Painter(QObject):
     def _paint_rest(self) -> None:
         """Each chart once a frame: while events pour in, the first has changed again when the last is painted."""
         view, deadline = self.view(), time.perf_counter() + _BUDGET_S
-        while self._rest:
+        while self._rest and self._caught_up(self._rest[0], view, deadline):
             if self.paint_chart(self._rest.pop(0), view) and time.perf_counter() > deadline:
                 break
         if self._rest:
             self._more.start()
+
+    def _caught_up(self, chart: Chart, view: View, deadline: float) -> bool:
+        """Whether its curves know all of their rows by then: those of a million take some turns, once."""
+        from app.views.plots import drawing
+
+        for line in self.lines(chart.name):
+            found = drawing.curve(line, view)
+            while found is not None and not found.catch_up(means=line.look == "area"):
+                if time.perf_counter() > deadline:
+                    return False
+        return True
 
     def view(self) -> View:
         """How one looks at all plots now."""
