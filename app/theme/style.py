@@ -87,7 +87,8 @@ QPushButton#primary { background: $accent; color: $on_accent; border-color: $acc
 QPushButton#primary:hover { background: $accent; border-color: $text; }
 QPushButton#primary:disabled { background: $hover; color: $muted; border-color: $border; font-weight: 600; }
 QToolButton#flat, QPushButton#flat { background: transparent; border: 1px solid transparent; padding: 2px 6px; }
-QPushButton#link { background: transparent; border: 1px solid transparent; padding: 2px; color: $accent; }
+QPushButton#link { background: transparent; border: 1px solid transparent; padding: 1px 2px;
+    min-height: 16px; color: $accent; }
 QPushButton#link:hover { background: $hover; }
 QPushButton#link:focus { border-color: $accent; }
 QPushButton#link:disabled { color: $muted; }

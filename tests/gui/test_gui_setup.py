@@ -66,6 +66,16 @@ def test_a_wrong_value_is_marked_where_it_is_typed_and_start_says_why(make_windo
     assert controller.form.changes() == {"batch_size": 8}
 
 
+def test_the_page_stays_where_it_is_while_a_wrong_value_is_typed(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    controller.window.resize(1280, 720)
+    field = next(field for field in all_settings(controller, qtbot).fields if field.knob.name == "batch_size")
+    before = controller.window.tabs.mapToGlobal(QPoint(0, 0))
+    type_into(qtbot, field, "0")
+    qtbot.waitUntil(controller.window.run_bar.lead.isVisible)
+    assert controller.window.tabs.mapToGlobal(QPoint(0, 0)) == before
+
+
 @pytest.mark.parametrize(("typed", "meant"), [("3e-4", 3e-4), ("０.０１", 0.01), (" 1e−3 ", 1e-3)])
 def test_numbers_are_taken_as_people_type_them(make_window: MakeWindow, qtbot: QtBot, typed: str, meant: float) -> None:
     controller = make_window()
