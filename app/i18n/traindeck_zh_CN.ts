@@ -1942,12 +1942,12 @@
         <translation>梯度噪声</translation>
     </message>
     <message>
-        <source>forward, backward, optimizer</source>
-        <translation>前向、反向与优化器</translation>
-    </message>
-    <message>
         <source>Energy</source>
         <translation>能耗</translation>
+    </message>
+    <message>
+        <source>of a step&apos;s time</source>
+        <translation>占每步时间</translation>
     </message>
     <message>
         <source>per million tokens</source>
@@ -1970,16 +1970,20 @@
         <translation>等待数据 {share}</translation>
     </message>
     <message>
-        <source>of {peak}, {name}</source>
-        <translation>峰值 {peak}，{name}</translation>
-    </message>
-    <message>
         <source>{size} reserved</source>
         <translation>已预留 {size}</translation>
     </message>
     <message>
-        <source>sequences; a step has {count}</source>
-        <translation>条序列；每步有 {count} 条</translation>
+        <source>of {peak}</source>
+        <translation>峰值 {peak}</translation>
+    </message>
+    <message>
+        <source>Forward, backward and optimizer; the rest is data, transfer, saving and the like</source>
+        <translation>前向、反向与优化器；其余为数据、传输、保存等</translation>
+    </message>
+    <message>
+        <source>a step has {count}</source>
+        <translation>每步有 {count} 条</translation>
     </message>
     <message>
         <source>sequences</source>

@@ -50,7 +50,7 @@ def tile(name: str, metrics: MetricStore, computing: Computing) -> tuple[str, st
         return None
     match name:
         case "computing":
-            note = QCoreApplication.translate("Performance", "forward, backward, optimizer")
+            note = QCoreApplication.translate("Performance", "of a step's time")
             return words.share(told.compute_ratio, 1.0), note
         case "mfu":
             return None if told.mfu is None else (words.share(told.mfu, 1.0), _peak(computing))
@@ -69,6 +69,10 @@ def tile_tooltip(name: str, computing: Computing) -> str:
     told = computing.performance
     if told is None:
         return ""
+    if name == "computing":
+        return QCoreApplication.translate(
+            "Performance", "Forward, backward and optimizer; the rest is data, transfer, saving and the like"
+        )
     if name == "energy":
         return QCoreApplication.translate("Performance", "Taken by the GPU, as the driver tells it")
     if name == "mfu" and told.peak_flops is not None:
@@ -92,8 +96,8 @@ def _peak(computing: Computing) -> str:
     told = computing.performance
     if told is None or told.peak_flops is None:
         return ""
-    text = QCoreApplication.translate("Performance", "of {peak}, {name}")
-    return text.format(peak=engine_words.flops(told.peak_flops, "/s"), name=told.peak_name)
+    text = QCoreApplication.translate("Performance", "of {peak}")
+    return text.format(peak=engine_words.flops(told.peak_flops, "/s"))
 
 
 def _reserved(computing: Computing) -> str:
@@ -106,7 +110,7 @@ def _reserved(computing: Computing) -> str:
 
 def _noise(noise: float, computing: Computing) -> tuple[str, str]:
     if computing.samples_per_step:
-        text = QCoreApplication.translate("Performance", "sequences; a step has {count}")
+        text = QCoreApplication.translate("Performance", "a step has {count}")
         return f"≈ {_about(noise)}", text.format(count=words.count(computing.samples_per_step))
     return f"≈ {_about(noise)}", QCoreApplication.translate("Performance", "sequences")
 
