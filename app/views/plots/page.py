@@ -201,7 +201,7 @@ class PlotsPage(Retranslating):
         return list(self._shown.runs)
 
     def _show_names(self) -> None:
-        self.compared.display(self._shown.name, self._shown.runs, self._shown.tokens)
+        self.compared.display(self._shown.own, self._shown.runs, self._shown.tokens)
 
     def repaint_all(self) -> None:
         self.painter.forget()
@@ -329,7 +329,7 @@ class PlotsPage(Retranslating):
         if self.is_built:
             self.painter.paint_chart(chart, self.painter.view())
         picture = chart.picture()
-        return above(picture, shown.name, shown.runs, shown.tokens) if shown.runs else picture
+        return above(picture, shown.own, shown.runs, shown.tokens) if shown.runs else picture
 
     def _with_data(self) -> list[str]:
         """The plots of this page that have something to show."""

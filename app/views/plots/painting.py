@@ -37,6 +37,13 @@ class Shown:
     cross: tuple[float, str] | None = None  # where values are read, and in which plot
 
     @property
+    def own(self) -> str | None:
+        """What the run on show is called beside others; None: there is none as yet, the others stand alone."""
+        if self.name or (self.store is not None and len(self.store.series("train_loss")[0])):
+            return self.name or contents.this_run()
+        return None
+
+    @property
     def stores(self) -> list[MetricStore]:
         return [*([self.store] if self.store is not None else []), *(run.store for run in self.runs)]
 
@@ -116,8 +123,7 @@ class Painter(QObject):
         shown = self._shown
         if shown.store is None:
             return []
-        own = shown.name or contents.this_run()
-        return contents.lines(name, shown.store, shown.runs, own)
+        return contents.lines(name, shown.store, shown.runs, shown.own)
 
     def paint_chart(self, chart: Chart, view: View) -> bool:
         """Returns whether it changed."""
