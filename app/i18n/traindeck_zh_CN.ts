@@ -62,6 +62,10 @@
         <source>{shown} of {all}</source>
         <translation>{shown} / {all}</translation>
     </message>
+    <message>
+        <source>{all} settings</source>
+        <translation>共 {all} 项</translation>
+    </message>
 </context>
 <context>
     <name>Allowed</name>
