@@ -2854,6 +2854,10 @@ Set up a run at the left and press “Add to queue”, also while another one tr
         <translation>关闭</translation>
     </message>
     <message>
+        <source>Sort by</source>
+        <translation>排序方式</translation>
+    </message>
+    <message>
         <source>Shown in plots</source>
         <translation>在图中显示</translation>
     </message>
@@ -2878,7 +2882,7 @@ Set up a run at the left and press “Add to queue”, also while another one tr
         <translation>词元/秒</translation>
     </message>
     <message>
-        <source>Trained</source>
+        <source>Trained for</source>
         <translation>训练时长</translation>
     </message>
     <message>
