@@ -90,6 +90,7 @@ def open_window(command: list[str] | None = None) -> Any:
     controller.start()
     controller.window.resize(*SIZE)
     wait(lambda: controller.window.plots.is_built)
+    program.collect_garbage()
     controller.window.show_page("plots")
     turn(0.5)
     return controller
@@ -315,12 +316,17 @@ def intake(count: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _launch(controller: Any, **knobs: str) -> None:
+def _launch(controller: Any) -> None:
     """Press Start on the quick start."""
+    _choose(controller)
+    controller.start_run()
+
+
+def _choose(controller: Any, **knobs: str) -> None:
+    """Fill the form in as a person does before."""
     controller.form.choose_preset(controller.load_preset("quickstart"))
     for name, value in knobs.items():
         controller.form.set_text(name, value)
-    controller.start_run()
 
 
 def opening(run: str) -> dict[str, Any]:
@@ -369,8 +375,10 @@ def trainer(seconds: str) -> dict[str, Any]:
     controller = open_window()
     own = controller.own
     found: dict[str, Any] = {"blocked": {}}
+    _choose(controller, max_steps="10000000", max_epochs="1000000", compile="on", save_steps="40")
+    turn(0.5)
     idle, watch = Idle(), Watchdog()
-    _launch(controller, max_steps="10000000", max_epochs="1000000", compile="on", save_steps="40")
+    controller.start_run()
     wait(lambda: own.machine.state is RunState.TRAINING and bool(own.record.metrics.checkpoints()), 900)
     found["compile_s"] = own.record.computing.compile_s
     found["blocked"]["starting, compiling, saving"] = beside(watch, idle)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint
     from app.views.plots.canvas import Canvas
     from app.views.plots.drawing import View
 
-_BUDGET_S: Final = 0.015  # of painting at once: then input comes first
+_BUDGET_S: Final = 0.008  # of painting at once: what changed is drawn, as much again, and input comes first
 _TALL: Final = 130  # pixels: from here on, a plot has room for two rows of a legend
 
 
