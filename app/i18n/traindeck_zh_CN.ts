@@ -2637,6 +2637,10 @@ Set up a run at the left and press “Add to queue”, also while another one tr
         <translation>本步完成后暂停</translation>
     </message>
     <message>
+        <source>finishing this step</source>
+        <translation>正在完成这一步</translation>
+    </message>
+    <message>
         <source>elapsed {time}</source>
         <translation>已用 {time}</translation>
     </message>

@@ -144,7 +144,8 @@ class RunBar(Retranslating):
 
     def _countdown(self) -> str:
         left = self._machine.stop_deadline_s
-        doing = words.phase(self._machine.phase or "stopping")
+        phase = self._machine.phase or "stopping"
+        doing = self.tr("finishing this step") if phase == "training" else words.phase(phase)
         if left is None:
             return doing
         text = self.tr("{doing}, at most {seconds} s, then it is ended")

@@ -172,6 +172,7 @@ class PlotsPage(Retranslating):
         if name and name != shown.name:
             shown.name = name
             self._show_names()
+            self._word_all()  # "press Start" is no advice once a run has begun
         if store is not shown.store:
             shown.store, shown.cross = store, None
             self.painter.forget()
@@ -185,7 +186,6 @@ class PlotsPage(Retranslating):
             told = computing_words.summary(self._computing.of_run, self._computing.compile_s)
             self.computing.setText(told)
             self._line.setVisible(bool(told))
-            self._word_all()  # "press Start" is no advice once a run has begun
         if self.is_built:
             self._paint()
 
@@ -380,8 +380,7 @@ class PlotsPage(Retranslating):
 
     def _word(self, chart: Chart) -> None:
         empty = self.tr("No data yet")
-        begun = self._computing is not None and self._computing.version > 0
-        if chart.name == "loss" and not begun:
+        if chart.name == "loss" and not self._shown.name:
             empty = self.tr("No data yet. Choose a preset and data at the left, then press Start.")
         chart.set_words(contents.title(chart.name, self._shown.store), empty)
 
