@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -43,6 +44,7 @@ def test_dialogs_of_qt_itself_are_chinese_and_change_with_the_language(make_wind
     controller = make_window(language="zh")
     assert box_words(qtbot) == {"是(&Y)", "否(&N)", "取消", "保存"}
     assert "文件名称(&N)：" in file_words(qtbot)
+    assert not [text for text in file_words(qtbot) if re.search("[a-z]{2}", text)]
     controller.set_language("en")
     assert box_words(qtbot) == {"&Yes", "&No", "Cancel", "Save"}
     assert "File &name:" in file_words(qtbot)
