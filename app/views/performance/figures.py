@@ -146,12 +146,11 @@ def share(part: float, whole: float) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """`39.7 ms`, `1.24 s`: three digits, so that figures under one another can be compared."""
-    if value >= 999.5:
-        return f"{engine_words.significant(value / 1000)} s"
+    """`39.7 ms`, `1.00 s`: three digits, so that figures under one another can be compared."""
     if 0 < value < 0.01:
         return "< 0.01 ms"
-    return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} ms"
+    figure, unit = (value / 1000, "s") if value >= 999.5 else (value, "ms")
+    return f"{figure:,.{0 if figure >= 99.95 else 1 if figure >= 9.995 else 2}f} {unit}"
 
 
 # --- the rest -----------------------------------------------------------------------------------------
