@@ -65,6 +65,8 @@ def setting(value: Any) -> str:
     if isinstance(value, bool):
         off, on = QCoreApplication.translate("Settings", "off"), QCoreApplication.translate("Settings", "on")
         return on if value else off
+    if isinstance(value, float):
+        return f"{value:.10g}".replace("e-0", "e-")
     return str(value)
 
 

@@ -74,3 +74,7 @@ def test_the_menu_of_a_text_field_is_chinese(make_window: MakeWindow, qtbot: QtB
     assert "粘贴" in texts
     assert "全选" in texts
     menu.deleteLater()
+
+
+def test_values_of_settings_are_written_as_one_types_them() -> None:
+    assert [words.setting(value) for value in (3e-05, 0.006, 1.0, 16, "auto")] == ["3e-5", "0.006", "1", "16", "auto"]
