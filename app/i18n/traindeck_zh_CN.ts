@@ -2022,6 +2022,10 @@
         <translation>其他</translation>
     </message>
     <message>
+        <source>Step {step}</source>
+        <translation>第 {step} 步</translation>
+    </message>
+    <message>
         <source>Held by tensors</source>
         <translation>张量占用</translation>
     </message>

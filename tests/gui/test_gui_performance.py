@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
@@ -100,6 +101,31 @@ def test_the_parts_of_a_step_add_up_and_saving_is_one_of_them(
     saving = curves["checkpoint"] - curves["data"]
     assert saving.max() == pytest.approx(6.0)
     assert set(time.amounts) == set(figures.PARTS)
+
+
+def test_the_time_of_any_step_is_read_with_the_mouse_or_by_keys(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    card = opened(make_window, qtbot, own_folders).window.performance.time
+    canvas = card.chart.canvas
+    assert canvas is not None
+    newest = {name: text.text() for name, text in card.amounts.items()}
+    assert card._title.text() == "Now"
+    canvas.setFocus()
+    qtbot.keyClick(canvas, Qt.Key.Key_Home)
+    qtbot.keyClick(canvas, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
+    qtbot.keyClick(canvas, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
+    assert card._title.text() == "Step 51"
+    first = {name: text.text() for name, text in card.amounts.items()}
+    assert "–" not in first.values()
+    assert first != newest  # it was slower then
+    before = canvas.x_range
+    qtbot.keyClick(canvas, Qt.Key.Key_Plus)
+    assert canvas.x_range[1] - canvas.x_range[0] < before[1] - before[0]
+    qtbot.keyClick(canvas, Qt.Key.Key_0)
+    assert canvas.x_range == before
+    qtbot.keyClick(canvas, Qt.Key.Key_Escape)
+    assert (card._title.text(), {name: text.text() for name, text in card.amounts.items()}) == ("Now", newest)
 
 
 def test_an_older_run_shows_its_times_and_says_what_it_did_not_tell(

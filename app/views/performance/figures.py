@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import QCoreApplication
@@ -134,9 +135,18 @@ def part_title(name: str) -> str:
     }[name]
 
 
-def parts(metrics: MetricStore) -> dict[str, float | None]:
-    """The newest milliseconds of each part, from the bottom of the plot upwards."""
-    return {name: metrics.last(f"time_{name}") for name in PARTS}
+def parts(metrics: MetricStore, at: float | None = None) -> dict[str, float | None]:
+    """Milliseconds of each part, from the bottom of the plot upwards: the newest, or those of the step at `at`."""
+    if at is None:
+        return {name: metrics.last(f"time_{name}") for name in PARTS}
+    curves = {name: metrics.curve(f"time_{name}") for name in PARTS}
+    read = {name: math.nan if curve is None else curve.at("step", at) for name, curve in curves.items()}
+    return {name: None if math.isnan(value) else value for name, value in read.items()}
+
+
+def step_title(step: float) -> str:
+    """Which step figures are of."""
+    return QCoreApplication.translate("Performance", "Step {step}").format(step=words.count(step))
 
 
 def share(part: float, whole: float) -> str:

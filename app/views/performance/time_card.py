@@ -1,4 +1,5 @@
-"""Where the time of a step goes: a plot of all steps, and the newest figures, which are its legend."""
+"""Where the time of a step goes: a plot of all steps, and figures, which are its legend: the newest, or those of the
+step that one points at."""
 
 from __future__ import annotations
 
@@ -9,8 +10,9 @@ from PySide6.QtWidgets import QBoxLayout, QGridLayout, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE, Tokens
 from app.views.performance import figures
+from app.views.plots import scope
 from app.views.plots.chart import Chart
-from app.views.widgets import card, fill, label
+from app.views.widgets import card, fill, label, put
 
 if TYPE_CHECKING:
     from app.state.computing import Computing
@@ -28,6 +30,7 @@ class TimeCard(QWidget):
         self._tokens = tokens
         self._metrics: MetricStore | None = None
         self._zoom: tuple[float, float] | None = None
+        self._cross: float | None = None  # the step whose figures are read; None: the newest
         self.chart = Chart("step_time")
         self.chart.setFixedHeight(_HEIGHT)
         self._title = label("section")
@@ -75,9 +78,11 @@ class TimeCard(QWidget):
 
     def display(self, metrics: MetricStore, computing: Computing) -> None:
         """Show the newest figures, and all steps where the plot is there."""
-        self._show_figures(metrics)
+        if metrics is not self._metrics:
+            self._metrics, self._zoom = metrics, None
+            self._read_at(None)
+        self._show_figures()
         self._show_rows(figures.rows(computing))
-        self._metrics = metrics
         x, _ = metrics.series("time_forward")
         if self.chart.canvas is None and len(x):
             self._build()
@@ -91,6 +96,8 @@ class TimeCard(QWidget):
         canvas = Canvas(self._tokens)
         canvas.moved.connect(self._on_moved)
         canvas.reset_asked.connect(self._show_all)
+        canvas.pointed.connect(self._read_at)
+        canvas.keyed.connect(self._on_key)
         self.chart.take_canvas(canvas)
 
     def _paint(self, canvas: Canvas, metrics: MetricStore) -> None:
@@ -98,10 +105,34 @@ class TimeCard(QWidget):
         from app.views.plots.contents import lines
         from app.views.plots.drawing import View, paint
 
-        x, _ = metrics.series("time_forward")
-        low, high = self._zoom or (0.0, (float(x[-1]) if len(x) else 1.0) * 1.02)
+        low, high = self._zoom or (0.0, self._end())
         view = View("step", low, max(high, low + 1e-9), 0.0, clip=False, log=False)
         paint(canvas, "time", lines("time", metrics, (), ""), view)
+
+    def _end(self) -> float:
+        """Of the axis, when all is shown: a little further than the run."""
+        if self._metrics is None:
+            return 1.0
+        x, _ = self._metrics.series("time_forward")
+        return 1.02 * (float(x[-1]) if len(x) else 1.0)
+
+    def _read_at(self, x: float | None) -> None:
+        """Tell the figures of the step at this place of the axis."""
+        self._cross = x
+        if self.chart.canvas is not None:
+            self.chart.canvas.show_cross(x)
+        self._show_figures()
+
+    def _on_key(self, key: str) -> None:
+        if key in ("escape", "maximise"):
+            self._read_at(None)
+            return
+        end = self._end()
+        low, high = self._zoom or (0.0, end)
+        then = scope.moved(scope.Looking(low, high, self._cross), key, end)
+        if (then.low, then.high) != (low, high):
+            self._look_at(None if (then.low, then.high) == (0.0, end) else (then.low, then.high))
+        self._read_at(then.cross)
 
     def _on_moved(self, low: float, high: float) -> None:
         self._look_at((low, high))
@@ -114,8 +145,11 @@ class TimeCard(QWidget):
         if self._metrics is not None and self.chart.canvas is not None:
             self._paint(self.chart.canvas, self._metrics)
 
-    def _show_figures(self, metrics: MetricStore) -> None:
-        spent = figures.parts(metrics)
+    def _show_figures(self) -> None:
+        if self._metrics is None:
+            return
+        put(self._title, self._now() if self._cross is None else figures.step_title(self._cross))
+        spent = figures.parts(self._metrics, self._cross)
         whole = sum(part or 0.0 for part in spent.values())
         for name, part in spent.items():
             self.amounts[name].setText("–" if part is None else figures.milliseconds(part))
@@ -126,6 +160,9 @@ class TimeCard(QWidget):
             return
         self.rows = rows
         fill(self._rows, rows)
+
+    def _now(self) -> str:
+        return QCoreApplication.translate("StepTime", "Now")
 
     # --- looks and words ----------------------------------------------------------------------------------
 
@@ -138,7 +175,7 @@ class TimeCard(QWidget):
     def retranslate(self) -> None:
         title = QCoreApplication.translate("StepTime", "Time of a step (ms)")
         self.chart.set_words(title, QCoreApplication.translate("StepTime", "No data yet"))
-        self._title.setText(QCoreApplication.translate("StepTime", "Now"))
+        self._title.setText(self._now())
         for name, token in figures.PARTS.items():
             self._signs[name].setText("■")
             self._signs[name].setStyleSheet(f"color: {getattr(self._tokens, token)}")
