@@ -38,7 +38,7 @@ def retry_sharing(action: Callable[[], T], seconds: float = _RETRY_SECONDS) -> T
             if not is_shared(error) or time.monotonic() > deadline:
                 raise
             time.sleep(wait)
-            wait = min(wait * 2, 0.5)
+            wait = min(wait * 2, 0.1)  # a reader that comes again and again leaves but moments
 
 
 def is_shared(error: OSError) -> bool:
