@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import signal
 
+from hypothesis import HealthCheck, settings
+
+# How long something takes on a busy machine is no finding.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
+
 # What a shell in the background or `nohup` has ignored, children would ignore too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
