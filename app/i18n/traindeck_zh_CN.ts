@@ -976,8 +976,12 @@
         <translation>已选择 {count} 次运行，占用磁盘 {size}</translation>
     </message>
     <message>
-        <source>Select a run to see its details.</source>
-        <translation>选择一次运行以查看详情。</translation>
+        <source>“Compare” shows where their settings differ, “Show in plots” lays them over one another.</source>
+        <translation>“比较”列出设置的不同之处，“在图中显示”把它们叠放在图表中。</translation>
+    </message>
+    <message>
+        <source>Select a run to see its details, its checkpoints, and what was noted of it.</source>
+        <translation>选择一次运行，以查看详情、检查点和备注。</translation>
     </message>
     <message>
         <source>State</source>

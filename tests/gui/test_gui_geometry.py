@@ -97,6 +97,12 @@ def test_details_of_no_run_have_nothing_to_scroll(make_window: MakeWindow, qtbot
     page.select([])
     qtbot.wait(20)
     assert not any(bar.isVisible() for bar in page.details.findChildren(QScrollBar))
+    assert "Select a run" in page.details.hint.text()
+    assert page.details.hint.isVisible()
+    height = page.table.height()
+    page.table.selectRow(0)
+    assert not page.details.hint.isVisible()
+    assert page.table.height() == height  # nothing jumps
 
 
 def test_a_low_page_of_runs_is_for_the_table(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:

@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QLineEdit,
     QListView,
     QPlainTextEdit,
+    QStackedLayout,
     QVBoxLayout,
     QWidget,
 )
@@ -45,6 +46,7 @@ class Details(Retranslating):
         self._can_resume, self._exporting = True, False
         self.title = named(ElidedLabel(Qt.TextElideMode.ElideMiddle), "section")
         self.facts = {name: (label("muted"), ElidedLabel()) for name in _FACTS}
+        self.hint = label("muted", wrap=True, centred=True)  # where not one run is chosen
         self.error = label("error", wrap=True, hidden=True)
         self.note, self.tags = named(QPlainTextEdit(), "runNote"), _TagsLine()
         self._note_title, self._tags_title = label("muted"), label("muted")
@@ -101,10 +103,10 @@ class Details(Retranslating):
         layout.setSpacing(SPACE)
         layout.addWidget(self.title)
         self._area = scroll_area(content)
-        kept = self._area.sizePolicy()
-        kept.setRetainSizeWhenHidden(True)
-        self._area.setSizePolicy(kept)
-        layout.addWidget(self._area, 1)
+        self._body = QStackedLayout()  # the room stays the same whatever is chosen
+        self._body.addWidget(self._area)
+        self._body.addWidget(self.hint)
+        layout.addLayout(self._body, 1)
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
@@ -120,7 +122,7 @@ class Details(Retranslating):
             self.keep()
             self._size = None
         self._row, self._count = row, count
-        self._area.setVisible(row is not None)
+        self._body.setCurrentIndex(0 if row is not None else 1)
         self.checkpoints.display(row)
         if row is not None:
             self._fill(row, another=another)
@@ -184,7 +186,12 @@ class Details(Retranslating):
         size = "…" if self._size is None else words.small_size(self._size[0]) + ("" if self._size[1] else " …")
         if row is None:
             several = self.tr("{count} runs selected, {size} on disk").format(count=self._count, size=size)
-            self.title.setText(several if self._count else self.tr("Select a run to see its details."))
+            self.title.setText(several if self._count else "")
+            self.hint.setText(
+                self.tr("“Compare” shows where their settings differ, “Show in plots” lays them over one another.")
+                if self._count
+                else self.tr("Select a run to see its details, its checkpoints, and what was noted of it.")
+            )
             return
         run = row.run
         self.title.setText(run.name)
