@@ -86,9 +86,10 @@ class Batch:
     def rows(self, many: int) -> list[Batch]:
         """Its sequences, at most so many in each part; `samples` and `ids` are not divided. Waits for a GPU."""
         count = self.input_ids.shape[0]
-        return [self] if count <= many else [self._part(slice(row, row + many)) for row in range(0, count, many)]
+        return [self] if count <= many else [self.part(slice(row, row + many)) for row in range(0, count, many)]
 
-    def _part(self, rows: slice) -> Batch:
+    def part(self, rows: slice) -> Batch:
+        """Some of its sequences; as `rows`."""
         return replace(
             self,
             input_ids=self.input_ids[rows],
