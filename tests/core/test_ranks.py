@@ -135,7 +135,7 @@ def test_it_pauses_saves_changes_and_ends_with_its_window(
 ) -> None:
     """With the state of both taken off the device in the pause, as from a GPU."""
     monkeypatch.setenv("TRAINDECK_PARK", "memory")
-    arguments = [*ARGUMENTS, *TWO, "--max-steps", "1000000", "--lr-schedule", "constant", "--run-dir", "asked"]
+    arguments = [*ARGUMENTS, *TWO, "--max-steps", "1000000", "--compile", "off", "--run-dir", "asked"]
     process = start(home, *arguments, "--control", "stdin", stdin=subprocess.PIPE)
     read_until(process, lambda event: isinstance(event, protocol.Step))
     ask(process, protocol.Pause(id=1))

@@ -33,6 +33,7 @@ T = TypeVar("T")
 Move = Literal["halved", "checkpointing", "chunked_loss"]
 During = Literal["forward", "backward", "evaluation"]
 
+_DURING: Final[tuple[During, ...]] = ("forward", "backward", "evaluation")
 _PATIENCE: Final = 64  # steps before there is tried for the first time whether there is room again
 _MOST_PATIENCE: Final = 4096
 _CHUNK: Final = 64  # rows of logits at once, when nothing else is left
@@ -92,18 +93,19 @@ class Ladder:
         """
         while True:
             result: list[T] = []
-            wanted = 0
+            when, wanted = 0, 0
             try:
                 result.append(work())
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                wanted = requested(error) or 0
+                when, wanted = 1 + _DURING.index(self.during), requested(error) or 0
             # Here, not above: the error's traceback holds all tensors of the attempt.
-            failed, wanted = self._ranks.most(not result, wanted, poll=poll)
-            if not failed:
+            when, wanted = self._ranks.most(when, wanted, poll=poll)
+            if not when:
                 return result[0]
             result.clear()
+            self.during = _DURING[when - 1]
             undo()
             self._move(step, wanted or None)
 
