@@ -300,6 +300,15 @@ class Loader:
                 self._next = epoch + 1 if self._batches.shuffled else epoch, 0
             yield replace(loaded, epoch=epoch)
 
+    def windows(self, taken: int, many: int) -> Iterator[list[Batch]]:
+        """`many` micro-batches at a time, without end, from behind the first `taken` of the run; fewer where an epoch
+        ends."""
+        for epoch in itertools.count(taken // self.batches_per_epoch):
+            batches = self.iterate(epoch, taken % self.batches_per_epoch)
+            while window := list(itertools.islice(batches, many)):
+                yield window
+            taken = 0
+
     def _open(self) -> Iterator[Batch]:
         if self.choice.num_workers:
             return self._from_processes()

@@ -17,12 +17,13 @@ from torch import Tensor
 from trainer_core.data.batches import Batch
 from trainer_core.generate import answer_all
 from trainer_core.model.decoder import Decoder
+from trainer_core.protocol import Eval
 from trainer_core.report import Reporter
 from trainer_core.train.device import Precision
 from trainer_core.train.loss import batch_loss, token_loss
 from trainer_core.train.ranks import ALONE, Ranks
 
-__all__ = ["Answers", "HeldOut", "Loss", "answer_quality", "answer_tokens", "batch_loss", "token_loss"]
+__all__ = ["Answers", "HeldOut", "Loss", "answer_quality", "answer_tokens", "batch_loss", "token_loss", "told"]
 
 _PROMPTS_AT_ONCE = 64
 
@@ -100,6 +101,21 @@ class HeldOut:
         self._ranks.add_up([self._sums])
         summed, tokens = self._sums.tolist()
         return Loss(summed / max(1, tokens), int(tokens), time.perf_counter() - self._since)
+
+
+def told(step: int, loss: Loss, best: bool, answers: Answers | None) -> Eval:
+    """An evaluation as an event."""
+    return Eval(
+        step=step,
+        loss=loss.mean,
+        perplexity=loss.perplexity,
+        tokens=loss.tokens,
+        seconds=loss.seconds,
+        best=best,
+        bleu4=answers.bleu4 if answers else None,
+        exact_match=answers.exact_match if answers else None,
+        examples=answers.examples if answers else 0,
+    )
 
 
 def answer_quality(texts: Sequence[str], references: Sequence[str]) -> Answers:

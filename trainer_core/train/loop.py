@@ -7,7 +7,6 @@ all its tokens that count, however they are spread over micro-batches.
 
 from __future__ import annotations
 
-import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -33,12 +32,12 @@ from trainer_core.train.checkpoint import TrainState
 from trainer_core.train.device import Precision
 from trainer_core.train.engine.build import build
 from trainer_core.train.engine.engine import Engine
-from trainer_core.train.evaluate import HeldOut
+from trainer_core.train.evaluate import HeldOut, told
 from trainer_core.train.garbage import Garbage
 from trainer_core.train.late import Late
 from trainer_core.train.numerics import Noise, Plateau
 from trainer_core.train.oom import Ladder
-from trainer_core.train.pausing import freeing
+from trainer_core.train.pausing import freeing, kept_between_steps
 from trainer_core.train.ranks import ALONE, Ranks
 from trainer_core.train.recovery import Recovery, Return
 from trainer_core.train.reports import Answer, Asked, Reports
@@ -140,7 +139,7 @@ class Trainer:
 
     def set_up(self) -> None:
         """Choose how this run computes, or as it did before; say what is not as it was. Raises `StopRequested`."""
-        self.windows = Windows(self._windows(), self.device, self.ranks.share)
+        self.windows = self._new_windows()
         self.engine = self.ladder.built(self._build)
         self.state.engine = self.engine.choices
         self.state.made_with |= exactness.made_by(self.engine, self.device)
@@ -234,12 +233,7 @@ class Trainer:
         return freeing(self.session, self.engine, self._on_device, self.device, self.run_dir.path, self.ranks)
 
     def _on_device(self) -> Iterator[Tensor]:
-        """All tensors of some size that are kept between two steps."""
-        yield from self.model.parameters()
-        yield from (weight.grad for weight in self.model.parameters() if weight.grad is not None)
-        yield from self.model.buffers()
-        for state in self.state.optimizer.state.values():
-            yield from (value for value in state.values() if isinstance(value, Tensor))
+        yield from kept_between_steps(self.model, self.state.optimizer)
         yield from self.windows.tensors() if self.windows is not None else ()
 
     def _save_in_emergency(self) -> None:
@@ -254,14 +248,10 @@ class Trainer:
             except Exception as error:  # noqa: BLE001 - a broken GPU can fail in any way
                 self.session.warn("checkpoint.not_saved", step=step, reason=str(error).partition("\n")[0])
 
-    def _windows(self) -> Iterator[list[Batch]]:
-        """Micro-batches in the order of the run, as many as one step takes; a window ends with its epoch."""
-        per_epoch, taken = self.train_data.batches_per_epoch, self.state.counters.batches
-        for epoch in itertools.count(taken // per_epoch):
-            batches = self.train_data.iterate(epoch, taken % per_epoch)
-            while window := list(itertools.islice(batches, self.config.gradient_accumulation_steps)):
-                yield window
-            taken = 0
+    def _new_windows(self) -> Windows:
+        """What comes next in the order of the run, as much as one step takes at a time."""
+        counters, many = self.state.counters, self.config.gradient_accumulation_steps
+        return Windows(self.train_data.windows(counters.batches, many), self.device, self.ranks.share)
 
     def _next_window(self) -> Window:
         assert self.windows is not None
@@ -377,7 +367,7 @@ class Trainer:
         """With the state of a checkpoint, and what comes behind so many micro-batches of the data."""
         self._load(folder)
         self.state.counters.batches = batches
-        self.windows = Windows(self._windows(), self.device, self.ranks.share)
+        self.windows = self._new_windows()
 
     def _due_now(self) -> bool:
         """Whether this boundary is one at which more is done than to go on: then all must be known about its steps."""
@@ -430,19 +420,7 @@ class Trainer:
         self.plateau.observe(loss.mean)
         self._evaluated = (counters.step, loss.mean)
         self.garbage.collect()
-        self.session.emit(
-            protocol.Eval(
-                step=counters.step,
-                loss=loss.mean,
-                perplexity=loss.perplexity,
-                tokens=loss.tokens,
-                seconds=loss.seconds,
-                best=better,
-                bleu4=answers.bleu4 if answers else None,
-                exact_match=answers.exact_match if answers else None,
-                examples=answers.examples if answers else 0,
-            )
-        )
+        self.session.emit(told(counters.step, loss, better, answers))
         return better
 
     def held_out_pass(self) -> HeldOut:

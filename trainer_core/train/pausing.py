@@ -18,7 +18,7 @@ from typing import BinaryIO, Final
 
 import psutil
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainer_core import files
 from trainer_core.session import Session
@@ -162,6 +162,15 @@ def _empty(device: torch.device) -> None:
     if device.type == "cuda" and hasattr(torch._C, "_cuda_clearCublasWorkspaces"):
         torch._C._cuda_clearCublasWorkspaces()
     give_back(device)
+
+
+def kept_between_steps(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+    """All tensors of some size that a model in training keeps between two steps."""
+    yield from model.parameters()
+    yield from (weight.grad for weight in model.parameters() if weight.grad is not None)
+    yield from model.buffers()
+    for state in optimizer.state.values():
+        yield from (value for value in state.values() if isinstance(value, Tensor))
 
 
 @contextlib.contextmanager
