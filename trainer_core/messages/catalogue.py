@@ -76,6 +76,18 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("The processes of this run are on several machines.", "Traindeck trains on the GPUs of one machine."),
         ("本次运行的进程分布在多台机器上。", "Traindeck 只在一台机器的显卡上训练。"),
     ),
+    "ranks.no_connection": error(
+        ExitCode.FAILED,
+        (
+            "The processes of this run found each other, but nothing gets through between them.",
+            "A security program may hold back connections within this machine (127.0.0.1). Set ranks to 1 to train "
+            "without them.",
+        ),
+        (
+            "本次运行的各进程已找到彼此，但数据无法在它们之间传送。",
+            "可能有安全软件拦截本机内部的连接（127.0.0.1）。将 ranks 设为 1 即可单进程训练。",
+        ),
+    ),
     "ranks.ended": note(
         ("Process {number} of the {of} of this run has ended.", "What it said last is in {log} in the run's folder."),
         ("本次运行的 {of} 个进程中第 {number} 个已结束。", "它最后的输出在运行文件夹的 {log} 中。"),

@@ -95,6 +95,7 @@ def _named(error: Exception) -> TraindeckError:
 
 
 def _train(ranks: Joined, look: Callable[[], None]) -> None:
+    ranks.most(0)  # that words get through is seen before anything depends on it
     order = ranks.hear()
     run, config = RunDir(Path(order["run"])), Config(**order["config"])
     with log_of(run, ranks.rank).open("ab") as log:

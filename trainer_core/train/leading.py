@@ -28,6 +28,7 @@ from trainer_core.train.rendezvous import FolderStore, read_if_there, store_of_l
 
 _FOLDER: Final = "ranks-"
 _LEAVING_S: Final = 5.0  # that a rank may take to end when it was told so, or to say why it ended
+_CONNECTING_S: Final = 60.0
 _POLL_S: Final = 0.05
 _LAST_BYTES: Final = 4096
 
@@ -44,6 +45,7 @@ class Others:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._folder = run.path / f"{_FOLDER}{os.getpid()}"
         self._ours = place.given() is None
+        self._patience = 0.0
         self._store = self._own_store() if self._ours else store_of_launcher(0, self._size)
 
     def _own_store(self) -> Store:
@@ -80,11 +82,13 @@ class Others:
     def join(self, config: Config, source: Path | None, device: torch.device, precision: str, data: str) -> Joined:
         """Wait until all are there, and tell them what to train; `data` is the fingerprint of what was prepared.
 
-        Raises `RankLost`, and what polling raises.
+        Raises `RankLost`, `ranks.no_connection`, and what polling raises.
         """
         wait_for(self._store, [f"here/{rank}" for rank in range(1, self._size)], self._session.poll)
         self._store.set("go", "1")
+        self._patience = time.monotonic() + _CONNECTING_S
         self._ranks = Joined(self._store, 0, self._size)
+        self._ranks.most(0, poll=self._not_for_ever)
         self._ranks.tell(
             "begin",
             config=to_dict(config),
@@ -97,6 +101,12 @@ class Others:
         if device.type == "cuda":
             self._ranks.use_gpus()
         return self._ranks
+
+    def _not_for_ever(self) -> None:
+        """While the first word goes from one to another. On a Wine it never arrives."""
+        self._session.poll()
+        if time.monotonic() > self._patience:
+            raise TraindeckError("ranks.no_connection")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         told = self._cause(error) if isinstance(error, Exception) and _for_want_of_a_rank(error) else None
