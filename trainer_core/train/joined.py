@@ -7,6 +7,7 @@ NCCL where it is there (Linux), else through system memory and gloo.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import datetime
 import json
 import time
@@ -47,6 +48,8 @@ class Joined(Ranks):
         options._devices = [gloo.create_device(hostname="127.0.0.1")]
         with self._together():
             self._group = gloo(PrefixStore("gloo", store), rank, size, options)
+        # Its destructor waits for words that nobody may send any more; the end of the process does not.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
         self._nccl: Any = None
         self._buffers: list[Tensor] = []  # in system memory, page-locked beside a GPU
         self._on_device: Tensor | None = None
