@@ -1,4 +1,4 @@
-"""Several ranks without a command line: each is a process of its own that runs a script, and rank 0's is ours."""
+"""Several ranks without a command line: we are one, and each other is a process of its own that runs a script."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def joined(folder: Path, rank: int, size: int) -> Joined:
 
 
 @contextlib.contextmanager
-def others(folder: Path, script: str, size: int = 2) -> Iterator[list[subprocess.Popen[str]]]:
+def others(folder: Path, script: str, size: int = 2, we: int = 0) -> Iterator[list[subprocess.Popen[str]]]:
     """The other ranks, which run `script` after `BEGIN`; none of them outlives this."""
     processes = [
         subprocess.Popen(
@@ -48,7 +48,8 @@ def others(folder: Path, script: str, size: int = 2) -> Iterator[list[subprocess
             text=True,
             encoding="utf-8",
         )
-        for rank in range(1, size)
+        for rank in range(size)
+        if rank != we
     ]
     try:
         yield processes

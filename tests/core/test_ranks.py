@@ -18,6 +18,7 @@ from trainer_core.config import Layer, resolve
 from trainer_core.data.batches import Batch
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.train.joined import _cuts
+from trainer_core.train.ranks import RankLost
 
 STEPS = 12
 DATA = "文本 text.txt"
@@ -196,3 +197,23 @@ def test_a_rank_that_has_no_sequence_in_a_short_step_takes_part_in_it(tmp_path: 
         ranks.add_up_gradients(weights, loss)
         assert [weight.grad.unique().tolist() for weight in weights if weight.grad is not None] == [[3.0], [3.0]]
         assert float(loss) == 3.0
+
+
+LEAVES = """
+import time
+since = time.monotonic()
+
+def poll():
+    if time.monotonic() - since > 0.5:
+        sys.exit(3)
+
+ranks.most(0, poll=poll)
+"""
+
+
+def test_rank_0_can_leave_while_another_does_not_answer(tmp_path: Path) -> None:
+    with others(tmp_path, LEAVES, we=1) as (leader,):
+        ours = joined(tmp_path / "meet", 1, 2)
+        assert leader.wait(timeout=60) == 3
+        with pytest.raises(RankLost):
+            ours.hear()
