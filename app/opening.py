@@ -83,8 +83,8 @@ class RunRecord:
 class RunOpener(QObject):
     """Reads the events of a run in slices. `opened` carries the whole record.
 
-    Of a long run, processes make arrays first, which stay on disk for the next time; where that fails, its events are
-    read one by one like those of any other.
+    Of a long run, processes make arrays, which stay on disk for the next time; they are read while others are still
+    being made. Where that fails, its events are read one by one like those of any other.
     """
 
     progressed = Signal(float)
@@ -95,7 +95,8 @@ class RunOpener(QObject):
         self._path = Path()
         self._record = RunRecord()
         self._thinned = False
-        self._steps: Iterator[float] | None = None  # of the work: the share that is done
+        self._steps: Iterator[float | None] | None = None  # the share of the work that is done; None: it has to wait
+        self._made, self._read = 1.0, 0.0  # shares of the arrays
         self._digesting: Digesting | None = None
         self._timer = QTimer(self, interval=_BREATH_MS)
         self._timer.timeout.connect(self._slice)
@@ -103,18 +104,22 @@ class RunOpener(QObject):
     def open(self, path: Path, *, thinned: bool = False) -> None:
         """Start reading; an opening that is under way is given up. `thinned`: only for its plots beside others."""
         self.cancel()
-        self._path, self._record, self._thinned = path, RunRecord(), thinned
+        self._path, self._thinned = path, thinned
+        self._made, self._read = 1.0, 0.0
         owner = run_dir.read_owner(RunDir(path))
         if not is_long(path) or (owner is not None and owner.alive):  # arrays would be outdated before they are made
             self._begin(self._events())
             return
         from app.state.measurements import digest
 
-        if digest.known(path):
-            self._begin(self._arrays())
+        if parts := digest.known(path):
+            self._begin(self._arrays(parts))
             return
         digest.forget(path)
-        self._digest(digest.wanted(path))
+        parts, commands = digest.wanted(path)
+        self._made = 0.0
+        self._begin(self._arrays(parts))
+        self._digest(commands)
 
     def cancel(self) -> None:
         self._timer.stop()
@@ -122,18 +127,66 @@ class RunOpener(QObject):
         if self._digesting is not None:
             self._digesting.cancel()
 
-    def _begin(self, steps: Iterator[float]) -> None:
+    def _begin(self, steps: Iterator[float | None]) -> None:
+        self._record = RunRecord()
         self._steps = steps
         self._timer.start()
 
-    def _digest(self, parts: list[list[str]]) -> None:
+    # --- arrays ----------------------------------------------------------------------------------------------
+
+    def _digest(self, commands: list[list[str]]) -> None:
         from app.services.digesting import Digesting
 
         if self._digesting is None:
             self._digesting = Digesting(self)
-            self._digesting.progressed.connect(lambda share: self.progressed.emit(_MAKING * share))
-            self._digesting.finished.connect(lambda well: self._begin(self._arrays() if well else self._events()))
-        self._digesting.start(parts)
+            self._digesting.progressed.connect(self._on_made)
+            self._digesting.finished.connect(self._on_digested)
+        self._digesting.start(commands)
+
+    def _on_made(self, share: float) -> None:
+        """The next part may be there. Not before `_on_digested` they all are."""
+        self._made = min(share, 0.99)
+        if self._steps is not None:
+            self.progressed.emit(self._share())
+            self._timer.start()
+
+    def _on_digested(self, well: bool) -> None:
+        self._made = 1.0
+        if well:
+            self._timer.start()
+        else:
+            self._begin(self._events())
+
+    def _share(self) -> float:
+        return _MAKING * self._made + (1.0 - _MAKING) * self._read
+
+    def _arrays(self, parts: list[Path]) -> Iterator[float | None]:
+        from app.state.measurements import digest
+        from app.state.measurements.thinning import ROWS
+
+        limit, seen = None, 0
+        try:
+            for place, part in enumerate(parts):
+                while self._made < 1.0 and not digest.is_made(self._path, part):
+                    yield None
+                for reached, block in digest.blocks([part]):
+                    self._read = (place + reached) / len(parts)
+                    if self._thinned and limit is None:  # by what share of the whole the first block is
+                        limit = max(2, int(ROWS * self._read))
+                    self._record.add_block(block, limit)
+                    seen += block.rows.steps.shape[1]
+                    yield self._share()
+            whole = bool(digest.known(self._path))  # else its events have grown meanwhile
+        except digest.DamagedError:
+            digest.forget(self._path)
+            whole = False
+        if not whole:
+            self._record = RunRecord()
+            yield from self._events()
+        elif self._thinned:
+            self._record.metrics.made_of(max(1, round(seen / ROWS)))
+
+    # --- events ----------------------------------------------------------------------------------------------
 
     def _events(self) -> Iterator[float]:
         loader = EventLoader(self._path)
@@ -147,28 +200,6 @@ class RunOpener(QObject):
         if self._thinned:
             yield from self._thinning()
 
-    def _arrays(self) -> Iterator[float]:
-        from app.state.measurements import digest
-        from app.state.measurements.thinning import ROWS
-
-        paths = digest.known(self._path)
-        limit, seen = None, 0
-        try:
-            for reached, block in digest.blocks(paths):
-                if self._thinned and limit is None:  # by what share of the whole the first block is
-                    limit = max(2, int(ROWS * reached))
-                self._record.add_block(block, limit)
-                seen += block.rows.steps.shape[1]
-                yield _MAKING + (1.0 - _MAKING) * reached
-        except digest.DamagedError:
-            digest.forget(self._path)
-            paths = []
-        if not paths:
-            self._record = RunRecord()
-            yield from self._events()
-        elif self._thinned:
-            self._record.metrics.made_of(max(1, round(seen / ROWS)))
-
     def _thinning(self) -> Iterator[float]:
         """Of a run that was read event by event."""
         work = self._record.metrics.thinning()
@@ -181,16 +212,24 @@ class RunOpener(QObject):
             yield 1.0
 
     def _slice(self) -> None:
-        deadline = time.perf_counter() + _SLICE_S
-        share: float | None = 0.0
-        while self._steps is not None and time.perf_counter() < deadline:
-            share = next(self._steps, None)
+        deadline, steps = time.perf_counter() + _SLICE_S, self._steps
+        share: float | None = None
+        while steps is not None and time.perf_counter() < deadline:
+            try:
+                share = next(steps)
+            except StopIteration:
+                if share is None:
+                    path, record = self._path, self._record
+                    self.cancel()
+                    self.opened.emit(path, record)
+                    return
+                self._steps = iter(())  # it is shown in a turn of its own
+                break
             if share is None:
-                path, record = self._path, self._record
-                self.cancel()
-                self.opened.emit(path, record)
+                self._timer.stop()  # until `_on_made`
                 return
-        self.progressed.emit(share)
+        if share is not None:
+            self.progressed.emit(share)
 
 
 class RunLister(QObject):

@@ -69,10 +69,10 @@ def trainer_of(shape: Shape, text: corpus.Corpus, folder: Path, log_steps: int, 
 
 def block(made: Trainer, steps: int, on: bool) -> tuple[float, float]:
     """Milliseconds of a step: by the clock, and of the training thread's processor time."""
-    from trainer_core.machine import hardware
+    from trainer_core.machine.sampler import Sampler
 
     made.telemetry = made.clock.enabled = on
-    sampler = hardware.Sampler(made.session.emit, 2.0, made.run_dir.path, lambda: None) if on else None
+    sampler = Sampler(made.session.emit, 2.0, made.run_dir.path, lambda: None) if on else None
     made.clock.catch_up()
     _wait(made)
     begun, used = time.perf_counter(), time.thread_time()

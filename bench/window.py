@@ -164,10 +164,18 @@ def long_run(folder: Path, events: int) -> RunDir:
 
 def flood(folder: Path, chosen: argparse.Namespace) -> tuple[list[Figure], Any]:
     found = scene("flood", str(chosen.minutes), folder, 300 + 150 * chosen.minutes)
-    share = f"{found['processor_share']:.0%} of a core"
     figure = blocked(found["blocked"], f"at 1,000 events a second for {chosen.minutes:g} min")
-    figure.more += f"; {share}"
-    return [figure], found
+    figure.more += f"; {found['processor_share']:.0%} of a core"
+    lost = found["steps_told"] - found["steps"]
+    half = found["memory"][len(found["memory"]) // 2 :]
+    minutes = (half[-1][0] - half[0][0]) / 60 or 1.0
+    grown, kept = ((half[-1][place] - half[0][place]) / minutes for place in (1, 2))
+    return [
+        figure,
+        Figure("of its steps, lost", "", 1, lost, None, f"of {found['steps_told']:,}"),
+        Figure("memory growing in the second half, beyond its measurements", "MB a minute", 5, grown - kept, None,
+               f"these {kept:.1f} a minute; {found['resident_mb']:.0f} MB in the end"),
+    ], found  # fmt: skip
 
 
 def trainer(folder: Path, chosen: argparse.Namespace) -> tuple[list[Figure], Any]:

@@ -27,22 +27,34 @@ def head(run: Path, config: Config, began: float) -> Iterator[bytes]:
     yield protocol.encode(protocol.Phase(t=began, seq=2, phase="training", step=0))
 
 
+def _kind(number: int) -> str:
+    """Of the event with this number."""
+    if number % 5000 < 2:
+        return "eval" if number % 5000 else "checkpoint"
+    place = number % 20
+    return "step" if place < _OF_TWENTY else "hardware" if place < 17 else "progress" if place < 19 else "perf"
+
+
+def steps(count: int) -> int:
+    """How many of so many measurements are steps."""
+    return sum(_kind(number) == "step" for number in range(3, count + 3))
+
+
 def measurements(count: int, began: float, every_s: float = 0.05) -> Iterator[bytes]:
     """`count` lines: steps mostly, each with 20 figures; a checkpoint and an evaluation now and then."""
     dice = random.Random(7)
     step = 0
     shapes = {kind: _template(event) for kind, event in _EXAMPLES.items()}
     for number in range(3, count + 3):
-        place, now = number % 20, began + number * every_s
-        if number % 5000 == 0:
+        kind, now = _kind(number), began + number * every_s
+        step += kind == "step"
+        if kind == "checkpoint":
             yield protocol.encode(protocol.Checkpoint(t=now, seq=number, step=step, path=f"step-{step:08d}",
                                                       bytes=1 << 26, seconds=0.5, kind="regular"))  # fmt: skip
-        elif number % 5000 == 1:
+        elif kind == "eval":
             yield protocol.encode(protocol.Eval(t=now, seq=number, step=step, loss=3.0 + dice.random(), perplexity=20.0,
                                                 tokens=9000, seconds=1.0))  # fmt: skip
         else:
-            kind = "step" if place < _OF_TWENTY else "hardware" if place < 17 else "progress" if place < 19 else "perf"
-            step += kind == "step"
             yield shapes[kind] % _values(kind, now, number, step, dice)
 
 

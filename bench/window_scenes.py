@@ -15,6 +15,7 @@ import os
 import statistics
 import sys
 import time
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -41,8 +42,7 @@ class Watchdog:
     def __init__(self) -> None:
         from PySide6.QtCore import Qt, QTimer
 
-        self.clock: list[float] = []
-        self.processor: list[float] = []
+        self.clock, self.processor = array("d"), array("d")  # small: memory is measured beside
         self._timer = QTimer(interval=WATCH_MS, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self._look)
         self._last = (time.perf_counter(), time.thread_time())
@@ -90,6 +90,7 @@ def open_window(command: list[str] | None = None) -> Any:
     controller.start()
     controller.window.resize(*SIZE)
     wait(lambda: controller.window.plots.is_built)
+    program.collect_garbage()
     controller.window.show_page("plots")
     turn(0.5)
     return controller
@@ -315,12 +316,17 @@ def intake(count: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _launch(controller: Any, **knobs: str) -> None:
+def _launch(controller: Any) -> None:
     """Press Start on the quick start."""
+    _choose(controller)
+    controller.start_run()
+
+
+def _choose(controller: Any, **knobs: str) -> None:
+    """Fill the form in as a person does before."""
     controller.form.choose_preset(controller.load_preset("quickstart"))
     for name, value in knobs.items():
         controller.form.set_text(name, value)
-    controller.start_run()
 
 
 def opening(run: str) -> dict[str, Any]:
@@ -341,18 +347,25 @@ def opening(run: str) -> dict[str, Any]:
 
 
 def flood(minutes: str) -> dict[str, Any]:
-    """The event loop at 1,000 events a second."""
+    """The event loop at 1,000 events a second, and what memory grows by beside the measurements that are kept."""
+    from bench import window_events
+
     count = round(60_000 * float(minutes))
     controller = open_window([sys.executable, "-P", "-m", "bench.window_events", str(count), "1000"])
     _launch(controller)
-    wait(lambda: controller.own.record.metrics.series("train_loss")[0].size > 0)
+    metrics = controller.own.record.metrics
+    wait(lambda: metrics.series("train_loss")[0].size > 0)
     idle = Idle()
     watch, used, began = Watchdog(), time.process_time(), time.monotonic()
-    wait(lambda: controller.own.machine.done is not None, 120 + 120 * float(minutes))
+    memory: list[tuple[float, float, float]] = []  # seconds, resident MB, MB of the rows
+    while controller.own.machine.done is None and time.monotonic() - began < 120 + 120 * float(minutes):
+        turn(5.0)
+        memory.append((time.monotonic() - began, resident_mb(), metrics.nbytes / 1e6))
     seconds = time.monotonic() - began
     share = (time.process_time() - used) / seconds
     return {"blocked": beside(watch, idle), "seconds": seconds, "events": count, "processor_share": share,
-            "resident_mb": resident_mb()}  # fmt: skip
+            "steps": metrics.series("train_loss")[0].size, "steps_told": window_events.steps(count),
+            "resident_mb": resident_mb(), "memory": memory}  # fmt: skip
 
 
 def trainer(seconds: str) -> dict[str, Any]:
@@ -362,8 +375,10 @@ def trainer(seconds: str) -> dict[str, Any]:
     controller = open_window()
     own = controller.own
     found: dict[str, Any] = {"blocked": {}}
+    _choose(controller, max_steps="10000000", max_epochs="1000000", compile="on", save_steps="40")
+    turn(0.5)
     idle, watch = Idle(), Watchdog()
-    _launch(controller, max_steps="10000000", max_epochs="1000000", compile="on", save_steps="40")
+    controller.start_run()
     wait(lambda: own.machine.state is RunState.TRAINING and bool(own.record.metrics.checkpoints()), 900)
     found["compile_s"] = own.record.computing.compile_s
     found["blocked"]["starting, compiling, saving"] = beside(watch, idle)

@@ -12,15 +12,16 @@ import itertools
 import json
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 from trainer_core import __version__, children, plans, presets, protocol, supervisor, usage
-from trainer_core.config import Knob, knobs
+from trainer_core.config import knobs
 from trainer_core.console.words import visible
+from trainer_core.flags import control_flag, knob_flags, origin_flags, output_flag, source_flags
 from trainer_core.job import Job, Output, choose_output
 from trainer_core.messages import ExitCode, Language, TraindeckError, terminal_language, word
 from trainer_core.place import Place
@@ -51,48 +52,6 @@ class Commands(click.Group):
             args = ["train", *args]
         ctx.obj = args[1:]  # as they were given, for a child process
         return super().parse_args(ctx, args)
-
-
-def knob_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add a flag for every knob. Values stay text here: `config.resolve` checks and words them."""
-    for knob in reversed(list(knobs().values())):
-        if knob.name != "preset":
-            command = _flag(knob)(command)
-    no_mixed = click.option(
-        "--no-mixed-precision", "mixed_precision", flag_value="no", help="The same as --mixed-precision no."
-    )
-    return no_mixed(command)
-
-
-def _flag(knob: Knob) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    default = "" if knob.default in ("", []) else f" Default: {str(knob.default).lower()}."
-    choices = f" One of: {', '.join(knob.choices)}." if knob.choices else ""
-    unit = f" ({knob.unit})" if knob.unit else ""
-    text = f"{knob.help}{unit}{choices}{default}"
-    if knob.kind == "bool":
-        off = knob.flag.replace("--", "--no-", 1)
-        return click.option(f"{knob.flag}/{off}", knob.name, default=None, help=text)
-    return click.option(knob.flag, knob.name, metavar=knob.kind.upper(), multiple=knob.kind == "list", help=text)
-
-
-def source_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Flags that say where knobs come from and how to speak."""
-    return origin_flags(output_flag(control_flag(command)))
-
-
-def origin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Flags that say where knobs come from."""
-    file = click.option("--config", "config_file", type=click.Path(path_type=Path), help="A YAML file of knobs.")
-    return click.option("--preset", help="Start from a preset; `presets` lists them.")(file(command))
-
-
-output_flag = click.option(
-    "--output",
-    type=click.Choice(["auto", "json", "plain"]),
-    default="auto",
-    help="auto: words on a terminal, JSON lines otherwise.",
-)
-control_flag = click.option("--control", type=click.Choice(["stdin"]), help="Read commands as JSON lines on stdin.")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 110})
@@ -359,7 +318,7 @@ def _verify(folders: list[Path], output: str) -> int:
 @click.pass_context
 def doctor(ctx: click.Context, /, output: str, try_paths: bool) -> None:
     """Look at Python, torch, driver, GPU, memory and disk, and say what to do about each finding."""
-    from trainer_core.machine import doctor as doctoring
+    from trainer_core import doctor as doctoring
 
     if try_paths and _torch_loads():
         _try_fast_paths(output)

@@ -48,6 +48,12 @@ class KnobWords:
     def unit(self, knob: Knob) -> str:
         return str(self.table.get("units", {}).get(knob.unit, knob.unit))
 
+    def unit_beside(self, knob: Knob) -> str:
+        """The unit beside a field: none where its label has said it ("Warmup steps")."""
+        unit, label = self.unit(knob), self.label(knob).lower()
+        said = unit in label if self.language == "zh" else unit in label.split()
+        return "" if said else unit
+
     def group(self, group: str) -> str:
         return str(self.table.get("groups", {}).get(group, group))
 

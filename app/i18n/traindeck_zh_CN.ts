@@ -62,6 +62,10 @@
         <source>{shown} of {all}</source>
         <translation>{shown} / {all}</translation>
     </message>
+    <message>
+        <source>{all} settings</source>
+        <translation>共 {all} 项</translation>
+    </message>
 </context>
 <context>
     <name>Allowed</name>
@@ -104,6 +108,10 @@
 </context>
 <context>
     <name>Blocked</name>
+    <message>
+        <source>There is no tokenizer where it is said to be</source>
+        <translation>指定位置没有分词器</translation>
+    </message>
     <message>
         <source>{setting} must be {range}</source>
         <translation>“{setting}”的取值应为：{range}</translation>
@@ -1204,6 +1212,10 @@
         <translation>{reason}{allowed}</translation>
     </message>
     <message>
+        <source>There is no tokenizer.json here, nor a folder that holds one.</source>
+        <translation>此处没有 tokenizer.json，也没有包含它的文件夹。</translation>
+    </message>
+    <message>
         <source>Only the number, without a unit.</source>
         <translation>只写数字，不写单位。</translation>
     </message>
@@ -1934,12 +1946,12 @@
         <translation>梯度噪声</translation>
     </message>
     <message>
-        <source>forward, backward, optimizer</source>
-        <translation>前向、反向与优化器</translation>
-    </message>
-    <message>
         <source>Energy</source>
         <translation>能耗</translation>
+    </message>
+    <message>
+        <source>of a step&apos;s time</source>
+        <translation>占每步时间</translation>
     </message>
     <message>
         <source>per million tokens</source>
@@ -1962,16 +1974,20 @@
         <translation>等待数据 {share}</translation>
     </message>
     <message>
-        <source>of {peak}, {name}</source>
-        <translation>峰值 {peak}，{name}</translation>
-    </message>
-    <message>
         <source>{size} reserved</source>
         <translation>已预留 {size}</translation>
     </message>
     <message>
-        <source>sequences; a step has {count}</source>
-        <translation>条序列；每步有 {count} 条</translation>
+        <source>of {peak}</source>
+        <translation>峰值 {peak}</translation>
+    </message>
+    <message>
+        <source>Forward, backward and optimizer; the rest is data, transfer, saving and the like</source>
+        <translation>前向、反向与优化器；其余为数据、传输、保存等</translation>
+    </message>
+    <message>
+        <source>a step has {count}</source>
+        <translation>每步有 {count} 条</translation>
     </message>
     <message>
         <source>sequences</source>
@@ -2340,6 +2356,17 @@
     </message>
 </context>
 <context>
+    <name>QFileDialog</name>
+    <message>
+        <source>&amp;Look in:</source>
+        <translation>查找范围(&amp;L)：</translation>
+    </message>
+    <message>
+        <source>Files of &amp;type:</source>
+        <translation>文件类型(&amp;T)：</translation>
+    </message>
+</context>
+<context>
     <name>Queue</name>
     <message>
         <source>Waiting</source>
@@ -2382,16 +2409,16 @@
         <translation>数据：{data}</translation>
     </message>
     <message>
-        <source>added {when}</source>
-        <translation>加入于 {when}</translation>
+        <source>Added: {when}</source>
+        <translation>加入：{when}</translation>
     </message>
     <message>
-        <source>started {when}</source>
-        <translation>开始于 {when}</translation>
+        <source>Started: {when}</source>
+        <translation>开始：{when}</translation>
     </message>
     <message>
-        <source>ended {when}</source>
-        <translation>结束于 {when}</translation>
+        <source>Ended: {when}</source>
+        <translation>结束：{when}</translation>
     </message>
 </context>
 <context>
@@ -2621,6 +2648,10 @@ Set up a run at the left and press “Add to queue”, also while another one tr
         <translation>本步完成后暂停</translation>
     </message>
     <message>
+        <source>finishing this step</source>
+        <translation>正在完成这一步</translation>
+    </message>
+    <message>
         <source>elapsed {time}</source>
         <translation>已用 {time}</translation>
     </message>
@@ -2838,6 +2869,10 @@ Set up a run at the left and press “Add to queue”, also while another one tr
         <translation>关闭</translation>
     </message>
     <message>
+        <source>Sort by</source>
+        <translation>排序方式</translation>
+    </message>
+    <message>
         <source>Shown in plots</source>
         <translation>在图中显示</translation>
     </message>
@@ -2862,7 +2897,7 @@ Set up a run at the left and press “Add to queue”, also while another one tr
         <translation>词元/秒</translation>
     </message>
     <message>
-        <source>Trained</source>
+        <source>Trained for</source>
         <translation>训练时长</translation>
     </message>
     <message>

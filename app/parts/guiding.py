@@ -13,6 +13,7 @@ from app.own_run import OwnRun
 from app.parts.checking import Checker
 from app.parts.glancing import Glancer
 from app.parts.looking import DataLooker
+from app.parts.tokenizer_watch import TokenizerWatch
 from app.state import data_looks
 from app.state.data_glance import Glance
 from app.state.length import Length, length_of
@@ -52,6 +53,7 @@ class Guide(QObject):
         self._checker, self._looker = checker, looker
         self._start, self._blocked = start, blocked
         self._glancer = Glancer(self)
+        self._tokenizers = TokenizerWatch(form, self)
         self._glance: Glance | None = None  # at the names of the chosen files; None: under way, or none are chosen
         self._glance_again = QTimer(self, interval=_AGAIN_MS, singleShot=True)
         self._refusal = data_looks.Refusal()
@@ -64,6 +66,7 @@ class Guide(QObject):
     def begin(self) -> None:
         """The first paint is done."""
         self._on_data()
+        self._tokenizers.look()
         self._form.data_changed.connect(self._on_data)
 
     def _connect(self) -> None:

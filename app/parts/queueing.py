@@ -13,17 +13,17 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.own_run import OwnRun
 from app.services.trainer_process import Outcome
-from app.state import command_line
+from app.state import command_line, queue_outcomes
 from app.state.queue import AfterFailure, Item, ItemState, Queue, free_name, new_item
 from app.state.run_machine import RunState
 from app.state.runs.history import History
 from app.views.setup.form import SetupForm
 from app.views.setup.reason import blocking_reason
-from trainer_core import config, failures, presets, protocol
+from trainer_core import config, presets, protocol
 from trainer_core.messages import TraindeckError
 from trainer_core.protocol import AnyEvent
 from trainer_core.runs import owners
-from trainer_core.runs.run_dir import RunSummary, new_run_path
+from trainer_core.runs.run_dir import new_run_path
 
 if TYPE_CHECKING:
     from app.state.sweep import Planned
@@ -31,12 +31,6 @@ if TYPE_CHECKING:
 
 Hold = Literal["", "idle", "opened", "person", "stopped", "failed"]
 """Why nothing is started by itself; empty: the next one is, as soon as nothing trains."""
-_STATES: Final[dict[RunState, ItemState]] = {
-    RunState.FINISHED: "done",
-    RunState.STOPPED: "stopped",
-    RunState.FAILED: "failed",
-    RunState.CRASHED: "failed",
-}
 _MOST_COMPARED: Final = 10  # the plots have room for so many
 
 
@@ -84,7 +78,7 @@ class Queueing(QObject):
             self._opened = True
             for item in self.queue.items:
                 if item.state == "interrupted":
-                    _catch_up(item, self._history.get(Path(item.run_dir)) if item.run_dir else None)
+                    queue_outcomes.catch_up(item, self._history.get(Path(item.run_dir)) if item.run_dir else None)
             self.hold = "opened" if self.queue.waiting else ""
         self._changed()
 
@@ -251,9 +245,10 @@ class Queueing(QObject):
         item = self.queue.running
         if not self._unjudged:
             return
-        state = _STATES.get(self._own.machine.state, "failed")
+        state = queue_outcomes.of_machine(self._own.machine)
         if item is not None:
-            self._note(item, state)  # also before a restart: should another run begin instead, this was its end
+            # Also before a restart: should another run begin instead, this was its end.
+            queue_outcomes.note(item, self._own.machine)
         if self._own.restarting.pending is not None:
             return
         self._unjudged = False
@@ -261,18 +256,6 @@ class Queueing(QObject):
             self._after("stopped" if self._own.stop_asked else state, item)
         if item is not None:
             self._conclude(item, state)
-
-    def _note(self, item: Item, state: ItemState) -> None:
-        """How far the run came that is over now, and what ended it."""
-        machine = self._own.machine
-        item.steps, item.exit_code = machine.step, machine.exit_code
-        item.has_checkpoint = machine.has_checkpoint
-        item.error, item.params = "", {}
-        if state == "failed" and machine.last_error is not None:
-            item.error, item.params = machine.last_error.code, dict(machine.last_error.params)
-        elif state == "failed" and machine.exit_code is not None:
-            cause = failures.of_exit_code(machine.exit_code, crashed=machine.state is RunState.CRASHED)
-            item.error = cause.code if cause is not None else ""
 
     def _conclude(self, item: Item, state: ItemState) -> None:
         item.state, item.ended = state, time.time()
@@ -401,13 +384,3 @@ class _Taken:
 
     def __contains__(self, name: object) -> bool:
         return name in self._others or (self._root / str(name)).exists()
-
-
-def _catch_up(item: Item, on_disk: RunSummary | None) -> None:
-    """What became of a run while no window watched."""
-    if on_disk is None:
-        return
-    item.state = "done" if on_disk.state == "finished" else "failed" if on_disk.state == "failed" else "interrupted"
-    if on_disk.state == "failed" and on_disk.error is not None:
-        item.error, item.params = on_disk.error
-    item.has_checkpoint, item.best_loss, item.steps = on_disk.checkpoints > 0, on_disk.best_loss, on_disk.step

@@ -13,7 +13,8 @@ from typing import Final
 from PySide6.QtCore import QObject, Signal
 
 from trainer_core.machine import hardware
-from trainer_core.machine.hardware import GpuInfo, Machine, NoGpu
+from trainer_core.machine.hardware import GpuInfo, Machine
+from trainer_core.machine.nvml import NoGpu
 
 __all__ = ["GpuInfo", "GpuProbe", "Machine", "NoGpu", "nvidia_card_present", "probe", "torch_version"]
 

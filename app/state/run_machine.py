@@ -162,7 +162,7 @@ class RunMachine:
         self.step = 0
         self.total_steps = 0  # 0 while unknown
         self.epoch = 0.0
-        self.elapsed_s = 0.0  # of the run's processes, without the time spent paused
+        self.elapsed_s = 0.0  # of the run's processes, each from its first word on, without the time spent paused
         self.last_error: ErrorInfo | None = None
         self.done: protocol.Done | None = None
         self.exit_code: int | None = None
@@ -245,7 +245,7 @@ class RunMachine:
         """Let time pass. A clock that goes backwards stands still."""
         passed = max(0.0, now - self._now) if self._clock_set else 0.0
         self._now, self._clock_set = max(now, self._now), True
-        if self.state in ACTIVE and self.state is not RunState.PAUSED:
+        if self.state in ACTIVE and self.state not in (RunState.STARTING, RunState.PAUSED):
             self.elapsed_s += passed
 
     # --- what the trainer says ----------------------------------------------------------------------

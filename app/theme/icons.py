@@ -30,8 +30,12 @@ IconName = Literal[
     "dice",
     "ring",
     "here",
+    "dots",
+    "unfold",
+    "back",
+    "forward",
 ]
-_FILLED: Final = ("start", "pause", "resume", "stop")
+_FILLED: Final = ("start", "pause", "resume", "stop", "dots")
 _SIZE: Final = 16
 _BADGES: Final[dict[Mood, str]] = {
     "working": LIGHT.accent, "paused": LIGHT.warn, "bad": LIGHT.bad, "done": LIGHT.good,
@@ -52,16 +56,24 @@ def pixmap(name: IconName, colour: str, ratio: float) -> QPixmap:
     return icon(name, colour, colour).pixmap(QSize(_SIZE, _SIZE), ratio)
 
 
+def paint(painter: QPainter, name: IconName, corner: QPointF, colour: QColor) -> None:
+    """Draw an icon with its upper left corner there."""
+    painter.save()
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.translate(corner)
+    if name not in _FILLED:
+        painter.strokePath(_outline(name), _pen(colour.name(), 1.6))
+    else:
+        painter.fillPath(_outline(name), colour)
+    painter.restore()
+
+
 def _draw(name: IconName, colour: str, scale: int) -> QPixmap:
     pixmap = QPixmap(_SIZE * scale, _SIZE * scale)
     pixmap.setDevicePixelRatio(scale)
     pixmap.fill(Qt.GlobalColor.transparent)
     painter = QPainter(pixmap)
-    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-    if name not in _FILLED:
-        painter.strokePath(_outline(name), _pen(colour, 1.6))
-    else:
-        painter.fillPath(_outline(name), QColor(colour))
+    paint(painter, name, QPointF(0, 0), QColor(colour))
     painter.end()
     return pixmap
 
@@ -141,6 +153,15 @@ def _outline(name: IconName) -> QPainterPath:
             _line(path, (2, 12.5), (7, 12.5))
             _line(path, (12, 10), (12, 15))
             _line(path, (9.5, 12.5), (14.5, 12.5))
+        case "dots":
+            for x in (3.0, 8.0, 13.0):
+                path.addEllipse(QPointF(x, 8), 1.25, 1.25)
+        case "unfold":
+            _line(path, (4, 6.2), (8, 10.2), (12, 6.2))
+        case "back":
+            _line(path, (9.8, 4), (5.8, 8), (9.8, 12))
+        case "forward":
+            _line(path, (6.2, 4), (10.2, 8), (6.2, 12))
         case "eye":
             path.moveTo(1.2, 8)
             path.quadTo(8, 1.4, 14.8, 8)

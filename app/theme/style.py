@@ -52,6 +52,7 @@ QLineEdit, QPlainTextEdit, QTextBrowser, QListWidget, QTableView, QComboBox {
     selection-background-color: $accent; selection-color: $on_accent;
 }
 QLineEdit, QComboBox { padding: 3px 6px; min-height: 18px; }
+QPlainTextEdit, QListWidget { padding: 0 3px; }
 #transcript, #samples { background: $field; border: 1px solid $border; border-radius: 4px; }
 #transcript:focus, #samples:focus { border-color: $accent; }
 QLineEdit:focus, QComboBox:focus, QListWidget:focus, QPlainTextEdit:focus, QTableView:focus { border-color: $accent; }
@@ -86,13 +87,17 @@ QPushButton#primary { background: $accent; color: $on_accent; border-color: $acc
 QPushButton#primary:hover { background: $accent; border-color: $text; }
 QPushButton#primary:disabled { background: $hover; color: $muted; border-color: $border; font-weight: 600; }
 QToolButton#flat, QPushButton#flat { background: transparent; border: 1px solid transparent; padding: 2px 6px; }
-QPushButton#link { background: transparent; border: 1px solid transparent; padding: 2px 6px; color: $accent; }
+QPushButton#link { background: transparent; border: 1px solid transparent; padding: 1px 2px;
+    min-height: 16px; color: $accent; }
 QPushButton#link:hover { background: $hover; }
 QPushButton#link:focus { border-color: $accent; }
 QPushButton#link:disabled { color: $muted; }
 QToolButton#flat:hover, QPushButton#flat:hover { background: $hover; }
 QToolButton#flat:focus, QPushButton#flat:focus { border-color: $accent; }
 QToolButton::menu-indicator { image: none; width: 0; }
+QToolButton#moreForRuns { padding-right: 24px; }
+QToolButton#moreForRuns::menu-indicator { image: url("$images/chevron-$name.png"); width: 12px; height: 12px;
+    subcontrol-origin: padding; subcontrol-position: right center; right: 7px; }
 
 QTabWidget::pane { border: 0; border-top: 1px solid $border; }
 QTabBar { background: transparent; }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QPoint, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QToolTip, QVBoxLayout, QWidget
 
 from app.state.run_machine import RunMachine, RunState
@@ -39,8 +40,7 @@ class RunBar(Retranslating):
         self.note.setObjectName("muted")
         self.clock = label("muted")
         self.reason, self.lead = label("warnText", wrap=True), named(QPushButton(), "link")
-        self._why = QWidget()
-        self._why.hide()
+        self._lower = QWidget()
         self.bar = QProgressBar(textVisible=False, maximum=_FINE)
         self._arrange()
         self.check.clicked.connect(self.check_pressed)
@@ -60,19 +60,18 @@ class RunBar(Retranslating):
         top.addWidget(self.note, 1)
         for button in (self.start, self.queue, self.check, self.pause, self.resume, self.stop):
             top.addWidget(button)
-        bottom = QHBoxLayout()
+        # One place for both as well: the pages below stay where they are while a wrong value is typed.
+        bottom = QHBoxLayout(self._lower)
+        bottom.setContentsMargins(0, 0, 0, 0)
         bottom.setSpacing(2 * SPACE)
         bottom.addWidget(self.bar, 1)
         bottom.addWidget(self.clock)
+        bottom.addWidget(self.reason, 1)
+        bottom.addWidget(self.lead)
         inner = QVBoxLayout()
         inner.setSpacing(SPACE - 2)
         inner.addLayout(top)
-        inner.addLayout(bottom)
-        why = QHBoxLayout(self._why)
-        why.setContentsMargins(0, 0, 0, 0)
-        why.addWidget(self.reason, 1)
-        why.addWidget(self.lead)
-        inner.addWidget(self._why)
+        inner.addWidget(self._lower)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(card(inner))
@@ -95,10 +94,24 @@ class RunBar(Retranslating):
         put(self.stop, self.tr("End now") if machine.stop_kills else self.tr("Stop"))
         self.note.setText(self._note())
         put(self.reason, self.tr("Start is not possible yet: {reason}").format(reason=blocked))
-        self._why.setVisible(bool(blocked) and machine.can_start)
         put(self.clock, self._clock())
-        self.clock.setVisible(bool(self.clock.text()))
+        waiting = bool(blocked) and machine.can_start
+        for widget in (self.reason, self.lead):
+            widget.setVisible(waiting)
+        self.bar.setVisible(not waiting)
+        self.clock.setVisible(bool(self.clock.text()) and not waiting)
         self._show_progress()
+        self._fit_reason()
+
+    def _fit_reason(self) -> None:
+        """The lower row is as high as its link, whatever stands there, or as a reason that has no room in one line."""
+        self.lead.ensurePolished()  # it may never have been seen
+        link = self.lead.sizeHint()
+        room = self._lower.width() - link.width() - 2 * SPACE
+        one_line = self.reason.fontMetrics().horizontalAdvance(self.reason.text()) <= room
+        # Left to itself, Qt would first guess a height, and the pages would jump.
+        self.reason.setFixedHeight(link.height() if one_line else self.reason.heightForWidth(room))
+        self._lower.setMinimumHeight(link.height())
 
     def offer_queue(self, blocked: str, *, possible: bool) -> None:
         """Whether what is set can be put in line; `blocked`: why not, for another reason than a name that is taken."""
@@ -131,7 +144,8 @@ class RunBar(Retranslating):
 
     def _countdown(self) -> str:
         left = self._machine.stop_deadline_s
-        doing = words.phase(self._machine.phase or "stopping")
+        phase = self._machine.phase or "stopping"
+        doing = self.tr("finishing this step") if phase == "training" else words.phase(phase)
         if left is None:
             return doing
         text = self.tr("{doing}, at most {seconds} s, then it is ended")
@@ -195,6 +209,10 @@ class RunBar(Retranslating):
         self.lead.setText(self.tr("Show me where"))
         self.bar.setAccessibleName(self.tr("Progress"))
         self.display(self._machine, self._blocked, checking=self._checking)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
+        super().resizeEvent(event)
+        self._fit_reason()
 
     def changeEvent(self, event: QEvent) -> None:  # noqa: N802 - Qt's name
         super().changeEvent(event)

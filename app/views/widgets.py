@@ -7,8 +7,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from PySide6.QtCore import QEvent, QObject, QSize, Qt
-from PySide6.QtGui import QDragEnterEvent, QDragMoveEvent, QDropEvent, QPainter, QPaintEvent, QResizeEvent, QWheelEvent
+from PySide6.QtCore import QEvent, QObject, QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import (
+    QDragEnterEvent,
+    QDragMoveEvent,
+    QDropEvent,
+    QPainter,
+    QPaintEvent,
+    QPalette,
+    QResizeEvent,
+    QWheelEvent,
+)
 from PySide6.QtWidgets import (
     QComboBox,
     QFrame,
@@ -23,12 +32,15 @@ from PySide6.QtWidgets import (
     QStyle,
     QStyleOptionComboBox,
     QStylePainter,
+    QToolButton,
     QVBoxLayout,
     QWidget,
 )
 
+from app.theme.icons import IconName, paint
 from app.theme.tokens import SPACE
 
+_SIGN = 16  # pixels
 W = TypeVar("W", bound=QWidget)
 
 
@@ -94,6 +106,22 @@ class QuietCombo(QComboBox):
             super().wheelEvent(event)
         else:
             event.ignore()
+
+
+class SignButton(QToolButton):
+    """A button that bears an icon in place of words, in the colour of text, whichever the theme is."""
+
+    def __init__(self, sign: IconName, name: str) -> None:
+        super().__init__()
+        self._sign: IconName = sign
+        self.setObjectName(name)
+        self.setIconSize(QSize(_SIGN, _SIGN))
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802 - Qt's name
+        super().paintEvent(event)
+        corner = QRectF(self.rect()).center() - QPointF(_SIGN / 2, _SIGN / 2)
+        paint(QPainter(self), self._sign, corner, self.palette().color(QPalette.ColorRole.ButtonText))
 
 
 class Retranslating(QWidget):

@@ -42,8 +42,9 @@ def failure(code: str, error: ErrorInfo | None) -> str:
 
 
 def with_fields(text: str) -> str:
-    """Knobs as the form names them, in place of flags and of names with underscores."""
+    """Knobs as the form names them, in place of flags and of names with underscores; sizes that one can grasp."""
     spoken = language()
+    text = re.sub(r"\b(\d{2,3}(?:,\d{3})+) MiB", lambda many: size(int(many[1].replace(",", "")) * _MIB), text)
     return re.sub(r"--[a-z][a-z-]+|\b[a-z]+(?:_[a-z]+)+\b", lambda name: _field(name[0], spoken), text)
 
 
@@ -64,6 +65,8 @@ def setting(value: Any) -> str:
     if isinstance(value, bool):
         off, on = QCoreApplication.translate("Settings", "off"), QCoreApplication.translate("Settings", "on")
         return on if value else off
+    if isinstance(value, float):
+        return f"{value:.10g}".replace("e-0", "e-")
     return str(value)
 
 
@@ -178,7 +181,7 @@ def size(value: float | None) -> str:
     """Bytes in GiB, or MiB where that is less than one."""
     if value is None or value != value:
         return "–"
-    return f"{value / _GIB:.1f} GiB" if value >= _GIB else f"{value / _MIB:.0f} MiB"
+    return f"{value / _GIB:,.1f} GiB" if value >= _GIB else f"{value / _MIB:.0f} MiB"
 
 
 def small_size(value: float) -> str:

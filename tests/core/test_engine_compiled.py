@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 
 from tests.core.engines import LENGTH, ROWS, batch, build, decoder, path, recipe, settings
 from tests.core.trainer import ROOT
+from trainer_core import children
 from trainer_core.report import Quiet, StopRequested
 from trainer_core.train.engine import compiling, trials
 from trainer_core.train.engine.compiling import Recipe
@@ -91,6 +93,33 @@ def test_an_engine_that_was_told_to_compile(compiler: Path, monkeypatch: pytest.
     again = build(config, model=model, recorded=built.choices)
     assert path(again, "compile").used
     assert again.choices == built.choices
+
+
+def test_compiling_steps_back_for_what_a_person_does_meanwhile() -> None:
+    """With the compilers that it starts: they take every processor there is."""
+    code = (
+        "import subprocess, sys, psutil; from trainer_core import children; own = psutil.Process().nice();"
+        "children.step_back(); below = subprocess.check_output([sys.executable, '-c',"
+        "'import psutil; print(int(psutil.Process().nice()))']);"
+        "print(int(own), int(psutil.Process().nice()), int(below))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    usual, own, below = map(int, done.stdout.split())
+    assert usual != own == below
+    command = [sys.executable, "-P", "-m", "trainer_core.train.engine.compiling"]
+    with subprocess.Popen(command, cwd=ROOT, env=children.environment(), stdin=subprocess.PIPE) as compiling_apart:
+        try:
+            while not any(int(process.nice()) == own for process in with_children(compiling_apart.pid)):
+                assert compiling_apart.poll() is None
+                time.sleep(0.05)
+        finally:
+            children.end(compiling_apart)
+
+
+def with_children(pid: int) -> list[psutil.Process]:
+    """On Windows what was started is the launcher of an environment, and its child the program."""
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
 
 
 def test_a_graph_is_chosen_by_shape_alone() -> None:

@@ -239,9 +239,20 @@ def beside(do: Callable[[], None]) -> threading.Thread:
     return thread
 
 
+def full_after_step_3(made: Trainer, full: threading.Event) -> None:
+    """The checkpoint of step 2 is whole by then."""
+
+    def fill(step: int) -> None:
+        if step == 3:
+            made.saver.join()
+            full.set()
+
+    at_boundaries(made, fill)
+
+
 def test_a_full_disk_is_waited_out_and_the_run_goes_on_by_itself(tmp_path: Path, full: threading.Event) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path))
-    at_boundaries(made, lambda step: full.set() if step == 3 else None)
+    full_after_step_3(made, full)
 
     def make_room() -> None:
         until(lambda: waiting(kept))
@@ -261,7 +272,7 @@ def test_a_full_disk_is_waited_out_and_the_run_goes_on_by_itself(tmp_path: Path,
 
 def test_a_stop_while_the_disk_is_full_says_what_is_not_saved(tmp_path: Path, full: threading.Event) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path))
-    at_boundaries(made, lambda step: full.set() if step == 3 else None)
+    full_after_step_3(made, full)
 
     def stop() -> None:
         until(lambda: waiting(kept))
@@ -280,12 +291,8 @@ def test_a_stop_while_the_disk_is_full_says_what_is_not_saved(tmp_path: Path, fu
 def test_a_stop_on_a_full_disk_ends_the_run_at_once(tmp_path: Path, full: threading.Event) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path))
 
-    def stop(step: int) -> None:
-        if step == 3:
-            full.set()
-            made.session.request_stop()
-
-    at_boundaries(made, stop)
+    full_after_step_3(made, full)
+    at_boundaries(made, lambda step: made.session.request_stop() if step == 3 else None)
     with pytest.raises(TraindeckError) as failed:
         made.run()
     assert failed.value.code == "disk.unsaved"

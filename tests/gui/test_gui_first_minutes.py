@@ -17,7 +17,8 @@ from app.state.run_machine import RunState
 from app.views.setup.knob_field import KnobField
 from app.views.welcome import Welcome
 from tests.gui.conftest import MakeWindow
-from trainer_core.machine.hardware import GpuInfo, Machine, NoGpu
+from trainer_core.machine.hardware import GpuInfo, Machine
+from trainer_core.machine.nvml import NoGpu
 
 GIB = 2**30
 CARD = GpuInfo(0, "NVIDIA GeForce RTX 3060", "GPU-0", 12 * GIB, (8, 6))

@@ -38,8 +38,8 @@ TS = FOLDER / "traindeck_zh_CN.ts"
 
 def tr_calls(path: Path) -> list[ast.Call]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
-    known = (".tr", "QCoreApplication.translate")  # a painter translates, too
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    known = (".tr", "QCoreApplication.translate", "QT_TRANSLATE_NOOP")  # a painter translates, too
     return [call for call in calls if ast.unparse(call.func).endswith(known)]
 
 

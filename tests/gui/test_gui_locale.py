@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -43,6 +44,7 @@ def test_dialogs_of_qt_itself_are_chinese_and_change_with_the_language(make_wind
     controller = make_window(language="zh")
     assert box_words(qtbot) == {"是(&Y)", "否(&N)", "取消", "保存"}
     assert "文件名称(&N)：" in file_words(qtbot)
+    assert not [text for text in file_words(qtbot) if re.search("[a-z]{2}", text)]
     controller.set_language("en")
     assert box_words(qtbot) == {"&Yes", "&No", "Cancel", "Save"}
     assert "File &name:" in file_words(qtbot)
@@ -72,3 +74,7 @@ def test_the_menu_of_a_text_field_is_chinese(make_window: MakeWindow, qtbot: QtB
     assert "粘贴" in texts
     assert "全选" in texts
     menu.deleteLater()
+
+
+def test_values_of_settings_are_written_as_one_types_them() -> None:
+    assert [words.setting(value) for value in (3e-05, 0.006, 1.0, 16, "auto")] == ["3e-5", "0.006", "1", "16", "auto"]

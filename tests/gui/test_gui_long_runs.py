@@ -8,11 +8,14 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
+from app.opening import RunRecord
 from app.state.measurements import digest
 from app.state.runs import history
 from app.views.viewing import Viewing
 from tests.gui import demo_run
 from tests.gui.conftest import MakeWindow
+from tests.unit.test_state_digest import assert_same
+from trainer_core import protocol
 from trainer_core.runs import run_dir
 from trainer_core.runs.run_dir import RunDir
 
@@ -48,6 +51,34 @@ def test_a_long_run_opens_with_progress_and_leaves_arrays_for_the_next_time(
     assert made
     opened(controller, qtbot, long_run)
     assert {path: path.stat().st_mtime_ns for path in digest.known(long_run)} == made
+
+
+def test_parts_are_read_while_others_are_made_and_are_the_same_run(
+    make_window: MakeWindow, qtbot: QtBot, long_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digest, "_PART", 50_000)
+    controller = make_window()
+    told = opened(controller, qtbot, long_run)
+    assert told == sorted(told)
+    assert len(digest.known(long_run)) > 5
+    events = RunRecord()
+    for event in history.load_events(long_run):
+        events.add(event)
+    assert_same(controller.shown, events)
+
+
+def test_a_run_that_grew_while_it_was_opened_is_shown_as_it_is(
+    make_window: MakeWindow, qtbot: QtBot, long_run: Path
+) -> None:
+    controller = make_window()
+    controller.open_run(long_run)
+    late = protocol.Eval(t=2e9, seq=10**6, step=2000, loss=0.001, perplexity=1.0, tokens=9, seconds=1.0)
+    with RunDir(long_run).events.open("ab") as file:
+        file.write(protocol.encode(late))
+    qtbot.waitUntil(lambda: controller.viewing is not None and controller.viewing.loaded == 1.0, timeout=20_000)
+    best = controller.shown.metrics.best_eval()
+    assert best is not None
+    assert best.value == 0.001
 
 
 def test_of_a_run_that_grows_no_arrays_are_made_that_would_be_outdated_at_once(

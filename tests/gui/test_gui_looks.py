@@ -13,7 +13,6 @@ from app.views.performance import figures
 from app.views.plots.canvas import tick_text
 from app.views.runs.model import NAME
 from tests.gui.conftest import MakeWindow
-from trainer_core import protocol
 
 
 def luminance(colour: str) -> float:
@@ -92,7 +91,7 @@ def test_once_a_run_has_begun_nobody_is_told_to_press_start(make_window: MakeWin
         return [text.text() for text in plots.charts["loss"].findChildren(QLabel)]
 
     assert any("press Start" in text for text in said())
-    controller.own.take(protocol.Hello(pid=1, run_dir="a", traindeck="1", python="3", torch="2"))
+    controller.start_run()  # before its trainer has said a word
     controller.render()
     assert not any("press Start" in text for text in said())
 

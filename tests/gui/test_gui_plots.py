@@ -17,6 +17,7 @@ from pytestqt.qtbot import QtBot
 from app.__main__ import dress
 from app.parts.saving_plots import PlotSaver
 from app.state.measurements.metrics import MetricStore
+from app.theme import style
 from app.theme.tokens import LIGHT
 from app.views.banner import BannerArea
 from app.views.plots import contents, drawing
@@ -68,6 +69,7 @@ def filled(steps: int = 100, *, gpus: int = 2, loss: float = 4.0, spike: int = 0
 @pytest.fixture
 def page(qtbot: QtBot, qapp: object) -> PlotsPage:
     dress(qapp)  # type: ignore[arg-type]
+    style.apply(qapp, LIGHT, "en")  # type: ignore[arg-type]
     made = PlotsPage(LIGHT)
     qtbot.addWidget(made)
     made.resize(1100, 900)
@@ -391,6 +393,17 @@ def test_runs_laid_over_have_their_names_values_and_colours(qtbot: QtBot, page: 
     assert not page.compared.remove.isVisible()
     settle(qtbot, page)
     assert set(canvas(page, "speed")._curves) == {"tokens_per_s"}
+
+
+def test_runs_that_are_looked_at_before_any_is_trained_stand_alone(qtbot: QtBot, page: PlotsPage) -> None:
+    page.display(MetricStore())
+    page.overlay([Overlay("yesterday", filled(60, gpus=0), token(0))])
+    settle(qtbot, page)
+    assert [cell.words for cell in page.compared.names._cells] == ["yesterday"]
+    assert page.charts["loss"].legend.text().startswith("yesterday ")
+    assert len(canvas(page, "speed")._curves) == 1
+    show(qtbot, page, filled())
+    assert [cell.words for cell in page.compared.names._cells] == ["mine", "yesterday"]
 
 
 @pytest.mark.parametrize("width", [560, 1100, 2400])

@@ -11,6 +11,8 @@ from pytestqt.qtbot import QtBot
 
 from app.parts.queueing import Queueing
 from app.state.run_machine import RunState
+from app.theme.tokens import SPACE
+from app.views.queue.table import COLUMNS
 
 _ = window_opener  # the fixture `open_window`
 
@@ -289,6 +291,19 @@ def test_a_window_in_the_tray_stays_there_until_the_queue_is_done(open_window: O
     wait_for(qtbot, controller, "a:done b:done")
     assert hidden == [False, True]
     qtbot.waitUntil(controller.window.isVisible)
+
+
+def test_the_data_of_a_run_can_be_read_in_full(open_window: Open, qtbot: QtBot) -> None:
+    controller = open_window()
+    controller.window.resize(1280, 720)
+    controller.queueing.hold = "person"
+    line_up(qtbot, controller, "narrow", hidden_dim="96")
+    table = controller.window.queue.table
+    column = COLUMNS.index("data")
+    text = table.rows.data(table.rows.index(0, column))
+    assert text == "Python standard library (built in)"
+    assert table.fontMetrics().horizontalAdvance(text) + 2 * SPACE <= table.columnWidth(column)
+    assert table.horizontalHeader().length() <= table.viewport().width()
 
 
 def test_the_queue_speaks_chinese(open_window: Open, qtbot: QtBot) -> None:

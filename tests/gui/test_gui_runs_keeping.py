@@ -70,6 +70,28 @@ def test_a_click_on_a_header_sorts_and_the_next_window_remembers_it(
     assert not again.details.isVisible()
 
 
+def test_the_menu_sorts_too_without_a_run_that_is_chosen(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    for number, steps in enumerate((40, 120, 80)):
+        add(own_folders, f"run {number}", 1000.0 * number, steps=steps)
+    page = open_page(qtbot, make_window(), 3)
+    assert page.more.isEnabled()
+    assert page.sorting.menuAction() in page.does.menu.actions()
+    focus(qtbot, page)
+    for expected in (["run 0", "run 2", "run 1"], ["run 1", "run 2", "run 0"]):
+        page.does.menu.popup(page.mapToGlobal(QPoint(0, 0)))
+        qtbot.keyClick(page.does.menu, Qt.Key.Key_Up)  # the last one: by what
+        qtbot.keyClick(page.does.menu, Qt.Key.Key_Right)
+        qtbot.waitUntil(page.sorting.isVisible)
+        page.sorting.setActiveAction(page.sorting.columns["step"])
+        qtbot.keyClick(page.sorting, Qt.Key.Key_Return)
+        assert names(page) == expected
+        page.does.menu.hide()
+    page.sorting.aboutToShow.emit()
+    assert page.sorting.columns["step"].isChecked()
+
+
 # --- names, notes, the archive ---------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QInputMethodEvent
-from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QPlainTextEdit, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QComboBox, QLabel, QLineEdit, QPlainTextEdit, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
@@ -66,6 +66,16 @@ def test_a_wrong_value_is_marked_where_it_is_typed_and_start_says_why(make_windo
     assert controller.form.changes() == {"batch_size": 8}
 
 
+def test_the_page_stays_where_it_is_while_a_wrong_value_is_typed(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    controller.window.resize(1280, 720)
+    field = next(field for field in all_settings(controller, qtbot).fields if field.knob.name == "batch_size")
+    before = controller.window.tabs.mapToGlobal(QPoint(0, 0))
+    type_into(qtbot, field, "0")
+    qtbot.waitUntil(controller.window.run_bar.lead.isVisible)
+    assert controller.window.tabs.mapToGlobal(QPoint(0, 0)) == before
+
+
 @pytest.mark.parametrize(("typed", "meant"), [("3e-4", 3e-4), ("０.０１", 0.01), (" 1e−3 ", 1e-3)])
 def test_numbers_are_taken_as_people_type_them(make_window: MakeWindow, qtbot: QtBot, typed: str, meant: float) -> None:
     controller = make_window()
@@ -88,6 +98,19 @@ def test_settings_that_do_not_fit_together_are_told(make_window: MakeWindow, qtb
     controller.form.set_text("n_heads", "7")
     assert not controller.window.run_bar.start.isEnabled()
     assert "7" in controller.window.run_bar.reason.text()
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_unit_stands_beside_a_field_unless_its_label_says_it(
+    make_window: MakeWindow, qtbot: QtBot, language: str
+) -> None:
+    fields = {field.knob.name: field for field in all_settings(make_window(language=language), qtbot).fields}
+    units = {"batch_size": ("sequences", "条序列"), "eval_steps": ("steps", "步")}
+    for name in ("max_epochs", "warmup_steps", "max_steps", "cpu_threads"):
+        said = [label.text() for label in fields[name].findChildren(QLabel) if label.isVisibleTo(fields[name])]
+        assert not {"epochs", "steps", "threads", "轮", "步", "线程"} & {*said}, said
+    for name, unit in units.items():
+        assert unit[language == "zh"] in [label.text() for label in fields[name].findChildren(QLabel)]
 
 
 def test_knobs_of_one_kind_stand_together_below_the_others_of_their_group() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
@@ -100,3 +101,24 @@ def test_what_is_chosen_or_ticked_cannot_be_wrong(make_window: MakeWindow, qtbot
         assert isinstance(field.editor, kinds.get(field.knob.kind, QLineEdit))
     assert not any(field.editor.isEditable() for field in fields if isinstance(field.editor, QComboBox))
     assert {name for name, knob in knobs().items() if knob.kind == "choice"} <= {field.knob.name for field in fields}
+
+
+def test_a_tokenizer_that_is_not_there_is_marked_while_its_path_is_typed(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
+) -> None:
+    controller = make_window()
+    fields = {field.knob.name: field for field in all_settings(controller, qtbot).fields}
+    field = fields["tokenizer"]
+    folder = tmp_path / "a b 模型"
+    folder.mkdir()
+    type_into(qtbot, field, str(folder))
+    qtbot.waitUntil(lambda: "no tokenizer.json here" in field.error_text, timeout=10_000)
+    assert field.editor.property("wrong")
+    assert "There is no tokenizer" in controller._blocked()
+    (folder / "tokenizer.json").write_text("{}", encoding="utf-8")  # what is missing may come
+    qtbot.waitUntil(lambda: not controller._blocked(), timeout=10_000)
+    assert (field.error_text, bool(field.editor.property("wrong"))) == ("", False)
+    type_into(qtbot, field, str(folder / "gone.json"))
+    qtbot.waitUntil(lambda: field.error_text != "", timeout=10_000)
+    field.reset.click()
+    assert (field.error_text, controller._blocked()) == ("", "")

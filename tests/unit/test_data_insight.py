@@ -23,16 +23,12 @@ from trainer_core.data.tokenizing import bpe
 from trainer_core.messages import TraindeckError, word
 from trainer_core.report import StopRequested
 
+pytestmark = pytest.mark.usefixtures("home")
+
 KNOBS: dict[str, Any] = {"vocab_size": 320, "max_seq_len": 64, "batch_size": 4, "gradient_accumulation_steps": 3}
 PAIRS = [
     {"prompt": f"What is {n} plus {n}?", "response": f"{2 * n}，也就是{n}加{n}。" * (1 + n % 5)} for n in range(300)
 ]
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,9 @@ import pytest
 
 from tests.unit.fake_nvml import GIB, FakeNvml
 from trainer_core import protocol
-from trainer_core.machine import hardware
-from trainer_core.machine.hardware import Sampler, free_vram, probe
+from trainer_core.machine import nvml as nvml_library
+from trainer_core.machine.hardware import free_vram, probe
+from trainer_core.machine.sampler import Sampler, TorchMemory
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 5.0) -> None:
@@ -28,10 +29,10 @@ def wait_for(condition: Callable[[], bool], seconds: float = 5.0) -> None:
 
 
 def looks(
-    tmp_path: Path, count: int = 1, nvml: FakeNvml | None = None, memory: hardware.TorchMemory | None = None
+    tmp_path: Path, count: int = 1, nvml: FakeNvml | None = None, memory: TorchMemory | None = None
 ) -> list[protocol.Hardware]:
     seen: list[protocol.Hardware] = []
-    sampler = Sampler(seen.append, 0.01, tmp_path, memory, nvml=nvml or FakeNvml())
+    sampler = Sampler(seen.append, 0.01, tmp_path, memory, library=nvml or FakeNvml())
     sampler.start()
     wait_for(lambda: len(seen) >= count)
     sampler.stop()
@@ -81,7 +82,7 @@ def test_a_driver_without_a_card_is_told_apart_from_no_driver() -> None:
 
 
 def test_a_missing_package_is_a_reason_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "_library_found", lambda: True)
+    monkeypatch.setattr(nvml_library, "_library_found", lambda: True)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert probe().no_gpu == "no_package"
 
@@ -195,7 +196,7 @@ def test_the_sampler_outlives_a_failing_callback(tmp_path: Path, caplog: pytest.
         calls.append(look)
         raise RuntimeError("the reader is gone")
 
-    sampler = Sampler(fail, 0.01, tmp_path, nvml=FakeNvml())
+    sampler = Sampler(fail, 0.01, tmp_path, library=FakeNvml())
     sampler.start()
     wait_for(lambda: len(calls) >= 3)
     sampler.stop()
@@ -205,7 +206,7 @@ def test_the_sampler_outlives_a_failing_callback(tmp_path: Path, caplog: pytest.
 def test_stopping_ends_the_thread_and_closes_nvml(tmp_path: Path) -> None:
     nvml = FakeNvml()
     seen: list[protocol.Hardware] = []
-    sampler = Sampler(seen.append, 3600.0, tmp_path, nvml=nvml)
+    sampler = Sampler(seen.append, 3600.0, tmp_path, library=nvml)
     sampler.start()
     wait_for(lambda: len(seen) == 1)
     assert nvml.open == 1
@@ -222,7 +223,7 @@ def test_a_sampler_that_was_never_started_can_be_stopped(tmp_path: Path) -> None
 
 def test_the_interval_changes_while_running(tmp_path: Path) -> None:
     seen: list[protocol.Hardware] = []
-    sampler = Sampler(seen.append, 3600.0, tmp_path, nvml=FakeNvml())
+    sampler = Sampler(seen.append, 3600.0, tmp_path, library=FakeNvml())
     sampler.start()
     wait_for(lambda: len(seen) == 1)
     sampler.set_interval(0.01)
@@ -234,7 +235,7 @@ def test_a_look_is_cheap(tmp_path: Path) -> None:
     """At one look every two seconds, 20 ms would be 1 % of a core."""
     seen = looks(tmp_path, count=30)
     assert len(seen) >= 30
-    sampler = Sampler(lambda _: None, 1.0, tmp_path, nvml=FakeNvml())
+    sampler = Sampler(lambda _: None, 1.0, tmp_path, library=FakeNvml())
     start = time.perf_counter()
     for _ in range(20):
         sampler._host.look()

@@ -17,7 +17,7 @@ from tests.kept import Kept
 from tests.unit.fake_nvml import FakeNvml
 from trainer_core import protocol
 from trainer_core.holding import Look, OtherPrograms, look_for_others, watch_for_others
-from trainer_core.machine import hardware
+from trainer_core.machine.sampler import Sampler
 from trainer_core.session import Session
 from trainer_core.wire import Wire
 
@@ -142,12 +142,12 @@ def test_without_figures_of_processes_the_card_as_a_whole_tells(own_memory: str 
 
 def test_a_sampler_asks_the_card_that_torch_uses(tmp_path: Path) -> None:
     asked: list[tuple[Callable[..., Any], int]] = []
-    sampler = hardware.Sampler(
+    sampler = Sampler(
         lambda event: None,
         0.05,
         tmp_path,
         torch_memory=lambda: (0, 1, 2),
-        nvml=FakeNvml(),
+        library=FakeNvml(),
         at_gpu=lambda ask, reserved: asked.append((ask, reserved)),
     )
     sampler.start()

@@ -119,6 +119,29 @@ def test_points_that_come_later_are_drawn_too_and_those_taken_back_are_not() -> 
     assert curve.between("step", 0, 1e9, most=100)[1].min() == -88.0
 
 
+@pytest.mark.parametrize("weight", [0.0, 0.9])
+def test_a_long_curve_can_be_worked_through_in_turns_and_is_drawn_as_if_all_at_once(weight: float) -> None:
+    rows = table(noise(500_000).tolist())
+    curve = Curve(rows, "y", weight)
+    turns = 1
+    while not curve.catch_up():
+        turns += 1
+    assert turns > 2
+    whole = Curve(rows, "y", weight)
+    for mine, theirs in zip(curve.between("step", 0, 1e9, 100), whole.between("step", 0, 1e9, 100), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert curve.catch_up()
+    rows.cut_after(1000)
+    assert curve.catch_up()
+    assert curve.y.size == 1000
+
+
+@pytest.mark.parametrize("count", [0, 1, 100, 131_072, 131_073])
+def test_working_through_a_curve_ends_however_long_it_is(count: int) -> None:
+    curve = Curve(table(noise(count).tolist()), "y", 0.5)
+    assert any(curve.catch_up(means=turn > 5) for turn in range(10))
+
+
 def test_a_gap_stays_a_gap_when_thinned() -> None:
     y = noise(10_000)
     y[2000:8000] = np.nan

@@ -113,6 +113,25 @@ def test_lines_that_are_no_events_are_left_out_and_missing_values_are_nan(tmp_pa
     assert np.isnan(found.metrics.series("mfu")[1]).any()
 
 
+def test_gpus_that_come_go_and_change_their_name_are_told_apart(tmp_path: Path) -> None:
+    def card(index: int, name: str, number: int) -> protocol.Gpu:
+        hot = ["thermal", "power"] if number % 7 == 0 else []
+        return protocol.Gpu(index=index, name=name, power_w=float(number), vram_used=None, throttle=hot)
+
+    lines, host = demo_lines(), protocol.Host(ram_used=1, ram_total=2, rss=3, cpu=0.5, disk_free=4)
+    for number in range(400):
+        cards = [card(0, "old" if number < 250 else "new", number), card(3, "beside", 2 * number)]
+        found = cards[number % 3 :] if number > 20 else cards[:1]
+        lines.insert(3 * number + 40, protocol.encode(protocol.Hardware(t=1e9 + number, seq=1, gpus=found, host=host)))
+    run = write(tmp_path / "run", lines)
+    found_run = from_arrays(run, 2)
+    assert_same(found_run, from_events(run))
+    assert found_run.metrics.gpu_names[3] == "beside"
+    for name in ("power.3", "hot.0", "hot.3", "vram_used.3"):
+        mine, theirs = (one.metrics.series(name)[1] for one in (found_run, from_events(run)))
+        np.testing.assert_array_equal(mine, theirs)
+
+
 def test_arrays_of_events_that_grew_or_were_touched_are_not_taken(tmp_path: Path) -> None:
     run = write(tmp_path / "run", demo_lines(50))
     from_arrays(run)
@@ -161,14 +180,16 @@ def assert_same_figures(one: RunRecord, other: RunRecord) -> None:
     np.testing.assert_array_equal(one.metrics.series("train_loss")[1], other.metrics.series("train_loss")[1])
 
 
-def test_a_process_makes_a_part_and_tells_how_far_it_is(tmp_path: Path) -> None:
+def test_a_process_makes_its_parts_and_tells_how_far_it_is(tmp_path: Path) -> None:
     run = write(tmp_path / "带 空格", demo_lines(3000))
-    for arguments in digest.wanted(run, most=2):
+    paths, commands = digest.wanted(run, most=2)
+    for arguments in commands:
         command = [sys.executable, "-P", "-X", "utf8", "-m", "app.state.measurements.digest", *arguments]
         done = subprocess.run(command, env=children.environment(), capture_output=True, check=True)
         told = [json.loads(line) for line in done.stdout.split()]
         assert told == sorted(told)
         assert told[-1] == 1.0
+    assert digest.known(run) == paths
     record = RunRecord()
     for _, block in digest.blocks(digest.known(run)):
         record.add_block(block)

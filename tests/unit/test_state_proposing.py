@@ -6,7 +6,8 @@ import pytest
 
 from app.state.proposing import driver_trouble, propose
 from trainer_core import presets
-from trainer_core.machine.hardware import GpuInfo, Machine, NoGpu
+from trainer_core.machine.hardware import GpuInfo, Machine
+from trainer_core.machine.nvml import NoGpu
 
 MIB = 2**20
 

@@ -19,7 +19,9 @@ from app.state.run_machine import (
     Started,
     Tick,
 )
+from app.state.training_time import TrainingTime
 from trainer_core import protocol
+from trainer_core.protocol import AnyEvent
 
 
 def hello(**changes: object) -> protocol.Hello:
@@ -103,6 +105,26 @@ def test_time_spent_paused_counts_neither_as_elapsed_nor_against_the_estimate() 
     machine.feed(phase("paused"), 10.0)
     machine.feed(Tick(), 500.0)
     assert (machine.state, machine.elapsed_s, machine.eta_s) == (RunState.PAUSED, 10.0, 30.0)
+
+
+def test_going_on_from_a_checkpoint_takes_off_no_time_that_a_trainer_needed_to_start() -> None:
+    trained, machine = TrainingTime(), RunMachine()
+    machine.feed(Started("runs/a"), 100.0)
+    events: list[tuple[float, AnyEvent]] = [(108.0, hello()), (109.0, phase("training")), (120.0, checkpoint(5))]
+    for now, event in events:
+        event.t = now
+        trained.add(event)
+        machine.feed(event, now)
+    machine.feed(Exited(3), 120.0)
+    assert machine.elapsed_s == 12.0
+    machine.feed(Started("runs/a", has_checkpoint=True, trained=trained), 200.0)
+    machine.feed(Tick(), 208.0)
+    assert machine.elapsed_s == 12.0
+    going_on = hello()
+    going_on.resumed_from_step = 5
+    machine.feed(going_on, 209.0)
+    machine.feed(Tick(), 210.0)
+    assert machine.elapsed_s == 13.0
 
 
 def test_a_pause_is_pending_until_the_trainer_says_that_it_pauses() -> None:

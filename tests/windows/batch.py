@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
-from stand_ins import Project
+from stand_ins import CUT_OFF, Project
 
 BASE = Path(getattr(sys, "_base_executable", sys.executable)).parent  # a Python that fits, by its folder
 SYSTEM = Path(os.environ.get("SYSTEMROOT", "C:\\Windows"))
@@ -17,6 +20,34 @@ HIDDEN = {
     "train_gpu.bat": [b"%SYSTEMDRIVE%\\Python3*"],
     "launcher/pythons.py": [b"SYSTEMDRIVE", b"SOFTWARE\\\\Python\\\\PythonCore"],
 }
+
+# Runs what it is given as Python would, but calls itself another version. A path that is not our interpreter's is
+# what train_gpu.py then sees as the interpreter that runs it.
+OTHER_VERSION = """
+import runpy, sys
+sys.version_info = {version}
+sys.executable = sys._base_executable = sys.argv[0]
+arguments = sys.argv[1:]
+while arguments[0] in ("-I", "-S", "-X", "utf8"):
+    arguments.pop(0)
+if arguments[0] == "-c":
+    exec(arguments[1])
+else:
+    sys.argv = arguments
+    runpy.run_path(arguments[0], run_name="__main__")
+"""
+
+
+def write_program(path: Path, code: str) -> None:
+    """A small .exe that runs this code, made as pip makes those of console scripts."""
+    import pip._vendor.distlib as launchers
+
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("__main__.py", code)
+    launcher = (Path(launchers.__file__).parent / "t64.exe").read_bytes()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(launcher + f"#!{BASE / 'python.exe'}\r\n".encode() + archive.getvalue())
 
 
 class Batch(Project):
@@ -71,3 +102,41 @@ class Batch(Project):
     @property
     def log(self) -> str:
         return (self.root / "logs" / "setup.log").read_text(encoding="utf-8")
+
+    # --- updates
+
+    def want(self, version: str, *more: str) -> None:
+        """From the next start on, this version of `small`, and more packages."""
+        self.require("torch>=2.11", "small", *more)
+        (self.root / "constraints.txt").write_text(f"torch==2.13.0\nsmall=={version}\n", encoding="utf-8")
+
+    @property
+    def venv(self) -> Path:
+        return self.root / ".venv"
+
+    def has(self) -> str:
+        """The version of `small` that was set up to the end and is wanted still; or nothing."""
+        lists = self.venv.glob("Lib/site-packages/small-*.dist-info")
+        found = [folder.name.removeprefix("small-").removesuffix(".dist-info") for folder in lists]
+        whole = self.folders() == {".venv"} and json.loads((self.venv / "traindeck.json").read_bytes())["complete"]
+        wanted = (self.root / "constraints.txt").read_text(encoding="utf-8")
+        return found[0] if whole and len(found) == 1 and f"small=={found[0]}\n" in wanted else ""
+
+    def program(self, name: str, *arguments: str) -> str:
+        """What a program of .venv says, which pip made as an .exe."""
+        command = [str(self.venv / "Scripts" / f"{name}.exe"), *arguments]
+        environment = {**self.environment(), "PYTHONUTF8": "1"}
+        return subprocess.check_output(command, env=environment, stderr=subprocess.DEVNULL, encoding="utf-8").strip()
+
+    def says(self, version: str) -> bool:
+        return self.program("small") == f"small {version} in {self.venv}"
+
+    def folders(self) -> set[str]:
+        return {path.name for path in self.root.glob(".venv*")} - {".venv-setup"}
+
+    def cut_off(self, event: str, words: str) -> int:
+        """Start, and be killed right before this."""
+        python, script = str(self.venv / "Scripts" / "python.exe"), str(self.root / "train_gpu.py")
+        command = [python, "-I", "-X", "utf8", "-c", CUT_OFF, event, words, script, "train"]
+        null = subprocess.DEVNULL
+        return subprocess.run(command, env=self.environment(), stdin=null, capture_output=True, check=False).returncode

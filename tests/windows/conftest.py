@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from batch import OTHER_VERSION, Batch, write_program
 
 HERE = Path(__file__).resolve().parent
 NEEDS_WINDOWS = pytest.mark.skipif(os.name != "nt", reason="needs Windows; .ci/windows runs these on Wine")
@@ -50,3 +51,19 @@ def nothing_is_left_running() -> Iterator[None]:
         with contextlib.suppress(psutil.Error):
             process.kill()
     assert not left
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Batch:
+    """Set up once, from nothing, in a folder with everything in its name that batch files trip over.
+
+    The Python that is found first is too new.
+    """
+    made = Batch(tmp_path_factory.mktemp("set-up"))
+    write_program(made.bin / "python.exe", OTHER_VERSION.format(version="(3, 14, 0)"))
+    first = made.run("setup")
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "this is the first start" in first.stderr
+    assert "PyTorch build: cpu (chosen)" in first.stderr
+    (made.bin / "python.exe").unlink()
+    return made

@@ -5,11 +5,12 @@ UTF-8 mode is off in every process here, so what the code leaves open would be i
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -217,7 +218,21 @@ def test_what_cannot_be_trained_ends_with_its_own_exit_code(
     assert word in str(ended.error.params) + ended.error.detail
 
 
+@pytest.fixture
+def all_cores() -> Iterator[None]:
+    """What is started here may use every core: a trainer has no more loaders than that, and .ci/windows gives one."""
+    kernel = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
+    kernel.GetCurrentProcess.restype = ctypes.c_void_p
+    process = ctypes.c_void_p(kernel.GetCurrentProcess())
+    ours, all_of_them = ctypes.c_size_t(), ctypes.c_size_t()
+    assert kernel.GetProcessAffinityMask(process, ctypes.byref(ours), ctypes.byref(all_of_them))
+    assert kernel.SetProcessAffinityMask(process, all_of_them)
+    yield
+    assert kernel.SetProcessAffinityMask(process, ours)
+
+
 @pytest.mark.in_chinese
+@pytest.mark.usefixtures("all_cores")
 def test_loader_processes_end_with_a_trainer_that_is_killed(home: Path, texts: list[str]) -> None:
     process = start(home, "train", *RUN, *texts, "--run-dir", "杀 killed", *WORKERS)
     [hello, *_] = until(process, stepped(1))

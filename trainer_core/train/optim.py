@@ -11,6 +11,18 @@ from torch import Tensor, nn
 from trainer_core.config import Config
 from trainer_core.train.muon import MuonWithAdamW
 
+# torch loads its compiler, 1,300 modules and a third of the time to the first step, to keep it away from these. They
+# are never called from what we compile.
+for _method in ("zero_grad", "add_param_group", "state_dict", "load_state_dict"):
+    _plain = getattr(torch.optim.Optimizer, _method).__wrapped__
+    _plain.__dynamo_disable = _plain
+
+
+class AdamW(torch.optim.AdamW):
+    """As torch's, but for the compiler, which its `step` loads likewise."""
+
+    step = torch.no_grad()(torch.optim.AdamW.step.__wrapped__)  # type: ignore[attr-defined]
+
 
 def build_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
     """Fused AdamW, or Muon for the matrices inside the layers beside it. Matrices decay, norms and biases do not.
@@ -30,7 +42,7 @@ def build_optimizer(model: nn.Module, config: Config) -> torch.optim.Optimizer:
     ]
     betas = (config.beta1, config.beta2)
     if config.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, eps=config.adam_epsilon, fused=True)
+        return AdamW(groups, lr=config.learning_rate, betas=betas, eps=config.adam_epsilon, fused=True)
     taken = {id(weight) for weight in inner}
     groups[0]["params"] = [weight for weight in matrices if id(weight) not in taken]
     groups.append({"params": inner, "weight_decay": config.weight_decay, "kind": "muon"})

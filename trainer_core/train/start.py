@@ -23,6 +23,7 @@ from trainer_core.holding import by_clock, watch_for_others
 from trainer_core.job import Job
 from trainer_core.machine import hardware
 from trainer_core.machine.awake import keeping_awake
+from trainer_core.machine.sampler import Sampler
 from trainer_core.messages import TraindeckError
 from trainer_core.plans import Plan
 from trainer_core.report import StopRequested
@@ -196,7 +197,7 @@ def _watching(job: Job, trainer: Trainer) -> Iterator[None]:
         uuid = str(torch.cuda.get_device_properties(device).uuid)
         return uuid, torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
 
-    sampler = hardware.Sampler(
+    sampler = Sampler(
         job.session.emit,
         trainer.config.hardware_interval_s,
         trainer.run_dir.path,

@@ -15,11 +15,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import chain
-from operator import or_
+from operator import attrgetter, or_
 from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from app.state.measurements.metrics import (
     GPU_COLUMNS,
@@ -70,6 +71,7 @@ _OTHERS: Final = [
     _lean(kind, ()) for kind in protocol.event_types() if kind.__struct_config__.tag not in
     {figure.__struct_config__.tag for figure in _FIGURES}
 ]  # fmt: skip
+_gpu_name: Final = attrgetter("index", "name")
 _numbers: msgspec.json.Decoder[Any] = msgspec.json.Decoder(msgspec.defstruct("Numbered", [("seq", int)]))
 _events: msgspec.json.Decoder[Any] = msgspec.json.Decoder(reduce(or_, (*_FIGURES, *_OTHERS)))
 
@@ -118,69 +120,70 @@ class Reader:
     def __init__(self, *, live: bool = False) -> None:
         self._newest_of: Final = (_Step, _Performance, _Progress) if live else (_Performance,)
         self._live = live
-        self._gpus: dict[int, str] = {}
+        self._gpus: set[tuple[int, str]] = set()  # index and name
         self._begin()
 
     def _begin(self) -> None:
         self._count = 0
         self._others: list[tuple[int, bytes]] = []
-        self._newest: dict[Any, tuple[int, bytes]] = {}
+        self._newest: dict[Any, tuple[int, int, bytes]] = {}  # events before the lines it came with; its place; them
         self._parts: defaultdict[Any, list[Array]] = defaultdict(list)  # tables, by kind of event or a GPU's index
 
     def take(self, lines: bytes) -> None:
         """Whole lines, each with its newline. Those that cannot be read are kept among the others."""
-        ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == _NEWLINE)
-        found = _decoded(lines, ends.size)
+        found = _decoded(lines)
         places: defaultdict[Any, list[int]] = defaultdict(list)  # within these lines, by kind of event
         for place, kind in enumerate(map(type, found)):
             places[kind].append(place)
         aside = self._set_aside(found, places)
-        others = chain(aside, *(own for kind, own in places.items() if kind not in _FIGURES))
-        begin, self._count = self._count, self._count + ends.size
-
-        def line(place: int) -> tuple[int, bytes]:
-            return begin + place, lines[ends[place - 1] + 1 if place else 0 : ends[place]]
-
-        self._others += map(line, others)
+        others = [*aside, *chain.from_iterable(own for kind, own in places.items() if kind not in _FIGURES)]
+        begin, self._count = self._count, self._count + len(found)
+        self._others += zip((begin + place for place in others), _cut_out(lines, others), strict=True)
         for kind in self._newest_of:
             if places[kind]:
-                self._newest[kind] = line(places[kind][-1])
+                self._newest[kind] = (begin, places[kind][-1], lines)
         for kind in (_Step, _Performance, _Hardware):
             if places[kind]:
                 self._add(kind, [begin + place for place in places[kind]], [found[place] for place in places[kind]])
 
     def _set_aside(self, found: list[Any], places: dict[Any, list[int]]) -> list[int]:
         """Places of measurements that stay among the others; they are taken out of `places`."""
-        aside = [place for place in places[_Hardware] if self._is_new(found[place])]
+        aside = self._naming(found, places[_Hardware])
         if self._live:
             aside += [place for place in places[_Step] if found[place].loss is None]
         for kind in (_Hardware, _Step) if aside else ():
             places[kind] = [place for place in places[kind] if place not in aside]
         return aside
 
-    def _is_new(self, hardware: Any) -> bool:
-        """Whether it names a GPU that was not known by this name."""
-        known = self._gpus
-        if all(known.get(gpu.index) == gpu.name for gpu in hardware.gpus):
-            return False
-        known.update((gpu.index, gpu.name) for gpu in hardware.gpus)
-        return True
+    def _naming(self, found: list[Any], hardware: list[int]) -> list[int]:
+        """Places of those that name a GPU which was not known by this name."""
+        gpus = chain.from_iterable(found[place].gpus for place in hardware)
+        if self._gpus.issuperset(map(_gpu_name, gpus)):
+            return []
+        naming = []
+        for place in hardware:
+            named = set(map(_gpu_name, found[place].gpus))
+            if not named <= self._gpus:
+                naming.append(place)
+                self._gpus = {one for one in self._gpus if one[0] not in dict(named)} | named
+        return naming
 
     def _add(self, kind: Any, places: list[int], events: list[Any]) -> None:
         columns = _columns(events)
         gpus = columns.pop() if kind is _Hardware else []
-        self._parts[kind].append(_table([places, *columns]))
+        table = _table([places, *columns])
+        self._parts[kind].append(table)
         if any(gpus):
-            at = [(place, t) for place, t, own in zip(places, columns[0], gpus, strict=True) for _ in own]
-            self._add_gpus(at, list(chain.from_iterable(gpus)))
+            self._add_gpus(np.repeat(table[:2], list(map(len, gpus)), axis=1), list(chain.from_iterable(gpus)))
 
-    def _add_gpus(self, at: list[tuple[int, float]], gpus: list[Any]) -> None:
+    def _add_gpus(self, at: Array, gpus: list[Any]) -> None:
         """`at`: place and time of each one's event."""
         *columns, indices, _names, throttles = _columns(gpus)
-        hot = [1.0 if held_by_heat(throttle) else 0.0 for throttle in throttles]
-        table = _table([*zip(*at, strict=True), *columns, hot])
-        for index in set(indices):
-            self._parts[index].append(table[:, np.equal(indices, index)])
+        hot = list(map(held_by_heat, throttles)) if any(throttles) else [False] * len(gpus)
+        table = np.concatenate((at, _table([*columns, hot])))
+        several = set(indices)
+        for index in several:
+            self._parts[index].append(table[:, np.equal(indices, index)] if len(several) > 1 else table)
 
     def block(self) -> Block:
         """What was taken since the last one."""
@@ -193,7 +196,8 @@ class Reader:
             self._whole(_Hardware, len(_HOST)),
             {kind: self._whole(kind, 1 + len(GPU_COLUMNS)) for kind in self._parts if isinstance(kind, int)},
         )
-        block = Block(rows, sorted([*self._others, *self._newest.values()]))
+        newest = [(begin + place, _cut_out(lines, [place])[0]) for begin, place, lines in self._newest.values()]
+        block = Block(rows, sorted([*self._others, *newest]))
         self._begin()
         return block
 
@@ -202,13 +206,26 @@ class Reader:
         return np.concatenate(parts, axis=1) if parts else np.empty((1 + columns, 0))
 
 
-def _decoded(lines: bytes, count: int) -> list[Any]:
+def _decoded(lines: bytes) -> list[Any]:
     """One for each line; None for a line that is no event."""
     with contextlib.suppress(*_UNREADABLE):
-        found = _events.decode_lines(lines)
-        if len(found) == count:
+        found: list[Any] = _events.decode_lines(lines)
+        if len(found) == np.count_nonzero(_newlines(lines)):  # else some are empty, or of two events
             return found
-    return [_decoded_alone(line) for line in lines.split(b"\n")[:count]]
+    return [_decoded_alone(line) for line in lines.split(b"\n")[:-1]]
+
+
+def _newlines(lines: bytes) -> npt.NDArray[np.bool_]:
+    """Where they are."""
+    return np.equal(np.frombuffer(lines, np.uint8), _NEWLINE)
+
+
+def _cut_out(lines: bytes, places: list[int]) -> list[bytes]:
+    """Some of the lines."""
+    if not places:
+        return []
+    ends = np.flatnonzero(_newlines(lines))
+    return [lines[ends[place - 1] + 1 if place else 0 : ends[place]] for place in places]
 
 
 def _decoded_alone(line: bytes) -> Any:
@@ -235,6 +252,9 @@ def _table(columns: Sequence[Sequence[Any]]) -> Array:
     pack = struct.Struct(f"{count}d").pack
     rows = []
     for column in columns:
+        if column[0] is None and column.count(None) == count:  # what is not measured here
+            rows.append(np.full(count, np.nan).tobytes())
+            continue
         try:
             rows.append(pack(*column))
         except struct.error:  # a None: takes longer

@@ -18,6 +18,7 @@ from app.state.measurements.table import Column as Values
 
 _FIRST: Final = 16  # rows in a block of the lowest level
 _NEXT: Final = 4  # blocks of one level in a block of the next
+_AT_ONCE: Final = 1 << 17  # rows that are worked through in some ms
 _DETAIL: Final = 4000  # points of a curve that are shown at most, about: more than there are pixels
 
 
@@ -48,6 +49,11 @@ class Blocks:
     def __init__(self, operation: Callable[[Values], Values]) -> None:
         self._operation = operation
         self._levels: list[_Level] = []
+
+    @property
+    def reached(self) -> int:
+        """Rows that are in them; 0 where there are too few for any."""
+        return _FIRST * self._levels[0].length if self._levels else 0
 
     def extend(self, y: Values) -> None:
         """Let the blocks reach the end of `y`, which is the same column with more rows."""
@@ -111,14 +117,28 @@ class Curve:
     @property
     def y(self) -> Values:
         """All values."""
-        if self._cuts != self.table.cuts:
-            self._cuts = self.table.cuts
-            self._reset()
-        y = self.table.column(self._name)
+        y = self._raw()
         if self._smoothed is None:
             return y
         self._smoothed.extend(y)
         return self._smoothed.values
+
+    def _raw(self) -> Values:
+        if self._cuts != self.table.cuts:
+            self._cuts = self.table.cuts
+            self._reset()
+        return self.table.column(self._name)
+
+    def catch_up(self, *, means: bool = False) -> bool:
+        """Work through some more rows, so that `between` (or `means`) need not do all at once; whether that was all."""
+        y = raw = self._raw()
+        if self._smoothed is not None:
+            self._smoothed.extend(raw[: self._smoothed.length + _AT_ONCE])
+            y = self._smoothed.values
+        for blocks in (self._means,) if means else (self._least, self._greatest):
+            end = blocks.reached + _AT_ONCE
+            blocks.extend(y[:end])
+        return y.size == raw.size <= end
 
     def x(self, axis: str) -> Array:
         return self.table.column(axis)

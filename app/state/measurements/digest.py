@@ -1,16 +1,16 @@
 """A long run's events as arrays on disk, so that it opens again at once.
 
-`events.jsonl` is cut into parts. A process each (`python -m app.state.measurements.digest EVENTS BEGIN END FILE`) makes
-of one a file of blocks: the measurements as columns, the lines of all other events as they are. A file says of which
-bytes of which version of the events it was made, and each block has a checksum. What does not fit, or is damaged, is
-made anew; nothing else depends on these files.
+`events.jsonl` is cut into parts. Processes (`python -m app.state.measurements.digest EVENTS FOLDER BEGIN-END …`) make
+of each a file of blocks: the measurements as columns, the lines of all other events as they are. They take the parts in
+turn, so that the first ones can be read while the others are made. A file says of which bytes of which version of the
+events it was made, and each block has a checksum. What does not fit, or is damaged, is made anew; nothing else depends
+on these files.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import math
 import os
 import sys
 import zlib
@@ -28,10 +28,12 @@ from app.state.measurements.metrics import Rows
 from trainer_core import files
 
 FOLDER: Final = "plots.cache"  # in the run's folder
-MOST_PARTS: Final = 4
+MOST_PROCESSES: Final = 4
+_PART: Final = 16 * 1024 * 1024  # of the events, about
 _PIECE: Final = 256 * 1024  # of the events: what is made of it stays within the processor's cache
-_PIECES: Final = 4  # of a block
+_PIECES: Final = 16  # of a block, which the window takes in within 3 ms
 _LONGEST_LINE: Final = 4 * 1024 * 1024
+_NICER: Final = 3  # than the window, which reads and paints meanwhile
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -81,13 +83,27 @@ def known(run: Path) -> list[Path]:
     return paths if reached == stamp[0] else []
 
 
-def wanted(run: Path, most: int = MOST_PARTS) -> list[list[str]]:
-    """The arguments of the processes that make the files, one for each."""
+def wanted(run: Path, most: int = MOST_PROCESSES) -> tuple[list[Path], list[list[str]]]:
+    """The files that are to be made, in order; the arguments of the processes that make them, one list for each."""
     events = _events(run)
     size, _ = _stamp(events) or (0, 0)
-    count = min(most, os.cpu_count() or 1)
+    processes = min(most, os.cpu_count() or 1)
+    count = processes * max(1, round(size / _PART / processes))
     edges = [size * place // count for place in range(count)] + [size]
-    return [[str(events), str(begin), str(end), str(run / FOLDER / f"{begin}.part")] for begin, end in pairwise(edges)]
+    parts = list(pairwise(edges))
+    spans = [f"{begin}-{end}" for begin, end in parts]
+    commands = [[str(events), str(run / FOLDER), *spans[place::processes]] for place in range(processes)]
+    return [_file(run / FOLDER, begin) for begin, _ in parts], commands
+
+
+def is_made(run: Path, part: Path) -> bool:
+    """Whether this file is there, and of the run's events as they are now."""
+    head, stamp = _head_of(part), _stamp(_events(run))
+    return head is not None and (head.layout, head.size, head.changed) == (LAYOUT, *(stamp or ()))
+
+
+def _file(folder: Path, begin: int) -> Path:
+    return folder / f"{begin}.part"
 
 
 def forget(run: Path) -> None:
@@ -174,11 +190,11 @@ def make(events: Path, begin: int, end: int, out: Path, tell: Callable[[float], 
                 seen, taken = seen + len(lines), taken + 1
                 if taken % _PIECES == 0:
                     _write(file, reader.block())
-                    tell(min(1.0, seen / (end - begin)))
+                    tell(min(0.99, seen / (end - begin)))
             _write(file, reader.block())
-            tell(1.0)
             file.write(msgspec.json.encode(_BlockHead(0)) + b"\n")
         files.replace(unfinished, out)
+        tell(1.0)
     finally:
         unfinished.unlink(missing_ok=True)
 
@@ -219,19 +235,19 @@ def _pieces(file: BinaryIO, begin: int, end: int) -> Iterator[bytes]:
 
 
 def main() -> None:
-    """A part, with its share told on stdout at most a hundred times."""
-    events, begin, end, out = sys.argv[1:5]
+    """Parts one after the other; the share of all that is done is told on stdout, at the end of each one too."""
+    events, folder, *spans = sys.argv[1:]
     gc.disable()  # nothing made here is in a circle
-    told = -1
+    if sys.platform != "win32":  # which by itself prefers the program in front
+        os.nice(_NICER)
+    for number, span in enumerate(spans):
+        begin, end = (int(edge) for edge in span.split("-"))
 
-    def tell(share: float) -> None:
-        nonlocal told
-        if math.floor(100 * share) > told:
-            told = math.floor(100 * share)
-            sys.stdout.write(f"{share:.3f}\n")
+        def tell(share: float, before: int = number) -> None:
+            sys.stdout.write(f"{(before + share) / len(spans):.4f}\n")
             sys.stdout.flush()
 
-    make(Path(events), int(begin), int(end), Path(out), tell)
+        make(Path(events), begin, end, _file(Path(folder), begin), tell)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QTextEdit, QVBoxLayou
 from app.theme.tokens import SPACE, Tokens
 from app.views import words
 from app.views.raw_text import show_as_it_stands
-from app.views.widgets import ElidedLabel, Retranslating, button, label, named
+from app.views.widgets import ElidedLabel, Retranslating, SignButton, label, named
 from trainer_core.protocol import SampleView, Token
 
 _HEIGHT = 190
@@ -27,7 +27,7 @@ class SamplesCard(Retranslating):
         self._place = 0
         self._title, self._where = label("section"), named(ElidedLabel(), "muted")
         self._legend = QLabel(textFormat=Qt.TextFormat.RichText)
-        self.back, self.next = button("sampleBack"), button("sampleNext")
+        self.back, self.next = SignButton("back", "sampleBack"), SignButton("forward", "sampleNext")
         self.text = named(QTextEdit(), "sampleText")
         self.text.setReadOnly(True)
         self.text.setUndoRedoEnabled(False)
@@ -122,8 +122,6 @@ class SamplesCard(Retranslating):
     def retranslate(self) -> None:
         self._title.setText(self.tr("First samples, as the model gets them"))
         self.text.setAccessibleName(self.tr("First samples, as the model gets them"))
-        self.back.setText("‹")
-        self.next.setText("›")
         self.back.setAccessibleName(self.tr("Previous sample"))
         self.next.setAccessibleName(self.tr("Next sample"))
         colours, space = self._tokens, "&nbsp;"

@@ -50,7 +50,7 @@ def tile(name: str, metrics: MetricStore, computing: Computing) -> tuple[str, st
         return None
     match name:
         case "computing":
-            note = QCoreApplication.translate("Performance", "forward, backward, optimizer")
+            note = QCoreApplication.translate("Performance", "of a step's time")
             return words.share(told.compute_ratio, 1.0), note
         case "mfu":
             return None if told.mfu is None else (words.share(told.mfu, 1.0), _peak(computing))
@@ -69,6 +69,10 @@ def tile_tooltip(name: str, computing: Computing) -> str:
     told = computing.performance
     if told is None:
         return ""
+    if name == "computing":
+        return QCoreApplication.translate(
+            "Performance", "Forward, backward and optimizer; the rest is data, transfer, saving and the like"
+        )
     if name == "energy":
         return QCoreApplication.translate("Performance", "Taken by the GPU, as the driver tells it")
     if name == "mfu" and told.peak_flops is not None:
@@ -92,8 +96,8 @@ def _peak(computing: Computing) -> str:
     told = computing.performance
     if told is None or told.peak_flops is None:
         return ""
-    text = QCoreApplication.translate("Performance", "of {peak}, {name}")
-    return text.format(peak=engine_words.flops(told.peak_flops, "/s"), name=told.peak_name)
+    text = QCoreApplication.translate("Performance", "of {peak}")
+    return text.format(peak=engine_words.flops(told.peak_flops, "/s"))
 
 
 def _reserved(computing: Computing) -> str:
@@ -106,7 +110,7 @@ def _reserved(computing: Computing) -> str:
 
 def _noise(noise: float, computing: Computing) -> tuple[str, str]:
     if computing.samples_per_step:
-        text = QCoreApplication.translate("Performance", "sequences; a step has {count}")
+        text = QCoreApplication.translate("Performance", "a step has {count}")
         return f"≈ {_about(noise)}", text.format(count=words.count(computing.samples_per_step))
     return f"≈ {_about(noise)}", QCoreApplication.translate("Performance", "sequences")
 
@@ -142,12 +146,11 @@ def share(part: float, whole: float) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """`39.7 ms`, `1.24 s`: three digits, so that figures under one another can be compared."""
-    if value >= 999.5:
-        return f"{engine_words.significant(value / 1000)} s"
+    """`39.7 ms`, `1.00 s`: three digits, so that figures under one another can be compared."""
     if 0 < value < 0.01:
         return "< 0.01 ms"
-    return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f} ms"
+    figure, unit = (value / 1000, "s") if value >= 999.5 else (value, "ms")
+    return f"{figure:,.{0 if figure >= 99.95 else 1 if figure >= 9.995 else 2}f} {unit}"
 
 
 # --- the rest -----------------------------------------------------------------------------------------

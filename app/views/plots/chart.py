@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import QCoreApplication, QEvent, QObject, QPoint, Qt, Signal
 from PySide6.QtGui import QContextMenuEvent, QPixmap
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QMenu, QStackedLayout, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QMenu, QStackedLayout, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE
 from app.views.plots.legend import Legend
-from app.views.widgets import label, named, put
+from app.views.widgets import SignButton, label, put
 
 if TYPE_CHECKING:
     from app.views.plots.canvas import Canvas
@@ -34,8 +34,7 @@ class Chart(QFrame):
         self.maximised = False
         self._title, self.legend = label("section"), Legend()
         self._title.installEventFilter(self)
-        self._menu_button = named(QToolButton(), "flat")
-        self._menu_button.setText("⋯")
+        self._menu_button = SignButton("dots", "flat")
         self._menu_button.setMaximumHeight(20)  # a line of the legend
         self._menu_button.setVisible(menu)
         self._menu_button.clicked.connect(self._open_menu_at_button)

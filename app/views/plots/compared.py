@@ -10,7 +10,6 @@ from PySide6.QtGui import QPainter, QPixmap
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app.theme.tokens import SPACE, Tokens
-from app.views.plots.contents import this_run
 from app.views.plots.legend import Cell, Entry, Legend
 from app.views.plots.overlays import OWN, Overlay, dashed
 from app.views.widgets import Retranslating, button, plain_tip
@@ -64,8 +63,8 @@ class Compared(Retranslating):
         self.hide()
         self.retranslate()
 
-    def display(self, own: str, runs: Sequence[Overlay], tokens: Tokens) -> None:
-        """The run on show and those beside it; without any, nothing."""
+    def display(self, own: str | None, runs: Sequence[Overlay], tokens: Tokens) -> None:
+        """The run on show, where there is one, and those beside it; without any, nothing."""
         self.names.display(_entries(own, runs), tokens, most=_MOST)
         self.setVisible(bool(runs))
 
@@ -74,7 +73,7 @@ class Compared(Retranslating):
         self.remove.setToolTip(self.tr("Show this run alone again"))
 
 
-def above(picture: QPixmap, own: str, runs: Sequence[Overlay], tokens: Tokens) -> QPixmap:
+def above(picture: QPixmap, own: str | None, runs: Sequence[Overlay], tokens: Tokens) -> QPixmap:
     """The picture of a plot with the names of the runs above it."""
     scale, width = picture.devicePixelRatio(), round(picture.deviceIndependentSize().width())
     names = RunNames()
@@ -102,8 +101,8 @@ def _painted(widget: QWidget, scale: float) -> QPixmap:
     return made
 
 
-def _entries(own: str, runs: Sequence[Overlay]) -> list[Entry]:
-    made = [Entry("line", OWN, own or this_run())]
+def _entries(own: str | None, runs: Sequence[Overlay]) -> list[Entry]:
+    made = [] if own is None else [Entry("line", OWN, own)]
     return made + [
         Entry("dashed" if dash else "line", run.token, run.name) for run, dash in zip(runs, dashed(runs), strict=True)
     ]

@@ -128,9 +128,10 @@ def this_run() -> str:
     return QCoreApplication.translate("Plots", "this run")
 
 
-def lines(name: str, store: MetricStore, runs: Sequence[Overlay], own: str) -> list[Line]:
-    """The curves of a plot, the first in front of the others; `own`: what the run on show is called beside others."""
-    made = _own(name, store, own if runs else "")
+def lines(name: str, store: MetricStore, runs: Sequence[Overlay], own: str | None) -> list[Line]:
+    """The curves of a plot, the first in front of the others; `own`: what the run on show is called beside others,
+    None where there is none."""
+    made = [] if runs and own is None else _own(name, store, (own or "") if runs else "")
     if name not in OVERVIEW:
         return made
     for run, dash in zip(runs, dashed(runs), strict=True):

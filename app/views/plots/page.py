@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QPixmap, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QButtonGroup, QGridLayout, QHBoxLayout, QMenu, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QButtonGroup, QGridLayout, QHBoxLayout, QMenu, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE, Tokens
 from app.views import computing_words
@@ -20,7 +20,7 @@ from app.views.plots.controls import Controls
 from app.views.plots.overlays import MOST, Overlay
 from app.views.plots.painting import Painter, Shown
 from app.views.plots.tiles import Tiles
-from app.views.widgets import ElidedLabel, Retranslating, button, named, scroll_area
+from app.views.widgets import ElidedLabel, Retranslating, SignButton, button, named, scroll_area
 
 if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint needs it
     from app.state.computing import Computing
@@ -48,10 +48,9 @@ class PlotsPage(Retranslating):
         self.overview, self.detail = button("overview", checkable=True), button("detail", checkable=True)
         self._sub_pages = QButtonGroup(self)
         self.compared = Compared()
-        self._menu_button = named(QToolButton(), "flat")
-        self._menu_button.setText("⋯")
+        self._menu_button = SignButton("dots", "flat")
         self._computing: Computing | None = None
-        self.computing, self.more = ElidedLabel(), button("flat")
+        self.computing, self.more = ElidedLabel(), button("link")
         self.computing.setObjectName("muted")
         self._later = QTimer(self, interval=0, singleShot=True)
         self.painter = Painter(self.board, self.controls, self._shown, prepare=self._make_canvas, word=self._word)
@@ -147,6 +146,7 @@ class PlotsPage(Retranslating):
         self.repaint_all()
 
     def _make_canvas(self, chart: Chart) -> Canvas:
+        import app.state.measurements  # noqa: F401 - before pyqtgraph: it says how numpy is imported
         from app.views.plots.canvas import Canvas
 
         canvas = Canvas(self._shown.tokens)
@@ -172,6 +172,7 @@ class PlotsPage(Retranslating):
         if name and name != shown.name:
             shown.name = name
             self._show_names()
+            self._word_all()  # "press Start" is no advice once a run has begun
         if store is not shown.store:
             shown.store, shown.cross = store, None
             self.painter.forget()
@@ -185,7 +186,6 @@ class PlotsPage(Retranslating):
             told = computing_words.summary(self._computing.of_run, self._computing.compile_s)
             self.computing.setText(told)
             self._line.setVisible(bool(told))
-            self._word_all()  # "press Start" is no advice once a run has begun
         if self.is_built:
             self._paint()
 
@@ -201,7 +201,7 @@ class PlotsPage(Retranslating):
         return list(self._shown.runs)
 
     def _show_names(self) -> None:
-        self.compared.display(self._shown.name, self._shown.runs, self._shown.tokens)
+        self.compared.display(self._shown.own, self._shown.runs, self._shown.tokens)
 
     def repaint_all(self) -> None:
         self.painter.forget()
@@ -329,7 +329,7 @@ class PlotsPage(Retranslating):
         if self.is_built:
             self.painter.paint_chart(chart, self.painter.view())
         picture = chart.picture()
-        return above(picture, shown.name, shown.runs, shown.tokens) if shown.runs else picture
+        return above(picture, shown.own, shown.runs, shown.tokens) if shown.runs else picture
 
     def _with_data(self) -> list[str]:
         """The plots of this page that have something to show."""
@@ -380,8 +380,7 @@ class PlotsPage(Retranslating):
 
     def _word(self, chart: Chart) -> None:
         empty = self.tr("No data yet")
-        begun = self._computing is not None and self._computing.version > 0
-        if chart.name == "loss" and not begun:
+        if chart.name == "loss" and not self._shown.name:
             empty = self.tr("No data yet. Choose a preset and data at the left, then press Start.")
         chart.set_words(contents.title(chart.name, self._shown.store), empty)
 

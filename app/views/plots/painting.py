@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint
     from app.views.plots.canvas import Canvas
     from app.views.plots.drawing import View
 
-_BUDGET_S: Final = 0.015  # of painting at once: then input comes first
+_BUDGET_S: Final = 0.008  # of painting at once: what changed is drawn, as much again, and input comes first
 _TALL: Final = 130  # pixels: from here on, a plot has room for two rows of a legend
 
 
@@ -35,6 +35,13 @@ class Shown:
     runs: list[Overlay] = field(default_factory=list)
     zoom: tuple[float, float] | None = None  # the part of the x axis that the person looks at
     cross: tuple[float, str] | None = None  # where values are read, and in which plot
+
+    @property
+    def own(self) -> str | None:
+        """What the run on show is called beside others; None: there is none as yet, the others stand alone."""
+        if self.name or (self.store is not None and len(self.store.series("train_loss")[0])):
+            return self.name or contents.this_run()
+        return None
 
     @property
     def stores(self) -> list[MetricStore]:
@@ -85,11 +92,22 @@ class Painter(QObject):
     def _paint_rest(self) -> None:
         """Each chart once a frame: while events pour in, the first has changed again when the last is painted."""
         view, deadline = self.view(), time.perf_counter() + _BUDGET_S
-        while self._rest:
+        while self._rest and self._caught_up(self._rest[0], view, deadline):
             if self.paint_chart(self._rest.pop(0), view) and time.perf_counter() > deadline:
                 break
         if self._rest:
             self._more.start()
+
+    def _caught_up(self, chart: Chart, view: View, deadline: float) -> bool:
+        """Whether its curves know all of their rows by then: those of a million take some turns, once."""
+        from app.views.plots import drawing
+
+        for line in self.lines(chart.name):
+            found = drawing.curve(line, view)
+            while found is not None and not found.catch_up(means=line.look == "area"):
+                if time.perf_counter() > deadline:
+                    return False
+        return True
 
     def view(self) -> View:
         """How one looks at all plots now."""
@@ -105,8 +123,7 @@ class Painter(QObject):
         shown = self._shown
         if shown.store is None:
             return []
-        own = shown.name or contents.this_run()
-        return contents.lines(name, shown.store, shown.runs, own)
+        return contents.lines(name, shown.store, shown.runs, shown.own)
 
     def paint_chart(self, chart: Chart, view: View) -> bool:
         """Returns whether it changed."""

@@ -18,7 +18,7 @@ from app.theme.tokens import SPACE, Tokens
 from app.views import words
 from app.views.queue import queue_words
 from app.views.queue.table import QueueTable
-from app.views.widgets import QuietCombo, Retranslating, button, card, column, label, named, put
+from app.views.widgets import QuietCombo, Retranslating, SignButton, button, card, column, label, named, put
 from trainer_core.messages import TraindeckError
 
 _POLICIES: Final[tuple[AfterFailure, ...]] = ("go_on", "hold")
@@ -81,8 +81,7 @@ class QueuePage(Retranslating):
         self.add, self.sweep, self.compare = button("queueAdd"), button("queueSweep"), button("queueCompare")
         self.open, self.remove = button("queueOpen"), button("queueRemove")
         self.up, self.down = named(QToolButton(), "queueUp"), named(QToolButton(), "queueDown")
-        self.more = named(QToolButton(), "queueMore")
-        self.more.setText("▾")
+        self.more = SignButton("unfold", "queueMore")
         self.table = QueueTable(tokens)
         self.details = label(wrap=True)
         self.details.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)

@@ -82,9 +82,9 @@ def details(item: Item) -> str:
     more = f", … (+{len(item.data) - _SOURCES})" if len(item.data) > _SOURCES else ""
     names = ", ".join(words.data_name(path) for path in item.data[:_SOURCES])
     data = QCoreApplication.translate("Queue", "Data: {data}").format(data=names + more)
-    times = [QCoreApplication.translate("Queue", "added {when}").format(when=words.when(item.added))]
+    times = [QCoreApplication.translate("Queue", "Added: {when}").format(when=words.when(item.added))]
     if item.started:
-        times.append(QCoreApplication.translate("Queue", "started {when}").format(when=words.when(item.started)))
+        times.append(QCoreApplication.translate("Queue", "Started: {when}").format(when=words.when(item.started)))
     if item.ended:
-        times.append(QCoreApplication.translate("Queue", "ended {when}").format(when=words.when(item.ended)))
+        times.append(QCoreApplication.translate("Queue", "Ended: {when}").format(when=words.when(item.ended)))
     return "\n".join([*lines, settings, data, "  ·  ".join(times)])

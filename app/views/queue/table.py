@@ -23,7 +23,8 @@ from app.views.queue import queue_words
 from app.views.widgets import empty_note, plain_tip
 
 COLUMNS: Final = ("name", "state", "settings", "data", "result")
-_WIDTHS: Final = {"name": 210, "state": 92, "data": 150, "result": 176}
+_WIDTHS: Final = {"state": 92, "result": 176}
+_BETWEEN: Final = {"name": (100, 210), "data": (100, 240)}  # as wide as what they hold
 _NEEDED: Final = {"data": 760}  # width of the page from which a column is shown
 _NARROW: Final = 620
 _NARROW_WIDTHS: Final = {"name": 150, "result": 130}
@@ -66,10 +67,20 @@ class QueueTable(QTableView):
 
     def fit(self, width: int) -> None:
         """A narrow table leaves out the data, which the line below it tells."""
-        for column, usual in _WIDTHS.items():
-            self.setColumnWidth(COLUMNS.index(column), _NARROW_WIDTHS.get(column, usual) if width < _NARROW else usual)
+        self._width = width
+        widths = _WIDTHS | {column: self._held(column) for column in _BETWEEN}
+        for column, usual in widths.items():
+            most = _NARROW_WIDTHS.get(column, usual) if width < _NARROW else usual
+            self.setColumnWidth(COLUMNS.index(column), min(usual, most))
         for column, needed in _NEEDED.items():
             self.setColumnHidden(COLUMNS.index(column), width < needed)
+
+    def _held(self, column: str) -> int:
+        """How wide a column is to be for its texts, in pixels; what is left belongs to the settings."""
+        least, most = _BETWEEN[column]
+        texts = (self.rows.cell(item, column) for item in self.rows.items)
+        widest = max(map(self.fontMetrics().horizontalAdvance, texts), default=most)
+        return max(least, min(widest + 3 * SPACE, most))
 
     # --- what is chosen ------------------------------------------------------------------------------------
 
@@ -94,6 +105,7 @@ class QueueTable(QTableView):
         chosen = [item.id for item in self.chosen()]
         place = self.verticalScrollBar().value()
         self.rows.show(items)
+        self.fit(self._width)
         self.select(chosen)
         self.verticalScrollBar().setValue(place)
         self.empty.setVisible(not items)
@@ -193,16 +205,17 @@ class QueueModel(QAbstractTableModel):
         item, column = self.items[index.row()], COLUMNS[index.column()]
         match role:
             case Qt.ItemDataRole.DisplayRole:
-                return self._cell(item, column)
+                return self.cell(item, column)
             case Qt.ItemDataRole.ToolTipRole:
-                return plain_tip(queue_words.details(item) if column == "name" else self._cell(item, column))
+                return plain_tip(queue_words.details(item) if column == "name" else self.cell(item, column))
             case Qt.ItemDataRole.ForegroundRole:
                 return self._colour(item, column)
             case _ if role == _SHARE:
                 return self._progress[1] if item.state == "running" else None
         return None
 
-    def _cell(self, item: Item, column: str) -> str:
+    def cell(self, item: Item, column: str) -> str:
+        """What stands there."""
         match column:
             case "name":
                 return item.name

@@ -26,7 +26,7 @@ from app.views.widgets import button, label, named
 from trainer_core.runs.run_dir import RunSummary
 
 _NAME_WIDTH = 210
-_RUN_WIDTH = 150
+_RUN_WIDTH = 190
 
 
 class Comparison(QDialog):

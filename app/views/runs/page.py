@@ -26,6 +26,7 @@ from app.views import words
 from app.views.runs.actions import RunsActions
 from app.views.runs.details import Details
 from app.views.runs.model import NAME, SHOWN, RunsModel
+from app.views.runs.sorting import SortMenu
 from app.views.runs.table import RunsTable
 from app.views.strip import Strip
 from app.views.widgets import ElidedLabel, QuietCombo, Retranslating, button, empty_note, line, named
@@ -72,6 +73,9 @@ class RunsPage(Retranslating):
         self.splitter = QSplitter(Qt.Orientation.Vertical, childrenCollapsible=False, handleWidth=SPACE)
         self._typing = QTimer(self, singleShot=True, interval=_TYPING_MS)
         self.does = self._make_actions()
+        self.sorting = SortMenu(self.table)
+        self.does.menu.addSeparator()
+        self.does.menu.addMenu(self.sorting)
         self.more.setMenu(self.does.menu)
         self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self._arrange()
@@ -301,7 +305,7 @@ class RunsPage(Retranslating):
     def _enable(self) -> None:
         rows = self.rows()
         self.does.allow(rows, can_resume=self._can_resume)
-        self.more.setEnabled(bool(rows))
+        self.more.setEnabled(bool(self.model.all_rows))
         self.details.allow(can_resume=self._can_resume)
         self._word_toggles()
 
@@ -362,6 +366,7 @@ class RunsPage(Retranslating):
             self.told.say(self._told[0]())
         self.table.setAccessibleName(self.tr("Runs"))
         self.model.retranslate(self._titles())
+        self.sorting.word(self.tr("Sort by"), self._titles())
         self._word_toggles()
         self._word_empty()
         self._say_how_many()
@@ -375,7 +380,7 @@ class RunsPage(Retranslating):
             "step": self.tr("Step"),
             "loss": self.tr("Best loss"),
             "speed": self.tr("Tokens/s"),
-            "time": self.tr("Trained"),
+            "time": self.tr("Trained for"),
             "preset": self.tr("Preset"),
             "data": self.tr("Data"),
             "started": self.tr("Started"),

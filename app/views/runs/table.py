@@ -21,7 +21,7 @@ _WIDTHS: Final[dict[Column, int]] = {
     "step": 108,
     "loss": 76,
     "speed": 76,
-    "time": 84,
+    "time": 92,
     "preset": 104,
     "data": 136,
     "started": 124,

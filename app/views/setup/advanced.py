@@ -53,7 +53,7 @@ class AdvancedForm(Retranslating):
         self._next = label("muted", hidden=True)
         self._inner = named(QWidget(), "scrolled")
         self._column = QVBoxLayout(self._inner)
-        self._column.setContentsMargins(SPACE, 0, SPACE, 2 * SPACE)
+        self._column.setContentsMargins(0, 0, SPACE, 2 * SPACE)
         self._column.setSpacing(SPACE + 4)
         self._arrange()
         self.search.textChanged.connect(self._on_searched)
@@ -65,7 +65,7 @@ class AdvancedForm(Retranslating):
 
     def _arrange(self) -> None:
         bar = QHBoxLayout()
-        bar.setContentsMargins(SPACE, SPACE, SPACE, 0)
+        bar.setContentsMargins(0, SPACE, 0, 0)
         bar.setSpacing(2 * SPACE)
         bar.addWidget(self.search, 1)
         for part in (self._count, self.only_changed, self._next, self.reset_all):
@@ -168,7 +168,9 @@ class AdvancedForm(Retranslating):
         for group, heading in self._groups.items():
             heading.setVisible(group in found)
         self._nothing.setVisible(bool(self.fields) and not found)
-        self._count.setText(self.tr("{shown} of {all}").format(shown=shown, all=len(form_knobs())))
+        every = len(form_knobs())
+        text = self.tr("{all} settings") if shown == every else self.tr("{shown} of {all}")
+        self._count.setText(text.format(shown=shown, all=every))
 
     def _fits(self, field: KnobField) -> bool:
         """What is being typed in stays, also once it is the preset's value again."""

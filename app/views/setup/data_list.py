@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
 from app.state.data_glance import Glance
 from app.theme.tokens import SPACE
 from app.views import data_words, words
-from app.views.widgets import ElidedLabel, Retranslating, button, named, plain_tip, restyle
+from app.views.widgets import ElidedLabel, Retranslating, SignButton, button, named, plain_tip, restyle
 
 _ROWS = 2
 _PATH = Qt.ItemDataRole.UserRole
@@ -42,8 +42,7 @@ class DataList(Retranslating):
         self.list = _SourceList()
         self.list.itemSelectionChanged.connect(self._enable)
         self._add_file, self._add_folder = named(QPushButton(), "addFile"), named(QPushButton(), "addFolder")
-        self._more, self._remove = named(QToolButton(), "moreData"), named(QPushButton(), "removeData")
-        self._more.setText("▾")
+        self._more, self._remove = SignButton("unfold", "moreData"), named(QPushButton(), "removeData")
         self._menu = QMenu(self)
         self._menu.aboutToShow.connect(self._fill_menu)
         self._more.setMenu(self._menu)

@@ -59,6 +59,7 @@ class SetupForm(QObject):
         self.run_name = ""
         self._typed: dict[str, str] = {}
         self._wrong: list[str] = []
+        self._gone = ""  # a tokenizer that is not there
         self._conflict: TraindeckError | None = None
         self._undo = UndoStack(_Content())
         self.undo_keys = UndoKeys(self)  # for whatever edits this form
@@ -201,11 +202,24 @@ class SetupForm(QObject):
         blamed = self.blamed()
         return name in blamed and (self.is_changed(name) or not self.is_changed(blamed[0]))
 
+    def mark_gone(self, path: str) -> None:
+        """There is no tokenizer at this path; empty: at the one that is set there is, as far as one knows."""
+        if path != self._gone:
+            self._gone = path
+            self._recheck()
+            self.changed.emit()
+
+    def is_gone(self, name: str) -> bool:
+        """Whether a knob names a file that is not there."""
+        return name == "tokenizer" and bool(self._gone) and self.text(name).strip() == self._gone
+
     def _recheck(self) -> None:
         before = {*self._wrong, *self.blamed()}
-        self._wrong = [name for name in form_knobs() if name in self._typed and not self.is_valid(name)]
+        self._wrong = [
+            name for name in form_knobs() if (name in self._typed and not self.is_valid(name)) or self.is_gone(name)
+        ]
         self._conflict = None if self._wrong else self._found_conflict()
-        for name in sorted(before | {*self.blamed()}):
+        for name in sorted(before | {*self._wrong, *self.blamed()}):
             self.knob_changed.emit(name)
 
     def _found_conflict(self) -> TraindeckError | None:

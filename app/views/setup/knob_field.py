@@ -134,8 +134,9 @@ class KnobField(QWidget):
         self._help.setText(help_)
         self._effect.setText(effect)
         self._effect.setVisible(self._full and bool(effect))
-        self._unit.setText(table.unit(self.knob))
-        self._unit.setVisible(bool(self.knob.unit) or not self._full)
+        unit = table.unit_beside(self.knob)
+        self._unit.setText(unit)
+        self._unit.setVisible(bool(unit) or not self._full)
         tip = "\n".join(filter(None, (help_, effect, self.knob.flag)))
         self._label.setToolTip("" if self._full else wrapped_tip(tip))
         self.editor.setToolTip(self.knob.flag if self._full else wrapped_tip(tip))
@@ -182,6 +183,8 @@ class KnobField(QWidget):
         form, name = self._form, self.knob.name
         conflict = form.conflict() if form.tells(name) else None
         text = "" if form.is_valid(name) else typed_words.problem(self.knob, form.text(name))
+        if form.is_gone(name):
+            text = typed_words.gone()
         if conflict is not None:
             text = words.message(conflict.code, conflict.params)
         put(self._error, text)

@@ -27,6 +27,10 @@ def blocked(form: SetupForm, taken: Container[str]) -> Blocked | None:
     wrong = form.wrong()
     if wrong:
         knob = knobs()[wrong[0]]
+        if form.is_gone(knob.name):
+            return Blocked(
+                QCoreApplication.translate("Blocked", "There is no tokenizer where it is said to be"), knob.name
+            )
         text = QCoreApplication.translate("Blocked", "{setting} must be {range}")
         setting = knob_words(words.language()).label(knob)
         return Blocked(text.format(setting=setting, range=words.allowed(knob)), knob.name)

@@ -31,6 +31,11 @@ def problem(knob: Knob, text: str) -> str:
     return QCoreApplication.translate("KnobField", "{reason} {allowed}").format(reason=reason, allowed=allowed)
 
 
+def gone() -> str:
+    """Of a tokenizer."""
+    return QCoreApplication.translate("KnobField", "There is no tokenizer.json here, nor a folder that holds one.")
+
+
 def _without_unit(knob: Knob) -> str:
     if not knob.unit:
         return QCoreApplication.translate("KnobField", "Only the number, without a unit.")

@@ -338,6 +338,7 @@ def example(recipe: Recipe) -> Batch:
 
 def main() -> int:
     """Read a recipe from stdin, compile; the last line of stderr says what went wrong."""
+    children.step_back()  # its compilers take all processors, and training waits anyway
     recipe = Recipe(**json.loads(sys.stdin.buffer.read()))
     try:
         _compile_for(recipe)

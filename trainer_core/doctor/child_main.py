@@ -1,4 +1,4 @@
-"""What `doctor` looks at in a process of its own: `python -m trainer_core.machine.doctor_child torch|packages`.
+"""What `doctor` looks at in a process of its own: `python -m trainer_core.doctor.child_main torch|packages`.
 
 Importing torch or Qt can end a process (a missing processor instruction, a broken library), can hang
 (a virus scanner) and costs memory; none of that may happen to whoever asks. Each answer is one JSON
