@@ -59,12 +59,13 @@ def _follow(store_of: Callable[[], Store], place: Place, look: Callable[[], None
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     faulthandler.enable()
-    store = None
+    store = ranks = None
     try:
         store = store_of()
         store.set(f"here/{place.rank}", "1")
         rendezvous.wait_for(store, ["go"], look)
-        _train(Joined(store, place.rank, place.size), look)
+        ranks = Joined(store, place.rank, place.size)
+        _train(ranks)
     except EndedByLeader as end:
         return end.code
     except RankLost as error:
@@ -82,6 +83,9 @@ def _follow(store_of: Callable[[], Store], place: Place, look: Callable[[], None
                     json.dumps({"code": told.code, "detail": told.detail, "params": told.params}),
                 )
         return told.exit_code
+    finally:
+        if ranks is not None:
+            ranks.close()
     return ExitCode.FINISHED
 
 
@@ -94,7 +98,7 @@ def _named(error: Exception) -> TraindeckError:
     return TraindeckError("internal", text, kind=type(error).__name__, log="rank-N.log")
 
 
-def _train(ranks: Joined, look: Callable[[], None]) -> None:
+def _train(ranks: Joined) -> None:
     ranks.most(0)  # that words get through is seen before anything depends on it
     order = ranks.hear()
     run, config = RunDir(Path(order["run"])), Config(**order["config"])

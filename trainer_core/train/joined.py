@@ -48,8 +48,6 @@ class Joined(Ranks):
         options._devices = [gloo.create_device(hostname="127.0.0.1")]
         with self._together():
             self._group = gloo(PrefixStore("gloo", store), rank, size, options)
-        # Its destructor waits for words that nobody may send any more; the end of the process does not.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
         self._nccl: Any = None
         self._buffers: list[Tensor] = []  # in system memory, page-locked beside a GPU
         self._on_device: Tensor | None = None
@@ -112,12 +110,21 @@ class Joined(Ranks):
         with self._together():
             work = self._group.allreduce([together], options)
             while poll is not None and self.rank == 0 and not work.is_completed():
-                self.apart = True
-                poll()
+                self._ask(poll)
                 time.sleep(_POLL_S)
             work.wait()
         self.apart = False
         return [int(value) for value in together.tolist()]
+
+    def _ask(self, poll: Callable[[], None]) -> None:
+        """`poll`, while the others have not answered yet."""
+        self.apart = True
+        try:
+            poll()
+        except BaseException:
+            # The group's destructor waits for their answers, which may never come; the end of the process does not.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
+            raise
 
     @contextlib.contextmanager
     def _together(self) -> Iterator[None]:
@@ -214,6 +221,10 @@ class Joined(Ranks):
             with contextlib.suppress(RankLost, TraindeckError):
                 self.tell("end", code=int(code))
         return not self.apart
+
+    def close(self) -> None:
+        """Let go of the others. Before this process ends: threads that still hear from them then would abort it."""
+        self._group = self._nccl = None
 
 
 class _Sum(msgspec.Struct):

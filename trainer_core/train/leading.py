@@ -119,6 +119,8 @@ class Others:
             self._session.holds.remove(self._look)
         for process in self._processes:
             children.end(process)
+        if self._ranks is not None:
+            self._ranks.close()
         with contextlib.suppress(OSError):
             files.remove_tree(self._folder)
         if told is not None:
