@@ -18,12 +18,14 @@ from typing import Any, NoReturn
 
 import click
 
-from trainer_core import __version__, plans, presets, protocol, supervisor, usage
+from trainer_core import __version__, children, plans, presets, protocol, supervisor, usage
 from trainer_core.config import knobs
 from trainer_core.console.words import visible
 from trainer_core.flags import control_flag, knob_flags, origin_flags, output_flag, source_flags
 from trainer_core.job import Job, Output, choose_output
 from trainer_core.messages import ExitCode, Language, TraindeckError, terminal_language, word
+from trainer_core.place import Place
+from trainer_core.place import given as given_place
 from trainer_core.runs import checkpoint_dir, run_dir, verifying
 
 _TYPE_PROMPT: dict[Language, str] = {
@@ -67,16 +69,48 @@ def commands() -> None:
 @click.pass_context
 def train(ctx: click.Context, /, watched_by: int | None, **flags: Any) -> None:
     """Train, or go on with --resume."""
+    if _is_follower():
+        ctx.exit(_follow_launcher())
     if watched_by is None:
         _supervise(flags, ctx.obj)
     else:
-        supervisor.leave_with(watched_by)
+        children.leave_with(watched_by)
     with _job(flags) as job:
         plan = plans.plan(flags)  # a mistake is told before torch is loaded
         from trainer_core.train.start import train as start
 
         start(plan, job)
     ctx.exit(job.exit_code)
+
+
+@commands.command(name="rank", hidden=True)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--rank", "number", type=int, required=True)
+@click.option("--of", "size", type=int, required=True)
+@click.option("--leader", type=int, required=True)
+@click.pass_context
+def rank_command(ctx: click.Context, /, folder: Path, number: int, size: int, leader: int) -> None:
+    """A process beside `train`, which starts it (`--ranks`)."""
+    children.leave_with(leader)
+    from trainer_core.train import following
+
+    ctx.exit(following.of_folder(folder, Place(number, size), leader))
+
+
+def _is_follower() -> bool:
+    """Whether `torchrun` started us beside the process that is spoken to."""
+    with contextlib.suppress(TraindeckError):  # told where it is planned
+        place = given_place()
+        return place is not None and place.rank > 0
+    return False
+
+
+def _follow_launcher() -> int:
+    from trainer_core.train import following
+
+    place = given_place()
+    assert place is not None
+    return following.of_launcher(place)
 
 
 @commands.command()

@@ -112,6 +112,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seed: Annotated[int, knob("training", "Where chance begins: first weights, order of the data, samples. The same number makes the same choices.", ge=0, le=2**63 - 1)] = 1234
 
     device: Annotated[str, knob("hardware", "What computes. auto: a GPU where there is one; cpu; cuda or cuda:N: the GPU of that number.", pattern=r"^(auto|cpu|cuda(:\d+)?)\Z", shape="auto, cpu, cuda, cuda:N")] = "auto"
+    ranks: Annotated[int, knob("hardware", "GPUs that train together, from the chosen one on: each has a process and a part of every step's batch. On a CPU: processes that share its cores.", unit="processes", ge=1, le=64)] = 1
     mixed_precision: Annotated[Literal["auto", "bf16", "fp16", "no"], knob("hardware", "Precision of the numbers in forward and backward; auto: bf16 or fp16 on a GPU, fp32 on a CPU.")] = "auto"
     cpu_threads: Annotated[int, knob("hardware", "Threads of CPU arithmetic; 0: the fastest, by a short measurement.", unit="threads", ge=0, le=1024)] = 0
     deterministic: Annotated[bool, knob("hardware", "Bit-for-bit repeatable on a GPU too; slower.")] = False
@@ -154,7 +155,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def effective_batch(self) -> int:
-        """Sequences per optimizer update on one device."""
+        """Sequences per optimizer update, of all ranks together."""
         return self.batch_size * self.gradient_accumulation_steps
 # fmt: on
 
@@ -325,6 +326,10 @@ def check_together(config: Config) -> None:
         raise TraindeckError("config.bias_and_norm")
     if (config.qkv_bias or config.qk_norm) and config.pre_tokenizer != "qwen2" and not config.tokenizer:
         raise TraindeckError("config.qwen_pre_tokenizer", pre_tokenizer=config.pre_tokenizer)
+    if config.ranks > 1 and config.auto_batch:
+        raise TraindeckError("ranks.one_only", what="batch_size auto")
+    if config.ranks > config.effective_batch:
+        raise TraindeckError("ranks.too_many", ranks=config.ranks, sequences=config.effective_batch)
     try:
         schedule.parse(config.pause_between)
     except ValueError as error:

@@ -83,6 +83,7 @@ EFFECTS: Final[dict[str, Effect]] = {
 
     # --- hardware ---
     "device": Effect("depends", "depends", "A GPU is many times faster than the processor, as long as the model fits its VRAM.", "只要模型放得进显存，GPU 就比处理器快很多倍。"),
+    "ranks": Effect("depends", "depends", "Each GPU holds the whole model and computes its part of the batch; the smaller the model, the less is gained.", "每块显卡都存放整个模型，各算批中的一部分；模型越小，提速越少。"),
     "mixed_precision": Effect("depends", "depends", "bf16 and fp16 take half the memory for activations and are several times faster on a GPU; “no” is fp32 throughout.", "bf16 和 fp16 的激活只占一半内存，在 GPU 上快好几倍；no 表示全程 fp32。"),
     "cpu_threads": Effect("none", "depends", "More than physical cores seldom helps; leave some for other programs.", "超过物理核心数很少有用；可给其他程序留几个。"),
     "deterministic": Effect("none", "slower", "The same results bit for bit; the fastest kernels are not used.", "结果逐位相同；不使用最快的内核。"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from trainer_core import presets
+from trainer_core import place, presets
 from trainer_core.config import Config, Layer, knobs, resolve
 from trainer_core.messages import TraindeckError, terminal_language
 from trainer_core.runs import checkpoint_dir, run_dir
@@ -61,8 +61,12 @@ def _absolute(path: str) -> str:
 def plan(flags: Mapping[str, Any]) -> Plan:
     """A new run, a run that goes on in its own folder, or a new run from an older checkpoint.
 
-    Raises `run.exists` rather than train into a folder that holds another run, and for data that is not there.
+    Raises `run.exists` rather than train into a folder that holds another run, and for data that is not there; and
+    `ranks.one_machine`.
     """
+    given = place.given()
+    if given is not None:  # who started so many processes wants so many ranks
+        flags = {**flags, "ranks": given.size}
     wanted: Path | None = flags["run_dir"]
     if flags["resume"] is None:
         config = configuration(flags)

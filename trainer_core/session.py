@@ -133,7 +133,7 @@ class Session:
     def poll(self) -> None:
         """Take what waits; wait here while paused. Raises `StopRequested`."""
         self._listen()
-        self._stop_if_asked()
+        self.stop_if_asked()
         if self._held() is not None:
             self._pause()
         while self._heard:
@@ -146,7 +146,8 @@ class Session:
             with self._interrupting():
                 self._stay(lambda: None if ready() else Hold(reason, until), _WAIT_POLL_S)
 
-    def _stop_if_asked(self) -> None:
+    def stop_if_asked(self) -> None:
+        """What `poll` does about a Stop, and nothing else."""
         if self._stop is not None:
             reason, self._stop = self._stop, None  # said once: what follows (saving) may poll in peace
             self.enter("stopping", self.step)
@@ -180,7 +181,7 @@ class Session:
             while time.monotonic() < look:
                 time.sleep(_PAUSE_POLL_S)
                 self._listen()
-                self._stop_if_asked()
+                self.stop_if_asked()
 
     @contextlib.contextmanager
     def _interrupting(self) -> Iterator[None]:
@@ -204,7 +205,7 @@ class Session:
             self._spare()
             if self._stop is None:
                 raise
-        self._stop_if_asked()
+        self.stop_if_asked()
 
     def _break(self) -> bool:
         """Raise `StopRequested` in the thread whose work may be broken off."""

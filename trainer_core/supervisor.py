@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
 
-from trainer_core import children, presets, protocol
+from trainer_core import children, place, presets, protocol
 from trainer_core.config import Layer, knobs, resolve, to_dict
 from trainer_core.job import Output
 from trainer_core.messages import TraindeckError, Value, terminal_language
@@ -40,7 +40,7 @@ _ELASTIC: Final = "TORCHELASTIC_RUN_ID"
 
 def is_wanted(plan: Plan) -> bool:
     """Whether this process is to watch, rather than train."""
-    return plan.config.restarts > 0 and _ELASTIC not in os.environ
+    return plan.config.restarts > 0 and _ELASTIC not in os.environ and place.given() is None
 
 
 def run(plan: Plan, arguments: Sequence[str], output: Output) -> int:
@@ -73,7 +73,8 @@ class _Supervisor:
 
     def run(self) -> int:
         arguments = [*self._arguments, *self._where()]
-        with self._catching_signals(), _dying_together():
+        children.end_with_us()
+        with self._catching_signals():
             while True:
                 ending = self._train(arguments)
                 if not self._goes_on_after(ending):
@@ -91,7 +92,7 @@ class _Supervisor:
     def _train(self, arguments: Sequence[str]) -> Ending:
         """One child from start to end."""
         written = _size(self._plan.run.events)
-        command = [sys.executable, *_interpreter_flags(), "-m", "trainer_core", "train", *arguments]
+        command = [sys.executable, *children.interpreter_flags(), "-m", "trainer_core", "train", *arguments]
         # A group of its own: Ctrl+C in a terminal reaches us alone, and the child through us, once. On Windows it
         # reaches both, and is passed on by nobody.
         self._child = subprocess.Popen(
@@ -218,67 +219,3 @@ def _flags(name: str, value: Any) -> list[str]:
     if knob.kind == "bool":
         return [knob.flag if value else knob.flag.replace("--", "--no-", 1)]
     return [f"{knob.flag}={item}" for item in (value if knob.kind == "list" else [value])]
-
-
-def _interpreter_flags() -> list[str]:
-    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # -X utf8, -P …
-    return flags
-
-
-# --- neither lives without the other ---------------------------------------------------------------------
-
-
-def leave_with(supervisor: int) -> None:
-    """In the child: be killed when the supervisor is gone, however it went. On Windows a job object does it."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != supervisor:  # it went before that was said
-            os._exit(1)
-
-
-_PR_SET_PDEATHSIG: Final = 1
-
-if sys.platform == "win32":
-    import ctypes
-    from ctypes import wintypes
-
-    _kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
-    _KILL_ON_JOB_CLOSE = 0x2000
-    _EXTENDED_LIMIT_INFORMATION = 9
-
-    class _Limits(ctypes.Structure):
-        """JOBOBJECT_EXTENDED_LIMIT_INFORMATION."""
-
-        _fields_ = (
-            ("per_process_time", ctypes.c_int64),
-            ("per_job_time", ctypes.c_int64),
-            ("flags", wintypes.DWORD),
-            ("least_working_set", ctypes.c_size_t),
-            ("most_working_set", ctypes.c_size_t),
-            ("processes", wintypes.DWORD),
-            ("affinity", ctypes.c_size_t),
-            ("priority", wintypes.DWORD),
-            ("scheduling", wintypes.DWORD),
-            ("io", ctypes.c_uint64 * 6),
-            ("memory", ctypes.c_size_t * 4),
-        )
-
-    @contextlib.contextmanager
-    def _dying_together() -> Iterator[None]:
-        """We and all that we start are in a job: the system ends it when its only handle closes, with us."""
-        _kernel32.CreateJobObjectW.restype = wintypes.HANDLE
-        _kernel32.GetCurrentProcess.restype = wintypes.HANDLE
-        job = wintypes.HANDLE(_kernel32.CreateJobObjectW(None, None))
-        limits = _Limits(flags=_KILL_ON_JOB_CLOSE)
-        size = ctypes.sizeof(limits)
-        _kernel32.SetInformationJobObject(job, _EXTENDED_LIMIT_INFORMATION, ctypes.byref(limits), size)
-        _kernel32.AssignProcessToJobObject(job, wintypes.HANDLE(_kernel32.GetCurrentProcess()))
-        yield
-
-else:
-
-    @contextlib.contextmanager
-    def _dying_together() -> Iterator[None]:
-        yield

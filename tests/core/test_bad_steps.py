@@ -16,6 +16,7 @@ from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.report import StopRequested
 from trainer_core.runs import checkpoint_dir
 from trainer_core.train.loop import Trainer
+from trainer_core.train.transfer import Window
 
 
 def wanted(folder: Path, **values: object) -> Config:
@@ -45,8 +46,8 @@ def used(made: Trainer) -> list[tuple[int, ...]]:
     seen: list[tuple[int, ...]] = []
     step = made._step
 
-    def recording(window: list) -> None:  # type: ignore[type-arg]
-        seen.append(window[0].ids)
+    def recording(window: Window) -> None:
+        seen.append(window.whole[0].ids)
         step(window)
 
     made._step = recording  # type: ignore[method-assign]

@@ -21,6 +21,7 @@ from trainer_core.session import Session
 from trainer_core.train.device import choose_precision, set_up_arithmetic
 from trainer_core.train.loop import Trainer
 from trainer_core.train.optim import learning_rate
+from trainer_core.train.ranks import ALONE, Ranks
 from trainer_core.train.samples import Example
 from trainer_core.wire import Wire
 
@@ -45,13 +46,13 @@ def config(folder: Path, data: Path, **values: object) -> Config:
     return resolve([Layer("here", {**tiny, **values})])
 
 
-def trainer(folder: Path, wanted: Config, name: str = "run") -> tuple[Trainer, Kept]:
+def trainer(folder: Path, wanted: Config, name: str = "run", ranks: Ranks = ALONE) -> tuple[Trainer, Kept]:
     kept = Kept()
     set_up_arithmetic(wanted, CPU)
     run = RunDir(folder / name)
     run.create()
     precision = choose_precision(wanted.mixed_precision, CPU, Quiet())
-    made = Trainer(wanted, prepare(wanted, Quiet()), run, Session(Wire(kept)), CPU, precision)
+    made = Trainer(wanted, prepare(wanted, Quiet()), run, Session(Wire(kept)), CPU, precision, ranks)
     return made, kept
 
 

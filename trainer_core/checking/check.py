@@ -23,6 +23,7 @@ from trainer_core.config import Config, knobs
 from trainer_core.data.prepare import Prepared
 from trainer_core.data.sources import cache_root
 from trainer_core.machine import hardware
+from trainer_core.messages import TraindeckError
 from trainer_core.remembered import Memory
 from trainer_core.runs import run_dir
 from trainer_core.session import Session
@@ -37,6 +38,8 @@ def check(config: Config, session: Session, again: bool = False) -> protocol.Che
 
     `again`: also what was measured before. Raises `TraindeckError` and `StopRequested`.
     """
+    if config.ranks > 1:
+        raise TraindeckError("ranks.one_only", what="check")
     session.enter("checking")
     since = time.monotonic()
     report = _report(config, data.look(config, session), session, again)

@@ -86,9 +86,10 @@ class Batch:
     def rows(self, many: int) -> list[Batch]:
         """Its sequences, at most so many in each part; `samples` and `ids` are not divided. Waits for a GPU."""
         count = self.input_ids.shape[0]
-        return [self] if count <= many else [self._part(slice(row, row + many)) for row in range(0, count, many)]
+        return [self] if count <= many else [self.part(slice(row, row + many)) for row in range(0, count, many)]
 
-    def _part(self, rows: slice) -> Batch:
+    def part(self, rows: slice) -> Batch:
+        """Some of its sequences; as `rows`."""
         return replace(
             self,
             input_ids=self.input_ids[rows],
@@ -298,6 +299,15 @@ class Loader:
             if batch + 1 == self._plan.batches and self._batches.endless:
                 self._next = epoch + 1 if self._batches.shuffled else epoch, 0
             yield replace(loaded, epoch=epoch)
+
+    def windows(self, taken: int, many: int) -> Iterator[list[Batch]]:
+        """`many` micro-batches at a time, without end, from behind the first `taken` of the run; fewer where an epoch
+        ends."""
+        for epoch in itertools.count(taken // self.batches_per_epoch):
+            batches = self.iterate(epoch, taken % self.batches_per_epoch)
+            while window := list(itertools.islice(batches, many)):
+                yield window
+            taken = 0
 
     def _open(self) -> Iterator[Batch]:
         if self.choice.num_workers:

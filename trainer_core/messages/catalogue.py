@@ -55,6 +55,43 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请将 pre_tokenizer 设为 qwen2。",
         ),
     ),
+    "ranks.one_only": error(
+        _USAGE,
+        ("“{what}” measures one process, and this run is to have several (ranks).", "Set ranks to 1 for it."),
+        ("“{what}”只测量单个进程，而本次运行有多个进程（ranks）。", "请为此将 ranks 设为 1。"),
+    ),
+    "ranks.too_many": error(
+        _USAGE,
+        (
+            "{ranks} processes cannot share {sequences} sequences: some would have nothing to do.",
+            "Lower ranks, or raise batch_size or gradient_accumulation_steps.",
+        ),
+        (
+            "{ranks} 个进程无法分配 {sequences} 条序列：会有进程无事可做。",
+            "请减小 ranks，或增大 batch_size 或 gradient_accumulation_steps。",
+        ),
+    ),
+    "ranks.one_machine": error(
+        _USAGE,
+        ("The processes of this run are on several machines.", "Traindeck trains on the GPUs of one machine."),
+        ("本次运行的进程分布在多台机器上。", "Traindeck 只在一台机器的显卡上训练。"),
+    ),
+    "ranks.no_connection": error(
+        ExitCode.FAILED,
+        (
+            "The processes of this run found each other, but nothing gets through between them.",
+            "A security program may hold back connections within this machine (127.0.0.1). Set ranks to 1 to train "
+            "without them.",
+        ),
+        (
+            "本次运行的各进程已找到彼此，但数据无法在它们之间传送。",
+            "可能有安全软件拦截本机内部的连接（127.0.0.1）。将 ranks 设为 1 即可单进程训练。",
+        ),
+    ),
+    "ranks.ended": note(
+        ("Process {number} of the {of} of this run has ended.", "What it said last is in {log} in the run's folder."),
+        ("本次运行的 {of} 个进程中第 {number} 个已结束。", "它最后的输出在运行文件夹的 {log} 中。"),
+    ),
     "config.schedule": error(
         _USAGE,
         (

@@ -149,8 +149,8 @@ def _to_json(document: dict[str, Any]) -> bytes:
 def read_made_with(folder: Path) -> dict[str, Any]:
     """What a checkpoint was made with, without loading it."""
     with _told_as_damage(folder):
-        # AdamW: the only one there was at first
-        return {"optimizer": "adamw", **_read_json(folder, "state.json")["made_with"]}
+        # What there was at first, when it was not written down
+        return {"optimizer": "adamw", "ranks": 1, **_read_json(folder, "state.json")["made_with"]}
 
 
 def read_engine(folder: Path) -> dict[str, Any]:

@@ -44,6 +44,16 @@ def choose_device(wanted: str) -> torch.device:
     return torch.device("cuda", device.index or 0)
 
 
+def device_of_rank(first: torch.device, rank: int, size: int) -> torch.device:
+    """The device of one of `size` ranks: GPUs from `first` on, or the CPU. Raises `device.not_available`."""
+    if first.type != "cuda":
+        return first
+    begin, there = first.index or 0, torch.cuda.device_count()
+    if begin + size > there:
+        raise TraindeckError("device.not_available", device=f"cuda:{begin + size - 1}", reason=f"{there} GPUs found")
+    return torch.device("cuda", begin + rank)
+
+
 def describe(device: torch.device) -> str:
     """The device's name for people."""
     if device.type == "cuda":

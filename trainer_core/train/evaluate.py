@@ -17,11 +17,13 @@ from torch import Tensor
 from trainer_core.data.batches import Batch
 from trainer_core.generate import answer_all
 from trainer_core.model.decoder import Decoder
+from trainer_core.protocol import Eval
 from trainer_core.report import Reporter
 from trainer_core.train.device import Precision
 from trainer_core.train.loss import batch_loss, token_loss
+from trainer_core.train.ranks import ALONE, Ranks
 
-__all__ = ["Answers", "Loss", "answer_quality", "answer_tokens", "batch_loss", "held_out_loss", "token_loss"]
+__all__ = ["Answers", "HeldOut", "Loss", "answer_quality", "answer_tokens", "batch_loss", "token_loss", "told"]
 
 _PROMPTS_AT_ONCE = 64
 
@@ -49,31 +51,71 @@ class Answers:
     texts: list[str]
 
 
-@torch.no_grad()
-def held_out_loss(
-    model: Decoder,
-    batches: Iterable[Batch],
-    total: int,
-    device: torch.device,
-    precision: Precision,
-    reporter: Reporter,
-    loss_of: Callable[[Batch], Tensor] | None = None,
-) -> Loss:
-    """Loss over at most `total` batches. Sums stay on the device until the end. `loss_of`: how training computes it
-    (`Engine.eager_loss`), so that evaluating needs no more memory; None: the reference."""
-    since = time.perf_counter()
-    summed, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
-    model.eval()
-    try:
-        for done, batch in enumerate(itertools.islice(batches, total)):
+class HeldOut:
+    """One pass over at most `total` batches of held-out data, of which each rank takes every so-manieth.
+
+    `loss_of` is how training computes the loss (`Ladder.loss_of` of `Engine.eager_loss`), so that evaluating needs no
+    more memory. Sums stay on the device until the end.
+    """
+
+    def __init__(
+        self,
+        model: Decoder,
+        batches: Iterable[Batch],
+        total: int,
+        device: torch.device,
+        precision: Precision,
+        loss_of: Callable[[Batch | None], Tensor],
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self._model, self._device, self._precision = model, device, precision
+        self._batches = itertools.islice(batches, ranks.rank, total, ranks.size)
+        self._total, self._loss_of, self._ranks = total, loss_of, ranks
+        self._sums = torch.zeros(2, dtype=torch.float64, device=device)  # loss, tokens
+        self._since = time.perf_counter()
+
+    def run(self, reporter: Reporter) -> Loss:
+        """Rank 0: the whole pass, which the others take part in."""
+        for done in range(0, self._total, self._ranks.size):
             reporter.poll()
-            with precision.autocast():
-                summed += loss_of(batch.to(device)) if loss_of else batch_loss(model, batch.to(device))
-            tokens += batch.tokens
-            reporter.progress("evaluating", done + 1, total, "batches")
-    finally:
-        model.train()
-    return Loss(float(summed) / max(1, tokens), tokens, time.perf_counter() - since)
+            self._ranks.tell("evaluate")
+            self.take()
+            reporter.progress("evaluating", min(done + self._ranks.size, self._total), self._total, "batches")
+        self._ranks.tell("evaluated")
+        return self.result()
+
+    @torch.no_grad()
+    def take(self) -> None:
+        """The next batch of this rank. All ranks at once."""
+        batch = next(self._batches, None)
+        self._model.eval()
+        try:
+            with self._precision.autocast():
+                self._sums[0] += self._loss_of(batch.to(self._device) if batch else None)
+        finally:
+            self._model.train()
+        self._sums[1] += batch.tokens if batch else 0
+
+    def result(self) -> Loss:
+        """Of all ranks together, when all have taken all."""
+        self._ranks.add_up([self._sums])
+        summed, tokens = self._sums.tolist()
+        return Loss(summed / max(1, tokens), int(tokens), time.perf_counter() - self._since)
+
+
+def told(step: int, loss: Loss, best: bool, answers: Answers | None) -> Eval:
+    """An evaluation as an event."""
+    return Eval(
+        step=step,
+        loss=loss.mean,
+        perplexity=loss.perplexity,
+        tokens=loss.tokens,
+        seconds=loss.seconds,
+        best=best,
+        bleu4=answers.bleu4 if answers else None,
+        exact_match=answers.exact_match if answers else None,
+        examples=answers.examples if answers else 0,
+    )
 
 
 def answer_quality(texts: Sequence[str], references: Sequence[str]) -> Answers:

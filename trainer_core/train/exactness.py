@@ -29,6 +29,7 @@ def made_with(config: Config, prepared: Prepared, device: torch.device, precisio
         "attend_across_documents": prepared.attend_across_documents,
         "seed": config.seed,
         "optimizer": config.optimizer,
+        "ranks": config.ranks,
         "device": device.type,
         "precision": precision.name,
         "torch": torch.__version__.split("+")[0],

@@ -7,9 +7,10 @@ all its tokens that count, however they are spread over micro-batches.
 
 from __future__ import annotations
 
-import itertools
 import math
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,18 +32,19 @@ from trainer_core.train.checkpoint import TrainState
 from trainer_core.train.device import Precision
 from trainer_core.train.engine.build import build
 from trainer_core.train.engine.engine import Engine
-from trainer_core.train.evaluate import held_out_loss
+from trainer_core.train.evaluate import HeldOut, told
 from trainer_core.train.garbage import Garbage
 from trainer_core.train.late import Late
 from trainer_core.train.numerics import Noise, Plateau
 from trainer_core.train.oom import Ladder
-from trainer_core.train.pausing import freeing
+from trainer_core.train.pausing import freeing, kept_between_steps
+from trainer_core.train.ranks import ALONE, Ranks
 from trainer_core.train.recovery import Recovery, Return
 from trainer_core.train.reports import Answer, Asked, Reports
 from trainer_core.train.samples import Writer
 from trainer_core.train.saving import Saver
 from trainer_core.train.timing import StepClock
-from trainer_core.train.transfer import Windows
+from trainer_core.train.transfer import Window, Windows
 
 _ASK_EVERY: Final = {"cpu": 1, "cuda": 8}  # steps between two looks for bad ones, where nothing is logged sooner
 _NOISE_SAMPLES: Final = 10  # measurements of the gradient noise between two performance events
@@ -66,8 +68,10 @@ class Trainer:
         session: Session,
         device: torch.device,
         precision: Precision,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.config, self.prepared, self.run_dir, self.session = config, prepared, run, session
+        self.ranks, self._own = ranks, ranks.share_of(config)  # with the micro-batches that this rank computes
         self.device, self.precision = device, precision
         self.model = Decoder(ModelConfig.of(config, prepared.vocab_size)).to(device)
         scaler = torch.amp.GradScaler(device.type, enabled=precision.needs_scaler)
@@ -83,7 +87,7 @@ class Trainer:
         self.saver = Saver(config, run, session, device, self.clock)
         self.recovery = Recovery(config, run, session, device, scaler, self.saver.join)
         self.noise, self.plateau = Noise(device, scaler), Plateau(config)
-        self.ladder = Ladder(config, self.model, device, session)
+        self.ladder = Ladder(self._own, self.model, device, session, ranks)
         self.reports = Reports(config, session, self.model, device, precision, self.recovery.watch)
         self.telemetry = True
         self.log_steps, self.sample_steps = config.log_steps, config.sample_steps
@@ -135,27 +139,35 @@ class Trainer:
 
     def set_up(self) -> None:
         """Choose how this run computes, or as it did before; say what is not as it was. Raises `StopRequested`."""
-        self.windows = Windows(self._windows(), self.device)
+        self.windows = self._new_windows()
         self.engine = self.ladder.built(self._build)
         self.state.engine = self.engine.choices
         self.state.made_with |= exactness.made_by(self.engine, self.device)
         exactness.say_what_changed(self.session, self._made_with_before, self.state.made_with)
 
     def _build(self, rows: int) -> Engine:
-        """The engine for micro-batches of so many sequences, with the optimizer's memory taken already."""
+        """The engine for micro-batches of so many sequences, with the optimizer's memory taken already. Rank 0 chooses
+        for all."""
         assert self.windows is not None
         optim.allocate(self.state.optimizer)
-        return build(
-            self.config,
-            self.model,
-            self.device,
-            self.precision,
-            self.session,
-            self.windows.example().rows(rows)[0],
-            self.total_steps,
-            self.state.engine or None,
-            varying=self.prepared.task == "sft",
-        )
+        self.ranks.reserve(list(self.model.parameters()))
+        example = self.windows.example().rows(rows)[0]
+
+        def made(choices: dict[str, Any] | None) -> Engine:
+            return build(
+                self._own,
+                self.model,
+                self.device,
+                self.precision,
+                self.session,
+                example,
+                self.total_steps,
+                choices,
+                varying=self.prepared.task == "sft",
+            )
+
+        engine: Engine = self.ranks.same(made, lambda engine: engine.choices, self.state.engine or None)
+        return engine
 
     def run(self) -> protocol.Done:
         """Train to the end. The result is the last checkpoint, of kind `final`."""
@@ -163,10 +175,7 @@ class Trainer:
             if not self._finished:
                 if self.windows is None:
                     self.set_up()
-                with (
-                    self.garbage.kept_out(),
-                    freeing(self.session, self.engine, self._on_device, self.device, self.run_dir.path),
-                ):
+                with self.garbage.kept_out(), self.freeing():
                     self._train()
                     self._finish()
         except StopRequested:
@@ -196,14 +205,20 @@ class Trainer:
         while self.state.counters.step < self.total_steps:
             self.session.poll()
             self.saver.look()
-            with self.clock.step():
-                self._step(self._next_window())
-                self._ask()
-                self._hear(wait=self._due_now())
+            self.ranks.tell("step")
+            self.step()
             if self._back is not None:
                 self._go_back()
             else:
                 self._after_step()
+
+    def step(self) -> None:
+        """One step, which all ranks make at once; rank 0 says what comes of it."""
+        with self.clock.step():
+            self._step(self._next_window())
+            if self.ranks.rank == 0:
+                self._ask()
+                self._hear(wait=self._due_now())
 
     def _finish(self) -> None:
         step = self.state.counters.step
@@ -213,13 +228,12 @@ class Trainer:
         with self.ladder.spared("sample-steps", step):
             self.writer.write_samples(step)
 
+    def freeing(self) -> AbstractContextManager[Callable[[], AbstractContextManager[None]]]:
+        """While this lasts, a pause gives the device back; gives what does it."""
+        return freeing(self.session, self.engine, self._on_device, self.device, self.run_dir.path, self.ranks)
+
     def _on_device(self) -> Iterator[Tensor]:
-        """All tensors of some size that are kept between two steps."""
-        yield from self.model.parameters()
-        yield from (weight.grad for weight in self.model.parameters() if weight.grad is not None)
-        yield from self.model.buffers()
-        for state in self.state.optimizer.state.values():
-            yield from (value for value in state.values() if isinstance(value, Tensor))
+        yield from kept_between_steps(self.model, self.state.optimizer)
         yield from self.windows.tensors() if self.windows is not None else ()
 
     def _save_in_emergency(self) -> None:
@@ -234,16 +248,12 @@ class Trainer:
             except Exception as error:  # noqa: BLE001 - a broken GPU can fail in any way
                 self.session.warn("checkpoint.not_saved", step=step, reason=str(error).partition("\n")[0])
 
-    def _windows(self) -> Iterator[list[Batch]]:
-        """Micro-batches in the order of the run, as many as one step takes; a window ends with its epoch."""
-        per_epoch, taken = self.train_data.batches_per_epoch, self.state.counters.batches
-        for epoch in itertools.count(taken // per_epoch):
-            batches = self.train_data.iterate(epoch, taken % per_epoch)
-            while window := list(itertools.islice(batches, self.config.gradient_accumulation_steps)):
-                yield window
-            taken = 0
+    def _new_windows(self) -> Windows:
+        """What comes next in the order of the run, as much as one step takes at a time."""
+        counters, many = self.state.counters, self.config.gradient_accumulation_steps
+        return Windows(self.train_data.windows(counters.batches, many), self.device, self.ranks.share)
 
-    def _next_window(self) -> list[Batch]:
+    def _next_window(self) -> Window:
         assert self.windows is not None
         self.windows.load()
         self.clock.mark("data")
@@ -251,14 +261,18 @@ class Trainer:
         self.clock.mark("transfer")
         return window
 
-    def _step(self, window: list[Batch]) -> None:
-        """One optimizer update. Nothing here waits for a GPU."""
-        state, counters = self.state, self.state.counters
-        step, tokens = counters.step + 1, sum(batch.tokens for batch in window)
+    def _step(self, window: Window) -> None:
+        """One optimizer update. Nothing here waits for a GPU, but gradients of several that go over system memory."""
+        state, counters, whole = self.state, self.state.counters, window.whole
+        step, tokens = counters.step + 1, window.tokens
         self._rate = optim.learning_rate(step, self.total_steps, self.config, self.plateau.scale)
-        noisy = self.telemetry and len(window) > 1 and _due(step, -(-self.perf_steps // _NOISE_SAMPLES))
-        self._generators = checkpoint.generators(self.model) if self.config.dropout else {}
-        window_loss = self.ladder.attempt(lambda: self._gradients(window, tokens, noisy), self._undo, step)
+        several = len(whole) > 1 or self.ranks.size > 1
+        noisy = self.telemetry and several and _due(step, -(-self.perf_steps // _NOISE_SAMPLES))
+        if self.config.dropout:
+            self.ranks.seed(self.config.seed, step)
+            self._generators = checkpoint.generators(self.model)
+        window_loss = self.ladder.attempt(lambda: self._gradients(window.share, tokens, noisy), self._undo, step)
+        self.ranks.add_up_gradients(self.model.parameters(), window_loss)
         if step < self.total_steps and self.windows is not None:
             self.windows.prefetch()
             self.clock.mark("data")
@@ -268,26 +282,26 @@ class Trainer:
         state.scaler.unscale_(state.optimizer)
         limit = self.config.grad_clip or math.inf
         self._grad_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
-        bad = self.recovery.judge(self._grad_norm, step, window, counters.batches)
+        bad = self.recovery.judge(self._grad_norm, step, whole, counters.batches)
         optim.update(state.optimizer, state.scaler, bad)
         state.optimizer.zero_grad(set_to_none=True)
         if noisy:
             self.noise.last(self._grad_norm, tokens)
         counters.step = step
-        counters.batches += len(window)
+        counters.batches += len(whole)
         counters.tokens += tokens
-        counters.samples += sum(batch.samples for batch in window)
+        counters.samples += sum(batch.samples for batch in whole)
         self._loss_sum += torch.where(bad > 0, 0.0, window_loss)
         self._loss_tokens += tokens * (1 - bad)
-        self._positions += sum(batch.input_ids.numel() for batch in window)
+        self._positions += sum(batch.input_ids.numel() for batch in whole)
         self._unlogged, self._whole, self._generators = True, True, {}
         self.ladder.grow(step)
         self.clock.mark("optimizer")
 
-    def _gradients(self, window: list[Batch], tokens: int, noisy: bool) -> Tensor:
+    def _gradients(self, share: list[Batch], tokens: int, noisy: bool) -> Tensor:
         """Forward and backward: gradients of the mean over `tokens`; returns the summed loss (0-dim float64)."""
         window_loss = torch.zeros_like(self._loss_sum)
-        for number, batch in enumerate(self.ladder.parts(window)):
+        for number, batch in enumerate(self.ladder.parts(share)):
             self.ladder.during = "forward"
             loss = self.engine.loss(batch)
             window_loss += loss.detach()
@@ -342,13 +356,18 @@ class Trainer:
         since is about steps that are done again."""
         back, self._back = self._back, None
         assert back is not None
+        self.ranks.tell("back", folder=back.folder.name, batches=back.batches)
         self._late.forget()
         self.clock.forget()
-        self._load(back.folder)
-        self.state.counters.batches = back.batches
+        self.go_on_from(back.folder, back.batches)
         self.saver.saved = (-1, None)  # no checkpoint says this
         self.recovery.came_back(back, self.state.counters.step)
-        self.windows = Windows(self._windows(), self.device)
+
+    def go_on_from(self, folder: Path, batches: int) -> None:
+        """With the state of a checkpoint, and what comes behind so many micro-batches of the data."""
+        self._load(folder)
+        self.state.counters.batches = batches
+        self.windows = self._new_windows()
 
     def _due_now(self) -> bool:
         """Whether this boundary is one at which more is done than to go on: then all must be known about its steps."""
@@ -388,15 +407,10 @@ class Trainer:
         """Loss on held-out data, and answers for prompt/response data. True if it is the best so far."""
         counters = self.state.counters
         self.clock.catch_up()
-        total = self.held_out.batches_per_epoch
-        if total == 0:
+        if self.held_out.batches_per_epoch == 0:
             return False
         self.session.enter("evaluating", counters.step)
-        if self.config.eval_batches:
-            total = min(total, self.config.eval_batches)
-        batches = self.held_out.iterate(0)
-        way = self.ladder.loss_of(self.engine.eager_loss, counters.step)
-        loss = held_out_loss(self.model, batches, total, self.device, self.precision, self.session, way)
+        loss = self.held_out_pass().run(self.session)
         answers = None
         with self.ladder.spared("eval-examples", counters.step):
             answers = self.writer.answer_held_out()
@@ -406,20 +420,14 @@ class Trainer:
         self.plateau.observe(loss.mean)
         self._evaluated = (counters.step, loss.mean)
         self.garbage.collect()
-        self.session.emit(
-            protocol.Eval(
-                step=counters.step,
-                loss=loss.mean,
-                perplexity=loss.perplexity,
-                tokens=loss.tokens,
-                seconds=loss.seconds,
-                best=better,
-                bleu4=answers.bleu4 if answers else None,
-                exact_match=answers.exact_match if answers else None,
-                examples=answers.examples if answers else 0,
-            )
-        )
+        self.session.emit(told(counters.step, loss, better, answers))
         return better
+
+    def held_out_pass(self) -> HeldOut:
+        """One pass over as much held-out data as an evaluation takes."""
+        total = min(self.held_out.batches_per_epoch, self.config.eval_batches or sys.maxsize)
+        way = self.ladder.loss_of(self.engine.eager_loss, self.state.counters.step)
+        return HeldOut(self.model, self.held_out.iterate(0), total, self.device, self.precision, way, self.ranks)
 
     def save(self, kind: protocol.CheckpointKind, aside: bool = False) -> None:
         """A checkpoint of this step boundary, on disk and verified when this returns, or written `aside` while training

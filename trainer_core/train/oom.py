@@ -27,11 +27,13 @@ from trainer_core.model.decoder import Decoder
 from trainer_core.session import Session
 from trainer_core.train import memory
 from trainer_core.train.engine.engine import Engine
+from trainer_core.train.ranks import ALONE, Ranks
 
 T = TypeVar("T")
 Move = Literal["halved", "checkpointing", "chunked_loss"]
 During = Literal["forward", "backward", "evaluation"]
 
+_DURING: Final[tuple[During, ...]] = ("forward", "backward", "evaluation")
 _PATIENCE: Final = 64  # steps before there is tried for the first time whether there is room again
 _MOST_PATIENCE: Final = 4096
 _CHUNK: Final = 64  # rows of logits at once, when nothing else is left
@@ -58,8 +60,12 @@ class Ladder:
 
     engine: Engine | None = None  # from when it is there; it is made within `attempt` too
 
-    def __init__(self, config: Config, model: Decoder, device: torch.device, session: Session) -> None:
+    def __init__(
+        self, config: Config, model: Decoder, device: torch.device, session: Session, ranks: Ranks = ALONE
+    ) -> None:
+        """`config` is of this rank alone: with the micro-batches that it computes."""
         self._config, self._model, self._device, self._session = config, model, device, session
+        self._ranks = ranks
         self._moves: list[Move] = []
         self._steps = 0  # since the last move
         self._patience = _PATIENCE
@@ -77,21 +83,31 @@ class Ladder:
             return window
         return [part for batch in window for part in batch.rows(self.rows)]
 
-    def attempt(self, work: Callable[[], T], undo: Callable[[], None], step: int) -> T:
-        """The result of `work`, done again after `undo` and a move for as long as memory ends in it.
+    def attempt(
+        self, work: Callable[[], T], undo: Callable[[], None], step: int, poll: Callable[[], None] | None = None
+    ) -> T:
+        """The result of `work`, done again by all ranks after `undo` and a move for as long as memory ends in it on
+        any of them. `poll` is called while it takes the others longer.
 
         Raises `memory.exhausted` when no move is left.
         """
         while True:
+            result: list[T] = []
+            when, wanted = 0, 0
             try:
-                return work()
+                result.append(work())
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                wanted = requested(error)
+                when, wanted = 1 + _DURING.index(self.during), requested(error) or 0
             # Here, not above: the error's traceback holds all tensors of the attempt.
+            when, wanted = self._ranks.most(when, wanted, poll=poll)
+            if not when:
+                return result[0]
+            result.clear()
+            self.during = _DURING[when - 1]
             undo()
-            self._move(step, wanted)
+            self._move(step, wanted or None)
 
     def built(self, build: Callable[[int], Engine]) -> Engine:
         """The engine, made for whole micro-batches or, where memory ends in that, for smaller ones."""
@@ -104,7 +120,7 @@ class Ladder:
             tried = True
             return build(self.built_for)
 
-        self.engine = self.attempt(work, _nothing, 0)
+        self.engine = self.attempt(work, _nothing, 0, self._session.poll)
         self._apply()
         return self.engine
 
@@ -129,12 +145,17 @@ class Ladder:
         give_back(self._device)
         self._session.warn("memory.left_out", what=what, step=step)
 
-    def loss_of(self, loss: Callable[[Batch], Tensor], step: int) -> Callable[[Batch], Tensor]:
-        """`loss` for evaluation: in parts as they fit."""
+    def loss_of(self, loss: Callable[[Batch], Tensor], step: int) -> Callable[[Batch | None], Tensor]:
+        """`loss` for evaluation: in parts as they fit. None: this rank has no batch where others have one."""
 
-        def whole(batch: Batch) -> Tensor:
+        def whole(batch: Batch | None) -> Tensor:
             self.during = "evaluation"
-            return self.attempt(lambda: torch.stack([loss(part) for part in self.parts([batch])]).sum(), _nothing, step)
+            return self.attempt(
+                lambda: _sum([loss(part) for part in self.parts([batch] if batch else [])]), _nothing, step
+            )
+
+        def _sum(losses: list[Tensor]) -> Tensor:
+            return torch.stack(losses).sum() if losses else torch.zeros((), device=self._device)
 
         return whole
 
@@ -181,7 +202,7 @@ class Ladder:
         wanted: int | None,
         free: int | None,
     ) -> None:
-        times = -(-self._config.batch_size // self.rows)
+        times = -(-self._config.batch_size // self.rows) * self._ranks.size
         self._session.emit(
             protocol.MemoryMove(
                 step=step,
@@ -204,13 +225,15 @@ class Ladder:
             "steps": self._steps,
             "patience": self._patience,
             "built_for": self.built_for,
+            "whole": self._config.batch_size,
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Bring back what `state` gave. Empty: as at the beginning."""
         self._moves = list(state.get("moves", []))
         self._steps, self._patience = state.get("steps", 0), state.get("patience", _PATIENCE)
-        self.built_for = state.get("built_for", self._config.batch_size)
+        whole = self._config.batch_size
+        self.built_for = state.get("built_for", whole) if state.get("whole", whole) == whole else whole
         self._apply()
 
 

@@ -12,17 +12,19 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import psutil
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainer_core import files
 from trainer_core.session import Session
 from trainer_core.train.engine.engine import Engine
 from trainer_core.train.oom import give_back, is_out_of_memory
+from trainer_core.train.ranks import ALONE, Ranks
 
 FORCED: Final = "TRAINDECK_PARK"  # environment: `memory` or `disk` parks on a CPU too, so that it can be tried there
 _FILE: Final = "paused.bin"
@@ -55,8 +57,10 @@ class Parking:
         folder: Path,
         system_memory: Callable[[], int] = _free_of_system,
         device_memory: Callable[[torch.device], int | None] = _free_of_device,
+        rank: int = 0,
     ) -> None:
-        self._tensors, self._device, self._file = tensors, device, folder / _FILE
+        self._tensors, self._device = tensors, device
+        self._file = folder / (f"{rank}-{_FILE}" if rank else _FILE)
         self._system_memory, self._device_memory = system_memory, device_memory
         self._parked: list[Tensor] = []
         self.needed = 0  # bytes of the device without which there is no going on
@@ -160,15 +164,31 @@ def _empty(device: torch.device) -> None:
     give_back(device)
 
 
+def kept_between_steps(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+    """All tensors of some size that a model in training keeps between two steps."""
+    yield from model.parameters()
+    yield from (weight.grad for weight in model.parameters() if weight.grad is not None)
+    yield from model.buffers()
+    for state in optimizer.state.values():
+        yield from (value for value in state.values() if isinstance(value, Tensor))
+
+
 @contextlib.contextmanager
 def freeing(
-    session: Session, engine: Engine, tensors: Callable[[], Iterable[Tensor]], device: torch.device, folder: Path
-) -> Iterator[None]:
-    """While this lasts, a pause takes `tensors` and the engine's recorded graphs off the device."""
+    session: Session,
+    engine: Engine,
+    tensors: Callable[[], Iterable[Tensor]],
+    device: torch.device,
+    folder: Path,
+    ranks: Ranks = ALONE,
+) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """While this lasts, a pause takes `tensors` and the engine's recorded graphs off the device; on every rank. Gives
+    what does it on this one."""
     forced = os.environ.get(FORCED, "")
-    parking = Parking(tensors, device, folder, (lambda: 0) if forced == "disk" else _free_of_system)
+    room = (lambda: 0) if forced == "disk" else _free_of_system
+    parking = Parking(tensors, device, folder, room, rank=ranks.rank)
     if device.type != "cuda" and not forced:
-        yield
+        yield contextlib.nullcontext
         return
 
     @contextlib.contextmanager
@@ -187,11 +207,19 @@ def freeing(
         engine.record_again()
         _log.info("going on, %.2f s", _s(since))
 
-    session.around_pauses.append(away)
+    @contextlib.contextmanager
+    def everywhere() -> Iterator[None]:
+        ranks.tell("pause")
+        with away():
+            yield
+        ranks.tell("go on")
+        ranks.most(0, poll=session.stop_if_asked)
+
+    session.around_pauses.append(everywhere)
     try:
-        yield
+        yield away
     finally:
-        session.around_pauses.remove(away)
+        session.around_pauses.remove(everywhere)
         parking.remove_file()
 
 

@@ -48,8 +48,8 @@ class Peak:
     name: str  # whose, and in which arithmetic
 
 
-def peak(device_name: str, precision: str) -> Peak | None:
-    """The peak of a card by the name that CUDA gives it, in `bf16`, `fp16` or `tf32`; None where it is not known.
+def peak(device_name: str, precision: str, count: int = 1) -> Peak | None:
+    """The peak of `count` cards by the name that CUDA gives it, in `bf16`, `fp16` or `tf32`; None: it is not known.
 
     `fp32` without TF32 leaves the tensor cores alone: None as well.
     """
@@ -62,7 +62,8 @@ def peak(device_name: str, precision: str) -> Peak | None:
     else:
         half, tf32, has_bf16 = _OTHERS[card]
         tera = tf32 if precision == "tf32" else half if has_bf16 or precision == "fp16" else None
-    return None if tera is None else Peak(tera * 1e12, f"{card}, {precision}")
+    cards = card if count == 1 else f"{count} × {card}"
+    return None if tera is None else Peak(count * tera * 1e12, f"{cards}, {precision}")
 
 
 def _card(device_name: str) -> str | None:

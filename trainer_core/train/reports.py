@@ -74,7 +74,7 @@ class Reports:
         self._session, self._device, self._precision, self._watch = session, device, precision, watch
         self._flops = flops.flops_per_token(model, config.max_seq_len)
         arithmetic = "tf32" if precision.dtype is None and uses_tf32(config, device) else precision.name
-        self._peak = peak(describe(device), arithmetic)
+        self._peak = peak(describe(device), arithmetic, config.ranks)
         self._log, self._perf = _Since(Interval()), _Since(Interval())
         self.energy: Callable[[], float | None] = lambda: None  # joules that the GPU took so far
         self._energy: float | None = None

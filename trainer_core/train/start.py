@@ -6,8 +6,11 @@ import contextlib
 import os
 import platform
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import msgspec
 import torch
 
 from trainer_core import __version__, files, protocol
@@ -18,6 +21,7 @@ from trainer_core.data.prepare import Prepared, prepare
 from trainer_core.data.tokenizing.tokenizer_files import CONFIG
 from trainer_core.holding import by_clock, watch_for_others
 from trainer_core.job import Job
+from trainer_core.machine import hardware
 from trainer_core.machine.awake import keeping_awake
 from trainer_core.machine.sampler import Sampler
 from trainer_core.messages import TraindeckError
@@ -25,10 +29,22 @@ from trainer_core.plans import Plan
 from trainer_core.report import StopRequested
 from trainer_core.runs import checkpoint_dir, run_dir
 from trainer_core.runs.run_dir import RunDir
+from trainer_core.session import Session
 from trainer_core.train import transaction
-from trainer_core.train.device import choose_device, choose_precision, describe, set_up_arithmetic, warn_of_preset
+from trainer_core.train.device import (
+    choose_device,
+    choose_precision,
+    describe,
+    device_of_rank,
+    set_up_arithmetic,
+    warn_of_preset,
+)
 from trainer_core.train.engine import fast_paths
 from trainer_core.train.loop import Trainer
+from trainer_core.train.ranks import ALONE
+
+if TYPE_CHECKING:
+    from trainer_core.train.leading import Others
 
 
 def train(plan: Plan, job: Job) -> None:
@@ -45,27 +61,47 @@ def train(plan: Plan, job: Job) -> None:
             run.write_config(config)
         source = _checkpoint_to_resume(plan, job)
         begun = _step_of(source)
-        device = choose_device(config.device)
-        set_up_arithmetic(config, device)
+        device = device_of_rank(choose_device(config.device), 0, config.ranks)
+        set_up_arithmetic(_divided(config), device)
         precision = choose_precision(config.mixed_precision, device, session)
         warn_of_preset(config, device, session)
-        try:
-            _say_hello(job, plan, device, precision.name, begun)
-            session.enter("preparing")
-            prepared = prepare(config, session)
-            config = pick(config, prepared, session, new=source is None)
-            trainer = Trainer(config, prepared, run, session, device, precision)
-            if source is not None:
-                trainer.resume(source)
-            trainer.set_up()
-        except StopRequested as stop:  # nothing trained yet, nothing to save
-            session.emit(protocol.Done(reason=stop.reason, steps=begun, total_steps=config.max_steps))
-            raise
-        run.write_config(config)
-        _keep_tokenizer(run, prepared)
-        session.emit(_ready(trainer, prepared))
-        with _watching(job, trainer), _reporting_elsewhere(job, config, run):
-            _run(trainer, job)
+        with _others(config, run, session) as others:
+            try:
+                _say_hello(job, plan, device, precision.name, begun)
+                session.enter("preparing")
+                prepared = prepare(config, session)
+                config = pick(config, prepared, session, new=source is None)
+                ranks = ALONE
+                if others is not None:
+                    ranks = others.join(_divided(config), source, device, precision.name, prepared.fingerprint)
+                trainer = Trainer(_divided(config), prepared, run, session, device, precision, ranks)
+                if source is not None:
+                    trainer.resume(source)
+                trainer.set_up()
+            except StopRequested as stop:  # nothing trained yet, nothing to save
+                session.emit(protocol.Done(reason=stop.reason, steps=begun, total_steps=config.max_steps))
+                raise
+            run.write_config(config)
+            _keep_tokenizer(run, prepared)
+            session.emit(_ready(trainer, prepared))
+            with _watching(job, trainer), _reporting_elsewhere(job, config, run):
+                _run(trainer, job)
+
+
+def _others(config: Config, run: RunDir, session: Session) -> AbstractContextManager[Others | None]:
+    """The other ranks, where there are to be some."""
+    if config.ranks == 1:
+        return contextlib.nullcontext()
+    from trainer_core.train.leading import Others  # there are builds of torch without what it needs
+
+    return Others(config, run, session)
+
+
+def _divided(config: Config) -> Config:
+    """The same with the cores of the machine shared out among the ranks."""
+    if config.ranks == 1 or config.cpu_threads:
+        return config
+    return msgspec.structs.replace(config, cpu_threads=max(1, hardware.usable_threads() // config.ranks))
 
 
 def _run(trainer: Trainer, job: Job) -> None:
@@ -108,7 +144,7 @@ def _say_hello(job: Job, plan: Plan, device: torch.device, precision: str, begun
             traindeck=__version__,
             python=platform.python_version(),
             torch=str(torch.__version__),
-            devices=[describe(device)],
+            devices=[describe(device_of_rank(device, rank, plan.config.ranks)) for rank in range(plan.config.ranks)],
             precision=precision,
             resumed_from_step=begun if plan.resume else None,
             config=to_dict(plan.config),

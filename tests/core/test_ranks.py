@@ -1,0 +1,219 @@
+"""Several processes that train one model: the run that one of them would make, and asked the same way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.core.ranks import joined, others
+from tests.core.trainer import TINY, Ended, environment, finish, read_until, run, start, text_file
+from trainer_core import protocol
+from trainer_core.config import Layer, resolve
+from trainer_core.data.batches import Batch
+from trainer_core.messages import ExitCode, TraindeckError
+from trainer_core.train.joined import _cuts
+from trainer_core.train.ranks import RankLost
+
+STEPS = 12
+DATA = "文本 text.txt"
+ARGUMENTS = ["train", *TINY, "--max-steps", str(STEPS), "--save-steps", "6", "--keep-last", "9", "--data", DATA]
+TWO = ["--ranks", "2"]
+NO_DRAWS = ["--dropout", "0"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("家 home (x)")
+    text_file(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def one(home: Path) -> Ended:
+    """The run of a single process."""
+    ended = run(home, *ARGUMENTS, *NO_DRAWS, "--run-dir", "one")
+    assert ended.code == 0, ended.stderr
+    return ended
+
+
+@pytest.fixture(scope="module")
+def two(home: Path) -> Ended:
+    """The same of two processes, with dropout."""
+    ended = run(home, *ARGUMENTS, *TWO, "--run-dir", "two")
+    assert ended.code == 0, ended.stderr
+    return ended
+
+
+def weights(home: Path, name: str, step: int = STEPS) -> dict[str, torch.Tensor]:
+    return load_file(home / name / "checkpoints" / f"step-{step:08d}" / "model.safetensors")
+
+
+def assert_same_run(home: Path, name: str, ended: Ended, one: Ended) -> None:
+    """Within rounding: sums are taken in another order."""
+    assert ended.losses == pytest.approx(one.losses, rel=1e-5)
+    for mine, theirs in zip(ended.of(protocol.Step)[-1:], one.of(protocol.Step)[-1:], strict=True):
+        assert (mine.step, mine.tokens, mine.samples) == (theirs.step, theirs.tokens, theirs.samples)
+    evals = [(event.step, pytest.approx(event.loss, rel=1e-5), event.tokens) for event in one.of(protocol.Eval)]
+    assert [(event.step, event.loss, event.tokens) for event in ended.of(protocol.Eval)] == evals
+    theirs = weights(home, "one")
+    for key, weight in weights(home, name).items():
+        torch.testing.assert_close(weight, theirs[key], rtol=1e-3, atol=2e-5)
+
+
+def test_two_processes_make_the_run_of_one(home: Path, one: Ended) -> None:
+    ended = run(home, *ARGUMENTS, *NO_DRAWS, *TWO, "--run-dir", "both")
+    assert ended.code == 0, ended.stderr
+    assert_same_run(home, "both", ended, one)
+    assert len(ended.of(protocol.Hello)[0].devices) == 2
+    assert [event.seq for event in ended.events] == list(range(1, len(ended.events) + 1)), "one speaks"
+    assert not list((home / "both").glob("ranks-*")), "where they met is gone"
+
+
+def test_torchrun_starts_it_too(home: Path, one: Ended) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "-m", "trainer_core"]
+    done = subprocess.run(
+        [*command, *ARGUMENTS, *NO_DRAWS, "--output", "json", "--run-dir", "torchrun"],
+        env=environment(home), cwd=home, capture_output=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    ended = Ended(0, [protocol.decode_event(line) for line in done.stdout.splitlines()], done.stderr.decode())
+    assert_same_run(home, "torchrun", ended, one)
+
+
+def test_what_one_process_began_two_go_on_with_and_back(home: Path, one: Ended) -> None:
+    (home / "turns").mkdir()
+    first = run(home, *ARGUMENTS, *NO_DRAWS, "--max-steps", "4", "--lr-schedule", "constant", "--run-dir", "turns/a")
+    plain = run(home, *ARGUMENTS, *NO_DRAWS, "--lr-schedule", "constant", "--run-dir", "turns/whole")
+    assert first.code == plain.code == 0
+    second = run(home, "train", "--resume", "turns/a", *TWO, "--max-steps", "8")
+    assert second.code == 0, second.stderr
+    (said,) = second.of(protocol.Warn)
+    assert (said.code, said.params) == ("resume.not_exact", {"what": "ranks", "before": "1", "after": "2"})
+    third = run(home, "train", "--resume", "turns/a", "--ranks", "1", "--max-steps", str(STEPS))
+    assert [event.params["what"] for event in third.of(protocol.Warn)] == ["ranks"]
+    assert {**first.losses, **second.losses, **third.losses} == pytest.approx(plain.losses, rel=1e-5)
+
+
+def test_stopped_and_resumed_with_as_many_it_is_the_same_run_bit_for_bit(home: Path, two: Ended) -> None:
+    process = start(home, *ARGUMENTS, *TWO, "--run-dir", "stopped", "--control", "stdin", stdin=subprocess.PIPE)
+    before = read_until(process, lambda event: isinstance(event, protocol.Step) and event.step >= 3)
+    assert process.stdin is not None
+    process.stdin.write(protocol.encode(protocol.Stop(id=1)))
+    process.stdin.flush()
+    stopped = finish(process)
+    assert stopped.code == ExitCode.STOPPED, stopped.stderr
+    at = stopped.of(protocol.Done)[0].steps
+    assert 3 <= at < STEPS
+    resumed = run(home, "train", "--resume", "stopped")
+    assert resumed.code == 0, resumed.stderr
+    assert resumed.of(protocol.Hello)[0].resumed_from_step == at
+    assert not resumed.of(protocol.Warn)
+    said = Ended(0, before + stopped.events, "").losses | resumed.losses
+    assert said == two.losses
+    last = f"checkpoints/step-{STEPS:08d}"
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        assert (home / "stopped" / last / file).read_bytes() == (home / "two" / last / file).read_bytes(), file
+
+
+def ask(process: subprocess.Popen[bytes], command: protocol.AnyCommand) -> None:
+    assert process.stdin is not None
+    process.stdin.write(protocol.encode(command))
+    process.stdin.flush()
+
+
+def is_phase(name: str) -> Callable[[protocol.AnyEvent], bool]:
+    return lambda event: isinstance(event, protocol.Phase) and event.phase == name
+
+
+def test_it_pauses_saves_changes_and_ends_with_its_window(
+    home: Path, two: Ended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the state of both taken off the device in the pause, as from a GPU."""
+    monkeypatch.setenv("TRAINDECK_PARK", "memory")
+    arguments = [*ARGUMENTS, *TWO, "--max-steps", "1000000", "--compile", "off", "--run-dir", "asked"]
+    process = start(home, *arguments, "--control", "stdin", stdin=subprocess.PIPE)
+    read_until(process, lambda event: isinstance(event, protocol.Step))
+    ask(process, protocol.Pause(id=1))
+    read_until(process, is_phase("paused"))
+    ask(process, protocol.Resume(id=2))
+    read_until(process, is_phase("training"))
+    ask(process, protocol.Set(id=3, name="log_steps", value=2))
+    ask(process, protocol.Save(id=4))
+    read_until(process, lambda event: isinstance(event, protocol.Checkpoint) and event.step % 6 != 0)
+    read_until(process, lambda event: isinstance(event, protocol.Step))
+    assert process.stdin is not None
+    process.stdin.close()
+    process.stdin = None
+    ended = finish(process)
+    assert ended.code == ExitCode.STOPPED, ended.stderr
+    (done,) = ended.of(protocol.Done)
+    assert done.reason == "parent_lost"
+    assert (home / "asked" / "checkpoints" / f"step-{done.steps:08d}").is_dir()
+
+
+def test_what_measures_one_process_refuses_several_in_one_sentence(home: Path) -> None:
+    for arguments in (["check", *ARGUMENTS[1:], *TWO], [*ARGUMENTS, *TWO, "--batch-size", "auto"]):
+        ended = run(home, *arguments)
+        assert (ended.code, ended.error.code) == (ExitCode.USAGE, "ranks.one_only")
+
+
+def test_more_processes_than_sequences_are_refused() -> None:
+    with pytest.raises(TraindeckError) as refused:
+        resolve([Layer("here", {"ranks": 4, "batch_size": 3})])
+    assert refused.value.code == "ranks.too_many"
+
+
+@pytest.mark.parametrize("sizes", [[4, 4, 4], [16], [8, 8], [4, 4, 3], [1], [2, 1]])
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_every_row_is_computed_once_and_all_have_as_many(sizes: list[int], size: int) -> None:
+    shares = [_cuts(sizes, rank, size) for rank in range(size)]
+    rows = [(batch, row) for share in shares for batch, part in share for row in range(part.start, part.stop)]
+    assert rows == [(batch, row) for batch, count in enumerate(sizes) for row in range(count)]
+    counts = [sum(part.stop - part.start for _, part in share) for share in shares]
+    assert max(counts) - min(counts) <= 1
+
+
+ADDS = """
+weights = [torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2, 2))]
+for weight in weights:
+    weight.grad = torch.full_like(weight, rank)
+ranks.add_up_gradients(weights, torch.tensor(rank, dtype=torch.float64))
+"""
+
+
+def test_a_rank_that_has_no_sequence_in_a_short_step_takes_part_in_it(tmp_path: Path) -> None:
+    with others(tmp_path, ADDS, size=3):
+        ranks = joined(tmp_path / "meet", 0, 3)
+        one = torch.zeros(1, 8, dtype=torch.int64)
+        assert ranks.share([Batch(one, one, tokens=8, samples=1)] * 2) == []
+        weights = [torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2, 2))]
+        loss = torch.zeros((), dtype=torch.float64)
+        ranks.add_up_gradients(weights, loss)
+        assert [weight.grad.unique().tolist() for weight in weights if weight.grad is not None] == [[3.0], [3.0]]
+        assert float(loss) == 3.0
+
+
+LEAVES = """
+import time
+since = time.monotonic()
+
+def poll():
+    if time.monotonic() - since > 0.5:
+        sys.exit(3)
+
+ranks.most(0, poll=poll)
+"""
+
+
+def test_rank_0_can_leave_while_another_does_not_answer(tmp_path: Path) -> None:
+    with others(tmp_path, LEAVES, we=1) as (leader,):
+        ours = joined(tmp_path / "meet", 1, 2)
+        assert leader.wait(timeout=60) == 3
+        with pytest.raises(RankLost):
+            ours.hear()

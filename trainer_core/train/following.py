@@ -1,0 +1,154 @@
+"""A rank other than 0: it does what rank 0 tells it to, and says nothing but to its log."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch._C._distributed_c10d import Store
+
+from trainer_core import failures
+from trainer_core.config import Config
+from trainer_core.data.prepare import prepare
+from trainer_core.messages import ExitCode, TraindeckError
+from trainer_core.place import Place
+from trainer_core.report import Quiet
+from trainer_core.runs.run_dir import RunDir
+from trainer_core.session import Session
+from trainer_core.train import rendezvous
+from trainer_core.train.device import Precision, device_of_rank, set_up_arithmetic
+from trainer_core.train.evaluate import HeldOut
+from trainer_core.train.joined import Joined
+from trainer_core.train.leading import log_of
+from trainer_core.train.loop import Trainer
+from trainer_core.train.ranks import EndedByLeader, RankLost
+from trainer_core.wire import Wire
+
+_SIGNALS: Final = ("SIGINT", "SIGTERM", "SIGBREAK", "SIGHUP")  # heard by rank 0, which tells us
+
+
+def of_folder(folder: Path, place: Place, leader: int) -> int:
+    """A rank that rank 0 (the process `leader`) has started. Returns the exit code."""
+
+    def look() -> None:
+        if os.name != "nt" and os.getppid() != leader:  # on Windows a job object ends us
+            raise RankLost("rank 0 has gone")
+
+    return _follow(lambda: rendezvous.FolderStore(folder), place, look)
+
+
+def of_launcher(place: Place) -> int:
+    """A rank that `torchrun` has started. Returns the exit code."""
+    sys.stdout.flush()
+    os.dup2(2, 1)  # stdout is rank 0's
+    return _follow(lambda: rendezvous.store_of_launcher(place.rank, place.size), place, lambda: None)
+
+
+def _follow(store_of: Callable[[], Store], place: Place, look: Callable[[], None]) -> int:
+    for name in _SIGNALS:
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    faulthandler.enable()
+    store = ranks = None
+    try:
+        store = store_of()
+        store.set(f"here/{place.rank}", "1")
+        rendezvous.wait_for(store, ["go"], look)
+        ranks = Joined(store, place.rank, place.size)
+        _train(ranks)
+    except EndedByLeader as end:
+        return end.code
+    except RankLost as error:
+        ended = rendezvous.read_if_there(store, "ended") if store is not None else None
+        if ended is None:
+            sys.stderr.write(f"rank {place.rank}: {error}\n")
+        return int(ended) if ended else ExitCode.FAILED
+    except Exception as error:  # noqa: BLE001 - rank 0 tells it
+        traceback.print_exc()
+        told = _named(error)
+        if store is not None:
+            with contextlib.suppress(RuntimeError, OSError):
+                store.set(
+                    f"failed/{place.rank}",
+                    json.dumps({"code": told.code, "detail": told.detail, "params": told.params}),
+                )
+        return told.exit_code
+    finally:
+        if ranks is not None:
+            ranks.close()
+    return ExitCode.FINISHED
+
+
+def _named(error: Exception) -> TraindeckError:
+    if isinstance(error, TraindeckError):
+        return error
+    text, found = f"{type(error).__name__}: {error}", failures.of_exception(error)
+    if found is not None:
+        return TraindeckError(found.code, text, **found.params)
+    return TraindeckError("internal", text, kind=type(error).__name__, log="rank-N.log")
+
+
+def _train(ranks: Joined) -> None:
+    ranks.most(0)  # that words get through is seen before anything depends on it
+    order = ranks.hear()
+    run, config = RunDir(Path(order["run"])), Config(**order["config"])
+    with log_of(run, ranks.rank).open("ab") as log:
+        os.dup2(log.fileno(), 1), os.dup2(log.fileno(), 2)
+    device = device_of_rank(torch.device(order["device"]), ranks.rank, ranks.size)
+    set_up_arithmetic(config, device)
+    if device.type == "cuda":
+        ranks.use_gpus()
+    prepared = prepare(config, Quiet())  # by rank 0, so it is there
+    if prepared.fingerprint != order["data"]:
+        raise TraindeckError("data.changed", what=f"{order['data']} → {prepared.fingerprint}")
+    precision = Precision.named(order["precision"], device)
+    trainer = Trainer(config, prepared, run, Session(Wire()), device, precision, ranks)
+    trainer.telemetry = False
+    if order["source"]:
+        trainer.resume(Path(order["source"]))
+    trainer.set_up()
+    obey(trainer, ranks)
+
+
+def obey(trainer: Trainer, ranks: Joined) -> None:
+    """Do what rank 0 says until it says that it is over: raises `EndedByLeader`, and `RankLost` where it has gone."""
+    try:
+        with trainer.garbage.kept_out(), trainer.freeing() as away:
+            _obey(trainer, ranks, away)
+    finally:
+        trainer.train_data.close()
+        trainer.held_out.close()
+
+
+def _obey(trainer: Trainer, ranks: Joined, away: Callable[[], AbstractContextManager[None]]) -> None:
+    evaluating: HeldOut | None = None
+    while True:
+        order = ranks.hear()
+        match order["do"]:
+            case "step":
+                trainer.step()
+                trainer.garbage.collect_if_due()
+            case "back":
+                trainer.go_on_from(trainer.run_dir.checkpoints / order["folder"], order["batches"])
+            case "evaluate":
+                evaluating = evaluating or trainer.held_out_pass()
+                evaluating.take()
+            case "evaluated" if evaluating is not None:
+                trainer.plateau.observe(evaluating.result().mean)
+                evaluating = None
+            case "pause":
+                with away():
+                    ranks.hear()  # that it goes on
+                ranks.most(0)
+            case _:
+                raise ValueError(order)

@@ -1,0 +1,273 @@
+"""One of several ranks (see `ranks.py`).
+
+What is said between ranks goes over gloo on the loopback interface and never waits for a GPU. Gradients of GPUs go over
+NCCL where it is there (Linux), else through system memory and gloo.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import datetime
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NoReturn
+
+import msgspec
+import torch
+from torch import Tensor, distributed
+from torch._C._distributed_c10d import FileStore, PrefixStore, Store
+
+from trainer_core.config import Config
+from trainer_core.data.batches import Batch
+from trainer_core.data.order import keyed_hash
+from trainer_core.messages import TraindeckError
+from trainer_core.report import StopRequested
+from trainer_core.train.ranks import EndedByLeader, RankLost, Ranks
+from trainer_core.train.rendezvous import FolderStore
+
+_FOREVER: Final = datetime.timedelta(days=365)  # rank 0 may be paused; a rank that has gone is known at once anyway
+_NCCL_PATIENCE: Final = datetime.timedelta(minutes=10)
+_HEAD: Final = 256  # bytes in which an order mostly fits
+_LENGTH: Final = 8  # of them say how long it is
+_BUCKET_BYTES: Final = 32 * 2**20  # of gradients that are added up at once
+_POLL_S: Final = 0.02
+
+
+class Joined(Ranks):
+    """One of several ranks."""
+
+    def __init__(self, store: Store, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.apart = False  # the others do not wait for an order, and will not take one
+        self._store = store
+        gloo: Any = distributed.ProcessGroupGloo  # its stub lacks what it does
+        options = gloo._Options()
+        options._timeout = _FOREVER
+        options._devices = [gloo.create_device(hostname="127.0.0.1")]
+        with self._together():
+            self._group = gloo(PrefixStore("gloo", store), rank, size, options)
+        self._nccl: Any = None
+        self._buffers: list[Tensor] = []  # in system memory, page-locked beside a GPU
+        self._on_device: Tensor | None = None
+
+    def use_gpus(self) -> None:
+        """Have NCCL add up gradients where it is there. After the device of this process is set."""
+        if not distributed.is_nccl_available():
+            return
+        options = distributed.ProcessGroupNCCL.Options()
+        options._timeout = _NCCL_PATIENCE
+        store = self._store
+        if isinstance(store, FolderStore):  # NCCL's threads may ask a store at any time: it must be none in Python
+            store = FileStore(str(store.folder / "nccl"), self.size)
+        self._nccl = distributed.ProcessGroupNCCL(PrefixStore("nccl", store), self.rank, self.size, options)
+
+    # --- words ---------------------------------------------------------------------------------------
+
+    def tell(self, do: str, **about: Any) -> None:
+        content = json.dumps({"do": do, **about}).encode("utf-8")
+        head = len(content).to_bytes(_LENGTH, "little") + content[: _HEAD - _LENGTH]
+        self._broadcast(torch.frombuffer(bytearray(head.ljust(_HEAD, b"\0")), dtype=torch.uint8))
+        if rest := content[_HEAD - _LENGTH :]:
+            self._broadcast(torch.frombuffer(bytearray(rest), dtype=torch.uint8))
+
+    def hear(self) -> dict[str, Any]:
+        head = bytes(self._broadcast(torch.empty(_HEAD, dtype=torch.uint8)).tolist())
+        length, content = int.from_bytes(head[:_LENGTH], "little"), head[_LENGTH:]
+        if length > len(content):
+            rest = torch.empty(length - len(content), dtype=torch.uint8)
+            content += bytes(self._broadcast(rest).tolist())
+        order: dict[str, Any] = json.loads(content[:length])
+        if order["do"] == "end":
+            raise EndedByLeader(order["code"])
+        return order
+
+    def _broadcast(self, content: Tensor) -> Tensor:
+        with self._together():
+            self._group.broadcast([content], _from_leader()).wait()
+        return content
+
+    def same(self, make: Callable[[Any], Any], chosen: Callable[[Any], Any], before: Any) -> Any:
+        if self.rank:
+            order = self.hear()
+            if order["do"] != "choose":
+                raise MemoryError("on rank 0")
+            return make(order["chosen"])
+        try:
+            made = make(before)
+        except StopRequested:
+            raise
+        except Exception:
+            self.tell("leave")
+            raise
+        self.tell("choose", chosen=chosen(made))
+        return made
+
+    def most(self, *values: int, poll: Callable[[], None] | None = None) -> list[int]:
+        together, options = torch.tensor(values, dtype=torch.int64), distributed.AllreduceOptions()
+        options.reduceOp = distributed.ReduceOp.MAX  # type: ignore[assignment]
+        with self._together():
+            work = self._group.allreduce([together], options)
+            while poll is not None and self.rank == 0 and not work.is_completed():
+                self._ask(poll)
+                time.sleep(_POLL_S)
+            work.wait()
+        self.apart = False
+        return [int(value) for value in together.tolist()]
+
+    def _ask(self, poll: Callable[[], None]) -> None:
+        """`poll`, while the others have not answered yet."""
+        self.apart = True
+        try:
+            poll()
+        except BaseException:
+            # The group's destructor waits for their answers, which may never come; the end of the process does not.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
+            raise
+
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[None]:
+        """Around what fails only because another rank has gone."""
+        try:
+            yield
+        except RuntimeError as error:
+            self._lost(error)
+
+    def _lost(self, error: RuntimeError) -> NoReturn:
+        self.apart = True
+        if self._nccl is not None:  # what it was adding up is not whole, and the GPU may have gone on with it
+            self._nccl.abort()
+            raise TraindeckError("failure.peer_lost", detail=str(error)) from error
+        raise RankLost(str(error)) from error
+
+    # --- gradients -----------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        if self._nccl is not None and tensors[0].is_cuda:
+            with self._together():
+                self._nccl.allreduce_coalesced(list(tensors)).wait()
+            return
+        before: _Sum | None = None
+        for number, pieces in enumerate(_buckets(tensors)):
+            flat = self._gathered(pieces, number % 2)
+            with self._together():
+                work = self._group.allreduce([flat])
+            if before is not None:
+                self._scatter(before)
+            before = _Sum(pieces, flat, work)
+        if before is not None:
+            self._scatter(before)
+
+    def add_up_gradients(self, weights: Iterable[Tensor], loss: Tensor) -> None:
+        gradients = []
+        for weight in weights:
+            if weight.grad is None:  # this rank has no part in this step
+                weight.grad = torch.zeros_like(weight)
+            gradients.append(weight.grad)
+        self.add_up(gradients)
+        self.add_up([loss])
+
+    def reserve(self, tensors: Sequence[Tensor]) -> None:
+        if self._nccl is not None:
+            return
+        size = min(sum(tensor.nbytes for tensor in tensors), _BUCKET_BYTES)
+        if not self._buffers or self._buffers[0].nbytes < size:
+            on_gpu = tensors[0].is_cuda
+            self._buffers = [torch.empty(size, dtype=torch.uint8, pin_memory=on_gpu) for _ in range(2)]
+            self._on_device = torch.empty(size, dtype=torch.uint8, device=tensors[0].device) if on_gpu else None
+
+    def _gathered(self, pieces: list[Tensor], which: int) -> Tensor:
+        """The pieces one behind the other, in system memory."""
+        self.reserve(pieces)
+        count, like = sum(piece.numel() for piece in pieces), pieces[0]
+        flat = self._buffers[which][: count * like.itemsize].view(like.dtype)
+        if self._on_device is None:
+            return torch.cat(pieces, out=flat)
+        there = self._on_device[: count * like.itemsize].view(like.dtype)
+        return flat.copy_(torch.cat(pieces, out=there))
+
+    def _scatter(self, total: _Sum) -> None:
+        with self._together():
+            total.work.wait()
+        flat = total.flat
+        if self._on_device is not None:
+            flat = self._on_device[: flat.nbytes].view(flat.dtype).copy_(flat, non_blocking=True)
+        torch._foreach_copy_(total.pieces, list(torch.split(flat, [piece.numel() for piece in total.pieces])))
+
+    # --- the same step, divided ------------------------------------------------------------------------
+
+    def seed(self, seed: int, step: int) -> None:
+        torch.manual_seed(keyed_hash(f"rank/{seed}/{self.rank}", step))
+
+    def share(self, window: list[Batch]) -> list[Batch]:
+        sizes = [batch.input_ids.shape[0] for batch in window]
+        cuts = _cuts(sizes, self.rank, self.size)
+        return [window[which] if rows == slice(0, sizes[which]) else window[which].part(rows) for which, rows in cuts]
+
+    def share_of(self, config: Config) -> Config:
+        sizes = [config.batch_size] * config.gradient_accumulation_steps
+        shares = [_cuts(sizes, rank, self.size) for rank in range(self.size)]
+        return msgspec.structs.replace(
+            config,
+            batch_size=max(rows.stop - rows.start for share in shares for _, rows in share),
+            gradient_accumulation_steps=max(map(len, shares)),
+        )
+
+    def end(self, code: int) -> bool:
+        """Rank 0: tell the others that it is over, if they listen; whether they do."""
+        if not self.apart:
+            with contextlib.suppress(RankLost, TraindeckError):
+                self.tell("end", code=int(code))
+        return not self.apart
+
+    def close(self) -> None:
+        """Let go of the others. Before this process ends: threads that still hear from them then would abort it."""
+        self._group = self._nccl = None
+
+
+class _Sum(msgspec.Struct):
+    """A bucket on its way."""
+
+    pieces: list[Tensor]
+    flat: Tensor
+    work: Any
+
+
+def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Flat views of all tensors, large ones in pieces, in lists of at most `_BUCKET_BYTES`."""
+    pieces: list[Tensor] = []
+    room = whole = _BUCKET_BYTES // tensors[0].itemsize
+    for tensor in tensors:
+        rest = tensor.view(-1)
+        while rest.numel():
+            pieces.append(rest[:room])
+            rest, room = rest[room:], room - pieces[-1].numel()
+            if not room:
+                yield pieces
+                pieces, room = [], whole
+    if pieces:
+        yield pieces
+
+
+def _cuts(sizes: list[int], rank: int, size: int) -> list[tuple[int, slice]]:
+    """Which rows of which micro-batches a rank computes: as many as the others, and neighbours.
+
+    `sizes` are the rows of each micro-batch.
+    """
+    total = sum(sizes)
+    first, last = total * rank // size, total * (rank + 1) // size
+    found, begin = [], 0
+    for number, count in enumerate(sizes):
+        start, stop = max(first - begin, 0), min(last - begin, count)
+        if start < stop:
+            found.append((number, slice(start, stop)))
+        begin += count
+    return found
+
+
+def _from_leader() -> distributed.BroadcastOptions:
+    options = distributed.BroadcastOptions()
+    options.rootRank = 0
+    return options

@@ -1,0 +1,186 @@
+"""Rank 0 and the others: they are started, waited for, watched, and ended; and why one of them has gone is told."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import torch
+from torch._C._distributed_c10d import Store
+
+from trainer_core import children, failures, files, place
+from trainer_core.config import Config, to_dict
+from trainer_core.messages import ExitCode, TraindeckError
+from trainer_core.report import StopRequested
+from trainer_core.runs.run_dir import RunDir
+from trainer_core.session import Session
+from trainer_core.train.joined import Joined
+from trainer_core.train.ranks import RankLost
+from trainer_core.train.rendezvous import FolderStore, read_if_there, store_of_launcher, wait_for
+
+_FOLDER: Final = "ranks-"
+_LEAVING_S: Final = 5.0  # that a rank may take to end when it was told so, or to say why it ended
+_CONNECTING_S: Final = 60.0
+_POLL_S: Final = 0.05
+_LAST_BYTES: Final = 4096
+
+
+class Others:
+    """The other ranks of a run, from rank 0: those that `torchrun` has started, or our own.
+
+    As a context: what fails inside because another rank has gone is raised as that rank's own failure.
+    """
+
+    def __init__(self, config: Config, run: RunDir, session: Session) -> None:
+        self._size, self._run, self._session = config.ranks, run, session
+        self._ranks: Joined | None = None
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._folder = run.path / f"{_FOLDER}{os.getpid()}"
+        self._ours = place.given() is None
+        self._patience = 0.0
+        self._store = self._own_store() if self._ours else store_of_launcher(0, self._size)
+
+    def _own_store(self) -> Store:
+        for left in self._run.path.glob(f"{_FOLDER}*"):  # of a process that was killed
+            files.remove_tree(left)
+        with files.said_plainly(self._run.path):
+            self._folder.mkdir()
+        return FolderStore(self._folder)
+
+    def __enter__(self) -> Others:
+        if self._ours:
+            children.end_with_us()
+            self._processes = [self._started(rank) for rank in range(1, self._size)]
+            self._session.holds.append(self._look)  # asked whenever something is polled
+        return self
+
+    def _started(self, rank: int) -> subprocess.Popen[bytes]:
+        arguments = [str(self._folder), "--rank", str(rank), "--of", str(self._size), "--leader", str(os.getpid())]
+        with log_of(self._run, rank).open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-P", *children.interpreter_flags(), "-m", "trainer_core", "rank", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=children.environment(),
+                creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+            )
+
+    def _look(self) -> None:
+        """No reason to wait, but to end: a process has gone."""
+        if any(process.poll() is not None for process in self._processes):
+            raise RankLost("a process of this run has ended")
+
+    def join(self, config: Config, source: Path | None, device: torch.device, precision: str, data: str) -> Joined:
+        """Wait until all are there, and tell them what to train; `data` is the fingerprint of what was prepared.
+
+        Raises `RankLost`, `ranks.no_connection`, and what polling raises.
+        """
+        wait_for(self._store, [f"here/{rank}" for rank in range(1, self._size)], self._session.poll)
+        self._store.set("go", "1")
+        self._patience = time.monotonic() + _CONNECTING_S
+        self._ranks = Joined(self._store, 0, self._size)
+        self._ranks.most(0, poll=self._not_for_ever)
+        self._ranks.tell(
+            "begin",
+            config=to_dict(config),
+            run=str(self._run.path),
+            source=str(source) if source else None,
+            device=str(device),
+            precision=precision,
+            data=data,
+        )
+        if device.type == "cuda":
+            self._ranks.use_gpus()
+        return self._ranks
+
+    def _not_for_ever(self) -> None:
+        """While the first word goes from one to another. On a Wine it never arrives."""
+        self._session.poll()
+        if time.monotonic() > self._patience:
+            raise TraindeckError("ranks.no_connection")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        told = self._cause(error) if isinstance(error, Exception) and _for_want_of_a_rank(error) else None
+        whole = error is None or isinstance(error, StopRequested)
+        code = ExitCode.FAILED if not whole else ExitCode.STOPPED if error else ExitCode.FINISHED
+        self._say_that_it_ended(code)
+        if whole and self._ranks is not None and self._ranks.end(code):
+            self._wait(lambda: all(process.poll() is not None for process in self._processes))
+        if self._look in self._session.holds:
+            self._session.holds.remove(self._look)
+        for process in self._processes:
+            children.end(process)
+        if self._ranks is not None:
+            self._ranks.close()
+        with contextlib.suppress(OSError):
+            files.remove_tree(self._folder)
+        if told is not None:
+            raise told from error
+
+    def _say_that_it_ended(self, code: ExitCode) -> None:
+        """For those who do not listen: they find us gone, and look there."""
+        with contextlib.suppress(RuntimeError, OSError):
+            self._store.set("ended", str(int(code)))
+
+    def _wait(self, done: Callable[[], bool]) -> None:
+        end = time.monotonic() + _LEAVING_S
+        while not done() and time.monotonic() < end:
+            time.sleep(_POLL_S)
+
+    # --- why one has gone ------------------------------------------------------------------------------
+
+    def _cause(self, error: Exception) -> TraindeckError:
+        """What the first of them that failed says, or what its process ended with."""
+        found: list[TraindeckError] = []
+
+        def known() -> bool:
+            found.extend(filter(None, map(self._told_by, range(1, self._size))))
+            return bool(found)
+
+        self._wait(known)
+        return found[0] if found else TraindeckError("failure.peer_lost", detail=str(error))
+
+    def _told_by(self, rank: int) -> TraindeckError | None:
+        said = read_if_there(self._store, f"failed/{rank}")
+        if said is not None:
+            told = json.loads(said)
+            return self._named(rank, told["code"], told["detail"], told["params"])
+        code = self._processes[rank - 1].poll() if self._processes else None
+        if code is None or code == 0:
+            return None
+        last = _last_words(log_of(self._run, rank))
+        ending = failures.of_ending(code, last)
+        if ending is None:
+            return self._named(rank, "failure.peer_lost", last.rpartition("\n")[2] or f"exit code {code}", {})
+        return self._named(rank, ending.code, ending.detail, ending.params)
+
+    def _named(self, rank: int, code: str, detail: str, params: dict[str, Any]) -> TraindeckError:
+        self._session.warn("ranks.ended", number=rank + 1, of=self._size, log=log_of(self._run, rank).name)
+        return TraindeckError(code, detail, **params)
+
+
+def log_of(run: RunDir, rank: int) -> Path:
+    """Where a rank writes what it has to say."""
+    return run.path / f"rank-{rank}.log"
+
+
+def _for_want_of_a_rank(error: Exception) -> bool:
+    return isinstance(error, RankLost) or (isinstance(error, TraindeckError) and error.code == "failure.peer_lost")
+
+
+def _last_words(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _LAST_BYTES))
+            return file.read().decode("utf-8", "replace").strip()
+    except OSError:
+        return ""

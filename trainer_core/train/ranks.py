@@ -1,0 +1,77 @@
+"""Several processes that train one model together, each with a GPU (or some cores) of its own.
+
+Rank 0 leads: it alone polls, decides, reports and saves, and tells the others what to do next; between two orders they
+wait for one. So a Stop, a Pause or a going back needs no vote, and comes to pass for all at the same step. What only a
+rank itself can know, that its memory has ended, all learn of before anything is added up.
+
+Every rank reads the same window of micro-batches and computes its rows of it; gradients are added up. So the effective
+batch, the order of the data and all counters are those of one process.
+
+Here is what one process does alone; `joined.py` is one of several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from torch import Tensor
+
+from trainer_core.config import Config
+from trainer_core.data.batches import Batch
+
+
+class RankLost(RuntimeError):  # noqa: N818 - what has come to pass
+    """Another rank has gone, so there is no going on."""
+
+
+class EndedByLeader(Exception):  # noqa: N818 - no error
+    """Rank 0 has said that it is over."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Ranks:
+    """This process alone: all is its own, and nobody need be told anything."""
+
+    rank, size = 0, 1
+
+    def tell(self, do: str, **about: Any) -> None:
+        """Rank 0: what all others are to do now."""
+
+    def hear(self) -> dict[str, Any]:
+        """The others: what to do now, under `do`. Raises `EndedByLeader`, `RankLost`."""
+        raise NotImplementedError
+
+    def same(self, make: Callable[[Any], Any], chosen: Callable[[Any], Any], before: Any) -> Any:
+        """What `make` gives; on other ranks made of what `chosen` says of rank 0's instead of `before`."""
+        return make(before)
+
+    def most(self, *values: int, poll: Callable[[], None] | None = None) -> list[int]:
+        """The largest of each value on any rank. Rank 0 calls `poll` while it waits, which may raise."""
+        return list(values)
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        """Make each tensor (contiguous, all of one type and device) the sum of it on all ranks."""
+
+    def add_up_gradients(self, weights: Iterable[Tensor], loss: Tensor) -> None:
+        """Make the gradients, and the summed loss of a step, those of all ranks together."""
+
+    def reserve(self, tensors: Sequence[Tensor]) -> None:
+        """Take the memory now that adding up such tensors needs."""
+
+    def seed(self, seed: int, step: int) -> None:
+        """Before a step that draws: ranks draw differently, and a resumed step draws the same again."""
+
+    def share(self, window: list[Batch]) -> list[Batch]:
+        """The part of a step's micro-batches that this rank computes."""
+        return window
+
+    def share_of(self, config: Config) -> Config:
+        """The configuration with the micro-batches that one rank computes in a step, at most."""
+        return config
+
+
+ALONE: Final = Ranks()
