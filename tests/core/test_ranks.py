@@ -184,6 +184,7 @@ weights = [torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2,
 for weight in weights:
     weight.grad = torch.full_like(weight, rank)
 ranks.add_up_gradients(weights, torch.tensor(rank, dtype=torch.float64))
+ranks.close()
 """
 
 

@@ -38,6 +38,7 @@ try:
     obey(made, ranks)
 except EndedByLeader:
     print([weight.detach().double().sum().item() for weight in made.model.parameters()], made.ladder.state())
+ranks.close()
 """
 SMALL = {"max_steps": 8, "eval_steps": 4, "batch_size": 12, "ranks": 2, "validation_fraction": 0.2}
 OFF = {"cpu_threads": 1, "perf_steps": 0, "compile": "off"}

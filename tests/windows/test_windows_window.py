@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from trainer_core import protocol
 from trainer_core.runs import checkpoint_dir, run_dir
 
 ROOT = Path(__file__).resolve().parents[2]
+THEMES = r"Software\Microsoft\Windows\CurrentVersion\Themes\Personalize"
 SCRIPT = Path(__file__).with_name("window_script.py")
 
 
@@ -69,6 +72,31 @@ def test_a_dropped_file_is_what_will_be_trained_on_and_the_window_closes_without
     window = open_window("dropping", data, pictures, tmp_path / "家 home")
     out, err = window.communicate(timeout=300)
     assert out.splitlines() == ["hovering True", "dropped True"], err
+    assert window.returncode == 0, err
+
+
+@pytest.fixture
+def theme_of_windows() -> Iterator[None]:
+    """Afterwards it is what it was."""
+    import winreg
+
+    with winreg.CreateKey(winreg.HKEY_CURRENT_USER, THEMES) as key:  # type: ignore[attr-defined]
+        before = None
+        with contextlib.suppress(OSError):
+            before, _ = winreg.QueryValueEx(key, "AppsUseLightTheme")  # type: ignore[attr-defined]
+        yield
+        if before is not None:
+            winreg.SetValueEx(key, "AppsUseLightTheme", 0, winreg.REG_DWORD, before)  # type: ignore[attr-defined]
+        else:
+            winreg.DeleteValue(key, "AppsUseLightTheme")  # type: ignore[attr-defined]
+
+
+@pytest.mark.in_chinese
+@pytest.mark.usefixtures("theme_of_windows")
+def test_the_window_becomes_dark_and_light_with_windows(data: Path, pictures: Path, tmp_path: Path) -> None:
+    window = open_window("following", data, pictures, tmp_path / "家 home")
+    out, err = window.communicate(timeout=300)
+    assert out.splitlines() == ["dark", "light"], err
     assert window.returncode == 0, err
 
 

@@ -20,13 +20,14 @@ from types import TracebackType
 
 import psutil
 from PySide6.QtCore import QMimeData, QPoint, Qt, QTimer, QUrl
-from PySide6.QtGui import QDrag
+from PySide6.QtGui import QColor, QDrag
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMessageBox, QPushButton, QWidget
 
 from app import __main__ as start
 from app.controller import Controller
 from app.state.run_machine import RunState
+from app.theme.tokens import DARK, LIGHT, Tokens
 
 PATIENCE_S = 150.0
 Script = Iterator[Callable[[], bool]]
@@ -134,6 +135,37 @@ def dropping(controller: Controller, data: Path, pictures: Path) -> Script:
     yield lambda: False  # the process ends by itself
 
 
+THEMES = r"Software\Microsoft\Windows\CurrentVersion\Themes\Personalize"
+SETTING_CHANGED, TO_ALL, UNLESS_HUNG = 0x1A, 0xFFFF, 2
+
+
+def choose_light(value: int) -> None:
+    """What Windows' own settings do when programs are to be light (1) or dark (0)."""
+    import winreg
+
+    with winreg.CreateKey(winreg.HKEY_CURRENT_USER, THEMES) as key:  # type: ignore[attr-defined]
+        winreg.SetValueEx(key, "AppsUseLightTheme", 0, winreg.REG_DWORD, value)  # type: ignore[attr-defined]
+    send, what = ctypes.windll.user32.SendMessageTimeoutW, ctypes.c_wchar_p("ImmersiveColorSet")  # type: ignore[attr-defined]
+    send(TO_ALL, SETTING_CHANGED, None, what, UNLESS_HUNG, 2000, None)
+
+
+def following(controller: Controller, data: Path, pictures: Path) -> Script:
+    """Windows becomes dark, then light, and the window with it."""
+    window = controller.window
+
+    def looks(tokens: Tokens) -> bool:
+        found = window.grab().toImage()
+        return found.pixelColor(3, found.height() - 3) == QColor(tokens.window)
+
+    yield lambda: window.plots.is_built
+    for name, value, tokens in (("dark", 0, DARK), ("light", 1, LIGHT)):
+        choose_light(value)
+        yield lambda tokens=tokens: looks(tokens)  # type: ignore[misc]
+        tell(name)
+    window.close()
+    yield lambda: False  # the process ends by itself
+
+
 def begin(controller: Controller, data: Path) -> Script:
     """The window is there with its plots; a tiny run is started in it and trains."""
     yield lambda: controller.window.plots.is_built
@@ -220,7 +252,7 @@ def end(kind: type[BaseException], error: BaseException, trace: TracebackType | 
 
 def main() -> int:
     name, data, pictures, language = sys.argv[1:5]
-    script = {"everything": everything, "training": training, "dropping": dropping}[name]
+    script = {"everything": everything, "training": training, "dropping": dropping, "following": following}[name]
     make, players = start.make_controller, []
 
     def watched(*arguments: object) -> Controller:
