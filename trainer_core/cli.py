@@ -69,8 +69,10 @@ def commands() -> None:
 @click.pass_context
 def train(ctx: click.Context, /, watched_by: int | None, **flags: Any) -> None:
     """Train, or go on with --resume."""
-    if _is_follower():
-        ctx.exit(_follow_launcher())
+    if (place := _place_to_follow()) is not None:
+        from trainer_core.train import following
+
+        ctx.exit(following.of_launcher(place))
     if watched_by is None:
         _supervise(flags, ctx.obj)
     else:
@@ -97,20 +99,12 @@ def rank_command(ctx: click.Context, /, folder: Path, number: int, size: int, le
     ctx.exit(following.of_folder(folder, Place(number, size), leader))
 
 
-def _is_follower() -> bool:
-    """Whether `torchrun` started us beside the process that is spoken to."""
+def _place_to_follow() -> Place | None:
+    """Where `torchrun` started us beside the process that is spoken to."""
     with contextlib.suppress(TraindeckError):  # told where it is planned
         place = given_place()
-        return place is not None and place.rank > 0
-    return False
-
-
-def _follow_launcher() -> int:
-    from trainer_core.train import following
-
-    place = given_place()
-    assert place is not None
-    return following.of_launcher(place)
+        return place if place is not None and place.rank > 0 else None
+    return None
 
 
 @commands.command()

@@ -73,6 +73,7 @@ class Joined(Ranks):
             self._broadcast(torch.frombuffer(bytearray(rest), dtype=torch.uint8))
 
     def hear(self) -> dict[str, Any]:
+        """What rank 0 says is to be done now, under `do`. Raises `EndedByLeader`, `RankLost`."""
         head = bytes(self._broadcast(torch.empty(_HEAD, dtype=torch.uint8)).tolist())
         length, content = int.from_bytes(head[:_LENGTH], "little"), head[_LENGTH:]
         if length > len(content):

@@ -41,10 +41,6 @@ class Ranks:
     def tell(self, do: str, **about: Any) -> None:
         """Rank 0: what all others are to do now."""
 
-    def hear(self) -> dict[str, Any]:
-        """The others: what to do now, under `do`. Raises `EndedByLeader`, `RankLost`."""
-        raise NotImplementedError
-
     def same(self, make: Callable[[Any], Any], chosen: Callable[[Any], Any], before: Any) -> Any:
         """What `make` gives; on other ranks made of what `chosen` says of rank 0's instead of `before`."""
         return make(before)
