@@ -326,8 +326,6 @@ def check_together(config: Config) -> None:
         raise TraindeckError("config.bias_and_norm")
     if (config.qkv_bias or config.qk_norm) and config.pre_tokenizer != "qwen2" and not config.tokenizer:
         raise TraindeckError("config.qwen_pre_tokenizer", pre_tokenizer=config.pre_tokenizer)
-    if config.ranks > 1 and config.auto_batch:
-        raise TraindeckError("ranks.one_only", what="batch_size auto")
     if config.ranks > config.effective_batch:
         raise TraindeckError("ranks.too_many", ranks=config.ranks, sequences=config.effective_batch)
     try:

@@ -9,8 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from trainer_core.messages import TraindeckError
+
+NONE: Final = {"WORLD_SIZE": "1"}
+"""In the environment of a process that takes no part in what the launcher has started."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,6 +230,7 @@ class StepTime(msgspec.Struct, kw_only=True):
     transfer: float  # copying it to the device
     forward: float  # model and loss
     backward: float  # gradients
+    sync: float = 0.0  # adding them up with those of the other ranks, and waiting for these
     optimizer: float  # clipping and update
     checkpoint: float = 0.0  # saving, spread over these steps
     other: float  # the rest of the step

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
 
-from trainer_core import children, place, presets, protocol
+from trainer_core import children, failures, place, presets, protocol
 from trainer_core.config import Layer, knobs, resolve, to_dict
 from trainer_core.job import Output
 from trainer_core.messages import TraindeckError, Value, terminal_language
@@ -108,10 +108,11 @@ class _Supervisor:
     def _goes_on_after(self, ending: Ending) -> bool:
         """Whether to start again; says so, and waits."""
         decision = None if self._stopped else self._restarts.after(ending)
+        died_of = failures.of_exit_code(ending.exit_code)
+        if died_of is not None and not ending.error and died_of.code not in self._asked_for():
+            self._say(died_of.code)  # nobody else can: an exit code is all that there is
         if decision is None:
             return False
-        if not ending.error:  # nobody has said yet what happened
-            self._say(decision.reason)
         if isinstance(decision, GiveUp):
             self._say("run.gave_up", reason=decision.reason, attempts=decision.attempts, step=ending.step)
             return False
@@ -122,6 +123,10 @@ class _Supervisor:
         while not self._stopped and time.monotonic() < until:
             time.sleep(_POLL_S)
         return not self._stopped
+
+    def _asked_for(self) -> tuple[str, ...]:
+        """Ends that are no news to who has pressed Ctrl+C."""
+        return ("failure.interrupted", "failure.terminated") if self._stopped else ()
 
     def _changes(self) -> list[str]:
         """Flags for what the command line changed in a run that did not live to write it down; usually none.

@@ -2006,6 +2006,10 @@
         <translation>反向</translation>
     </message>
     <message>
+        <source>Adding up gradients</source>
+        <translation>梯度汇总</translation>
+    </message>
+    <message>
         <source>Optimizer</source>
         <translation>优化器</translation>
     </message>
@@ -2198,6 +2202,10 @@
         <translation>数据</translation>
     </message>
     <message>
+        <source>Adding up</source>
+        <translation>汇总</translation>
+    </message>
+    <message>
         <source>train</source>
         <translation>训练</translation>
     </message>
@@ -2361,6 +2369,13 @@
     <message>
         <source>step {step}: {total}; the formula says {formula}</source>
         <translation>第 {step} 步：{total}；公式为 {formula}</translation>
+    </message>
+</context>
+<context>
+    <name>QAbstractFileIconProvider</name>
+    <message>
+        <source>Folder</source>
+        <translation type="unfinished"></translation>
     </message>
 </context>
 <context>

@@ -17,8 +17,7 @@ from trainer_core import protocol
 from trainer_core.config import Layer, resolve
 from trainer_core.data.batches import Batch
 from trainer_core.messages import ExitCode, TraindeckError
-from trainer_core.train.joined import _cuts
-from trainer_core.train.ranks import RankLost
+from trainer_core.train.ranks import RankLost, cuts
 
 STEPS = 12
 DATA = "文本 text.txt"
@@ -157,10 +156,57 @@ def test_it_pauses_saves_changes_and_ends_with_its_window(
     assert (home / "asked" / "checkpoints" / f"step-{done.steps:08d}").is_dir()
 
 
-def test_what_measures_one_process_refuses_several_in_one_sentence(home: Path) -> None:
-    for arguments in (["check", *ARGUMENTS[1:], *TWO], [*ARGUMENTS, *TWO, "--batch-size", "auto"]):
-        ended = run(home, *arguments)
-        assert (ended.code, ended.error.code) == (ExitCode.USAGE, "ranks.one_only")
+def test_the_check_takes_real_steps_with_all_of_them(home: Path) -> None:
+    (alone,) = run(home, "check", *ARGUMENTS[1:]).of(protocol.CheckReport)
+    ended = run(home, "check", *ARGUMENTS[1:], *TWO)
+    assert ended.code == 0, ended.stderr
+    (report,) = ended.of(protocol.CheckReport)
+    assert (report.verdict, report.from_cache) == ("fits", False)
+    assert report.device.startswith("2 × CPU")
+    assert report.chosen.tokens_per_s
+    assert 1.6 * alone.chosen.ram_peak < report.chosen.ram_peak == report.chosen.peak, "each has Python and torch"
+    (recalled,) = run(home, "check", *ARGUMENTS[1:], *TWO).of(protocol.CheckReport)
+    assert (recalled.from_cache, recalled.chosen) == (True, report.chosen)
+
+
+def small(home: Path) -> str:
+    """A file with a batch of which few sizes are to be tried."""
+    file = home / "small.yaml"
+    file.write_text("batch_size: 2\n", encoding="utf-8")
+    return str(file)
+
+
+def test_the_micro_batch_is_picked_with_all_of_them(home: Path) -> None:
+    ended = run(home, *ARGUMENTS, *TWO, "--batch-size", "auto", "--run-dir", "picked")
+    assert ended.code == 0, ended.stderr
+    (report,) = ended.of(protocol.CheckReport)
+    assert report.device.startswith("2 × CPU")
+    assert ended.of(protocol.Ready)[0].fast_paths, "and trained with both"
+    assert len(ended.of(protocol.Hello)[0].devices) == 2
+
+
+def test_torchrun_s_own_processes_take_no_part_in_what_is_tried_first(home: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "trainer_core"]
+    arguments = [
+        *command,
+        *ARGUMENTS,
+        "--batch-size",
+        "auto",
+        "--gradient-accumulation-steps",
+        "3",
+        "--run-dir",
+        "tried",
+    ]
+    done = subprocess.run(arguments, env=environment(home), cwd=home, capture_output=True, timeout=150)
+    assert done.returncode == 0, done.stderr.decode("utf-8", "replace")
+    kinds = [type(protocol.decode_event(line)) for line in done.stdout.splitlines()]
+    assert kinds.count(protocol.CheckReport) == kinds.count(protocol.Done) == 1
+
+
+def test_the_time_for_adding_up_gradients_is_told_and_is_no_waiting_for_data(one: Ended, two: Ended) -> None:
+    assert {event.time_ms.sync for event in one.of(protocol.Step)} == {0.0}
+    for event in two.of(protocol.Step):
+        assert event.time_ms.sync > 0
 
 
 def test_more_processes_than_sequences_are_refused() -> None:
@@ -172,7 +218,7 @@ def test_more_processes_than_sequences_are_refused() -> None:
 @pytest.mark.parametrize("sizes", [[4, 4, 4], [16], [8, 8], [4, 4, 3], [1], [2, 1]])
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_every_row_is_computed_once_and_all_have_as_many(sizes: list[int], size: int) -> None:
-    shares = [_cuts(sizes, rank, size) for rank in range(size)]
+    shares = [cuts(sizes, rank, size) for rank in range(size)]
     rows = [(batch, row) for share in shares for batch, part in share for row in range(part.start, part.stop)]
     assert rows == [(batch, row) for batch, count in enumerate(sizes) for row in range(count)]
     counts = [sum(part.stop - part.start for _, part in share) for share in shares]

@@ -9,6 +9,8 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
+from app.state.computing import Computing
+from app.state.measurements.metrics import MetricStore
 from app.state.run_machine import RunState, Started
 from app.views.performance import figures
 from tests.gui.conftest import MakeWindow
@@ -95,12 +97,29 @@ def test_the_parts_of_a_step_add_up_and_saving_is_one_of_them(
     metrics, time = controller.shown.metrics, controller.window.performance.time
     canvas = time.chart.canvas
     assert canvas is not None
-    curves = {name: canvas._curves[name][0].getOriginalDataset()[1] for name in figures.PARTS}
+    curves = {name: canvas._curves[name][0].getOriginalDataset()[1] for name in figures.parts_of(metrics)}
     whole = sum(metrics.series(f"time_{name}")[1] for name in figures.PARTS)
     assert curves["other"] == pytest.approx(whole)  # the highest
     saving = curves["checkpoint"] - curves["data"]
     assert saving.max() == pytest.approx(6.0)
-    assert set(time.amounts) == set(figures.PARTS)
+    assert {name for name, text in time.amounts.items() if not text.isHidden()} == set(figures.PARTS) - {"sync"}
+
+
+def test_adding_up_gradients_is_a_part_of_a_step_where_several_gpus_do_it(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    card = opened(make_window, qtbot, own_folders).window.performance.time
+    store, times = MetricStore(), protocol.StepTime(data=1, transfer=0, forward=5, backward=9, optimizer=2, other=1)
+    for step in (1, 2):
+        times.sync = 2.0 * step
+        told = {"epoch": 0.1, "tokens": 1, "samples": 1, "loss": 1.0, "learning_rate": 1.0}
+        rates = {"tokens_per_s": 1.0, "samples_per_s": 1.0}
+        store.add(protocol.Step(t=float(step), step=step, time_ms=times, **told, **rates))  # type: ignore[arg-type]
+    card.display(store, Computing())
+    assert not card.amounts["sync"].isHidden()
+    assert (card.amounts["sync"].text(), card.shares["sync"].text()) == ("4.00 ms", "18.2 %")
+    assert card.chart.canvas is not None
+    assert "sync" in card.chart.canvas._curves
 
 
 def test_the_time_of_any_step_is_read_with_the_mouse_or_by_keys(

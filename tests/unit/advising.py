@@ -66,7 +66,15 @@ class Series:
 
     def step(self, loss: float | None = 2.0, **changed: Any) -> None:
         self.newest += 10
-        times = {"data": 1.0, "transfer": 0.5, "forward": 30.0, "backward": 60.0, "optimizer": 5.0, "other": 3.0}
+        times = {
+            "data": 1.0,
+            "transfer": 0.5,
+            "forward": 30.0,
+            "backward": 60.0,
+            "sync": 0.0,
+            "optimizer": 5.0,
+            "other": 3.0,
+        }
         time_ms = protocol.StepTime(**{name: changed.pop(name, usual) for name, usual in times.items()})
         usual = {"learning_rate": 3e-4, "grad_norm": 0.7, "tokens_per_s": 8e4, "samples_per_s": 300.0}
         counts = {"epoch": 0.1, "tokens": self.newest * 8192, "samples": self.newest * 32}

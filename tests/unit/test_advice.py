@@ -161,13 +161,14 @@ def everything_wrong() -> list[protocol.Advice]:
     low.looks(2, **full).steps(4, forward=900.0).losses(4.0, 4.0)
     low.now += 7200
     low.looks(1)
+    several = Series(msgspec.structs.replace(CONFIG, ranks=2)).train().steps(8, sync=99.5)
     still = Series().train()
     for _ in range(6):
         still.steps(5).evaluations(2.2)
     apart = Series().train().evaluations(2.0)
     for train in (1.6, 1.3, 1.0):
         apart.steps(10, loss=train).evaluations(2.5)
-    return [*low.said, *still.said, *apart.said]
+    return [*low.said, *several.said, *still.said, *apart.said]
 
 
 def test_all_advice_that_there_is_tells_its_figures_and_knobs_that_exist() -> None:

@@ -70,6 +70,14 @@ def test_a_gpu_that_waits_for_data_is_not_called_idle_too() -> None:
     assert Series().train().steps(6, data=50.0).looks(60, utilization=0.3).codes == ["data_bound"]
 
 
+def test_gradients_that_take_long_to_add_up_are_told_and_the_gpu_is_not_called_idle() -> None:
+    run = Series(changed(ranks=2, gradient_accumulation_steps=4)).train()
+    assert run.steps(8, sync=20.0).codes == []
+    assert run.steps(8, sync=99.5).looks(60, utilization=0.3).codes == ["sync_bound"]
+    assert run.said[0].params == {"percent": 50, "ms": 99.5, "ranks": 2, "steps": 4}
+    assert run.steps(8).codes == ["sync_bound", "-sync_bound"]
+
+
 def test_a_gpu_is_not_called_idle_during_an_evaluation() -> None:
     run = Series().train()
     run.tell(protocol.Phase(phase="evaluating"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from trainer_core import protocol
 from trainer_core.config import Config
@@ -61,6 +61,7 @@ class Run:
     host: protocol.Host | None = None
     gpu: protocol.Gpu | None = None  # the one in use
     data_share: float | None = None  # of the newest step: waiting for data, 0..1
+    sync_share: float | None = None  # and adding up the gradients of several ranks
     performance: protocol.Performance | None = None
 
     def __post_init__(self) -> None:
@@ -77,7 +78,8 @@ class Run:
             case protocol.Phase():
                 self.phase = event.phase
             case protocol.Step():
-                self.step, self.data_share = event.step, data_share(event.time_ms)
+                self.step = event.step
+                self.data_share, self.sync_share = (share_of_step(event.time_ms, part) for part in ("data", "sync"))
             case protocol.Performance():
                 self.performance = event
             case protocol.Hardware():
@@ -115,10 +117,10 @@ class Run:
         return {"activation_checkpointing": more} if more else {}
 
 
-def data_share(time: protocol.StepTime) -> float | None:
-    """Share of a step that waited for data, 0..1; None: no time was measured. Saving is no part of it."""
-    whole = time.data + time.transfer + time.forward + time.backward + time.optimizer + time.other
-    return min(1.0, max(0.0, time.data / whole)) if whole > 0 else None
+def share_of_step(time: protocol.StepTime, part: Literal["data", "sync"]) -> float | None:
+    """Share of a step's time, 0..1; None: no time was measured. Saving is no part of a step."""
+    whole = time.data + time.transfer + time.forward + time.backward + time.sync + time.optimizer + time.other
+    return min(1.0, max(0.0, getattr(time, part) / whole)) if whole > 0 else None
 
 
 def percent(share: float) -> int:

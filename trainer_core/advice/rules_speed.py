@@ -1,4 +1,5 @@
-"""Why a run is slower than it could be: data that comes late, a GPU that waits, a batch too small for the card."""
+"""Why a run is slower than it could be: data that comes late, gradients that are long on their way, a GPU that waits,
+a batch too small for the card."""
 
 from __future__ import annotations
 
@@ -12,6 +13,9 @@ _WAITS: Final = 0.20  # a fifth of the step: worth a change of settings, and far
 _WAITS_LITTLE: Final = 0.10
 _CPU_BUSY: Final = 0.90  # with all processors at work more loader processes only take time from each other
 _MOST_WORKERS: Final = 8  # reading tokens is light: more of them cost memory and gain nothing
+
+_ADDS_UP: Final = 0.30  # two GPUs are then at most 1.4 times as fast as one
+_ADDS_UP_LITTLE: Final = 0.15
 
 _IDLE: Final = 0.50  # NVML counts the time in which any kernel runs: half of it without one is much
 _BUSY: Final = 0.70
@@ -54,6 +58,21 @@ class DataBound(Rule):
         return {}
 
 
+class SyncBound(Rule):
+    """Several GPUs spend much of their time on adding up gradients. No fix of its own: what helps changes the batch."""
+
+    code = "advice.sync_bound"
+    lasting_s = 10.0
+
+    def look(self, event: protocol.AnyEvent, run: Run) -> Verdict:
+        if not isinstance(event, protocol.Step) or not run.settled or run.sync_share is None or run.config.ranks == 1:
+            return None
+        if run.sync_share < _ADDS_UP:
+            return False if run.sync_share < _ADDS_UP_LITTLE else None
+        params = {"percent": percent(run.sync_share), "ms": round(event.time_ms.sync, 1), "ranks": run.config.ranks}
+        return Holds({**params, "steps": run.config.gradient_accumulation_steps})
+
+
 class GpuIdle(Rule):
     """The GPU waits, but not for data: steps are started too slowly for it."""
 
@@ -69,7 +88,7 @@ class GpuIdle(Rule):
             return None
         if run.gpu.utilization >= _BUSY:
             return False
-        if run.gpu.utilization >= _IDLE or run.data_share >= _WAITS_LITTLE:
+        if run.gpu.utilization >= _IDLE or max(run.data_share, run.sync_share or 0.0) >= _WAITS_LITTLE:
             return None
         fix: dict[str, Any] = {
             name: "auto" for name in ("compile", "cuda_graphs") if getattr(run.config, name) == "off"
@@ -121,4 +140,4 @@ class BatchTooSmall(Rule):
         return mean < _IDLE, mean >= _BUSY
 
 
-RULES: Final[tuple[type[Rule], ...]] = (DataBound, GpuIdle, BatchTooSmall)
+RULES: Final[tuple[type[Rule], ...]] = (DataBound, SyncBound, GpuIdle, BatchTooSmall)

@@ -23,7 +23,6 @@ from trainer_core.config import Config, knobs
 from trainer_core.data.prepare import Prepared
 from trainer_core.data.sources import cache_root
 from trainer_core.machine import hardware
-from trainer_core.messages import TraindeckError
 from trainer_core.remembered import Memory
 from trainer_core.runs import run_dir
 from trainer_core.session import Session
@@ -38,8 +37,6 @@ def check(config: Config, session: Session, again: bool = False) -> protocol.Che
 
     `again`: also what was measured before. Raises `TraindeckError` and `StopRequested`.
     """
-    if config.ranks > 1:
-        raise TraindeckError("ranks.one_only", what="check")
     session.enter("checking")
     since = time.monotonic()
     report = _report(config, data.look(config, session), session, again)
@@ -161,7 +158,10 @@ class _Measuring:
             before = msgspec.convert(self._memory.recall(*key) or {}, Outcome)
         except msgspec.ValidationError:
             return None
-        free = hardware.free_vram(before.uuid) if before.uuid else psutil.virtual_memory().available
+        free: int | None = psutil.virtual_memory().available
+        if before.uuids:
+            told = [room for room in map(hardware.free_vram, before.uuids) if room is not None]
+            free = min(told, default=None)
         if not before.fits and (free is None or free > before.memory_free):
             return None
         return before if free is None else msgspec.structs.replace(before, memory_free=free)

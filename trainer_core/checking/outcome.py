@@ -26,11 +26,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it. Bytes; seconds."""
+    """What came of it. Bytes; seconds. Of several GPUs: one of them, the one that is the fullest."""
 
     fits: bool  # the steps were done; False: memory ended, or would have
     device: str  # name for people
-    uuid: str = ""  # of the GPU; empty: a CPU
+    uuids: list[str] = []  # of the GPUs; empty: a CPU
     memory_total: int  # of the device
     memory_free: int  # of the device, before anything was allocated
     needed: int  # at least, by arithmetic

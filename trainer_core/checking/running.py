@@ -18,7 +18,7 @@ from typing import IO, Final
 import msgspec
 import psutil
 
-from trainer_core import children, failures, protocol
+from trainer_core import children, failures, place, protocol
 from trainer_core.checking.outcome import Outcome, Request
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.report import StopRequested
@@ -69,7 +69,7 @@ def _started(folder: Path, told: IO[bytes]) -> Iterator[tuple[subprocess.Popen[b
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=told,
-        env=children.environment(),
+        env=children.environment(**place.NONE),
         creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
     )
     assert process.stdout is not None

@@ -137,8 +137,11 @@ def _with(config: Config, **knobs: Any) -> Config:
 
 
 def _larger(config: Config) -> int | None:
-    """At least twice the micro-batch, if there is such a divisor of the effective batch."""
+    """At least twice the micro-batch, if there is such a divisor of the effective batch. Of several ranks each
+    computes its share of the effective batch at once then, and no larger size changes that."""
     whole = config.effective_batch
+    if config.batch_size * config.ranks >= whole:
+        return None
     return next(
         (whole // parts for parts in range(config.gradient_accumulation_steps // 2, 0, -1) if not whole % parts), None
     )

@@ -11,7 +11,7 @@ import contextlib
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import psutil
@@ -24,11 +24,14 @@ from trainer_core.checking.estimate import Needs
 from trainer_core.checking.outcome import Outcome, Request
 from trainer_core.config import Config
 from trainer_core.job import Job
+from trainer_core.machine import hardware
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.train.device import choose_device, choose_precision, describe, set_up_arithmetic
+from trainer_core.train.device import choose_device, choose_precision, describe, device_of_rank, set_up_arithmetic
 from trainer_core.train.loop import Trainer
+from trainer_core.train.ranks import beside, divided, share_of
+from trainer_core.train.taken import Taken
 
-_MICRO_BATCHES: Final = 2  # of a step at most: with the second, gradients are there while activations are
+_MICRO_BATCHES: Final = 2  # of a step and rank at most: with the second, gradients are there while activations are
 _ENOUGH_S: Final = 1.5  # of steps that are measured
 _SLOW_S: Final = 4.0  # a step of which one is enough
 _MOST_STEPS: Final = 50
@@ -36,7 +39,7 @@ _SPARED: Final = 10  # this part of the machine's memory is left free by copies;
 
 
 class Rehearsal(Trainer):
-    """A run of which only steps are done. Its windows have at most `_MICRO_BATCHES`, as its data have no more."""
+    """A run of which only steps are done. Its windows have few micro-batches, as its data have no more."""
 
     def measure(self) -> float:
         """Seconds of an optimizer update with all its micro-batches, once memory is taken and kernels are chosen."""
@@ -49,19 +52,25 @@ class Rehearsal(Trainer):
         interval = self.clock.cut()
         self.clock.catch_up()
         self.clock.read(interval)
-        micro_batches = min(self.config.gradient_accumulation_steps, _MICRO_BATCHES)
-        update_s = window_s * interval.seconds["optimizer"] / max(interval.wall, 1e-9)
-        return update_s + (window_s - update_s) * self.config.gradient_accumulation_steps / micro_batches
+        once_a_step = interval.seconds["optimizer"] + interval.seconds["sync"]
+        update_s = window_s * once_a_step / max(interval.wall, 1e-9)
+        return update_s + (window_s - update_s) * self.config.gradient_accumulation_steps / micro_batches(self.config)
 
     def _timed(self, count: int) -> float:
         """Seconds of a step, the mean of so many."""
         since = time.perf_counter()
         for _ in range(count):
             self.session.poll()
+            self.ranks.tell("step")
             with self.clock.step():
                 self._step(self._next_window())
         self.clock.catch_up()
         return (time.perf_counter() - since) / count
+
+
+def micro_batches(config: Config) -> int:
+    """Of a step that is tried."""
+    return min(config.gradient_accumulation_steps, _MICRO_BATCHES * config.ranks)
 
 
 class _Moves:
@@ -78,38 +87,47 @@ class _Moves:
 
 def run(request: Request, folder: Path, job: Job) -> None:
     """Foresee, then measure. Raises what training raises; an outcome is on disk by then."""
-    config = Config(**request.config)
-    device = choose_device(config.device)
+    config = divided(Config(**request.config))
+    devices = [device_of_rank(choose_device(config.device), rank, config.ranks) for rank in range(config.ranks)]
+    device = devices[0]
     set_up_arithmetic(config, device)
     precision = choose_precision(config.mixed_precision, device, job.session)
-    outcome = _foreseen(config, request, Needs(config, request.vocab_size, precision), device)
+    outcome = _foreseen(config, Needs(share_of(config), request.vocab_size, precision), devices)
     _write(folder, outcome)
     if outcome.needed > outcome.memory_free:
         return
     _go_first()
     moves = _Moves()
     job.wire.add(moves)
-    sequences = config.batch_size * min(config.gradient_accumulation_steps, _MICRO_BATCHES)
-    prepared = made_up.prepared(folder / "cache", config, request.task, request.vocab_size, sequences)
-    trainer = Rehearsal(config, prepared, RunDir(folder / "run"), job.session, device, precision)
-    try:
-        trainer.set_up()
-        job.session.enter("checking")
-        update_s = trainer.measure()
-        trainer.evaluate()
-    finally:
-        trainer.train_data.close()
-        trainer.held_out.close()
+    sequences = config.batch_size * micro_batches(config)
+    shape: dict[str, Any] = {"task": request.task, "vocab_size": request.vocab_size, "sequences": sequences}
+    prepared = made_up.prepared(folder / "cache-0", config, **shape)
+    run_dir = RunDir(folder / "run")
+    run_dir.create()
+    with beside(config, run_dir, job.session) as join:
+        taken = Taken(device)
+        ranks = join(config, device, precision.name, {"made_up": str(folder), "shape": shape})
+        trainer = Rehearsal(config, prepared, run_dir, job.session, device, precision, ranks)
+        try:
+            trainer.set_up()
+            job.session.enter("checking")
+            update_s = trainer.measure()
+            trainer.evaluate()
+            ranks.tell("peaks")
+            on_gpu, resident = ranks.most(taken.on_gpu(), taken.resident())
+        finally:
+            trainer.train_data.close()
+            trainer.held_out.close()
     if moves.there:
         return
-    ram_peak = _peak_resident() + _copy(config, outcome.checkpoint_bytes)
+    ram_peak = resident * config.ranks + _copy(config, outcome.checkpoint_bytes)
     tokens = config.effective_batch * config.max_seq_len
     _write(
         folder,
         msgspec.structs.replace(
             outcome,
             fits=True,
-            peak=ram_peak if device.type == "cpu" else _peak_on_gpu(device, outcome.memory_free),
+            peak=ram_peak if device.type == "cpu" else on_gpu,
             ram_peak=ram_peak,
             tokens_per_s=tokens / update_s,
             compile_s=trainer.engine.compile_s,
@@ -117,22 +135,27 @@ def run(request: Request, folder: Path, job: Job) -> None:
     )
 
 
-def _foreseen(config: Config, request: Request, needs: Needs, device: torch.device) -> Outcome:
-    uuid = ""
+def _foreseen(config: Config, needs: Needs, devices: list[torch.device]) -> Outcome:
+    """Several ranks on a CPU share its memory; each GPU has its own, of which the fullest counts."""
+    device, times, name = devices[0], 1, describe(devices[0])
+    uuids: list[str] = []
     if device.type == "cuda":
+        uuids = [str(torch.cuda.get_device_properties(one).uuid) for one in devices]
         free, total = torch.cuda.mem_get_info(device)
-        uuid = str(torch.cuda.get_device_properties(device).uuid)
+        told = map(hardware.free_vram, uuids[1:])  # torch would take memory on each that it asks
+        free = min([free, *(room for room in told if room is not None)])
     else:
         memory = psutil.virtual_memory()
         free, total = memory.available + psutil.Process().memory_info().rss, memory.total
+        times = config.ranks
     return Outcome(
         fits=False,
-        device=describe(device),
-        uuid=uuid,
+        device=name if config.ranks == 1 else f"{config.ranks} × {name}",
+        uuids=uuids,
         memory_total=total,
         memory_free=free,
-        needed=needs.least,
-        state=needs.state,
+        needed=needs.least * times,
+        state=needs.state * times,
         parameters=needs.parameters,
         checkpoint_bytes=needs.checkpoint,
     )
@@ -142,32 +165,11 @@ def _write(folder: Path, outcome: Outcome) -> None:
     files.write_atomic(folder / "outcome.json", msgspec.json.encode(outcome))
 
 
-def _peak_on_gpu(device: torch.device, free_before: int) -> int:
-    """What torch held at most, and what was taken beside it since: kernels that were loaded, libraries' own memory."""
-    free, _ = torch.cuda.mem_get_info(device)
-    beside = free_before - free - torch.cuda.memory_reserved(device)
-    return torch.cuda.max_memory_reserved(device) + max(0, beside)
-
-
 def _copy(config: Config, size: int) -> int:
     """Bytes of the copy of weights and moments that a checkpoint is written from while training goes on. It is made
     only where there is room."""
     memory = psutil.virtual_memory()
     return 0 if config.low_memory or size > memory.available - memory.total // _SPARED else size
-
-
-def _peak_resident() -> int:
-    """The most memory that this process ever held, bytes."""
-    if sys.platform == "linux":
-        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    if sys.platform == "darwin":
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    info = psutil.Process().memory_info()
-    return int(getattr(info, "peak_wset", info.rss))
 
 
 def _go_first() -> None:

@@ -22,6 +22,18 @@ _SPEED: Final[dict[str, Pair]] = {
             "请增大 --num-workers 或 --prefetch-factor，或把数据放到更快的磁盘上。",
         ),
     ),
+    "advice.sync_bound": (
+        (
+            "{percent}% of each step ({ms} ms) goes into adding up the gradients of {ranks} processes.",
+            "Have each step compute more before that, with a larger --gradient-accumulation-steps (now {steps}; the "
+            "effective batch grows with it), or train with fewer --ranks.",
+        ),
+        (
+            "每步有 {percent}% 的时间（{ms} 毫秒）用于汇总 {ranks} 个进程的梯度。",
+            "请增大 --gradient-accumulation-steps（现为 {steps}，有效批次随之变大），让每步在汇总前多算一些，"
+            "或减少 --ranks。",
+        ),
+    ),
     "advice.gpu_idle": (
         (
             "The GPU works only {percent}% of the time, though its data comes in time: steps are too small to be "

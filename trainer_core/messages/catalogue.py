@@ -55,11 +55,6 @@ CATALOGUE: Final[dict[str, Message]] = {
             "请将 pre_tokenizer 设为 qwen2。",
         ),
     ),
-    "ranks.one_only": error(
-        _USAGE,
-        ("“{what}” measures one process, and this run is to have several (ranks).", "Set ranks to 1 for it."),
-        ("“{what}”只测量单个进程，而本次运行有多个进程（ranks）。", "请为此将 ranks 设为 1。"),
-    ),
     "ranks.too_many": error(
         _USAGE,
         (

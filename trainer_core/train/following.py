@@ -12,14 +12,15 @@ import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch._C._distributed_c10d import Store
 
 from trainer_core import failures
+from trainer_core.checking import made_up
 from trainer_core.config import Config
-from trainer_core.data.prepare import prepare
+from trainer_core.data.prepare import Prepared, prepare
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.place import Place
 from trainer_core.report import Quiet
@@ -32,6 +33,7 @@ from trainer_core.train.joined import Joined
 from trainer_core.train.leading import log_of
 from trainer_core.train.loop import Trainer
 from trainer_core.train.ranks import EndedByLeader, RankLost
+from trainer_core.train.taken import Taken
 from trainer_core.wire import Wire
 
 _SIGNALS: Final = ("SIGINT", "SIGTERM", "SIGBREAK", "SIGHUP")  # heard by rank 0, which tells us
@@ -106,31 +108,40 @@ def _train(ranks: Joined) -> None:
         os.dup2(log.fileno(), 1), os.dup2(log.fileno(), 2)
     device = device_of_rank(torch.device(order["device"]), ranks.rank, ranks.size)
     set_up_arithmetic(config, device)
+    taken = Taken(device)
     if device.type == "cuda":
         ranks.use_gpus()
-    prepared = prepare(config, Quiet())  # by rank 0, so it is there
-    if prepared.fingerprint != order["data"]:
-        raise TraindeckError("data.changed", what=f"{order['data']} → {prepared.fingerprint}")
+    prepared = _prepared(order["data"], config, ranks.rank)
     precision = Precision.named(order["precision"], device)
     trainer = Trainer(config, prepared, run, Session(Wire()), device, precision, ranks)
     trainer.telemetry = False
     if order["source"]:
         trainer.resume(Path(order["source"]))
     trainer.set_up()
-    obey(trainer, ranks)
+    obey(trainer, ranks, taken)
 
 
-def obey(trainer: Trainer, ranks: Joined) -> None:
+def _prepared(data: dict[str, Any], config: Config, rank: int) -> Prepared:
+    """What rank 0 has prepared, or such a cache as it has made up for a check."""
+    if "made_up" in data:
+        return made_up.prepared(Path(data["made_up"]) / f"cache-{rank}", config, **data["shape"])
+    prepared = prepare(config, Quiet())
+    if prepared.fingerprint != data["prepared"]:
+        raise TraindeckError("data.changed", what=f"{data['prepared']} → {prepared.fingerprint}")
+    return prepared
+
+
+def obey(trainer: Trainer, ranks: Joined, taken: Taken) -> None:
     """Do what rank 0 says until it says that it is over: raises `EndedByLeader`, and `RankLost` where it has gone."""
     try:
         with trainer.garbage.kept_out(), trainer.freeing() as away:
-            _obey(trainer, ranks, away)
+            _obey(trainer, ranks, taken, away)
     finally:
         trainer.train_data.close()
         trainer.held_out.close()
 
 
-def _obey(trainer: Trainer, ranks: Joined, away: Callable[[], AbstractContextManager[None]]) -> None:
+def _obey(trainer: Trainer, ranks: Joined, taken: Taken, away: Callable[[], AbstractContextManager[None]]) -> None:
     evaluating: HeldOut | None = None
     while True:
         order = ranks.hear()
@@ -150,5 +161,7 @@ def _obey(trainer: Trainer, ranks: Joined, away: Callable[[], AbstractContextMan
                 with away():
                     ranks.hear()  # that it goes on
                 ranks.most(0)
+            case "peaks":
+                ranks.most(taken.on_gpu(), taken.resident())
             case _:
                 raise ValueError(order)

@@ -19,12 +19,11 @@ import torch
 from torch import Tensor, distributed
 from torch._C._distributed_c10d import FileStore, PrefixStore, Store
 
-from trainer_core.config import Config
 from trainer_core.data.batches import Batch
 from trainer_core.data.order import keyed_hash
 from trainer_core.messages import TraindeckError
 from trainer_core.report import StopRequested
-from trainer_core.train.ranks import EndedByLeader, RankLost, Ranks
+from trainer_core.train.ranks import EndedByLeader, RankLost, Ranks, cuts
 from trainer_core.train.rendezvous import FolderStore
 
 _FOREVER: Final = datetime.timedelta(days=365)  # rank 0 may be paused; a rank that has gone is known at once anyway
@@ -204,17 +203,8 @@ class Joined(Ranks):
 
     def share(self, window: list[Batch]) -> list[Batch]:
         sizes = [batch.input_ids.shape[0] for batch in window]
-        cuts = _cuts(sizes, self.rank, self.size)
-        return [window[which] if rows == slice(0, sizes[which]) else window[which].part(rows) for which, rows in cuts]
-
-    def share_of(self, config: Config) -> Config:
-        sizes = [config.batch_size] * config.gradient_accumulation_steps
-        shares = [_cuts(sizes, rank, self.size) for rank in range(self.size)]
-        return msgspec.structs.replace(
-            config,
-            batch_size=max(rows.stop - rows.start for share in shares for _, rows in share),
-            gradient_accumulation_steps=max(map(len, shares)),
-        )
+        own = cuts(sizes, self.rank, self.size)
+        return [window[which] if rows == slice(0, sizes[which]) else window[which].part(rows) for which, rows in own]
 
     def end(self, code: int) -> bool:
         """Rank 0: tell the others that it is over, if they listen; whether they do."""
@@ -250,22 +240,6 @@ def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
                 pieces, room = [], whole
     if pieces:
         yield pieces
-
-
-def _cuts(sizes: list[int], rank: int, size: int) -> list[tuple[int, slice]]:
-    """Which rows of which micro-batches a rank computes: as many as the others, and neighbours.
-
-    `sizes` are the rows of each micro-batch.
-    """
-    total = sum(sizes)
-    first, last = total * rank // size, total * (rank + 1) // size
-    found, begin = [], 0
-    for number, count in enumerate(sizes):
-        start, stop = max(first - begin, 0), min(last - begin, count)
-        if start < stop:
-            found.append((number, slice(start, stop)))
-        begin += count
-    return found
 
 
 def _from_leader() -> distributed.BroadcastOptions:

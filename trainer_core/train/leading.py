@@ -79,11 +79,10 @@ class Others:
         if any(process.poll() is not None for process in self._processes):
             raise RankLost("a process of this run has ended")
 
-    def join(self, config: Config, source: Path | None, device: torch.device, precision: str, data: str) -> Joined:
-        """Wait until all are there, and tell them what to train; `data` is the fingerprint of what was prepared.
-
-        Raises `RankLost`, `ranks.no_connection`, and what polling raises.
-        """
+    def join(
+        self, config: Config, device: torch.device, precision: str, data: dict[str, Any], source: Path | None = None
+    ) -> Joined:
+        """See `Join`. Raises `RankLost`, `ranks.no_connection`, and what polling raises."""
         wait_for(self._store, [f"here/{rank}" for rank in range(1, self._size)], self._session.poll)
         self._store.set("go", "1")
         self._patience = time.monotonic() + _CONNECTING_S

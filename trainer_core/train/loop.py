@@ -38,7 +38,7 @@ from trainer_core.train.late import Late
 from trainer_core.train.numerics import Noise, Plateau
 from trainer_core.train.oom import Ladder
 from trainer_core.train.pausing import freeing, kept_between_steps
-from trainer_core.train.ranks import ALONE, Ranks
+from trainer_core.train.ranks import ALONE, Ranks, share_of
 from trainer_core.train.recovery import Recovery, Return
 from trainer_core.train.reports import Answer, Asked, Reports
 from trainer_core.train.samples import Writer
@@ -71,7 +71,7 @@ class Trainer:
         ranks: Ranks = ALONE,
     ) -> None:
         self.config, self.prepared, self.run_dir, self.session = config, prepared, run, session
-        self.ranks, self._own = ranks, ranks.share_of(config)  # with the micro-batches that this rank computes
+        self.ranks, self._own = ranks, share_of(config)  # with the micro-batches that this rank computes
         self.device, self.precision = device, precision
         self.model = Decoder(ModelConfig.of(config, prepared.vocab_size)).to(device)
         scaler = torch.amp.GradScaler(device.type, enabled=precision.needs_scaler)
@@ -273,6 +273,8 @@ class Trainer:
             self._generators = checkpoint.generators(self.model)
         window_loss = self.ladder.attempt(lambda: self._gradients(window.share, tokens, noisy), self._undo, step)
         self.ranks.add_up_gradients(self.model.parameters(), window_loss)
+        if self.ranks.size > 1:
+            self.clock.mark("sync")
         if step < self.total_steps and self.windows is not None:
             self.windows.prefetch()
             self.clock.mark("data")

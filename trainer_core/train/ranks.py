@@ -7,18 +7,25 @@ rank itself can know, that its memory has ended, all learn of before anything is
 Every rank reads the same window of micro-batches and computes its rows of it; gradients are added up. So the effective
 batch, the order of the data and all counters are those of one process.
 
-Here is what one process does alone; `joined.py` is one of several.
+Here is what one process does alone, and how a batch is divided; `joined.py` is one of several.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
 
+import msgspec
+import torch
 from torch import Tensor
 
 from trainer_core.config import Config
 from trainer_core.data.batches import Batch
+from trainer_core.machine import hardware
+from trainer_core.runs.run_dir import RunDir
+from trainer_core.session import Session
 
 
 class RankLost(RuntimeError):  # noqa: N818 - what has come to pass
@@ -65,9 +72,64 @@ class Ranks:
         """The part of a step's micro-batches that this rank computes."""
         return window
 
-    def share_of(self, config: Config) -> Config:
-        """The configuration with the micro-batches that one rank computes in a step, at most."""
-        return config
-
 
 ALONE: Final = Ranks()
+
+
+class Join(Protocol):
+    """Wait until all ranks are there, and have them train this; `data` says what they read (see `following.py`)."""
+
+    def __call__(
+        self, config: Config, device: torch.device, precision: str, data: dict[str, Any], source: Path | None = None
+    ) -> Ranks: ...
+
+
+@contextlib.contextmanager
+def beside(config: Config, run: RunDir, session: Session) -> Iterator[Join]:
+    """The other ranks of a run, from rank 0, where there are to be some; gives what joins them."""
+    if config.ranks == 1:
+        yield lambda *what, **more: ALONE
+        return
+    from trainer_core.train.leading import Others  # there are builds of torch without what it needs
+
+    with Others(config, run, session) as others:
+        yield others.join
+
+
+# --- the same step, divided ------------------------------------------------------------------------------
+
+
+def divided(config: Config) -> Config:
+    """The same with the cores of the machine shared out among the ranks."""
+    if config.ranks == 1 or config.cpu_threads:
+        return config
+    return msgspec.structs.replace(config, cpu_threads=max(1, hardware.usable_threads() // config.ranks))
+
+
+def share_of(config: Config) -> Config:
+    """The configuration with the micro-batches that one rank computes in a step, at most."""
+    if config.ranks == 1:
+        return config
+    sizes = [config.batch_size] * config.gradient_accumulation_steps
+    shares = [cuts(sizes, rank, config.ranks) for rank in range(config.ranks)]
+    return msgspec.structs.replace(
+        config,
+        batch_size=max(rows.stop - rows.start for share in shares for _, rows in share),
+        gradient_accumulation_steps=max(map(len, shares)),
+    )
+
+
+def cuts(sizes: list[int], rank: int, size: int) -> list[tuple[int, slice]]:
+    """Which rows of which micro-batches a rank computes: as many as the others, and neighbours.
+
+    `sizes` are the rows of each micro-batch.
+    """
+    total = sum(sizes)
+    first, last = total * rank // size, total * (rank + 1) // size
+    found, begin = [], 0
+    for number, count in enumerate(sizes):
+        start, stop = max(first - begin, 0), min(last - begin, count)
+        if start < stop:
+            found.append((number, slice(start, stop)))
+        begin += count
+    return found

@@ -6,11 +6,8 @@ import contextlib
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import msgspec
 import torch
 
 from trainer_core import __version__, files, protocol
@@ -21,7 +18,6 @@ from trainer_core.data.prepare import Prepared, prepare
 from trainer_core.data.tokenizing.tokenizer_files import CONFIG
 from trainer_core.holding import by_clock, watch_for_others
 from trainer_core.job import Job
-from trainer_core.machine import hardware
 from trainer_core.machine.awake import keeping_awake
 from trainer_core.machine.sampler import Sampler
 from trainer_core.messages import TraindeckError
@@ -29,7 +25,6 @@ from trainer_core.plans import Plan
 from trainer_core.report import StopRequested
 from trainer_core.runs import checkpoint_dir, run_dir
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.session import Session
 from trainer_core.train import transaction
 from trainer_core.train.device import (
     choose_device,
@@ -41,10 +36,7 @@ from trainer_core.train.device import (
 )
 from trainer_core.train.engine import fast_paths
 from trainer_core.train.loop import Trainer
-from trainer_core.train.ranks import ALONE
-
-if TYPE_CHECKING:
-    from trainer_core.train.leading import Others
+from trainer_core.train.ranks import beside, divided
 
 
 def train(plan: Plan, job: Job) -> None:
@@ -62,19 +54,17 @@ def train(plan: Plan, job: Job) -> None:
         source = _checkpoint_to_resume(plan, job)
         begun = _step_of(source)
         device = device_of_rank(choose_device(config.device), 0, config.ranks)
-        set_up_arithmetic(_divided(config), device)
+        set_up_arithmetic(divided(config), device)
         precision = choose_precision(config.mixed_precision, device, session)
         warn_of_preset(config, device, session)
-        with _others(config, run, session) as others:
+        with beside(config, run, session) as join:
             try:
                 _say_hello(job, plan, device, precision.name, begun)
                 session.enter("preparing")
                 prepared = prepare(config, session)
                 config = pick(config, prepared, session, new=source is None)
-                ranks = ALONE
-                if others is not None:
-                    ranks = others.join(_divided(config), source, device, precision.name, prepared.fingerprint)
-                trainer = Trainer(_divided(config), prepared, run, session, device, precision, ranks)
+                ranks = join(divided(config), device, precision.name, {"prepared": prepared.fingerprint}, source)
+                trainer = Trainer(divided(config), prepared, run, session, device, precision, ranks)
                 if source is not None:
                     trainer.resume(source)
                 trainer.set_up()
@@ -86,22 +76,6 @@ def train(plan: Plan, job: Job) -> None:
             session.emit(_ready(trainer, prepared))
             with _watching(job, trainer), _reporting_elsewhere(job, config, run):
                 _run(trainer, job)
-
-
-def _others(config: Config, run: RunDir, session: Session) -> AbstractContextManager[Others | None]:
-    """The other ranks, where there are to be some."""
-    if config.ranks == 1:
-        return contextlib.nullcontext()
-    from trainer_core.train.leading import Others  # there are builds of torch without what it needs
-
-    return Others(config, run, session)
-
-
-def _divided(config: Config) -> Config:
-    """The same with the cores of the machine shared out among the ranks."""
-    if config.ranks == 1 or config.cpu_threads:
-        return config
-    return msgspec.structs.replace(config, cpu_threads=max(1, hardware.usable_threads() // config.ranks))
 
 
 def _run(trainer: Trainer, job: Job) -> None:

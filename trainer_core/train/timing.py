@@ -20,8 +20,8 @@ import torch
 
 from trainer_core.protocol import StepTime
 
-Section = Literal["data", "transfer", "forward", "backward", "optimizer", "other"]
-SECTIONS: Final[tuple[Section, ...]] = ("data", "transfer", "forward", "backward", "optimizer", "other")
+Section = Literal["data", "transfer", "forward", "backward", "sync", "optimizer", "other"]
+SECTIONS: Final[tuple[Section, ...]] = ("data", "transfer", "forward", "backward", "sync", "optimizer", "other")
 
 _STEPS_AHEAD: Final = 16
 """How far the host may be ahead of the GPU. It waits then, with so many steps queued that the GPU does not."""

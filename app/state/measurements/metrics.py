@@ -22,7 +22,7 @@ from trainer_core.protocol import AnyEvent
 
 __all__ = ["AXES", "Array", "Axis", "Marker", "MetricStore"]
 
-TIME_PARTS: Final = ("data", "transfer", "forward", "backward", "optimizer", "checkpoint", "other")
+TIME_PARTS: Final = ("data", "transfer", "forward", "backward", "sync", "optimizer", "checkpoint", "other")
 # Which field of an event a column holds. `bulk.py` reads many events by the same tables.
 STEP_FIELDS: Final = {
     "train_loss": "loss",
@@ -117,7 +117,7 @@ class MetricStore:
     """All series of one run. Give it every event in order; others than measurements are ignored.
 
     Names: train_loss, eval_loss, perplexity, bleu4, exact_match, tokens_per_s, learning_rate, grad_norm, mfu,
-    time_data, time_transfer, time_forward, time_backward, time_optimizer, time_checkpoint, time_other (ms);
+    time_data, time_transfer, time_forward, time_backward, time_sync, time_optimizer, time_checkpoint, time_other (ms);
     data_ratio, compute_ratio, energy_per_million (J), gradient_noise (sequences), memory_peak; ram_used, ram_total,
     rss, cpu, disk_free; and with a GPU's index behind a dot: gpu_util.0, vram_used.0, vram_total.0,
     torch_allocated.0, torch_reserved.0, shared_used.0, power.0, power_limit.0 (W), temperature.0 (°C), clock.0 (MHz),

@@ -21,6 +21,7 @@ TILES: Final = ("step", "computing", "mfu", "memory", "energy", "noise")
 PARTS: Final = {  # from the bottom of the plot upwards: computing first, what keeps it waiting above
     "forward": "curve_e",
     "backward": "curve_a",
+    "sync": "text",
     "optimizer": "curve_c",
     "transfer": "curve_f",
     "data": "curve_b",
@@ -127,12 +128,18 @@ def part_title(name: str) -> str:
     return {
         "forward": QCoreApplication.translate("Performance", "Forward"),
         "backward": QCoreApplication.translate("Performance", "Backward"),
+        "sync": QCoreApplication.translate("Performance", "Adding up gradients"),
         "optimizer": QCoreApplication.translate("Performance", "Optimizer"),
         "transfer": QCoreApplication.translate("Performance", "Transfer"),
         "data": QCoreApplication.translate("Performance", "Waiting for data"),
         "checkpoint": QCoreApplication.translate("Performance", "Checkpoint"),
         "other": QCoreApplication.translate("Performance", "Other"),
     }[name]
+
+
+def parts_of(metrics: MetricStore) -> dict[str, str]:
+    """The parts that a run has, and their colour token: only several GPUs have gradients to add up."""
+    return {name: token for name, token in PARTS.items() if name != "sync" or metrics.last("time_sync")}
 
 
 def parts(metrics: MetricStore, at: float | None = None) -> dict[str, float | None]:

@@ -151,7 +151,10 @@ class TimeCard(QWidget):
         put(self._title, self._now() if self._cross is None else figures.step_title(self._cross))
         spent = figures.parts(self._metrics, self._cross)
         whole = sum(part or 0.0 for part in spent.values())
+        there = figures.parts_of(self._metrics)
         for name, part in spent.items():
+            for one in (self._signs, self._names, self.amounts, self.shares):
+                one[name].setVisible(name in there)
             self.amounts[name].setText("–" if part is None else figures.milliseconds(part))
             self.shares[name].setText("" if part is None else figures.share(part, whole))
 

@@ -148,7 +148,7 @@ def _own(name: str, store: MetricStore, run: str) -> list[Line]:
         case "time":
             return [
                 Line(part, store, f"time_{part}", token, figures.part_title(part), _short_part(part), look="area")
-                for part, token in figures.PARTS.items()
+                for part, token in figures.parts_of(store).items()
             ]
         case "ram":
             return _ram(store)
@@ -170,6 +170,8 @@ def _short_part(part: str) -> str:
     """A part of a step's time, where there is little room."""
     if part == "data":
         return QCoreApplication.translate("Plots", "Data")
+    if part == "sync":
+        return QCoreApplication.translate("Plots", "Adding up")
     return ""
 
 
