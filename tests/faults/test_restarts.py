@@ -122,6 +122,17 @@ def test_a_failure_that_stays_is_told_once(home: Path) -> None:
     assert len(ended.of(protocol.Hello)) == 1
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="the exit code of a process that was ended there is the ender's")
+def test_who_was_killed_does_not_rise_but_is_told_of(home: Path) -> None:
+    process = begin(home, "killed")
+    os.kill(read_hello(process).pid, signal.SIGKILL)  # as the system does when its memory is full
+    ended = finish(process)
+    assert ended.code == -signal.SIGKILL
+    assert codes(ended) == ["failure.killed"]
+    kept = [protocol.decode_event(line) for line in (home / "killed" / "events.jsonl").read_bytes().splitlines()]
+    assert [event.code for event in kept if isinstance(event, protocol.Warn)] == ["failure.killed"]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="a console's Ctrl+C cannot be sent to one child there")
 def test_ctrl_c_stops_the_child_once_and_for_all(home: Path) -> None:
     process = begin(home, "stopped")
@@ -131,6 +142,7 @@ def test_ctrl_c_stops_the_child_once_and_for_all(home: Path) -> None:
     ended = finish(process)
     assert ended.code == 3
     assert ended.of(protocol.Done)[0].reason == "stopped"
+    assert not codes(ended)
     assert not psutil.pid_exists(hello.pid)
 
 
