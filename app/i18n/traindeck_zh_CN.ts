@@ -164,8 +164,8 @@
         <translation>取消</translation>
     </message>
     <message>
-        <source>This is what the bundle holds. Names, keys, prompts and samples were taken out; file names are still there. Look through it, then save it and attach it to your report. Nothing is sent by itself.</source>
-        <translation>以下是报告包的内容。人名、密钥、提示和示例文本已被移除，文件名仍然保留。请查看后保存，并附在您的报告中。程序不会自动发送任何内容。</translation>
+        <source>This is what the bundle holds. Your name, keys, prompts and samples were taken out; file names are still there. Look through it, then save it and attach it to your report. Nothing is sent by itself.</source>
+        <translation>以下是报告包的内容。您的姓名、密钥、提示和示例文本已被移除，文件名仍然保留。请查看后保存，并附在您的报告中。程序不会自动发送任何内容。</translation>
     </message>
     <message>
         <source>The bundle could not be made: {reason} Choose another place, or report without it.</source>
@@ -551,6 +551,10 @@
     <message>
         <source>compiled in {seconds} s</source>
         <translation>编译用时 {seconds} 秒</translation>
+    </message>
+    <message>
+        <source>CPU (1 thread)</source>
+        <translation>CPU（1 个线程）</translation>
     </message>
     <message>
         <source>CPU ({count} threads)</source>
@@ -1193,7 +1197,7 @@
     </message>
     <message>
         <source>Reset to {value}</source>
-        <translation>恢复为 {value}</translation>
+        <translation>还原为 {value}</translation>
     </message>
     <message>
         <source>Allowed: {range}</source>
@@ -1517,6 +1521,10 @@
     <message>
         <source>Runs</source>
         <translation>运行记录</translation>
+    </message>
+    <message>
+        <source>Width of the setup</source>
+        <translation>设置栏宽度</translation>
     </message>
     <message>
         <source>Queue</source>
@@ -2127,6 +2135,10 @@
         <translation>保存图表的文件夹</translation>
     </message>
     <message>
+        <source>Saved: {path}</source>
+        <translation>已保存：{path}</translation>
+    </message>
+    <message>
         <source>{path} could not be saved: {reason}. Choose another name or folder.</source>
         <translation>无法保存 {path}：{reason}。请换一个名称或文件夹。</translation>
     </message>
@@ -2142,7 +2154,7 @@
         <translation>损失</translation>
     </message>
     <message>
-        <source>Throughput (tokens/s)</source>
+        <source>Tokens per second</source>
         <translation>吞吐量（词元/秒）</translation>
     </message>
     <message>
@@ -2375,7 +2387,7 @@
     <name>QAbstractFileIconProvider</name>
     <message>
         <source>Folder</source>
-        <translation type="unfinished"></translation>
+        <translation>文件夹</translation>
     </message>
 </context>
 <context>
@@ -2890,6 +2902,10 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     <message>
         <source>Close</source>
         <translation>关闭</translation>
+    </message>
+    <message>
+        <source>Height of the table</source>
+        <translation>表格高度</translation>
     </message>
     <message>
         <source>Sort by</source>

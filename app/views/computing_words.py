@@ -31,8 +31,11 @@ def compiled(seconds: float) -> str:
 
 def device(told: str) -> str:
     """A device as the trainer names it: GPUs keep their names, a CPU's threads are counted in our language."""
-    text = QCoreApplication.translate("Computing", "CPU ({count} threads)")
-    return re.sub(r"CPU \((\d+) threads\)", lambda found: text.format(count=found[1]), told)
+    one = QCoreApplication.translate("Computing", "CPU (1 thread)")
+    several = QCoreApplication.translate("Computing", "CPU ({count} threads)")
+    return re.sub(
+        r"CPU \((\d+) threads?\)", lambda found: one if found[1] == "1" else several.format(count=found[1]), told
+    )
 
 
 def short(path: FastPath) -> str:

@@ -105,6 +105,7 @@ def test_shares_of_a_step_have_one_decimal_each() -> None:
 def test_a_cpu_is_told_in_the_language_of_the_window(make_window: MakeWindow) -> None:
     make_window(language="zh")
     assert computing_words.device("CPU (2 threads)") == "CPU（2 个线程）"
+    assert computing_words.device("2 × CPU (1 thread)") == "2 × CPU（1 个线程）"
     assert computing_words.device("NVIDIA RTX A6000") == "NVIDIA RTX A6000"
 
 

@@ -123,7 +123,7 @@ def test_a_text_goes_on_from_its_prompt_and_can_be_copied(
         "Line 第" + said(5, 2),
         "… the set length is reached",
     ]
-    assert page.columns[0].status.text() == "3 tokens, 3 tokens/s · CPU (1 threads)"
+    assert page.columns[0].status.text() == "3 tokens, 3 tokens/s · CPU (1 thread)"
     assert page.prompt.toPlainText() == "Line 第"  # to go on changing it
     click(qtbot, page.columns[0].copy)
     assert QGuiApplication.clipboard().text() == "Line 第" + said(5, 2)

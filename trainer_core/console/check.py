@@ -37,6 +37,7 @@ _WORDS: Final[dict[str, tuple[str, str]]] = {
     "compiling": ("compiling takes {seconds} s", "编译需 {seconds} 秒"),
     "time": ("Time", "时长"),
     "steps": ("about {time} for {steps} steps", "{steps} 步约需 {time}"),
+    "seconds": ("{seconds} s", "{seconds} 秒"),
     "disk": ("Disk", "磁盘"),
     "of": (
         "{needed} of {free} free ({count} checkpoints of {size})",
@@ -78,7 +79,7 @@ def _figures(report: CheckReport, say: Say) -> Iterator[tuple[str, str]]:
         compiling = "" if report.compile_s is None else " · " + say("compiling", seconds=f"{report.compile_s:.0f}")
         yield say("speed"), say("per_s", speed=f"{chosen.tokens_per_s:,.0f}") + compiling
     if report.seconds is not None:
-        yield say("time"), say("steps", time=_time(report.seconds), steps=f"{report.total_steps:,}")
+        yield say("time"), say("steps", time=_time(report.seconds, say), steps=f"{report.total_steps:,}")
     sizes = [_size(size) for size in (report.disk_needed, report.disk_free, report.checkpoint_bytes)]
     yield say("disk"), say("of", needed=sizes[0], free=sizes[1], count=report.checkpoints + 1, size=sizes[2])
 
@@ -97,10 +98,14 @@ def _offer(offer: Trial, chosen: Trial, say: Say) -> tuple[str, str, str]:
 def _size(size: int | None) -> str:
     if size is None:
         return "?"
-    return f"{size / _GIB:,.1f} GiB" if size >= _GIB else f"{size / _MIB:,.0f} MiB"
+    if size >= _GIB:
+        return f"{size / _GIB:,.1f} GiB"
+    return f"{size / _MIB:,.0f} MiB" if size >= 10 * _MIB else f"{size / _MIB:,.1f} MiB"
 
 
-def _time(seconds: float) -> str:
+def _time(seconds: float, say: Say) -> str:
+    if seconds < 60:
+        return say("seconds", seconds=max(1, round(seconds)))
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}"

@@ -58,7 +58,8 @@ def describe(device: torch.device) -> str:
     """The device's name for people."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"CPU ({torch.get_num_threads()} threads)"
+    threads = torch.get_num_threads()
+    return f"CPU ({threads} thread{'s' if threads > 1 else ''})"
 
 
 @dataclass(frozen=True, slots=True)
