@@ -42,7 +42,7 @@ from app.theme.tokens import ThemeChoice
 from app.views.main_window import MainWindow
 from app.views.setup import reason
 from app.views.setup.form import SetupForm
-from app.views.setup.reason import Blocked, blocking_reason
+from app.views.setup.reason import Blocked
 from app.views.viewing import Viewing
 from trainer_core import presets, protocol
 from trainer_core.messages import Language, TraindeckError
@@ -387,10 +387,13 @@ class Controller(QObject):
         self.window.menus.display(machine, blocked=bool(blocked), checking=checking, own_shown=own_shown)
 
     def _blocked(self) -> str:
-        return blocking_reason(self.form, {run.name for run in self._history.runs})
+        found = self._blocking()
+        return found.text if found else ""
 
     def _blocking(self) -> Blocked | None:
-        return reason.blocked(self.form, {run.name for run in self._history.runs})
+        found = reason.blocked(self.form, {run.name for run in self._history.runs})
+        missing = self.guide.missing
+        return found or (Blocked(missing, "data") if missing else None)
 
     # --- language, theme, small things ---------------------------------------------------------------------
 

@@ -190,10 +190,18 @@ class Guide(QObject):
         if seen.useless:
             self._glance_again.start()  # what is missing may come back: a stick, a share
 
+    @property
+    def missing(self) -> str:
+        """What of the chosen data is not there; empty where all of it is, or is still looked for."""
+        own = self._own_paths()
+        if self._glance is None or not self._glance.useless or not own:
+            return ""
+        return data_words.seen(self._glance, own, self._form.data)[0]
+
     def _refused(self) -> str:
         """Why the chosen data cannot be trained on, as far as that is known."""
-        if self._glance is not None and self._glance.useless and self._own_paths():
-            return data_words.seen(self._glance, self._own_paths(), self._form.data)[0]
+        if missing := self.missing:
+            return missing
         if not self._refusal.known or self._looker.blocked:
             return ""
         error = self._refusal.of(self._looker.key_of_form())
@@ -231,6 +239,7 @@ class Guide(QObject):
         plain = self.tr("Undo"), self.tr("Redo")
         for name, what, full, bare in zip(("undo", "redo"), shown, said, plain, strict=False):
             actions[name].setEnabled(what is not None)
+            actions[name].setIconText(bare)  # what it is called wherever it does not matter what it would undo
             actions[name].setText(bare if what is None else full.format(what=self._what(what)))
 
     def _what(self, changed: str) -> str:

@@ -341,6 +341,25 @@ def test_a_source_that_is_gone_is_told_at_once(make_window: MakeWindow, qtbot: Q
     assert seen.objectName() == "warnText"
 
 
+def test_a_source_that_is_gone_keeps_start_from_being_pressed_until_it_is_back(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
+) -> None:
+    text = tmp_path / "书.txt"
+    text.write_text("春天来了。\n" * 50, encoding="utf-8")
+    controller = make_window()
+    bar = controller.window.run_bar
+    controller.form.add_data([str(text), str(tmp_path / "gone.csv")])
+    qtbot.waitUntil(lambda: not bar.start.isEnabled(), timeout=5_000)
+    assert bar.start.toolTip() == "Not found: gone.csv"
+    assert bar.reason.text() == "Start is not possible yet: Not found: gone.csv"
+    assert not bar.check.isEnabled()
+    click(qtbot, bar.lead)
+    assert controller.window.focusWidget() is controller.window.setup.data.list
+    (tmp_path / "gone.csv").write_text("text\na\n", encoding="utf-8")
+    qtbot.waitUntil(bar.start.isEnabled, timeout=10_000)
+    assert not bar.reason.isVisible()
+
+
 def test_one_click_looks_at_the_data(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(look="look")
     click(qtbot, controller.window.setup.data.look)
