@@ -73,7 +73,12 @@ class RunsKeeper(QObject):
         """From now on, show everything there, and do what is asked for there."""
         self._page, self._plots = page, plots
         settings = self._settings
-        page.restore(settings.runs_sort, descending=settings.runs_descending, details=settings.runs_details)
+        page.restore(
+            settings.runs_sort,
+            descending=settings.runs_descending,
+            details=settings.runs_details,
+            widths=settings.runs_columns,
+        )
         remembering.restore_splitter(settings, "runs", page.splitter)
         page.arranged.connect(self._remember)
         page.chosen.connect(self._look_at_chosen)
@@ -126,6 +131,7 @@ class RunsKeeper(QObject):
             settings, page = self._settings, self._page
             settings.runs_sort, settings.runs_descending = page.model.column, page.model.descending
             settings.runs_details = page.unfold.isChecked()
+            settings.runs_columns = page.table.columns
             remembering.take_splitter(settings, "runs", page.splitter)
 
     def _say(self, text: Callable[[], str]) -> None:

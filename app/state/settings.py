@@ -46,6 +46,7 @@ class Settings(msgspec.Struct, kw_only=True):
     notifications: bool = True  # of the desktop, when a run ends or needs somebody
     runs_sort: str = "started"  # a column of the runs
     runs_descending: bool = True
+    runs_columns: dict[str, int] = {}  # their widths in pixels, in their order
     runs_details: bool = True  # are shown below the runs
     export_folder: str = ""  # that was chosen the last time
     sampling: dict[str, float] = {}  # how models that are tried draw their texts, by the fields of `trying.Sampling`

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QCloseEvent, QPaintEvent
-from PySide6.QtWidgets import QLineEdit, QMainWindow, QSizePolicy, QSplitter, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLineEdit, QMainWindow, QSizePolicy, QTabWidget, QVBoxLayout, QWidget
 
 from app.state.command_line import SHELLS
 from app.theme.tokens import SPACE, Tokens
 from app.views.banner import BannerArea
+from app.views.divider import Splitter
 from app.views.going_on import InterruptedStrip, RestartStrip
 from app.views.menus import Menus
 from app.views.plots.page import PlotsPage
@@ -55,7 +56,7 @@ class MainWindow(QMainWindow):
         self._run = ""  # in the title
         self.tabs = QTabWidget(documentMode=True)
         self.tabs.tabBar().setDrawBase(False)
-        self.splitter = QSplitter(Qt.Orientation.Horizontal, childrenCollapsible=False, handleWidth=SPACE // 2)
+        self.splitter = Splitter(Qt.Orientation.Horizontal, SPACE // 2)
         self._arrange()
         self.menus = Menus(self, PAGES, SHELLS)
         self.menus.page_chosen.connect(self.show_page)
@@ -223,6 +224,7 @@ class MainWindow(QMainWindow):
         for place, name in enumerate(self.pages):
             self.tabs.setTabText(place, titles[name])
         self.menus.retranslate(titles)
+        self.splitter.name(self.tr("Width of the setup"))
         self.show_waiting(self._waiting)
 
     def changeEvent(self, event: QEvent) -> None:  # noqa: N802 - Qt's name

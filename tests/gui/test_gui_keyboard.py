@@ -123,6 +123,21 @@ def test_tab_goes_the_way_one_reads(make_window: MakeWindow, qtbot: QtBot, page:
     assert order == sorted(order)
 
 
+@pytest.mark.parametrize("name", ["setup", "runs"])
+def test_dividers_are_reached_and_moved_by_keys(make_window: MakeWindow, qtbot: QtBot, name: str) -> None:
+    window = show(qtbot, make_window(), "runs")
+    splitter = window.splitter if name == "setup" else window.runs.splitter
+    divider = splitter.handle(1)
+    assert divider in tabbed(window)
+    assert told(divider)
+    before = splitter.sizes()
+    divider.setFocus(Qt.FocusReason.TabFocusReason)
+    qtbot.keyClick(divider, Qt.Key.Key_Right if name == "setup" else Qt.Key.Key_Down)
+    assert splitter.sizes()[0] > before[0]
+    qtbot.keyClick(divider, Qt.Key.Key_Left if name == "setup" else Qt.Key.Key_Up)
+    assert splitter.sizes() == before
+
+
 def test_what_appears_during_a_run_is_reached_too(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("echo")
     controller.window.menus.actions["start"].trigger()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QFile, QPoint, Qt
-from PySide6.QtWidgets import QLineEdit
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 from runs_page import LEFT, add, focus, hold, names, open_page, said
 
@@ -68,6 +69,35 @@ def test_a_click_on_a_header_sorts_and_the_next_window_remembers_it(
     again = open_page(qtbot, make_window(), 3)
     assert names(again) == ["run 1", "run 2", "run 0"]
     assert not again.details.isVisible()
+
+
+def test_columns_that_were_moved_and_made_wider_come_back(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    add(own_folders, "run", 1000.0)
+    controller = make_window()
+    controller.window.resize(1280, 720)
+    page = open_page(qtbot, controller, 1)
+    header, loss, step = page.table.horizontalHeader(), COLUMNS.index("loss"), COLUMNS.index("step")
+    edge = QPoint(header.sectionViewportPosition(loss) + header.sectionSize(loss) - 1, header.height() // 2)
+    drag(header.viewport(), edge, edge + QPoint(40, 0))
+    wide = header.sectionSize(loss)
+    assert wide > 100
+    middle = QPoint(header.sectionViewportPosition(loss) + 30, header.height() // 2)
+    drag(header.viewport(), middle, QPoint(header.sectionViewportPosition(step) + 10, middle.y()))
+    assert header.visualIndex(loss) < header.visualIndex(step)
+    controller._save_settings()
+    again = open_page(qtbot, make_window(), 1).table.horizontalHeader()
+    assert again.visualIndex(loss) < again.visualIndex(step)
+    assert again.sectionSize(loss) == wide
+
+
+def drag(over: QWidget, start: QPoint, end: QPoint) -> None:
+    """In steps, as a hand does it."""
+    QTest.mousePress(over, LEFT, Qt.KeyboardModifier.NoModifier, start)
+    for part in range(1, 9):
+        QTest.mouseMove(over, start + (end - start) * part / 8)
+    QTest.mouseRelease(over, LEFT, Qt.KeyboardModifier.NoModifier, end)
 
 
 def test_the_menu_sorts_too_without_a_run_that_is_chosen(

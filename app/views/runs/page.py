@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +11,6 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
-    QSplitter,
     QToolButton,
     QVBoxLayout,
     QWidget,
@@ -23,6 +22,7 @@ from app.state.runs.run_rows import COLUMNS, SHELVES, Column, Row
 from app.theme.icons import icon
 from app.theme.tokens import SPACE, Tokens
 from app.views import words
+from app.views.divider import Splitter
 from app.views.runs.actions import RunsActions
 from app.views.runs.details import Details
 from app.views.runs.model import NAME, SHOWN, RunsModel
@@ -70,7 +70,7 @@ class RunsPage(Retranslating):
         self.told_folder, self.told_close = button("openTold"), button("closeTold")
         self.told = Strip(self.told_folder, self.told_close)
         self.empty = empty_note(self.table)
-        self.splitter = QSplitter(Qt.Orientation.Vertical, childrenCollapsible=False, handleWidth=SPACE)
+        self.splitter = Splitter(Qt.Orientation.Vertical, SPACE)
         self._typing = QTimer(self, singleShot=True, interval=_TYPING_MS)
         self.does = self._make_actions()
         self.sorting = SortMenu(self.table)
@@ -134,7 +134,8 @@ class RunsPage(Retranslating):
         self.table.clicked.connect(self._on_clicked)
         self.table.selectionModel().selectionChanged.connect(self._on_selected)
         self.table.customContextMenuRequested.connect(self._show_menu)
-        self.table.horizontalHeader().sortIndicatorChanged.connect(self._on_sorted)
+        self.table.horizontalHeader().sortIndicatorChanged.connect(self.arranged)
+        self.table.arranged.connect(self.arranged)
         self.model.modelReset.connect(self._say_how_many)
         self.refresh.clicked.connect(self.refresh_asked)
         self.unfold.toggled.connect(self._on_unfolded)
@@ -213,8 +214,9 @@ class RunsPage(Retranslating):
 
     # --- what is remembered -------------------------------------------------------------------------------
 
-    def restore(self, column: str, *, descending: bool, details: bool) -> None:
-        """Take what was chosen the last time."""
+    def restore(self, column: str, *, descending: bool, details: bool, widths: Mapping[str, int]) -> None:
+        """Take what was chosen the last time; `widths`: of the columns in their order."""
+        self.table.arrange(widths)
         known: Column = next((name for name in COLUMNS if name == column), "started")
         order = Qt.SortOrder.DescendingOrder if descending else Qt.SortOrder.AscendingOrder
         self.table.horizontalHeader().setSortIndicator(COLUMNS.index(known), order)
@@ -243,9 +245,6 @@ class RunsPage(Retranslating):
             self._say_how_many()
             self._enable()
             self.chosen.emit()
-
-    def _on_sorted(self) -> None:
-        self.arranged.emit()
 
     def _on_searched(self) -> None:
         with self.table.staying():
@@ -365,6 +364,7 @@ class RunsPage(Retranslating):
         if self._told is not None:
             self.told.say(self._told[0]())
         self.table.setAccessibleName(self.tr("Runs"))
+        self.splitter.name(self.tr("Height of the table"))
         self.model.retranslate(self._titles())
         self.sorting.word(self.tr("Sort by"), self._titles())
         self._word_toggles()

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from PySide6.QtCore import QItemSelection, QItemSelectionModel, QSize, Qt
+from PySide6.QtCore import QItemSelection, QItemSelectionModel, QSize, Qt, Signal
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
 from app.state.runs.run_rows import COLUMNS, Column
 from app.theme.tokens import SPACE
 from app.views.runs.model import NAME, RunsModel
 
+_NARROWEST: Final = 34  # pixels: of a column
 _WIDTHS: Final[dict[Column, int]] = {
-    "shown": 34,
+    "shown": _NARROWEST,
     "name": 190,
     "state": 84,
     "step": 108,
@@ -38,12 +39,15 @@ _NEEDED: Final[dict[Column, int]] = {
 
 
 class RunsTable(QTableView):
-    """Rows are runs. F2 edits a name."""
+    """Rows are runs. F2 edits a name. The name has the width that the other columns leave."""
+
+    arranged = Signal()  # a column has another width, or stands elsewhere
 
     def __init__(self, model: RunsModel) -> None:
         super().__init__()
         self._model = model
         self.restoring = False
+        self._widths = dict(_WIDTHS)
         self.setObjectName("runs")
         self.setModel(model)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
@@ -67,7 +71,7 @@ class RunsTable(QTableView):
         header.setSelectionModel(QItemSelectionModel(self._model, header))
         header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
-        header.setMinimumSectionSize(_WIDTHS["shown"])
+        header.setMinimumSectionSize(_NARROWEST)
         for place, column in enumerate(COLUMNS):
             self.setColumnWidth(place, _WIDTHS[column])
         header.setSectionResizeMode(NAME, QHeaderView.ResizeMode.Stretch)
@@ -75,6 +79,30 @@ class RunsTable(QTableView):
         header.setSectionsClickable(True)
         header.setSortIndicatorShown(True)
         header.sortIndicatorChanged.connect(self._sort)
+        header.setSectionsMovable(True)
+        header.sectionResized.connect(self._on_resized)
+        header.sectionMoved.connect(self.arranged)
+
+    @property
+    def columns(self) -> dict[str, int]:
+        """The widths of the columns, in the order in which they stand; of those too that are left out just now."""
+        header = self.horizontalHeader()
+        return {
+            name: self._widths[name] for name in sorted(COLUMNS, key=lambda n: header.visualIndex(COLUMNS.index(n)))
+        }
+
+    def arrange(self, columns: Mapping[str, int]) -> None:
+        """Put the columns as `columns` was once; those that it does not know follow."""
+        header, known = self.horizontalHeader(), [name for name in columns if name in COLUMNS]
+        for place, name in enumerate(known):
+            column = COLUMNS.index(name)
+            header.moveSection(header.visualIndex(column), place)
+            self.setColumnWidth(column, max(_NARROWEST, columns[name]))
+
+    def _on_resized(self, place: int, _before: int, width: int) -> None:
+        if width and place != NAME:  # 0: it is left out
+            self._widths[COLUMNS[place]] = width
+            self.arranged.emit()
 
     def leave_out(self, width: int) -> None:
         """A narrow page leaves out what matters less, instead of scrolling sideways."""
