@@ -54,6 +54,10 @@ class KnobWords:
         said = unit in label if self.language == "zh" else unit in label.split()
         return "" if said else unit
 
+    def value(self, knob: Knob, value: object) -> str:
+        """One of a knob's choices; names that are the same everywhere (bf16, adamw) stay as they are."""
+        return str(self.table.get("values", {}).get(value, value)) if knob.choices else str(value)
+
     def group(self, group: str) -> str:
         return str(self.table.get("groups", {}).get(group, group))
 

@@ -1,4 +1,4 @@
-"""What is wrong with a text that was typed for a number. No Qt."""
+"""Numbers as one types them, and what is wrong with a text that was typed for one. No Qt."""
 
 from __future__ import annotations
 
@@ -18,6 +18,15 @@ _WITH_UNIT: Final = re.compile(rf"{_NUMBER}(?:(?!e$)[^\W\d_][\w/%°]*|%)", re.IG
 def plain(text: str) -> str:
     """As `check_value` wants a number. Full-width digits, as a Chinese keyboard types them, are digits too."""
     return unicodedata.normalize("NFKC", text).replace("−", "-").replace(" ", "")
+
+
+def as_typed(value: float) -> str:
+    """A number as one would type it: `0.05`, `3e-4`."""
+    shown = f"{value:.10g}"
+    if value and (abs(value) < 1e-2 or abs(value) >= 1e6):
+        mantissa, exponent = f"{value:.9e}".split("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+    return shown
 
 
 def what_is_wrong(knob: Knob, text: str) -> Wrong:

@@ -12,6 +12,7 @@ from PySide6.QtCore import QCoreApplication, QDateTime, QLocale
 
 from app.i18n.knob_words import knob_words
 from app.state.run_machine import ErrorInfo, RunState
+from app.state.typed import as_typed
 from trainer_core import engine_words
 from trainer_core.config import Knob, knobs
 from trainer_core.messages import Language, Value, what_and_do, word
@@ -45,29 +46,33 @@ def with_fields(text: str) -> str:
     """Knobs as the form names them, in place of flags and of names with underscores; sizes that one can grasp."""
     spoken = language()
     text = re.sub(r"\b(\d{2,3}(?:,\d{3})+) MiB", lambda many: size(int(many[1].replace(",", "")) * _MIB), text)
-    return re.sub(r"--[a-z][a-z-]+|\b[a-z]+(?:_[a-z]+)+\b", lambda name: _field(name[0], spoken), text)
+    return re.sub(r" ?(--[a-z][a-z-]+|\b[a-z]+(?:_[a-z]+)+\b) ?", lambda found: _field(found, spoken), text)
 
 
-def _field(name: str, spoken: Language) -> str:
-    knob = knobs().get(name.removeprefix("--").replace("-", "_"))
-    return f"“{knob_words(spoken).label(knob)}”" if knob else name
+def _field(found: re.Match[str], spoken: Language) -> str:
+    """Chinese quotes are wide enough without the spaces that stand around a Latin name."""
+    knob = knobs().get(found[1].removeprefix("--").replace("-", "_"))
+    if knob is None:
+        return found[0]
+    quoted = f"“{knob_words(spoken).label(knob)}”"
+    return quoted if spoken == "zh" else found[0].replace(found[1], quoted)
 
 
 def settings(values: Mapping[str, Any]) -> str:
     """Knobs and their values, named as the form names them."""
     table = knob_words(language())
     comma = QCoreApplication.translate("Settings", ", ")
-    return comma.join(f"{table.label(knobs()[name])} {setting(value)}" for name, value in values.items())
+    return comma.join(f"{table.label(knobs()[name])} {setting(name, value)}" for name, value in values.items())
 
 
-def setting(value: Any) -> str:
-    """The value of a knob."""
+def setting(name: str, value: Any) -> str:
+    """The value of a knob, as its field shows it."""
     if isinstance(value, bool):
         off, on = QCoreApplication.translate("Settings", "off"), QCoreApplication.translate("Settings", "on")
         return on if value else off
     if isinstance(value, float):
-        return f"{value:.10g}".replace("e-0", "e-")
-    return str(value)
+        return as_typed(value)
+    return knob_words(language()).value(knobs()[name], value)
 
 
 def data_name(path: str) -> str:
@@ -89,7 +94,8 @@ def data_names(paths: list[str]) -> str:
 def allowed(knob: Knob) -> str:
     """The allowed values of a knob, in words."""
     if knob.kind == "choice":
-        return ", ".join(knob.choices)
+        table = knob_words(language())
+        return ", ".join(table.value(knob, choice) for choice in knob.choices)
     if knob.shape:
         return knob.shape
     low, high = _bound(knob.minimum), _bound(knob.maximum)

@@ -96,6 +96,15 @@ def test_every_knob_and_group_has_chinese_words() -> None:
         assert set(entry) == {"label", "help"}, name
 
 
+def test_every_choice_has_chinese_words_or_is_a_name() -> None:
+    worded, offered = knob_words("zh").table["values"], {choice for knob in knobs().values() for choice in knob.choices}
+    names = {
+        "jsonl", "json", "csv", "tsv", "parquet", "arrow", "tar", "gpt-2", "llama-bpe", "qwen2", "adamw", "muon",
+        "bf16", "fp16", "flash", "efficient", "cudnn", "math", "flash2", "flash3",
+    }  # fmt: skip
+    assert offered - names == set(worded)
+
+
 def test_the_english_table_names_only_knobs_that_exist() -> None:
     assert set(knob_words("en").table["labels"]) <= set(knobs())
 

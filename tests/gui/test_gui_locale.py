@@ -77,4 +77,6 @@ def test_the_menu_of_a_text_field_is_chinese(make_window: MakeWindow, qtbot: QtB
 
 
 def test_values_of_settings_are_written_as_one_types_them() -> None:
-    assert [words.setting(value) for value in (3e-05, 0.006, 1.0, 16, "auto")] == ["3e-5", "0.006", "1", "16", "auto"]
+    rates = [words.setting("learning_rate", value) for value in (3e-05, 0.006, 0.012, 1.0)]
+    assert rates == ["3e-5", "6e-3", "0.012", "1"]
+    assert [words.setting("batch_size", 16), words.setting("compile", "auto")] == ["16", "auto"]

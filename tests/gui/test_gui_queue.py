@@ -28,7 +28,7 @@ def test_a_run_that_is_added_while_another_trains_starts_when_that_one_has_ended
     assert controller.window.queue.sentence.text() == "“next” starts when this run ends."
     let_go(controller)
     wait_for(qtbot, controller, "next:done")
-    assert cells(controller, 0)[1:3] == ["Finished", "Learning rate 0.001  ·  quickstart"]
+    assert cells(controller, 0)[1:3] == ["Finished", "Learning rate 1e-3  ·  quickstart"]
     assert cells(controller, 0)[4] == "best loss 1.5000"
     assert controller.own.record.metrics is not None
     assert Path(controller.own.machine.run_dir).name == "next"

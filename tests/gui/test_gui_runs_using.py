@@ -39,10 +39,10 @@ def test_a_comparison_shows_the_settings_that_differ_and_copies_them(
     qtbot.waitUntil(lambda: controller.window.findChild(Comparison) is not None)
     shown = controller.window.findChild(Comparison)
     assert shown is not None
-    assert [row for row in shown.rows if row[0] == "学习率"] == [["学习率", "0.001", "0.002"]]
+    assert [row for row in shown.rows if row[0] == "学习率"] == [["学习率", "1e-3", "2e-3"]]
     assert not [row for row in shown.rows if row[0] in ("层数", "随机种子")]
     qtbot.mouseClick(shown.copy, LEFT)
-    assert "学习率\t0.001\t0.002\n" in QGuiApplication.clipboard().text()
+    assert "学习率\t1e-3\t2e-3\n" in QGuiApplication.clipboard().text()
     shown.close()
 
 

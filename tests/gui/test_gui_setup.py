@@ -174,6 +174,23 @@ def test_a_switch_a_choice_and_a_list_are_taken_too(make_window: MakeWindow, qtb
     assert controller.form.changes() == {"lr_schedule": "constant", "qk_norm": False, "sample_prompts": ["从前"]}
 
 
+def test_choices_are_worded_and_written_as_the_trainer_knows_them(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window(language="zh")
+    fields = {field.knob.name: field for field in all_settings(controller, qtbot).fields}
+    field = fields["compile"]
+    choice = field.editor
+    assert isinstance(choice, QComboBox)
+    assert [choice.itemText(place) for place in range(choice.count())] == ["自动", "开", "关"]
+    choice.setFocus()
+    qtbot.keyClick(choice, Qt.Key.Key_Down)
+    assert controller.form.changes() == {"compile": "on"}
+    assert (choice.currentText(), field.reset.text()) == ("开", "还原为 自动")
+    controller.set_language("en")
+    assert (choice.currentText(), field.reset.text()) == ("on", "Reset to auto")
+    assert controller.form.changes() == {"compile": "on"}
+    assert fields["attention"].matches("flash2")
+
+
 def test_the_first_own_file_replaces_the_built_in_data(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
     controller = make_window()
     first, second = tmp_path / "一.txt", tmp_path / "two & three.txt"

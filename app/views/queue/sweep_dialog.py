@@ -140,8 +140,9 @@ class AxisEditor(QWidget):
             "true": QCoreApplication.translate("Settings", "on"),
             "false": QCoreApplication.translate("Settings", "off"),
         }
+        table = knob_words(words.language())
         for value in knob.choices or switch:
-            tick = QCheckBox(value if knob.choices else switch[value])
+            tick = QCheckBox(table.value(knob, value) if knob.choices else switch[value])
             tick.setProperty("value", value)
             tick.setChecked(True)
             tick.toggled.connect(self.changed)
@@ -223,6 +224,7 @@ class SweepDialog(QDialog):
         self.count, self.list = label("section"), named(QListWidget(), "sweepRuns")
         self.list.setSelectionMode(QListWidget.SelectionMode.NoSelection)
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.list.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # what differs stands at the end
         self.cancel, self.accept_ = button("sweepCancel"), button("primary")
         self._planned: list[Planned] = []
         self._good: list[Planned] = []  # those that can be trained
@@ -317,7 +319,7 @@ class SweepDialog(QDialog):
             if planned.error is not None:
                 said = words.message(planned.error.code, planned.error.params)
             item = QListWidgetItem(f"{planned.name}  ·  {said}")
-            item.setToolTip(plain_tip(said))
+            item.setToolTip(plain_tip(item.text()))
             if planned.error is not None:
                 item.setForeground(QColor(self._tokens.bad))
             self.list.addItem(item)

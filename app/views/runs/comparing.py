@@ -23,6 +23,7 @@ from app.state.runs.run_difference import Difference, as_tsv
 from app.theme.tokens import SPACE
 from app.views import words
 from app.views.widgets import button, label, named
+from trainer_core.config import Knob
 from trainer_core.runs.run_dir import RunSummary
 
 _NAME_WIDTH = 210
@@ -116,11 +117,17 @@ class Comparison(QDialog):
 
 
 def _settings(found: Sequence[Difference]) -> list[list[str]]:
-    table = knob_words(words.language())
     return [
-        [table.label(difference.knob), *(_value(difference.knob.name, value) for value in difference.values)]
+        [_title(difference.knob), *(_value(difference.knob.name, value) for value in difference.values)]
         for difference in found
     ]
+
+
+def _title(knob: Knob) -> str:
+    """With the unit of its values, where its name does not say it."""
+    table = knob_words(words.language())
+    unit = table.unit_beside(knob)
+    return f"{table.label(knob)} ({unit})" if unit else table.label(knob)
 
 
 def _value(name: str, value: Any) -> str:
@@ -128,4 +135,4 @@ def _value(name: str, value: Any) -> str:
         return ", ".join(words.data_name(str(path)) for path in value) or "–"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "–"
-    return words.setting(value) if value not in (None, "") else "–"
+    return words.setting(name, value) if value not in (None, "") else "–"

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from PySide6.QtCore import QObject, Signal
 
-from app.state.typed import plain
+from app.state.typed import as_typed, plain
 from app.state.undo import UndoStack
 from app.views.setup.undo_keys import UndoKeys
 from trainer_core.config import Config, check_together, check_value, knobs
@@ -289,18 +289,10 @@ def as_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return _float_text(value)
+        return as_typed(value)
     if isinstance(value, list | tuple):
         return "\n".join(str(entry) for entry in value)
     return str(value)
-
-
-def _float_text(value: float) -> str:
-    shown = f"{value:.10g}"
-    if value and (abs(value) < 1e-2 or abs(value) >= 1e6):
-        mantissa, exponent = f"{value:.9e}".split("e")
-        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
-    return shown
 
 
 def _parsed(name: str, text: str) -> Any:

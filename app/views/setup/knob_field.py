@@ -74,8 +74,9 @@ class KnobField(QWidget):
 
     def _make_choice(self) -> QWidget:
         choice = QuietCombo()
-        choice.addItems(list(self.knob.choices))
-        choice.currentTextChanged.connect(lambda text: self._form.set_text(self.knob.name, text))
+        for value in self.knob.choices:
+            choice.addItem(value, value)
+        choice.currentIndexChanged.connect(lambda: self._form.set_text(self.knob.name, choice.currentData()))
         return choice
 
     def _make_lines(self) -> QWidget:
@@ -142,6 +143,9 @@ class KnobField(QWidget):
         self.editor.setToolTip(self.knob.flag if self._full else wrapped_tip(tip))
         self.editor.setAccessibleName(table.label(self.knob))
         self.editor.setAccessibleDescription(" ".join(filter(None, (help_, effect))))
+        if isinstance(self.editor, QuietCombo):
+            for place, value in enumerate(self.knob.choices):
+                self.editor.setItemText(place, table.value(self.knob, value))
         self.reset.setAccessibleName(QCoreApplication.translate("KnobField", "Reset to the preset's value"))
         self._show()
 
@@ -159,7 +163,12 @@ class KnobField(QWidget):
         """Whether a search finds this knob: by label, name or help, in either language."""
         if not needle.strip():
             return True
-        known = [self.knob.name, self.knob.flag, *(knob_words(language).searched(self.knob) for language in _LANGUAGES)]
+        known = [
+            self.knob.name,
+            self.knob.flag,
+            *self.knob.choices,
+            *(knob_words(language).searched(self.knob) for language in _LANGUAGES),
+        ]
         return all(any(part in text for text in known) for part in needle.lower().split())
 
     def _on_knob(self, name: str) -> None:
@@ -175,8 +184,9 @@ class KnobField(QWidget):
         font.setBold(changed and self._full)  # in the narrow panel, bold would push the editors aside
         self._label.setFont(font)
         self.reset.setVisible(self._full and changed)
-        base = as_text(self._form.base_value(self.knob.name)) or "–"
-        self.reset.setText(QCoreApplication.translate("KnobField", "Reset to {value}").format(value=base))
+        base = self._form.base_value(self.knob.name)
+        shown = as_text(base) if isinstance(base, list | tuple) else words.setting(self.knob.name, base)
+        self.reset.setText(QCoreApplication.translate("KnobField", "Reset to {value}").format(value=shown or "–"))
         self._show_error()
 
     def _show_error(self) -> None:
@@ -200,7 +210,7 @@ class KnobField(QWidget):
         if isinstance(editor, QCheckBox):
             editor.setChecked(text == "true")
         elif isinstance(editor, QuietCombo):
-            editor.setCurrentText(text)
+            editor.setCurrentIndex(editor.findData(text))
         elif isinstance(editor, QPlainTextEdit):
             if editor.toPlainText() != text:
                 editor.setPlainText(text)
