@@ -7,4 +7,5 @@ from PySide6.QtCore import QT_TRANSLATE_NOOP
 LACKING = (
     QT_TRANSLATE_NOOP("QFileDialog", "&Look in:"),
     QT_TRANSLATE_NOOP("QFileDialog", "Files of &type:"),
+    QT_TRANSLATE_NOOP("QAbstractFileIconProvider", "Folder"),
 )

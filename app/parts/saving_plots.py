@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from PySide6.QtCore import QBuffer, QIODevice, QObject, QTimer
+from PySide6.QtCore import QBuffer, QIODevice, QObject, QStandardPaths, QTimer
 from PySide6.QtGui import QGuiApplication, QPixmap
 from PySide6.QtWidgets import QFileDialog
 
@@ -28,6 +28,8 @@ class PlotSaver(QObject):
         super().__init__(parent)
         self._page, self._banners = page, banners
         self._work: list[Iterator[None]] = []
+        documents = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)
+        self._folder = Path(documents)  # that the next question begins in
         self._timer = QTimer(self, interval=_BREATH_MS)
         self._timer.timeout.connect(self._slice)
         page.saving_asked.connect(self._on_asked)
@@ -53,15 +55,16 @@ class PlotSaver(QObject):
     def _ask_file(self, name: str, kind: str) -> None:
         """Not blocking: the run and its plots go on behind the question."""
         kinds = {"png": self.tr("Picture (*.png)"), "csv": self.tr("Table (*.csv)")}
-        dialog = QFileDialog(self._page, self.tr("Save plot"), _file_name(name), kinds[kind])
+        suggested = self._folder / f"{'-'.join(filter(None, (self._page.run_name, _file_name(name))))}.{kind}"
+        dialog = QFileDialog(self._page, self.tr("Save plot"), str(suggested), kinds[kind])
         dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
         dialog.setDefaultSuffix(kind)
-        dialog.fileSelected.connect(lambda path: self.save({name: Path(path)}))
+        dialog.fileSelected.connect(lambda path: self._save_to(Path(path).parent, {name: Path(path)}))
         dialog.finished.connect(dialog.deleteLater)
         dialog.open()
 
     def _ask_folder(self, names: list[str], kind: str) -> None:
-        dialog = QFileDialog(self._page, self.tr("Folder for the plots"))
+        dialog = QFileDialog(self._page, self.tr("Folder for the plots"), str(self._folder))
         dialog.setFileMode(QFileDialog.FileMode.Directory)
         dialog.setOption(QFileDialog.Option.ShowDirsOnly)
         dialog.fileSelected.connect(lambda path: self.save_all(Path(path), names, kind))
@@ -76,6 +79,7 @@ class PlotSaver(QObject):
         except OSError as error:
             self._fail(own, error)
             return
+        self._folder = folder
         self.save({name: own / f"{_file_name(name)}.{kind}" for name in names})
 
     # --- writing -------------------------------------------------------------------------------------------
@@ -87,6 +91,18 @@ class PlotSaver(QObject):
                 self._write_picture(name, path)
             else:
                 self._begin(self._write_table(name, path))
+        self._begin(self._tell(list(paths.values())))
+
+    def _save_to(self, folder: Path, paths: dict[str, Path]) -> None:
+        self._folder = folder
+        self.save(paths)
+
+    def _tell(self, paths: list[Path]) -> Iterator[None]:
+        """Where they are, once they are there."""
+        yield
+        if all(path.is_file() for path in paths):
+            shown = paths[0] if len(paths) == 1 else paths[0].parent
+            self._page.say(self.tr("Saved: {path}").format(path=shown))
 
     def _write_picture(self, name: str, path: Path) -> None:
         try:

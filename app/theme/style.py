@@ -58,15 +58,17 @@ QPlainTextEdit, QListWidget { padding: 0 3px; }
 QLineEdit:focus, QComboBox:focus, QListWidget:focus, QPlainTextEdit:focus, QTableView:focus { border-color: $accent; }
 QLineEdit[wrong="true"], QComboBox[wrong="true"] { border: 1px solid $bad; background: $bad_surface; }
 QLineEdit:disabled, QComboBox:disabled { color: $muted; background: $window; }
-QComboBox QAbstractItemView { background: $surface; border: 1px solid $border; selection-background-color: $accent;
+QComboBoxPrivateContainer { background: $surface; border: 1px solid $border; }
+QComboBox QAbstractItemView { background: $surface; border: 0; selection-background-color: $accent;
     selection-color: $on_accent; }
 
 QPushButton, QToolButton {
-    background: $surface; border: 1px solid $border; border-radius: 4px; padding: 4px 12px; min-height: 18px;
+    outline: 0; background: $surface; border: 1px solid $border; border-radius: 4px; padding: 4px 12px; min-height: 18px;
 }
 QToolButton { padding: 4px 8px; }
 QPushButton#addToQueue { padding: 4px 6px; }
 QPushButton#addFile, QPushButton#addFolder, QPushButton#removeData { padding: 4px 8px; }
+QDialogButtonBox { dialogbuttonbox-buttons-have-icons: 0; }
 QComboBox::drop-down { border: 0; width: 22px; }
 QComboBox::down-arrow { image: url("$images/chevron-$name.png"); width: 12px; height: 12px; }
 QCheckBox { spacing: 6px; }

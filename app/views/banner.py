@@ -135,7 +135,8 @@ class _Banner(QFrame):
         if self._detail is None:
             self._detail = named(QPlainTextEdit(self.text.detail), "log")
             self._detail.setReadOnly(True)
-            self._detail.setFixedHeight(self._detail.fontMetrics().lineSpacing() * _DETAIL_LINES)
+            lines = min(_DETAIL_LINES, self._detail.blockCount() + 1)  # one for a scroll bar
+            self._detail.setFixedHeight(self._detail.fontMetrics().lineSpacing() * lines)
             self._rows.addWidget(self._detail)
         self._detail.setVisible(shown)
 

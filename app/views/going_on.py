@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QWidget
 
 from app.views import words
@@ -62,7 +62,8 @@ class InterruptedStrip(Strip):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         self.resume, self.dismiss = button("resumeInterrupted"), button("dismissInterrupted")
-        super().__init__(self.resume, self.dismiss, sign="again", parent=parent)
+        middle = Qt.TextElideMode.ElideMiddle  # of a long name
+        super().__init__(self.resume, self.dismiss, sign="again", mode=middle, parent=parent)
         self._run: RunSummary | None = None
         self.resume.clicked.connect(self.resume_pressed)
         self.dismiss.clicked.connect(self.dismiss_pressed)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QPoint, QRectF, Qt
 from PySide6.QtGui import QContextMenuEvent, QFontMetrics, QGuiApplication, QImage
-from PySide6.QtWidgets import QApplication, QMenu
+from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QToolTip
 from pytestqt.qtbot import QtBot
 
 from app.__main__ import dress
@@ -499,7 +499,7 @@ def test_data_of_several_runs_is_copied_with_their_names(qtbot: QtBot, page: Plo
     rows = table(QGuiApplication.clipboard().text(), "\t")
     assert {row["run"] for row in rows} == {"mine", "other, 二"}
     assert len(rows) == 110
-    assert rows[-1]["Throughput (tokens/s)"] == "5010"
+    assert rows[-1]["Tokens per second"] == "5010"
 
 
 def test_all_plots_are_saved_into_a_folder_of_their_own_as_sharp_pictures(
@@ -515,6 +515,23 @@ def test_all_plots_are_saved_into_a_folder_of_their_own_as_sharp_pictures(
     assert picture.width() == 2 * page.charts["loss"].width()
     assert picture.pixelColor(picture.width() // 2, 8).name() == LIGHT.surface
     assert page.charts["loss"]._menu_button.isVisible()  # it is not on the picture, but still on the page
+
+
+def test_a_plot_is_saved_under_the_runs_name_where_the_last_one_went_and_that_is_told(
+    qtbot: QtBot, page: PlotsPage, saver: PlotSaver, tmp_path: Path
+) -> None:
+    show(qtbot, page, filled())
+    page.charts["loss"].asked.emit("save_png")
+    [first] = page.findChildren(QFileDialog)
+    assert Path(first.selectedFiles()[0]).name == "mine-loss.png"
+    first.fileSelected.emit(str(tmp_path / "损失.png"))
+    first.reject()
+    qtbot.waitUntil(lambda: not saver.busy)
+    assert QToolTip.text() == f"Saved: {tmp_path / '损失.png'}"
+    page.charts["speed"].asked.emit("save_csv")
+    second = next(each for each in page.findChildren(QFileDialog) if each is not first)
+    assert Path(second.selectedFiles()[0]) == tmp_path / "mine-speed.csv"
+    second.reject()
 
 
 def test_plots_further_down_the_page_are_saved_too(

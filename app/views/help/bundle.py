@@ -93,8 +93,8 @@ class BundleView(QDialog):
         self.wait.hide()
         self.note.setText(
             self.tr(
-                "This is what the bundle holds. Names, keys, prompts and samples were taken out; file names are still "
-                "there. Look through it, then save it and attach it to your report. Nothing is sent by itself."
+                "This is what the bundle holds. Your name, keys, prompts and samples were taken out; file names are "
+                "still there. Look through it, then save it and attach it to your report. Nothing is sent by itself."
             )
         )
         self.save.setEnabled(True)

@@ -39,7 +39,7 @@ class Shortcuts(QDialog):
             if title != menu:
                 menu = title
                 rows.append(f'<tr><td colspan="2"><p style="margin-top: 10px"><b>{_plain(title)}</b></p></td></tr>')
-            rows.append(f"<tr><td>{_plain(action.text())}</td><td>{self._keys(action)}</td></tr>")
+            rows.append(f"<tr><td>{_plain(action.iconText())}</td><td>{self._keys(action)}</td></tr>")
         everywhere = self.tr("Tab and Shift+Tab reach every field and button; the space bar presses it.")
         table = f'<table width="100%" cellpadding="3">{"".join(rows)}</table>'
         return f"{table}<p>{html.escape(everywhere)}</p>"

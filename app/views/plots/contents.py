@@ -75,7 +75,7 @@ def title(name: str, store: MetricStore | None) -> str:
     on_gpu = store is not None and bool(store.gpus())
     return {
         "loss": QCoreApplication.translate("Plots", "Loss"),
-        "speed": QCoreApplication.translate("Plots", "Throughput (tokens/s)"),
+        "speed": QCoreApplication.translate("Plots", "Tokens per second"),
         "memory": QCoreApplication.translate("Plots", "VRAM (GiB)")
         if on_gpu
         else QCoreApplication.translate("Plots", "Trainer's memory (GiB)"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QPixmap, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QButtonGroup, QGridLayout, QHBoxLayout, QMenu, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QButtonGroup, QGridLayout, QHBoxLayout, QMenu, QToolTip, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE, Tokens
 from app.views import computing_words
@@ -20,7 +20,7 @@ from app.views.plots.controls import Controls
 from app.views.plots.overlays import MOST, Overlay
 from app.views.plots.painting import Painter, Shown
 from app.views.plots.tiles import Tiles
-from app.views.widgets import ElidedLabel, Retranslating, SignButton, button, named, scroll_area
+from app.views.widgets import ElidedLabel, Retranslating, SignButton, button, named, plain_tip, scroll_area
 
 if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint needs it
     from app.state.computing import Computing
@@ -330,6 +330,16 @@ class PlotsPage(Retranslating):
             self.painter.paint_chart(chart, self.painter.view())
         picture = chart.picture()
         return above(picture, shown.own, shown.runs, shown.tokens) if shown.runs else picture
+
+    @property
+    def run_name(self) -> str:
+        """Of the run on show; empty where there is none."""
+        return self._shown.name
+
+    def say(self, text: str) -> None:
+        """A word at the menu of all plots, gone by itself."""
+        at = self._menu_button.mapToGlobal(self._menu_button.rect().bottomLeft())
+        QToolTip.showText(at, plain_tip(text), self._menu_button)
 
     def _with_data(self) -> list[str]:
         """The plots of this page that have something to show."""

@@ -118,14 +118,21 @@ class DataList(Retranslating):
     def ask_files(self) -> None:
         kinds = "*.txt *.md *.jsonl *.json *.csv *.tsv *.parquet"
         filters = [self.tr("Training data ({kinds})").format(kinds=kinds), self.tr("All files (*)")]
-        paths, _ = QFileDialog.getOpenFileNames(self, self.tr("Add files to train on"), "", ";;".join(filters))
+        title = self.tr("Add files to train on")
+        paths, _ = QFileDialog.getOpenFileNames(self, title, self._folder(), ";;".join(filters))
         if paths:
             self.added.emit([str(Path(path)) for path in paths])
 
     def ask_folder(self) -> None:
-        path = QFileDialog.getExistingDirectory(self, self.tr("Add a folder to train on"))
+        path = QFileDialog.getExistingDirectory(self, self.tr("Add a folder to train on"), self._folder())
         if path:
             self.added.emit([str(Path(path))])
+
+    def _folder(self) -> str:
+        """Where to look for more: beside what was added or trained on last."""
+        own = [path for path in (*reversed(self._paths), *self.recent) if not path.startswith("builtin:")]
+        found = next((Path(path).parent for path in own if Path(path).parent.is_dir()), Path.home())
+        return str(found)
 
     def _remove_selected(self) -> None:
         self.removed.emit([str(item.data(_PATH)) for item in self.list.selectedItems()])
