@@ -97,3 +97,10 @@ def test_the_terminal_speaks_the_language_of_its_environment(
 ) -> None:
     monkeypatch.setenv("TRAINDECK_LANG", value)
     assert terminal_language() == language
+
+
+def test_a_reason_that_ends_with_a_stop_does_not_give_the_sentence_two() -> None:
+    """Windows says so in Chinese; its English words end in a plain one, which Python takes away."""
+    told = word("disk.not_writable", {"path": "a?", "reason": "文件名、目录名或卷标语法不正确。"}, "zh")
+    assert "不正确。请" in told
+    assert ".." not in word("disk.not_writable", {"path": "a?", "reason": "Not a name."}, "en")

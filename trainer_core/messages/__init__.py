@@ -38,10 +38,15 @@ Value = str | int | float | bool | None
 
 
 class _Lenient(string.Formatter):
-    """Shows `?` for a parameter the sender left out: a message about a failure must not fail itself."""
+    """Shows `?` for a parameter the sender left out: a message about a failure must not fail itself.
+
+    A system's own words are part of our sentence: the stop that a Chinese Windows ends them with would be a second one.
+    """
 
     def get_value(self, key: int | str, args: object, kwargs: Mapping[str, object]) -> object:
         value = kwargs.get(str(key), "?")
+        if key == "reason" and isinstance(value, str):
+            return value.rstrip(" .。")
         return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
 
 
