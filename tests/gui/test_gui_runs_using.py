@@ -227,6 +227,23 @@ def test_an_export_cleans_up_when_the_window_closes(qtbot: QtBot, tmp_path: Path
     assert not half.exists()
 
 
+def test_a_run_is_found_and_opened_by_keys_alone(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
+    path = add(own_folders, "alone", 1000.0)
+    add(own_folders, "other", 2000.0)
+    controller = make_window()
+    page = open_page(qtbot, controller, 2)
+    controller.window.activateWindow()
+    controller.window.search()
+    qtbot.keyClicks(page.search, "alone")
+    qtbot.waitUntil(lambda: len(page.model.rows) == 1)
+    qtbot.keyClick(page.search, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: page.paths() == [path])
+    qtbot.keyClick(page.table, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: controller.viewing is not None)
+    assert controller.viewing is not None
+    assert controller.viewing.summary.path == path
+
+
 def test_enter_opens_the_selected_run(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
     path = add(own_folders, "a")
     controller = make_window()

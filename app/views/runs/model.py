@@ -14,6 +14,7 @@ from app.state.runs.run_rows import COLUMNS, Column, Row, Shelf
 from app.theme.icons import pixmap
 from app.theme.tokens import Tokens
 from app.views import words
+from app.views.widgets import plain_tip
 from trainer_core.runs.run_dir import RunSummary
 
 NAME: Final = COLUMNS.index("name")
@@ -141,7 +142,7 @@ class RunsModel(QAbstractTableModel):
         if role == _Role.ForegroundRole and row.notes.archived:
             return self._muted
         if role == _Role.ToolTipRole:
-            return self._tip(row, column)
+            return plain_tip(self._tip(row, column))
         if role == _Role.AccessibleTextRole and column == "shown":
             return self.titles.get("shown") if row.path in self.shown else ""
         return _alignment(column) if role == _Role.TextAlignmentRole else None
@@ -153,12 +154,15 @@ class RunsModel(QAbstractTableModel):
             self.renamed.emit(row.path, name)
         return False  # the folder decides, and tells at the next look
 
-    def _tip(self, row: Row, column: Column) -> str | None:
+    def _tip(self, row: Row, column: Column) -> str:
+        """Of what may have no room, or says more than its cell."""
         if column == "shown":
-            return self.titles.get("shown")
+            return self.titles.get("shown", "")
         if column == "name":
             return "\n".join(filter(None, (str(row.path), row.notes.note[:400])))
-        return cell(row, column)
+        if column == "data":
+            return "\n".join(map(words.data_name, row.run.data))
+        return ", ".join(row.notes.tags) if column == "tags" else ""
 
     def _eye(self, colour: str, ground: str = "") -> QIcon:
         """On a ground of its own, so that its colour is seen in a selected row too."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import QItemSelection, QItemSelectionModel, QSize, Qt, Signal
+from PySide6.QtGui import QFocusEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
 from app.state.runs.run_rows import COLUMNS, Column
@@ -108,6 +109,13 @@ class RunsTable(QTableView):
         """A narrow page leaves out what matters less, instead of scrolling sideways."""
         for column, needed in _NEEDED.items():
             self.setColumnHidden(COLUMNS.index(column), width < needed)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:  # noqa: N802 - Qt's name
+        """Who comes here by key finds a run chosen: a click chooses one by itself."""
+        super().focusInEvent(event)
+        by_mouse = event.reason() in (Qt.FocusReason.MouseFocusReason, Qt.FocusReason.PopupFocusReason)
+        if not by_mouse and self._model.rows and not self.selected_places():
+            self.selectRow(max(0, self.currentIndex().row()))
 
     @property
     def is_editing(self) -> bool:
