@@ -23,7 +23,7 @@ from trainer_core.config import knobs
 from trainer_core.console.words import visible
 from trainer_core.flags import control_flag, knob_flags, origin_flags, output_flag, source_flags
 from trainer_core.job import Job, Output, choose_output
-from trainer_core.messages import ExitCode, Language, TraindeckError, terminal_language, word
+from trainer_core.messages import ExitCode, Language, TraindeckError, Value, terminal_language, word
 from trainer_core.place import Place
 from trainer_core.place import given as given_place
 from trainer_core.runs import checkpoint_dir, run_dir, verifying
@@ -177,7 +177,7 @@ def generate(
     from trainer_core.train.device import choose_device
 
     with _told_plainly():
-        checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root())
+        checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root(), _warn)
         if model in ("", "latest"):
             _say_latest(checkpoint)
         loaded, codec = writing.load(checkpoint, choose_device(device))
@@ -201,7 +201,8 @@ def _serve(model: str, prompt: str | None, device: str, stay: bool, sampling: di
     with job:
         if text is not None and (refusal := writer.obey(protocol.Generate(prompt=text, **sampling))):
             raise TraindeckError("usage", problem=refusal)
-        generating.serve(writer, run_dir.find_checkpoint(model, run_dir.runs_root()), device, stay)
+        checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root(), job.session.warn)
+        generating.serve(writer, checkpoint, device, stay)
     return job.exit_code
 
 
@@ -226,13 +227,18 @@ def export(
     with Job(choose_output(output), stdin_commands=control == "stdin") as job:
         from trainer_core import exporting
 
-        checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root())
+        checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root(), job.session.warn)
         click.echo(f"{checkpoint} → {folder}", err=True)
         job.session.enter("saving")
         target = exporting.export(checkpoint, folder, job.session, language or terminal_language())
         job.session.enter("done")
         click.echo(_EXPORTED[terminal_language()].format(path=target), err=True)
     ctx.exit(job.exit_code)
+
+
+def _warn(code: str, **params: Value) -> None:
+    """Beside what a model writes."""
+    click.secho(word(code, params, terminal_language()), fg="yellow", err=True)
 
 
 def _say_latest(checkpoint: Path) -> None:

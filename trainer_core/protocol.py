@@ -219,7 +219,7 @@ class Progress(Event, tag="progress", kw_only=True):
     phase: PhaseName  # the work that this is about
     done: float  # in units
     total: float | None = None  # in units; None: cannot be known yet
-    unit: Literal["steps", "bytes", "documents", "tokens", "batches", "files"] = "steps"  # of done and total
+    unit: Literal["steps", "bytes", "documents", "tokens", "batches", "files", "trials"] = "steps"  # of done and total
     eta_s: float | None = None  # seconds to the end of this work; None: too early to tell
 
 

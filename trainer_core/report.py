@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 from trainer_core.messages import Value
 from trainer_core.protocol import PhaseName
 
-Unit = Literal["steps", "bytes", "documents", "tokens", "batches", "files"]
+Unit = Literal["steps", "bytes", "documents", "tokens", "batches", "files", "trials"]
 
 
 class StopRequested(Exception):  # noqa: N818 - not an error: somebody asked

@@ -3691,6 +3691,10 @@ Set up a run at the left and press “Add to queue”, also while another one tr
         <source>files</source>
         <translation>个文件</translation>
     </message>
+    <message>
+        <source>trials</source>
+        <translation>次试算</translation>
+    </message>
 </context>
 <context>
     <name>ViewingStrip</name>

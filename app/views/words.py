@@ -305,6 +305,7 @@ def amount(done: float, total: float | None, unit: str) -> str:
         "tokens": QCoreApplication.translate("Unit", "tokens"),
         "batches": QCoreApplication.translate("Unit", "batches"),
         "files": QCoreApplication.translate("Unit", "files"),
+        "trials": QCoreApplication.translate("Unit", "trials"),
     }
     shown = f"{count(done)} / {count(total)}" if total else count(done)
     return f"{shown} {table.get(unit, unit)}"

@@ -140,6 +140,7 @@ class _Measuring:
             outcome = running.run(request, self._session)
             self._memory.remember(msgspec.to_builtins(outcome), *key)
             self._session.enter("checking")
+            self._session.progress("checking", len(self._measured), None, "trials")
         return Tried(config, outcome)
 
     @property

@@ -42,7 +42,10 @@ LOADER_REASONS: Final[dict[str, dict[Language, str]]] = {
     "disk": {"en": "the data is larger than half of the memory", "zh": "数据超过内存的一半"},
 }
 _SILENT: Final = ("training", "saving", "done", "failed")  # what follows says it better
-_UNITS: Final = {"steps": "步", "bytes": "MiB", "documents": "篇", "tokens": "词元", "batches": "批", "files": "个文件"}
+_UNITS: Final = {
+    "steps": "步", "bytes": "MiB", "documents": "篇", "tokens": "词元", "batches": "批", "files": "个文件",
+    "trials": "次试算",
+}  # fmt: skip
 
 
 def visible(text: str) -> str:

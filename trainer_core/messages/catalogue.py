@@ -486,8 +486,8 @@ CATALOGUE: Final[dict[str, Message]] = {
     ),
     # --- warnings and advice ------------------------------------------------------------------------
     "checkpoint.skipped": note(
-        ("The checkpoint {path} is damaged ({reason}) and was passed over.", "Resuming from the one before it."),
-        ("检查点 {path} 已损坏（{reason}），已跳过。", "从更早的一个继续。"),
+        ("The checkpoint {path} is damaged ({reason}) and was passed over.", "The one before it is taken."),
+        ("检查点 {path} 已损坏（{reason}），已跳过。", "改用更早的一个。"),
     ),
     "checkpoint.not_saved": note(
         ("The checkpoint at step {step} could not be saved: {reason}.", "Earlier checkpoints are intact."),

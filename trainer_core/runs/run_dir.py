@@ -18,7 +18,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -320,16 +320,18 @@ def find_run(text: str, root: Path, trained: bool = False) -> RunDir:
     raise TraindeckError("run.not_found", path=text)
 
 
-def find_checkpoint(text: str, runs: Path) -> Path:
+def find_checkpoint(text: str, runs: Path, warn: Callable[..., None]) -> Path:
     """The checkpoint meant by a run, a run's name, a checkpoint folder, or `latest`.
 
-    Raises `run.not_found` or `run.no_checkpoint`.
+    `warn(code, **params)` hears of each damaged one that is passed over. Raises `run.not_found` or `run.no_checkpoint`.
     """
     folder = Path(text)
     if text and (folder / checkpoint_dir.MANIFEST).is_file():
         return folder.resolve()
     run = find_run(text, runs, trained=True)
-    good, _ = checkpoint_dir.latest_good(run.checkpoints)
+    good, skipped = checkpoint_dir.latest_good(run.checkpoints)
+    for path, reason in skipped:
+        warn("checkpoint.skipped", path=path.name, reason=reason)
     if good is None:
         raise TraindeckError("run.no_checkpoint", path=str(run.path))
     return good
