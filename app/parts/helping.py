@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from PySide6.QtCore import QObject, QStandardPaths, QSysInfo, qVersion
+from PySide6.QtCore import QObject, QSysInfo, qVersion
 from PySide6.QtWidgets import QDialog
 
 import trainer_core
@@ -77,8 +77,7 @@ class Helping(QObject):
 
         if self.bundler is not None:
             return
-        documents = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)
-        suggested = Path(documents) / f"traindeck-report-{time.strftime('%Y%m%d-%H%M')}.zip"
+        suggested = desktop.documents() / f"traindeck-report-{time.strftime('%Y%m%d-%H%M')}.zip"
         log = run_dir.home() / "logs" / "window.log"
         bundler = self.bundler = Bundler(self._run(), log, self._settings, self)
         view = BundleView(str(suggested), self._window)

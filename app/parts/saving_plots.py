@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from PySide6.QtCore import QBuffer, QIODevice, QObject, QStandardPaths, QTimer
+from PySide6.QtCore import QBuffer, QIODevice, QObject, QTimer
 from PySide6.QtGui import QGuiApplication, QPixmap
 from PySide6.QtWidgets import QFileDialog
 
+from app.services import desktop
 from app.views.banner import BannerArea, BannerText
 from app.views.plots.page import PlotsPage
 from trainer_core import files
@@ -28,8 +29,7 @@ class PlotSaver(QObject):
         super().__init__(parent)
         self._page, self._banners = page, banners
         self._work: list[Iterator[None]] = []
-        documents = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)
-        self._folder = Path(documents)  # that the next question begins in
+        self._folder = desktop.documents()  # that the next question begins in
         self._timer = QTimer(self, interval=_BREATH_MS)
         self._timer.timeout.connect(self._slice)
         page.saving_asked.connect(self._on_asked)

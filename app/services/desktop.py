@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QUrl
+from PySide6.QtCore import QStandardPaths, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 
 
@@ -19,3 +19,9 @@ def open_folder(path: Path) -> bool:
 def copy_text(text: str) -> None:
     """Put a text on the clipboard."""
     QGuiApplication.clipboard().setText(text)
+
+
+def documents() -> Path:
+    """Where the person keeps documents; the home folder where there is no such place."""
+    place = Path(QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation))
+    return place if place.is_dir() else Path.home()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint
     from app.views.plots.canvas import Canvas
 
 SubPage = Literal["overview", "detail"]
+_TOLD_MS: Final = 300
 _LOW: Final = 340  # pixels: below, figures would take the room of plots
 _WIDE: Final = 880  # pixels: from here on, all controls stand in one row
 
@@ -337,9 +338,9 @@ class PlotsPage(Retranslating):
         return self._shown.name
 
     def say(self, text: str) -> None:
-        """A word at the menu of all plots, gone by itself."""
+        """A word at the menu of all plots, gone by itself; a dialog that is just closing would take it along."""
         at = self._menu_button.mapToGlobal(self._menu_button.rect().bottomLeft())
-        QToolTip.showText(at, plain_tip(text), self._menu_button)
+        QTimer.singleShot(_TOLD_MS, self, lambda: QToolTip.showText(at, plain_tip(text), self._menu_button))
 
     def _with_data(self) -> list[str]:
         """The plots of this page that have something to show."""
