@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from PySide6.QtCore import QObject, QTimer
+from PySide6.QtCore import QObject, Qt, QTimer
+from PySide6.QtGui import QGuiApplication
 
 from app.i18n.knob_words import knob_words
 from app.own_run import OwnRun
@@ -80,6 +81,7 @@ class Guide(QObject):
         self.veil.dropped.connect(self._on_dropped)
         self._glancer.found.connect(self._on_glance)
         self._glance_again.timeout.connect(self._look_at_names)
+        QGuiApplication.instance().applicationStateChanged.connect(self._on_application)  # type: ignore[union-attr]
         for looker in (self._looker, self._checker):
             looker.tried.connect(self._on_tried)
         self._own.told.connect(self._on_told)
@@ -151,6 +153,8 @@ class Guide(QObject):
         blocked = self._blocked()
         if blocked is not None:
             self.go(blocked.place)
+            if blocked.place == "data" and self._glance is not None:
+                self._window.setup.data.select(self._glance.missing)
         elif self._refused():
             self.go("data")
         elif self._trained and not self._own.machine.is_active:
@@ -176,6 +180,11 @@ class Guide(QObject):
     def _on_data(self) -> None:
         self._glance = None
         self._look_at_names()
+
+    def _on_application(self, state: Qt.ApplicationState) -> None:
+        """Files are renamed and deleted in other programs: look again when the person comes back."""
+        if state is Qt.ApplicationState.ApplicationActive and self._glance is not None:
+            self._look_at_names()
 
     def _look_at_names(self) -> None:
         if own := self._own_paths():

@@ -354,7 +354,13 @@ def test_a_source_that_is_gone_keeps_start_from_being_pressed_until_it_is_back(
     assert bar.reason.text() == "Start is not possible yet: Not found: gone.csv"
     assert not bar.check.isEnabled()
     click(qtbot, bar.lead)
-    assert controller.window.focusWidget() is controller.window.setup.data.list
+    sources = controller.window.setup.data.list
+    assert controller.window.focusWidget() is sources
+    qtbot.keyClick(sources, Qt.Key.Key_Delete)  # it is chosen
+    assert controller.form.data == [str(text)]
+    qtbot.waitUntil(bar.start.isEnabled, timeout=10_000)
+    controller.form.undo()
+    qtbot.waitUntil(lambda: not bar.start.isEnabled(), timeout=10_000)
     (tmp_path / "gone.csv").write_text("text\na\n", encoding="utf-8")
     qtbot.waitUntil(bar.start.isEnabled, timeout=10_000)
     assert not bar.reason.isVisible()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
-from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtGui import QKeyEvent, QKeySequence, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
@@ -53,6 +54,7 @@ class DataList(Retranslating):
         self._add_file.clicked.connect(self.ask_files)
         self._add_folder.clicked.connect(self.ask_folder)
         self._remove.clicked.connect(self._remove_selected)
+        self.list.delete_pressed.connect(self._remove_selected)
         self._arrange()
         self.retranslate()
         self._enable()
@@ -98,6 +100,12 @@ class DataList(Retranslating):
             restyle(named(self.seen, name))
         self.look.setEnabled(bool(self._paths))
 
+    def select(self, paths: Sequence[str]) -> None:
+        """Choose these sources and no others."""
+        for row in range(self.list.count()):
+            item = self.list.item(row)
+            item.setSelected(item.data(_PATH) in paths)
+
     def retranslate(self) -> None:
         glance = self._glance
         self.list.hint = self.tr("Drop files or folders here")
@@ -135,7 +143,8 @@ class DataList(Retranslating):
         return str(found)
 
     def _remove_selected(self) -> None:
-        self.removed.emit([str(item.data(_PATH)) for item in self.list.selectedItems()])
+        if chosen := self.list.selectedItems():
+            self.removed.emit([str(item.data(_PATH)) for item in chosen])
 
     def _fill_menu(self) -> None:
         self._menu.clear()
@@ -155,6 +164,8 @@ class DataList(Retranslating):
 class _SourceList(QListWidget):
     """A list that says, while it is empty, how to fill it. Drops are taken by the window, wherever they fall."""
 
+    delete_pressed = Signal()
+
     def __init__(self) -> None:
         super().__init__()
         self.hint = ""
@@ -169,6 +180,12 @@ class _SourceList(QListWidget):
 
     def minimumSizeHint(self) -> QSize:  # noqa: N802 - Qt's name
         return QSize(80, self.sizeHint().height())
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: N802 - Qt's name
+        if event.matches(QKeySequence.StandardKey.Delete):
+            self.delete_pressed.emit()
+        else:
+            super().keyPressEvent(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802 - Qt's name
         super().paintEvent(event)
