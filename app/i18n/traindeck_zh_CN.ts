@@ -3127,6 +3127,10 @@ Set up a run at the left and press “Add to queue”, also while another one tr
         <source>on</source>
         <translation>开</translation>
     </message>
+    <message>
+        <source>{setting} ({unit})</source>
+        <translation>{setting}（{unit}）</translation>
+    </message>
 </context>
 <context>
     <name>SetupPanel</name>

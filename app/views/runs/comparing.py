@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QCoreApplication, Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -127,7 +127,8 @@ def _title(knob: Knob) -> str:
     """With the unit of its values, where its name does not say it."""
     table = knob_words(words.language())
     unit = table.unit_beside(knob)
-    return f"{table.label(knob)} ({unit})" if unit else table.label(knob)
+    titled = QCoreApplication.translate("Settings", "{setting} ({unit})")
+    return titled.format(setting=table.label(knob), unit=unit) if unit else table.label(knob)
 
 
 def _value(name: str, value: Any) -> str:
