@@ -36,6 +36,7 @@ _BROKE_OFF: dict[Language, str] = {  # its process is gone: the machine was rest
     "en": "{name} broke off at step {step}; go on with: train --resume {name}",
     "zh": "{name} 在第 {step} 步中断；继续：train --resume {name}",
 }
+_NO_RUNS: dict[Language, str] = {"en": "No runs in {path} yet.", "zh": "{path} 中还没有运行。"}
 _EXPORTED: dict[Language, str] = {"en": "Exported to {path}", "zh": "已导出到 {path}"}
 _NOT_YET: dict[Language, str] = {
     "en": "{name}, the newest run, has no checkpoint yet.",
@@ -293,7 +294,7 @@ def runs_command(ctx: click.Context, /, action: str, run: str | None, output: st
     if broken is not None and output != "json":
         click.echo(_BROKE_OFF[terminal_language()].format(name=broken.name, step=broken.step))
     if not summaries and output != "json":
-        click.echo(f"No runs in {run_dir.runs_root()} yet.")
+        click.echo(_NO_RUNS[terminal_language()].format(path=run_dir.runs_root()))
 
 
 def _verify(folders: list[Path], output: str) -> int:

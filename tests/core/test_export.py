@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.core.trainer import TINY, Ended, run, text_file
+from tests.core.trainer import TINY, Ended, environment, run, text_file
 from tests.unit.model_folders import model_folder
-from trainer_core import exporting, generate
+from trainer_core import exporting, generate, protocol
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError
 from trainer_core.report import Quiet, StopRequested
@@ -160,6 +161,27 @@ def test_a_changed_byte_in_the_weights_is_refused_and_nothing_is_left(trained: P
     assert ended.error.code == "checkpoint.damaged"
     assert ended.error.params["reason"] == "the content of model.safetensors has changed"
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_of_a_run_whose_newest_checkpoint_is_damaged_the_one_before_is_taken_and_that_is_said(
+    trained: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(trained, home)
+    damaged = newest(home)
+    (damaged / "model.safetensors").write_bytes(b"short")
+    ended = export(home, "latest", str(tmp_path / "out"))
+    assert ended.code == 0
+    (told,) = ended.of(protocol.Warn)
+    assert (told.code, told.params["path"]) == ("checkpoint.skipped", damaged.name)
+    older = damaged.parent / "step-00000002" / "model.safetensors"
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == older.read_bytes()
+    command = ["generate", "latest", "--prompt", "x", "--max-tokens", "1"]
+    written = subprocess.run(
+        [sys.executable, "-X", "utf8", "-m", "trainer_core", *command],
+        capture_output=True, env=environment(home), cwd=home, timeout=60, check=True,
+    )  # fmt: skip
+    assert f"The checkpoint {damaged.name} is damaged" in written.stderr.decode("utf-8")
 
 
 def test_a_stop_in_the_middle_leaves_nothing(trained: Path, tmp_path: Path) -> None:
