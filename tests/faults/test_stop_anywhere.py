@@ -132,11 +132,12 @@ def test_pause_and_stop_while(state: str, talk: Callable[..., Talk]) -> None:
 
 
 @pytest.mark.skipif(compiling.missing(torch.device("cpu")) is not None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("ranks", ["1", "2"])
 def test_pause_and_stop_while_compiling(
-    talk: Callable[..., Talk], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ranks: str, talk: Callable[..., Talk], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
-    one = talk("compiling", "--compile", "on", "--dropout", "0")
+    one = talk(f"compiling-{ranks}", "--compile", "on", "--dropout", "0", "--ranks", ranks)
     pause_and_stop(one, phase("compiling"))
     assert not any(isinstance(event, protocol.Ready) for event in one.events), "it did not wait for the compiler"
 
