@@ -5,39 +5,78 @@ import contextlib
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from launcher import places
 from launcher.environment import Environment, coming, current, leaving
+from launcher.failures import SetupError
 from launcher.folders import discard
-from launcher.places import read_json
+from launcher.places import WINDOWS, read_json
+from launcher.users import users
 
 
 def uninstall(arguments: "list[str]") -> int:
-    """Remove what Traindeck made: .venv, cache, logs, shortcuts; runs only when that is asked for."""
+    """Remove what Traindeck made: .venv, cache, logs, shortcuts; runs and settings only when that is asked for."""
     parser = argparse.ArgumentParser("train_gpu uninstall", description="Remove what was made here, after asking.")
     parser.add_argument("--runs", action="store_true", help="also all runs with their checkpoints")
+    parser.add_argument("--settings", action="store_true", help="also the window's settings and queue")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     asked = parser.parse_args(arguments)
+    running = users(current().folder)
+    if running:
+        numbers = ", ".join(map(str, running))
+        raise SetupError(f"Traindeck is running (process {numbers}): close it, or wait for it, and start again.")
     home = Path(os.environ.get("TRAINDECK_HOME") or places.ROOT)
-    links = [Path(link) for link in read_json(places.SHORTCUTS).get("made", [])]
+    links = [Path(link) for link in read_json(places.SHORTCUTS).get("made", []) if leads_here(Path(link))]
     ours = [current().folder, coming().folder, leaving().folder, places.KEEP]
-    folders = [home / "cache", home / "logs", places.LOG.parent, *([home / "runs"] if asked.runs else []), *ours]
+    wishes = [*([home / "runs"] if asked.runs else []), *(settings() if asked.settings else [])]
+    folders = [home / "cache", home / "logs", places.LOG.parent, *wishes, *ours]
     found = [path for path in dict.fromkeys([*links, *folders]) if path.exists()]
     if not found:
         print("There is nothing to remove.", file=sys.stderr)
         return 0
     print("This is removed:\n" + "\n".join(f"  {path}" for path in found), file=sys.stderr, flush=True)
-    if not asked.runs and (home / "runs").exists():
-        print(f"Runs are kept: {home / 'runs'}  (uninstall --runs removes them too)", file=sys.stderr, flush=True)
+    for words in kept(asked, home):
+        print(words, file=sys.stderr, flush=True)
     if not asked.yes and not agreed("Remove? [y/N] "):
         print("Nothing was removed.", file=sys.stderr)
         return 3
     left = [path for path in found if not removed(path)]
+    if asked.settings:
+        with contextlib.suppress(OSError):  # somebody else's files are in it
+            settings()[0].parent.rmdir()
     for path in left:  # among them the python.exe that runs this
         print(f"In use, remove it later: {path}", file=sys.stderr)
     print("Traindeck's own folder can be deleted now." if not left else "", file=sys.stderr)
     return 0 if all(path in ours for path in left) else 1
+
+
+def kept(asked: argparse.Namespace, home: Path) -> "Iterator[str]":
+    """What is a person's own, and how it would go too."""
+    if not asked.runs and (home / "runs").exists():
+        yield f"Runs are kept: {home / 'runs'}  (uninstall --runs removes them too)"
+    if not asked.settings and any(path.exists() for path in settings()):
+        place = settings()[0].parent
+        yield f"The window's settings and queue are kept: {place}  (uninstall --settings removes them too)"
+
+
+def leads_here(link: Path) -> bool:
+    """Whether a shortcut that was made here still is ours: another copy of Traindeck may have written its own there."""
+    try:
+        return str(places.ROOT).encode("utf-16-le") in link.read_bytes()
+    except OSError:
+        return False
+
+
+def settings() -> "list[Path]":
+    """The window's own files, where app/state/settings.py keeps them; other copies of Traindeck have the same."""
+    variable, usual, name = (
+        ("APPDATA", "AppData/Roaming", "Traindeck") if WINDOWS else ("XDG_CONFIG_HOME", ".config", "traindeck")
+    )
+    base = os.environ.get(variable) or str(Path.home() / usual)
+    folder = Path(os.environ.get("TRAINDECK_CONFIG_DIR") or Path(base) / name)
+    return [folder / "settings.json", folder / "queue.json"]
 
 
 def agreed(question: str) -> bool:
