@@ -59,12 +59,13 @@ def interpreter_flags() -> list[str]:
 # --- none lives without the other ------------------------------------------------------------------------
 
 
-def leave_with(parent: int) -> None:
-    """In a child: be killed when its parent is gone, however it went. On Windows `end_with_us` does it."""
+def leave_with(parent: int, saving: bool = False) -> None:
+    """In a child: end when its parent is gone, however it went; `saving`: as when one is asked to, with what it has
+    to save. On Windows `end_with_us` does it, and nothing is saved."""
     if sys.platform == "linux":
         import ctypes
 
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM if saving else signal.SIGKILL)
         if os.getppid() != parent:  # it went before that was said
             os._exit(1)
 

@@ -77,7 +77,7 @@ def train(ctx: click.Context, /, watched_by: int | None, **flags: Any) -> None:
     if watched_by is None:
         _supervise(flags, ctx.obj)
     else:
-        children.leave_with(watched_by)
+        children.leave_with(watched_by, saving=True)
     with _job(flags) as job:
         plan = plans.plan(flags)  # a mistake is told before torch is loaded
         from trainer_core.train.start import train as start

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Literal, TextIO
+from typing import IO, TYPE_CHECKING, Literal, TextIO
 
 from trainer_core import failures, files, protocol
 from trainer_core.control import NoControl, StdinControl
@@ -27,7 +27,10 @@ from trainer_core.messages import ExitCode, TraindeckError, terminal_language
 from trainer_core.report import StopRequested
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.session import Session
-from trainer_core.wire import FileSink, Sink, StreamSink, Wire, claim_stdout
+from trainer_core.wire import FileSink, StreamSink, Wire, claim_stdout
+
+if TYPE_CHECKING:
+    from trainer_core.console.display import ConsoleSink
 
 Output = Literal["json", "plain"]
 
@@ -82,15 +85,15 @@ class Job:
         self._sink = self._open_sink(output)
         self.wire = Wire(self._sink)
         self.session = Session(self.wire, StdinControl() if stdin_commands else NoControl())
-        if isinstance(self._sink, StreamSink):  # whoever read it is gone, and may have left the commands open
-            self._sink.when_gone = lambda: self.session.request_stop("parent_lost")
+        # Whoever read it may have left the commands open, or have sent none.
+        self._sink.on_reader_gone(lambda: self.session.request_stop("parent_lost"))
         self._stack = contextlib.ExitStack()
         self._run: RunDir | None = None
         self._log: IO[str] | None = None
         self._file: FileSink | None = None
 
     @staticmethod
-    def _open_sink(output: Output) -> Sink:
+    def _open_sink(output: Output) -> StreamSink | ConsoleSink:
         if output == "json":
             return StreamSink(claim_stdout())
         from trainer_core.console.display import ConsoleSink

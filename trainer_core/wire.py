@@ -62,9 +62,13 @@ class StreamSink:
         self._queue: deque[protocol.AnyEvent] = deque()
         self._changed = threading.Condition()
         self._dropped, self._closing = 0, False
-        self.when_gone: Callable[[], object] = bool  # called once, in another thread, when nobody reads any more
+        self._when_gone: Callable[[], object] = bool
         self._thread = threading.Thread(target=self._run, name="wire", daemon=True)
         self._thread.start()
+
+    def on_reader_gone(self, call: Callable[[], object]) -> None:
+        """`call`, once and in another thread, when nobody reads any more."""
+        self._when_gone = call
 
     def write(self, event: protocol.AnyEvent) -> None:
         with self._changed:
@@ -96,7 +100,7 @@ class StreamSink:
             while batch := self._take():
                 self._send(b"".join(map(protocol.encode, batch)))
         except (OSError, ValueError):  # the reader is gone: nobody to tell
-            self.when_gone()
+            self._when_gone()
         with self._changed:
             self._capacity = 0  # keep nothing for nobody
 

@@ -66,10 +66,11 @@ def ended(process: subprocess.Popen[bytes]) -> Ended:
     return Ended(process.returncode, [], errors.decode("utf-8", "replace"))
 
 
-def test_when_nobody_reads_its_events_any_more(home: Path, never_ending: Unbroken) -> None:
-    folder = RunDir(home / "unread")
+@pytest.mark.parametrize("output", ["json", "plain"])
+def test_when_nobody_reads_what_it_says_any_more(home: Path, never_ending: Unbroken, output: str) -> None:
+    folder = RunDir(home / f"unread {output}")
     process = subprocess.Popen(
-        never_ending.command(folder.path),
+        [*never_ending.command(folder.path), "--output", output],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -14,6 +14,7 @@ import pytest
 
 from tests.core.trainer import ROOT, TINY, Ended, environment, finish, run, text_file
 from trainer_core import protocol
+from trainer_core.runs import run_dir
 
 STEPS = 12
 FEW = [*TINY, "--max-steps", str(STEPS), "--save-steps", "4", "--eval-steps", "0", "--sample-steps", "0"]
@@ -55,13 +56,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def begin(home: Path, name: str, *breaks: str, restarts: int = 3, wait: float = 0.1) -> subprocess.Popen[bytes]:
+def begin(
+    home: Path, name: str, *breaks: str, restarts: int = 3, wait: float = 0.1, steps: int = STEPS
+) -> subprocess.Popen[bytes]:
     """A supervised run that breaks as planned: `STEP:crash`, `STEP:cuda` or `STEP:else`, one for each start."""
     plan = home / f"{name.replace('/', '-')}.plan"
     plan.write_text(" ".join(breaks))
     path = os.pathsep.join((str(home / "site"), str(ROOT)))
     more = {"PYTHONPATH": path, "BREAKS": str(plan), "WAIT": str(wait)}
-    arguments = ["train", *FEW, "--restarts", str(restarts), "--data", str(home / "文本 text.txt"), "--run-dir", name]
+    counts = ["--restarts", str(restarts), "--max-steps", str(steps)]
+    arguments = ["train", *FEW, *counts, "--data", str(home / "文本 text.txt"), "--run-dir", name]
     return subprocess.Popen(
         [sys.executable, "-m", "trainer_core", *arguments],
         stdin=subprocess.DEVNULL,
@@ -155,20 +159,34 @@ def test_ctrl_c_while_it_waits_to_start_again_ends_it(home: Path) -> None:
     assert finish(process, timeout=20).code == -signal.SIGSEGV
 
 
-def test_a_killed_supervisor_takes_the_child_with_it_and_the_run_is_offered_to_go_on(home: Path) -> None:
-    process = begin(home, "runs/orphan")
-    child = psutil.Process(read_hello(process, until=protocol.Checkpoint).pid)
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent is gone")
+def test_a_killed_supervisor_takes_the_child_with_it_which_saves_first(home: Path) -> None:
+    process = begin(home, "left alone", steps=5000)
+    child = psutil.Process(read_hello(process).pid)
     process.kill()
     process.communicate()
     child.wait(timeout=20)
-    assert not child.is_running()
+    ends = run_dir.tail_events(home / "left alone" / "events.jsonl")
+    (done,) = [event for event in ends if isinstance(event, protocol.Done)]
+    resumed = run(home, "train", "--resume", "left alone", "--max-steps", str(done.steps + 1))
+    assert (resumed.code, resumed.of(protocol.Hello)[0].resumed_from_step) == (0, done.steps)
+
+
+def test_when_both_are_killed_at_once_the_run_is_offered_to_go_on(home: Path) -> None:
+    """As by a machine that is switched off."""
+    process = begin(home, "runs/orphan", steps=5000)
+    child = psutil.Process(read_hello(process, until=protocol.Checkpoint).pid)
+    child.kill()
+    process.kill()
+    process.communicate()
+    child.wait(timeout=20)
     done = subprocess.run(
         [sys.executable, "-m", "trainer_core", "runs"], capture_output=True, env=environment(home), cwd=home, check=True
     )
     assert "orphan broke off at step " in done.stdout.decode("utf-8")  # its lock names a process that is gone
-    resumed = run(home, "train", "--resume", "latest")
+    resumed = run(home, "train", "--resume", "latest", "--max-steps", "12")
     assert resumed.code == 0
-    assert resumed.of(protocol.Hello)[0].resumed_from_step == 4
+    assert resumed.of(protocol.Hello)[0].resumed_from_step >= 4
 
 
 def test_who_gives_commands_gets_the_trainer_itself(home: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
@@ -29,9 +30,13 @@ from trainer_core.messages import Language, word
 
 
 class _Console(Console):
+    when_gone: Callable[[], object] = bool  # called once, when nobody reads any more
+
     def on_broken_pipe(self) -> None:
-        """Rich would end the program here, which may be hours into a run."""
+        """Rich would end the program here, with nothing saved. (A terminal that is gone is no pipe: who let a run go on
+        without one wants it to go on.)"""
         self.silence()
+        self.when_gone()
 
     def silence(self) -> None:
         """Say nothing more, and let what is still buffered not fail at exit."""
@@ -51,6 +56,10 @@ class ConsoleSink:
         self._progress: Progress | None = None
         self._bar: TaskID | None = None
         self._explained = False  # what the figures of performance mean is said once
+
+    def on_reader_gone(self, call: Callable[[], object]) -> None:
+        """`call`, once, when the pipe that all is written to is read by nobody any more."""
+        self._console.when_gone = call
 
     def write(self, event: protocol.AnyEvent) -> None:
         try:
