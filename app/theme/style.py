@@ -58,8 +58,7 @@ QPlainTextEdit, QListWidget { padding: 0 3px; }
 QLineEdit:focus, QComboBox:focus, QListWidget:focus, QPlainTextEdit:focus, QTableView:focus { border-color: $accent; }
 QLineEdit[wrong="true"], QComboBox[wrong="true"] { border: 1px solid $bad; background: $bad_surface; }
 QLineEdit:disabled, QComboBox:disabled { color: $muted; background: $window; }
-QComboBoxPrivateContainer { background: $surface; border: 1px solid $border; }
-QComboBox QAbstractItemView { background: $surface; border: 0; selection-background-color: $accent;
+QComboBox QAbstractItemView { background: $surface; border: 0 solid $border; border-width: 0 1px; selection-background-color: $accent;
     selection-color: $on_accent; }
 
 QPushButton, QToolButton {

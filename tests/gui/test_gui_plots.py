@@ -423,12 +423,24 @@ def test_names_of_runs_stand_once_above_the_plots_and_only_values_in_them(
     assert not any(one.area.intersects(other.area) for one in cells for other in cells if one is not other)
     for name in ("loss", "speed", "grad_norm"):
         legend = page.charts[name].legend
-        assert {cell.words for cell in legend._cells} <= {""}
+        cells = [cell for cell in legend._cells if cell.words != "eval"]  # which says what dots are
+        assert {cell.words for cell in cells} == {""}
         room = 12 + legend.fontMetrics().horizontalAdvance(contents.widest(name))
-        assert all(cell.area.width() >= room for cell in legend._cells)  # none is cut
+        assert all(cell.area.width() >= room for cell in cells)  # none is cut
+        assert len(cells) == 7 or name != "loss"  # there is room for the values of all of them
         assert all(name in legend.toolTip() for name in names)
-    loss = page.charts["loss"].legend
-    assert len(loss._cells) == 7  # there is room for the values of all of them
+
+
+def test_beside_other_runs_the_eval_curves_are_dotted_and_the_legend_says_so(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, filled())
+    page.overlay([Overlay("other", filled(60), token(0))])
+    settle(qtbot, page)
+    looks = {line.series: set[str]() for line in page.painter.lines("loss")}
+    for line in page.painter.lines("loss"):
+        looks[line.series].add(line.look)
+    assert looks == {"train_loss": {"line"}, "eval_loss": {"dotted"}}
+    *_, last = page.charts["loss"].legend._entries
+    assert (last.sign, last.words) == ("dotted", "eval")
 
 
 def test_a_picture_of_several_runs_says_which_is_which(qtbot: QtBot, page: PlotsPage) -> None:

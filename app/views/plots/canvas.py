@@ -23,7 +23,8 @@ from app.views.plots.axes import Axis, tick_text
 
 __all__ = ["Canvas", "tick_text"]
 
-Look = Literal["line", "faint", "dashed", "area"]
+Look = Literal["line", "faint", "dashed", "dotted", "area"]
+_LINES: Final[dict[Look, Qt.PenStyle]] = {"dashed": Qt.PenStyle.DashLine, "dotted": Qt.PenStyle.DotLine}
 Mark = Literal["best", "checkpoint", "bad", "memory", "hot"]
 Values = NDArray[Any]
 
@@ -317,7 +318,7 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         return colour
 
     def _style(self, item: Any, look: Look, token: str) -> None:
-        line = Qt.PenStyle.DashLine if look == "dashed" else Qt.PenStyle.SolidLine
+        line = _LINES.get(look, Qt.PenStyle.SolidLine)
         alpha = _FAINT if look == "faint" else 255
         item.setPen(pg.mkPen(self._colour(token, alpha), width=1, style=line))
         if look == "area":

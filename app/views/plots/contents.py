@@ -180,7 +180,9 @@ def _loss(store: MetricStore, run: str) -> list[Line]:
     if run:  # one colour for each run
         return [
             Line("train", store, "train_loss", "curve_a", run, smoothed=True, run=run),
-            Line("eval", store, "eval_loss", "curve_a", f"{run} ({evaluated})", in_legend=False, run=run),
+            Line(
+                "eval", store, "eval_loss", "curve_a", f"{run} ({evaluated})", look="dotted", in_legend=False, run=run
+            ),
         ]
     return [
         Line("train", store, "train_loss", "curve_a", train, smoothed=True),
@@ -210,7 +212,7 @@ def _other(name: str, run: Overlay, look: Look, *, on_gpu: bool) -> list[Line]:
         both = f"{run.name} ({evaluated})"
         return [
             Line(key, store, "train_loss", run.token, run.name, look=look, smoothed=True, run=run.name),
-            Line(f"{key} eval", store, "eval_loss", run.token, both, look=look, in_legend=False, run=run.name),
+            Line(f"{key} eval", store, "eval_loss", run.token, both, look="dotted", in_legend=False, run=run.name),
         ]
     if name == "memory":
         if bool(store.gpus()) is not on_gpu:

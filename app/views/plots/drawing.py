@@ -131,16 +131,14 @@ def is_hot(store: MetricStore) -> bool:
 def legend(name: str, lines: Sequence[Line], view: View, at: float | None) -> list[Entry]:
     """The curves with their newest values, or with those at a place of the axis."""
     return [
-        Entry(
-            "dots" if line.key == "eval" else line.look, line.token, line.words, line.short, _said(name, line, view, at)
-        )
+        Entry(_sign(line), line.token, line.words, line.short, _said(name, line, view, at))
         for line in lines
         if line.in_legend
     ]
 
 
 def _sign(line: Line) -> str:
-    return "dots" if line.key == "eval" else line.look
+    return "dots" if line.key == "eval" and line.look == "line" else line.look
 
 
 def _said(name: str, line: Line, view: View, at: float | None) -> str:
@@ -156,8 +154,10 @@ def marks_legend(name: str, store: MetricStore, *, comparing: bool) -> list[Entr
     if name == "temperature":
         heat = QCoreApplication.translate("Plots", "slowed by heat")
         return [Entry("hot", "bad", heat)] if is_hot(store) else []
-    if name != "loss" or comparing:
+    if name != "loss":
         return []
+    if comparing:
+        return [Entry("dotted", "muted", QCoreApplication.translate("Plots", "eval"))]
     found: list[tuple[Any, str, str, str]] = [
         (True, "best", "curve_b", QCoreApplication.translate("Plots", "best eval")),
         (True, "checkpoint", "curve_c", QCoreApplication.translate("Plots", "checkpoint")),

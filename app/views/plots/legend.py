@@ -17,6 +17,7 @@ _SIGNS: Final = {
     "faint": "━",
     "dots": "●",
     "dashed": "╌",
+    "dotted": "┈",
     "area": "■",
     "best": "★",
     "checkpoint": "▲",
@@ -25,7 +26,8 @@ _SIGNS: Final = {
     "hot": "■",
     "restart": "┊",
 }
-_DRAWN: Final = frozenset({"line", "faint", "dashed"})  # as a line: a letter would be another colour at its edges
+_DASHES: Final = {"dashed": [2, 1], "dotted": [1, 1]}  # times the width
+_DRAWN: Final = frozenset({"line", "faint", *_DASHES})  # as a line: a letter would be another colour at its edges
 _LINE: Final = 12  # pixels of a line's length
 _GAP: Final = SPACE // 2
 
@@ -75,7 +77,7 @@ class Legend(QWidget):
         named: bool = True,
     ) -> None:
         """Show these, in at most `most` rows; `widest`: as wide as a value may be; `reading`: values are those at the
-        crosshair, not the newest; `named`: with their names, which otherwise stand elsewhere.
+        crosshair, not the newest; `named`: curves with their names, which otherwise stand elsewhere.
 
         Their places depend on the names alone, never on values."""
         shown = (self._entries, self._tokens, self._most, self._reading, self._named)
@@ -132,7 +134,7 @@ class Legend(QWidget):
         return "\n".join(f"{_SIGNS[entry.sign]} {entry.words}" for entry in self._entries if entry.words)
 
     def _name(self, entry: Entry, *, short: bool) -> str:
-        if not self._named:
+        if not self._named and entry.value is not None:
             return ""
         return (entry.short or entry.words) if short else entry.words
 
@@ -235,8 +237,8 @@ def _paint_sign(painter: QPainter, entry: Entry, area: QRect, colour: QColor) ->
     if entry.sign in _DRAWN:
         pen = QPen(colour, 2)
         pen.setCapStyle(Qt.PenCapStyle.FlatCap)
-        if entry.sign == "dashed":
-            pen.setDashPattern([2, 1])  # times the width
+        if entry.sign in _DASHES:
+            pen.setDashPattern(_DASHES[entry.sign])
         painter.setPen(pen)
         y = area.center().y() + 1
         painter.drawLine(area.left(), y, area.left() + _LINE, y)
