@@ -154,7 +154,8 @@ class CheckCard(Retranslating):
         share = told.done / told.total if told and told.total else None
         self.progress.setMaximum(0 if share is None else _FINE)  # 0: Qt shows that something goes on
         self.progress.setValue(round((share or 0.0) * _FINE))
-        doing = self.tr("ending") if state.cancelling else words.phase(running.phase or "checking")
+        phase = running.phase or "checking"  # which is what the heading says
+        doing = self.tr("ending") if state.cancelling else words.phase(phase) if phase != "checking" else ""
         amount = words.amount(told.done, told.total, told.unit) if told and told.total else ""
         self._head(self.tr("Check"), "text", "  ·  ".join(filter(None, (doing, amount))))
 
