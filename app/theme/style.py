@@ -67,6 +67,8 @@ QPushButton, QToolButton {
 QToolButton { padding: 4px 8px; }
 QPushButton#addToQueue { padding: 4px 6px; }
 QPushButton#addFile, QPushButton#addFolder, QPushButton#removeData { padding: 4px 8px; }
+QFileDialog { backward-icon: url("$images/back-$name.png"); forward-icon: url("$images/forward-$name.png");
+    filedialog-parent-directory-icon: url("$images/up-$name.png"); }
 QDialogButtonBox { dialogbuttonbox-buttons-have-icons: 0; }
 QComboBox::drop-down { border: 0; width: 22px; }
 QComboBox::down-arrow { image: url("$images/chevron-$name.png"); width: 12px; height: 12px; }
