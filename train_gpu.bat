@@ -17,8 +17,12 @@ call :try ".venv.old\Scripts\python.exe"
 call :try ".venv.new\Scripts\python.exe"
 call :try py.exe -3
 call :try python.exe
-for /d %%d in ("%LOCALAPPDATA%\Programs\Python\Python3*" "%PROGRAMFILES%\Python3*" %SYSTEMDRIVE%\Python3*) do call :try "%%~d\python.exe"
-for /d %%d in ("%USERPROFILE%\.pyenv\pyenv-win\versions\3*" "%APPDATA%\uv\python\cpython-3*" "%USERPROFILE%\*conda3") do call :try "%%~d\python.exe"
+call :in "%LOCALAPPDATA%\Programs\Python" Python3*
+call :in "%PROGRAMFILES%" Python3*
+call :in "%SYSTEMDRIVE%\." Python3*
+call :in "%USERPROFILE%\.pyenv\pyenv-win\versions" 3*
+call :in "%APPDATA%\uv\python" cpython-3*
+call :in "%USERPROFILE%" *conda3
 if not defined PY (
   echo Traindeck needs Python 3.11, 3.12 or 3.13 ^(64 bit^), and found none.
   echo Install Python 3.12 from https://www.python.org/downloads/windows/ and start train_gpu.bat again.
@@ -37,4 +41,12 @@ exit /b %CODE%
 
 :try
 if not defined PY %* -I -S -c "import sys; sys.exit(sys.version_info < (3, 6))" >nul 2>nul && set PY=%*
+exit /b 0
+
+:in
+rem Each folder of this name there. Without a path, because a pattern in quotes is none for the cmd of Wine.
+if defined PY exit /b 0
+pushd %1 2>nul || exit /b 0
+for /d %%d in (%2) do call :try "%%~fd\python.exe"
+popd
 exit /b 0

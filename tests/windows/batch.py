@@ -17,7 +17,7 @@ BASE = Path(getattr(sys, "_base_executable", sys.executable)).parent  # a Python
 SYSTEM = Path(os.environ.get("SYSTEMROOT", "C:\\Windows"))
 # What leads to Pythons that were really installed, and cannot be led elsewhere by the environment.
 HIDDEN = {
-    "train_gpu.bat": [b"%SYSTEMDRIVE%\\Python3*"],
+    "train_gpu.bat": [b"%SYSTEMDRIVE%"],
     "launcher/pythons.py": [b"SYSTEMDRIVE", b"SOFTWARE\\\\Python\\\\PythonCore"],
 }
 

@@ -162,6 +162,25 @@ def test_a_python_that_does_not_fit_is_passed_over_with_its_reason(unset: Batch)
     assert "Install Python 3.12 (64 bit)" in done.stderr
 
 
+@pytest.mark.in_english
+@pytest.mark.parametrize(
+    ("variable", "folder"),
+    [
+        ("LOCALAPPDATA", "Programs\\Python\\Python310"),
+        ("APPDATA", "uv\\python\\cpython-3.10.4-windows"),
+        ("USERPROFILE", ".pyenv\\pyenv-win\\versions\\3.10.4"),
+        ("USERPROFILE", "miniconda3"),
+    ],
+)
+def test_a_python_is_found_where_installers_put_it(unset: Batch, tmp_path: Path, variable: str, folder: str) -> None:
+    """It is too old, so that its finder says so."""
+    place = tmp_path / "user & 用户"
+    write_program(place / folder / "python.exe", OTHER_VERSION.format(version="(3, 10, 4)"))
+    done = unset.run("train", env={**unset.without_python(), variable: str(place)})
+    assert done.returncode == 1
+    assert "Python 3.10 is too old" in done.stderr
+
+
 def test_one_that_fits_is_found_behind_one_that_is_too_new(project: Batch) -> None:
     assert "Python 3.14 is too new" in project.log
 
