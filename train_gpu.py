@@ -4,7 +4,7 @@
     train_gpu.py                     the window
     train_gpu.py setup [options]     set up and stop; the options are remembered (setup --help)
     train_gpu.py shortcut            a shortcut on the desktop (Windows)
-    train_gpu.py uninstall [--runs]  remove what was made here, after asking; runs only with --runs
+    train_gpu.py uninstall [options] remove what was made here, after asking (uninstall --help)
     train_gpu.py test [pytest args]  every check of the repository
     train_gpu.py ANYTHING ELSE       the headless trainer with these arguments
 
@@ -44,7 +44,9 @@ def main(argv: "list[str]") -> int:
             stream.reconfigure(errors="replace")  # a path in Chinese must not break a console of code page 1252
     command = argv[0] if argv else ""
     if command in ("--help", "-h"):
-        print((__doc__ or "").split("\n\n")[1] + "\n", flush=True)  # the trainer's own help follows
+        # The trainer's own help follows.
+        called = "train_gpu.bat" if places.WINDOWS else "./train_gpu.sh"
+        print((__doc__ or "").split("\n\n")[1].replace("train_gpu.py", called) + "\n", flush=True)
     try:
         return uninstall(argv[1:]) if command == "uninstall" else start(command, argv)
     except SetupError as error:

@@ -15,6 +15,8 @@ class SetupError(Exception):
         self.brief = brief or message.splitlines()[0].rstrip(":.") + "."  # one sentence
 
 
+TOO_DEEP = "The folder's path is too long for Windows: move Traindeck nearer to C:\\."
+
 # What a known failure looks like in a tool's output, what to tell the person, and the exit code.
 EXPLAIN = (
     (r"No space left|Errno 28|WinError 112", "The disk is full: free some GB and start again.", 7),
@@ -23,7 +25,7 @@ EXPLAIN = (
         "The Microsoft Visual C++ runtime is missing: install https://aka.ms/vs/17/release/vc_redist.x64.exe",
         1,
     ),
-    (r"Long Path|path too long", "The folder's path is too long for Windows: move Traindeck nearer to C:\\.", 1),
+    (r"Long Path|path too long|WinError 206", TOO_DEEP, 1),
     (
         r"no kernel image|not compatible with the current PyTorch",
         "This PyTorch build has no code for this GPU: try another one with  setup --torch cu126  or  cu130.",
@@ -36,7 +38,8 @@ EXPLAIN = (
         "The network did not answer: check it (and HTTPS_PROXY), or use a mirror: setup --mirror tsinghua",
         1,
     ),
-    (r"No matching distribution|ResolutionImpossible", "The package sources lack something; see the log.", 1),
+    (r"No matching distribution|ResolutionImpossible", "The package sources lack something; see logs/setup.log.", 1),
+    (r"OSError.*'[A-Z]:[^'\n]{259,}'", TOO_DEEP, 1),  # whatever the system says of such a name
 )
 
 

@@ -329,6 +329,8 @@ def test_a_build_that_does_not_exist_is_refused_with_the_ones_that_do(monkeypatc
         ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "disk is full", 7),
         ("NewConnectionError: [Errno -3] Temporary failure in name resolution", "--mirror", 1),
         ("OSError: [WinError 32] The process cannot access the file", "close Traindeck", 1),
+        (f"ERROR: an OSError: [WinError 3] No such path: 'C:\\\\{'a' * 258}\\\\licence'", "nearer to C:", 1),
+        (f"ERROR: an OSError: [WinError 3] No such path: 'C:\\\\{'a' * 100}\\\\licence'", "whole story", 1),
     ],
 )
 def test_a_known_failure_says_what_to_do(output: str, words: str, code: int) -> None:
@@ -400,5 +402,6 @@ def test_help_names_what_the_launcher_does_itself_before_the_trainer_tells_its_o
     monkeypatch.setattr(train_gpu, "hand_over", lambda command: handed.append(command) or 0)
     assert train_gpu.main(["--help"]) == 0
     said = capsys.readouterr().out
-    assert all(f"train_gpu.py {command}" in said for command in ("setup", "test"))
+    called = "train_gpu.bat" if os.name == "nt" else "./train_gpu.sh"
+    assert all(f"    {called} {command}" in said for command in ("setup", "test"))
     assert handed[0][-1] == "--help"
