@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -220,7 +221,13 @@ def test_uninstall_removes_what_was_made_but_not_the_runs(project: Batch, tmp_pa
         (copy.root / folder).mkdir()
     kept = copy.run("uninstall", stdin="n\n")
     assert kept.returncode == 3
-    assert (copy.root / ".venv").exists()
+    python = [str(copy.venv / "Scripts" / "python.exe"), "-c", "import time; time.sleep(100)"]
+    with subprocess.Popen(python) as running:
+        in_use = copy.run("uninstall --yes")
+        assert in_use.returncode == 1
+        assert f"Traindeck is running (process {running.pid})" in in_use.stderr
+        running.kill()
+    assert (copy.venv / "Lib").exists()
     assert copy.run("uninstall --yes").returncode == 0
     assert not (copy.root / ".venv" / "Lib").exists()
     assert not (copy.root / ".venv.new").exists()
