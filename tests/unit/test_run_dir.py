@@ -264,6 +264,17 @@ def test_a_run_of_a_killed_process_is_taken_over(run: RunDir, holder: Holder) ->
         assert json.loads(run.lock.read_bytes())["pid"] == os.getpid()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a process that has ended has gone there")
+def test_a_killed_process_that_its_parent_has_not_asked_for_holds_no_run(run: RunDir, holder: Holder) -> None:
+    process = psutil.Process(holder.pid)
+    process.kill()
+    while process.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    owner = run_dir.read_owner(run)
+    assert owner is not None
+    assert not owner.alive
+
+
 def test_a_process_that_only_has_the_old_owners_pid_is_not_the_owner(run: RunDir) -> None:
     started = psutil.Process().create_time() - 1000.0
     run.lock.write_text(json.dumps({"pid": os.getpid(), "started": started}), encoding="utf-8")

@@ -48,7 +48,9 @@ def read_owner(path: Path) -> Owner | None:
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return Owner(0, 0.0, alive=False)
     try:
-        alive = abs(psutil.Process(pid).create_time() - started) < _START_TOLERANCE_S
+        process = psutil.Process(pid)
+        # One that was killed stays in the list until its parent asks for it, which the first of a container may never.
+        alive = abs(process.create_time() - started) < _START_TOLERANCE_S and process.status() != psutil.STATUS_ZOMBIE
     except (psutil.Error, ValueError, OverflowError):  # the last two: a damaged number
         alive = False
     return Owner(pid, started, alive)
