@@ -25,6 +25,7 @@ from app.views import data_words, words
 from app.views.widgets import ElidedLabel, Retranslating, SignButton, button, named, plain_tip, restyle
 
 _ROWS = 2
+_AS_WRITTEN = QKeySequence.SequenceFormat.NativeText
 _PATH = Qt.ItemDataRole.UserRole
 
 
@@ -115,6 +116,7 @@ class DataList(Retranslating):
         self._more.setToolTip(self.tr("Built-in and recent data"))
         self._more.setAccessibleName(self.tr("Built-in and recent data"))
         self._remove.setText(self.tr("Remove"))
+        self._remove.setToolTip(QKeySequence(QKeySequence.StandardKey.Delete).toString(_AS_WRITTEN))
         self.look.setText(self.tr("Look at it"))
         self.look.setToolTip(self.tr("Read some of the data, and show what a model would learn from"))
         self.display(self._paths)
