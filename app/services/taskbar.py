@@ -64,7 +64,7 @@ class Taskbar:
     def _make(self) -> Any:
         """Qt's main thread is a COM apartment already."""
         made = c_void_p()
-        create = ctypes.windll.ole32.CoCreateInstance  # type: ignore[attr-defined]  # on Windows
+        create = ctypes.windll.ole32.CoCreateInstance  # type: ignore[attr-defined,unused-ignore]  # on Windows
         create.argtypes = [c_void_p, c_void_p, c_ulong, c_void_p, c_void_p]
         create.restype = c_long
         result = create(byref(_CLSID), None, _CLSCTX_INPROC_SERVER, byref(_IID), byref(made))
@@ -76,7 +76,7 @@ class Taskbar:
 
     def _call(self, place: int, types: tuple[Any, ...], *arguments: Any) -> int:
         methods = cast(cast(self._list, POINTER(c_void_p))[0], POINTER(c_void_p))
-        method = ctypes.WINFUNCTYPE(c_long, c_void_p, *types)(methods[place])  # type: ignore[attr-defined]
+        method = ctypes.WINFUNCTYPE(c_long, c_void_p, *types)(methods[place])  # type: ignore[attr-defined,unused-ignore]
         result = int(method(self._list, *arguments))
         self.results.append(result)
         return result

@@ -67,10 +67,10 @@ def config_folder() -> Path:
     if chosen:
         return Path(chosen)
     if sys.platform == "win32":
-        base = os.environ.get("APPDATA")
-        return (Path(base) if base else Path.home() / "AppData" / "Roaming") / "Traindeck"
-    base = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "traindeck"
+        base, usual, name = os.environ.get("APPDATA"), "AppData/Roaming", "Traindeck"
+    else:
+        base, usual, name = os.environ.get("XDG_CONFIG_HOME"), ".config", "traindeck"
+    return (Path(base) if base else Path.home() / usual) / name
 
 
 @dataclass(slots=True)

@@ -9,7 +9,6 @@ import contextlib
 import ctypes
 import importlib
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -22,7 +21,7 @@ _UNKNOWN_MEMORY: Final = 2**64 - 1  # NVML_VALUE_NOT_AVAILABLE
 
 def _library_found() -> bool:
     """Whether NVML itself is there. Asked first: importing pynvml costs the window 3 MB for nothing."""
-    if sys.platform == "win32":
+    if os.name == "nt":
         folders = (os.environ.get("WINDIR", ""), os.environ.get("PROGRAMW6432", ""))
         places = ("System32/nvml.dll", "NVIDIA Corporation/NVSMI/nvml.dll")
         return any((Path(folder) / place).exists() for folder, place in zip(folders, places, strict=True))
