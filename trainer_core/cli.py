@@ -20,6 +20,7 @@ import click
 
 from trainer_core import __version__, children, plans, presets, protocol, supervisor, usage
 from trainer_core.config import knobs
+from trainer_core.console import runs
 from trainer_core.console.words import visible
 from trainer_core.flags import control_flag, knob_flags, origin_flags, output_flag, source_flags
 from trainer_core.job import Job, Output, choose_output
@@ -32,11 +33,6 @@ _TYPE_PROMPT: dict[Language, str] = {
     "en": "Type the prompt; end it with Ctrl+D (Ctrl+Z and Enter on Windows).",
     "zh": "请输入提示，以 Ctrl+D 结束（Windows 上为 Ctrl+Z 后回车）。",
 }
-_BROKE_OFF: dict[Language, str] = {  # its process is gone: the machine was restarted, say
-    "en": "{name} broke off at step {step}; go on with: train --resume {name}",
-    "zh": "{name} 在第 {step} 步中断；继续：train --resume {name}",
-}
-_NO_RUNS: dict[Language, str] = {"en": "No runs in {path} yet.", "zh": "{path} 中还没有运行。"}
 _EXPORTED: dict[Language, str] = {"en": "Exported to {path}", "zh": "已导出到 {path}"}
 _NOT_YET: dict[Language, str] = {
     "en": "{name}, the newest run, has no checkpoint yet.",
@@ -283,18 +279,12 @@ def runs_command(ctx: click.Context, /, action: str, run: str | None, output: st
                 click.echo(run_dir.find_run("latest", run_dir.runs_root()).path, err=True)
         ctx.exit(_verify(found, output))
     summaries = run_dir.list_runs(run_dir.runs_root())
+    if output != "json":
+        click.echo(runs.as_text(summaries, run_dir.runs_root(), terminal_language()))
+        return
     for summary in summaries:
-        if output == "json":
-            document = {name: getattr(summary, name) for name in ("name", "resumable", *summary.__slots__)}
-            click.echo(json.dumps({**document, "path": str(summary.path)}))
-        else:
-            loss = f"{'–':>8}" if summary.best_loss is None else f"{summary.best_loss:8.4f}"
-            click.echo(f"{summary.name:<40} {summary.state:<12} step {summary.step:>7} best loss {loss}")
-    broken = next((summary for summary in summaries if summary.state == "interrupted" and summary.resumable), None)
-    if broken is not None and output != "json":
-        click.echo(_BROKE_OFF[terminal_language()].format(name=broken.name, step=broken.step))
-    if not summaries and output != "json":
-        click.echo(_NO_RUNS[terminal_language()].format(path=run_dir.runs_root()))
+        document = {name: getattr(summary, name) for name in ("name", "resumable", *summary.__slots__)}
+        click.echo(json.dumps({**document, "path": str(summary.path)}))
 
 
 def _verify(folders: list[Path], output: str) -> int:

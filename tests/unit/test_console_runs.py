@@ -1,0 +1,35 @@
+"""The list of runs on a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainer_core.console import runs
+from trainer_core.runs.run_dir import RunState, RunSummary
+
+HERE = Path("home") / "runs"
+
+
+def summary(name: str, state: RunState, step: int, loss: float | None) -> RunSummary:
+    return RunSummary(HERE / name, state, 0.0, step=step, best_loss=loss, checkpoints=1)
+
+
+def test_runs_stand_in_columns_in_the_language_of_the_terminal() -> None:
+    found = [summary("我的 运行", "stopped", 104, 4.20945), summary("quick", "finished", 4, None)]
+    assert runs.as_text(found, HERE, "zh").splitlines() == [
+        "运行       状态     步  最佳损失",
+        "---------  ------  ---  --------",
+        "我的 运行  已停止  104    4.2095",
+        "quick      已完成    4         -",
+    ]
+    assert "stopped" in runs.as_text(found, HERE, "en")
+
+
+def test_a_run_that_broke_off_is_named_as_one_types_it() -> None:
+    for name, typed in (("plain-1.5", "plain-1.5"), ("50% & 快", '"50% & 快"')):
+        assert runs.as_text([summary(name, "interrupted", 7, None)], HERE, "en").endswith(f"train --resume {typed}")
+
+
+def test_without_runs_it_says_where_it_looked() -> None:
+    assert str(HERE) in runs.as_text([], HERE, "en")
+    assert str(HERE) in runs.as_text([], HERE, "zh")
