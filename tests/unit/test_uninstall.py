@@ -76,7 +76,7 @@ def test_uninstall_leaves_what_somebody_else_put_beside_it(
     assert [path.name for path in (made / "settings").iterdir()] == ["mine.txt"]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="the program is one of Linux; on Windows test_windows_updates.py has them")
+@pytest.mark.skipif(os.name == "nt", reason="the program is one of Linux; test_windows_setup.py has one of Windows")
 def test_uninstall_removes_nothing_while_something_runs_from_the_environment(
     made: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
