@@ -132,7 +132,7 @@ def test_a_process_is_ended_before_it_takes_the_last_memory(monkeypatch: pytest.
         memory = really()
         return memory._replace(available=0) if session.short else memory
 
-    monkeypatch.setattr(running.psutil, "virtual_memory", seen)
+    monkeypatch.setattr(psutil, "virtual_memory", seen)
     tiny = Config(hidden_dim=16, n_layers=1, n_heads=1, max_seq_len=32, batch_size=4, device="cpu", compile="off")
     outcome = running.run(Request.of(tiny, 320, "sft", 10), session)
     assert not outcome.fits

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import psutil
 
 from trainer_core import __version__, files, protocol
 from trainer_core.checking import data, running, search
@@ -23,6 +22,7 @@ from trainer_core.config import Config, knobs
 from trainer_core.data.prepare import Prepared
 from trainer_core.data.sources import cache_root
 from trainer_core.machine import hardware
+from trainer_core.machine.ram import system_memory
 from trainer_core.remembered import Memory
 from trainer_core.runs import run_dir
 from trainer_core.session import Session
@@ -60,7 +60,7 @@ def pick(config: Config, prepared: Prepared, session: Session, new: bool) -> Con
 
 
 def _report(config: Config, about: Data, session: Session, again: bool) -> protocol.CheckReport:
-    ram = psutil.virtual_memory()
+    ram = system_memory()
     measure = _Measuring(about, session, again)
     if config.auto_batch:
         chosen = search.fastest(msgspec.structs.replace(config, auto_batch=False), measure)
@@ -159,7 +159,7 @@ class _Measuring:
             before = msgspec.convert(self._memory.recall(*key) or {}, Outcome)
         except msgspec.ValidationError:
             return None
-        free: int | None = psutil.virtual_memory().available
+        free: int | None = system_memory().available
         if before.uuids:
             told = [room for room in map(hardware.free_vram, before.uuids) if room is not None]
             free = min(told, default=None)

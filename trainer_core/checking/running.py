@@ -16,17 +16,18 @@ from pathlib import Path
 from typing import IO, Final
 
 import msgspec
-import psutil
 
 from trainer_core import children, failures, place, protocol
 from trainer_core.checking.outcome import Outcome, Request
+from trainer_core.machine.ram import system_memory
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.report import StopRequested
 from trainer_core.session import Session
 
 _LOOK_S: Final = 0.03  # between two looks at the machine's memory
 _FLOOR_SHARE: Final = 25  # this part of the machine's memory is never taken,
-_FLOOR_BYTES: Final = 256 * 2**20  # nor so much
+_FLOOR_BYTES: Final = 256 * 2**20  # nor so much,
+_SMALL_SHARE: Final = 10  # but of a small container no more than this part is spared
 _LEAVING_S: Final = 30.0  # that an interpreter may take to end
 _TOLD: Final = 4000  # characters of what a process said when it broke
 _PHASES: Final = ("compiling", "checking")
@@ -96,12 +97,13 @@ def _follow(
     process: subprocess.Popen[bytes], lines: queue.SimpleQueue[bytes], session: Session
 ) -> tuple[bool, protocol.Error | None]:
     """Until it has ended: whether it was ended because the machine ran out of memory, and the error that it told."""
-    floor = max(_FLOOR_BYTES, psutil.virtual_memory().total // _FLOOR_SHARE)
+    total = system_memory().total
+    floor = min(max(_FLOOR_BYTES, total // _FLOOR_SHARE), total // _SMALL_SHARE)
     error = None
     line: bytes | None = None
     while line != b"":
         session.poll()
-        if psutil.virtual_memory().available < floor:
+        if system_memory().available < floor:
             return True, error
         try:
             line = lines.get(timeout=_LOOK_S)

@@ -25,6 +25,7 @@ from trainer_core.checking.outcome import Outcome, Request
 from trainer_core.config import Config
 from trainer_core.job import Job
 from trainer_core.machine import hardware
+from trainer_core.machine.ram import system_memory
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.train.device import choose_device, choose_precision, describe, device_of_rank, set_up_arithmetic
 from trainer_core.train.loop import Trainer
@@ -145,8 +146,8 @@ def _foreseen(config: Config, needs: Needs, devices: list[torch.device]) -> Outc
         told = map(hardware.free_vram, uuids[1:])  # torch would take memory on each that it asks
         free = min([free, *(room for room in told if room is not None)])
     else:
-        memory = psutil.virtual_memory()
-        free, total = memory.available + psutil.Process().memory_info().rss, memory.total
+        total, available = system_memory()
+        free = available + psutil.Process().memory_info().rss
         times = config.ranks
     return Outcome(
         fits=False,
@@ -168,8 +169,8 @@ def _write(folder: Path, outcome: Outcome) -> None:
 def _copy(config: Config, size: int) -> int:
     """Bytes of the copy of weights and moments that a checkpoint is written from while training goes on. It is made
     only where there is room."""
-    memory = psutil.virtual_memory()
-    return 0 if config.low_memory or size > memory.available - memory.total // _SPARED else size
+    total, available = system_memory()
+    return 0 if config.low_memory or size > available - total // _SPARED else size
 
 
 def _go_first() -> None:

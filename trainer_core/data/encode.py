@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import psutil
 
 from trainer_core.config import Config
 from trainer_core.data import cache
@@ -42,6 +41,7 @@ from trainer_core.data.split_files import HeldOut, SplitFiles
 from trainer_core.data.store import Growing
 from trainer_core.data.stream import Position, Stream
 from trainer_core.data.tokenizing.tokenizer import Codec
+from trainer_core.machine.ram import system_memory
 from trainer_core.messages import TraindeckError, Value
 from trainer_core.protocol import PhaseName
 from trainer_core.report import Quiet, Reporter, Unit
@@ -122,7 +122,7 @@ def choose_processes(config: Config, data_bytes: int, tokenizer: Path) -> int:
     if config.low_memory or data_bytes < _WORTH_IT:
         return 0
     each = 120e6 + 25 * tokenizer.stat().st_size  # a large vocabulary takes memory in each of them
-    fitting = int(min(0.8e9, psutil.virtual_memory().available / 4) / each)
+    fitting = int(min(0.8e9, system_memory().available / 4) / each)
     return max(0, min(usable_cores(), _MOST, fitting))
 
 

@@ -17,6 +17,7 @@ from typing import Final, Generic, Literal, TypeVar
 import psutil
 
 from trainer_core.config import Config
+from trainer_core.machine.ram import system_memory
 
 T = TypeVar("T")
 Reason = Literal["set", "low_memory", "cpu", "gpu", "disk"]
@@ -52,7 +53,7 @@ def choose(
 ) -> Choice:
     """Loader processes, batches ahead and pinning for this machine (or for the one described)."""
     cores = cores or usable_cores()
-    memory = memory_bytes or psutil.virtual_memory().total
+    memory = memory_bytes or system_memory().total
     workers, reason = _workers(config, device_type, data_bytes, cores, memory, platform)
     ahead = workers * config.prefetch_factor
     if not workers and device_type != "cpu":  # a step takes all its micro-batches at once

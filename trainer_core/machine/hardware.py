@@ -14,6 +14,7 @@ import psutil
 
 from trainer_core.machine import nvml
 from trainer_core.machine.nvml import NoGpu
+from trainer_core.machine.ram import system_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +58,15 @@ def probe(library: Any = None) -> Machine:
             module, "nvmlSystemGetCudaDriverVersion"
         )
         driver = nvml.text(nvml.ask(module, "nvmlSystemGetDriverVersion"))
-    memory = psutil.virtual_memory()
+    total, available = system_memory()
     return Machine(
         gpus=gpus,
         no_gpu=None if gpus else reason or "no_devices",
         no_gpu_detail=detail,
         driver=driver or None,
         driver_cuda=(version // 1000, version % 1000 // 10) if version else None,
-        ram_total=memory.total,
-        ram_available=memory.available,
+        ram_total=total,
+        ram_available=available,
         cpu_name=cpu_name(),
         cpu_cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
         cpu_threads=usable_threads(),

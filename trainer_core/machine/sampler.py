@@ -19,6 +19,7 @@ import psutil
 
 from trainer_core import files, protocol
 from trainer_core.machine import hardware, nvml
+from trainer_core.machine.ram import system_memory
 from trainer_core.machine.shared_memory import SharedGpuMemory
 
 TorchMemory = Callable[[], tuple[int | str, int, int] | None]
@@ -203,10 +204,10 @@ class _HostWatch:
         self._cpu_share()
 
     def look(self) -> protocol.Host:
-        memory = psutil.virtual_memory()
+        total, available = system_memory()
         return protocol.Host(
-            ram_used=memory.total - memory.available,
-            ram_total=memory.total,
+            ram_used=total - available,
+            ram_total=total,
             rss=self._resident(),
             cpu=self._cpu_share(),
             disk_free=self._free(),

@@ -15,13 +15,13 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal, TypeVar
 
-import psutil
 import torch
 from torch import Tensor
 
 from trainer_core import failures, protocol
 from trainer_core.config import Config
 from trainer_core.data.batches import Batch
+from trainer_core.machine.ram import system_memory
 from trainer_core.messages import TraindeckError
 from trainer_core.model.decoder import Decoder
 from trainer_core.session import Session
@@ -250,13 +250,13 @@ def give_back(device: torch.device) -> None:
 
 def _free(device: torch.device) -> int | None:
     if device.type != "cuda":
-        return int(psutil.virtual_memory().available)
+        return system_memory().available
     free: int = torch.cuda.mem_get_info(device)[0]
     return free
 
 
 def _total(device: torch.device) -> int | None:
     if device.type != "cuda":
-        return int(psutil.virtual_memory().total)
+        return system_memory().total
     total: int = torch.cuda.get_device_properties(device).total_memory
     return total

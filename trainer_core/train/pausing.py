@@ -16,11 +16,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, Final
 
-import psutil
 import torch
 from torch import Tensor, nn
 
 from trainer_core import files
+from trainer_core.machine.ram import system_memory
 from trainer_core.session import Session
 from trainer_core.train.engine.engine import Engine
 from trainer_core.train.oom import give_back, is_out_of_memory
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def _free_of_system() -> int:
-    return int(psutil.virtual_memory().available) - _SPARE_BYTES
+    return system_memory().available - _SPARE_BYTES
 
 
 def _free_of_device(device: torch.device) -> int | None:

@@ -12,12 +12,12 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-import psutil
 import torch
 from torch import Tensor
 
 from trainer_core import files
 from trainer_core.config import Config
+from trainer_core.machine.ram import system_memory
 from trainer_core.messages import TraindeckError
 from trainer_core.protocol import CheckpointKind
 from trainer_core.runs import checkpoint_dir
@@ -139,10 +139,10 @@ class Saver:
 
     def _copy(self, content: Content) -> Content | None:
         """None: there is no memory for it, or training is to wait for the write."""
-        memory = psutil.virtual_memory()
+        total, available = system_memory()
         if self._config.low_memory or not self._config.background_saving:
             return None
-        if self._copies.missing(content) > memory.available - _SPARED * memory.total:
+        if self._copies.missing(content) > available - _SPARED * total:
             return None
         try:
             return self._copies.of(content)
