@@ -15,6 +15,7 @@ from trainer_core import protocol
 from trainer_core.checking import running
 from trainer_core.checking.outcome import Request
 from trainer_core.config import Config
+from trainer_core.machine.ram import system_memory
 from trainer_core.session import Session
 from trainer_core.wire import Wire
 
@@ -58,7 +59,7 @@ def test_real_steps_say_that_a_small_model_fits_and_are_remembered(tmp_path: Pat
     assert report.chosen.fits
     assert 100 * 2**20 < report.chosen.peak == report.chosen.ram_peak < 2**30  # Python and torch alone are so large
     assert report.chosen.tokens_per_s
-    assert report.memory_total == psutil.virtual_memory().total
+    assert report.memory_total == system_memory().total
     looked = run(tmp_path, "prepare", "--preview", *TINY, "--data", str(data)).of(protocol.DataReport)[0]
     assert (report.total_steps, report.tokens_per_step) == (looked.total_steps, 4 * 32)
     assert report.seconds == pytest.approx(report.total_steps * report.tokens_per_step / report.chosen.tokens_per_s)

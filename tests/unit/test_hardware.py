@@ -18,6 +18,7 @@ from tests.unit.fake_nvml import GIB, FakeNvml
 from trainer_core import protocol
 from trainer_core.machine import nvml as nvml_library
 from trainer_core.machine.hardware import free_vram, probe
+from trainer_core.machine.ram import system_memory
 from trainer_core.machine.sampler import Sampler, TorchMemory
 
 
@@ -110,7 +111,7 @@ def test_a_look_tells_what_the_card_tells_and_none_for_the_rest(tmp_path: Path) 
 def test_a_look_without_a_gpu_still_tells_of_the_host(tmp_path: Path) -> None:
     (look,) = looks(tmp_path, nvml=FakeNvml(broken=12))[:1]
     assert look.gpus == []
-    assert 0 < look.host.ram_used < look.host.ram_total == psutil.virtual_memory().total
+    assert 0 < look.host.ram_used < look.host.ram_total == system_memory().total
     assert look.host.rss > 10 * 2**20
     assert 0.0 <= look.host.cpu <= 1.0
     assert look.host.disk_free > 0
