@@ -134,7 +134,7 @@ def test_the_time_of_any_step_is_read_with_the_mouse_or_by_keys(
     qtbot.keyClick(canvas, Qt.Key.Key_Home)
     qtbot.keyClick(canvas, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
     qtbot.keyClick(canvas, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
-    assert card._title.text() == "Step 51"
+    assert card._title.text() == "Step 50"
     first = {name: text.text() for name, text in card.amounts.items()}
     assert "–" not in first.values()
     assert first != newest  # it was slower then

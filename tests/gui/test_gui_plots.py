@@ -20,7 +20,7 @@ from app.state.measurements.metrics import MetricStore
 from app.theme import style
 from app.theme.tokens import LIGHT
 from app.views.banner import BannerArea
-from app.views.plots import contents, drawing
+from app.views.plots import contents, drawing, scope
 from app.views.plots.axes import Axis, time_text
 from app.views.plots.canvas import Canvas
 from app.views.plots.overlays import Overlay, dashed, token
@@ -197,6 +197,19 @@ def test_moves_of_memory_and_restarts_are_marked_and_named_only_where_there_are_
     assert "memory made to fit; resumed" in legend.text()
     assert canvas(page, "loss")._marks["memory"][0].getData()[0].tolist() == [60.0]
     assert canvas(page, "loss")._lines.tolist() == [75.0]
+
+
+def test_a_run_that_branched_off_another_one_begins_at_the_left_edge(page: PlotsPage) -> None:
+    store = MetricStore()
+    for event in events(1000):
+        if event.t > 900:
+            store.add(event)
+    page.display(store)
+    view = page.painter.view()
+    assert (view.low, view.high) == (900.0, 1050.0)
+    assert scope.moved(scope.Looking(950.0, 1000.0, None), "all", (900.0, 1050.0)).low == 900.0
+    assert scope.whole([store], "tokens")[0] == 900_000.0
+    assert scope.whole([store, filled(10)], "step")[0] == 0.0, "beside one that began at 0"
 
 
 def test_one_spike_does_not_flatten_the_curve_when_outliers_are_clipped(qtbot: QtBot, page: PlotsPage) -> None:

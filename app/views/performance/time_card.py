@@ -105,16 +105,13 @@ class TimeCard(QWidget):
         from app.views.plots.contents import lines
         from app.views.plots.drawing import View, paint
 
-        low, high = self._zoom or (0.0, self._end())
+        low, high = self._zoom or self._whole()
         view = View("step", low, max(high, low + 1e-9), 0.0, clip=False, log=False)
         paint(canvas, "time", lines("time", metrics, (), ""), view)
 
-    def _end(self) -> float:
-        """Of the axis, when all is shown: a little further than the run."""
-        if self._metrics is None:
-            return 1.0
-        x, _ = self._metrics.series("time_forward")
-        return 1.02 * (float(x[-1]) if len(x) else 1.0)
+    def _whole(self) -> tuple[float, float]:
+        """Of the axis, when all is shown."""
+        return scope.whole([self._metrics] if self._metrics is not None else [], "step")
 
     def _read_at(self, x: float | None) -> None:
         """Tell the figures of the step at this place of the axis."""
@@ -127,11 +124,11 @@ class TimeCard(QWidget):
         if key in ("escape", "maximise"):
             self._read_at(None)
             return
-        end = self._end()
-        low, high = self._zoom or (0.0, end)
-        then = scope.moved(scope.Looking(low, high, self._cross), key, end)
+        whole = self._whole()
+        low, high = self._zoom or whole
+        then = scope.moved(scope.Looking(low, high, self._cross), key, whole)
         if (then.low, then.high) != (low, high):
-            self._look_at(None if (then.low, then.high) == (0.0, end) else (then.low, then.high))
+            self._look_at(None if (then.low, then.high) == whole else (then.low, then.high))
         self._read_at(then.cross)
 
     def _on_moved(self, low: float, high: float) -> None:

@@ -276,7 +276,7 @@ class PlotsPage(Retranslating):
             whole = scope.whole(shown.stores, view.axis)
             then = scope.moved(scope.Looking(view.low, view.high, shown.cross[0] if shown.cross else None), key, whole)
             if (then.low, then.high) != (view.low, view.high):
-                self._look_at(None if (then.low, then.high) == (0.0, whole) else (then.low, then.high))
+                self._look_at(None if (then.low, then.high) == whole else (then.low, then.high))
             self._read_at(then.cross, chart)
 
     # --- what is remembered ---------------------------------------------------------------------------

@@ -114,7 +114,7 @@ class Painter(QObject):
         from app.views.plots.drawing import View
 
         controls = self._controls
-        low, high = self._shown.zoom or (0.0, scope.whole(self._shown.stores, controls.axis))
+        low, high = self._shown.zoom or scope.whole(self._shown.stores, controls.axis)
         log, clip = controls.log_scale.isChecked(), controls.clip.isChecked()
         return View(controls.axis, low, high, controls.weight, clip=clip, log=log)
 

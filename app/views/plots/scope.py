@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from app.views.plots.contents import Line
 
 _ZOOM: Final = 1.5
+_FAR: Final = 3  # distances of measurements between 0 and the first of a run that did not begin there
 _STEPS: Final = 200  # of the crosshair, from one side to the other
 
 
@@ -28,19 +29,29 @@ class Looking:
     cross: float | None
 
 
-def whole(stores: Sequence[MetricStore], axis: Axis) -> float:
-    """How far the axis reaches when all is shown: a little further than the runs, and the same for a while, so that
-    curves stand still while a run grows."""
+def whole(stores: Sequence[MetricStore], axis: Axis) -> tuple[float, float]:
+    """From where to where the axis reaches when all is shown: from 0, or where the runs branched off others; a little
+    further than they are, and the same for a while, so that curves stand still while a run grows."""
     ends = [store.series(name, axis)[0][-1:] for store in stores for name in ("train_loss", "eval_loss", "rss")]
     end = max((float(x[0]) for x in ends if len(x)), default=0.0)
     if end <= 0.0:
-        return 1.0
+        return 0.0, 1.0
     unit = 5 * 10.0 ** (math.floor(math.log10(end)) - 2)
-    return math.ceil(1.01 * end / unit) * unit
+    return min(_begin(store, axis) for store in stores), math.ceil(1.01 * end / unit) * unit
 
 
-def moved(now: Looking, key: str, end: float) -> Looking:
-    """What a key does (see `canvas`): read one place further, zoom, move; nothing beyond 0 and `end`."""
+def _begin(store: MetricStore, axis: Axis) -> float:
+    """Where a run began: not at 0 where its first measurement is far from there and the next one is near."""
+    x, _ = store.series("train_loss", axis)
+    if axis == "time" or len(x) < 2:
+        return 0.0
+    first, distance = float(x[0]), float(x[1] - x[0])
+    return max(0.0, first - distance) if first > _FAR * distance else 0.0
+
+
+def moved(now: Looking, key: str, extent: tuple[float, float]) -> Looking:
+    """What a key does (see `canvas`): read one place further, zoom, move; nothing beyond `extent`."""
+    begin, end = extent
     width = now.high - now.low
     middle = (now.low + now.high) / 2 if now.cross is None else now.cross
     match key:
@@ -56,11 +67,11 @@ def moved(now: Looking, key: str, end: float) -> Looking:
             low, high = middle - (middle - now.low) * _ZOOM, middle + (now.high - middle) * _ZOOM
         case "pan_left" | "pan_right":
             by = width / 10 if key == "pan_right" else -width / 10
-            by = min(max(by, -now.low), max(0.0, end - now.high))
+            by = min(max(by, begin - now.low), max(0.0, end - now.high))
             low, high = now.low + by, now.high + by
         case _:
-            low, high = 0.0, end
-    return replace(now, low=max(0.0, low), high=min(end, high))
+            low, high = begin, end
+    return replace(now, low=max(begin, low), high=min(end, high))
 
 
 def place(axis: Axis, x: float) -> str:
