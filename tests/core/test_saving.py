@@ -324,7 +324,7 @@ def test_a_disk_that_is_full_half_way_is_waited_out_too_and_the_same_state_writt
     flushed, failures = os.fsync, iter([True])
 
     def flush(handle: int) -> None:
-        if threading.current_thread().name == "checkpoint" and next(failures, False):
+        if threading.current_thread().name.startswith("checkpoint") and next(failures, False):
             raise OSError(errno.ENOSPC, "No space left on device")
         flushed(handle)
 
@@ -334,3 +334,12 @@ def test_a_disk_that_is_full_half_way_is_waited_out_too_and_the_same_state_writt
     assert [event.step for event in kept.of(protocol.Checkpoint)] == [2, 4, 6, 8]
     assert steps_saved(made) == [2, 4, 6, 8]
     assert len(list(made.run_dir.checkpoints.iterdir())) == 4, "nothing is left of the attempt"
+
+
+def test_a_save_begins_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory has ended, Python may wait for ever for a thread that is to begin: the one that writes is there."""
+    made, kept = trainer(tmp_path, wanted(tmp_path))
+    made.set_up()
+    monkeypatch.setattr(threading.Thread, "start", lambda self: pytest.fail(f"{self.name} was to begin"))
+    made.run()
+    assert [event.step for event in kept.of(protocol.Checkpoint)] == [2, 4, 6, 8]

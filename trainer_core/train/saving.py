@@ -7,8 +7,8 @@ where the write is waited for; a full disk is waited out.
 from __future__ import annotations
 
 import math
-import threading
 import time
+from concurrent import futures
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,7 +51,9 @@ class Saver:
     def __init__(self, config: Config, run: RunDir, session: Session, device: torch.device, clock: StepClock) -> None:
         self._config, self._run, self._session, self._clock = config, run, session, clock
         self._copies = Copies(pinned=device.type == "cuda" and config.pin_memory)
-        self._thread = threading.Thread(name="none yet")
+        # Its thread begins now: where memory has ended, Python may wait for ever for one that is to begin.
+        self._thread = futures.ThreadPoolExecutor(1, "checkpoint")
+        self._written: futures.Future[object] = self._thread.submit(bool)
         self._order: _Order | None = None  # not known to be on disk yet
         self._failure: Exception | None = None  # of that
         self.saved: tuple[int, float | None] = (-1, None)  # step and held-out loss of the newest one, or that under way
@@ -99,7 +101,7 @@ class Saver:
         if self._busy():
             with self._clock.saving():
                 while self._busy():
-                    self._thread.join(_BEAT_S)
+                    futures.wait([self._written], _BEAT_S)
 
     def wait(self) -> None:
         """Until everything is on disk. Raises as `save` does."""
@@ -114,21 +116,18 @@ class Saver:
             self._say_not_saved(self._order, self._failure)
         self._order = self._failure = None
         self._copies.forget()
+        self._thread.shutdown()
 
     def _say_not_saved(self, order: _Order, failure: Exception) -> None:
         reason = str(failure).partition("\n")[0]
         self._session.warn("checkpoint.not_saved", step=order.content.step, reason=reason)
 
     def _busy(self) -> bool:
-        return self._thread.is_alive()
+        return not self._written.done()
 
     def _begin(self, order: _Order) -> None:
         self._order, self._failure = order, None
-        self._thread = threading.Thread(target=self._write, args=(order,), name="checkpoint")
-        try:
-            self._thread.start()
-        except RuntimeError:  # not even memory for a thread: then here
-            self._write(order)
+        self._written = self._thread.submit(self._write, order)
 
     def _write(self, order: _Order) -> None:
         try:
