@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from PySide6.QtCore import Qt
@@ -11,6 +12,7 @@ from app.controller import Controller
 from app.state.run_machine import RunState
 from tests.gui.conftest import MakeWindow
 from tests.gui.demo_run import write_run
+from trainer_core import protocol
 
 
 def broken(home: Path, name: str = "broken", *, age_s: float = 3600.0) -> Path:
@@ -54,6 +56,16 @@ def test_dismissed_it_is_not_offered_again_but_a_newer_one_is(
     second.window.close()
     broken(own_folders, "newer", age_s=60.0)
     assert "newer" in shown(qtbot, make_window("echo"))
+
+
+def test_a_run_whose_window_was_killed_and_that_has_saved_is_offered_too(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
+) -> None:
+    path = broken(own_folders, "left alone")
+    end = protocol.Done(t=time.time(), seq=10**6, reason="parent_lost", steps=40, total_steps=100)
+    with (path / "events.jsonl").open("ab") as events:
+        events.write(protocol.encode(end))
+    assert shown(qtbot, make_window("echo")).startswith("The run left alone was interrupted at step 40")
 
 
 def test_a_run_that_ended_well_is_no_news(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:

@@ -359,7 +359,7 @@ def test_a_run_that_was_stopped_between_two_steps_that_are_told_is_at_the_step_o
     ("last", "state"),
     [
         (protocol.Done(t=2, reason="stopped", steps=1, total_steps=2), "stopped"),
-        (protocol.Done(t=2, reason="parent_lost", steps=1, total_steps=2), "stopped"),
+        (protocol.Done(t=2, reason="parent_lost", steps=1, total_steps=2), "interrupted"),
         (protocol.Error(t=2, code="memory.out", exit_code=5), "failed"),
         (protocol.Phase(t=2, phase="training"), "interrupted"),
         (hello(2.0), "interrupted"),

@@ -225,7 +225,7 @@ def _state(run: RunDir, events: list[protocol.AnyEvent]) -> RunState:
         return "running"
     for event in reversed(events):
         if isinstance(event, protocol.Done):
-            return "finished" if event.reason == "finished" else "stopped"
+            return "interrupted" if event.reason == "parent_lost" else event.reason  # that nobody has asked for
         if isinstance(event, protocol.Error):
             return "failed"
         if isinstance(event, protocol.Hello):
