@@ -276,6 +276,7 @@ def with_auto_batch(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"auto_batch": True, **{name: value for name, value in values.items() if name != "batch_size"}}
 
 
+_ALIKE: Final = 0.6  # of 1: a slip of the keys, not another word
 _SAME_THING: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
@@ -283,7 +284,7 @@ def check_value(name: str, value: Any, where: str) -> Any:
     """The value as its knob's type. Text is converted (`"3e-4"`: YAML reads it as text, flags are text)."""
     known = knobs()
     if name not in known:
-        raise TraindeckError("config.unknown_key", where=where, name=name, nearest=nearest(name, known))
+        raise unknown_key(where, name, known)
     spec = known[name]
     bad = TraindeckError("config.bad_value", where=where, name=name, given=_shown(value), allowed=spec.allowed())
     if spec.kind == "bool" and isinstance(value, str):
@@ -307,11 +308,18 @@ def _shown(value: Any) -> str:
     return f"“{value}”" if isinstance(value, str) else str(value)
 
 
-def nearest(name: str, known: Iterable[str], likeness: float = 0.0) -> str:
-    """The known name most like `name`, of those that are at least as like as `likeness` (0..1); empty: none is."""
-    names = sorted(known)
-    close = difflib.get_close_matches(name.replace("-", "_").lower(), names, n=1, cutoff=likeness)
-    return close[0] if close else ""
+def unknown_key(where: str, name: str, known: Iterable[str]) -> TraindeckError:
+    """What is told of a setting that there is none of: with the one that was probably meant, if there is one."""
+    near = nearest(name, known)
+    code = "config.unknown_key" if near else "config.no_such_key"
+    return TraindeckError(code, where=where, name=name, **({"nearest": near} if near else {}))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that is so like `name` that it may be meant; empty: none is."""
+    names = {one.replace("-", "_").lower(): one for one in sorted(known)}
+    close = difflib.get_close_matches(name.replace("-", "_").lower(), names, n=1, cutoff=_ALIKE)
+    return names[close[0]] if close else ""
 
 
 def check_together(config: Config) -> None:

@@ -29,7 +29,8 @@ from trainer_core.model_card import CARD, model_card
 from trainer_core.report import Reporter
 from trainer_core.runs import checkpoint_dir, run_dir
 
-_FOR_TRAINING: Final = frozenset({"optimizer.safetensors", "state.json"})
+_NEEDED: Final = ("model.safetensors", "config.json", "tokenizer.json")
+_OF_MODEL: Final = (*_NEEDED, "tokenizer_config.json")  # and nothing else that a stranger's checkpoint may list
 _CHUNK: Final = 4 * 1024 * 1024
 _SMALL_BYTES: Final = 1024 * 1024  # what is made here, and what the file system keeps for itself
 _TEMPERATURE: Final = 0.8  # as `generate` has it
@@ -108,9 +109,9 @@ def _wanted(checkpoint: Path) -> list[_File]:
     found = [
         _File(name, int(entry["bytes"]), str(entry["sha256"]))
         for name, entry in manifest["files"].items()
-        if name not in _FOR_TRAINING
+        if name in _OF_MODEL
     ]
-    missing = {"model.safetensors", "config.json", "tokenizer.json"} - {file.name for file in found}
+    missing = set(_NEEDED) - {file.name for file in found}
     if missing:
         raise _damaged(checkpoint, f"{min(missing)} is missing")
     return sorted(found, key=lambda file: file.bytes)

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from trainer_core import yaml_files
-from trainer_core.config import Config, Layer, check_value, nearest, resolve, with_auto_batch
+from trainer_core.config import Config, Layer, check_value, nearest, resolve, unknown_key, with_auto_batch
 from trainer_core.messages import Language, TraindeckError
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "presets"
-_NEAR: Final = 0.5  # likeness, 0..1, of a name that may be meant by another
 _KEYS: Final = {"title", "summary", "fits", "origin", "extends", "for_gpu", "knobs"}
 
 
@@ -60,14 +59,14 @@ def load(name: str, folder: Path = FOLDER, heirs: tuple[str, ...] = ()) -> Prese
         raise TraindeckError("config.preset_loop", name=name, chain=" → ".join([*heirs, name]))
     if name not in names(folder):
         known = names(folder)
-        near = nearest(name, known, _NEAR)
+        near = nearest(name, known)
         code = "config.unknown_preset" if near else "config.no_such_preset"
         raise TraindeckError(code, name=name, **({"nearest": near} if near else {"known": ", ".join(known)}))
     content = read_mapping(folder / f"{name}.yaml")
     where = f"presets/{name}.yaml"
     for key in content:
         if key not in _KEYS:
-            raise TraindeckError("config.unknown_key", where=where, name=key, nearest=nearest(key, _KEYS))
+            raise unknown_key(where, str(key), _KEYS)
     own = with_auto_batch(_part(content, "knobs", where))
     values = {key: check_value(key, value, where) for key, value in own.items()}
     parent = content.get("extends")

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from trainer_core import plans
-from trainer_core.config import nearest
+from trainer_core.config import unknown_key
 from trainer_core.messages import Language, TraindeckError, terminal_language
 
 _CHINESE: Final[tuple[tuple[str, str], ...]] = (
@@ -27,9 +27,7 @@ _GIVEN: Final = re.compile(r"'?(.*?)'? is not .*", re.DOTALL)
 def refusal(error: click.ClickException) -> TraindeckError:
     """The error that is told for one of click's."""
     if isinstance(error, click.NoSuchOption):
-        known = [name.lstrip("-") for name in _option_names(error.ctx)]
-        like = "--" + nearest(error.option_name.lstrip("-"), known)
-        return TraindeckError("config.unknown_key", where=plans.where(), name=error.option_name, nearest=like)
+        return unknown_key(plans.where(), error.option_name, _option_names(error.ctx))
     if isinstance(error, click.BadParameter) and error.param is not None:
         given, allowed = _GIVEN.fullmatch(error.message), _allowed(error.param.type)
         if given is not None and allowed:

@@ -77,6 +77,17 @@ def test_it_holds_what_others_load_and_a_card_with_data_steps_and_losses(trained
     assert "| 步数 | 4 |" in (chinese / "README.md").read_text(encoding="utf-8")
 
 
+def test_what_else_a_strangers_checkpoint_lists_is_left_behind(trained: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    shutil.copytree(newest(trained), theirs)
+    (theirs / "modeling.py").write_text("raise SystemExit", encoding="utf-8")
+    checkpoint_dir.write_manifest(theirs, 4, "final", None)
+    assert checkpoint_dir.problem(theirs) is None
+    exporting.export(theirs, tmp_path / "model", Quiet())
+    made = {path.name for path in (tmp_path / "model").iterdir()}
+    assert made == {*exporting._OF_MODEL, "generation_config.json", "README.md"}
+
+
 def test_a_model_with_its_own_chat_template_keeps_it(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     data = tmp_path / "chats.jsonl"

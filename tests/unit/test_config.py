@@ -94,6 +94,11 @@ def test_an_unknown_key_names_the_nearest_known_one(typo: str) -> None:
     assert (error.code, error.params["nearest"]) == ("config.unknown_key", "batch_size")
 
 
+def test_a_key_like_no_other_is_not_taken_for_one() -> None:
+    error = refused("zzz", 4)
+    assert (error.code, error.params) == ("config.no_such_key", {"where": "here", "name": "zzz"})
+
+
 def test_a_later_layer_wins() -> None:
     config = resolve([Layer("a", {"batch_size": 4, "n_layers": 2}), Layer("b", {"batch_size": "8"})])
     assert (config.batch_size, config.n_layers, config.hidden_dim) == (8, 2, Config().hidden_dim)

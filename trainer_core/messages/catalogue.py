@@ -21,6 +21,11 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("{where} has an unknown setting “{name}”.", "Did you mean “{nearest}”? Correct or remove it."),
         ("{where}中有未知的设置“{name}”。", "是否想写“{nearest}”？请改正或删除。"),
     ),
+    "config.no_such_key": error(
+        _USAGE,
+        ("{where} has an unknown setting “{name}”.", "Remove it; docs/knobs.md lists all settings."),
+        ("{where}中有未知的设置“{name}”。", "请删除；全部设置见 docs/knobs.md。"),
+    ),
     "config.bad_value": error(
         _USAGE,
         ("{where}: “{name}” was given {given}.", "Allowed: {allowed}."),
