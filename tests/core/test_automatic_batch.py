@@ -19,8 +19,8 @@ def test_an_automatic_batch_is_kept_as_a_number_with_which_a_resume_is_exact(tmp
     begun = run(tmp_path, "--config", str(file), *flags, "--run-dir", str(tmp_path / "a"))
     assert begun.code == 0
     picked = report_of(begun).chosen
-    tried = next(event for event in begun.of(protocol.Progress) if event.unit == "trials")
-    assert (tried.phase, tried.done, tried.total) == ("checking", 1, None), "it takes long, and says how far it is"
+    tried = [(event.phase, event.done) for event in begun.of(protocol.Progress) if event.unit == "trials"]
+    assert tried[:2] == [("checking", 0), ("checking", 1)], "it takes long, and says how far it is"
     kept = yaml.safe_load((tmp_path / "a" / "config.yaml").read_text(encoding="utf-8"))
     assert kept["auto_batch"] is False
     assert (kept["batch_size"], kept["gradient_accumulation_steps"]) == (

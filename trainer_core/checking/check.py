@@ -136,11 +136,11 @@ class _Measuring:
         key = self._key(config)
         outcome = None if self._again and key not in self._measured else self._recalled(key)
         if outcome is None:
+            self._session.progress("checking", len(self._measured), None, "trials")
             self._measured.append(key)
             outcome = running.run(request, self._session)
             self._memory.remember(msgspec.to_builtins(outcome), *key)
             self._session.enter("checking")
-            self._session.progress("checking", len(self._measured), None, "trials")
         return Tried(config, outcome)
 
     @property
