@@ -61,8 +61,8 @@ def _absolute(path: str) -> str:
 def plan(flags: Mapping[str, Any]) -> Plan:
     """A new run, a run that goes on in its own folder, or a new run from an older checkpoint.
 
-    Raises `run.exists` rather than train into a folder that holds another run, and for data that is not there; and
-    `ranks.one_machine`.
+    Raises `run.exists` rather than train into a folder that holds another run, and for data that is not there;
+    `checkpoint.of_no_run`, and `ranks.one_machine`.
     """
     given = place.given()
     if given is not None:  # who started so many processes wants so many ranks
@@ -76,6 +76,8 @@ def plan(flags: Mapping[str, Any]) -> Plan:
     is_checkpoint = (source / checkpoint_dir.MANIFEST).is_file()
     if is_checkpoint:
         run = RunDir(source.parent.parent)
+        if not run.config.is_file():
+            raise TraindeckError("checkpoint.of_no_run", path=str(source), config=str(run.config))
     else:
         latest = flags["resume"] == "latest" and wanted is not None
         run = run_dir.find_run(str(wanted) if latest else flags["resume"], run_dir.runs_root())

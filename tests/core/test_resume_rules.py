@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -42,6 +43,13 @@ def test_a_refused_resume_leaves_the_run_as_it_was(home: Path, change: list[str]
     assert [path.read_bytes() for path in kept] == before
     summary = summarize(RunDir(home / "run"))
     assert (summary.state, summary.error) == ("finished", None)
+
+
+def test_a_checkpoint_that_was_taken_out_of_its_run_is_refused_with_what_is_missing(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home / "run" / "checkpoints" / NEWEST, tmp_path / "取出 alone")
+    with pytest.raises(TraindeckError) as refused:
+        planned(tmp_path / "取出 alone")
+    assert refused.value.code == "checkpoint.of_no_run"
 
 
 def test_a_branch_holds_the_checkpoint_that_it_began_with_even_when_stopped_at_once(home: Path) -> None:

@@ -340,6 +340,17 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("There is no run at {path}.", "`runs` lists the runs on this machine."),
         ("{path} 处没有运行。", "用 `runs` 查看本机上的运行。"),
     ),
+    "checkpoint.of_no_run": error(
+        _USAGE,
+        (
+            "The checkpoint {path} is in no run's folder, so nobody knows how it was trained: {config} is not there.",
+            "Put it back into the folder `checkpoints` of its run, and resume it there.",
+        ),
+        (
+            "检查点 {path} 不在任何运行的文件夹中，因此不知道它是如何训练的：没有 {config}。",
+            "请把它放回其运行的 `checkpoints` 文件夹，再从那里继续。",
+        ),
+    ),
     "run.no_checkpoint": error(
         _USAGE,
         ("The run {path} has no usable checkpoint yet.", "Start it anew, or choose another run."),
