@@ -1781,8 +1781,8 @@
         <translation>{step}：{state}</translation>
     </message>
     <message>
-        <source>Training is under way</source>
-        <translation>正在训练</translation>
+        <source>A run is under way</source>
+        <translation>运行正在进行</translation>
     </message>
     <message>
         <source>Next: add a file or a folder, or drop it here</source>
@@ -2358,6 +2358,10 @@
     <message>
         <source>{count} CPU cores</source>
         <translation>{count} 个 CPU 核心</translation>
+    </message>
+    <message>
+        <source>1 CPU core</source>
+        <translation>1 个 CPU 核心</translation>
     </message>
     <message>
         <source>This machine: {parts}</source>

@@ -226,7 +226,7 @@ def test_a_click_on_start_starts_or_leads_to_what_is_in_the_way(make_window: Mak
     controller.form.undo()
     click(qtbot, path.steps["start"])
     assert controller.own.machine.is_active
-    assert path.hint.text() == "Training is under way"
+    assert path.hint.text() == "A run is under way"
     assert marks(controller)[3] == "working"
 
 

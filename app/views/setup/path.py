@@ -105,7 +105,7 @@ class PathStrip(Retranslating):
     def _next(self, found: dict[Step, Mark]) -> str:
         facts = self._facts
         if facts.active:
-            return self.tr("Training is under way")
+            return self.tr("A run is under way")
         if found["data"] == "next":
             return self.tr("Next: add a file or a folder, or drop it here")
         if not facts.has_preset:

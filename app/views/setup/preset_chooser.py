@@ -73,7 +73,8 @@ class PresetChooser(Retranslating):
         counts = Counter((gpu.name, words.size(gpu.vram_total)) for gpu in facts.gpus)
         cards = [f"{f'{count} × ' if count > 1 else ''}{name} ({vram})" for (name, vram), count in counts.items()]
         gpus = cards or [self.tr("no NVIDIA GPU")]
-        cores = self.tr("{count} CPU cores").format(count=facts.cpu_cores)
+        count = facts.cpu_cores
+        cores = self.tr("1 CPU core") if count == 1 else self.tr("{count} CPU cores").format(count=count)
         text = self.tr("This machine: {parts}").format(parts=self.tr(", ").join([*gpus, cores, memory]))
         self._machine.setText(text)
         self._machine.show()
