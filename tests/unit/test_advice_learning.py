@@ -64,6 +64,14 @@ def test_a_model_worse_than_guessing_after_the_warm_up_asks_for_it_even_if_it_re
     assert run.codes == ["rate_high"]
 
 
+def test_it_is_not_over_while_the_model_is_worse_than_guessing_and_is_when_it_learns() -> None:
+    run = Series().train().losses(*[2.0 + 0.5 * rise for rise in range(20)])
+    assert run.codes[-1] == "rate_high"
+    run.losses(*[11.0 - 0.01 * fall for fall in range(40)])  # of a vocabulary of 8192 tokens guessing has 9
+    assert "-rate_high" not in run.codes
+    assert run.losses(*[8.0 - 0.01 * fall for fall in range(40)]).codes[-1] == "-rate_high"
+
+
 def test_many_steps_left_out_ask_for_it_too() -> None:
     assert Series().train().steps(10, bad_steps=2).codes == ["rate_high"]
 

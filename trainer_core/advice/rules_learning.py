@@ -116,8 +116,11 @@ class RateTooHigh(Rule):
         self._reports.append(_Report(event.loss, steps, event.bad_steps, hard))
         if len(self._reports) < _WINDOW:
             return None
-        params = self._evidence(math.log(run.ready.vocab_size) if run.ready and run.ready.vocab_size > 1 else math.inf)
-        return Holds({**params, "rate": run.config.learning_rate}, lower_rate(run)) if params else False
+        guessing = math.log(run.ready.vocab_size) if run.ready and run.ready.vocab_size > 1 else math.inf
+        params = self._evidence(guessing)
+        if params:
+            return Holds({**params, "rate": run.config.learning_rate}, lower_rate(run))
+        return None if event.loss > guessing else False  # a model that knows nothing yet has not recovered
 
     def _evidence(self, guessing: float) -> dict[str, protocol.Param]:
         """The figures that say so; empty: all is well. `guessing`: the loss of a model that knows nothing, nats."""
