@@ -203,7 +203,7 @@ def test_torchrun_s_own_processes_take_no_part_in_what_is_tried_first(home: Path
     assert kinds.count(protocol.CheckReport) == kinds.count(protocol.Done) == 1
 
 
-def test_the_time_for_adding_up_gradients_is_told_and_is_no_waiting_for_data(one: Ended, two: Ended) -> None:
+def test_of_several_the_time_for_adding_up_gradients_is_told_and_of_one_there_is_none(one: Ended, two: Ended) -> None:
     assert {event.time_ms.sync for event in one.of(protocol.Step)} == {0.0}
     for event in two.of(protocol.Step):
         assert event.time_ms.sync > 0
