@@ -169,34 +169,25 @@ def test_the_check_takes_real_steps_with_all_of_them(home: Path) -> None:
     assert (recalled.from_cache, recalled.chosen) == (True, report.chosen)
 
 
-def small(home: Path) -> str:
-    """A file with a batch of which few sizes are to be tried."""
+def few_sizes(home: Path, name: str) -> list[str]:
+    """A run whose batch is to be picked, of which few sizes are tried: 2 x 3 sequences."""
     file = home / "small.yaml"
     file.write_text("batch_size: 2\n", encoding="utf-8")
-    return str(file)
+    return [*ARGUMENTS, "--config", str(file), "--batch-size", "auto", "--run-dir", name]
 
 
 def test_the_micro_batch_is_picked_with_all_of_them(home: Path) -> None:
-    ended = run(home, *ARGUMENTS, *TWO, "--batch-size", "auto", "--run-dir", "picked")
+    ended = run(home, *few_sizes(home, "picked"), *TWO)
     assert ended.code == 0, ended.stderr
     (report,) = ended.of(protocol.CheckReport)
     assert report.device.startswith("2 × CPU")
-    assert ended.of(protocol.Ready)[0].fast_paths, "and trained with both"
-    assert len(ended.of(protocol.Hello)[0].devices) == 2
+    assert report.chosen.batch_size * report.chosen.gradient_accumulation_steps == 6
+    assert all(event.time_ms.sync > 0 for event in ended.of(protocol.Step)), "and trained with both"
 
 
 def test_torchrun_s_own_processes_take_no_part_in_what_is_tried_first(home: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "trainer_core"]
-    arguments = [
-        *command,
-        *ARGUMENTS,
-        "--batch-size",
-        "auto",
-        "--gradient-accumulation-steps",
-        "3",
-        "--run-dir",
-        "tried",
-    ]
+    arguments = [*command, *few_sizes(home, "tried")]
     done = subprocess.run(arguments, env=environment(home), cwd=home, capture_output=True, timeout=150)
     assert done.returncode == 0, done.stderr.decode("utf-8", "replace")
     kinds = [type(protocol.decode_event(line)) for line in done.stdout.splitlines()]
