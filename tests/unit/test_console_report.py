@@ -27,7 +27,7 @@ def with_tokens(*tokens: protocol.Token, length: int = 0) -> protocol.DataReport
 
 def test_estimates_are_marked_and_exact_figures_are_not() -> None:
     part = text_of(REPORT, Look("en"))
-    assert "16.0 MiB of 1,042.6 MiB were read" in part
+    assert "16 MiB of 1.0 GiB were read" in part
     assert "≈ 10,000,000" in part
     assert "≈ 98,951 per epoch (≈ 98,950 of 96 samples and a short one)" in part
     whole = text_of(msgspec.structs.replace(REPORT, complete=True, tokenizer="t.json"), Look("en"))

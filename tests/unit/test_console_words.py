@@ -56,9 +56,11 @@ def test_step_and_evaluation_fit_into_80_columns(language: Language) -> None:
         assert columns <= 80, line(event, language)
 
 
-def test_progress_over_bytes_is_told_in_mebibytes() -> None:
+def test_progress_over_bytes_is_told_in_the_unit_of_the_whole() -> None:
     event = protocol.Progress(phase="preparing", done=1_919_533, total=17_386_428, unit="bytes", eta_s=61.0)
     assert progress(event, "en") == "1.8/16.6 MiB  about 1:01 left"
+    large = protocol.Progress(phase="preparing", done=700 * 2**20, total=50 * 2**30, unit="bytes")
+    assert progress(large, "zh") == progress(large, "en") == "0.7/50.0 GiB"
 
 
 def test_a_stop_before_anything_was_trained_does_not_say_that_something_was_saved() -> None:

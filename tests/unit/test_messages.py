@@ -104,3 +104,21 @@ def test_a_reason_that_ends_with_a_stop_does_not_give_the_sentence_two() -> None
     told = word("disk.not_writable", {"path": "a?", "reason": "文件名、目录名或卷标语法不正确。"}, "zh")
     assert "不正确。请" in told
     assert ".." not in word("disk.not_writable", {"path": "a?", "reason": "Not a name."}, "en")
+
+
+def test_amounts_from_a_gibibyte_on_are_said_in_gibibytes() -> None:
+    params = {"path": "D:", "needed_mib": 13_005, "free_mib": 12_996, "saved": 1, "step": 2}
+    for code in ("check.nothing_fits", "check.disk", "disk.full", "disk.waiting", "disk.unsaved", "pause.memory_taken"):
+        for language in ("en", "zh"):
+            told = word(code, params, language)
+            assert "12.70 GiB" in told
+            assert "12.69 GiB" in told
+            assert "MiB" not in told
+    assert "1023 MiB 显存，其他程序只留下 1.00 GiB。" in word(
+        "pause.memory_taken", {"needed_mib": 1023, "free_mib": 1024}, "zh"
+    )
+
+
+def test_no_text_says_the_unit_of_mebibytes_itself() -> None:
+    texts = [text for found in CATALOGUE.values() for words in (found.en, found.zh) for text in (words.what, words.do)]
+    assert not [text for text in texts if "_mib} MiB" in text]

@@ -14,12 +14,11 @@ from rich.cells import cell_len
 from trainer_core.config import knobs
 from trainer_core.console.tables import table
 from trainer_core.messages import Language
+from trainer_core.messages.amounts import size
 from trainer_core.protocol import CheckReport, Trial
 
 Say = Callable[..., str]
 
-_GIB: Final = 2**30
-_MIB: Final = 2**20
 _SETTINGS: Final = ("batch_size", "gradient_accumulation_steps", "activation_checkpointing", "chunked_loss")
 
 _WORDS: Final[dict[str, tuple[str, str]]] = {
@@ -80,7 +79,7 @@ def _figures(report: CheckReport, say: Say) -> Iterator[tuple[str, str]]:
         yield say("speed"), say("per_s", speed=f"{chosen.tokens_per_s:,.0f}") + compiling
     if report.seconds is not None:
         yield say("time"), say("steps", time=_time(report.seconds, say), steps=f"{report.total_steps:,}")
-    sizes = [_size(size) for size in (report.disk_needed, report.disk_free, report.checkpoint_bytes)]
+    sizes = [_size(amount) for amount in (report.disk_needed, report.disk_free, report.checkpoint_bytes)]
     yield say("disk"), say("of", needed=sizes[0], free=sizes[1], count=report.checkpoints + 1, size=sizes[2])
 
 
@@ -95,12 +94,8 @@ def _offer(offer: Trial, chosen: Trial, say: Say) -> tuple[str, str, str]:
     return _size(offer.peak), say("per_s", speed=f"{offer.tokens_per_s or 0:,.0f}"), flags
 
 
-def _size(size: int | None) -> str:
-    if size is None:
-        return "?"
-    if size >= _GIB:
-        return f"{size / _GIB:,.1f} GiB"
-    return f"{size / _MIB:,.0f} MiB" if size >= 10 * _MIB else f"{size / _MIB:,.1f} MiB"
+def _size(amount: int | None) -> str:
+    return "?" if amount is None else size(amount)
 
 
 def _time(seconds: float, say: Say) -> str:

@@ -10,10 +10,10 @@ from rich.cells import cell_len
 from trainer_core import engine_words, protocol
 from trainer_core.console.tables import table
 from trainer_core.messages import Language
+from trainer_core.messages.amounts import size
 from trainer_core.protocol import FastPath
 from trainer_core.report import Quiet
 
-_GIB: Final = 1024**3
 _SAMPLES: Final = 8  # numbers of a bad step's samples that are shown
 
 _BAD: Final[dict[str, tuple[str, str]]] = {
@@ -132,8 +132,8 @@ def performance(event: protocol.Performance, language: Language, *, explain: boo
     if event.mfu is not None:
         told.append(f"MFU {event.mfu:.1%}")
     if event.memory_peak is not None:
-        gib = f"{event.memory_peak / _GIB:.1f} GiB"
-        told.append(f"显存峰值 {gib}" if zh else f"peak {gib}")
+        peak = size(event.memory_peak)
+        told.append(f"显存峰值 {peak}" if zh else f"peak {peak}")
     if event.energy_per_million_tokens_j is not None:
         energy = engine_words.energy(event.energy_per_million_tokens_j)
         told.append(f"每百万词元 {energy}" if zh else f"{energy} per million tokens")

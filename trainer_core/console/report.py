@@ -13,9 +13,10 @@ from typing import Final
 from rich.cells import cell_len
 from rich.text import Text
 
-from trainer_core.console.words import size, visible
+from trainer_core.console.words import visible
 from trainer_core.messages import Language
 from trainer_core.messages import data as messages_data
+from trainer_core.messages.amounts import size
 from trainer_core.protocol import BadRow, DataReport, LengthBin, SampleView, Source, Token
 
 _BAR: Final = 40  # columns of the longest bar

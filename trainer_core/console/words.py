@@ -10,9 +10,8 @@ from typing import Final
 from trainer_core import protocol
 from trainer_core.console import engine as console_engine
 from trainer_core.messages import Language, what_and_do
+from trainer_core.messages.amounts import size, unit_of
 
-_GIB: Final = 1024**3
-_MIB: Final = 1024**2
 # Whatever a model writes, it must not be able to give the terminal orders: control characters become pictures.
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -43,7 +42,7 @@ LOADER_REASONS: Final[dict[str, dict[Language, str]]] = {
 }
 _SILENT: Final = ("training", "saving", "done", "failed")  # what follows says it better
 _UNITS: Final = {
-    "steps": "步", "bytes": "MiB", "documents": "篇", "tokens": "词元", "batches": "批", "files": "个文件",
+    "steps": "步", "documents": "篇", "tokens": "词元", "batches": "批", "files": "个文件",
     "trials": "次试算",
 }  # fmt: skip
 
@@ -51,11 +50,6 @@ _UNITS: Final = {
 def visible(text: str) -> str:
     """Text that can be written to a terminal: control characters (but tab and newline) as pictures."""
     return _CONTROLS.sub(lambda found: chr(0x2400 + ord(found[0])) if ord(found[0]) < 32 else "\u2421", text)
-
-
-def size(amount: int) -> str:
-    """Bytes for people: `17.6 KiB`, `1,042.6 MiB`."""
-    return f"{amount / _MIB:,.1f} MiB" if amount >= 0.1 * _MIB else f"{amount / 1024:,.1f} KiB"
 
 
 def line(event: protocol.AnyEvent, language: Language) -> str:
@@ -105,10 +99,10 @@ def _phase(event: protocol.Phase, language: Language) -> str:
 
 def progress(event: protocol.Progress, language: Language) -> str:
     """The figures beside a progress bar."""
-    scale = _MIB if event.unit == "bytes" else 1
-    digits = 1 if event.unit == "bytes" else 0
+    scale, digits, unit = 1, 0, _UNITS.get(event.unit, event.unit) if language == "zh" else event.unit
+    if event.unit == "bytes":
+        digits, (scale, unit) = 1, unit_of(event.total or event.done)
     total = f"/{event.total / scale:,.{digits}f}" if event.total is not None else ""
-    unit = _UNITS[event.unit] if language == "zh" else event.unit.replace("bytes", "MiB")
     left = ""
     if event.eta_s is not None:
         left = f"  约剩 {_duration(event.eta_s)}" if language == "zh" else f"  about {_duration(event.eta_s)} left"
@@ -193,7 +187,7 @@ def _done(event: protocol.Done, zh: bool) -> str:
         "parent_lost": ("The starting program is gone; saved", "启动程序已退出；已保存"),
     }
     comma = "，" if zh else ", "
-    peak = f"{comma}{'显存' if zh else 'VRAM'} {event.peak_vram / _GIB:.1f} GiB" if event.peak_vram else ""
+    peak = f"{comma}{'显存' if zh else 'VRAM'} {size(event.peak_vram)}" if event.peak_vram else ""
     best = ""
     if event.best_loss is not None:
         best = f"，最佳评估损失 {event.best_loss:.4f}" if zh else f", best eval loss {event.best_loss:.4f}"

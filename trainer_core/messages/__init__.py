@@ -16,6 +16,7 @@ import string
 from collections.abc import Mapping
 from typing import Literal
 
+from trainer_core.messages.amounts import size_of_mib
 from trainer_core.messages.catalogue import CATALOGUE
 from trainer_core.messages.data import in_chinese
 from trainer_core.messages.message import ExitCode, Message, Words
@@ -38,7 +39,8 @@ Value = str | int | float | bool | None
 
 
 class _Lenient(string.Formatter):
-    """Shows `?` for a parameter the sender left out: a message about a failure must not fail itself.
+    """Shows `?` for a parameter the sender left out: a message about a failure must not fail itself. What is sent in
+    MiB (`free_mib`) is said with its unit.
 
     A system's own words are part of our sentence: the stop that a Chinese Windows ends them with would be a second one.
     """
@@ -47,7 +49,9 @@ class _Lenient(string.Formatter):
         value = kwargs.get(str(key), "?")
         if key == "reason" and isinstance(value, str):
             return value.rstrip(" .。")
-        return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
+        if not isinstance(value, int) or isinstance(value, bool):
+            return value
+        return size_of_mib(value) if str(key).endswith("_mib") else f"{value:,}"
 
 
 class TraindeckError(Exception):

@@ -287,33 +287,33 @@ CATALOGUE: Final[dict[str, Message]] = {
     "disk.full": error(
         ExitCode.DISK_FULL,
         (
-            "The disk of {path} is full: {needed_mib} MiB are needed and less than {free_mib} MiB are free.",
+            "The disk of {path} is full: {needed_mib} are needed and less than {free_mib} are free.",
             "Free some space, then resume; everything saved before is intact.",
         ),
         (
-            "{path} 所在磁盘已满：需要 {needed_mib} MiB，剩余不到 {free_mib} MiB。",
+            "{path} 所在磁盘已满：需要 {needed_mib}，剩余不到 {free_mib}。",
             "请腾出空间后继续；此前保存的内容完好。",
         ),
     ),
     "disk.unsaved": error(
         ExitCode.DISK_FULL,
         (
-            "The disk of {path} is full ({needed_mib} MiB are needed, {free_mib} MiB are free), so what was trained after "
+            "The disk of {path} is full ({needed_mib} are needed, {free_mib} are free), so what was trained after "
             "step {saved}, up to step {step}, could not be saved.",
             "Free some space, then resume: the run goes on from its newest checkpoint, that of step {saved}.",
         ),
         (
-            "{path} 所在磁盘已满（需要 {needed_mib} MiB，剩余 {free_mib} MiB），第 {saved} 步之后（至第 {step} 步）的训练未能保存。",
+            "{path} 所在磁盘已满（需要 {needed_mib}，剩余 {free_mib}），第 {saved} 步之后（至第 {step} 步）的训练未能保存。",
             "请腾出空间后继续：将从最新的检查点（第 {saved} 步）开始。",
         ),
     ),
     "disk.waiting": note(
         (
-            "The disk of {path} is too full for a checkpoint: {needed_mib} MiB are needed and {free_mib} MiB are free.",
+            "The disk of {path} is too full for a checkpoint: {needed_mib} are needed and {free_mib} are free.",
             "Free some space: training waits, and goes on by itself.",
         ),
         (
-            "{path} 所在磁盘空间不足以保存检查点：需要 {needed_mib} MiB，剩余 {free_mib} MiB。",
+            "{path} 所在磁盘空间不足以保存检查点：需要 {needed_mib}，剩余 {free_mib}。",
             "请腾出空间：训练正在等待，之后会自动继续。",
         ),
     ),

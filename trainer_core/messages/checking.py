@@ -19,23 +19,23 @@ CHECKING: Final[dict[str, Pair]] = {
     ),
     "check.nothing_fits": (
         (
-            "No setting with this effective batch fits: at least {needed_mib} MiB are needed, and {free_mib} MiB of "
+            "No setting with this effective batch fits: at least {needed_mib} are needed, and {free_mib} of "
             "memory are free.",
             "Choose a smaller model (hidden_dim, n_layers, vocab_size) or shorter sequences (max_seq_len), or close "
             "other programs.",
         ),
         (
-            "在此有效批大小下没有可用的设置：至少需要 {needed_mib} MiB，而可用内存为 {free_mib} MiB。",
+            "在此有效批大小下没有可用的设置：至少需要 {needed_mib}，而可用内存为 {free_mib}。",
             "请选择更小的模型（hidden_dim、n_layers、vocab_size）或更短的序列（max_seq_len），或关闭其他程序。",
         ),
     ),
     "check.disk": (
         (
-            "The run needs {needed_mib} MiB of disk for checkpoints and prepared data, and {free_mib} MiB are free.",
+            "The run needs {needed_mib} of disk for checkpoints and prepared data, and {free_mib} are free.",
             "Free some space, or keep fewer checkpoints (keep_last, keep_best).",
         ),
         (
-            "运行需要 {needed_mib} MiB 磁盘空间存放检查点和准备好的数据，而剩余 {free_mib} MiB。",
+            "运行需要 {needed_mib} 磁盘空间存放检查点和准备好的数据，而剩余 {free_mib}。",
             "请腾出空间，或少保留一些检查点（keep_last、keep_best）。",
         ),
     ),
