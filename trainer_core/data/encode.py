@@ -35,12 +35,12 @@ from trainer_core.data.encode_batch import (
     without_pauses,
 )
 from trainer_core.data.insight.measures import count_duplicates
-from trainer_core.data.loading import usable_cores
 from trainer_core.data.sources import Look
 from trainer_core.data.split_files import HeldOut, SplitFiles
 from trainer_core.data.store import Growing
 from trainer_core.data.stream import Position, Stream
 from trainer_core.data.tokenizing.tokenizer import Codec
+from trainer_core.machine.hardware import usable_threads
 from trainer_core.machine.ram import system_memory
 from trainer_core.messages import TraindeckError, Value
 from trainer_core.protocol import PhaseName
@@ -123,7 +123,7 @@ def choose_processes(config: Config, data_bytes: int, tokenizer: Path) -> int:
         return 0
     each = 120e6 + 25 * tokenizer.stat().st_size  # a large vocabulary takes memory in each of them
     fitting = int(min(0.8e9, system_memory().available / 4) / each)
-    return max(0, min(usable_cores(), _MOST, fitting))
+    return max(0, min(usable_threads(), _MOST, fitting))
 
 
 class _Pipeline:

@@ -6,7 +6,6 @@ No torch, no Qt.
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import sys
 import threading
@@ -14,9 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeVar
 
-import psutil
-
 from trainer_core.config import Config
+from trainer_core.machine.hardware import usable_threads
 from trainer_core.machine.ram import system_memory
 
 T = TypeVar("T")
@@ -52,7 +50,7 @@ def choose(
     platform: str = sys.platform,
 ) -> Choice:
     """Loader processes, batches ahead and pinning for this machine (or for the one described)."""
-    cores = cores or usable_cores()
+    cores = cores or usable_threads()
     memory = memory_bytes or system_memory().total
     workers, reason = _workers(config, device_type, data_bytes, cores, memory, platform)
     ahead = workers * config.prefetch_factor
@@ -77,12 +75,6 @@ def _workers(
         return 0, "gpu"
     # Where a process is started anew (spawn) each takes seconds and hundreds of megabytes.
     return min(cores // 2, 1 if platform in ("win32", "darwin") else 4), "disk"
-
-
-def usable_cores() -> int:
-    """The cores that this process may use: in a container often fewer than there are."""
-    allowed = psutil.Process().cpu_affinity() if hasattr(psutil.Process, "cpu_affinity") else None  # none on macOS
-    return len(allowed or ()) or os.cpu_count() or 1
 
 
 class Ahead(Generic[T]):

@@ -68,7 +68,7 @@ def probe(library: Any = None) -> Machine:
         ram_total=total,
         ram_available=available,
         cpu_name=cpu_name(),
-        cpu_cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
+        cpu_cores=psutil.cpu_count(logical=False) or usable_threads(),
         cpu_threads=usable_threads(),
         platform=platform.platform(),
     )
@@ -87,11 +87,9 @@ def free_vram(uuid: str, library: Any = None) -> int | None:
 
 
 def usable_threads() -> int:
-    """Logical processors that this process may run on."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    else:  # noqa: RET505 - the type checker follows platforms only through else
-        return os.cpu_count() or 1
+    """Logical processors that this process may run on: in a container often fewer than there are."""
+    allowed = psutil.Process().cpu_affinity() if hasattr(psutil.Process, "cpu_affinity") else None  # none on macOS
+    return len(allowed or ()) or os.cpu_count() or 1
 
 
 def cpu_name() -> str:
