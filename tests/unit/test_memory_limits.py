@@ -18,8 +18,10 @@ def group(folder: Path, limit: str, used: int, cached: int, version: int) -> Non
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"memory.{most}").write_text(f"{limit}\n")
     (folder / f"memory.{taken}").write_text(f"{used}\n")
-    name = "total_inactive_file" if version == 1 else "inactive_file"
-    (folder / "memory.stat").write_text(f"anon 1\n{name} {cached}\nactive_file 7\n")
+    stat = {"inactive_file": cached // 4, "active_file": cached - cached // 4}
+    if version == 1:  # which tells the group's own beside those with the groups below it
+        stat |= {f"total_{name}": size for name, size in stat.items()}
+    (folder / "memory.stat").write_text("".join(f"{name} {size}\n" for name, size in stat.items()))
 
 
 @pytest.mark.parametrize(("version", "line"), [(1, "4:memory:/outer/inner"), (2, "0::/outer/inner")])

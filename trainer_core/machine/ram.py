@@ -12,8 +12,9 @@ import psutil
 
 _GROUPS: Final = Path("/proc/self/cgroup")
 _ROOT: Final = Path("/sys/fs/cgroup")
-_OLD: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")  # version 1
-_NEW: Final = ("memory.max", "memory.current", "inactive_file")
+_OLD: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")  # version 1; with the groups below
+_NEW: Final = ("memory.max", "memory.current", "")
+_SPARED: Final = ("inactive_file", "active_file")  # the machine's free memory counts both, too
 
 
 class Ram(NamedTuple):
@@ -48,9 +49,8 @@ def limits(groups: Path, root: Path) -> Iterator[tuple[int, int]]:
                     break
 
 
-def _limit(group: Path, most: str, taken: str, spared: str) -> Iterator[tuple[int, int]]:
+def _limit(group: Path, most: str, taken: str, prefix: str) -> Iterator[tuple[int, int]]:
     with contextlib.suppress(OSError, ValueError):  # not there, or `max`
         limit, used = int((group / most).read_text()), int((group / taken).read_text())
-        stat = (group / "memory.stat").read_text().splitlines()
-        files = [int(line.split()[1]) for line in stat if line.split()[0] == spared]
-        yield limit, used - sum(files)
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        yield limit, used - sum(int(stat.get(prefix + name, 0)) for name in _SPARED)
