@@ -1096,16 +1096,16 @@
         <translation>未找到：{names}</translation>
     </message>
     <message>
-        <source>No files in it</source>
-        <translation>其中没有文件</translation>
+        <source>No file in it that can be read</source>
+        <translation>其中没有可读取的文件</translation>
+    </message>
+    <message>
+        <source>The name does not tell the kind: {names}</source>
+        <translation>无法由文件名判断类型：{names}</translation>
     </message>
     <message>
         <source>, </source>
         <translation>、</translation>
-    </message>
-    <message>
-        <source>of a kind that the name does not tell</source>
-        <translation>无法由文件名判断类型</translation>
     </message>
     <message>
         <source>1 file</source>

@@ -20,7 +20,7 @@ class Glance:
     files: int = 0
     bytes: int = 0
     formats: tuple[str, ...] = ()  # of `FORMATS`, the most frequent first
-    unknown: int = 0  # files whose name tells no format
+    unknown: tuple[str, ...] = ()  # sources whose name tells no format; in a folder such files are left out
     missing: tuple[str, ...] = ()  # sources that are not there
     more: bool = False
 
@@ -35,8 +35,8 @@ def glance(paths: Sequence[str], *, wanted: Callable[[], bool] = lambda: True) -
     from trainer_core.data.formats import named  # 20 ms that no start of the window needs to wait for
 
     began, counts = time.monotonic(), dict[str, int]()
-    files = total = unknown = 0
-    missing, more = [], False
+    files = total = 0
+    unknown, missing, more = [], [], False
     for source in paths:
         if not _is_there(Path(source)):
             missing.append(source)
@@ -46,12 +46,15 @@ def glance(paths: Sequence[str], *, wanted: Callable[[], bool] = lambda: True) -
                 more = True
                 break
             kind, _ = named(path)
-            files, total = files + 1, total + size
-            unknown += kind is None
             if kind is not None:
                 counts[kind] = counts.get(kind, 0) + 1
+            elif path == Path(source):
+                unknown.append(source)
+            else:
+                continue
+            files, total = files + 1, total + size
     formats = tuple(sorted(counts, key=lambda kind: -counts[kind]))
-    return Glance(files, total, formats, unknown, tuple(missing), more)
+    return Glance(files, total, formats, tuple(unknown), tuple(missing), more)
 
 
 def _is_there(source: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from PySide6.QtCore import QCoreApplication
@@ -24,14 +25,18 @@ def seen(glance: Glance | None, own: list[str], paths: list[str]) -> tuple[str, 
     if glance is None:
         return QCoreApplication.translate("Glance", "Looking…"), False
     if glance.missing:
-        names = ", ".join(Path(path).name or path for path in glance.missing)
-        return QCoreApplication.translate("Glance", "Not found: {names}").format(names=names), True
+        return QCoreApplication.translate("Glance", "Not found: {names}").format(names=_names(glance.missing)), True
     if not glance.files:
-        return QCoreApplication.translate("Glance", "No files in it"), True
+        return QCoreApplication.translate("Glance", "No file in it that can be read"), True
+    if glance.unknown:
+        kind = QCoreApplication.translate("Glance", "The name does not tell the kind: {names}")
+        return kind.format(names=_names(glance.unknown)), False
     formats = QCoreApplication.translate("Glance", ", ").join(map(_format, glance.formats[:_MOST_FORMATS]))
-    if not glance.formats:
-        formats = QCoreApplication.translate("Glance", "of a kind that the name does not tell")
     return f"{formats} · {_files(glance)} · {words.small_size(glance.bytes)}{'+' if glance.more else ''}", False
+
+
+def _names(paths: Sequence[str]) -> str:
+    return ", ".join(Path(path).name or path for path in paths)
 
 
 def _files(glance: Glance) -> str:

@@ -21,7 +21,13 @@ def test_files_and_folders_are_summed_up_and_the_most_frequent_format_comes_firs
     for name in ("a.txt", "b.md", "下/c.txt.gz", "d.parquet", "picture.png"):
         write(tmp_path / "folder" / name)
     seen = glance([str(single), str(tmp_path / "folder")])
-    assert seen == Glance(files=6, bytes=150, formats=("text", "csv", "parquet"), unknown=1)
+    assert seen == Glance(files=5, bytes=140, formats=("text", "csv", "parquet"))
+
+
+def test_a_file_that_was_chosen_itself_and_whose_name_tells_no_kind_is_named(tmp_path: Path) -> None:
+    picture = str(write(tmp_path / "图 1.png"))
+    seen = glance([picture, str(write(tmp_path / "a.txt"))])
+    assert seen == Glance(files=2, bytes=20, formats=("text",), unknown=(picture,))
 
 
 def test_hidden_files_are_passed_over(tmp_path: Path) -> None:
@@ -57,3 +63,7 @@ def test_who_is_not_wanted_any_more_stops(tmp_path: Path) -> None:
         write(tmp_path / f"{number}.txt")
     seen = glance([str(tmp_path)], wanted=lambda: False)
     assert (seen.files, seen.more) == (0, True)
+
+
+def test_a_folder_of_pictures_holds_nothing_that_can_be_read(tmp_path: Path) -> None:
+    assert glance([str(write(tmp_path / "相册" / "1.png").parent)]).useless

@@ -62,7 +62,7 @@ FORMATS: Final[dict[str, Format]] = {
 }
 
 # What messages name.
-KNOWN: Final = ".txt, .md, .py, .jsonl, .json, .csv, .tsv, .parquet, .arrow, .tar, and .gz or .zst of them"
+KNOWN: Final = ".txt, .md, .py, .jsonl, .json, .csv, .tsv, .parquet, .arrow, .tar, .gz, .zst"
 
 _COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 _COMPRESSIBLE: Final = ("text", "jsonl", "json", "csv", "tsv", "tar")  # the others compress within
