@@ -11,10 +11,13 @@ set "PYTHONUTF8=1"
 rem Each candidate is run: the Microsoft Store's placeholder only prints a hint and fails.
 rem With .exe, for a python.bat (pyenv-win has one) would take over and never come back.
 set "PY="
-call :try ".venv\Scripts\python.exe"
-rem An update that was cut off may have left only these.
-call :try ".venv.old\Scripts\python.exe"
-call :try ".venv.new\Scripts\python.exe"
+rem An update that was cut off may have left only the last two. home.txt: where they are, if not here.
+set "APART="
+if exist .venv-setup\home.txt set /p APART=<.venv-setup\home.txt
+for %%n in (.venv .venv.old .venv.new) do (
+  call :try "%%n\Scripts\python.exe"
+  if defined APART call :try "%APART%\%%n\Scripts\python.exe"
+)
 call :try py.exe -3
 call :try python.exe
 call :in "%LOCALAPPDATA%\Programs\Python" Python3*
@@ -26,6 +29,7 @@ call :in "%USERPROFILE%" *conda3
 if not defined PY (
   echo Traindeck needs Python 3.11, 3.12 or 3.13 ^(64 bit^), and found none.
   echo Install Python 3.12 from https://www.python.org/downloads/windows/ and start train_gpu.bat again.
+  call :chinese
   set "CODE=1"
   goto end
 )
@@ -49,4 +53,13 @@ if defined PY exit /b 0
 pushd %1 2>nul || exit /b 0
 for /d %%d in (%2) do call :try "%%~fd\python.exe"
 popd
+exit /b 0
+
+:chinese
+rem The same in a console that shows Chinese: it reads the file as UTF-8, and goes back to its own code page.
+for /f "tokens=2 delims=:." %%p in ('chcp') do set /a PAGE=%%p
+if not "%PAGE%"=="936" exit /b 0
+chcp 65001 >nul
+type launcher\no_python.zh.txt
+chcp %PAGE% >nul
 exit /b 0

@@ -34,7 +34,7 @@ from launcher.removing import uninstall
 from launcher.shortcuts import make_shortcut
 from launcher.starting import hand_over, run_checks, start_window
 from launcher.updating import make_ready, settle
-from launcher.words import say
+from launcher.words import say, show
 
 
 def main(argv: "list[str]") -> int:
@@ -62,6 +62,7 @@ def main(argv: "list[str]") -> int:
 
 def start(command: str, argv: "list[str]") -> int:
     """Set up if anything changed, then start."""
+    before = current().folder
     choices = get_choices(argv[1:] if command == "setup" else None)
     dev = command == "test" or (command == "setup" and "--dev" in argv)
     if coming().folder.exists() or leaving().folder.exists():
@@ -72,7 +73,9 @@ def start(command: str, argv: "list[str]") -> int:
     as_wanted = make_ready(choices, dev, asked=command == "setup")
     if command == "setup":
         if as_wanted:
-            print(f"Traindeck is ready: PyTorch {current().torch()}", file=sys.stderr)
+            show(f"Traindeck is ready: PyTorch {current().torch()}")
+            if before != current().folder and before.exists():
+                say(f"The packages in {before} are no longer used: that folder can be deleted.")
         return 0
     if command == "shortcut":
         return make_shortcut()

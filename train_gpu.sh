@@ -6,8 +6,10 @@ while [ -L "$self" ]; do
     case $target in /*) self=$target ;; *) self=$(dirname "$self")/$target ;; esac
 done
 here=$(CDPATH='' cd -- "$(dirname -- "$self")" && pwd -P) || exit 1
-# An update that was cut off may have left only .venv.old and .venv.new.
-for python in "$here"/.venv/bin/python "$here"/.venv.old/bin/python "$here"/.venv.new/bin/python \
+# home.txt: where .venv is, if not here. An update that was cut off may have left only .venv.old and .venv.new.
+home=$here
+if [ -r "$here/.venv-setup/home.txt" ]; then IFS= read -r home <"$here/.venv-setup/home.txt"; fi
+for python in "$home"/.venv/bin/python "$home"/.venv.old/bin/python "$home"/.venv.new/bin/python \
     python3 python3.13 python3.12 python3.11 python; do
     # Run it: a name on the PATH may be a shim with nothing behind it. -I keeps foreign variables out.
     if "$python" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 6))' >/dev/null 2>&1; then

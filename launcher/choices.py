@@ -12,7 +12,8 @@ from launcher.failures import SetupError
 from launcher.places import read_json, write_json
 from launcher.torch_builds import MIRRORS, TORCH_TAGS, ask_driver, choose_torch, driver_present, find_mirror
 
-CHOICES = ("torch", "mirror", "python", "constraints")  # each also as environment variable TRAINDECK_NAME
+# Each also as environment variable TRAINDECK_NAME.
+CHOICES = ("torch", "mirror", "python", "constraints", "environment")
 
 
 def get_choices(arguments: "list[str] | None") -> "dict[str, str]":
@@ -23,8 +24,12 @@ def get_choices(arguments: "list[str] | None") -> "dict[str, str]":
     parser.add_argument("--mirror", help=f"{', '.join(MIRRORS)}, none, or PYPI_URL[,TORCH_WHEELS_URL]")
     parser.add_argument("--python", help="the Python (3.11 to 3.13) to build .venv with; auto: search")
     parser.add_argument("--constraints", help="a file of version pins that go before constraints.txt; none: forget")
+    parser.add_argument("--environment", help="the folder to put .venv in; here: beside this; auto: where it fits")
     parser.add_argument("--dev", action="store_true", help="with the tools that the tests need")
     given = vars(parser.parse_args(arguments or []))
+    told = os.environ.get("TRAINDECK_ENVIRONMENT")
+    if given["environment"] and told:  # `home` goes by what is remembered, but by this before
+        raise SetupError(f"TRAINDECK_ENVIRONMENT={told} goes before --environment: unset it first.", 2)
     remembered = read_json(places.KEEP / "choices.json")
     choices = {}
     for name in CHOICES:
@@ -39,6 +44,8 @@ def get_choices(arguments: "list[str] | None") -> "dict[str, str]":
         if not Path(choices["constraints"]).is_file():
             raise SetupError(f"There is no constraints file {choices['constraints']}", 2)
     find_mirror(choices["mirror"])
+    if choices["environment"] not in ("", "here"):
+        choices["environment"] = str(Path(choices["environment"]).absolute())  # of now: the folder may be another then
     if arguments is not None:
         write_json(places.KEEP / "choices.json", choices)
     return choices

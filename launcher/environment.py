@@ -7,7 +7,7 @@ from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any
 
-from launcher import places
+from launcher.homes import home
 from launcher.places import WINDOWS, read_json, write_json
 
 
@@ -80,14 +80,14 @@ class Environment:
 
 def current() -> Environment:
     """The one that everything runs in."""
-    return Environment(places.ROOT / ".venv")
+    return Environment(home() / ".venv")
 
 
 def coming() -> Environment:
     """The one that an update is making, or has made."""
-    return Environment(places.ROOT / ".venv.new")
+    return Environment(home() / ".venv.new")
 
 
 def leaving() -> Environment:
     """The one that an update has replaced."""
-    return Environment(places.ROOT / ".venv.old")
+    return Environment(home() / ".venv.old")

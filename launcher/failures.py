@@ -4,6 +4,7 @@ import re
 import shutil
 
 from launcher import places
+from launcher.homes import SHORT_HOME, home
 
 
 class SetupError(Exception):
@@ -15,7 +16,7 @@ class SetupError(Exception):
         self.brief = brief or message.splitlines()[0].rstrip(":.") + "."  # one sentence
 
 
-TOO_DEEP = "The folder's path is too long for Windows: move Traindeck nearer to C:\\."
+TOO_DEEP = f"The folder's path is too long for Windows: {SHORT_HOME}"
 
 # What a known failure looks like in a tool's output, what to tell the person, and the exit code.
 EXPLAIN = (
@@ -45,7 +46,7 @@ EXPLAIN = (
 
 def failure(what: str, output: str, code: int = 1) -> SetupError:
     """An error with the tool's last words and, where the cause is known, what to do."""
-    if shutil.disk_usage(str(places.ROOT)).free < 50_000_000:
+    if any(shutil.disk_usage(str(place)).free < 50_000_000 for place in (places.ROOT, home()) if place.exists()):
         output += "\nNo space left on device"  # ensurepip keeps the reason to itself
     known = [found[1:] for found in EXPLAIN if re.search(found[0], output, re.IGNORECASE)]
     advice, code = known[0] if known else ("", code)

@@ -9,6 +9,7 @@ import itertools
 import os
 import shutil
 import time
+from pathlib import Path
 
 from launcher import places
 from launcher.environment import Environment
@@ -20,19 +21,25 @@ ASIDE = itertools.count()
 
 def step_aside(env: Environment, copies: bool) -> None:
     """Move the programs that run out of the environment; `copies` of them stay in their place."""
-    places.KEEP.mkdir(exist_ok=True)
+    aside = beside(env)
+    aside.mkdir(exist_ok=True)
     for program in env.programs.glob("python*.exe"):
         copy = program.with_suffix(".copy")
         if copies:
             shutil.copy2(str(program), str(copy))
-        program.replace(places.KEEP / f"old-{os.getpid()}-{next(ASIDE)}-{program.name}")
+        program.replace(aside / f"old-{os.getpid()}-{next(ASIDE)}-{program.name}")
         if copies:
             copy.replace(program)
 
 
-def sweep() -> None:
+def beside(env: Environment) -> Path:
+    """The folder that stays: a program that runs cannot be moved to another disk."""
+    return env.folder.parent / places.KEEP.name
+
+
+def sweep(env: Environment) -> None:
     """Delete what stepped aside, but for what still runs."""
-    for program in places.KEEP.glob("old-*.exe"):
+    for program in beside(env).glob("old-*.exe"):
         with contextlib.suppress(OSError):
             program.unlink()
 
@@ -70,7 +77,7 @@ def remove(env: Environment) -> None:
     if WINDOWS:
         step_aside(env, copies=False)
     shutil.rmtree(str(env.folder))
-    sweep()
+    sweep(env)
 
 
 def discard(env: Environment) -> None:

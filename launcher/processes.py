@@ -10,8 +10,9 @@ from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Any
 
 from launcher import places
+from launcher.homes import home_of_runs
 from launcher.places import WINDOWS
-from launcher.words import log
+from launcher.words import cut, log, show, shown
 
 KEPT_OPEN: "list[int]" = []  # POSIX: the lock's descriptor; a pip that outlives its killed parent keeps the lock
 FOREIGN = {f"PYTHON{name}" for name in ("HOME", "PATH", "STARTUP", "USERBASE", "EXECUTABLE", "IOENCODING")}
@@ -27,6 +28,8 @@ def own_env() -> "dict[str, str]":
 def child_env() -> "dict[str, str]":
     """The environment of Traindeck's own processes: UTF-8, and importable from any folder."""
     env = dict(own_env(), PYTHONUTF8="1", PYTHONPATH=str(places.ROOT))
+    if home_of_runs() != places.ROOT:
+        env["TRAINDECK_HOME"] = str(home_of_runs())
     if WINDOWS:
         env["USE_LIBUV"] = "0"  # torch's Windows wheels are built without libuv
     return env
@@ -71,7 +74,7 @@ def run_logged(command: "list[str]", doing: str, **options: Any) -> "tuple[int, 
 def heartbeat(doing: str, seconds: float, last_line: str) -> None:
     """Show that work goes on: one line rewritten on a terminal, a line every half minute elsewhere."""
     if sys.stderr.isatty():
-        text = f"  {doing}: {seconds:.0f} s  {last_line.strip()[:60]}"
-        print("\r" + text[:99].ljust(99), end="", file=sys.stderr, flush=True)
+        text = f"  {shown(doing)}: {seconds:.0f} s  {last_line.strip()[:60]}"
+        print("\r" + cut(text, 99), end="", file=sys.stderr, flush=True)
     elif int(seconds) % 30 == 29:
-        print(f"  {doing}: {seconds:.0f} s so far", file=sys.stderr, flush=True)
+        show(f"  {doing}: {seconds:.0f} s so far")

@@ -4,16 +4,17 @@ import argparse
 import contextlib
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from launcher import places
-from launcher.environment import Environment, coming, current, leaving
+from launcher.environment import Environment, current
 from launcher.failures import SetupError
 from launcher.folders import discard
+from launcher.homes import home_of_runs
 from launcher.places import WINDOWS, read_json
 from launcher.users import users
+from launcher.words import show, shown
 
 
 def uninstall(arguments: "list[str]") -> int:
@@ -27,28 +28,31 @@ def uninstall(arguments: "list[str]") -> int:
     if running:
         numbers = ", ".join(map(str, running))
         raise SetupError(f"Traindeck is running (process {numbers}): close it, or wait for it, and start again.")
-    home = Path(os.environ.get("TRAINDECK_HOME") or places.ROOT)
+    home = home_of_runs()
     links = [Path(link) for link in read_json(places.SHORTCUTS).get("made", []) if leads_here(Path(link))]
-    ours = [current().folder, coming().folder, leaving().folder, places.KEEP]
+    made_in = dict.fromkeys([places.ROOT, current().folder.parent])
+    ours = [folder / name for folder in made_in for name in (".venv", ".venv.new", ".venv.old")]
+    ours += [folder for folder in made_in if folder != places.ROOT] + [places.KEEP]
     wishes = [*([home / "runs"] if asked.runs else []), *(settings() if asked.settings else [])]
     folders = [home / "cache", home / "logs", places.LOG.parent, *wishes, *ours]
     found = [path for path in dict.fromkeys([*links, *folders]) if path.exists()]
     if not found:
-        print("There is nothing to remove.", file=sys.stderr)
+        show("There is nothing to remove.")
         return 0
-    print("This is removed:\n" + "\n".join(f"  {path}" for path in found), file=sys.stderr, flush=True)
+    show("This is removed:\n" + "\n".join(f"  {path}" for path in found))
     for words in kept(asked, home):
-        print(words, file=sys.stderr, flush=True)
-    if not asked.yes and not agreed("Remove? [y/N] "):
-        print("Nothing was removed.", file=sys.stderr)
+        show(words)
+    if not asked.yes and not agreed("Remove? [y/N]"):
+        show("Nothing was removed.")
         return 3
     left = [path for path in found if not removed(path)]
     if asked.settings:
         with contextlib.suppress(OSError):  # somebody else's files are in it
             settings()[0].parent.rmdir()
     for path in left:  # among them the python.exe that runs this
-        print(f"In use, remove it later: {path}", file=sys.stderr)
-    print("Traindeck's own folder can be deleted now." if not left else "", file=sys.stderr)
+        show(f"In use, remove it later: {path}")
+    if not left:
+        show("Traindeck's own folder can be deleted now.")
     return 0 if all(path in ours for path in left) else 1
 
 
@@ -82,14 +86,14 @@ def settings() -> "list[Path]":
 def agreed(question: str) -> bool:
     """Whether a person says yes; nobody there means no."""
     try:
-        return input(question).strip().lower() in ("y", "yes")
+        return input(shown(question) + " ").strip().lower() in ("y", "yes")
     except EOFError:
         return False
 
 
 def removed(path: Path) -> bool:
     """Delete a file or folder as far as it can be; whether it is gone."""
-    if path.name.startswith(current().folder.name) and path != places.KEEP:
+    if path.name in (".venv", ".venv.new", ".venv.old"):
         discard(Environment(path))
     elif path.is_dir():
         shutil.rmtree(str(path), ignore_errors=True)

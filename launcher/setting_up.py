@@ -1,46 +1,18 @@
 """Making an environment: the Python in it, and how it is filled. Every step can be cut off and run again."""
 
-import sys
 import time
 from pathlib import Path
 
-from launcher import places
+from launcher import homes
 from launcher.choices import make_stamp
 from launcher.environment import Environment
-from launcher.failures import failure
+from launcher.failures import SetupError, failure
 from launcher.folders import remove
 from launcher.packages import install_rest, install_torch, torch_pin, verify
 from launcher.processes import run_logged
 from launcher.pythons import find_python, try_python
 from launcher.torch_builds import ask_driver, choose_torch
 from launcher.words import say
-
-LONGEST_BELOW = 196  # the longest path below this folder: \\.venv.new\\ and a licence of torch 2.13
-
-
-def windows_long_paths() -> bool:
-    """Whether paths may be longer than 259 characters; always so elsewhere than on Windows."""
-    if sys.platform == "win32":
-        import winreg
-
-        try:
-            with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, "SYSTEM\\CurrentControlSet\\Control\\FileSystem") as key:
-                return bool(winreg.QueryValueEx(key, "LongPathsEnabled")[0])
-        except OSError:
-            return False
-    else:
-        return True
-
-
-def too_deep(root: Path, long_paths: bool) -> str:
-    """What to say where pip is likely to meet paths that are too long, after minutes of downloads; or nothing."""
-    most = 259 - LONGEST_BELOW
-    if long_paths or len(str(root)) <= most:
-        return ""
-    return (
-        f"WARNING: the path of this folder has {len(str(root))} characters; over {most} the packages may not fit into "
-        "what Windows allows. Should that fail: move Traindeck nearer to C:\\, or enable long paths (LongPathsEnabled)."
-    )
 
 
 def unfit_python(env: Environment, chosen: str) -> str:
@@ -53,13 +25,23 @@ def unfit_python(env: Environment, chosen: str) -> str:
     return ""
 
 
+def make_home(folder: Path) -> None:
+    """Where the environment goes; a chosen one may be on a disk that is not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        another = "Choose another: setup --environment PATH (or auto)"
+        raise SetupError(f"The folder for the packages cannot be made: {error}.\n{another}", 2) from error
+    homes.note_home()
+
+
 def make(env: Environment, chosen: str) -> None:
     """An environment with nothing but pip in it."""
     python = find_python(chosen)
     remove(env)
-    deep = too_deep(places.ROOT, windows_long_paths())
-    if deep:
-        say(f"  {deep}")
+    make_home(env.folder.parent)
+    for note in homes.notes():
+        say(f"  {note}")
     say(f"  Python: {python}")
     name = env.folder.name
     code, output = run_logged([python, "-I", "-m", "venv", "--prompt", "traindeck", str(env.folder)], f"making {name}")

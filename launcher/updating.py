@@ -6,14 +6,13 @@ the next start goes on. While something runs from .venv the finished .venv.new w
 
 import hashlib
 import os
-import sys
 import time
 from pathlib import Path
 
 from launcher import places
 from launcher.choices import make_stamp, why_set_up
 from launcher.cloning import clone, say_name
-from launcher.environment import coming, current, leaving
+from launcher.environment import Environment, coming, current, leaving
 from launcher.failures import SetupError
 from launcher.folders import discard, finish_step_aside, move, remove
 from launcher.locking import only_one
@@ -21,7 +20,7 @@ from launcher.packages import opens_windows
 from launcher.places import WINDOWS, read_json, write_json
 from launcher.setting_up import complete, fill, make, set_up, unfit_python
 from launcher.users import users
-from launcher.words import log, say
+from launcher.words import log, say, show
 
 SETUP = "train_gpu.bat setup" if WINDOWS else "./train_gpu.sh setup"
 
@@ -54,14 +53,14 @@ def make_ready(choices: "dict[str, str]", dev: bool, asked: bool) -> bool:
         if reason and current().working():
             return update(reason, choices, dev, asked)
         if reason:
-            tell(current().folder.name, reason)
+            tell(current(), reason)
             set_up(current(), choices, dev)
         discard(coming())
         return True
 
 
-def tell(name: str, reason: str) -> None:
-    say(f"Setting up Traindeck in {places.ROOT / name}: {reason}. Details: {places.LOG}")
+def tell(env: Environment, reason: str) -> None:
+    say(f"Setting up Traindeck in {env.folder}: {reason}. Details: {places.LOG}")
 
 
 def update(reason: str, choices: "dict[str, str]", dev: bool, asked: bool) -> bool:
@@ -72,7 +71,7 @@ def update(reason: str, choices: "dict[str, str]", dev: bool, asked: bool) -> bo
     wish = wish_of(reason, choices, dev)
     try:
         if why_set_up(coming(), choices, dev):  # nothing says that it is finished, and what is wanted
-            tell(coming().folder.name, reason)
+            tell(coming(), reason)
             prepare(wish, choices, dev)
         forget_failure()
         done = switched()
@@ -184,8 +183,5 @@ def went_wrong(reason: str, choices: "dict[str, str]", dev: bool) -> bool:
     failed = read_json(failed_file())
     if failed.get("wish") != wish_of(reason, choices, dev or bool(current().state.get("dev"))):
         return False
-    print(
-        f"Traindeck starts as it was before an update that failed: {failed.get('why')} To try again: {SETUP}",
-        file=sys.stderr,
-    )
+    show(f"Traindeck starts as it was before an update that failed: {failed.get('why')} To try again: {SETUP}")
     return True

@@ -94,9 +94,9 @@ class Project:
         (self.root / "pyproject.toml").write_text(text, encoding="utf-8")
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Ours, without settings of pip and Traindeck, and with no other package source than `wheels`."""
+        """Ours, in English, without settings of pip and Traindeck, and with no other package source than `wheels`."""
         env = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "TRAINDECK_"))}
-        env.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(self.wheels), PIP_CONFIG_FILE=os.devnull)
+        env.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(self.wheels), PIP_CONFIG_FILE=os.devnull, TRAINDECK_LANG="en")
         return {**env, **more}
 
 

@@ -143,3 +143,15 @@ def test_a_driver_never_gets_a_cpu_only_build_and_its_gpu_is_tried_out(project: 
     assert chosen.returncode == 0
     assert "PyTorch build: cpu (chosen)" in chosen.stderr
     assert "2.13.0+cpu" in project.torch_file().read_text(encoding="utf-8")
+
+
+def test_a_set_up_in_a_chinese_terminal_is_told_in_chinese_and_logged_in_english(tmp_path: Path) -> None:
+    project = Shell(tmp_path)
+    done = project.run("setup", TRAINDECK_LANG="", LC_ALL="", LANG="zh_CN.UTF-8")
+    assert done.returncode == 0, done.stderr
+    assert f"正在安装 Traindeck 到 {project.root / '.venv'}：这是第一次启动。" in done.stderr
+    assert "PyTorch 版本：cpu（未找到 NVIDIA 驱动）" in done.stderr
+    assert "安装完成，用时" in done.stderr
+    log = (project.root / "logs" / "setup.log").read_text(encoding="utf-8")
+    assert "this is the first start" in log
+    assert "第一次" not in log

@@ -268,3 +268,42 @@ def test_what_only_loaded_a_library_counts_as_a_user_too(tmp_path: Path) -> None
         assert users(folder) == [process.pid]
         process.communicate(b"\n")
     assert users(folder) == []
+
+
+# --- packages elsewhere --------------------------------------------------------------------------------------
+
+
+def test_packages_in_a_chosen_folder_are_used_updated_and_removed_from_there(tmp_path: Path) -> None:
+    project, chosen = Updated(tmp_path), tmp_path / "别处 & here"
+    (chosen / ".venv").mkdir(parents=True)  # somebody else's
+    made = project.run("setup", "--environment", str(chosen))
+    assert made.returncode == 0, made.stderr
+    home = next(chosen.glob("env-*"))
+    assert f"Setting up Traindeck in {home / '.venv'}" in made.stderr
+    again = project.run("train")
+    assert (again.returncode, again.stderr) == (3, "")
+    project.want("2.0")
+    updated = project.run("train")
+    assert updated.returncode == 3, updated.stderr
+    said = subprocess.check_output([str(home / ".venv" / "bin" / "small")], encoding="utf-8").strip()
+    assert said == f"small 2.0 in {home / '.venv'}"
+    assert {path.name for path in home.iterdir()} == {".venv"}
+    assert project.folders() == set()
+    assert project.run("uninstall", "--yes").returncode == 0
+    assert [path.name for path in chosen.iterdir()] == [".venv"]
+
+
+def test_packages_that_moved_leave_word_of_where_they_were(tmp_path: Path) -> None:
+    project = Updated(tmp_path)
+    assert project.run("setup").returncode == 0
+    moved = project.run("setup", "--environment", str(tmp_path / "elsewhere"))
+    assert moved.returncode == 0, moved.stderr
+    assert f"The packages in {project.venv} are no longer used" in moved.stderr
+
+
+def test_a_folder_for_packages_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a file").touch()
+    refused = Updated(tmp_path).run("setup", "--environment", str(tmp_path / "a file" / "in it"))
+    assert refused.returncode == 2
+    assert "The folder for the packages cannot be made:" in refused.stderr
+    assert "setup --environment PATH (or auto)" in refused.stderr

@@ -12,12 +12,12 @@ import train_gpu
 from launcher import (
     choices,
     failures,
+    homes,
     locking,
     packages,
     places,
     processes,
     pythons,
-    setting_up,
     starting,
     torch_builds,
 )
@@ -36,7 +36,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(places, "KEEP", tmp_path / ".venv-setup")
     monkeypatch.setattr(places, "SHORTCUTS", tmp_path / ".venv-setup" / "shortcuts.json")
     monkeypatch.setattr(places, "LOG", tmp_path / "logs" / "setup.log")
-    for name in choices.CHOICES:
+    for name in (*choices.CHOICES, "home"):
         monkeypatch.delenv("TRAINDECK_" + name.upper(), raising=False)
     return tmp_path
 
@@ -258,7 +258,7 @@ def test_a_mirror_of_ones_own_may_name_a_place_for_torch() -> None:
 
 # --- is a set-up needed --------------------------------------------------------------------------------------
 
-NOTHING = {"torch": "", "mirror": "", "python": "", "constraints": ""}
+NOTHING = dict.fromkeys(choices.CHOICES, "")
 
 
 def test_the_stamp_changes_with_everything_a_set_up_depends_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -340,11 +340,79 @@ def test_a_known_failure_says_what_to_do(output: str, words: str, code: int) -> 
     assert error.code == code
 
 
-def test_a_folder_too_deep_for_windows_is_told_before_anything_is_fetched() -> None:
-    fits, deep = Path("C:/" + "a" * 60), Path("C:/" + "a" * 61)
-    assert setting_up.too_deep(fits, long_paths=False) == ""
-    assert "64 characters; over 63" in setting_up.too_deep(deep, long_paths=False)
-    assert setting_up.too_deep(deep, long_paths=True) == ""
+@pytest.fixture
+def windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Windows that allows no long paths, and its folder for what programs keep."""
+    monkeypatch.setattr(homes, "WINDOWS", True)
+    monkeypatch.setattr(homes, "windows_long_paths", lambda: False)
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
+    return tmp_path / "Traindeck"
+
+
+def deep_folder(below: Path, monkeypatch: pytest.MonkeyPatch, length: int = 200) -> Path:
+    """Traindeck's folder, with a path of this length."""
+    root = below / ("a" * (length - len(str(below)) - 1))
+    root.mkdir()
+    monkeypatch.setattr(places, "ROOT", root)
+    monkeypatch.setattr(places, "KEEP", root / ".venv-setup")
+    return root
+
+
+def test_packages_are_kept_apart_where_windows_leaves_no_room_for_them(
+    tmp_path: Path, windows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = deep_folder(tmp_path, monkeypatch)
+    assert current().folder.parent.parent == windows
+    other = deep_folder(tmp_path, monkeypatch, 201)
+    assert current().folder.parent.parent == windows
+    assert len({places.ROOT / ".venv", root / ".venv", other / ".venv", current().folder}) == 3  # each has its own
+    monkeypatch.setattr(homes, "windows_long_paths", lambda: True)
+    assert current().folder == other / ".venv"
+
+
+@pytest.mark.usefixtures("windows")
+def test_packages_stay_where_they_work_and_where_they_are_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = deep_folder(tmp_path, monkeypatch)
+    apart = current().folder
+    places.write_json(root / ".venv" / "traindeck.json", {"complete": False})
+    assert current().folder == apart
+    places.write_json(root / ".venv" / "traindeck.json", {"complete": True})
+    assert current().folder == root / ".venv"
+    choices.get_choices(["--environment", str(tmp_path / "mine")])
+    assert current().folder.parent.parent == tmp_path / "mine"
+    choices.get_choices(["--environment", "auto"])
+    assert current().folder == root / ".venv"
+    monkeypatch.setenv("TRAINDECK_ENVIRONMENT", str(tmp_path / "yours"))
+    assert current().folder.parent.parent == tmp_path / "yours"
+    with pytest.raises(failures.SetupError, match="yours goes before --environment"):
+        choices.get_choices(["--environment", "here"])
+
+
+@pytest.mark.usefixtures("windows")
+def test_what_windows_leaves_no_room_for_is_told_before_anything_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "ROOT", Path("C:/" + "a" * 60))
+    monkeypatch.setenv("LOCALAPPDATA", "C:/Users/Somebody/AppData/Local")
+    assert homes.notes() == []
+    deep_folder(tmp_path, monkeypatch)
+    apart, runs = homes.notes()
+    assert str(current().folder.parent) in apart
+    assert f"Runs: {Path.home() / 'Traindeck'} " in runs
+    monkeypatch.setenv("TRAINDECK_ENVIRONMENT", "here")
+    assert "200 characters; over 63 the packages may not fit" in homes.notes()[1]
+
+
+@pytest.mark.usefixtures("windows")
+def test_runs_go_where_they_fit_but_stay_where_there_are_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = deep_folder(tmp_path, monkeypatch)
+    assert processes.child_env()["TRAINDECK_HOME"] == str(Path.home() / "Traindeck")
+    (root / "runs").mkdir()
+    assert "TRAINDECK_HOME" not in processes.child_env()
+    monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path / "mine"))
+    assert processes.child_env()["TRAINDECK_HOME"] == str(tmp_path / "mine")
 
 
 def test_the_lock_is_held_by_one_at_a_time() -> None:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(places, "KEEP", tmp_path / ".venv-setup")
     monkeypatch.setattr(places, "SHORTCUTS", tmp_path / ".venv-setup" / "shortcuts.json")
     monkeypatch.setattr(places, "LOG", tmp_path / "logs" / "setup.log")
-    monkeypatch.delenv("TRAINDECK_HOME", raising=False)
+    for name in ("HOME", "ENVIRONMENT"):
+        monkeypatch.delenv("TRAINDECK_" + name, raising=False)
     (tmp_path / "train_gpu.py").touch()
     for folder in (".venv/bin", ".venv.new/bin", ".venv.old", ".venv-setup", "cache/tokens", "logs", "runs/mine"):
         (tmp_path / folder).mkdir(parents=True)
@@ -84,6 +86,8 @@ def test_uninstall_removes_nothing_while_something_runs_from_the_environment(
     shutil.copy2(shutil.which("sleep") or "", program)
     before = sorted(made.rglob("*"))
     with subprocess.Popen([program, "60"]) as running:
+        while not Path(f"/proc/{running.pid}/cmdline").read_bytes():  # a program that has just begun has none yet
+            time.sleep(0.01)
         assert train_gpu.main(["uninstall", "--yes"]) == 1
         assert str(running.pid) in capsys.readouterr().err
         running.kill()

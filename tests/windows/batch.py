@@ -54,9 +54,13 @@ class Batch(Project):
     """Started through train_gpu.bat, by a line as one types it."""
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Only what every Windows has on its PATH, and the Python of these tests as if it were installed there."""
-        folders = [self.bin, BASE, SYSTEM / "System32", SYSTEM]
-        return {**super().environment(), "PATH": os.pathsep.join(map(str, folders)), "TRAINDECK_TORCH": "cpu", **more}
+        """Only what every Windows has on its PATH, and the Python of these tests as if it were installed there.
+
+        The folders of tests are too deep for real packages, but not for those that are made here.
+        """
+        path = os.pathsep.join(map(str, [self.bin, BASE, SYSTEM / "System32", SYSTEM]))
+        wishes = {"TRAINDECK_TORCH": "cpu", "TRAINDECK_ENVIRONMENT": "here"}
+        return {**super().environment(), "PATH": path, **wishes, **more}
 
     def without_python(self, *folders: Path) -> dict[str, str]:
         """An environment with these folders on the PATH, in which no installed Python is found."""

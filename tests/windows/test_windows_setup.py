@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -16,6 +17,7 @@ from batch import OTHER_VERSION, Batch, write_program
 from stand_ins import ROOT
 
 from launcher import shortcuts
+from launcher.homes import windows_long_paths
 
 STORE = """
 import sys
@@ -197,6 +199,41 @@ def test_it_starts_from_a_folder_that_batch_files_trip_over(project: Batch, tmp_
     assert (done.returncode, done.stderr) == (3, "")
     assert json.loads(done.stdout)["args"] == ["train", "a b"]
     assert json.loads(done.stdout)["cwd"] == str(moved.root)
+
+
+class Deep(Batch):
+    """Below a path that leaves no room for packages, and without a word about where they are to be."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "长" * 30 + "\\" + "d" * 90)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return {name: value for name, value in super().environment(**more).items() if name != "TRAINDECK_ENVIRONMENT"}
+
+
+@pytest.mark.in_chinese
+@pytest.mark.skipif(windows_long_paths(), reason="this Windows allows long paths")
+def test_it_is_set_up_from_nothing_below_a_path_of_over_200_characters_with_the_packages_elsewhere(
+    tmp_path: Path,
+) -> None:
+    project = Deep(tmp_path)
+    assert len(str(project.root)) > 200
+    done = project.run('train "a b"')
+    assert done.returncode == 3, done.stderr
+    assert json.loads(done.stdout)["cwd"] == str(project.root)
+    home = Path((project.root / ".venv-setup" / "home.txt").read_text(encoding="oem").strip())
+    assert f"Packages: {home}" in done.stderr
+    assert f"Runs: {Path.home() / 'Traindeck'} " in done.stderr
+    assert project.folders() == set()
+    by_note = {**project.without_python(), "LOCALAPPDATA": os.environ["LOCALAPPDATA"]}
+    again = project.run("train", env=by_note)  # found by what home.txt says
+    assert (again.returncode, again.stderr) == (3, "")
+    project.want("2.0")
+    assert project.run("train").returncode == 3
+    assert (home / ".venv" / "Lib" / "site-packages" / "small-2.0.dist-info" / "INSTALLER").exists()
+    removed = project.run("uninstall --yes")
+    assert removed.returncode == 0, removed.stderr
+    assert not (home / ".venv" / "Lib").exists()
 
 
 # --- shortcut and removal ------------------------------------------------------------------------------------
