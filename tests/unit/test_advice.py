@@ -158,6 +158,7 @@ def everything_wrong() -> list[protocol.Advice]:
     for _ in range(2):
         move = {"during": "forward", "batch_size": 4, "gradient_accumulation_steps": 8}
         low.tell(protocol.MemoryMove(step=low.newest, action="halved", **move))  # type: ignore[arg-type]
+        low.steps(1)
     low.looks(2, **full).steps(4, forward=900.0).losses(4.0, 4.0)
     low.now += 7200
     low.looks(1)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.advising import CONFIG, GIB, GPU, READY, Series
 from trainer_core import protocol
+from trainer_core.advice.rule import Run
 
 FULL = {"vram_used": int(11.9 * GIB), "torch_reserved": int(11.2 * GIB)}
 
@@ -140,8 +141,9 @@ def test_what_is_still_to_be_kept_counts_as_needed() -> None:
     assert Series().train().looks(3, host={"disk_free": 1}).codes == [], "nobody knows yet how large one is"
 
 
-def moved(run: Series, action: Any, batch: int) -> Series:
-    run.newest += 1
+def moved(run: Series, action: Any, batch: int, again: bool = False) -> Series:
+    """Memory ends in the next step or, `again`, in the same one once more."""
+    run.newest += 0 if again else 1
     run.tell(
         protocol.MemoryMove(
             step=run.newest, action=action, during="backward", batch_size=batch, gradient_accumulation_steps=32 // batch
@@ -151,9 +153,29 @@ def moved(run: Series, action: Any, batch: int) -> Series:
 
 
 def test_memory_that_ends_again_is_told_with_the_batch_that_worked() -> None:
-    run = moved(Series().train(), "halved", 4)
+    run = moved(Series().train(), "halved", 4).steps(1)
     assert run.codes == [], "once is how it finds what fits"
     moved(moved(run, "grown", 8), "halved", 4)
-    assert run.codes == ["memory_moves"]
+    assert run.codes == [], "whether it fits is known when the step is done"
+    assert run.steps(1).codes == ["memory_moves"]
     assert run.said[0].fix == {"batch_size": 4, "gradient_accumulation_steps": 8}
     assert run.steps(120).codes == ["memory_moves", "-memory_moves"]
+
+
+def test_a_step_that_is_made_to_fit_by_several_moves_is_no_advice_and_one_for_which_nothing_is_left_neither() -> None:
+    run = Series().train()
+    for batch in (4, 2, 1):
+        moved(run, "halved", batch, again=batch < 4)
+    assert run.codes == []
+    assert run.steps(1).codes == []
+
+
+def test_advice_keeps_the_effective_batch_where_halves_are_no_whole_numbers() -> None:
+    run = Series(msgspec.structs.replace(CONFIG, batch_size=5, gradient_accumulation_steps=2)).train()
+    for batch in (3, 2):
+        moved(run, "halved", batch).steps(1)
+    assert run.said[0].fix == {"batch_size": 2, "gradient_accumulation_steps": 5}
+    assert Run(msgspec.structs.replace(CONFIG, batch_size=7, gradient_accumulation_steps=1)).halved() == {
+        "batch_size": 1,
+        "gradient_accumulation_steps": 7,
+    }

@@ -110,11 +110,15 @@ class Run:
     def halved(self) -> dict[str, Any]:
         """The same effective batch in half the memory; where that cannot be halved, the next best."""
         if self.batch_size > 1:
-            smaller = self.batch_size // 2
-            effective = self.batch_size * self.accumulation
-            return {"batch_size": smaller, "gradient_accumulation_steps": -(-effective // smaller)}
+            return self.divided(self.batch_size // 2)
         more = {"off": "selective", "selective": "full"}.get(self.config.activation_checkpointing)
         return {"activation_checkpointing": more} if more else {}
+
+    def divided(self, most: int) -> dict[str, Any]:
+        """The same effective batch in micro-batches of at most so many sequences."""
+        whole = self.config.effective_batch
+        size = next(size for size in range(min(most, whole), 0, -1) if whole % size == 0)
+        return {"batch_size": size, "gradient_accumulation_steps": whole // size}
 
 
 def share_of_step(time: protocol.StepTime, part: Literal["data", "sync"]) -> float | None:

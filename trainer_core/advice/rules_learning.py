@@ -226,7 +226,7 @@ class Truncated(Rule):
             return None
         longer = 2 * run.config.max_seq_len
         params = {"count": lost, "total": whole, "percent": percent(lost / whole), "limit": run.config.max_seq_len}
-        # Twice the length in half as many sequences: the same tokens a step, in about the same memory.
+        # Twice the length in half as many sequences: the same tokens at a time, in about the same memory.
         fix = {"max_seq_len": longer, **(run.halved() if run.batch_size > 1 else {})}
         return Holds(dict(params), fix)
 

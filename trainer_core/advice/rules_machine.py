@@ -246,31 +246,32 @@ class MemoryMoves(Rule):
     cleared = 1
 
     def __init__(self) -> None:
-        self._steps: deque[int] = deque(maxlen=_MOVES)  # of the last moves
+        self._steps: deque[int] = deque(maxlen=_MOVES)  # the last ones that were made to fit
         self._count = 0
+        self._open = False  # moves were made, and their step is not done
         self._fix: dict[str, Any] = {}  # what worked
 
     def look(self, event: protocol.AnyEvent, run: Run) -> Verdict:
-        if isinstance(event, protocol.Step) and self._steps:
+        if isinstance(event, protocol.MemoryMove) and event.action != "grown":
+            self._take(event, run)
+        if not isinstance(event, protocol.Step) or not self._steps:
+            return None
+        done, self._open = self._open, False
+        if not done or len(self._steps) < _MOVES or self._steps[-1] - self._steps[0] > _MOVES_WITHIN:
             return False if event.step - self._steps[-1] > _MOVES_WITHIN else None
-        if not isinstance(event, protocol.MemoryMove) or event.action == "grown":
-            return None
-        self._steps.append(event.step)
+        sizes = {"batch_size": self._fix["batch_size"], "steps": self._fix["gradient_accumulation_steps"]}
+        return Holds({"moves": self._count, **sizes}, dict(self._fix))
+
+    def _take(self, event: protocol.MemoryMove, run: Run) -> None:
+        self._open = True
         self._count += 1
-        match event.action:
-            case "checkpointing":
-                self._fix["activation_checkpointing"] = "full"
-            case "chunked_loss":
-                self._fix["chunked_loss"] = "on"
-            case _:
-                pass
-        self._fix |= {
-            "batch_size": event.batch_size,
-            "gradient_accumulation_steps": event.gradient_accumulation_steps,
-        }
-        if len(self._steps) < _MOVES or abs(self._steps[-1] - self._steps[0]) > _MOVES_WITHIN:
-            return None
-        return Holds({"batch_size": event.batch_size, "moves": self._count}, dict(self._fix))
+        if not self._steps or self._steps[-1] != event.step:
+            self._steps.append(event.step)
+        if event.action == "checkpointing":
+            self._fix["activation_checkpointing"] = "full"
+        elif event.action == "chunked_loss":
+            self._fix["chunked_loss"] = "on"
+        self._fix |= run.divided(event.batch_size)
 
 
 RULES: Final[tuple[type[Rule], ...]] = (

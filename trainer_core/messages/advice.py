@@ -155,13 +155,13 @@ _MACHINE: Final[dict[str, Pair]] = {
     ),
     "advice.memory_moves": (
         (
-            "Memory has ended {moves} times; each time a step was done twice. What fits is {batch_size} sequences at a "
-            "time.",
-            "Begin the next run with --batch-size {batch_size} and more --gradient-accumulation-steps.",
+            "Memory has ended {moves} times; each time a step was done twice.",
+            "Begin the next run with what fits and learns the same: --batch-size {batch_size} and "
+            "--gradient-accumulation-steps {steps}.",
         ),
         (
-            "内存已不足 {moves} 次，每次都有一步被重做。一次能容纳 {batch_size} 条序列。",
-            "下次请用 --batch-size {batch_size} 并增大 --gradient-accumulation-steps。",
+            "内存已不足 {moves} 次，每次都有一步被重做。",
+            "下次请用 --batch-size {batch_size} 和 --gradient-accumulation-steps {steps}：放得下，且有效批大小不变。",
         ),
     ),
 }
