@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING, Literal, TextIO
 
 from trainer_core import failures, files, protocol
 from trainer_core.control import NoControl, StdinControl
+from trainer_core.machine import console_close
 from trainer_core.machine.quick_edit import without_quick_edit
 from trainer_core.messages import ExitCode, TraindeckError, terminal_language
 from trainer_core.report import StopRequested
@@ -103,6 +104,7 @@ class Job:
     def __enter__(self) -> Job:
         self._stack.enter_context(without_quick_edit())
         self._stack.enter_context(self.session.catching_interrupts())
+        self._stack.enter_context(console_close.stopping_before_it(self.session.request_stop))
         self._stack.enter_context(self.session.listening())
         return self
 

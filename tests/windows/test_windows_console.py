@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.core.trainer import TINY, environment
+from trainer_core.messages import ExitCode
+from trainer_core.runs import checkpoint_dir
+
 ROOT = Path(__file__).resolve().parents[2]
 MODES = """
 import ctypes, sys
@@ -26,6 +30,20 @@ found.append(quick_edit())
 open(sys.argv[1], "w").write(str(found))
 """
 
+# What Windows does when the console of a trainer is closed: a thread of its own calls the last routine that was set.
+CLOSED = """
+import runpy, sys, threading, time
+from pathlib import Path
+from trainer_core.machine import console_close
+def close():
+    events = Path(sys.argv[-1], "events.jsonl")
+    while not (events.exists() and b'"type":"step"' in events.read_bytes()):
+        time.sleep(0.1)
+    console_close._routine(2)
+threading.Thread(target=close, daemon=True).start()
+runpy.run_module("trainer_core", run_name="__main__", alter_sys=True)
+"""
+
 
 @pytest.mark.in_english
 def test_a_click_into_the_console_cannot_hold_up_what_prints_there(tmp_path: Path) -> None:
@@ -34,3 +52,17 @@ def test_a_click_into_the_console_cannot_hold_up_what_prints_there(tmp_path: Pat
     command = [sys.executable, "-c", MODES, str(tmp_path / "modes")]
     subprocess.run(command, env=env, creationflags=flags, timeout=60, check=True)
     assert (tmp_path / "modes").read_text(encoding="ascii") == "[True, False, True]"
+
+
+@pytest.mark.in_chinese
+def test_a_trainer_whose_console_is_closed_saves_before_windows_ends_it(tmp_path: Path) -> None:
+    """Up to the call of Windows, that is: Wine ends what is in a console that closes without asking."""
+    run = tmp_path / "runs" / "关 closed"
+    data = tmp_path / "文.txt"
+    data.write_text("春眠不觉晓，处处闻啼鸟。\n" * 3000, encoding="utf-8")
+    arguments = [*TINY, "--data", str(data), "--max-steps", "100000", "--restarts", "0", "--run-dir", str(run)]
+    command = [sys.executable, "-c", CLOSED, "train", *arguments]
+    done = subprocess.run(command, env=environment(tmp_path), capture_output=True, timeout=120, check=False)
+    assert done.returncode == ExitCode.STOPPED, done.stderr
+    good, _ = checkpoint_dir.latest_good(run / "checkpoints")
+    assert good is not None

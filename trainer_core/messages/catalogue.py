@@ -373,21 +373,21 @@ CATALOGUE: Final[dict[str, Message]] = {
     ),
     "run.restarting": note(
         (
-            "The run goes on from step {step} in {seconds} s by itself (attempt {attempt} of {of}, {reason}).",
+            "The run goes on from step {step} in {seconds} s by itself (attempt {attempt} of {of}).",
             "Ctrl+C ends it instead; what was saved stays.",
         ),
         (
-            "运行将在 {seconds} 秒后自动从第 {step} 步继续（第 {attempt} 次，共 {of} 次，{reason}）。",
+            "运行将在 {seconds} 秒后自动从第 {step} 步继续（第 {attempt} 次，共 {of} 次）。",
             "按 Ctrl+C 可改为结束；已保存的内容会保留。",
         ),
     ),
     "run.gave_up": note(
         (
-            "The run was started again {attempts} times without getting beyond step {step}, and failed each time ({reason}).",
+            "The run was started again {attempts} times without getting beyond step {step}, and failed each time.",
             "What was saved stays: look at the cause, run `doctor`, then --resume.",
         ),
         (
-            "运行已自动重新开始 {attempts} 次，都没能超过第 {step} 步（{reason}）。",
+            "运行已自动重新开始 {attempts} 次，都没能超过第 {step} 步。",
             "已保存的内容会保留：请查看原因，运行 `doctor`，再用 --resume 继续。",
         ),
     ),
