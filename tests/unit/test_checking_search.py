@@ -5,17 +5,22 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from tests.unit.fake_nvml import GIB, FakeNvml
 from trainer_core import protocol
 from trainer_core.checking import search
+from trainer_core.checking.check import as_now
 from trainer_core.checking.outcome import Outcome, verdict
 from trainer_core.checking.search import Tried
 from trainer_core.config import Config, Layer, resolve
 from trainer_core.console import check as console_check
+from trainer_core.machine import hardware
 from trainer_core.messages import TraindeckError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -190,3 +195,18 @@ def test_a_run_that_fits_is_told_with_its_memory_speed_time_and_disk_in_both_lan
         "Measured before; --again measures anew.",
     ]
     assert console_check.lines(fits, "zh")[2] == "显存  峰值 2.0 GiB，可用 7.0 GiB，共 8.0 GiB"
+
+
+# --- what was measured before ---------------------------------------------------------------------------
+
+
+def test_what_did_not_fit_on_a_card_is_remembered_until_more_of_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = FakeNvml()  # of which 36 GiB are free, before CUDA takes its own part
+    monkeypatch.setattr(hardware, "free_vram", partial(hardware.free_vram, library=card))
+    in_torch = 36 * GIB - 400 * 2**20  # as a process has found it that has CUDA loaded
+    tried = msgspec.structs.replace(outcome(None), uuids=["0a0b1c2d-0000"], memory_free=in_torch, memory_total=48 * GIB)
+    assert as_now(tried) is not None, "the card is as full as it was"
+    assert as_now(msgspec.structs.replace(tried, memory_free=30 * GIB)) is None, "more is free: try again"
+    known = as_now(msgspec.structs.replace(tried, fits=True, peak=int(35.8 * GIB)))
+    assert known is not None
+    assert verdict(known) == "does_not_fit", "CUDA takes memory beside the peak"

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from trainer_core import protocol
 from trainer_core.advice.rule import GIB, Holds, Rule, Run, Verdict, gib, rounded
+from trainer_core.machine.hardware import CUDA_CONTEXT
 
 _SPILLED: Final = GIB // 4  # more shared memory than when training began; drivers always hold a little
 _VRAM_FULL: Final = 0.95  # of the card: drivers begin to move memory out a little before it is full
@@ -21,7 +22,6 @@ _LASTING_S: Final = 60.0  # clocks are held back for seconds in any healthy mach
 
 _OTHERS: Final = 2 * GIB  # a desktop with a browser holds up to about this much of a card
 _OTHERS_SHARE: Final = 0.15  # of the card
-_CONTEXT: Final = GIB // 2  # that CUDA and its libraries hold for this run, outside torch's allocator
 
 _ASLEEP_S: Final = 300.0  # no machine is so busy that a thread waits for this long
 
@@ -149,7 +149,7 @@ class OtherPrograms(Rule):
             return None
         if gpu.vram_used is None or not gpu.vram_total or gpu.torch_reserved is None:
             return None
-        others = gpu.vram_used - gpu.torch_reserved - _CONTEXT
+        others = gpu.vram_used - gpu.torch_reserved - CUDA_CONTEXT
         much = max(_OTHERS, _OTHERS_SHARE * gpu.vram_total)
         if others < much:
             return False if others < 0.8 * much else None

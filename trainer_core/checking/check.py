@@ -154,18 +154,21 @@ class _Measuring:
         return self._machine, self._about.vocab_size, self._about.task, self._about.steps_to_plan_for.bit_length(), told
 
     def _recalled(self, key: tuple[object, ...]) -> Outcome | None:
-        """What was measured, with the memory that is free now. That it did not fit counts where no more is free."""
         try:
-            before = msgspec.convert(self._memory.recall(*key) or {}, Outcome)
+            return as_now(msgspec.convert(self._memory.recall(*key) or {}, Outcome))
         except msgspec.ValidationError:
             return None
-        free: int | None = system_memory().available
-        if before.uuids:
-            told = [room for room in map(hardware.free_vram, before.uuids) if room is not None]
-            free = min(told, default=None)
-        if not before.fits and (free is None or free > before.memory_free):
-            return None
-        return before if free is None else msgspec.structs.replace(before, memory_free=free)
+
+
+def as_now(before: Outcome) -> Outcome | None:
+    """What was measured, with the memory that is free now. That it did not fit counts where no more is free."""
+    free: int | None = system_memory().available
+    if before.uuids:
+        told = [room for room in map(hardware.free_vram, before.uuids) if room is not None]
+        free = min(told, default=None)
+    if not before.fits and (free is None or free > before.memory_free):
+        return None
+    return before if free is None else msgspec.structs.replace(before, memory_free=free)
 
 
 def _machine() -> str:

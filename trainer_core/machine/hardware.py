@@ -8,13 +8,16 @@ import platform
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psutil
 
 from trainer_core.machine import nvml
 from trainer_core.machine.nvml import NoGpu
 from trainer_core.machine.ram import system_memory
+
+CUDA_CONTEXT: Final = 2**29
+"""Bytes of a GPU that CUDA and its libraries hold for a process, outside torch's allocator; a little less, mostly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +78,15 @@ def probe(library: Any = None) -> Machine:
 
 
 def free_vram(uuid: str, library: Any = None) -> int | None:
-    """Bytes of a GPU's memory that are free now; None where the driver does not tell."""
+    """Bytes of a GPU's memory that torch would find free in a process that begins now: CUDA's own are taken by then.
+    None where the driver does not tell."""
     with nvml.opened(library) as (module, _, _):
         for index in nvml.indices(module):
             gpu = describe(module, index)
             memory = nvml.ask(module, "nvmlDeviceGetMemoryInfo", nvml.ask(module, "nvmlDeviceGetHandleByIndex", index))
             used = nvml.size_of(memory, "used")
             if gpu.uuid.removeprefix("GPU-") == uuid.removeprefix("GPU-") and gpu.vram_total is not None:
-                return None if used is None else gpu.vram_total - used
+                return None if used is None else max(0, gpu.vram_total - used - CUDA_CONTEXT)
     return None
 
 
