@@ -2,7 +2,8 @@
 
 The curve colours are those of Okabe and Ito (2008), which people with any common colour-blindness
 tell apart; the light theme's are darkened and the dark theme's lightened until each has a contrast
-of at least 3:1 with the surface it is drawn on (WCAG 2.2, 1.4.11).
+of at least 3:1 with the surface it is drawn on (WCAG 2.2, 1.4.11). Of g to k any two are far apart with any
+common colour-blindness, too; beside the first six they need a second sign.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ class Tokens:
     curve_d: str
     curve_e: str
     curve_f: str
+    curve_g: str  # g to k: further runs laid over the plots
+    curve_h: str
+    curve_i: str
+    curve_j: str
+    curve_k: str
     learned_a: str  # behind tokens that the loss counts; a and b in turn, so that tokens are told apart
     learned_b: str
     given_a: str  # behind tokens that are only given
@@ -69,6 +75,11 @@ LIGHT: Final = Tokens(
     curve_d="#a8508a",
     curve_e="#3f9bd1",
     curve_f="#a38c00",
+    curve_g="#8f1d14",
+    curve_h="#ae59fa",
+    curve_i="#2f3e9e",
+    curve_j="#f2382a",
+    curve_k="#1fa090",
     learned_a="#cdeadb",
     learned_b="#b3ddc7",
     given_a="#eef0f3",
@@ -98,6 +109,11 @@ DARK: Final = Tokens(
     curve_d="#dd94c0",
     curve_e="#3a80b4",
     curve_f="#e3d84a",
+    curve_g="#c2408a",
+    curve_h="#b09a10",
+    curve_i="#dcb6fc",
+    curve_j="#7cf03c",
+    curve_k="#2080ff",
     learned_a="#17452f",
     learned_b="#1f573c",
     given_a="#262b33",

@@ -35,7 +35,7 @@ def test_texts_and_curves_stand_out(tokens: Tokens) -> None:
     for text in (tokens.text, tokens.muted, tokens.good, tokens.warn, tokens.bad, tokens.accent):
         assert contrast(text, tokens.surface) >= 4.5
         assert contrast(text, tokens.window) >= 4.5
-    for curve in (getattr(tokens, f"curve_{letter}") for letter in "abcdef"):
+    for curve in (getattr(tokens, f"curve_{letter}") for letter in "abcdefghijk"):
         assert contrast(curve, tokens.surface) >= 3.0
     assert contrast(tokens.on_accent, tokens.accent) >= 4.5
     assert contrast(tokens.bad, tokens.bad_surface) >= 4.5

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, QRectF, Qt
-from PySide6.QtGui import QContextMenuEvent, QFontMetrics, QGuiApplication, QImage
+from PySide6.QtGui import QColor, QContextMenuEvent, QFontMetrics, QGuiApplication, QImage
 from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QToolTip
 from pytestqt.qtbot import QtBot
 
@@ -18,12 +18,12 @@ from app.__main__ import dress
 from app.parts.saving_plots import PlotSaver
 from app.state.measurements.metrics import MetricStore
 from app.theme import style
-from app.theme.tokens import LIGHT
+from app.theme.tokens import DARK, LIGHT
 from app.views.banner import BannerArea
 from app.views.plots import contents, drawing, scope
 from app.views.plots.axes import Axis, time_text
 from app.views.plots.canvas import Canvas
-from app.views.plots.overlays import Overlay, dashed, token
+from app.views.plots.overlays import MOST, Overlay, look, token
 from app.views.plots.page import PlotsPage
 from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
@@ -478,10 +478,37 @@ def test_every_part_of_a_step_is_named_in_full_in_its_legend(qtbot: QtBot, page:
     assert all(metrics.horizontalAdvance(cell.words) + sign <= cell.area.width() for cell in legend._cells)
 
 
-def test_dashes_begin_where_the_colours_are_used_up() -> None:
-    runs = [Overlay(str(place), MetricStore(), token(place)) for place in range(10)]
-    assert dashed(runs) == [False] * 5 + [True] * 5
-    assert "curve_a" not in {run.token for run in runs}  # that is the run on show
+def test_each_of_ten_runs_has_a_colour_and_from_the_sixth_on_beads() -> None:
+    runs = [Overlay(str(place), MetricStore(), token(place)) for place in range(MOST)]
+    assert [look(run) for run in runs] == ["line"] * 5 + ["beaded"] * 5
+    assert len({run.token for run in runs} | {"curve_a"}) == MOST + 1  # and the run on show
+    assert len({getattr(DARK, run.token) for run in runs}) == len({getattr(LIGHT, run.token) for run in runs}) == MOST
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_bead_lies_on_its_curve_and_stands_in_the_legend(qtbot: QtBot, page: PlotsPage, log: bool) -> None:
+    other = filled()
+    show(qtbot, page, filled(loss=6.0))
+    page.controls.log_scale.setChecked(log)
+    page.overlay([Overlay("sixth", other, token(5))])
+    colour = QColor(LIGHT.curve_g).name()
+    qtbot.waitUntil(lambda: thick(page.charts["loss"].grab().toImage(), colour) > 0)
+    assert thick(page.compared.names.grab().toImage(), colour) == 1
+    canvas = page.charts["loss"].canvas
+    assert canvas is not None
+    places, heights = canvas._beads[token(5)]
+    curve = other.curve("train_loss", page.controls.weight)
+    assert curve is not None
+    assert len(places) >= 4
+    assert [curve.at("step", x) for x in places] == pytest.approx(heights.tolist())
+
+
+def thick(picture: QImage, colour: str) -> int:
+    """How many squares of 4 x 4 pixels are all of a colour, those that touch counted once."""
+    here = {(x, y) for x in range(picture.width()) for y in range(picture.height())
+            if picture.pixelColor(x, y).name() == colour}  # fmt: skip
+    full = {(x, y) for x, y in here if all((x + dx, y + dy) in here for dx in range(4) for dy in range(4))}
+    return sum(not any((x - dx, y - dy) in full for dx in range(4) for dy in range(4) if dx or dy) for x, y in full)
 
 
 # --- pictures and tables ---------------------------------------------------------------------------------------

@@ -20,10 +20,11 @@ from PySide6.QtWidgets import QWidget
 
 from app.theme.tokens import Tokens
 from app.views.plots.axes import Axis, tick_text
+from app.views.plots.legend import paint_beads
 
 __all__ = ["Canvas", "tick_text"]
 
-Look = Literal["line", "faint", "dashed", "dotted", "area"]
+Look = Literal["line", "faint", "dashed", "dotted", "area", "beaded"]
 _LINES: Final[dict[Look, Qt.PenStyle]] = {"dashed": Qt.PenStyle.DashLine, "dotted": Qt.PenStyle.DotLine}
 Mark = Literal["best", "checkpoint", "bad", "memory", "hot"]
 Values = NDArray[Any]
@@ -32,6 +33,8 @@ _FAINT: Final = 95  # of 255
 _FEW: Final = 40  # points up to which each gets a dot: a short run should not look empty
 _AXIS_WIDTH: Final = 52  # one width, so that the plots above one another line up
 _MARKS: Final = {"best": ("star", 13), "checkpoint": ("t1", 8), "bad": ("x", 9), "memory": ("d", 8), "hot": ("s", 4)}
+_GOLDEN: Final = 0.618  # multiples of it fall far apart
+_BEADS: Final = 6  # on a curve: enough to follow it by, and few enough not to hide the others
 _PADDING: Final = 0.04  # of the height, above and below the curves
 _KEYS: Final = {
     Qt.Key.Key_Left: "left",
@@ -66,6 +69,7 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         self._tokens = tokens
         self._curves: dict[str, tuple[Any, Look, str]] = {}
         self._heights: dict[str, Values] = {}  # what each curve shows now
+        self._beads: dict[str, tuple[Values, Values]] = {}
         self._marks: dict[Mark, tuple[Any, str]] = {}
         self._lines: Values = np.empty(0)  # faint vertical ones
         self._cross: tuple[float, str] | None = None  # place on the x axis, and the words below it
@@ -110,6 +114,7 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         for name in [name for name in self._curves if name not in names]:
             self.removeItem(self._curves.pop(name)[0])
             self._heights.pop(name, None)
+            self._beads.pop(name, None)
 
     def show_curve(self, name: str, x: Values, y: Values) -> None:
         """Replace a curve's points. Arrays may be views of growing buffers: nothing is kept of them."""
@@ -122,6 +127,17 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         if dotted:
             item.setSymbolBrush(self._colour(token))
         self._heights[name] = y
+        if look == "beaded":
+            self._beads[name] = self._bead(x, y, layer=-item.zValue())
+
+    def _bead(self, x: Values, y: Values, layer: float) -> tuple[Values, Values]:
+        """Some points of a curve, at places of the picture that stay; those of two curves are not below one another."""
+        known = np.flatnonzero(np.isfinite(y))
+        low, high = self.x_range
+        shares = (np.arange(_BEADS) + layer * _GOLDEN % 1.0) / _BEADS
+        rows = np.searchsorted(x[known], low + shares * (high - low))
+        rows = known[rows[rows < known.size]]
+        return x[rows], y[rows]
 
     def show_marks(self, kind: Mark, token: str, x: Sequence[float], y: Sequence[float]) -> None:
         """Replace the marks of a kind; their item is made when there are any."""
@@ -223,6 +239,9 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
             painter.setPen(pen)
             for x in self._lines:
                 self._draw_vertical(painter, float(x), whole)
+        for name, (places, heights) in self._beads.items():
+            points = map(QPointF, places, np.log10(heights) if self._log else heights)
+            paint_beads(painter, map(self._box.mapViewToScene, points), self._colour(self._curves[name][2]))
         if self._cross is not None:
             painter.setPen(pg.mkPen(self._tokens.muted))
             self._draw_vertical(painter, self._cross[0], whole)

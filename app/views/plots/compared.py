@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app.theme.tokens import SPACE, Tokens
 from app.views.plots.legend import Cell, Entry, Legend
-from app.views.plots.overlays import OWN, Overlay, dashed
+from app.views.plots.overlays import OWN, Overlay, look
 from app.views.widgets import Retranslating, button, plain_tip
 
 _LONGEST: Final = 280  # pixels of a name, where there is room
@@ -103,6 +103,4 @@ def _painted(widget: QWidget, scale: float) -> QPixmap:
 
 def _entries(own: str | None, runs: Sequence[Overlay]) -> list[Entry]:
     made = [] if own is None else [Entry("line", OWN, own)]
-    return made + [
-        Entry("dashed" if dash else "line", run.token, run.name) for run, dash in zip(runs, dashed(runs), strict=True)
-    ]
+    return made + [Entry(look(run), run.token, run.name) for run in runs]

@@ -10,7 +10,7 @@ from PySide6.QtCore import QCoreApplication
 
 from app.views import words
 from app.views.performance import figures
-from app.views.plots.overlays import Overlay, dashed
+from app.views.plots.overlays import Overlay, look
 
 if TYPE_CHECKING:
     from app.state.measurements.metrics import MetricStore
@@ -134,8 +134,8 @@ def lines(name: str, store: MetricStore, runs: Sequence[Overlay], own: str | Non
     made = [] if runs and own is None else _own(name, store, (own or "") if runs else "")
     if name not in OVERVIEW:
         return made
-    for run, dash in zip(runs, dashed(runs), strict=True):
-        made += _other(name, run, "dashed" if dash else "line", on_gpu=bool(store.gpus()))
+    for run in runs:
+        made += _other(name, run, on_gpu=bool(store.gpus()))
     return made
 
 
@@ -204,22 +204,22 @@ def _memory(store: MetricStore, run: str) -> list[Line]:
     ]
 
 
-def _other(name: str, run: Overlay, look: Look, *, on_gpu: bool) -> list[Line]:
+def _other(name: str, run: Overlay, *, on_gpu: bool) -> list[Line]:
     """Another run's curves: of memory only where it is of the same kind."""
-    key, store = f"{run.token}{look}", run.store
+    key, store, drawn = run.token, run.store, look(run)
     if name == "loss":
         evaluated = QCoreApplication.translate("Plots", "eval")
         both = f"{run.name} ({evaluated})"
         return [
-            Line(key, store, "train_loss", run.token, run.name, look=look, smoothed=True, run=run.name),
+            Line(key, store, "train_loss", run.token, run.name, look=drawn, smoothed=True, run=run.name),
             Line(f"{key} eval", store, "eval_loss", run.token, both, look="dotted", in_legend=False, run=run.name),
         ]
     if name == "memory":
         if bool(store.gpus()) is not on_gpu:
             return []
-        return [Line(key, store, _memory_series(store), run.token, run.name, look=look, scale=1 / _GIB, run=run.name)]
+        return [Line(key, store, _memory_series(store), run.token, run.name, look=drawn, scale=1 / _GIB, run=run.name)]
     series = "tokens_per_s" if name == "speed" else name
-    return [Line(key, store, series, run.token, run.name, look=look, run=run.name)]
+    return [Line(key, store, series, run.token, run.name, look=drawn, run=run.name)]
 
 
 def _memory_series(store: MetricStore) -> str:

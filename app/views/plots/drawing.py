@@ -47,6 +47,7 @@ def has_data(lines: Sequence[Line]) -> bool:
 def paint(canvas: Canvas, name: str, lines: Sequence[Line], view: View) -> None:
     """Show these curves as one looks at them now."""
     canvas.set_log(view.log and name == "loss")
+    canvas.show_x(view.low, view.high, of_time=view.axis == "time")
     canvas.keep_curves([line.key for line in lines])
     for layer, line in enumerate(lines):
         canvas.put_curve(line.key, line.token, line.look, layer)
@@ -58,7 +59,6 @@ def paint(canvas: Canvas, name: str, lines: Sequence[Line], view: View) -> None:
             found = curve(line, view)
             x, y = found.between(view.axis, view.low, view.high, most) if found else (np.empty(0), np.empty(0))
             canvas.show_curve(line.key, x, y if line.scale == 1.0 else y * line.scale)
-    canvas.show_x(view.low, view.high, of_time=view.axis == "time")
     canvas.fit_y(clip=view.clip, zero=contents.begins_at_zero(name), least=_LEAST.get(name))
 
 

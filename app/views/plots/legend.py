@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from PySide6.QtCore import QRect, QSize, Qt
+from PySide6.QtCore import QPointF, QRect, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
@@ -16,6 +17,7 @@ _SIGNS: Final = {
     "line": "━",
     "faint": "━",
     "dots": "●",
+    "beaded": "●",
     "dashed": "╌",
     "dotted": "┈",
     "area": "■",
@@ -27,9 +29,12 @@ _SIGNS: Final = {
     "restart": "┊",
 }
 _DASHES: Final = {"dashed": [2, 1], "dotted": [1, 1]}  # times the width
-_DRAWN: Final = frozenset({"line", "faint", *_DASHES})  # as a line: a letter would be another colour at its edges
+_DRAWN: Final = frozenset(
+    {"line", "faint", "beaded", *_DASHES}
+)  # as a line: a letter would be another colour at its edges
 _LINE: Final = 12  # pixels of a line's length
 _GAP: Final = SPACE // 2
+_BEAD: Final = 3.5  # pixels from its middle to its edge
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +247,22 @@ def _paint_sign(painter: QPainter, entry: Entry, area: QRect, colour: QColor) ->
         painter.setPen(pen)
         y = area.center().y() + 1
         painter.drawLine(area.left(), y, area.left() + _LINE, y)
+        if entry.sign == "beaded":
+            paint_beads(painter, [QPointF(area.left() + _LINE / 2, y)], colour)
     else:
         painter.setPen(colour)
         painter.drawText(area, int(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft), _SIGNS[entry.sign])
+
+
+def paint_beads(painter: QPainter, places: Iterable[QPointF], colour: QColor) -> None:
+    """The second sign of a run, in its legend as on its curves."""
+    painter.save()
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(colour)
+    for place in places:
+        painter.drawEllipse(place, _BEAD, _BEAD)
+    painter.restore()
 
 
 def _names(entries: list[Entry]) -> list[Entry]:

@@ -1,10 +1,9 @@
-"""Other runs on the plots of the run on show: each has one colour; where these are used up, dashes."""
+"""Other runs on the plots of the run on show: each has one colour, and from the sixth on beads on its curves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from app.state.measurements.metrics import MetricStore
@@ -15,7 +14,10 @@ MOST: Final = 10
 OWN: Final = "curve_a"
 """The colour token of the run on show."""
 
-_TOKENS: Final = ("curve_b", "curve_c", "curve_d", "curve_f", "curve_e")
+_PLAIN: Final = ("curve_b", "curve_c", "curve_d", "curve_f", "curve_e")
+_BEADED: Final = ("curve_g", "curve_h", "curve_i", "curve_j", "curve_k")
+"""Nobody tells eleven colours apart: among those of one kind, everybody does. (Dashes cannot be seen in a curve that
+jumps up and down from pixel to pixel, and cost as much as two curves.)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +32,9 @@ class Overlay:
 
 def token(place: int) -> str:
     """The colour token of the overlay at a place."""
-    return _TOKENS[place % len(_TOKENS)]
+    return (_PLAIN + _BEADED)[place]
 
 
-def dashed(runs: Sequence[Overlay]) -> list[bool]:
-    """Which of them are dashed: those whose colour an earlier one has."""
-    tokens = [run.token for run in runs]
-    return [token in tokens[:place] for place, token in enumerate(tokens)]
+def look(run: Overlay) -> Literal["line", "beaded"]:
+    """How its curves are drawn."""
+    return "beaded" if run.token in _BEADED else "line"
