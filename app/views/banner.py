@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
 
 from app.theme.icons import icon
 from app.theme.tokens import SPACE, Tokens
-from app.views.widgets import Retranslating, button, label, named
+from app.views.widgets import Retranslating, button, hand_over, label, named
 
 Level = Literal["warning", "error"]
 _MOST = 3  # at once; older ones stay in the log
@@ -88,8 +88,11 @@ class BannerArea(Retranslating):
         if banner in self._banners:
             self._banners.remove(banner)
             self._layout.removeWidget(banner)
+            hand_over(banner, self._banners[0].close_button if self._banners else self)
             banner.hide()
             banner.deleteLater()
+        if self.window().focusWidget() is self:
+            self.focusNextChild()  # of what is there already: below
         self.setVisible(bool(self._banners))
 
 
@@ -109,11 +112,11 @@ class _Banner(QFrame):
         self._more.setVisible(bool(text.detail))
         self._resume = button("bannerResume")
         self._resume.setVisible(text.offers_resume)
-        self._close = named(QToolButton(), "flat")
+        self.close_button = named(QToolButton(), "flat")
         self._detail: QPlainTextEdit | None = None  # made when it is asked for: most never are, and it takes long
         self._more.toggled.connect(self._show_detail)
         self._resume.clicked.connect(self.resume_pressed)
-        self._close.clicked.connect(self.closed)
+        self.close_button.clicked.connect(self.closed)
         self._arrange()
         self.retheme(tokens)
         self.retranslate()
@@ -125,7 +128,7 @@ class _Banner(QFrame):
             words.setContentsMargins(0, SPACE // 2, 0, 0)  # on a line with the buttons' texts
         row.addWidget(self._kind, 0, Qt.AlignmentFlag.AlignTop)
         row.addWidget(self._words, 1, Qt.AlignmentFlag.AlignTop)
-        for widget in (self._resume, self._more, self._close):
+        for widget in (self._resume, self._more, self.close_button):
             row.addWidget(widget, 0, Qt.AlignmentFlag.AlignTop)
         self._rows = QVBoxLayout(self)
         self._rows.setContentsMargins(SPACE + 4, SPACE, SPACE, SPACE)
@@ -141,7 +144,7 @@ class _Banner(QFrame):
         self._detail.setVisible(shown)
 
     def retheme(self, tokens: Tokens) -> None:
-        self._close.setIcon(icon("close", tokens.text, tokens.muted))
+        self.close_button.setIcon(icon("close", tokens.text, tokens.muted))
 
     def retranslate(self) -> None:
         kinds = {"warning": self.tr("Warning"), "error": self.tr("Error")}
@@ -149,5 +152,5 @@ class _Banner(QFrame):
         self._words.setText(self.text.words())
         self._more.setText(self.tr("Details"))
         self._resume.setText(self.tr("Resume"))
-        self._close.setToolTip(self.tr("Dismiss"))
-        self._close.setAccessibleName(self.tr("Dismiss"))
+        self.close_button.setToolTip(self.tr("Dismiss"))
+        self.close_button.setAccessibleName(self.tr("Dismiss"))

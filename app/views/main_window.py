@@ -21,7 +21,7 @@ from app.views.setup.check_card import CheckCard
 from app.views.setup.form import SetupForm
 from app.views.setup.panel import SetupPanel
 from app.views.viewing import ViewingStrip
-from app.views.widgets import named
+from app.views.widgets import hand_over, named
 
 if TYPE_CHECKING:
     from app.views.queue.page import QueuePage
@@ -196,6 +196,7 @@ class MainWindow(QMainWindow):
 
         self.queue = QueuePage(self._tokens)
         self._fill("queue", self.queue)
+        hand_over(self.pages["queue"], self.queue.table)  # there was nothing in it that could have had it
         self.queue_built.emit(self.queue)
 
     def retheme(self, tokens: Tokens) -> None:

@@ -10,7 +10,7 @@ from app.state.run_machine import RunMachine, RunState
 from app.theme.icons import IconName, icon
 from app.theme.tokens import SPACE, Tokens
 from app.views import words
-from app.views.widgets import ElidedLabel, Retranslating, card, label, named, plain_tip, put
+from app.views.widgets import ElidedLabel, Retranslating, card, hand_over, label, named, plain_tip, put
 
 _FINE = 1000  # steps of the progress bar
 
@@ -81,8 +81,10 @@ class RunBar(Retranslating):
     def display(self, machine: RunMachine, blocked: str, *, checking: bool = False) -> None:
         """Show the run; `blocked` says why Start cannot be pressed, or is empty. `checking`: a check is under way."""
         self._machine, self._blocked, self._checking = machine, blocked, checking
-        self.check.setEnabled(machine.can_start and not blocked and not checking)
         self.start.setEnabled(machine.can_start and not blocked)
+        if checking:
+            hand_over(self.check, self.start)
+        self.check.setEnabled(machine.can_start and not blocked and not checking)
         self.start.setToolTip(blocked)
         # One place for both: before a run there is nothing to pause, and during it nothing to check.
         self.check.setVisible(machine.can_start)

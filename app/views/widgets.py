@@ -114,11 +114,14 @@ class SignButton(QToolButton):
     def __init__(self, sign: IconName, name: str) -> None:
         super().__init__()
         self._sign: IconName = sign
+        self.is_blank = False  # there, but not painted
         self.setObjectName(name)
         self.setIconSize(QSize(_SIGN, _SIGN))
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802 - Qt's name
+        if self.is_blank:
+            return
         super().paintEvent(event)
         corner = QRectF(self.rect()).center() - QPointF(_SIGN / 2, _SIGN / 2)
         paint(QPainter(self), self._sign, corner, self.palette().color(QPalette.ColorRole.ButtonText))
@@ -200,6 +203,13 @@ def focus(widget: QWidget) -> None:
     widget.setFocus(Qt.FocusReason.TabFocusReason)
     if isinstance(widget, QLineEdit):
         widget.selectAll()
+
+
+def hand_over(part: QWidget, to: QWidget) -> None:
+    """Before `part` is hidden or disabled: where it has the focus, `to` gets it, and not what Qt finds next."""
+    held = part.window().focusWidget()
+    if held is not None and (held is part or part.isAncestorOf(held)):
+        to.setFocus(Qt.FocusReason.OtherFocusReason)
 
 
 def plain_tip(text: str) -> str:

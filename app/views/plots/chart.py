@@ -87,12 +87,9 @@ class Chart(QFrame):
         made = QPixmap(self.width() * _SHARP, self.height() * _SHARP)
         made.setDevicePixelRatio(_SHARP)
         made.fill(Qt.GlobalColor.transparent)
-        kept = self._menu_button.sizePolicy()
-        kept.setRetainSizeWhenHidden(True)
-        self._menu_button.setSizePolicy(kept)
-        self._menu_button.setVisible(False)
+        self._menu_button.is_blank = True  # hidden, it would lose the focus
         self.render(made)
-        self._menu_button.setVisible(self._has_menu)
+        self._menu_button.is_blank = False
         return made
 
     # --- menu --------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from app.views.plots.controls import Controls
 from app.views.plots.overlays import MOST, Overlay
 from app.views.plots.painting import Painter, Shown
 from app.views.plots.tiles import Tiles
-from app.views.widgets import ElidedLabel, Retranslating, SignButton, button, named, plain_tip, scroll_area
+from app.views.widgets import ElidedLabel, Retranslating, SignButton, button, hand_over, named, plain_tip, scroll_area
 
 if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint needs it
     from app.state.computing import Computing
@@ -309,6 +309,7 @@ class PlotsPage(Retranslating):
         self.show_all()
 
     def _on_remove(self) -> None:
+        hand_over(self.compared, self._menu_button)
         self.overlay([])
         self.overlays_removed.emit()
 

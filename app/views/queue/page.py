@@ -18,7 +18,7 @@ from app.theme.tokens import SPACE, Tokens
 from app.views import words
 from app.views.queue import queue_words
 from app.views.queue.table import QueueTable
-from app.views.widgets import QuietCombo, Retranslating, SignButton, button, card, column, label, named, put
+from app.views.widgets import QuietCombo, Retranslating, SignButton, button, card, column, hand_over, label, named, put
 from trainer_core.messages import TraindeckError
 
 _POLICIES: Final[tuple[AfterFailure, ...]] = ("go_on", "hold")
@@ -258,6 +258,8 @@ class QueuePage(Retranslating):
         for name, allowed in possible.items():
             self.actions_[name].setEnabled(allowed)
         for pushed, name in ((self.open, "open"), (self.up, "up"), (self.down, "down"), (self.remove, "remove")):
+            if not possible[name]:
+                hand_over(pushed, self.table)
             pushed.setEnabled(possible[name])
         self._below.setVisible(one is not None)
         put(self.details, queue_words.details(one) if one is not None else "")

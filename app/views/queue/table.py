@@ -103,10 +103,13 @@ class QueueTable(QTableView):
     def display(self, items: Sequence[Item]) -> None:
         """Show these in place of those that there are; what is selected stays so."""
         chosen = [item.id for item in self.chosen()]
-        place = self.verticalScrollBar().value()
+        place, row = self.verticalScrollBar().value(), self.currentIndex().row()
         self.rows.show(items)
         self.fit(self._width)
         self.select(chosen)
+        if row >= 0 and items and not self.currentIndex().isValid():  # what was there is gone: keys go on from there
+            near = self.rows.index(min(row, len(items) - 1), 0)
+            self.selectionModel().setCurrentIndex(near, self.selectionModel().SelectionFlag.NoUpdate)
         self.verticalScrollBar().setValue(place)
         self.empty.setVisible(not items)
 

@@ -13,7 +13,7 @@ from app.state.runs.run_files import SavedCheckpoint
 from app.state.runs.run_rows import Row
 from app.theme.tokens import SPACE
 from app.views import words
-from app.views.widgets import Retranslating, button, empty_note, named
+from app.views.widgets import Retranslating, button, empty_note, hand_over, named
 
 _COLUMNS: Final = ("step", "kind", "loss", "size", "when")
 _WIDTHS: Final = {"step": 74, "kind": 92, "loss": 72, "size": 78, "when": 120}
@@ -104,6 +104,8 @@ class Checkpoints(Retranslating):
     def allow(self, *, can_resume: bool, exporting: bool) -> None:
         """Whether this window trains nothing just now, and whether a checkpoint is being exported."""
         self._can_resume, self._exporting = can_resume, exporting
+        if exporting:
+            hand_over(self.export, self.table)
         self._enable()
 
     def selected(self) -> SavedCheckpoint | None:

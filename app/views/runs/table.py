@@ -144,9 +144,16 @@ class RunsTable(QTableView):
             yield
             if [row.path for row in self._model.rows] != before:
                 self.select(selected, current)
+                self._stay_near(now.row())
                 self.verticalScrollBar().setValue(at)
         finally:
             self.restoring = False
+
+    def _stay_near(self, row: int) -> None:
+        """Keys go on from where a row is gone, not from the first one."""
+        if row >= 0 and self._model.rows and not self.currentIndex().isValid():
+            near = self._model.index(min(row, len(self._model.rows) - 1), NAME)
+            self.selectionModel().setCurrentIndex(near, QItemSelectionModel.SelectionFlag.NoUpdate)
 
     def select(self, paths: list[Path], current: Path | None = None) -> None:
         """Select these runs and no others."""

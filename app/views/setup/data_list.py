@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 from app.state.data_glance import Glance
 from app.theme.tokens import SPACE
 from app.views import data_words, words
-from app.views.widgets import ElidedLabel, Retranslating, SignButton, button, named, plain_tip, restyle
+from app.views.widgets import ElidedLabel, Retranslating, SignButton, button, hand_over, named, plain_tip, restyle
 
 _ROWS = 2
 _AS_WRITTEN = QKeySequence.SequenceFormat.NativeText
@@ -146,6 +146,7 @@ class DataList(Retranslating):
 
     def _remove_selected(self) -> None:
         if chosen := self.list.selectedItems():
+            hand_over(self._remove, self.list)
             self.removed.emit([str(item.data(_PATH)) for item in chosen])
 
     def _fill_menu(self) -> None:
