@@ -25,6 +25,7 @@ class Ending:
     exit_code: int  # of the process; negative: a signal on POSIX
     crashed: bool = False  # `exit_code` is a signal's number, as Qt says it
     error: str = ""  # code of the `error` event that it sent; empty: none
+    vanished: bool = False  # it had begun, and neither `done` nor an `error` came
     began: bool = True  # it had said `hello`: Python, torch and the device had been there
     step: int = 0  # of the newest good checkpoint; 0: none
 

@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn
 from trainer_core import children, failures, place, presets, protocol
 from trainer_core.config import Layer, knobs, resolve, to_dict
 from trainer_core.job import Output
-from trainer_core.messages import TraindeckError, Value, terminal_language
+from trainer_core.messages import ExitCode, TraindeckError, Value, terminal_language
 from trainer_core.plans import Plan
 from trainer_core.restarts import Ending, GiveUp, Restarts
 from trainer_core.runs import checkpoint_dir, run_dir
@@ -78,7 +78,7 @@ class _Supervisor:
             while True:
                 ending = self._train(arguments)
                 if not self._goes_on_after(ending):
-                    return ending.exit_code
+                    return ending.exit_code or (ExitCode.FAILED if ending.vanished else ExitCode.FINISHED)
                 if self._plan.run.exists():
                     arguments = ["--resume", str(self._plan.run.path), *self._changes(), "--output", self._output]
 
@@ -102,8 +102,9 @@ class _Supervisor:
         self._child = None
         if exit_code < 0 and sys.stdout is not None and sys.stdout.isatty():
             sys.stdout.write(_SHOW_CURSOR)  # a progress bar had hidden it
-        began, error = last_words(self._plan.run.events, written)
-        return Ending(exit_code, error=error, began=began, step=_saved_step(self._plan.run))
+        began, last = last_words(self._plan.run.events, written)
+        error, vanished = last.code if isinstance(last, protocol.Error) else "", began and last is None
+        return Ending(exit_code, error=error, vanished=vanished, began=began, step=_saved_step(self._plan.run))
 
     def _goes_on_after(self, ending: Ending) -> bool:
         """Whether to start again; says so, and waits."""
@@ -111,6 +112,8 @@ class _Supervisor:
         died_of = failures.of_exit_code(ending.exit_code)
         if died_of is not None and not ending.error and died_of.code not in self._asked_for():
             self._say(died_of.code)  # nobody else can: an exit code is all that there is
+        elif died_of is None and ending.vanished and not self._stopped:
+            self._say("run.vanished", exit_code=ending.exit_code)
         if decision is None:
             return False
         if isinstance(decision, GiveUp):
@@ -185,18 +188,18 @@ class _Supervisor:
             os.killpg(self._child.pid, signal.SIGCONT)
 
 
-def last_words(events: Path, since: int) -> tuple[bool, str]:
-    """Of the trainer that wrote what follows byte `since`: whether it said hello, and the code of its error."""
+def last_words(events: Path, since: int) -> tuple[bool, protocol.Done | protocol.Error | None]:
+    """Of the trainer that wrote what follows byte `since`: whether it said hello, and how it says that it ended."""
     try:
         with events.open("rb") as file:
             file.seek(since)
             began = any(isinstance(event, protocol.Hello) for event in map(_event, file.readlines(_FIRST_BYTES)))
     except OSError:
-        return False, ""
+        return False, None
     # One byte more: the newline before it, for the rest of the line that the tail begins in is passed over.
     tail = run_dir.tail_events(events, min(_LAST_BYTES, _size(events) - since) + bool(since))
-    errors = [event.code for event in tail if isinstance(event, protocol.Error)]
-    return began, errors[-1] if errors else ""
+    ends = [event for event in tail if isinstance(event, protocol.Done | protocol.Error)]
+    return began, ends[-1] if ends else None
 
 
 def _event(line: bytes) -> protocol.AnyEvent | None:

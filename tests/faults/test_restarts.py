@@ -41,6 +41,8 @@ def breaking(self, event):
         plan.write_text(" ".join(lines[1:]))
         if lines[0].endswith("crash"):
             faulthandler._read_null()
+        if lines[0].endswith("gone"):
+            os._exit(0)  # as some programs end others on Windows
         raise RuntimeError("CUDA error: unspecified launch failure" if lines[0].endswith("cuda") else "something else")
 
 wire.Wire.emit = breaking
@@ -59,7 +61,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def begin(
     home: Path, name: str, *breaks: str, restarts: int = 3, wait: float = 0.1, steps: int = STEPS
 ) -> subprocess.Popen[bytes]:
-    """A supervised run that breaks as planned: `STEP:crash`, `STEP:cuda` or `STEP:else`, one for each start."""
+    """A supervised run that breaks as planned, once for each start: `STEP:crash`, `:cuda`, `:gone` or `:else`."""
     plan = home / f"{name.replace('/', '-')}.plan"
     plan.write_text(" ".join(breaks))
     path = os.pathsep.join((str(home / "site"), str(ROOT)))
@@ -124,6 +126,12 @@ def test_a_failure_that_stays_is_told_once(home: Path) -> None:
     assert ended.code == 1
     assert ended.error.code == "internal"
     assert len(ended.of(protocol.Hello)) == 1
+
+
+def test_who_was_ended_with_exit_code_0_has_not_finished_and_is_told_of(home: Path) -> None:
+    ended = finish(begin(home, "gone", "6:gone"))
+    assert ended.code == 1
+    assert codes(ended) == ["run.vanished"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the exit code of a process that was ended there is the ender's")

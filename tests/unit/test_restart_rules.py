@@ -109,7 +109,7 @@ def test_nobody_watches_where_none_is_wanted_or_torchrun_does(
 # --- what a child left behind ----------------------------------------------------------------------------
 
 
-HELLO, STEP, ERROR = EVENTS[protocol.Hello], EVENTS[protocol.Step], EVENTS[protocol.Error]
+HELLO, STEP, ERROR, DONE = (EVENTS[kind] for kind in (protocol.Hello, protocol.Step, protocol.Error, protocol.Done))
 
 
 def lines(*events: protocol.AnyEvent) -> bytes:
@@ -120,15 +120,15 @@ def test_a_greeting_is_found_also_at_the_head_of_a_long_run(tmp_path: Path) -> N
     events = tmp_path / "events.jsonl"
     events.write_bytes(lines(HELLO, *[STEP] * 2000, ERROR))
     assert len(events.read_bytes()) > 300_000
-    assert last_words(events, 0) == (True, ERROR.code)
+    assert last_words(events, 0) == (True, ERROR)
 
 
 @pytest.mark.parametrize(
-    ("later", "found"), [((), (False, "")), ((HELLO, STEP), (True, "")), ((ERROR,), (False, ERROR.code))]
+    ("later", "found"), [((), (False, None)), ((HELLO, STEP), (True, None)), ((HELLO, DONE), (True, DONE))]
 )
 @pytest.mark.parametrize("half", [b"", b'{"type":"step","st'])
 def test_words_of_earlier_trainers_do_not_count(
-    tmp_path: Path, later: tuple[protocol.AnyEvent, ...], found: tuple[bool, str], half: bytes
+    tmp_path: Path, later: tuple[protocol.AnyEvent, ...], found: tuple[bool, object], half: bytes
 ) -> None:
     events = tmp_path / "events.jsonl"
     before = lines(HELLO, STEP, ERROR) + half
@@ -137,4 +137,4 @@ def test_words_of_earlier_trainers_do_not_count(
 
 
 def test_a_trainer_that_left_no_file_said_nothing(tmp_path: Path) -> None:
-    assert last_words(tmp_path / "events.jsonl", 0) == (False, "")
+    assert last_words(tmp_path / "events.jsonl", 0) == (False, None)

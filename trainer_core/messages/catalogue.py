@@ -381,6 +381,16 @@ CATALOGUE: Final[dict[str, Message]] = {
             "按 Ctrl+C 可改为结束；已保存的内容会保留。",
         ),
     ),
+    "run.vanished": note(
+        (
+            "The trainer ended without a word (exit code {exit_code}): a person or a program has ended it.",
+            "Go on with --resume; what was saved stays.",
+        ),
+        (
+            "训练程序没有任何说明就结束了（退出代码 {exit_code}）：它被人或其他程序结束。",
+            "可用 --resume 继续；已保存的内容会保留。",
+        ),
+    ),
     "run.gave_up": note(
         (
             "The run was started again {attempts} times without getting beyond step {step}, and failed each time.",
