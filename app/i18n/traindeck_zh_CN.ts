@@ -2251,7 +2251,7 @@
     </message>
     <message>
         <source>spill</source>
-        <translation>溢出到内存</translation>
+        <translation>溢出</translation>
     </message>
     <message>
         <source>trainer</source>
@@ -2264,6 +2264,10 @@
     <message>
         <source>slowed by heat</source>
         <translation>因过热降频</translation>
+    </message>
+    <message>
+        <source>heat</source>
+        <translation>过热</translation>
     </message>
     <message>
         <source>best eval</source>

@@ -168,6 +168,34 @@ def test_sub_page_axis_and_clipping_are_remembered(make_window: MakeWindow) -> N
 # --- what they show ----------------------------------------------------------------------------------------
 
 
+def of_cards(*cards: protocol.Gpu) -> MetricStore:
+    """Of a run whose driver tells this much of these cards."""
+    store = MetricStore()
+    for event in events(20, gpus=0):
+        store.add(event)
+        if isinstance(event, protocol.Hardware):
+            store.add(protocol.Hardware(t=event.t, gpus=list(cards), host=event.host))
+    return store
+
+
+def test_what_a_driver_never_tells_has_no_plot_and_no_figure(qtbot: QtBot, page: PlotsPage) -> None:
+    laptop = protocol.Gpu(index=0, name="NVIDIA GeForce RTX 4060 Laptop GPU", utilization=0.9, vram_used=5 * _GIB)
+    show(qtbot, page, of_cards(laptop), detail=True)
+    assert page.board.shown == [*_COMMON, "gpu_util", "vram.0", "cpu", "ram"]
+    show(qtbot, page, of_cards(protocol.Gpu(index=0, name="Tesla T4")))
+    assert page.board.shown == [*_COMMON, "cpu", "ram"]
+    assert page.tiles.value("memory") == "–"
+
+
+def test_each_different_size_of_cards_has_a_line_and_all_of_them_one_word(qtbot: QtBot, page: PlotsPage) -> None:
+    sizes = [96 * _GIB, 12 * _GIB, 96 * _GIB]
+    cards = [protocol.Gpu(index=place, name="A", vram_used=_GIB, vram_total=size) for place, size in enumerate(sizes)]
+    show(qtbot, page, of_cards(*cards))
+    bounds = [line for line in page.painter.lines("memory") if line.look == "dashed"]
+    assert [line.series for line in bounds] == ["vram_total.0", "vram_total.1"]
+    assert page.charts["memory"].legend.text().count("total") == 1
+
+
 def test_of_each_gpu_there_is_what_is_used_reserved_and_allocated(qtbot: QtBot, page: PlotsPage) -> None:
     page.resize(1100, 3000)
     show(qtbot, page, filled(), detail=True)

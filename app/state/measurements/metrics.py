@@ -309,6 +309,10 @@ class MetricStore:
         good = y[np.isfinite(y)]
         return float(good[-1]) if good.size else None
 
+    def tells(self, name: str) -> bool:
+        """Whether there are numbers at all: a driver that keeps something to itself does so from the beginning."""
+        return self.last(name) is not None or bool(np.isfinite(self.series(name)[1][:100]).any())
+
     def gpus(self) -> list[int]:
         """Indices of the GPUs that were measured."""
         return sorted(self._gpus)

@@ -57,8 +57,9 @@ def detail(store: MetricStore | None, *, comparing: bool) -> list[str]:
         found.insert(2, "memory")
     gpus = store.gpus()
     if gpus:
-        found += [name for name in _GPUS if name != "mfu" or store.last("mfu") is not None]
-        found += [f"vram.{gpu}" for gpu in gpus]
+        series = {name: ["mfu"] if name == "mfu" else [f"{name}.{gpu}" for gpu in gpus] for name in _GPUS}
+        series |= {f"vram.{gpu}": [f"vram_used.{gpu}", f"vram_total.{gpu}", f"torch_reserved.{gpu}"] for gpu in gpus}
+        found += [name for name, needed in series.items() if any(map(store.tells, needed))]
     elif store.last("mfu") is not None:
         found.append("mfu")
     return [*found, *(_HOST if len(store.series("rss")[0]) else ())]
@@ -155,7 +156,8 @@ def _own(name: str, store: MetricStore, run: str) -> list[Line]:
         case "gpu_util":
             return _of_gpus(store, "gpu_util", 100.0)
         case "power":
-            return [*_of_gpus(store, "power", 1.0), *_limits(store)]
+            limit = QCoreApplication.translate("Plots", "limit")
+            return [*_of_gpus(store, "power", 1.0), *_bounds(store, "power_limit", limit, 1.0)]
         case "temperature" | "clock":
             return _of_gpus(store, name, 1.0)
         case "mfu" | "cpu":
@@ -194,14 +196,10 @@ def _loss(store: MetricStore, run: str) -> list[Line]:
 def _memory(store: MetricStore, run: str) -> list[Line]:
     if run:
         return [Line("0", store, _memory_series(store), "curve_a", run, scale=1 / _GIB, run=run)]
-    gpus = store.gpus()
-    if not gpus:
+    if not store.gpus():
         return [Line("0", store, "rss", "curve_a", scale=1 / _GIB)]
     total = QCoreApplication.translate("Plots", "total")
-    return [
-        *_of_gpus(store, "vram_used", 1 / _GIB),
-        Line("total", store, f"vram_total.{gpus[0]}", "muted", total, look="dashed", scale=1 / _GIB),
-    ]
+    return [*_of_gpus(store, "vram_used", 1 / _GIB), *_bounds(store, "vram_total", total, 1 / _GIB)]
 
 
 def _other(name: str, run: Overlay, *, on_gpu: bool) -> list[Line]:
@@ -249,15 +247,14 @@ def _of_gpus(store: MetricStore, series: str, scale: float) -> list[Line]:
     return made
 
 
-def _limits(store: MetricStore) -> list[Line]:
-    """What the GPUs are allowed to draw: one line for each different limit."""
-    limit, seen, made = QCoreApplication.translate("Plots", "limit"), set(), []
-    for gpu in store.gpus():
-        told = store.last(f"power_limit.{gpu}")
-        if told is not None and told not in seen:
-            seen.add(told)
-            made.append(Line(f"limit {gpu}", store, f"power_limit.{gpu}", "muted", limit, look="dashed"))
-    return made
+def _bounds(store: MetricStore, series: str, said: str, scale: float) -> list[Line]:
+    """What the GPUs cannot go beyond: a line for each that differs from those before, and one word for all of them."""
+    there = {gpu: told for gpu in store.gpus() if (told := store.last(f"{series}.{gpu}")) is not None}
+    firsts = {told: gpu for gpu, told in reversed(there.items())}
+    return [
+        Line(f"bound {gpu}", store, f"{series}.{gpu}", "muted", said, look="dashed", scale=scale, in_legend=not place)
+        for place, gpu in enumerate(sorted(firsts.values()))
+    ]
 
 
 def _vram(store: MetricStore, gpu: int) -> list[Line]:

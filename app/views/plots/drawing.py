@@ -153,7 +153,8 @@ def marks_legend(name: str, store: MetricStore, *, comparing: bool) -> list[Entr
     """The marks of a plot, where there are any."""
     if name == "temperature":
         heat = QCoreApplication.translate("Plots", "slowed by heat")
-        return [Entry("hot", "bad", heat)] if is_hot(store) else []
+        short = QCoreApplication.translate("Plots", "heat")
+        return [Entry("hot", "bad", heat, short)] if is_hot(store) else []
     if name != "loss":
         return []
     if comparing:

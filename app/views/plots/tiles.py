@@ -59,10 +59,12 @@ class Tiles(Retranslating):
             total = store.last("ram_total")
             note = self.tr("of {total} in this machine").format(total=words.size(total)) if total else ""
             return words.size(store.last("rss")), note
-        used = [store.last(f"vram_used.{gpu}") for gpu in store.gpus()]
+        used = [told for gpu in store.gpus() if (told := store.last(f"vram_used.{gpu}")) is not None]
         totals = [store.last(f"vram_total.{gpu}") for gpu in store.gpus()]
-        known, whole = sum(u for u in used if u), sum(t for t in totals if t)
-        return words.size(known), self.tr("of {total}").format(total=words.size(whole)) if whole else ""
+        whole = sum(total for total in totals if total)
+        return words.size(sum(used) if used else None), self.tr("of {total}").format(
+            total=words.size(whole)
+        ) if whole else ""
 
     def retranslate(self) -> None:
         on_gpu = self._store is not None and bool(self._store.gpus())
