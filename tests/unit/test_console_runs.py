@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from trainer_core.console import runs
@@ -28,6 +29,15 @@ def test_runs_stand_in_columns_in_the_language_of_the_terminal() -> None:
 def test_a_run_that_broke_off_is_named_as_one_types_it() -> None:
     for name, typed in (("plain-1.5", "plain-1.5"), ("50% & 快", '"50% & 快"')):
         assert runs.as_text([summary(name, "interrupted", 7, None)], HERE, "en").endswith(f"train --resume {typed}")
+
+
+def test_the_newest_runs_that_failed_are_told_with_the_reason() -> None:
+    failed = [
+        replace(summary(f"try-{n}", "failed", 0, None), error=("data.empty", {"path": "a.txt"})) for n in range(5)
+    ]
+    *_, last = runs.as_text([summary("good", "finished", 9, None), *failed], HERE, "en").split("\n\n")
+    assert last.splitlines() == [f"try-{n}: a.txt holds no text at all." for n in range(3)]
+    assert runs.as_text(failed[:1], HERE, "zh").endswith("try-0：a.txt 中没有任何文本。")
 
 
 def test_without_runs_it_says_where_it_looked() -> None:

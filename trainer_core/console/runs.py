@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from trainer_core.console.tables import table
-from trainer_core.messages import Language
+from trainer_core.messages import Language, what_and_do
 from trainer_core.runs.run_dir import RunState, RunSummary
 
 _HEAD: Final[dict[Language, tuple[str, ...]]] = {
@@ -26,6 +26,7 @@ _BROKE_OFF: Final[dict[Language, str]] = {  # its process is gone: the machine w
     "en": "{name} broke off at step {step}; go on with: train --resume {typed}",
     "zh": "{name} 在第 {step} 步中断；继续：train --resume {typed}",
 }
+_EXPLAINED: Final = 3  # runs that failed, the newest
 _NONE: Final[dict[Language, str]] = {"en": "No runs in {folder} yet.", "zh": "{folder} 中还没有运行。"}
 
 
@@ -46,7 +47,16 @@ def as_text(summaries: Sequence[RunSummary], folder: Path, language: Language) -
     broken = next((summary for summary in summaries if summary.state == "interrupted" and summary.resumable), None)
     if broken is not None:
         lines.append(_BROKE_OFF[language].format(name=broken.name, step=broken.step, typed=_typed(broken.name)))
+    failed = [summary for summary in summaries if summary.state == "failed" and summary.error is not None]
+    if failed:
+        lines += ["", *(_reason(summary, language) for summary in failed[:_EXPLAINED])]
     return "\n".join(lines)
+
+
+def _reason(summary: RunSummary, language: Language) -> str:
+    """Why a run failed: its folder holds the rest, in log.txt and events.jsonl."""
+    code, params = summary.error or ("", {})
+    return f"{summary.name}{'：' if language == 'zh' else ': '}{what_and_do(code, params, language)[0]}"
 
 
 def _typed(name: str) -> str:
