@@ -134,6 +134,15 @@ def test_a_loss_that_stands_still_at_a_high_rate_is_a_plateau() -> None:
     assert run.steps(5).evaluations(2.1).codes == ["plateau", "-plateau"]
 
 
+def test_a_plateau_is_not_over_because_an_evaluation_was_better_than_a_bad_one() -> None:
+    run = Series(changed(lr_schedule="constant")).train()
+    for loss in (1.3161, 1.3189, 1.3186, 1.3191, 1.3230, 1.3259, 1.3195, 1.3179, 1.3170, 1.3166, 1.3163):
+        run.steps(5).evaluations(loss)
+    assert run.codes == ["plateau"]
+    assert run.said[0].params["before"] == 1.316
+    assert run.steps(5).evaluations(1.3110).codes == ["plateau", "-plateau"]
+
+
 def test_standing_still_at_the_end_of_a_schedule_is_how_it_ends() -> None:
     run = Series().train()
     for _ in range(8):

@@ -190,7 +190,8 @@ class Plateau(Rule):
     cleared = 1
 
     def __init__(self) -> None:
-        self._evals: deque[float] = deque(maxlen=_STANDS + 1)
+        self._evals: deque[float] = deque(maxlen=_STANDS)
+        self._best = math.inf  # eval loss before those
         self._rate = self._peak = 0.0
 
     def look(self, event: protocol.AnyEvent, run: Run) -> Verdict:
@@ -198,17 +199,18 @@ class Plateau(Rule):
             self._rate, self._peak = event.learning_rate, max(self._peak, event.learning_rate)
         if not isinstance(event, protocol.Eval) or event.loss is None or not run.warm:
             return None
+        if len(self._evals) == _STANDS:
+            self._best = min(self._best, self._evals[0])
         self._evals.append(event.loss)
-        if len(self._evals) <= _STANDS or run.config.lr_schedule == "plateau":
+        best = self._best
+        if not math.isfinite(best) or run.config.lr_schedule == "plateau":
             return None
-        before, *after = self._evals
-        gained = (before - min(after)) / before if before > 0 else 0.0
-        if gained >= _GAIN:
+        if best > 0 and (best - min(self._evals)) / best >= _GAIN:
             return False
-        if self._rate < _RATE_LEFT * self._peak or max(after) > _ABOVE * before:  # the latter is no standing still
+        if self._rate < _RATE_LEFT * self._peak or max(self._evals) > _ABOVE * best:  # the latter is no standing still
             return None
         fix: dict[str, Any] = {"lr_schedule": "cosine"} if run.config.lr_schedule == "constant" else {}
-        return Holds({"evaluations": _STANDS, "before": rounded(before, 4), "now": rounded(after[-1], 4)}, fix)
+        return Holds({"evaluations": _STANDS, "before": rounded(best, 4), "now": rounded(event.loss, 4)}, fix)
 
 
 class Truncated(Rule):
