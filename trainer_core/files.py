@@ -14,6 +14,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
@@ -47,6 +48,11 @@ def is_shared(error: OSError) -> bool:
     if number is None:  # `open` goes through the C library, which tells only its own number
         return os.name == "nt" and error.errno == errno.EACCES
     return number in _SHARING_VIOLATIONS
+
+
+def opened(path: Path) -> BufferedReader:
+    """A file to read; on Windows as soon as nobody has it for himself alone, as an antivirus has what is new."""
+    return retry_sharing(lambda: path.open("rb"))
 
 
 def replace(source: Path, target: Path, seconds: float = _RETRY_SECONDS) -> None:
@@ -145,7 +151,7 @@ def sha256(path: Path) -> str:
     """Hex digest of a file's content, read in bounded pieces."""
     import hashlib  # here: OpenSSL takes 4 MB, which the window never needs
 
-    with path.open("rb") as file:
+    with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -23,6 +23,7 @@ from trainer_core import files, protocol
 from trainer_core.data import encode
 from trainer_core.messages import ExitCode
 from trainer_core.runs import checkpoint_dir
+from trainer_core.train import checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = 120
@@ -262,6 +263,26 @@ def test_a_file_is_replaced_as_soon_as_its_reader_lets_go(tmp_path: Path) -> Non
     assert target.read_bytes() == b"new"
     assert time.monotonic() - since > 0.5
     assert [path.name for path in tmp_path.iterdir()] == [target.name]
+
+
+@pytest.mark.parametrize("file", [checkpoint_dir.MANIFEST, "config.json", "model.safetensors"])
+@pytest.mark.in_english
+def test_a_checkpoint_of_which_an_antivirus_has_a_file_for_itself_for_a_moment_is_whole(whole: Held, file: str) -> None:
+    folder = whole.checkpoints / checkpoint_dir.folder_name(STEPS)
+    kernel = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
+    kernel.CreateFileW.restype = ctypes.c_void_p
+    to_read, shared_with_nobody, that_is_there = 0x80000000, 0, 3
+    for look in (checkpoint_dir.problem, load_config):
+        held = kernel.CreateFileW(str(folder / file), to_read, shared_with_nobody, None, that_is_there, 0, None)
+        with pytest.raises(PermissionError):
+            (folder / file).read_bytes()
+        threading.Timer(0.7, kernel.CloseHandle, [ctypes.c_void_p(held)]).start()
+        assert look(folder) is None
+
+
+def load_config(folder: Path) -> None:
+    """As a run that goes on and `generate` do."""
+    checkpoint.require_weights(folder, checkpoint.read_shape(folder))
 
 
 @pytest.mark.parametrize("act", ["replace", "remove"])

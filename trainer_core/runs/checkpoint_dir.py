@@ -91,7 +91,8 @@ def problem(folder: Path, hashes: bool = True) -> str | None:
 def check_files(folder: Path, hashes: bool = True) -> dict[str, str | None]:
     """What is wrong with each file of a checkpoint; None: nothing. Of an unreadable manifest, only that."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
+        with files.opened(folder / MANIFEST) as file:
+            manifest = json.load(file)
         entries = [(str(name), int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest["files"].items()]
         changed = not _vouches_for_itself(manifest)
     except OSError as error:

@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from trainer_core import __version__
+from trainer_core import __version__, files
 from trainer_core.messages import TraindeckError
 from trainer_core.model import hugging_face
 from trainer_core.model.decoder import Decoder, ModelConfig
@@ -214,7 +214,8 @@ def require_weights(folder: Path, shape: ModelConfig) -> None:
     with torch.device("meta"):
         wanted = {name: list(weight.shape) for name, weight in Decoder(shape).named_parameters()}
     try:
-        with safe_open(folder / "model.safetensors", "pt") as file:
+        path = folder / "model.safetensors"
+        with files.opened(path), safe_open(path, "pt") as file:
             found = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no mapping
     except (OSError, SafetensorError) as error:
         raise _damaged(folder, error) from error
@@ -237,7 +238,8 @@ def load_weights(folder: Path, model: Decoder) -> None:
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
     try:
-        return load_file(path)
+        with files.opened(path):
+            return load_file(path)
     except (OSError, SafetensorError) as error:
         raise _damaged(path.parent, error) from error
 
@@ -254,7 +256,8 @@ def _told_as_damage(folder: Path) -> Iterator[None]:
 
 def _read_json(folder: Path, name: str) -> dict[str, Any]:
     try:
-        loaded = json.loads((folder / name).read_text(encoding="utf-8"))
+        with files.opened(folder / name) as file:
+            loaded = json.load(file)
     except (OSError, ValueError, RecursionError) as error:  # the last: `[[[[[…`
         raise _damaged(folder, error) from error
     if not isinstance(loaded, dict):
