@@ -23,7 +23,7 @@ from typing import Any, Final
 import yaml
 
 from app.state.masking import Masker
-from trainer_core import children
+from trainer_core import __version__, children
 
 EVENTS_TAIL: Final = 2 * 1024**2  # bytes
 LOG_TAIL: Final = 512 * 1024
@@ -56,8 +56,12 @@ def write(path: Path, run: Path | None, window_log: Path | None, settings: Path 
 
 
 def versions() -> str:
-    """Of the system, Python and what Traindeck is built on, without importing any of it."""
-    lines = [f"system {platform.platform()}", f"python {platform.python_version()} ({platform.architecture()[0]})"]
+    """Of Traindeck, the system, Python and what it is built on, without importing any of it."""
+    lines = [
+        f"traindeck {__version__}",
+        f"system {platform.platform()}",
+        f"python {platform.python_version()} ({platform.architecture()[0]})",
+    ]
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             lines.append(f"{name} {importlib.metadata.version(name)}")

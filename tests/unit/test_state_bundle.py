@@ -12,7 +12,7 @@ import pytest
 
 from app.state import bundle
 from app.state.masking import Masker
-from trainer_core import children
+from trainer_core import __version__, children
 
 USER, HOST = "王小明", "xiaoming-desktop"
 HOMES = ("C:\\Users\\王小明", "/home/wang.xm")
@@ -174,7 +174,9 @@ def test_a_process_of_its_own_makes_the_bundle(tmp_path: Path) -> None:
     with zipfile.ZipFile(out) as archive:
         assert {"versions.txt", "doctor.txt", "run/config.yaml"} <= set(archive.namelist())
         assert "Python" in archive.read("doctor.txt").decode()
-        assert "torch" in archive.read("versions.txt").decode()
+        versions = archive.read("versions.txt").decode()
+        assert versions.startswith(f"traindeck {__version__}\n")
+        assert "torch" in versions
 
 
 def test_damaged_files_of_a_run_do_not_keep_the_rest_out(
