@@ -7,6 +7,8 @@ from pathlib import Path
 from PySide6.QtCore import QStandardPaths, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 
+from app.state.folders import first_there
+
 
 def open_folder(path: Path) -> bool:
     """Show a folder in the file manager; for a file or a missing path, the nearest folder that exists."""
@@ -24,4 +26,4 @@ def copy_text(text: str) -> None:
 def documents() -> Path:
     """Where the person keeps documents; the home folder where there is no such place."""
     place = Path(QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation))
-    return place if place.is_dir() else Path.home()
+    return first_there([place]) or Path.home()

@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.state.data_glance import Glance
+from app.state.folders import first_there
 from app.theme.tokens import SPACE
 from app.views import data_words, words
 from app.views.widgets import ElidedLabel, Retranslating, SignButton, button, hand_over, named, plain_tip, restyle
@@ -141,8 +142,7 @@ class DataList(Retranslating):
     def _folder(self) -> str:
         """Where to look for more: beside what was added or trained on last."""
         own = [path for path in (*reversed(self._paths), *self.recent) if not path.startswith("builtin:")]
-        found = next((Path(path).parent for path in own if Path(path).parent.is_dir()), Path.home())
-        return str(found)
+        return str(first_there(Path(path).parent for path in own) or Path.home())
 
     def _remove_selected(self) -> None:
         if chosen := self.list.selectedItems():
