@@ -13,7 +13,7 @@ rem With .exe, for a python.bat (pyenv-win has one) would take over and never co
 set "PY="
 rem An update that was cut off may have left only the last two. home.txt: where they are, if not here.
 set "APART="
-if exist .venv-setup\home.txt set /p APART=<.venv-setup\home.txt
+if exist .venv-setup\home.txt for /f "usebackq delims=" %%h in (".venv-setup\home.txt") do call set "APART=%%h"
 for %%n in (.venv .venv.old .venv.new) do (
   call :try "%%n\Scripts\python.exe"
   if defined APART call :try "%APART%\%%n\Scripts\python.exe"

@@ -55,10 +55,16 @@ def own_folder_in(folder: Path) -> Path:
 
 
 def note_home() -> None:
-    """Leave word of a home elsewhere for train_gpu.bat and .sh, which can read a line, but find out nothing."""
+    """Leave word of a home elsewhere for train_gpu.bat and .sh, which can read a line, but find out nothing.
+
+    A console may read any code page: so the part that may have other characters than ASCII is said by its variable.
+    """
     places.KEEP.mkdir(exist_ok=True)
-    note = places.KEEP / "home.txt"
-    note.write_text(str(home()), encoding="oem" if sys.platform == "win32" else "utf-8", errors="replace")
+    place, local = str(home()), os.environ.get("LOCALAPPDATA", "")
+    if WINDOWS and local and place.startswith(local):
+        place = "%LOCALAPPDATA%" + place[len(local) :]
+    encoding = "oem" if sys.platform == "win32" else "utf-8"
+    (places.KEEP / "home.txt").write_text(f"{place}\n", encoding=encoding, errors="replace")
 
 
 def home_of_runs() -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import subprocess
 import time
@@ -201,6 +200,9 @@ def test_it_starts_from_a_folder_that_batch_files_trip_over(project: Batch, tmp_
     assert json.loads(done.stdout)["cwd"] == str(moved.root)
 
 
+LOCAL = Path("C:\\用 & (户)")
+
+
 class Deep(Batch):
     """Below a path that leaves no room for packages, and without a word about where they are to be."""
 
@@ -208,24 +210,35 @@ class Deep(Batch):
         super().__init__(folder, "长" * 30 + "\\" + "d" * 90)
 
     def environment(self, **more: str) -> dict[str, str]:
-        return {name: value for name, value in super().environment(**more).items() if name != "TRAINDECK_ENVIRONMENT"}
+        environment = super().environment(**{"LOCALAPPDATA": str(LOCAL), **more})
+        del environment["TRAINDECK_ENVIRONMENT"]
+        return environment
+
+
+@pytest.fixture
+def local() -> Iterator[Path]:
+    """A short folder for what programs keep, where nothing is kept yet."""
+    shutil.rmtree(LOCAL, ignore_errors=True)
+    LOCAL.mkdir()
+    yield LOCAL
+    shutil.rmtree(LOCAL)
 
 
 @pytest.mark.in_chinese
 @pytest.mark.skipif(windows_long_paths(), reason="this Windows allows long paths")
 def test_it_is_set_up_from_nothing_below_a_path_of_over_200_characters_with_the_packages_elsewhere(
-    tmp_path: Path,
+    tmp_path: Path, local: Path
 ) -> None:
     project = Deep(tmp_path)
     assert len(str(project.root)) > 200
     done = project.run('train "a b"')
     assert done.returncode == 3, done.stderr
     assert json.loads(done.stdout)["cwd"] == str(project.root)
-    home = Path((project.root / ".venv-setup" / "home.txt").read_text(encoding="oem").strip())
+    home = next((local / "Traindeck").iterdir())
     assert f"Packages: {home}" in done.stderr
     assert f"Runs: {Path.home() / 'Traindeck'} " in done.stderr
     assert project.folders() == set()
-    by_note = {**project.without_python(), "LOCALAPPDATA": os.environ["LOCALAPPDATA"]}
+    by_note = {**project.without_python(), "LOCALAPPDATA": str(local)}
     again = project.run("train", env=by_note)  # found by what home.txt says
     assert (again.returncode, again.stderr) == (3, "")
     project.want("2.0")
