@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import statistics
@@ -47,8 +48,10 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 
 def busy() -> float:
-    """Share of the processors that other programs take, watched for half a second."""
-    return psutil.cpu_percent(interval=0.5) / 100
+    """Share of the processors that other programs take, watched for half a second; 0: the system does not tell."""
+    with contextlib.suppress(OSError):
+        return psutil.cpu_percent(interval=0.5) / 100
+    return 0.0
 
 
 def machine_memory() -> int:
