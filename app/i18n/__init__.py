@@ -31,8 +31,8 @@ class Translator:
         locale = QLocale(QLocale.Language.Chinese, QLocale.Country.China) if language == "zh" else QLocale("en_US")
         QLocale.setDefault(locale)
         if language == "zh":
-            self._install("traindeck_zh_CN", str(FOLDER))
             self._install("qtbase_zh_CN", QLibraryInfo.path(QLibraryInfo.LibraryPath.TranslationsPath))
+            self._install("traindeck_zh_CN", str(FOLDER))  # Qt asks the newest first
         # Qt posts the news to each window; sent now, no view is worded half in one language.
         QCoreApplication.sendPostedEvents(None, QEvent.Type.LanguageChange.value)
 

@@ -2410,6 +2410,13 @@
     </message>
 </context>
 <context>
+    <name>QFileSystemModel</name>
+    <message>
+        <source>Size</source>
+        <translation>大小</translation>
+    </message>
+</context>
+<context>
     <name>Queue</name>
     <message>
         <source>Waiting</source>

@@ -120,6 +120,7 @@ QProgressBar[level="bad"]::chunk { background: $bad; }
 QHeaderView::section { background: $window; color: $muted; border: 0; border-bottom: 1px solid $border; padding: 5px 8px; }
 QTableView { gridline-color: $border; alternate-background-color: $window; }
 QTableView::item { padding: 2px 6px; }
+QAbstractItemView { outline: 1px solid $muted; }  /* of the current cell: Fusion's lies over its text */
 QScrollArea { background: transparent; border: 0; }
 QScrollArea > QWidget > QWidget#scrolled { background: transparent; }
 QScrollBar:vertical { background: transparent; width: 12px; margin: 0; }

@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from PySide6.QtCore import QLocale
+from PySide6.QtCore import QCoreApplication, QLocale
 from PySide6.QtWidgets import QDialogButtonBox, QFileDialog, QLabel, QLineEdit, QMessageBox
 from pytestqt.qtbot import QtBot
 
@@ -63,6 +63,11 @@ def file_words(qtbot: QtBot) -> set[str]:
     dialog.setOption(QFileDialog.Option.DontUseNativeDialog)
     qtbot.addWidget(dialog)
     return {label.text() for label in dialog.findChildren(QLabel)}
+
+
+def test_the_size_of_a_file_is_none_in_litres(make_window: MakeWindow) -> None:
+    make_window(language="zh")
+    assert QCoreApplication.translate("QFileSystemModel", "Size") == "大小"
 
 
 def test_the_menu_of_a_text_field_is_chinese(make_window: MakeWindow, qtbot: QtBot) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from PySide6.QtGui import QColor, QFontInfo, QFontMetricsF
 from PySide6.QtWidgets import QLabel, QScrollArea
 from pytestqt.qtbot import QtBot
+from runs_page import add, focus, open_page
 
 from app.theme.tokens import DARK, LIGHT, Tokens
 from app.views import computing_words
@@ -126,3 +129,19 @@ def test_quotes_are_as_wide_as_the_language_has_them(make_window: MakeWindow, qt
         wide = metrics.horizontalAdvance("“") > 0.8 * metrics.horizontalAdvance("中")
         chinese_font = QFontInfo(widget.font()).family().startswith("Noto Sans CJK")
         assert wide is (language == "zh" and chinese_font)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_words_of_the_current_cell_are_as_strong_as_all_others(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, theme: str
+) -> None:
+    path = add(own_folders, "WWWWMMMM")
+    controller = make_window(theme=theme)
+    page = open_page(qtbot, controller, 1)
+    page.select([path])
+    focus(qtbot, page)
+    cell = page.table.visualRect(page.model.index(0, NAME))
+    picture = page.table.viewport().grab(cell).toImage()
+    seen = {picture.pixelColor(x, y).name() for x in range(picture.width()) for y in range(picture.height())}
+    tokens = DARK if theme == "dark" else LIGHT
+    assert {tokens.accent, tokens.on_accent} <= seen
