@@ -112,3 +112,27 @@ def test_the_window_without_a_display_says_what_to_do_instead(tmp_path: Path) ->
     assert done.returncode == 1
     assert "./train_gpu.sh train" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+LATE = """
+from trainer_core import cli, protocol
+from trainer_core.train import start
+
+class Late(start.Sampler):
+    def stop(self):  # a look that was under way
+        super().stop()
+        host = protocol.Host(ram_used=1, ram_total=2, rss=1, cpu=0.0, disk_free=1)
+        self._callback(protocol.Hardware(gpus=[], host=host))
+
+start.Sampler = Late
+cli.main()
+"""
+
+
+def test_the_end_of_a_run_is_its_last_event_whatever_was_just_being_looked_at(tmp_path: Path) -> None:
+    flags = ("--max-steps", "2", "--data", str(text_file(tmp_path)), "--run-dir", str(tmp_path / "run"))
+    command = [sys.executable, "-c", LATE, "train", *TINY, *flags, "--output", "json"]
+    done = subprocess.run(command, capture_output=True, env=environment(tmp_path), cwd=tmp_path, timeout=90, check=True)
+    *before, last = (protocol.decode_event(line) for line in done.stdout.splitlines())
+    assert isinstance(last, protocol.Done)
+    assert any(isinstance(event, protocol.Hardware) for event in before)

@@ -347,6 +347,15 @@ def test_a_run_is_summarised_from_its_files(run: RunDir) -> None:
     assert (summary.preset, summary.data, summary.tokens_per_s) == ("cpu", ["数据.txt"], 1000.0)
 
 
+def test_the_time_of_a_run_is_that_of_its_steps_whatever_its_clock_says_and_whatever_comes_after_its_end(
+    run: RunDir,
+) -> None:
+    done = protocol.Done(t=40, reason="finished", steps=50, total_steps=50, seconds=217.0)
+    host = protocol.Host(ram_used=1, ram_total=2, rss=1, cpu=0.0, disk_free=1)
+    write_events(run, hello(), step(50, 109, 1.0), done, protocol.Hardware(t=41, gpus=[], host=host))
+    assert run_dir.summarize(run).seconds == 217.0
+
+
 def test_a_run_that_was_stopped_between_two_steps_that_are_told_is_at_the_step_of_its_end(run: RunDir) -> None:
     stopped = protocol.Done(t=110, reason="stopped", steps=21, total_steps=50)
     write_events(run, hello(), step(20, 102), stopped)

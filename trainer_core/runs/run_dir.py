@@ -216,7 +216,12 @@ def _step(events: list[protocol.AnyEvent]) -> int:
 
 def _trained(events: list[protocol.AnyEvent]) -> float:
     """Seconds spent in steps, over all processes, where the newest of them told so at its end."""
-    return events[-1].seconds if events and isinstance(events[-1], protocol.Done) else 0.0
+    for event in reversed(events):
+        if isinstance(event, protocol.Done):
+            return event.seconds
+        if isinstance(event, protocol.Hello):
+            break
+    return 0.0
 
 
 def _state(run: RunDir, events: list[protocol.AnyEvent]) -> RunState:

@@ -74,13 +74,15 @@ def train(plan: Plan, job: Job) -> None:
             run.write_config(config)
             _keep_tokenizer(run, prepared)
             session.emit(_ready(trainer, prepared))
-            with _watching(job, trainer), _reporting_elsewhere(job, config, run):
+            with _reporting_elsewhere(job, config, run):
                 _run(trainer, job)
 
 
 def _run(trainer: Trainer, job: Job) -> None:
+    """To its end, which is the last event: no look at the hardware comes after it."""
     try:
-        done = trainer.run()
+        with _watching(job, trainer):
+            done = trainer.run()
     except StopRequested as stop:
         job.session.emit(trainer.summary(stop.reason))
         raise
