@@ -531,6 +531,21 @@ def test_a_bead_lies_on_its_curve_and_stands_in_the_legend(qtbot: QtBot, page: P
     assert [curve.at("step", x) for x in places] == pytest.approx(heights.tolist())
 
 
+def test_on_a_fine_screen_a_curve_of_few_points_is_as_thick_as_on_others(
+    qtbot: QtBot, page: PlotsPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canvas(page, "loss"), "devicePixelRatioF", lambda: 2.0)
+    show(qtbot, page, filled(2000))
+
+    def width(name: str) -> float:
+        return float(canvas(page, "loss")._curves[name][0].opts["pen"].widthF())
+
+    assert (width("train"), width("eval")) == (1.0, 2.0)  # of many points it would take several times as long
+    page.retheme(DARK)
+    settle(qtbot, page)
+    assert width("eval") == 2.0
+
+
 def thick(picture: QImage, colour: str) -> int:
     """How many squares of 4 x 4 pixels are all of a colour, those that touch counted once."""
     here = {(x, y) for x in range(picture.width()) for y in range(picture.height())

@@ -31,6 +31,7 @@ Values = NDArray[Any]
 
 _FAINT: Final = 95  # of 255
 _FEW: Final = 40  # points up to which each gets a dot: a short run should not look empty
+_SPARSE: Final = 500  # points up to which a curve is as thick on a fine screen, at no cost that one could see
 _AXIS_WIDTH: Final = 52  # one width, so that the plots above one another line up
 _MARKS: Final = {"best": ("star", 13), "checkpoint": ("t1", 8), "bad": ("x", 9), "memory": ("d", 8), "hot": ("s", 4)}
 _GOLDEN: Final = 0.618  # multiples of it fall far apart
@@ -123,6 +124,9 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         if dotted:
             known = np.isfinite(y)
             x, y = x[known], y[known]
+        width = self.devicePixelRatioF() if len(x) <= _SPARSE else 1.0  # Qt counts pixels of the screen
+        if item.opts["pen"].widthF() != width:
+            self._style(item, look, token, width)
         item.setData(x, y, symbol="o" if dotted else None, symbolSize=5, symbolPen=None)
         if dotted:
             item.setSymbolBrush(self._colour(token))
@@ -327,7 +331,7 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
             axis.setTextPen(pg.mkPen(tokens.muted))
             axis.setStyle(tickFont=small)
         for item, look, token in self._curves.values():
-            self._style(item, look, token)
+            self._style(item, look, token, item.opts["pen"].widthF())
         for item, token in self._marks.values():
             self._style_mark(item, token)
 
@@ -336,10 +340,10 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         colour.setAlpha(alpha)
         return colour
 
-    def _style(self, item: Any, look: Look, token: str) -> None:
+    def _style(self, item: Any, look: Look, token: str, width: float = 1.0) -> None:
         line = _LINES.get(look, Qt.PenStyle.SolidLine)
         alpha = _FAINT if look == "faint" else 255
-        item.setPen(pg.mkPen(self._colour(token, alpha), width=1, style=line))
+        item.setPen(pg.mkPen(self._colour(token, alpha), width=width, style=line))
         if look == "area":
             item.setFillBrush(self._colour(token))
 
