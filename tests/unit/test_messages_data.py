@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from trainer_core.config import knobs
 from trainer_core.data.encodings import Tally
 from trainer_core.data.readers.base import Request, Source
 from trainer_core.data.readers.json_rows import Rows
 from trainer_core.data.readers.lines import read_jsonl
 from trainer_core.messages import word
-from trainer_core.messages.data import position_in_chinese, reason_in_chinese
+from trainer_core.messages.data import allowed_in_chinese, position_in_chinese, reason_in_chinese
 
 DATA = Path(__file__).resolve().parents[2] / "trainer_core" / "data"
 
@@ -86,3 +87,11 @@ def test_what_is_said_of_a_json_line_is_whole_and_known_in_chinese(line: bytes, 
     told = Rows((), Tally()).row(line)
     assert told == reason
     assert reason_in_chinese(reason).startswith("JSON：")
+
+
+def test_what_a_knob_allows_is_worded_in_chinese() -> None:
+    for knob in knobs().values():
+        if knob.kind not in ("choice", "bool") and not knob.shape:
+            assert not re.search("[A-Za-z]{2,}", allowed_in_chinese(knob.allowed())), knob.name
+    told = word("config.bad_value", {"allowed": "a number > 0 and <= 10"}, "zh")
+    assert told.endswith("允许的值：数值，> 0 且 <= 10。")

@@ -84,29 +84,50 @@ _POSITIONS: Final[dict[str, str]] = {
     "byte {#} of {#}": "第 {} 字节（共 {} 字节）",
 }
 
+_ALLOWED: Final[dict[str, str]] = {  # what `Knob.allowed` says
+    "a whole number {} and {}": "整数，{} 且 {}",
+    "a whole number {}": "整数，{}",
+    "a whole number": "整数",
+    "a number {} and {}": "数值，{} 且 {}",
+    "a number {}": "数值，{}",
+    "a number": "数值",
+    "a list of texts": "文本列表",
+    "a text": "文本",
+}
+_TABLES: Final = {"reason": _REASONS, "position": _POSITIONS, "allowed": _ALLOWED}
+
 
 def reason_in_chinese(reason: str) -> str:
     """A reason in Chinese, where it is a known one. A member of an archive in front of it (`.json: …`) stays."""
     member, colon, rest = reason.partition(": ")
     if colon and re.fullmatch(r"\.\w+", member):
-        return f"{member}：{_translated(rest, 'reasons')}"
+        return f"{member}：{_translated(rest, 'reason')}"
     member, is_, rest = reason.partition(" is ")
     if is_ and re.fullmatch(r"\.\w+", member):
-        return f"{member} {_translated(rest, 'reasons')}"
-    return _translated(reason, "reasons")
+        return f"{member} {_translated(rest, 'reason')}"
+    return _translated(reason, "reason")
 
 
 def position_in_chinese(position: str) -> str:
     """`line 17` as 第 17 行, `its end, after line 17` as 末尾，第 17 行之后."""
     place, after, row = position.partition(", after ")
-    worded = _translated(place, "positions")
-    return f"{worded}，{_translated(row, 'positions')}之后" if after else worded
+    worded = _translated(place, "position")
+    return f"{worded}，{_translated(row, 'position')}之后" if after else worded
+
+
+def allowed_in_chinese(allowed: str) -> str:
+    """`a number >= 0` as 数值，>= 0; the names of choices stay."""
+    return _translated(allowed, "allowed")
 
 
 def in_chinese(params: Mapping[str, Value]) -> dict[str, Value]:
-    """Parameters of a message with its reason and position in Chinese."""
+    """Parameters of a message with its reason, its position and what is allowed in Chinese."""
     found = dict(params)
-    for name, worded in (("reason", reason_in_chinese), ("position", position_in_chinese)):
+    for name, worded in (
+        ("reason", reason_in_chinese),
+        ("position", position_in_chinese),
+        ("allowed", allowed_in_chinese),
+    ):
         value = found.get(name)
         if isinstance(value, str):
             found[name] = worded(value)
@@ -123,8 +144,7 @@ def _translated(text: str, table: str) -> str:
 
 @functools.cache
 def _patterns(table: str) -> list[tuple[re.Pattern[str], str]]:
-    words = _REASONS if table == "reasons" else _POSITIONS
-    return [(re.compile(_pattern(english), re.DOTALL), chinese) for english, chinese in words.items()]
+    return [(re.compile(_pattern(english), re.DOTALL), chinese) for english, chinese in _TABLES[table].items()]
 
 
 def _pattern(english: str) -> str:
