@@ -105,7 +105,7 @@ def test_this_machine_can_be_described_whatever_it_has() -> None:
 def test_processors_that_this_program_may_not_use_are_not_counted() -> None:
     """As `taskset` and Windows' `start /affinity` start it."""
     one = {
-        "win32": "import ctypes; ctypes.WinDLL('kernel32').SetProcessAffinityMask(ctypes.c_void_p(-1), ctypes.c_size_t(1))",
+        "win32": "from ctypes import *; WinDLL('kernel32').SetProcessAffinityMask(c_void_p(-1), c_size_t(1))",
         "linux": "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])",
     }[sys.platform]
     look = "from trainer_core.machine import hardware as h; print(h.usable_threads(), h.probe().cpu_threads)"
