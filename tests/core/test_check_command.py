@@ -8,15 +8,18 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from tests.core.trainer import Ended, environment, finish, run, start, text_file
 from tests.kept import Kept
 from trainer_core import protocol
-from trainer_core.checking import running
+from trainer_core.checking import running, trial
+from trainer_core.checking.estimate import Needs
 from trainer_core.checking.outcome import Request
 from trainer_core.config import Config
-from trainer_core.machine.ram import system_memory
+from trainer_core.machine.ram import Ram, system_memory
 from trainer_core.session import Session
+from trainer_core.train.device import Precision
 from trainer_core.wire import Wire
 
 # fmt: off
@@ -143,3 +146,16 @@ def test_a_process_is_ended_before_it_takes_the_last_memory(monkeypatch: pytest.
 def test_what_a_process_says_of_its_failure_is_told(tmp_path: Path) -> None:
     ended = run(tmp_path, "check", *TINY, "--max-steps", "5", "--device", "cuda:7")
     assert (ended.error.code, ended.code) == ("device.not_available", 6)
+
+
+def test_the_memory_of_a_process_that_is_tried_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container of 1.4 GiB had 1.5 GiB free: libraries were taken for used memory and for free memory."""
+    config = Config(hidden_dim=16, n_layers=1, n_heads=1)
+    cpu = torch.device("cpu")
+    needs = Needs(config, 320, Precision("fp32", "cpu", None))
+    info = psutil.Process().memory_info()
+    used = info.rss - getattr(info, "shared", 0)
+    total = 8 * 2**30
+    for available, most in ((total - used, total), (total // 2, total // 2 + used + 2**24), (total, total)):
+        monkeypatch.setattr(trial, "system_memory", lambda available=available: Ram(total, available))
+        assert available <= trial._foreseen(config, needs, [cpu]).memory_free <= most

@@ -147,7 +147,7 @@ def _foreseen(config: Config, needs: Needs, devices: list[torch.device]) -> Outc
         free = min([free, *(room for room in told if room is not None)])
     else:
         total, available = system_memory()
-        free = available + psutil.Process().memory_info().rss
+        free = min(total, available + _own())
         times = config.ranks
     return Outcome(
         fits=False,
@@ -160,6 +160,12 @@ def _foreseen(config: Config, needs: Needs, devices: list[torch.device]) -> Outc
         parameters=needs.parameters,
         checkpoint_bytes=needs.checkpoint,
     )
+
+
+def _own() -> int:
+    """Bytes of this process that count as used: pages of libraries count as available, for they can be read again."""
+    info = psutil.Process().memory_info()
+    return int(info.rss - getattr(info, "shared", 0))  # Windows and macOS do not tell them apart
 
 
 def _write(folder: Path, outcome: Outcome) -> None:
