@@ -33,6 +33,11 @@ def path_choice(path: FastPath, language: Language) -> str:
     return f"{found[1]} 个线程" if found and language == "zh" else path.choice
 
 
+def device(told: str, language: Language) -> str:
+    """A device as `hello` names it: GPUs keep their names, a CPU's threads are counted in this language."""
+    return re.sub(r"CPU \((\d+) threads?\)", r"CPU（\1 个线程）", told) if language == "zh" else told
+
+
 def path_parts(path: FastPath, language: Language) -> tuple[str, str]:
     """Name and choice for one line of many: “2 threads” says both."""
     name, choice = path_name(path, language), path_choice(path, language)

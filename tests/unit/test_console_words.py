@@ -28,6 +28,12 @@ def test_every_event_can_be_shown(language: Language) -> None:
         assert isinstance(line(event, language), str)
 
 
+def test_a_cpus_threads_are_counted_in_the_language_of_the_terminal() -> None:
+    hello: protocol.Hello = msgspec.structs.replace(EVENTS[protocol.Hello], devices=["2 × CPU (1 thread)"])
+    assert "2 × CPU（1 个线程）" in line(hello, "zh")
+    assert "2 × CPU (1 thread)" in line(hello, "en")
+
+
 def test_a_small_source_is_not_told_as_nothing() -> None:
     ready: protocol.Ready = msgspec.structs.replace(
         EVENTS[protocol.Ready], sources=[protocol.Source(path="a.txt", format="text", bytes=1631)]

@@ -11,6 +11,7 @@ from typing import Final
 
 from rich.cells import cell_len
 
+from trainer_core import engine_words
 from trainer_core.config import knobs
 from trainer_core.console.tables import table
 from trainer_core.messages import Language
@@ -53,7 +54,7 @@ def lines(report: CheckReport, language: Language) -> list[str]:
     say = partial(_say, language)
     rows = list(_figures(report, say))
     width = max(cell_len(name) for name, _ in rows)
-    told = [f"{say(report.verdict)} · {report.device}"]
+    told = [f"{say(report.verdict)} · {engine_words.device(report.device, language)}"]
     told += [f"{name}{' ' * (width - cell_len(name))}  {value}" for name, value in rows]
     if report.from_cache:
         told.append(say("before"))

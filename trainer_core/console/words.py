@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from trainer_core import protocol
+from trainer_core import engine_words, protocol
 from trainer_core.console import engine as console_engine
 from trainer_core.messages import Language, what_and_do
 from trainer_core.messages.amounts import size, unit_of
@@ -57,7 +57,7 @@ def line(event: protocol.AnyEvent, language: Language) -> str:
     zh = language == "zh"
     match event:
         case protocol.Hello():
-            devices = ", ".join(event.devices)
+            devices = ", ".join(engine_words.device(told, language) for told in event.devices)
             start = f"Traindeck {event.traindeck} · torch {event.torch} · {devices} · {event.precision}"
             resumed = (
                 f"从第 {event.resumed_from_step} 步继续" if zh else f"going on from step {event.resumed_from_step}"
