@@ -1,5 +1,7 @@
 @echo off
 setlocal DisableDelayedExpansion
+rem From here, as a path with % or ^ in it does not outlive a call; train_gpu.py goes back to where one was.
+set "TRAINDECK_CALLED_FROM=%CD%"
 cd /d "%~dp0"
 rem Foreign Python settings and places to install to must not leak in; package sources (pip.ini, PIP_INDEX_URL,
 rem PIP_CERT ...) stay, they are the user's own. ASCII only: cmd reads this file in the OEM code page.

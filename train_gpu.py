@@ -11,7 +11,9 @@
 What it does is in launcher/, whose __init__.py says why the syntax stays within Python 3.6.
 """
 
+import contextlib
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -42,6 +44,8 @@ def main(argv: "list[str]") -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a path in Chinese must not break a console of code page 1252
+    with contextlib.suppress(OSError):  # train_gpu.bat had to leave it; what is typed is meant from there
+        os.chdir(os.environ.pop("TRAINDECK_CALLED_FROM", "."))
     command = argv[0] if argv else ""
     if command in ("--help", "-h"):
         # The trainer's own help follows.

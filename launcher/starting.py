@@ -50,8 +50,9 @@ def start_window() -> int:
     words.write_bytes(b"")
     detached = 0x00000008 | 0x00000200  # DETACHED_PROCESS | CREATE_NEW_PROCESS_GROUP
     command = [str(current().python.with_name("pythonw.exe")), "-P", "-c", WINDOW, str(words)]
+    root = str(places.ROOT)  # as administrator one is in System32, which is no place to choose files from
     child = subprocess.Popen(
-        command, env=child_env(), creationflags=detached, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL
+        command, env=child_env(), cwd=root, creationflags=detached, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL
     )
     say("Traindeck starts; this console closes by itself.")
     try:
