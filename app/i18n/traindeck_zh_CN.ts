@@ -553,14 +553,6 @@
         <translation>编译用时 {seconds} 秒</translation>
     </message>
     <message>
-        <source>CPU (1 thread)</source>
-        <translation>CPU（1 个线程）</translation>
-    </message>
-    <message>
-        <source>CPU ({count} threads)</source>
-        <translation>CPU（{count} 个线程）</translation>
-    </message>
-    <message>
         <source>{name} ({choice}) {gain}</source>
         <translation>{name}（{choice}）{gain}</translation>
     </message>

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from PySide6.QtCore import QCoreApplication
@@ -30,12 +29,8 @@ def compiled(seconds: float) -> str:
 
 
 def device(told: str) -> str:
-    """A device as the trainer names it: GPUs keep their names, a CPU's threads are counted in our language."""
-    one = QCoreApplication.translate("Computing", "CPU (1 thread)")
-    several = QCoreApplication.translate("Computing", "CPU ({count} threads)")
-    return re.sub(
-        r"CPU \((\d+) threads?\)", lambda found: one if found[1] == "1" else several.format(count=found[1]), told
-    )
+    """A device as the trainer names it, in our language."""
+    return engine_words.device(told, words.language())
 
 
 def short(path: FastPath) -> str:

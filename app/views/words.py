@@ -43,9 +43,8 @@ def failure(code: str, error: ErrorInfo | None) -> str:
 
 
 def with_fields(text: str) -> str:
-    """Knobs as the form names them, in place of flags and of names with underscores; sizes that one can grasp."""
+    """Knobs as the form names them, in place of flags and of names with underscores."""
     spoken = language()
-    text = re.sub(r"\b(\d{2,3}(?:,\d{3})+) MiB", lambda many: size(int(many[1].replace(",", "")) * _MIB), text)
     return re.sub(r" ?(--[a-z][a-z-]+|\b[a-z]+(?:_[a-z]+)+\b) ?", lambda found: _field(found, spoken), text)
 
 
