@@ -22,7 +22,7 @@ def main() -> int:
     listen()
     say(
         protocol.Loaded(
-            checkpoint=str(folder), step=step, chat=chat, parameters=1, device="CPU (1 threads)", max_seq_len=64
+            checkpoint=str(folder), step=step, chat=chat, parameters=1, device="CPU (1 thread)", max_seq_len=64
         )
     )
     while (command := take_command(0.02)) is not None and not isinstance(command, protocol.Stop):
