@@ -44,6 +44,23 @@ def test_a_check_says_that_it_fits_and_what_it_takes(make_window: MakeWindow, qt
     assert not card.hint.isVisible()
 
 
+def test_the_result_has_its_height_at_once_and_no_frame_shows_it_cut(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window(check="check")
+    card = controller.window.check
+    controller.form.set_text("batch_size", "8")
+    click(qtbot, controller.window.run_bar.check)
+    qtbot.waitUntil(card.cancel.isVisible)
+    running = card._state
+    qtbot.waitUntil(lambda: controller.checker.running is None, timeout=30_000)
+    qtbot.wait(50)
+    found, height = card._state, card.height()
+    card.display(running)
+    qtbot.wait(50)
+    assert card.height() < height
+    card.display(found)
+    assert card.height() == height  # before the next event
+
+
 def test_the_check_is_given_what_start_would_be_given(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("echo", check="slow_check")
     controller.form.set_text("learning_rate", "1e-3")

@@ -99,7 +99,8 @@ class CheckCard(Retranslating):
         for layout in (around, outer):
             layout.setContentsMargins(0, 0, 0, 0)
         around.addWidget(frame)
-        outer.addWidget(FittingArea(content, _LEAST))
+        self._area = FittingArea(content, _LEAST)
+        outer.addWidget(self._area)
         self._fit(_NARROW)
 
     def _fit(self, width: int) -> None:
@@ -142,6 +143,15 @@ class CheckCard(Retranslating):
             self._show_report(report)
         elif state.failure:
             self._head(self.tr("The check did not succeed"), "bad", "")
+        self._settle()
+
+    def _settle(self) -> None:
+        """Take the height of what is shown now: left to the events to come, a frame shows it cut."""
+        self._area.updateGeometry()
+        self.updateGeometry()
+        around = self.parentWidget()
+        if around is not None and (layout := around.layout()) is not None:
+            layout.activate()
 
     def _show_progress(self, state: CheckState) -> None:
         running = state.running
