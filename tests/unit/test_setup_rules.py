@@ -455,11 +455,24 @@ def test_nothing_foreign_reaches_the_trainer_and_its_own_folder_does(
     assert not {"PYTHONHOME", "PIP_TARGET"} & set(env)
 
 
-def test_the_batch_file_is_ascii_with_windows_line_ends_and_first_enters_its_own_folder() -> None:
+def test_the_batch_file_is_ascii_with_windows_line_ends_and_enters_its_own_folder_from_one_it_remembers() -> None:
     raw = (ROOT / "train_gpu.bat").read_bytes()
     lines = raw.decode("ascii").split("\r\n")
     assert raw.count(b"\n") == raw.count(b"\r\n")
-    assert lines[:3] == ["@echo off", "setlocal DisableDelayedExpansion", 'cd /d "%~dp0"']
+    first = [line for line in lines if not line.startswith("rem")][1:4]
+    assert first == ["setlocal DisableDelayedExpansion", 'set "TRAINDECK_CALLED_FROM=%CD%"', 'cd /d "%~dp0"']
+
+
+def test_the_launcher_goes_back_to_the_folder_that_the_batch_file_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Path] = []
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("TRAINDECK_CALLED_FROM", str(tmp_path))
+    monkeypatch.setattr(train_gpu, "uninstall", lambda _: seen.append(Path.cwd()) or 0)
+    assert train_gpu.main(["uninstall"]) == 0
+    assert seen == [tmp_path]
+    assert "TRAINDECK_CALLED_FROM" not in os.environ
 
 
 def test_help_names_what_the_launcher_does_itself_before_the_trainer_tells_its_own(
