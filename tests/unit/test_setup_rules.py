@@ -29,13 +29,15 @@ posix = pytest.mark.skipif(os.name == "nt", reason="the fake interpreters are sh
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The launcher believes itself to live in an empty project folder."""
+    """The launcher believes itself to live in an empty project folder, with its packages in it however deep that is."""
     (tmp_path / "pyproject.toml").write_text("[project]\n", encoding="utf-8")
     (tmp_path / "constraints.txt").write_text("# ours\ntorch==2.13.0\nnumpy==2.4.6\nRich==15.0.0\n", encoding="utf-8")
     monkeypatch.setattr(places, "ROOT", tmp_path)
     monkeypatch.setattr(places, "KEEP", tmp_path / ".venv-setup")
     monkeypatch.setattr(places, "SHORTCUTS", tmp_path / ".venv-setup" / "shortcuts.json")
     monkeypatch.setattr(places, "LOG", tmp_path / "logs" / "setup.log")
+    monkeypatch.setattr(homes, "WINDOWS", False)
+    monkeypatch.setenv("TRAINDECK_LANG", "en")
     for name in (*choices.CHOICES, "home"):
         monkeypatch.delenv("TRAINDECK_" + name.upper(), raising=False)
     return tmp_path

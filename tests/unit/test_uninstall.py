@@ -21,6 +21,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(places, "KEEP", tmp_path / ".venv-setup")
     monkeypatch.setattr(places, "SHORTCUTS", tmp_path / ".venv-setup" / "shortcuts.json")
     monkeypatch.setattr(places, "LOG", tmp_path / "logs" / "setup.log")
+    monkeypatch.setenv("TRAINDECK_LANG", "en")
     for name in ("HOME", "ENVIRONMENT"):
         monkeypatch.delenv("TRAINDECK_" + name, raising=False)
     (tmp_path / "train_gpu.py").touch()

@@ -19,7 +19,7 @@ def test_traindeck_is_set_up_and_started_in_a_folder_that_looks_like_a_variable(
     command = [base, "-I", "-X", "utf8", str(project.root / "train_gpu.py"), "train", "--run-name", "50% %PATH%"]
     done = subprocess.run(
         command,
-        env=project.environment(TRAINDECK_TORCH="cpu"),
+        env=project.environment(TRAINDECK_TORCH="cpu", TRAINDECK_ENVIRONMENT="here"),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
