@@ -28,11 +28,11 @@ NO_DISPLAY: Final = (
 
 def main(arguments: list[str] | None = None) -> int:
     """Show the window and run until it is closed. Returns the exit code."""
+    gc.disable()  # a tenth of the time to the first paint; nothing is thrown away until then
+    chosen = options(arguments)
     if sys.platform == "linux" and not _has_display():
         print(NO_DISPLAY, file=sys.stderr)  # noqa: T201 - Qt would end the process without a word for people
         return 1
-    gc.disable()  # a tenth of the time to the first paint; nothing is thrown away until then
-    chosen = options(arguments)
     _prepare_environment()
     crash_log = _open_crash_log()
     _import_qt()

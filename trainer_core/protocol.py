@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-VERSION: Final = (1, 5)
+VERSION: Final = (1, 6)
 """(major, minor). A reader that meets a newer major version says so; a newer minor only adds."""
 
 Param = str | int | float | bool | None
@@ -381,6 +381,7 @@ class Host(msgspec.Struct, kw_only=True):
     cpu: float  # of all processors, since the last sample
     disk_free: int  # on the disk of the run
     on_battery: bool | None = None  # not plugged in; None: no battery, or nobody tells
+    slept_s: float | None = None  # seconds that it was asleep since it was started; None: nobody tells
 
 
 class Hardware(Event, tag="hardware", kw_only=True):

@@ -112,6 +112,10 @@ def test_the_window_without_a_display_says_what_to_do_instead(tmp_path: Path) ->
     assert done.returncode == 1
     assert "./train_gpu.sh train" in done.stderr
     assert "Traceback" not in done.stderr
+    command = [sys.executable, "-m", "app", "--help"]
+    helped = subprocess.run(command, capture_output=True, text=True, env=bare, cwd=ROOT, timeout=60, check=False)
+    assert helped.returncode == 0
+    assert "usage: traindeck" in helped.stdout
 
 
 LATE = """

@@ -91,23 +91,27 @@ def test_a_laptop_on_its_battery_is_told_until_it_is_plugged_in() -> None:
 
 
 def test_a_computer_that_slept_is_told_for_how_long() -> None:
-    run = Series(msgspec.structs.replace(CONFIG, keep_awake=False)).train().looks(1)
-    run.now += 5400
-    assert run.looks(2).codes == ["slept"]
+    run = Series(msgspec.structs.replace(CONFIG, keep_awake=False)).train().looks(2, host={"slept_s": 36000.0})
+    assert run.codes == [], "it slept before the run"
+    assert run.looks(2, host={"slept_s": 41400.0}).codes == ["slept"]
     assert run.said[0].params == {"minutes": 90}
     assert run.said[0].fix == {"keep_awake": True}
 
 
-def test_a_pause_is_no_sleep() -> None:
-    run = Series().train().looks(1)
+def test_sleep_in_a_pause_is_not_told() -> None:
+    run = Series().train().looks(1, host={"slept_s": 0.0})
     run.tell(protocol.Phase(phase="paused"))
-    run.now += 5400
-    run.looks(1)
+    run.looks(1, host={"slept_s": 5400.0})
     run.tell(protocol.Phase(phase="training"))
-    assert run.looks(2).codes == []
-    rarely = Series(msgspec.structs.replace(CONFIG, hardware_interval_s=600.0)).train().looks(1)
-    rarely.now += 600
-    assert rarely.looks(1).codes == []
+    assert run.looks(2, host={"slept_s": 5400.0}).codes == []
+
+
+def test_a_clock_that_is_set_forward_is_no_sleep() -> None:
+    run = Series().train().looks(1, host={"slept_s": 12.0})
+    run.now += 5400
+    assert run.looks(2, host={"slept_s": 12.0}).codes == []
+    run.now += 5400
+    assert run.looks(2, host={"slept_s": None}).codes == []
 
 
 def test_memory_of_the_machine_that_ends_is_told_before_it_does() -> None:

@@ -17,7 +17,7 @@ import pytest
 from tests.kept import Kept
 from trainer_core import protocol
 from trainer_core.control import StdinControl
-from trainer_core.machine.awake import keeping_awake, no_sleep
+from trainer_core.machine.awake import keeping_awake, no_sleep, slept_s
 from trainer_core.session import Session
 from trainer_core.wire import Wire
 
@@ -123,3 +123,20 @@ def test_where_it_cannot_be_done_the_work_goes_on(
     with no_sleep():
         done = True
     assert done
+
+
+@pytest.mark.skipif(sys.platform not in ("linux", "win32"), reason="no clock tells there")
+def test_hours_asleep_are_known_from_the_systems_own_clocks() -> None:
+    before = slept_s()
+    time.sleep(0.3)
+    after = slept_s()
+    assert before is not None
+    assert after is not None
+    assert after - before == pytest.approx(0, abs=0.1), "waiting is not sleeping"
+    if sys.platform == "linux":  # where it may, a process has a clock as after a sleep of 90 minutes
+        told = "from trainer_core.machine.awake import slept_s\nprint(slept_s())"
+        command = ["unshare", "--time", "--fork", "--boottime", "5400", sys.executable, "-c", told]
+        with contextlib.suppress(OSError):
+            done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+            if done.returncode == 0:
+                assert float(done.stdout) == pytest.approx(after + 5400, abs=5)

@@ -23,7 +23,7 @@ _LASTING_S: Final = 60.0  # clocks are held back for seconds in any healthy mach
 _OTHERS: Final = 2 * GIB  # a desktop with a browser holds up to about this much of a card
 _OTHERS_SHARE: Final = 0.15  # of the card
 
-_ASLEEP_S: Final = 300.0  # no machine is so busy that a thread waits for this long
+_ASLEEP_S: Final = 60.0  # less is not worth a word
 
 _RAM_FULL: Final = 0.95  # beyond it Windows swaps, and Linux begins to end programs
 _RAM_FREE: Final = 0.90
@@ -170,24 +170,24 @@ class OnBattery(Rule):
 
 
 class Slept(Rule):
-    """The computer went to sleep in the middle of the run: no look at it came for long, though it trained."""
+    """The computer went to sleep in the middle of the run."""
 
     code = "advice.slept"
     needed = 1
 
     def __init__(self) -> None:
-        self._last: float | None = None  # time of the last look while training, seconds since the epoch
+        self._before: float | None = None  # seconds asleep by the last look while training
 
     def look(self, event: protocol.AnyEvent, run: Run) -> Verdict:
         if isinstance(event, protocol.Phase):
-            self._last = None
-        if not isinstance(event, protocol.Hardware) or not run.training:
+            self._before = None
+        if not isinstance(event, protocol.Hardware) or not run.training or event.host.slept_s is None:
             return None
-        gap = event.t - (self._last or event.t)
-        self._last = event.t
-        if gap < max(_ASLEEP_S, 10 * run.config.hardware_interval_s):
+        asleep = event.host.slept_s - (event.host.slept_s if self._before is None else self._before)
+        self._before = event.host.slept_s
+        if asleep < _ASLEEP_S:
             return None
-        return Holds({"minutes": round(gap / 60)}, {} if run.config.keep_awake else {"keep_awake": True})
+        return Holds({"minutes": round(asleep / 60)}, {} if run.config.keep_awake else {"keep_awake": True})
 
 
 class RamFull(Rule):

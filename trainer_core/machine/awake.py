@@ -1,4 +1,5 @@
-"""Keeps the computer from going to sleep while it trains. Where that cannot be done, nothing happens.
+"""Keeps the computer from going to sleep while it trains, and tells how long it slept. Where that cannot be done,
+nothing happens.
 
 What holds sleep back belongs to this process and ends with it, however it ends: on Windows a wish of one of its
 threads, on Linux an inhibitor of systemd whose process reads from a pipe of ours. No torch, no Qt.
@@ -11,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -43,6 +45,23 @@ def keeping_awake(session: Session, wanted: bool) -> Iterator[None]:
             yield
         finally:
             session.around_pauses.remove(let_go)
+
+
+def slept_s() -> float | None:
+    """Seconds that this machine was asleep since it was started; None where that is not told. Each system has a clock
+    that stands still meanwhile and one that does not; neither knows of a time that a person sets."""
+    if sys.platform == "win32":
+        import ctypes
+
+        kernel, awake = ctypes.WinDLL("kernel32"), ctypes.c_uint64()
+        kernel.GetTickCount64.restype = ctypes.c_uint64
+        if not kernel.QueryUnbiasedInterruptTime(ctypes.byref(awake)):
+            return None
+        return max(0.0, float(kernel.GetTickCount64()) / 1e3 - awake.value / 1e7)
+    with_sleep = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
+    if with_sleep is None:
+        return None
+    return max(0.0, time.clock_gettime(with_sleep) - time.clock_gettime(time.CLOCK_MONOTONIC))
 
 
 def no_sleep() -> contextlib.AbstractContextManager[None]:

@@ -19,6 +19,7 @@ import psutil
 
 from trainer_core import files, protocol
 from trainer_core.machine import hardware, nvml
+from trainer_core.machine.awake import slept_s
 from trainer_core.machine.ram import system_memory
 from trainer_core.machine.shared_memory import SharedGpuMemory
 
@@ -212,6 +213,7 @@ class _HostWatch:
             cpu=self._cpu_share(),
             disk_free=self._free(),
             on_battery=self._discharging(),
+            slept_s=slept_s(),
         )
 
     def _discharging(self) -> bool | None:
