@@ -1,6 +1,7 @@
 """Tokens a second of Traindeck, the Hugging Face Trainer and a plain GPT-2 loop: same size, tokens, precision, batch.
 
     python -m bench.throughput                    on a CPU: a small model and that of the quick start
+    python -m bench.throughput --precision bf16   the same in bf16, on a CPU that computes it (AVX-512 BF16, AMX)
     python -m bench.throughput --device cuda      GPT-2's size (124M) at 1024 tokens in bf16
     python -m bench.throughput --shapes tiny --steps 20 --rounds 1     to try it
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -134,6 +136,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m bench.throughput", description=__doc__)
     made.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     made.add_argument("--shapes", nargs="+", choices=list(runs.SHAPES), help="default: by the device")
+    made.add_argument("--precision", choices=["fp32", "bf16", "fp16"], help="default: fp32 on a CPU, bf16 on a GPU")
     made.add_argument("--steps", type=int, help="default: 400 on a CPU, 100 on a GPU")
     made.add_argument("--rounds", type=int, default=5)
     made.add_argument("--peers", choices=["all", "eager"], default="all")
@@ -149,6 +152,7 @@ def main() -> None:
     with measure.work_folder(chosen.work) as folder:
         for name in chosen.shapes or _SHAPES[chosen.device]:
             shape = runs.SHAPES[name]
+            shape = replace(shape, precision=chosen.precision or shape.precision)
             _say(shape.words())
             text = corpus.make(folder / f"text-{shape.vocab_size}", shape.vocab_size)
             document[name] = measured(shape, text, folder, chosen)

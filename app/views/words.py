@@ -15,7 +15,7 @@ from app.state.run_machine import ErrorInfo, RunState
 from app.state.typed import as_typed
 from trainer_core import engine_words
 from trainer_core.config import Knob, knobs
-from trainer_core.messages import Language, Value, what_and_do, word
+from trainer_core.messages import Language, Value, amounts, what_and_do, word
 
 _GIB: Final = 1024**3
 _MIB: Final = 1024**2
@@ -191,11 +191,7 @@ def size(value: float | None) -> str:
 
 def small_size(value: float) -> str:
     """Bytes of a file, which may be few."""
-    if value >= 10 * _MIB:
-        return size(value)
-    if value >= 0.1 * _MIB:
-        return f"{value / _MIB:.1f} MiB"
-    return f"{value / 1024:.1f} KiB" if value >= 1024 else f"{value:.0f} B"
+    return f"{value:.0f} B" if value < 1024 else amounts.size(value)
 
 
 def when(seconds: float) -> str:

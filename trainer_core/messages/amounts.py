@@ -13,7 +13,7 @@ def unit_of(amount: float) -> tuple[int, str]:
     """Bytes of the unit in which an amount is said, and its name."""
     if round(amount / _MIB) >= 1024:
         return _GIB, "GiB"
-    return (_MIB, "MiB") if amount >= 0.1 * _MIB else (_KIB, "KiB")
+    return (_MIB, "MiB") if amount >= _MIB else (_KIB, "KiB")
 
 
 def size(amount: float) -> str:
