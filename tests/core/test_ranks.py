@@ -17,7 +17,7 @@ from trainer_core import protocol
 from trainer_core.config import Layer, resolve
 from trainer_core.data.batches import Batch
 from trainer_core.messages import ExitCode, TraindeckError
-from trainer_core.train.ranks import RankLost, cuts
+from trainer_core.train.ranks import RankLost, cuts, deal, pieces
 
 STEPS = 12
 DATA = "文本 text.txt"
@@ -214,6 +214,55 @@ def test_every_row_is_computed_once_and_all_have_as_many(sizes: list[int], size:
     assert rows == [(batch, row) for batch, count in enumerate(sizes) for row in range(count)]
     counts = [sum(part.stop - part.start for _, part in share) for share in shares]
     assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize(
+    "sizes", [[4, 4, 4], [16], [16, 16], [8] * 4, [16] * 4, [2, 2, 2], [4, 4, 3], [1], [2, 1]], ids=str
+)
+def test_what_is_as_wide_is_dealt_in_the_fewest_pieces_of_one_size(sizes: list[int], size: int) -> None:
+    shares = [pieces(sizes, rank, size, alike=True) for rank in range(size)]
+    cut = [part for share in shares for piece in share for part in piece]
+    rows = [(batch, row) for batch, part in cut for row in range(part.start, part.stop)]
+    assert rows == [(batch, row) for batch, count in enumerate(sizes) for row in range(count)]
+    counts = [[sum(part.stop - part.start for _, part in piece) for piece in share] for share in shares]
+    least = -(-sum(sizes) // size)  # rows of a rank
+    assert max(map(len, counts)) == -(-least // max(sizes)), "as few pieces as there can be"
+    assert max(map(max, filter(None, counts))) <= max(sizes), "none needs more memory than a micro-batch"
+    assert max(map(sum, counts)) <= max(least, 1.15 * sum(sizes) / size)
+
+
+def test_three_ranks_compute_pieces_of_one_size_each() -> None:
+    """What is compiled is compiled for one count of rows, and where there is but one piece CUDA graphs can be used."""
+    for sizes, wanted in {(16, 16): [[10], [11], [11]], (8,) * 4: [[5, 5], [5, 5], [6, 6]]}.items():
+        window = [batch_of(rows) for rows in sizes]
+        dealt = [[piece.input_ids.shape[0] for piece in deal(window, rank, 3)] for rank in range(3)]
+        assert dealt == wanted
+
+
+def test_pieces_of_several_micro_batches_are_their_rows_in_order() -> None:
+    window = [batch_of(4, begin=0), batch_of(4, begin=4), batch_of(4, begin=8)]
+    dealt = [piece for rank in range(2) for piece in deal(window, rank, 2)]
+    assert torch.equal(torch.cat([piece.input_ids for piece in dealt]), torch.cat([b.input_ids for b in window]))
+    assert torch.equal(torch.cat([piece.labels for piece in dealt]), torch.cat([b.labels for b in window]))
+    assert [piece.tokens for piece in dealt] == [3 * 8] * 4
+    assert all(piece.segments is not None and piece.segments.shape == (3, 8) for piece in dealt)
+
+
+def test_micro_batches_of_different_widths_stay_apart() -> None:
+    window = [batch_of(4, width=8), batch_of(4, width=16)]
+    assert [[tuple(piece.input_ids.shape) for piece in deal(window, rank, 3)] for rank in range(3)] == [
+        [(2, 8)],
+        [(2, 8), (1, 16)],
+        [(3, 16)],
+    ]
+
+
+def batch_of(rows: int, begin: int = 0, width: int = 8) -> Batch:
+    """Rows that can be told apart, divided into two documents each."""
+    ids = torch.arange(begin, begin + rows).unsqueeze(1) * 100 + torch.arange(width)
+    segments = (torch.arange(width) >= width // 2).int().expand(rows, width)
+    return Batch(ids, ids + 1, tokens=rows * width, samples=rows, segments=segments, positions=ids % 100)
 
 
 ADDS = """

@@ -24,6 +24,7 @@ from trainer_core.data.prepare import prepare
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.report import Quiet
 from trainer_core.runs import checkpoint_dir
+from trainer_core.train import optim
 from trainer_core.train.loop import Trainer
 
 LONG = ["--max-steps", "1000000", "--save-steps", "5", "--compile", "off"]
@@ -109,6 +110,34 @@ def test_an_evaluation_that_does_not_fit_on_one_is_done_in_parts_by_both(
     evals, theirs = kept.of(protocol.Eval), alone[1].of(protocol.Eval)
     assert [event.loss for event in evals] == pytest.approx([event.loss for event in theirs], rel=1e-5)
     assert [event.tokens for event in evals] == [event.tokens for event in theirs]
+
+
+SHORT = """
+from trainer_core.train import optim
+allocate, short = optim.allocate, [1]
+def too_little(optimizer):
+    if short:
+        short.pop()
+        raise MemoryError("Tried to allocate 512 MiB")
+    allocate(optimizer)
+optim.allocate = too_little
+"""
+
+
+@pytest.mark.parametrize("where", [0, 1])
+def test_memory_that_ends_on_one_before_the_first_step_is_met_by_both(
+    where: int, tmp_path: Path, alone: tuple[Trainer, Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cards are unequal, or the desktop is on one of them. Before, each waited for the other for ever."""
+    with others(tmp_path, script(SHORT if where else "")) as processes:
+        made, kept = led(tmp_path)
+        if not where:
+            monkeypatch.setattr(optim, "allocate", optim.allocate)  # so that it is put back
+            exec(SHORT, {})
+        run_both(made, processes)
+    (move,) = kept.of(protocol.MemoryMove)
+    assert (move.step, move.action, move.during, move.requested) == (0, "halved", "forward", 512 * 2**20)
+    assert losses(kept) == pytest.approx(losses(alone[1]), rel=1e-5)
 
 
 def test_when_nothing_is_left_on_one_of_them_the_last_step_is_saved_and_the_run_says_what_to_change(

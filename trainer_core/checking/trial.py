@@ -93,7 +93,7 @@ def run(request: Request, folder: Path, job: Job) -> None:
     device = devices[0]
     set_up_arithmetic(config, device)
     precision = choose_precision(config.mixed_precision, device, job.session)
-    outcome = _foreseen(config, Needs(share_of(config), request.vocab_size, precision), devices)
+    outcome = _foreseen(config, Needs(share_of(config, request.task != "sft"), request.vocab_size, precision), devices)
     _write(folder, outcome)
     if outcome.needed > outcome.memory_free:
         return

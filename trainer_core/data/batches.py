@@ -107,6 +107,27 @@ class Batch:
         return [tensor for tensor in there if tensor is not None]
 
 
+def side_by_side(parts: list[Batch]) -> Batch:
+    """Batches of one width as one; in page-locked memory where they are. `ids` are of the first."""
+    first = parts[0]
+    whole = replace(
+        first,
+        input_ids=torch.cat([part.input_ids for part in parts]),
+        labels=torch.cat([part.labels for part in parts]),
+        tokens=sum(part.tokens for part in parts),
+        samples=sum(part.samples for part in parts),
+        segments=_all([part.segments for part in parts]),
+        positions=_all([part.positions for part in parts]),
+        spans=None,
+    )
+    return whole.pin_memory() if first.input_ids.is_pinned() else whole
+
+
+def _all(parts: list[Tensor | None]) -> Tensor | None:
+    there = [part for part in parts if part is not None]
+    return torch.cat(there) if there else None
+
+
 class Samples(Dataset[Item]):
     """The sequences of one split, as items of at most `max_seq_len` positions.
 

@@ -23,7 +23,7 @@ from trainer_core.data.batches import Batch
 from trainer_core.data.order import keyed_hash
 from trainer_core.messages import TraindeckError
 from trainer_core.report import StopRequested
-from trainer_core.train.ranks import EndedByLeader, RankLost, Ranks, cuts
+from trainer_core.train.ranks import EndedByLeader, RankLost, Ranks, deal
 from trainer_core.train.rendezvous import FolderStore
 
 _FOREVER: Final = datetime.timedelta(days=365)  # rank 0 may be paused; a rank that has gone is known at once anyway
@@ -202,9 +202,7 @@ class Joined(Ranks):
         torch.manual_seed(keyed_hash(f"rank/{seed}/{self.rank}", step))
 
     def share(self, window: list[Batch]) -> list[Batch]:
-        sizes = [batch.input_ids.shape[0] for batch in window]
-        own = cuts(sizes, self.rank, self.size)
-        return [window[which] if rows == slice(0, sizes[which]) else window[which].part(rows) for which, rows in own]
+        return deal(window, self.rank, self.size)
 
     def end(self, code: int) -> bool:
         """Rank 0: tell the others that it is over, if they listen; whether they do."""

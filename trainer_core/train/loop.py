@@ -71,7 +71,8 @@ class Trainer:
         ranks: Ranks = ALONE,
     ) -> None:
         self.config, self.prepared, self.run_dir, self.session = config, prepared, run, session
-        self.ranks, self._own = ranks, share_of(config)  # with the micro-batches that this rank computes
+        self.ranks = ranks
+        self._own = share_of(config, prepared.task != "sft")  # with the micro-batches that this rank computes
         self.device, self.precision = device, precision
         self.model = Decoder(ModelConfig.of(config, prepared.vocab_size)).to(device)
         scaler = torch.amp.GradScaler(device.type, enabled=precision.needs_scaler)
@@ -148,12 +149,11 @@ class Trainer:
     def _build(self, rows: int) -> Engine:
         """The engine for micro-batches of so many sequences, with the optimizer's memory taken already. Rank 0 chooses
         for all."""
-        assert self.windows is not None
-        optim.allocate(self.state.optimizer)
-        self.ranks.reserve(list(self.model.parameters()))
-        example = self.windows.example().rows(rows)[0]
+        example = self.ladder.suffices(lambda: self._ready_for(rows))
 
         def made(choices: dict[str, Any] | None) -> Engine:
+            if self.ranks.rank and choices:  # its share has rows of its own number, for which it compiles
+                choices = {**choices, "compiled_for": []}
             return build(
                 self._own,
                 self.model,
@@ -168,6 +168,13 @@ class Trainer:
 
         engine: Engine = self.ranks.same(made, lambda engine: engine.choices, self.state.engine or None)
         return engine
+
+    def _ready_for(self, rows: int) -> Batch:
+        """A micro-batch of so many sequences, once all that training keeps between two steps has its memory."""
+        assert self.windows is not None
+        optim.allocate(self.state.optimizer)
+        self.ranks.reserve(list(self.model.parameters()))
+        return self.windows.example().rows(rows)[0]
 
     def run(self) -> protocol.Done:
         """Train to the end. The result is the last checkpoint, of kind `final`."""

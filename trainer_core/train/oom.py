@@ -109,6 +109,23 @@ class Ladder:
             undo()
             self._move(step, wanted or None)
 
+    def suffices(self, work: Callable[[], T]) -> T:
+        """The result of `work` where memory suffices for it on all ranks; where it does not on one, none goes on to
+        words that others would wait for: raises `MemoryError` on all of them."""
+        result: list[T] = []
+        short, wanted = 0, 0
+        try:
+            result.append(work())
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            short, wanted = 1, requested(error) or 0
+        short, wanted = self._ranks.most(short, wanted, poll=self._session.poll)
+        if short:
+            result.clear()
+            raise MemoryError(f"Tried to allocate {wanted} bytes")
+        return result[0]
+
     def built(self, build: Callable[[int], Engine]) -> Engine:
         """The engine, made for whole micro-batches or, where memory ends in that, for smaller ones."""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -22,10 +23,12 @@ import torch
 from torch import Tensor
 
 from trainer_core.config import Config
-from trainer_core.data.batches import Batch
+from trainer_core.data.batches import Batch, side_by_side
 from trainer_core.machine import hardware
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.session import Session
+
+_UNEVEN: Final = 1.15  # times its part: what a rank may compute more, for micro-batches of one size
 
 
 class RankLost(RuntimeError):  # noqa: N818 - what has come to pass
@@ -106,17 +109,54 @@ def divided(config: Config) -> Config:
     return msgspec.structs.replace(config, cpu_threads=max(1, hardware.usable_threads() // config.ranks))
 
 
-def share_of(config: Config) -> Config:
-    """The configuration with the micro-batches that one rank computes in a step, at most."""
+def share_of(config: Config, alike: bool = True) -> Config:
+    """The configuration with the micro-batches that one rank computes in a step, at most. `alike`: all are as wide."""
     if config.ranks == 1:
         return config
     sizes = [config.batch_size] * config.gradient_accumulation_steps
-    shares = [cuts(sizes, rank, config.ranks) for rank in range(config.ranks)]
+    shares = [pieces(sizes, rank, config.ranks, alike) for rank in range(config.ranks)]
     return msgspec.structs.replace(
         config,
-        batch_size=max(rows.stop - rows.start for share in shares for _, rows in share),
+        batch_size=max(sum(rows.stop - rows.start for _, rows in piece) for share in shares for piece in share),
         gradient_accumulation_steps=max(map(len, shares)),
     )
+
+
+def deal(window: list[Batch], rank: int, size: int) -> list[Batch]:
+    """The micro-batches that a rank computes of a step's, which lie in system memory."""
+    alike = len({(batch.input_ids.shape[1], batch.segments is None) for batch in window}) == 1
+    sizes = [batch.input_ids.shape[0] for batch in window]
+    return [_taken(window, piece) for piece in pieces(sizes, rank, size, alike)]
+
+
+def _taken(window: list[Batch], piece: Piece) -> Batch:
+    parts = []
+    for number, rows in piece:
+        batch = window[number]
+        whole = rows == slice(0, batch.input_ids.shape[0])
+        parts.append(batch if whole else batch.part(rows))
+    return parts[0] if len(parts) == 1 else side_by_side(parts)
+
+
+Piece = list[tuple[int, slice]]
+"""Rows of micro-batches, by their numbers: one micro-batch of a rank."""
+
+
+def pieces(sizes: list[int], rank: int, size: int, alike: bool) -> list[Piece]:
+    """How a rank takes its part of micro-batches of so many rows: in as few pieces as are no larger than those.
+
+    Micro-batches that are `alike` are taken as one, and all pieces of a rank have as many rows where that can be: what
+    is compiled is compiled for one count of rows. Others stay apart.
+    """
+    if not alike:
+        return [[cut] for cut in cuts(sizes, rank, size)]
+    total = sum(sizes)
+    many = -(-total // (size * max(sizes)))
+    even = total % many == 0 and many * -(-total // (many * size)) * size <= _UNEVEN * total
+    unit = many if even else 1
+    first, last = (unit * (total // unit * end // size) for end in (rank, rank + 1))
+    bounds = [first + (last - first) * number // many for number in range(many + 1)]
+    return [_rows(sizes, start, stop) for start, stop in pairwise(bounds) if start < stop]
 
 
 def cuts(sizes: list[int], rank: int, size: int) -> list[tuple[int, slice]]:
@@ -125,7 +165,11 @@ def cuts(sizes: list[int], rank: int, size: int) -> list[tuple[int, slice]]:
     `sizes` are the rows of each micro-batch.
     """
     total = sum(sizes)
-    first, last = total * rank // size, total * (rank + 1) // size
+    return _rows(sizes, total * rank // size, total * (rank + 1) // size)
+
+
+def _rows(sizes: list[int], first: int, last: int) -> Piece:
+    """The rows from `first` to before `last`, counted through all micro-batches."""
     found, begin = [], 0
     for number, count in enumerate(sizes):
         start, stop = max(first - begin, 0), min(last - begin, count)
