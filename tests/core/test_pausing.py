@@ -14,6 +14,7 @@ from torch._dynamo.utils import counters
 from tests.core.trainer import TINY, Ended, finish, run, start, text_file
 from trainer_core import protocol
 from trainer_core.train.pausing import Parking
+from trainer_core.train.ranks import Ranks
 
 CPU = torch.device("cpu")
 GIB = 2**30
@@ -65,9 +66,10 @@ def test_the_memory_of_what_is_parked_is_free(tmp_path: Path) -> None:
 
 def test_without_room_on_the_device_nothing_changes_until_there_is(tmp_path: Path) -> None:
     layer, _, tensors = trained()
-    was, free = layer.weight.detach().clone(), [0]
+    was, free = layer.weight.detach().clone(), [GIB]
     parking = Parking(lambda: tensors, CPU, tmp_path, device_memory=lambda device: free[0])
     parking.park()
+    free[0] = 0
     place = layer.weight.data_ptr()
     assert not parking.unpark()
     assert layer.weight.data_ptr() == place
@@ -75,6 +77,77 @@ def test_without_room_on_the_device_nothing_changes_until_there_is(tmp_path: Pat
     free[0] = GIB
     assert parking.unpark()
     assert torch.equal(layer.weight, was)
+
+
+def held_by(tensors: list[Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in tensors}.values())
+
+
+@pytest.mark.parametrize("room", [GIB, 0], ids=["memory", "disk"])
+def test_a_peak_that_can_never_be_free_is_not_waited_for(room: int, tmp_path: Path) -> None:
+    """As after an attempt that took the whole card, or where Windows lends a card system memory."""
+    layer, _, tensors = trained()
+    storage, free = weakref.ref(layer.weight.untyped_storage()), [10 * GIB]
+    parking = Parking(
+        lambda: tensors,
+        CPU,
+        tmp_path,
+        system_memory=lambda: room,
+        device_memory=lambda device: free[0] if storage() is None else GIB,
+        most_used=lambda device: 24 * GIB,
+    )
+    assert parking.park()
+    assert parking.needed == int(9.5 * GIB), "of what is free when all is away"
+    free[0] = 9 * GIB
+    assert not parking.unpark()
+    free[0] = int(9.6 * GIB)  # a desktop holds a little more than before
+    assert parking.unpark()
+
+
+@pytest.mark.parametrize(
+    ("peak", "free", "needed"),
+    [
+        (2.0, 10.0, 2.0),
+        (0.0, 10.0, 1.0),
+        (3.0, 1.02, 1.0),  # a card that is nearly full of it
+        (3.0, 0.5, 0.475),  # part of it was in system memory before, lent by the driver
+    ],
+)
+def test_what_is_waited_for_was_free_in_the_pause_and_is_what_is_held_where_that_fits(
+    peak: float, free: float, needed: float, tmp_path: Path
+) -> None:
+    _, _, tensors = trained()
+    held = held_by(tensors)
+    parking = Parking(
+        lambda: tensors,
+        CPU,
+        tmp_path,
+        device_memory=lambda device: int(free * held),
+        most_used=lambda device: int(peak * held),
+    )
+    parking.park()
+    assert parking.needed == int(needed * held)
+    assert parking.unpark()
+
+
+def test_ranks_that_park_at_the_same_moment_take_their_share_of_what_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three = Ranks()
+    three.rank, three.size = 1, 3
+    _, _, tensors = trained()
+    held = held_by(tensors)
+    memory, disk = [3 * held], [3 * (held + GIB)]
+    monkeypatch.setattr("trainer_core.files.free_bytes", lambda path: disk[0])
+    parking = Parking(lambda: tensors, CPU, tmp_path, system_memory=lambda: memory[0], ranks=three)
+    assert parking.park() == "memory"
+    assert parking.unpark()
+    memory[0] -= 1
+    assert parking.park() == "disk"
+    assert parking.unpark()
+    disk[0] -= 1
+    assert parking.park() == ""
+    assert parking.unpark()
 
 
 def test_with_room_nowhere_all_stays(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ from trainer_core.train.ranks import ALONE, Ranks
 
 FORCED: Final = "TRAINDECK_PARK"  # environment: `memory` or `disk` parks on a CPU too, so that it can be tried there
 _FILE: Final = "paused.bin"
-_SPARE_BYTES: Final = 1024**3  # system memory that is left alone
+_SPARE_BYTES: Final = 1024**3  # system memory, and space of the disk, that is left alone
+_STIR: Final = 0.05  # of the device's free memory: so much may what a desktop holds of it change by itself
 _ALIGNMENT: Final = 64  # bytes, of each tensor in the file
 
 _log = logging.getLogger(__name__)
@@ -43,11 +44,17 @@ def _free_of_device(device: torch.device) -> int | None:
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else None
 
 
+def _most_used(device: torch.device) -> int:
+    """Bytes that training has held at once of late."""
+    return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0
+
+
 class Parking:
     """Takes tensors off a device, and brings them back.
 
     `tensors` says which at each `park` (those on other devices are passed over), `folder` is where a file may be
-    written. `system_memory` and `device_memory` give the bytes that are free; None: not known.
+    written. `system_memory` and `device_memory` give the bytes that are free (None: not known), `most_used` those that
+    training has held of a device at once. All ranks park at the same moment: each takes its share of what is free.
     """
 
     def __init__(
@@ -57,11 +64,13 @@ class Parking:
         folder: Path,
         system_memory: Callable[[], int] = _free_of_system,
         device_memory: Callable[[torch.device], int | None] = _free_of_device,
-        rank: int = 0,
+        most_used: Callable[[torch.device], int] = _most_used,
+        ranks: Ranks = ALONE,
     ) -> None:
         self._tensors, self._device = tensors, device
-        self._file = folder / (f"{rank}-{_FILE}" if rank else _FILE)
-        self._system_memory, self._device_memory = system_memory, device_memory
+        self._file = folder / (f"{ranks.rank}-{_FILE}" if ranks.rank else _FILE)
+        self._system_memory, self._device_memory, self._most_used = system_memory, device_memory, most_used
+        self._sharing = ranks.size
         self._parked: list[Tensor] = []
         self.needed = 0  # bytes of the device without which there is no going on
         self.remove_file()  # of a process that was killed in a pause
@@ -78,12 +87,26 @@ class Parking:
         held = sum(tensor.nbytes for tensor in distinct)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)  # other streams may still write
-        self.needed = max(held, _most_used(self._device))
-        in_memory = held <= self._system_memory() and self._move(distinct, torch.device("cpu"))
+        self.needed = max(held, self._most_used(self._device))
+        share = self._system_memory() // self._sharing
+        in_memory = held <= share and self._move(distinct, torch.device("cpu"))
         if not in_memory and not self._move_to_file(distinct, held):
             return ""
         _empty(self._device)
+        self.needed = min(self.needed, self._most_to_ask_for(held))
         return "memory" if in_memory else "disk"
+
+    def _most_to_ask_for(self, held: int) -> int:
+        """Bytes of the device that may be waited for, now that nothing of ours is there.
+
+        The peak may be more than can ever be free: an attempt that failed counts in it, and on Windows what the driver
+        has put into system memory. So may even `held` be, and then it goes back to where it was.
+        """
+        free = self.free
+        if free is None:
+            return self.needed
+        most = int(free * (1 - _STIR))
+        return held if most < held <= free else most
 
     def unpark(self) -> bool:
         """Bring everything back; False: the device has no room for it yet, and all is as it was."""
@@ -120,7 +143,7 @@ class Parking:
     def _move_to_file(self, tensors: list[Tensor], size: int) -> bool:
         """All of them or, where the disk has no room, none."""
         try:
-            if files.free_bytes(self._file.parent) < size + _SPARE_BYTES:
+            if files.free_bytes(self._file.parent) < (size + _SPARE_BYTES) * self._sharing:
                 return False
             with self._file.open("wb") as file:
                 places = [_write(file, tensor.detach()) for tensor in tensors]
@@ -152,11 +175,6 @@ def _read(content: Tensor, place: int, like: Tensor) -> Tensor:
     return content[place : place + like.nbytes].view(like.dtype).view(like.shape)
 
 
-def _most_used(device: torch.device) -> int:
-    """Bytes that training has held at once of late."""
-    return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0
-
-
 def _empty(device: torch.device) -> None:
     """Give back what nothing refers to, libraries' working memory included."""
     if device.type == "cuda" and hasattr(torch._C, "_cuda_clearCublasWorkspaces"):
@@ -186,7 +204,7 @@ def freeing(
     what does it on this one."""
     forced = os.environ.get(FORCED, "")
     room = (lambda: 0) if forced == "disk" else _free_of_system
-    parking = Parking(tensors, device, folder, room, rank=ranks.rank)
+    parking = Parking(tensors, device, folder, room, ranks=ranks)
     if device.type != "cuda" and not forced:
         yield contextlib.nullcontext
         return
