@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from tests.unit.fake_nvml import GIB, FakeNvml
+from tests.unit.fake_nvml import GIB, FakeNvml, refuse
 from trainer_core import protocol
 from trainer_core.machine import nvml as nvml_library
 from trainer_core.machine.hardware import free_vram, probe
@@ -200,6 +200,51 @@ def test_what_torch_holds_is_shown_at_the_gpu_that_torch_means(
     assert [gpu.index for gpu in gpus if gpu.torch_allocated == 5 and gpu.torch_reserved == 7] == (
         [] if owner is None else [owner]
     )
+
+
+class Metered(FakeNvml):
+    """Three cards that know their power, or not (None), and the first of which counts its joules itself."""
+
+    def __init__(self, watts: list[int | None]) -> None:
+        super().__init__(cards=3)
+        self.watts, self.counted = watts, 5_000_000  # mJ
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, card: int) -> int:
+        return self.counted if card == 0 else refuse()
+
+    def nvmlDeviceGetPowerUsage(self, card: int) -> int:
+        told = self.watts[card]
+        return refuse() if told is None else 1000 * told
+
+
+def energy_of(tmp_path: Path, nvml: Metered, beside: list[str]) -> float | None:
+    """What is told after half a second, in which card 0 counts 100 J."""
+    seen: list[protocol.Hardware] = []
+    sampler = Sampler(seen.append, 0.01, tmp_path, lambda: ("0a0b1c2d-0000", 5, 7), library=nvml, beside=beside)
+    assert sampler.energy_j() is None
+    sampler.start()
+    wait_for(lambda: len(seen) >= 1)
+    nvml.counted += 100_000
+    try:
+        time.sleep(0.5)
+        return sampler.energy_j()
+    finally:
+        sampler.stop()
+
+
+def test_the_energy_of_one_process_is_that_of_its_card(tmp_path: Path) -> None:
+    assert energy_of(tmp_path, Metered([200, 200, 200]), []) == 100.0
+
+
+def test_the_energy_of_several_processes_is_that_of_all_their_cards(tmp_path: Path) -> None:
+    joules = energy_of(tmp_path, Metered([200, 10_000, 200]), ["1a0b1c2d-0000"])
+    assert joules is not None
+    assert 2_000 < joules - 100.0 < 60_000, "half a second of 10 kW; card 2 is not theirs"
+
+
+@pytest.mark.parametrize("beside", ["1a0b1c2d-0000", "another"], ids=["tells nothing", "not to be seen"])
+def test_without_the_energy_of_one_card_there_is_none_of_all(tmp_path: Path, beside: str) -> None:
+    assert energy_of(tmp_path, Metered([200, None, 200]), [beside]) is None
 
 
 def test_the_sampler_outlives_a_failing_callback(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,7 +52,8 @@ class Sampler:
 
     The thread is a daemon and no failure in it, the callback's included, reaches training. `stop` ends it. `library`
     stands in for `pynvml` in tests. `at_gpu` is called at each look with what asks NVML about the GPU that torch uses,
-    and with the bytes that torch holds of it.
+    and with the bytes that torch holds of it. `beside`: the UUIDs, as torch writes them, of the GPUs on which other
+    processes of the same run compute; their energy counts too.
     """
 
     def __init__(
@@ -63,12 +64,14 @@ class Sampler:
         torch_memory: TorchMemory | None = None,
         library: Any = None,
         at_gpu: Callable[[Callable[..., Any], int], None] | None = None,
+        beside: Sequence[str] = (),
     ) -> None:
-        self._at_gpu = at_gpu
+        self._at_gpu, self._beside = at_gpu, beside
         self._callback, self._interval_s = callback, interval_s
         self._torch_memory, self._library = torch_memory, library
         self._host = _HostWatch(run_path)
         self._used: _GpuWatch | None = None  # the GPU that torch uses
+        self._gpus: list[_GpuWatch] = []
         self._shared: SharedGpuMemory | None = None  # made in the thread that asks it
         self._wake, self._stopping = threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="hardware", daemon=True)
@@ -89,14 +92,21 @@ class Sampler:
             self._thread.join(timeout_s)
 
     def energy_j(self) -> float | None:
-        """Joules that the GPU in use took since the sampler first saw it; None without one, or where its driver
-        tells of no power. By its own counter (Volta and newer), or by the power at each look."""
-        return self._used.energy_j() if self._used is not None else None
+        """Joules that the GPUs in use took since the sampler first saw them, by their own counters (Volta and newer) or
+        by the power at each look. None without one, or where one does not tell: the others' sum would be too little.
+        """
+        gpus = [self._used, *(self._called(uuid) for uuid in self._beside)]
+        taken = [gpu.energy_j() if gpu is not None else None for gpu in gpus]
+        told = [joules for joules in taken if joules is not None]
+        return sum(told) if len(told) == len(taken) else None
+
+    def _called(self, uuid: str) -> _GpuWatch | None:
+        return next((gpu for gpu in self._gpus if gpu.is_called(uuid, os.environ)), None)
 
     def _run(self) -> None:
         wait = min(_FIRST_LOOK_S, self._interval_s)
         with nvml.opened(self._library) as (module, _, _):
-            gpus = [_GpuWatch(module, index) for index in nvml.indices(module)]
+            gpus = self._gpus = [_GpuWatch(module, index) for index in nvml.indices(module)]
             self._shared = SharedGpuMemory(os.getpid()) if gpus else None
             while not self._stopping:
                 self._wake.wait(wait)

@@ -162,6 +162,17 @@ def _keep_tokenizer(run: RunDir, prepared: Prepared) -> None:
             files.write_atomic(run.path / file.name, file.read_bytes())
 
 
+def _uuid(device: torch.device) -> str:
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
+def _beside(first: torch.device, size: int) -> list[str]:
+    """The UUIDs of the GPUs of all ranks but rank 0, whose device is `first`."""
+    if first.type != "cuda":
+        return []
+    return [_uuid(device_of_rank(first, rank, size)) for rank in range(1, size)]
+
+
 @contextlib.contextmanager
 def _watching(job: Job, trainer: Trainer) -> Iterator[None]:
     """Sample the hardware in the background while training."""
@@ -170,8 +181,7 @@ def _watching(job: Job, trainer: Trainer) -> Iterator[None]:
     def torch_memory() -> tuple[str, int, int] | None:
         if device.type != "cuda":
             return None
-        uuid = str(torch.cuda.get_device_properties(device).uuid)
-        return uuid, torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+        return _uuid(device), torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
 
     sampler = Sampler(
         job.session.emit,
@@ -179,6 +189,7 @@ def _watching(job: Job, trainer: Trainer) -> Iterator[None]:
         trainer.run_dir.path,
         torch_memory,
         at_gpu=watch_for_others(job.session) if trainer.config.pause_for_others else None,
+        beside=_beside(device, trainer.ranks.size),
     )
     job.session.settable["hardware_interval_s"] = lambda seconds: sampler.set_interval(max(0.1, seconds))
     trainer.reports.energy = sampler.energy_j
