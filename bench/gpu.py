@@ -3,8 +3,9 @@
     python -m bench.gpu
     python -m bench.gpu --parts throughput mfu        only these; the others stay as they were measured before
 
-A part that fails is told, and the next one goes on. Each part has a time after which it is given up. Results are
-written to bench/results/gpu.json after every part, so that nothing is lost where the machine goes away.
+Of several GPUs the first is measured. A part that fails is told, and the next one goes on. Each part has a time after
+which it is given up. Results are written to bench/results/gpu.json after every part, so that nothing is lost where the
+machine goes away.
 """
 
 from __future__ import annotations

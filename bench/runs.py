@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from bench import measure
+from bench import cards, measure
 from bench.corpus import Corpus
 
 _TOLD: Final = 2000  # characters of a failed command's output
@@ -115,7 +115,7 @@ def train(
 ) -> Trained:
     """Run a training command to its end, or until `stop_when` is true of an event: then Traindeck is asked to stop.
 
-    Raises `RuntimeError` where it fails.
+    It sees one GPU at most. Raises `RuntimeError` where it fails.
     """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile() as told:
@@ -126,7 +126,7 @@ def train(
             stdout=subprocess.PIPE,
             stderr=told,
             cwd=measure.ROOT,
-            env={**environment, "HF_HUB_OFFLINE": "1", **(env or {})},
+            env={**environment, **_alike(), **(env or {})},
         )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -146,6 +146,11 @@ def train(
             why = f"{error['code']} {error['params']} {error['detail']}" if error else words.strip().rpartition("\n")[2]
             raise RuntimeError(f"{why} (exit code {process.returncode})\n{' '.join(command)}\n{words}")
     return trained
+
+
+def _alike() -> dict[str, str]:
+    """The environment that ours and the peers have in common."""
+    return {"HF_HUB_OFFLINE": "1", cards.VISIBLE: cards.first_card(os.environ)}
 
 
 def ours(
@@ -207,7 +212,7 @@ def peer_command(
 
 def peak_memory(command: Sequence[str], env: Mapping[str, str] | None = None) -> int:
     """Peak bytes of system memory of a command and its processes: a run of its own, since looking costs time."""
-    found = measure.run(command, {"HF_HUB_OFFLINE": "1", **(env or {})}, watched=True).memory
+    found = measure.run(command, {**_alike(), **(env or {})}, watched=True).memory
     assert found is not None
     return found.peak
 

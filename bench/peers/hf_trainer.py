@@ -2,7 +2,7 @@
 
     python -m bench.peers.hf_trainer FOLDER [--compile] [--device cuda --precision bf16]
 
-Its fused AdamW, its own data loader, scaled dot product attention, no checkpoints, no reports elsewhere.
+Its fused AdamW, its own data loader, scaled dot product attention, one GPU, no checkpoints, no reports elsewhere.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from bench import cards
 from bench.peers import training
 
 
@@ -118,8 +119,7 @@ def main() -> None:
     parser.add_argument("--mlp", type=int, default=384, help="inner width of the SwiGLU block")
     chosen = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    if chosen.device == "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ[cards.VISIBLE] = "" if chosen.device == "cpu" else cards.first_card(os.environ)
     train(chosen)
 
 
