@@ -62,10 +62,11 @@ def build(
     example: Batch | None = None,
     recorded: dict[str, Any] | None = None,
     reporter: Reporter | None = None,
+    thorough: bool = False,
 ) -> Engine:
     """The engine of a run of so many steps on this CPU."""
-    model = model or decoder(config)
-    return building.build(config, model, CPU, FP32, reporter or Quiet(), example or batch(), steps, recorded)
+    model, example, reporter = model or decoder(config), example or batch(), reporter or Quiet()
+    return building.build(config, model, CPU, FP32, reporter, example, steps, recorded, thorough=thorough)
 
 
 def path(built: Engine, name: str) -> FastPath:

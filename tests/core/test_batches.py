@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from trainer_core.config import Config
-from trainer_core.data.batches import IGNORED, Batch, Loader, Samples
+from trainer_core.data.batches import IGNORED, Batch, Loader, Samples, side_by_side
 from trainer_core.data.prepare import Prepared, prepare
 from trainer_core.model.attention import spans_of
 from trainer_core.report import Quiet
@@ -322,3 +322,16 @@ def test_a_cache_can_be_deleted_once_it_is_closed(plain: tuple[Prepared, Config]
     maps = [entry.path for entry in psutil.Process().memory_maps()] if hasattr(psutil.Process, "memory_maps") else []
     assert not [path for path in maps if str(tmp_path) in path]
     shutil.rmtree(moved.folder)
+
+
+def test_every_part_of_a_batch_knows_how_many_labels_of_it_count(paired: tuple[Prepared, Config]) -> None:
+    """To count them on a GPU would have the loop wait for it."""
+    prepared, config = paired
+    batch = next(Loader(prepared, config).iterate(0))
+    assert batch.tokens == sum(batch.row_tokens) == int((batch.labels != IGNORED).sum())
+    unknown = replace(batch, row_tokens=())
+    for part, counted in zip(batch.rows(3), unknown.rows(3), strict=True):
+        assert part.tokens == sum(part.row_tokens) == counted.tokens
+    whole = side_by_side(batch.rows(3))
+    assert (whole.tokens, whole.row_tokens) == (batch.tokens, batch.row_tokens)
+    assert torch.equal(whole.labels, batch.labels)

@@ -16,6 +16,9 @@ from torch import Tensor
 from tests.core.engines import CPU, ROWS, batch, build, decoder, path, settings
 from trainer_core.machine import hardware
 from trainer_core.model.attention import BACKENDS, Backend, sdpa
+from trainer_core.report import Quiet
+from trainer_core.train.device import Precision
+from trainer_core.train.engine import build as building
 from trainer_core.train.engine import choosing_compile, compiling, engine, measuring, trials
 from trainer_core.train.engine.choosing import Choosing
 
@@ -210,6 +213,76 @@ def test_what_is_faster_and_equal_is_taken_and_what_is_slower_is_not(monkeypatch
         said = path(built, "compile")
         assert (said.reason, said.gain, said.used) == (reason, 1.0 / seconds, reason == "path.on")
         assert (built.compiled is not None) == built.choices["compile"] == said.used
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_attention_by_documents_and_compiling_with_a_mask_are_weighed(
+    faster: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is compiled takes a mask: the attention that is fastest alone must not keep it away."""
+    worth_compiling(monkeypatch)
+    monkeypatch.setattr(compiling, "compile_whole", compiling.whole)
+    taken = {"documents": 0.5, "slow": 1.0, "fast": 0.5 if faster else 1.0}
+    monkeypatch.setattr(measuring, "seconds", lambda ways, *_, **__: {name: taken.get(name, 1.0) for name in ways})
+    config = settings(attend_across_documents=False)
+    built = build(config, example=batch(packed=True), thorough=True)
+    said = path(built, "attention")
+    wanted = ("sdpa", "path.compiled") if faster else ("documents", "path.fastest")
+    assert (said.choice, said.reason) == wanted
+    assert path(built, "compile").reason == ("path.on" if faster else "path.slower")
+    assert (built.compiled is not None, built.varlen, built.choices["attention"]) == (faster, not faster, wanted[0])
+    given = batch(packed=True)
+    torch.testing.assert_close(built.loss(given), built.reference_loss(given))
+
+
+def test_where_memory_ends_in_the_process_that_compiles_the_run_itself_compiles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beside a run there is less memory than in it."""
+    worth_compiling(monkeypatch)
+    monkeypatch.setattr(compiling, "compile_whole", compiling.whole)
+    monkeypatch.setattr(measuring, "seconds", lambda *_, **__: {"slow": 1.0, "fast": 0.5})
+
+    def too_little(*_: Any) -> None:
+        raise compiling.CompileFailed("OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(compiling, "fill_cache", too_little)
+    assert path(build(settings()), "compile").reason == "path.on"
+
+
+def test_a_micro_batch_that_fits_neither_eager_nor_compiled_is_not_the_one_to_build_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the first step would be halved, and all others computed without what was compiled for the whole."""
+    long_enough(monkeypatch)
+    monkeypatch.setattr(compiling, "missing", lambda device: None)
+    monkeypatch.setattr(compiling, "fill_cache", lambda *_: None)
+
+    def too_large(*_: Any) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(engine.Engine, "eager_loss", too_large)
+    monkeypatch.setattr(compiling, "compile_whole", lambda *_: too_large)
+    with pytest.raises(MemoryError):
+        build(settings(cpu_threads=2, compile="auto"), steps=10_000_000)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_graphs_that_were_tried_in_vain_hold_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device("cuda")
+    config = settings(hidden_dim=256, max_seq_len=512, batch_size=32, cuda_graphs="auto", compile="on")
+    monkeypatch.setattr(choosing_compile, "_why_no_graphs", lambda job: None)
+    times = Choosing.time
+    slower = {"slow": 1.0, "fast": 2.0}
+    monkeypatch.setattr(
+        Choosing,
+        "time",
+        lambda self, ways, *rest, **more: slower if "slow" in ways else times(self, ways, *rest, **more),
+    )
+    model = decoder(config).to(device)
+    building.build(config, model, device, Precision.named("fp32", device), Quiet(), batch(512, 32), 3, None)
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() < 256 * 2**20
 
 
 def remembered(home: Path) -> dict[str, Any]:

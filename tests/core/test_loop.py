@@ -47,12 +47,12 @@ def config(folder: Path, data: Path, **values: object) -> Config:
 
 
 def trainer(folder: Path, wanted: Config, name: str = "run", ranks: Ranks = ALONE) -> tuple[Trainer, Kept]:
-    kept = Kept()
-    set_up_arithmetic(wanted, CPU)
+    kept, device = Kept(), torch.device(wanted.device)
+    set_up_arithmetic(wanted, device)
     run = RunDir(folder / name)
     run.create()
-    precision = choose_precision(wanted.mixed_precision, CPU, Quiet())
-    made = Trainer(wanted, prepare(wanted, Quiet()), run, Session(Wire(kept)), CPU, precision, ranks)
+    precision = choose_precision(wanted.mixed_precision, device, Quiet())
+    made = Trainer(wanted, prepare(wanted, Quiet()), run, Session(Wire(kept)), device, precision, ranks)
     return made, kept
 
 
@@ -277,3 +277,21 @@ def test_the_learning_rate_rises_to_its_peak_and_ends_where_it_should(schedule: 
     assert rates[9] == pytest.approx(1e-3) == max(rates)
     assert rates[-1] == pytest.approx(end)
     assert all(later <= earlier for earlier, later in itertools.pairwise(rates[9:]))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("precision", ["no", "bf16", "fp16"])
+def test_a_step_with_all_that_is_asked_of_it_waits_for_nothing_on_a_gpu(tmp_path: Path, precision: str) -> None:
+    values = {"device": "cuda:0", "eval_steps": 0, "mixed_precision": precision, "compile": "off", "max_steps": 100}
+    made, _ = trainer(tmp_path, config(tmp_path, text_file(tmp_path), **values))
+    made.set_up()
+    for _ in range(3):
+        made.step()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(20):
+            made.step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+        made.train_data.close()
+        made.held_out.close()

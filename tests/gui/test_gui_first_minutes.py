@@ -263,8 +263,7 @@ def test_the_reason_leads_to_a_field_that_only_all_settings_have(make_window: Ma
     assert window.tabs.currentWidget() is window.pages["settings"]
     qtbot.waitUntil(lambda: window.advanced.is_built, timeout=10_000)
     editor = next(field.editor for field in window.advanced.fields if field.knob.name == "beta1")
-    qtbot.waitUntil(editor.hasFocus)
-    assert not editor.visibleRegion().isEmpty()  # scrolled to
+    qtbot.waitUntil(lambda: editor.hasFocus() and not editor.visibleRegion().isEmpty())  # scrolled to
     window.advanced.search.setText("learning rate")  # a search that does not find it is in nobody's way
     click(qtbot, window.run_bar.lead)
     qtbot.waitUntil(lambda: editor.hasFocus() and not editor.visibleRegion().isEmpty())

@@ -64,6 +64,7 @@ class Batch:
     spans: Spans | None = None  # the documents of `segments` in another form, for attention that takes them so
     ids: tuple[int, ...] = ()  # numbers of its sequences in the split, from 0
     epoch: int = 0  # from 0
+    row_tokens: tuple[int, ...] = ()  # labels that count in each sequence; empty: to be counted
 
     def pin_memory(self) -> Batch:
         """The same in page-locked memory. DataLoader calls this by its name."""
@@ -84,17 +85,19 @@ class Batch:
         )
 
     def rows(self, many: int) -> list[Batch]:
-        """Its sequences, at most so many in each part; `samples` and `ids` are not divided. Waits for a GPU."""
+        """Its sequences, at most so many in each part; `samples` and `ids` are not divided."""
         count = self.input_ids.shape[0]
         return [self] if count <= many else [self.part(slice(row, row + many)) for row in range(0, count, many)]
 
     def part(self, rows: slice) -> Batch:
-        """Some of its sequences; as `rows`."""
+        """Some of its sequences; as `rows`. Waits for a GPU where `row_tokens` are not known."""
+        counts = self.row_tokens[rows]
         return replace(
             self,
             input_ids=self.input_ids[rows],
             labels=self.labels[rows],
-            tokens=int((self.labels[rows] != IGNORED).sum()),
+            tokens=sum(counts) if counts else int((self.labels[rows] != IGNORED).sum()),
+            row_tokens=counts,
             segments=None if self.segments is None else self.segments[rows],
             positions=None if self.positions is None else self.positions[rows],
             spans=None,
@@ -109,13 +112,14 @@ class Batch:
 
 def side_by_side(parts: list[Batch]) -> Batch:
     """Batches of one width as one; in page-locked memory where they are. `ids` are of the first."""
-    first = parts[0]
+    first, known = parts[0], all(part.row_tokens for part in parts)
     whole = replace(
         first,
         input_ids=torch.cat([part.input_ids for part in parts]),
         labels=torch.cat([part.labels for part in parts]),
         tokens=sum(part.tokens for part in parts),
         samples=sum(part.samples for part in parts),
+        row_tokens=tuple(count for part in parts for count in part.row_tokens) if known else (),
         segments=_all([part.segments for part in parts]),
         positions=_all([part.positions for part in parts]),
         spans=None,
@@ -203,10 +207,12 @@ class Samples(Dataset[Item]):
             input_ids[row, : len(item.input_ids)] = item.input_ids
             labels[row, : len(item.labels)] = item.labels
         segments, positions = _segments(items, width) if any(len(item.begins) > 1 for item in items) else (None, None)
+        counts = np.count_nonzero(labels != IGNORED, axis=1).tolist()
         return Batch(
             torch.from_numpy(input_ids),
             torch.from_numpy(labels),
-            tokens=int(np.count_nonzero(labels != IGNORED)),
+            tokens=sum(counts),
+            row_tokens=tuple(counts),
             samples=len(items) if self._sequences is None else sum(len(item.begins) for item in items),
             segments=segments,
             positions=positions,

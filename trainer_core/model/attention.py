@@ -220,6 +220,8 @@ def _flash_of(package: str, module: str, oldest: tuple[int, int], newest: tuple[
             return "path.unsupported", {"what": torch.cuda.get_device_name(device)}
         if dtype not in (torch.float16, torch.bfloat16) or head_dim > 256 or head_dim % 8:
             return _unsupported(dtype, head_dim)
+        if torch.are_deterministic_algorithms_enabled() and package != "torch":  # these do not ask torch
+            return "path.unsupported", {"what": "deterministic"}
         try:
             importlib.import_module(module)
         except ModuleNotFoundError:

@@ -341,9 +341,11 @@ class Trainer:
         interval = self.clock.cut()
         asked = Asked(step, epoch, counters.tokens, samples, self._positions, self._rate, interval, log, perf)
         scaler = self.state.scaler
-        scale = scaler.scale(torch.ones_like(self._grad_norm)) if scaler.is_enabled() else torch.zeros(())
+        scale = torch.zeros_like(self._grad_norm)  # made there: what is copied from pageable memory is waited for
+        if scaler.is_enabled():
+            scale = scaler.scale(torch.ones_like(self._grad_norm))
         figures = (self._loss_sum, self._loss_tokens, self.recovery.count, self._grad_norm)
-        self._late.ask(asked, (*figures, scale.to(self.device), self.noise.mean))
+        self._late.ask(asked, (*figures, scale, self.noise.mean))
         self._positions = 0
         if log:
             self._loss_sum.zero_()

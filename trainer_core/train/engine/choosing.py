@@ -72,6 +72,7 @@ class Choosing:
     before: dict[str, Any] = field(default_factory=dict)  # choices that are to be made again
     told: dict[str, FastPath] = field(default_factory=dict)  # what was said when they were made on this machine
     there: list[str] = field(default_factory=list)  # paths that this machine has: another compiler, another choice
+    masked: str = ""  # the attention that takes a mask, where another was chosen that takes spans, without being set so
     _eager_s: float = 0.0  # of one micro-batch
 
     def __post_init__(self) -> None:
@@ -158,6 +159,11 @@ class Choosing:
                 self.forget_gradients()
                 self._eager_s = math.inf
         return self._eager_s
+
+    @property
+    def fits_not(self) -> bool:
+        """Whether an eager micro-batch was tried and did not fit."""
+        return self._eager_s == math.inf
 
     def measure_again(self) -> None:
         """Something changed that the time of a micro-batch depends on."""

@@ -9,6 +9,7 @@ import torch
 from trainer_core.model.attention import BACKENDS, Missing
 from trainer_core.train.engine import trials
 from trainer_core.train.engine.choosing import FASTER, Choosing, Words
+from trainer_core.train.engine.engine import Engine
 
 REFERENCE = "sdpa"
 
@@ -27,12 +28,16 @@ def choose_attention(job: Choosing) -> None:
         choice, words, more = REFERENCE, "path.on", {}
     else:
         choice, words, more = _fastest(job)
-    backend = BACKENDS[choice]
-    job.engine.model.set_attention(backend.attend)
-    job.engine.varlen = backend.by_spans
-    job.engine.choices["attention"] = choice
+    use_attention(job.engine, choice)
     asked_for = before if wanted == "auto" else wanted
     job.say("attention", choice == asked_for or not asked_for, words, choice=asked_for or choice, **more)
+
+
+def use_attention(engine: Engine, name: str) -> None:
+    """From now on, and recorded so."""
+    backend = BACKENDS[name]
+    engine.model.set_attention(backend.attend)
+    engine.varlen, engine.choices["attention"] = backend.by_spans, name
 
 
 def _this(job: Choosing, name: str, reason: Words | str) -> tuple[str, Words | str, dict[str, Any]]:
@@ -68,6 +73,12 @@ def _fastest(job: Choosing) -> tuple[str, Words | str, dict[str, Any]]:
     right = {name: one for name, one in found.items() if not one.failed and one.error <= job.tolerance}
     if REFERENCE not in right:
         return REFERENCE, "path.on", {}
-    fastest = min(right, key=lambda name: right[name].seconds * (1.0 if name == REFERENCE else FASTER))
+
+    def taken(name: str) -> float:
+        return right[name].seconds * (1.0 if name == REFERENCE else FASTER)
+
+    fastest = min(right, key=taken)
+    if BACKENDS[fastest].by_spans:
+        job.masked = min((name for name in right if not BACKENDS[name].by_spans), key=taken)
     gain = right[REFERENCE].seconds / right[fastest].seconds if fastest != REFERENCE else None
     return fastest, "path.fastest", {"error": right[fastest].error, "gain": gain}

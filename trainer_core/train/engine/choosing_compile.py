@@ -10,11 +10,13 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from trainer_core import failures
 from trainer_core.data.batches import Batch
 from trainer_core.report import StopRequested
 from trainer_core.train.device import uses_tf32
 from trainer_core.train.engine import compiling, measuring, trials
 from trainer_core.train.engine.choosing import FASTER, Choosing, Words
+from trainer_core.train.engine.choosing_attention import use_attention
 from trainer_core.train.engine.compiling import CompileFailed, Recipe
 
 _BEST_GAIN: Final = {"cpu": 1.15, "cuda": 2.0}  # what compiling brings at most: 1.11 in docs/performance.md; a guess
@@ -25,14 +27,40 @@ _GRAPH_S: Final = 0.03  # a micro-batch short enough that starting kernels one b
 
 
 def choose_compile(job: Choosing) -> None:
-    """As it is set, as it was, or where it works, equals the reference, and pays for itself."""
+    """As it is set, as it was, or where it works, equals the reference, and pays for itself.
+
+    Raises `MemoryError` where the micro-batch fits neither as it is nor compiled: a smaller one may, and be compiled.
+    """
     job.engine.choices["compile"] = False
     why_not = _why_not_compile(job)
     if why_not is not None:
         job.say("compile", False, why_not)
         return
     set_so = job.config.compile == "on"
-    _try(job, "compile", recipe_of(job), "path.set" if set_so else job.chosen("compile", "path.on"), set_so)
+    words = "path.set" if set_so else job.chosen("compile", "path.on")
+    spans = str(job.engine.choices["attention"]) if job.engine.varlen else ""
+    if spans:  # what is compiled takes a mask
+        use_attention(job.engine, job.masked)
+    _try(job, "compile", recipe_of(job), words, set_so, _eager_with(job, spans) if spans else None)
+    if spans and not job.engine.choices["compile"]:
+        use_attention(job.engine, spans)
+    elif spans:
+        job.say("attention", True, "path.compiled", choice=job.masked)
+    if job.engine.compiled is None and job.fits_not and not job.thorough:
+        raise MemoryError("neither as it is nor compiled")
+
+
+def _eager_with(job: Choosing, spans: str) -> trials.LossOf:
+    """What compiling with a mask must beat: the eager loss with attention that takes documents as spans."""
+
+    def loss(batch: Batch) -> Tensor:
+        use_attention(job.engine, spans)
+        try:
+            return job.engine.eager_loss(batch)
+        finally:
+            use_attention(job.engine, job.masked)
+
+    return loss
 
 
 def _why_not_compile(job: Choosing) -> Words | None:
@@ -41,7 +69,7 @@ def _why_not_compile(job: Choosing) -> Words | None:
     again = job.config.compile == "auto" and "compile" in job.before
     if again and not job.before["compile"]:
         return job.chosen("compile", "path.slower")
-    if job.engine.varlen:
+    if job.engine.varlen and not job.masked:
         return "path.unsupported", {"what": "torch.compile with variable-length attention"}
     missing = compiling.missing(job.device)
     if missing is not None:
@@ -85,6 +113,7 @@ def recipe_of(job: Choosing, graphs: bool = False) -> Recipe:
         graphs=graphs,
         threads=engine.choices.get("threads", 0),
         tf32=uses_tf32(config, job.device),
+        deterministic=config.deterministic and job.device.type == "cuda",
     )
 
 
@@ -125,16 +154,18 @@ def _why_no_graphs(job: Choosing) -> Words | None:
     return None if job.time({"now": once}, 1.0)["now"] < _GRAPH_S else ("path.not_needed", {})
 
 
-def _try(job: Choosing, name: str, recipe: Recipe, words: Words | str, set_so: bool) -> None:
-    """Compile, compare with what there is, and where the choice is free, see whether it is faster."""
+def _try(
+    job: Choosing, name: str, recipe: Recipe, words: Words | str, set_so: bool, slow: trials.LossOf | None = None
+) -> None:
+    """Compile, compare with what there is, and where the choice is free, see whether it is faster (than `slow`)."""
     engine, before = job.engine, (job.engine.compiled, job.engine.recipe)
-    without = _as_before(job)
+    without = slow or _as_before(job)
     job.session.trying(name)
     kept, since = compiling.is_kept(recipe), time.perf_counter()
     try:
         if job.device.type == "cuda":
             torch.cuda.empty_cache()  # the process that compiles computes a micro-batch beside this one
-        compiling.fill_cache(recipe, job.session)
+        _fill_cache(recipe, job)
         with job.session.breakable():
             engine.compiled, engine.recipe = compiling.compile_whole(engine.model, recipe), recipe
             batch = job.example if recipe.fits(job.example) else compiling.example(recipe)
@@ -161,6 +192,17 @@ def _try(job: Choosing, name: str, recipe: Recipe, words: Words | str, set_so: b
     return None
 
 
+def _fill_cache(recipe: Recipe, job: Choosing) -> None:
+    """In a process of its own, unless memory ends there: beside ours it needs weights, gradients and a context more
+    than the run itself, which may still fit."""
+    try:
+        compiling.fill_cache(recipe, job.session)
+    except CompileFailed as failure:
+        found = failures.of_exception(RuntimeError(str(failure)))
+        if found is None or found.code != "memory.out":
+            raise
+
+
 def _as_before(job: Choosing) -> Callable[[Batch], Tensor]:
     """The loss without what is tried now."""
     engine, compiled, recipe = job.engine, job.engine.compiled, job.engine.recipe
@@ -179,6 +221,8 @@ def _as_before(job: Choosing) -> Callable[[Batch], Tensor]:
 def _give_up(job: Choosing, name: str, before: tuple[object, object], words: Words, **more: float) -> None:
     job.engine.compiled, job.engine.recipe = before  # type: ignore[assignment]
     job.forget_gradients()
+    if name == "cuda_graphs":
+        compiling.forget_tried_graphs()
     job.say(name, False, words, **more)
 
 

@@ -67,6 +67,7 @@ class Recipe:
     graphs: bool = False  # CUDA graphs
     threads: int = 1
     tf32: bool = False
+    deterministic: bool = False  # torch's global flag, which is a part of inductor's key on a GPU
 
     def fits(self, batch: Batch) -> bool:
         """Whether the graph is for batches like this one. Decided by shape alone, never by what came before."""
@@ -239,6 +240,14 @@ def forget_graphs() -> None:
     reset_cudagraph_trees()
 
 
+def forget_tried_graphs() -> None:
+    """Free CUDA graphs that were tried in vain, with the memory of a whole micro-batch each; what was compiled without
+    graphs stays. (What was compiled with them stays in dynamo's cache, and would keep them.)"""
+    trees = sys.modules.get("torch._inductor.cudagraph_trees")
+    if trees is not None:
+        trees.reset_cudagraph_trees()
+
+
 def fill_cache(recipe: Recipe, reporter: Reporter) -> None:
     """Compile in a process of its own. Polls meanwhile; raises `CompileFailed`, and `StopRequested` with the
     process ended."""
@@ -309,6 +318,7 @@ def _compile_for(recipe: Recipe) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)
         torch.set_float32_matmul_precision("high" if recipe.tf32 else "highest")
+        torch.use_deterministic_algorithms(recipe.deterministic)
     else:
         torch.set_num_threads(recipe.threads)
     model = Decoder(ModelConfig(**recipe.shape)).to(device)
