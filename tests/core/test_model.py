@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from trainer_core.model import hugging_face
-from trainer_core.model.decoder import Decoder, KvCache, ModelConfig, document_mask
+from trainer_core.model.decoder import Decoder, KvCache, ModelConfig, decoder_on, document_mask
 
 SMALL = ModelConfig(
     vocab_size=97, hidden_dim=48, n_layers=3, n_heads=6, n_kv_heads=6, mlp_dim=64, max_seq_len=32, tie_embeddings=False
@@ -105,3 +105,33 @@ def test_documents_in_one_sequence_have_the_logits_that_they_have_alone(config: 
         for row, begin, end in ((0, 0, 7), (0, 7, 20), (1, 0, 12), (1, 12, 15), (1, 15, 20)):
             alone = model(tokens[row : row + 1, begin:end])
             torch.testing.assert_close(together[row : row + 1, begin:end], alone, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
+def test_every_weight_is_drawn_once_with_its_spread(config: ModelConfig) -> None:
+    torch.manual_seed(5)
+    model = Decoder(config)
+    for name, weight in model.named_parameters():
+        if weight.dim() == 1:
+            assert weight.unique().tolist() == [0.0 if name.endswith("bias") else 1.0], name
+            continue
+        last = name.endswith(("o_proj.weight", "down_proj.weight"))
+        wanted = 0.02 / (2 * config.n_layers) ** 0.5 if last else 0.02
+        assert float(weight.detach().std()) == pytest.approx(wanted, rel=0.2), name
+        assert float(weight.detach().mean()) == pytest.approx(0, abs=0.2 * wanted), name
+    torch.manual_seed(5)
+    again = decoder_on(torch.device("cpu"), config)
+    for name, weight in again.named_parameters():
+        assert torch.equal(weight, model.get_parameter(name)), name
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
+def test_a_seed_gives_the_same_model_on_a_gpu(config: ModelConfig) -> None:
+    torch.manual_seed(5)
+    here = decoder_on(torch.device("cpu"), config).state_dict()
+    torch.manual_seed(5)
+    there = decoder_on(torch.device("cuda"), config)
+    assert {tensor.device.type for tensor in [*there.parameters(), *there.buffers()]} == {"cuda"}
+    for name, weight in there.state_dict().items():
+        assert torch.equal(weight.cpu(), here[name]), name

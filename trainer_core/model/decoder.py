@@ -23,7 +23,9 @@ from trainer_core.config import Config, default_heads
 from trainer_core.model import cpu
 from trainer_core.model.attention import Attend, Spans, document_mask, sdpa
 
-__all__ = ["Decoder", "KvCache", "Layer", "ModelConfig", "RmsNorm", "document_mask", "rotary_table", "rotate"]
+__all__ = [
+    "Decoder", "KvCache", "Layer", "ModelConfig", "RmsNorm", "decoder_on", "document_mask", "rotary_table", "rotate",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,20 @@ class KvCache:
         self.length += tokens
 
 
+class Linear(nn.Linear):
+    """One whose weights are drawn once, by `Decoder`."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+class Embedding(nn.Embedding):
+    """Likewise."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
 class RmsNorm(nn.Module):
     """Root mean square norm (Zhang and Sennrich 2019), computed in fp32 as Hugging Face does."""
 
@@ -129,10 +145,10 @@ class Attention(nn.Module):
         self.head_dim = config.head_dim
         self.attend: Attend = sdpa
         kv_width = config.n_kv_heads * config.head_dim
-        self.q_proj = nn.Linear(config.hidden_dim, config.hidden_dim, bias=config.qkv_bias)
-        self.k_proj = nn.Linear(config.hidden_dim, kv_width, bias=config.qkv_bias)
-        self.v_proj = nn.Linear(config.hidden_dim, kv_width, bias=config.qkv_bias)
-        self.o_proj = nn.Linear(config.hidden_dim, config.hidden_dim, bias=False)
+        self.q_proj = Linear(config.hidden_dim, config.hidden_dim, bias=config.qkv_bias)
+        self.k_proj = Linear(config.hidden_dim, kv_width, bias=config.qkv_bias)
+        self.v_proj = Linear(config.hidden_dim, kv_width, bias=config.qkv_bias)
+        self.o_proj = Linear(config.hidden_dim, config.hidden_dim, bias=False)
         if config.qk_norm:
             self.q_norm: nn.Module = RmsNorm(config.head_dim, config.norm_eps)
             self.k_norm: nn.Module = RmsNorm(config.head_dim, config.norm_eps)
@@ -167,9 +183,9 @@ class Mlp(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_dim, config.mlp_dim, bias=False)
-        self.up_proj = nn.Linear(config.hidden_dim, config.mlp_dim, bias=False)
-        self.down_proj = nn.Linear(config.mlp_dim, config.hidden_dim, bias=False)
+        self.gate_proj = Linear(config.hidden_dim, config.mlp_dim, bias=False)
+        self.up_proj = Linear(config.hidden_dim, config.mlp_dim, bias=False)
+        self.down_proj = Linear(config.mlp_dim, config.hidden_dim, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))  # type: ignore[no-any-return]
@@ -209,7 +225,7 @@ class Backbone(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_dim)
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_dim)
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.n_layers))
         self.norm = RmsNorm(config.hidden_dim, config.norm_eps)
         self.call: Callable[..., Tensor] = call_layer  # training may wrap it
@@ -242,8 +258,8 @@ class Backbone(nn.Module):
 
 def rotary_table(config: ModelConfig) -> tuple[Tensor, Tensor]:
     """Cosine and sine, each (max_seq_len, C) in fp32, the frequencies written twice (half-rotation)."""
-    half = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-    angles = torch.outer(torch.arange(config.max_seq_len, dtype=torch.float32), config.rope_theta**-half)
+    half = torch.arange(0, config.head_dim, 2, dtype=torch.float32, device="cpu") / config.head_dim
+    angles = torch.outer(torch.arange(config.max_seq_len, dtype=torch.float32, device="cpu"), config.rope_theta**-half)
     angles = torch.cat((angles, angles), dim=-1)
     return angles.cos(), angles.sin()
 
@@ -255,7 +271,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.config = config
         self.model = Backbone(config)
-        self.lm_head = nn.Linear(config.hidden_dim, config.vocab_size, bias=False)
+        self.lm_head = Linear(config.hidden_dim, config.vocab_size, bias=False)
         self.apply(_draw_weights)
         self._shrink_residual_ends()
         if config.tie_embeddings:
@@ -297,7 +313,7 @@ class Decoder(nn.Module):
         """Matrices that write to the residual path start smaller the deeper the model (GPT-2)."""
         for name, weight in self.named_parameters():
             if name.endswith(("o_proj.weight", "down_proj.weight")):
-                nn.init.normal_(weight, std=0.02 / (2 * self.config.n_layers) ** 0.5)
+                _draw(weight, std=0.02 / (2 * self.config.n_layers) ** 0.5)
 
     def count_parameters(self) -> int:
         """Trainable weights; a tied head counts once."""
@@ -306,6 +322,22 @@ class Decoder(nn.Module):
 
 def _draw_weights(module: nn.Module) -> None:
     if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=0.02)
+        _draw(module.weight, std=0.02)
     if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
+
+
+@torch.no_grad()
+def _draw(weight: Tensor, std: float) -> None:
+    """In system memory whatever it lies on, so that a seed gives the same model everywhere."""
+    if weight.device.type == "cpu":
+        weight.normal_(std=std)
+    elif not weight.is_meta:
+        weight.copy_(torch.empty(weight.shape, device="cpu").normal_(std=std))
+
+
+def decoder_on(device: torch.device, config: ModelConfig) -> Decoder:
+    """A model with its weights drawn on a device. Of system memory it takes no more than its largest matrix: where
+    several ranks begin at once, as many whole models would be too much for a small machine."""
+    with device:
+        return Decoder(config).to(device)

@@ -22,7 +22,7 @@ from trainer_core.config import Config
 from trainer_core.data.batches import Batch, Loader
 from trainer_core.data.prepare import Prepared
 from trainer_core.messages import TraindeckError
-from trainer_core.model.decoder import Decoder, ModelConfig
+from trainer_core.model.decoder import ModelConfig, decoder_on
 from trainer_core.report import StopRequested
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
@@ -74,7 +74,7 @@ class Trainer:
         self.ranks = ranks
         self._own = share_of(config, prepared.task != "sft")  # with the micro-batches that this rank computes
         self.device, self.precision = device, precision
-        self.model = Decoder(ModelConfig.of(config, prepared.vocab_size)).to(device)
+        self.model = decoder_on(device, ModelConfig.of(config, prepared.vocab_size))
         scaler = torch.amp.GradScaler(device.type, enabled=precision.needs_scaler)
         self.state = TrainState(self.model, optim.build_optimizer(self.model, config), scaler)
         self.train_data = Loader(prepared, config, "train", device.type)

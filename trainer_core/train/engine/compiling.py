@@ -29,7 +29,7 @@ from torch import Tensor
 from trainer_core import children
 from trainer_core.data.batches import IGNORED, Batch
 from trainer_core.model.attention import BACKENDS, Missing, document_mask
-from trainer_core.model.decoder import Decoder, ModelConfig
+from trainer_core.model.decoder import Decoder, ModelConfig, decoder_on
 from trainer_core.report import Reporter
 from trainer_core.runs import run_dir
 from trainer_core.train.device import Precision
@@ -321,7 +321,7 @@ def _compile_for(recipe: Recipe) -> None:
         torch.use_deterministic_algorithms(recipe.deterministic)
     else:
         torch.set_num_threads(recipe.threads)
-    model = Decoder(ModelConfig(**recipe.shape)).to(device)
+    model = decoder_on(device, ModelConfig(**recipe.shape))
     model.set_attention(BACKENDS[recipe.attention].attend)
     checkpoint_activations(model, recipe.checkpointing)
     batch = example(recipe)

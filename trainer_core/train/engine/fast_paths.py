@@ -12,7 +12,7 @@ from torch import Tensor
 
 from trainer_core.config import Config
 from trainer_core.data.batches import Batch
-from trainer_core.model.decoder import Decoder, ModelConfig
+from trainer_core.model.decoder import ModelConfig, decoder_on
 from trainer_core.protocol import FastPath
 from trainer_core.report import Reporter, StopRequested
 from trainer_core.train import optim
@@ -73,7 +73,7 @@ def _is_tried(path: FastPath) -> bool:
 
 def _of_engine(config: Config, device: torch.device, precision: Precision, reporter: Reporter) -> list[FastPath]:
     """What the engine finds when it may try everything, in place of what is there."""
-    model = Decoder(ModelConfig.of(config, config.vocab_size)).to(device)
+    model = decoder_on(device, ModelConfig.of(config, config.vocab_size))
     made = build(
         config, model, device, precision, reporter, _batch(config, device), 1, None, varying=False, thorough=True
     )
@@ -121,7 +121,7 @@ def _try_fused(device: torch.device, precision: Precision, reporter: Reporter) -
     """One update by each, from the same weights and gradients, and the time of many."""
     shape = ModelConfig.of(Config(**_KNOBS[device.type]), 4096)
     with measuring.undisturbed(torch.nn.Module(), device):
-        plain = Decoder(shape).to(device)
+        plain = decoder_on(device, shape)
         fused = copy.deepcopy(plain)
         for one, other in zip(plain.parameters(), fused.parameters(), strict=True):
             one.grad = torch.randn_like(one)
@@ -142,7 +142,7 @@ def _try_muon(device: torch.device, precision: Precision, reporter: Reporter) ->
     taken: dict[str, Callable[[], object]] = {}
     for name in ("adamw", "muon"):
         config = Config(optimizer=name, **_KNOBS[device.type])
-        model = Decoder(ModelConfig.of(config, config.vocab_size)).to(device)
+        model = decoder_on(device, ModelConfig.of(config, config.vocab_size))
         for weight in model.parameters():
             weight.grad = torch.full_like(weight, 1e-3)
         taken[name] = optim.build_optimizer(model, config).step
