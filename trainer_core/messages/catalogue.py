@@ -88,6 +88,30 @@ CATALOGUE: Final[dict[str, Message]] = {
             "可能有安全软件拦截本机内部的连接（127.0.0.1）。将 ranks 设为 1 即可单进程训练。",
         ),
     ),
+    "ranks.no_nccl": note(
+        (
+            "NCCL does not work between these GPUs ({reason}): gradients go through system memory instead, which is "
+            "slower.",
+            "The run is right all the same. To make it quicker, start it with NCCL_P2P_DISABLE=1 in the environment; "
+            "in a container give it more shared memory too (docker run --shm-size=1g).",
+        ),
+        (
+            "NCCL 无法在这些显卡之间工作（{reason}）：梯度改经系统内存传送，速度较慢。",
+            "运行结果不受影响。如需加快，请设置环境变量 NCCL_P2P_DISABLE=1 后再启动；在容器中还请增大共享内存（docker run "
+            "--shm-size=1g）。",
+        ),
+    ),
+    "ranks.nccl_stuck": error(
+        _DEVICE,
+        (
+            "NCCL does not work between these GPUs, and the attempt cannot be broken off.",
+            "Start again with NCCL_P2P_DISABLE=1 in the environment, or with ranks set to 1.",
+        ),
+        (
+            "NCCL 无法在这些显卡之间工作，且这次尝试无法中止。",
+            "请设置环境变量 NCCL_P2P_DISABLE=1 后重新启动，或将 ranks 设为 1。",
+        ),
+    ),
     "ranks.ended": note(
         ("Process {number} of the {of} of this run has ended.", "What it said last is in {log} in the run's folder."),
         ("本次运行的 {of} 个进程中第 {number} 个已结束。", "它最后的输出在运行文件夹的 {log} 中。"),

@@ -26,7 +26,7 @@ from trainer_core.place import Place
 from trainer_core.report import Quiet
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.session import Session
-from trainer_core.train import rendezvous
+from trainer_core.train import nccl, rendezvous
 from trainer_core.train.device import Precision, device_of_rank, set_up_arithmetic
 from trainer_core.train.evaluate import HeldOut
 from trainer_core.train.joined import Joined
@@ -62,6 +62,7 @@ def _follow(store_of: Callable[[], Store], place: Place, look: Callable[[], None
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     faulthandler.enable()
     store = ranks = None
+    code: int = ExitCode.FINISHED
     try:
         store = store_of()
         store.set(f"here/{place.rank}", "1")
@@ -69,12 +70,12 @@ def _follow(store_of: Callable[[], Store], place: Place, look: Callable[[], None
         ranks = Joined(store, place.rank, place.size)
         _train(ranks)
     except EndedByLeader as end:
-        return end.code
+        code = end.code
     except RankLost as error:
         ended = rendezvous.read_if_there(store, "ended") if store is not None else None
         if ended is None:
             sys.stderr.write(f"rank {place.rank}: {error}\n")
-        return int(ended) if ended else ExitCode.FAILED
+        code = int(ended) if ended else ExitCode.FAILED
     except Exception as error:  # noqa: BLE001 - rank 0 tells it
         traceback.print_exc()
         told = _named(error)
@@ -84,11 +85,10 @@ def _follow(store_of: Callable[[], Store], place: Place, look: Callable[[], None
                     f"failed/{place.rank}",
                     json.dumps({"code": told.code, "detail": told.detail, "params": told.params}),
                 )
-        return told.exit_code
-    finally:
-        if ranks is not None:
-            ranks.close()
-    return ExitCode.FINISHED
+        code = told.exit_code
+    if ranks is not None and not ranks.close():
+        nccl.leave_without_waiting(code)
+    return code
 
 
 def _named(error: Exception) -> TraindeckError:
@@ -109,8 +109,7 @@ def _train(ranks: Joined) -> None:
     device = device_of_rank(torch.device(order["device"]), ranks.rank, ranks.size)
     set_up_arithmetic(config, device)
     taken = Taken(device)
-    if device.type == "cuda":
-        ranks.use_gpus()
+    ranks.use_gpus(device)
     prepared = _prepared(order["data"], config, ranks.rank)
     precision = Precision.named(order["precision"], device)
     trainer = Trainer(config, prepared, run, Session(Wire()), device, precision, ranks)

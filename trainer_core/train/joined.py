@@ -1,7 +1,7 @@
 """One of several ranks (see `ranks.py`).
 
 What is said between ranks goes over gloo on the loopback interface and never waits for a GPU. Gradients of GPUs go over
-NCCL where it is there (Linux), else through system memory and gloo.
+NCCL where it is there (Linux) and works, else through system memory and gloo.
 """
 
 from __future__ import annotations
@@ -19,19 +19,22 @@ import torch
 from torch import Tensor, distributed
 from torch._C._distributed_c10d import FileStore, PrefixStore, Store
 
+from trainer_core import failures
 from trainer_core.data.batches import Batch
 from trainer_core.data.order import keyed_hash
 from trainer_core.messages import TraindeckError
 from trainer_core.report import StopRequested
+from trainer_core.train import nccl
+from trainer_core.train.nccl import Nccl, Trial
 from trainer_core.train.ranks import EndedByLeader, RankLost, Ranks, deal
-from trainer_core.train.rendezvous import FolderStore
+from trainer_core.train.rendezvous import FolderStore, read_if_there
 
 _FOREVER: Final = datetime.timedelta(days=365)  # rank 0 may be paused; a rank that has gone is known at once anyway
-_NCCL_PATIENCE: Final = datetime.timedelta(minutes=10)
 _HEAD: Final = 256  # bytes in which an order mostly fits
 _LENGTH: Final = 8  # of them say how long it is
 _BUCKET_BYTES: Final = 32 * 2**20  # of gradients that are added up at once
 _POLL_S: Final = 0.02
+_NO_NCCL: Final = "no-nccl"  # why, from the first rank on which it failed
 
 
 class Joined(Ranks):
@@ -47,20 +50,66 @@ class Joined(Ranks):
         options._devices = [gloo.create_device(hostname="127.0.0.1")]
         with self._together():
             self._group = gloo(PrefixStore("gloo", store), rank, size, options)
-        self._nccl: Any = None
+        self._nccl: Nccl | None = None
+        self._trial: Trial | None = None  # of NCCL, until nothing of it is left
         self._buffers: list[Tensor] = []  # in system memory, page-locked beside a GPU
         self._on_device: Tensor | None = None
 
-    def use_gpus(self) -> None:
-        """Have NCCL add up gradients where it is there. After the device of this process is set."""
-        if not distributed.is_nccl_available():
-            return
-        options = distributed.ProcessGroupNCCL.Options()
-        options._timeout = _NCCL_PATIENCE
+    # --- NCCL ----------------------------------------------------------------------------------------
+
+    @property
+    def has_nccl(self) -> bool:
+        """Whether gradients go over it."""
+        return self._nccl is not None
+
+    def use_gpus(self, device: torch.device, poll: Callable[[], None] = lambda: None) -> str:
+        """Have NCCL add up gradients where it is there and a first sum succeeds on all ranks; rank 0 polls meanwhile.
+        After the device of this process is set.
+
+        Returns why it is not used although it is there. Raises `ranks.nccl_stuck` where a sum that failed cannot be
+        broken off.
+        """
+        if not nccl.usable(device):
+            return ""
+        self.most(0, poll=poll)  # all are there: what takes time from now on is NCCL
         store = self._store
         if isinstance(store, FolderStore):  # NCCL's threads may ask a store at any time: it must be none in Python
             store = FileStore(str(store.folder / "nccl"), self.size)
-        self._nccl = distributed.ProcessGroupNCCL(PrefixStore("nccl", store), self.rank, self.size, options)
+        self._trial = Trial(PrefixStore("nccl-trial", store), self.rank, self.size, device)
+        problem = self._outcome(self._trial, poll)
+        if problem and not self._store.check([_NO_NCCL]):
+            self._store.set(_NO_NCCL, problem)
+        (failed,) = self.most(int(bool(problem)), poll=poll)
+        gone = self._trial.let_go(nccl.FREEING_S if failed else None)
+        (stuck,) = self.most(int(not gone), poll=poll)
+        if failed and stuck:  # the GPU may wait for it with all that comes after
+            raise TraindeckError("ranks.nccl_stuck", detail=self._why_no_nccl())
+        if gone and not self._trial.left:
+            self._trial = None
+        if failed:
+            return self._why_no_nccl()
+        self._nccl = Nccl(PrefixStore("nccl", store), self.rank, self.size, device)
+        return ""
+
+    def _outcome(self, trial: Trial, poll: Callable[[], None]) -> str:
+        """What is wrong with NCCL on this rank; empty too where another one has said so first."""
+        self.apart = True
+        end = time.monotonic() + nccl.DEADLINE_S
+        while not trial.over.wait(_POLL_S):
+            poll()
+            if self._store.check([_NO_NCCL]):
+                return ""
+            if time.monotonic() > end:
+                return f"no answer within {nccl.DEADLINE_S:.0f} s"
+        return trial.problem
+
+    def _why_no_nccl(self) -> str:
+        return (read_if_there(self._store, _NO_NCCL) or b"?").decode("utf-8", "replace")
+
+    def abort_nccl(self) -> None:
+        """Break off a sum that another rank will not take part in, so that nobody waits for it. From any thread."""
+        if self._nccl is not None:
+            self._nccl.let_go()
 
     # --- words ---------------------------------------------------------------------------------------
 
@@ -136,18 +185,26 @@ class Joined(Ranks):
 
     def _lost(self, error: RuntimeError) -> NoReturn:
         self.apart = True
-        if self._nccl is not None:  # what it was adding up is not whole, and the GPU may have gone on with it
-            self._nccl.abort()
+        if self._nccl is None:
+            raise RankLost(str(error)) from error
+        self._nccl.let_go()
+        # A `TraindeckError`: nothing is saved after it. What was added up last may not be whole, and may be in use.
+        found = failures.of_exception(error)
+        if found is None or found.code == "failure.peer_lost":
             raise TraindeckError("failure.peer_lost", detail=str(error)) from error
-        raise RankLost(str(error)) from error
+        raise TraindeckError(found.code, f"{type(error).__name__}: {error}", **found.params) from error
+
+    def lost(self, why: str) -> NoReturn:
+        """Another rank has gone, which was seen elsewhere."""
+        self._lost(RankLost(why))
 
     # --- gradients -----------------------------------------------------------------------------------
 
     @torch.no_grad()
     def add_up(self, tensors: Sequence[Tensor]) -> None:
-        if self._nccl is not None and tensors[0].is_cuda:
+        if self._nccl is not None and tensors[0].device.type == self._nccl.device.type:
             with self._together():
-                self._nccl.allreduce_coalesced(list(tensors)).wait()
+                self._nccl.add_up(tensors).wait()
             return
         before: _Sum | None = None
         for number, pieces in enumerate(_buckets(tensors)):
@@ -211,9 +268,12 @@ class Joined(Ranks):
                 self.tell("end", code=int(code))
         return not self.apart
 
-    def close(self) -> None:
-        """Let go of the others. Before this process ends: threads that still hear from them then would abort it."""
-        self._group = self._nccl = None
+    def close(self) -> bool:
+        """Let go of the others, before this process ends: threads that still hear from them then would abort it.
+        Whether nothing is left that could keep it from ending."""
+        self._group = None
+        gone = [part.let_go() for part in (self._nccl, self._trial) if part is not None]
+        return all(gone) and (self._trial is None or not self._trial.left)
 
 
 class _Sum(msgspec.Struct):

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch._C._distributed_c10d import Store
 
-from trainer_core import children, failures, files, place
+from trainer_core import children, failures, files, place, protocol
 from trainer_core.config import Config, to_dict
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.report import StopRequested
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.session import Session
+from trainer_core.train import nccl
 from trainer_core.train.joined import Joined
 from trainer_core.train.ranks import RankLost
 from trainer_core.train.rendezvous import FolderStore, read_if_there, store_of_launcher, wait_for
@@ -31,6 +34,12 @@ _LEAVING_S: Final = 5.0  # that a rank may take to end when it was told so, or t
 _CONNECTING_S: Final = 60.0
 _POLL_S: Final = 0.05
 _LAST_BYTES: Final = 4096
+_WATCH_S: Final = 0.5
+_NOTICING_S: Final = 3.0  # in which a main thread that is not in CUDA polls
+_FREEING_S: Final = 20.0  # in which CUDA lets go of the main thread, once NCCL has been broken off
+_ENDING_S: Final = 600.0  # in which it ends what it was doing, such as writing a checkpoint
+_GONE: Final = "a process of this run has ended"
+_ABOUT_RANKS: Final = frozenset({"failure.peer_lost", "failure.nccl", "failure.nccl_timeout"})
 
 
 class Others:
@@ -46,6 +55,7 @@ class Others:
         self._folder = run.path / f"{_FOLDER}{os.getpid()}"
         self._ours = place.given() is None
         self._patience = 0.0
+        self._watch: _Watch | None = None
         self._store = self._own_store() if self._ours else store_of_launcher(0, self._size)
 
     def _own_store(self) -> Store:
@@ -76,8 +86,14 @@ class Others:
 
     def _look(self) -> None:
         """No reason to wait, but to end: a process has gone."""
-        if any(process.poll() is not None for process in self._processes):
-            raise RankLost("a process of this run has ended")
+        if not self._one_has_gone():
+            return
+        if self._ranks is not None:
+            self._ranks.lost(_GONE)
+        raise RankLost(_GONE)
+
+    def _one_has_gone(self) -> bool:
+        return any(process.poll() is not None for process in self._processes)
 
     def join(
         self, config: Config, device: torch.device, precision: str, data: dict[str, Any], source: Path | None = None
@@ -97,8 +113,10 @@ class Others:
             precision=precision,
             data=data,
         )
-        if device.type == "cuda":
-            self._ranks.use_gpus()
+        if reason := self._ranks.use_gpus(device, self._session.poll):
+            self._session.warn("ranks.no_nccl", reason=reason)
+        if self._ranks.has_nccl and self._processes:
+            self._watch = _Watch(self._ranks, self._one_has_gone, self._end_from_outside)
         return self._ranks
 
     def _not_for_ever(self) -> None:
@@ -108,7 +126,9 @@ class Others:
             raise TraindeckError("ranks.no_connection")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        told = self._cause(error) if isinstance(error, Exception) and _for_want_of_a_rank(error) else None
+        if self._watch is not None:
+            self._watch.stop()
+        told = self._cause(error) if isinstance(error, Exception) else None
         whole = error is None or isinstance(error, StopRequested)
         code = ExitCode.FAILED if not whole else ExitCode.STOPPED if error else ExitCode.FINISHED
         self._say_that_it_ended(code)
@@ -118,8 +138,8 @@ class Others:
             self._session.holds.remove(self._look)
         for process in self._processes:
             children.end(process)
-        if self._ranks is not None:
-            self._ranks.close()
+        if self._ranks is not None and not self._ranks.close():
+            nccl.leave_without_waiting(_exit_code(told or error, code))
         with contextlib.suppress(OSError):
             files.remove_tree(self._folder)
         if told is not None:
@@ -137,8 +157,12 @@ class Others:
 
     # --- why one has gone ------------------------------------------------------------------------------
 
-    def _cause(self, error: Exception) -> TraindeckError:
-        """What the first of them that failed says, or what its process ended with."""
+    def _cause(self, error: Exception) -> TraindeckError | None:
+        """What the first of the others that failed says, or what its process ended with, where that may be the reason
+        for `error`. None: there is no other reason."""
+        code = error.code if isinstance(error, TraindeckError) else ""
+        if not isinstance(error, RankLost) and code not in _ABOUT_RANKS:
+            return None
         found: list[TraindeckError] = []
 
         def known() -> bool:
@@ -146,7 +170,24 @@ class Others:
             return bool(found)
 
         self._wait(known)
-        return found[0] if found else TraindeckError("failure.peer_lost", detail=str(error))
+        if found:
+            return min(found, key=lambda told: told.code in _ABOUT_RANKS)  # who only missed another one may tell first
+        return None if code else TraindeckError("failure.peer_lost", detail=str(error))
+
+    def _end_from_outside(self) -> None:
+        """End this process, whose main thread does not come back from the GPU, and say why."""
+        lost = _Interrupted()
+        told = self._cause(lost) or lost
+        self._session.enter("failed")
+        self._session.emit(
+            protocol.Error(code=told.code, params=dict(told.params), detail=told.detail, exit_code=told.exit_code)
+        )
+        closing = threading.Thread(target=self._session.wire.close, daemon=True)
+        closing.start()
+        closing.join(_LEAVING_S)
+        for process in self._processes:
+            children.end(process)
+        os._exit(told.exit_code)
 
     def _told_by(self, rank: int) -> TraindeckError | None:
         said = read_if_there(self._store, f"failed/{rank}")
@@ -172,8 +213,12 @@ def log_of(run: RunDir, rank: int) -> Path:
     return run.path / f"rank-{rank}.log"
 
 
-def _for_want_of_a_rank(error: Exception) -> bool:
-    return isinstance(error, RankLost) or (isinstance(error, TraindeckError) and error.code == "failure.peer_lost")
+def _exit_code(error: BaseException | None, otherwise: ExitCode) -> int:
+    """What this process is about to end with."""
+    if isinstance(error, TraindeckError):
+        return error.exit_code
+    found = failures.of_exception(error) if isinstance(error, Exception) else None
+    return found.exit_code if found is not None else otherwise
 
 
 def _last_words(log: Path) -> str:
@@ -183,3 +228,60 @@ def _last_words(log: Path) -> str:
             return file.read().decode("utf-8", "replace").strip()
     except OSError:
         return ""
+
+
+class _Interrupted(TraindeckError):  # noqa: N818 - what has come to pass
+    """Raised in the main thread from outside."""
+
+    heard: ClassVar = threading.Event()  # there was one; the main thread goes on
+
+    def __init__(self) -> None:
+        super().__init__("failure.peer_lost", detail=_GONE)
+        self.heard.set()
+
+
+class _Watch:
+    """Looks at the other processes for a main thread that cannot poll: with NCCL it may wait in CUDA for a sum in which
+    a process that has gone takes no part.
+
+    Breaking off the sum lets the main thread go, with numbers that are not whole. So that it does not go on with them,
+    to save them perhaps, `_Interrupted` waits for it where it comes back. If it does not, `end` ends the process.
+    """
+
+    def __init__(self, ranks: Joined, one_has_gone: Callable[[], bool], end: Callable[[], None]) -> None:
+        self._ranks, self._one_has_gone, self._end = ranks, one_has_gone, end
+        self._main = threading.get_ident()
+        self._over = threading.Event()
+        self._turn = threading.Lock()
+        _Interrupted.heard.clear()
+        threading.Thread(target=self._run, name="ranks", daemon=True).start()
+
+    def stop(self) -> None:
+        """From the main thread, which takes care of everything from now on."""
+        while not self._over.is_set():
+            with contextlib.suppress(_Interrupted), self._turn:
+                self._over.set()
+
+    def _run(self) -> None:
+        while not self._one_has_gone():
+            if self._over.wait(_WATCH_S):
+                return
+        if self._over.wait(_NOTICING_S):
+            return
+        patience = _ENDING_S
+        if not self._ranks.apart:  # else the main thread knows it, and is on its way
+            if not self._interrupt():
+                return
+            self._ranks.abort_nccl()
+            if self._over.wait(_FREEING_S):
+                return
+            patience = patience if _Interrupted.heard.is_set() else 0.0
+        if not self._over.wait(patience):
+            self._end()
+
+    def _interrupt(self) -> bool:
+        with self._turn:
+            if self._over.is_set():
+                return False
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._main), ctypes.py_object(_Interrupted))
+            return True

@@ -1,0 +1,282 @@
+"""Several processes whose gradients go over NCCL, which fails or hangs: a stand-in does that, for want of GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from torch import distributed
+
+from tests.core import trainer as trainer_processes
+from tests.core.ranks import alive, joined, others
+from tests.core.test_loop import config
+from tests.core.trainer import ROOT, TINY, Ended, finish, read_until, run, start, text_file
+from tests.faults.stand_in_nccl import ECC, PLAN, SHARED_MEMORY, SITE, StandIn
+from trainer_core import protocol
+from trainer_core.messages import ExitCode, TraindeckError
+from trainer_core.runs import checkpoint_dir
+from trainer_core.runs.run_dir import RunDir
+from trainer_core.session import Session
+from trainer_core.train import nccl
+from trainer_core.train.joined import Joined
+from trainer_core.train.leading import Others
+from trainer_core.wire import Wire
+
+SHORT = ["train", *TINY, "--max-steps", "6", "--dropout", "0", "--compile", "off", "--run-dir", "run", "--ranks", "2"]
+ENDLESS = [*SHORT, "--max-steps", "1000000", "--save-steps", "1000000"]
+CPU = torch.device("cpu")
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no NCCL on Windows")
+
+
+class Plan:
+    """What NCCL does in the processes that this test starts."""
+
+    def __init__(self, home: Path, patch: pytest.MonkeyPatch) -> None:
+        self._home, self._patch = home, patch
+        (home / "site").mkdir()
+        (home / "site" / "sitecustomize.py").write_text(SITE, encoding="utf-8")
+        path = os.pathsep.join([str(home / "site"), str(ROOT)])
+        environment = trainer_processes.environment
+        patch.setattr(trainer_processes, "environment", lambda home: {**environment(home), "PYTHONPATH": path})
+
+    def __call__(self, **does: object) -> None:
+        self._patch.setenv(PLAN, json.dumps({"folder": str(self._home), **does}))
+
+    def marks(self, name: str) -> list[str]:
+        return sorted(path.name for path in self._home.glob(f"{name}-*"))
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    return Plan(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def over_gloo(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    """The same run where there is no NCCL."""
+    home = tmp_path_factory.mktemp("gloo")
+    ended = run(home, *SHORT, "--data", str(text_file(home)))
+    assert ended.code == 0, ended.stderr
+    return ended
+
+
+def checkpoints(home: Path) -> list[tuple[int, str]]:
+    found = []
+    for folder in sorted((home / "run" / "checkpoints").glob("step-*")):
+        info = checkpoint_dir.read_info(folder)
+        assert info is not None
+        found.append((info.step, info.kind))
+    return found
+
+
+# --- before the first step -----------------------------------------------------------------------------------
+
+
+def test_gradients_go_over_nccl_where_a_first_sum_succeeds(tmp_path: Path, plan: Plan, over_gloo: Ended) -> None:
+    plan()
+    ended = run(tmp_path, *SHORT, "--data", str(text_file(tmp_path)))
+    assert ended.code == 0, ended.stderr
+    assert not ended.of(protocol.Warn)
+    assert ended.losses == pytest.approx(over_gloo.losses, rel=1e-6)
+    assert plan.marks("began") == ["began-training-0", "began-training-1", "began-trial-0", "began-trial-1"]
+    assert len(plan.marks("aborted")) == 4, "what NCCL has of the GPUs is given back"
+
+
+@pytest.mark.parametrize(
+    ("does", "reason"),
+    [
+        ({"trial": "raises"}, "/dev/shm/nccl-a1b2"),
+        ({"trial": "raises", "rank": 0}, "/dev/shm/nccl-a1b2"),
+        ({"trial": "raises", "rank": 1}, "/dev/shm/nccl-a1b2"),
+        ({"trial": "is wrong", "rank": 1}, "2 ranks added up 1 to 3"),
+        ({"trial": "hangs", "deadline": 2.0}, "no answer within 2 s"),
+        ({"trial": "hangs", "rank": 1, "deadline": 2.0}, "no answer within 2 s"),
+    ],
+)
+def test_where_it_fails_all_add_up_without_it_and_one_warning_says_why(
+    does: dict[str, object], reason: str, tmp_path: Path, plan: Plan, over_gloo: Ended
+) -> None:
+    plan(**does)
+    since = time.monotonic()
+    ended = run(tmp_path, *SHORT, "--data", str(text_file(tmp_path)))
+    assert ended.code == 0, ended.stderr
+    assert time.monotonic() - since < 40, "who heard that another one failed waits no longer"
+    (warned,) = ended.of(protocol.Warn)
+    assert warned.code == "ranks.no_nccl"
+    assert reason in warned.params["reason"]
+    assert ended.losses == over_gloo.losses
+    assert plan.marks("aborted") == ["aborted-trial-0", "aborted-trial-1"]
+
+
+def test_a_first_sum_that_cannot_be_broken_off_ends_the_run(tmp_path: Path, plan: Plan) -> None:
+    """All that comes after it would wait for the GPU."""
+    plan(trial="hangs", deadline=2.0, abort="and holds the GPU", abort_of="trial")
+    ended = finish(start(tmp_path, *SHORT, "--data", str(text_file(tmp_path))), timeout=40)
+    assert ended.error.code == "ranks.nccl_stuck", ended.stderr
+    assert ended.error.detail == "no answer within 2 s"
+    assert ended.code == ExitCode.DEVICE
+
+
+def test_a_first_sum_that_succeeds_is_enough(tmp_path: Path, plan: Plan) -> None:
+    plan(abort="and lets the GPU go", abort_of="trial")
+    ended = finish(start(tmp_path, *SHORT, "--data", str(text_file(tmp_path))), timeout=60)
+    assert ended.code == ExitCode.FINISHED, ended.stderr
+    assert not ended.of(protocol.Warn)
+
+
+def test_a_stop_while_it_is_tried_ends_all(tmp_path: Path, plan: Plan) -> None:
+    plan(trial="hangs")
+    data = text_file(tmp_path)
+    process = start(tmp_path, *ENDLESS, "--data", str(data), "--control", "stdin", stdin=subprocess.PIPE)
+    while "began-trial-0" not in plan.marks("began"):
+        assert process.poll() is None
+        time.sleep(0.05)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert process.stdin is not None
+    process.stdin.write(protocol.encode(protocol.Stop(id=1)))
+    process.stdin.flush()
+    ended = finish(process, timeout=30)
+    assert ended.code == ExitCode.STOPPED, ended.stderr
+    assert not any(alive(child.pid) for child in children)
+
+
+# --- in the middle of a run ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("does", "code"), [("dies", "failure.killed"), ("fails", "failure.ecc")])
+def test_a_rank_that_is_lost_while_the_others_wait_for_the_gpu_ends_the_run_and_nothing_is_saved(
+    does: str, code: str, tmp_path: Path, plan: Plan
+) -> None:
+    """The numbers that come back when the sum is broken off are wrong: no checkpoint may have them."""
+    plan(training=does, rank=1, at=7)  # there are two sums a step: in the fourth
+    ended = run(tmp_path, *SHORT, "--save-steps", "1", "--keep-last", "9", "--data", str(text_file(tmp_path)))
+    assert ended.error.code == code, ended.stderr
+    assert ended.code == ended.error.exit_code
+    assert [warned.code for warned in ended.of(protocol.Warn)] == ["ranks.ended"]
+    assert "aborted-training-0" in plan.marks("aborted")
+    assert checkpoints(tmp_path) == [(1, "regular"), (2, "regular"), (3, "regular")]
+
+
+@pytest.mark.parametrize("abort", ["and lets the GPU go", "and holds the GPU"])
+def test_breaking_off_that_never_ends_does_not_keep_the_run_from_ending(abort: str, tmp_path: Path, plan: Plan) -> None:
+    plan(training="dies", rank=1, at=7, abort=abort)
+    process = start(tmp_path, *ENDLESS, "--data", str(text_file(tmp_path)))
+    ended = finish(process, timeout=40)
+    assert ended.error.code == "failure.killed", ended.stderr
+    assert ended.code == ended.error.exit_code
+    assert not checkpoints(tmp_path)
+
+
+def test_a_run_that_is_done_ends_although_nccl_does_not(tmp_path: Path, plan: Plan, over_gloo: Ended) -> None:
+    plan(abort="and lets the GPU go")
+    ended = finish(start(tmp_path, *SHORT, "--data", str(text_file(tmp_path))), timeout=60)
+    assert ended.code == ExitCode.FINISHED, ended.stderr
+    assert ended.of(protocol.Done)[0].reason == "finished"
+    assert ended.losses == pytest.approx(over_gloo.losses, rel=1e-6)
+
+
+def test_a_rank_that_is_lost_in_a_pause_ends_the_run_and_nothing_is_saved(tmp_path: Path, plan: Plan) -> None:
+    plan()
+    data = text_file(tmp_path)
+    process = start(tmp_path, *ENDLESS, "--data", str(data), "--control", "stdin", stdin=subprocess.PIPE)
+    seen = read_until(process, lambda event: isinstance(event, protocol.Step) and event.step >= 3)
+    (leader,) = [event.pid for event in seen if isinstance(event, protocol.Hello)]
+    living = [child for child in psutil.Process(leader).children() if child.status() != psutil.STATUS_ZOMBIE]
+    (other,) = [child for child in living if "rank" in child.cmdline()]
+    assert process.stdin is not None
+    process.stdin.write(protocol.encode(protocol.Pause(id=1)))
+    process.stdin.flush()
+    read_until(process, lambda event: isinstance(event, protocol.Phase) and event.phase == "paused")
+    os.kill(other.pid, signal.SIGKILL)
+    *_, error = read_until(process)  # stdin stays open: its end would be a Stop
+    ended = finish(process, timeout=30)
+    assert isinstance(error, protocol.Error), ended.stderr
+    assert error.code == "failure.killed"
+    assert "aborted-training-0" in plan.marks("aborted")
+    assert not checkpoints(tmp_path), "an emergency save would wait for the GPU"
+
+
+# --- what a failure is called --------------------------------------------------------------------------------
+
+USES_NCCL = """
+from tests.faults import stand_in_nccl
+stand_in_nccl.install()
+ranks.use_gpus(torch.device("cpu"))
+ranks.most(0)
+ranks.hear()
+"""
+
+
+@pytest.fixture
+def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Joined, subprocess.Popen[str]]]:
+    """This process as rank 0 with NCCL, and rank 1."""
+    monkeypatch.setenv(PLAN, json.dumps({"folder": str(tmp_path)}))
+    monkeypatch.setattr(nccl, "usable", lambda device: True)
+    monkeypatch.setattr(distributed, "ProcessGroupNCCL", StandIn, raising=False)
+    with others(tmp_path, USES_NCCL) as (other,):
+        ranks = joined(tmp_path / "meet", 0, 2)
+        assert ranks.use_gpus(CPU) == ""
+        ranks.most(0)
+        yield ranks, other
+        assert ranks.close()
+
+
+def test_a_rank_that_is_seen_to_have_gone_is_no_reason_to_save(
+    tmp_path: Path, both: tuple[Joined, subprocess.Popen[str]]
+) -> None:
+    """The loop saves in an emergency after what has no name."""
+    ranks, other = both
+    leading = Others(config(tmp_path, text_file(tmp_path), ranks=2), RunDir(tmp_path), Session(Wire()))
+    leading._ranks, leading._processes = ranks, [other]  # type: ignore[list-item]
+    leading._look()
+    other.kill()
+    other.wait()
+    with pytest.raises(TraindeckError) as failure:
+        leading._look()
+    assert failure.value.code == "failure.peer_lost"
+    assert ranks.apart
+    assert (tmp_path / "aborted-training-0").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), "memory.out"),
+        (distributed.DistBackendError(SHARED_MEMORY), "failure.nccl"),
+        (RuntimeError(ECC), "failure.ecc"),
+        (RuntimeError("CUDA error: invalid argument"), "device.failed"),
+        (
+            RuntimeError("gloo/transport/tcp/pair.cc:534] Connection closed by peer"),
+            "failure.peer_lost",
+        ),
+        (RuntimeError("words that nobody knows"), "failure.peer_lost"),
+    ],
+)
+def test_a_sum_that_fails_is_told_by_its_own_name(
+    error: Exception,
+    code: str,
+    both: tuple[Joined, subprocess.Popen[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not as a lost process, after which all would be started again in vain."""
+
+    def fails(self: StandIn, tensors: list[torch.Tensor]) -> None:
+        raise error
+
+    ranks, _ = both
+    monkeypatch.setattr(StandIn, "allreduce_coalesced", fails)
+    with pytest.raises(TraindeckError) as failure:
+        ranks.add_up([torch.ones(2)])
+    assert failure.value.code == code
+    assert str(error) in failure.value.detail
+    assert ranks.apart
