@@ -1,4 +1,6 @@
-"""Everything that Traindeck promises of a GPU, with one command and one table, in about 20 minutes.
+"""Everything that Traindeck promises of a GPU, with one command and one table.
+
+It takes about 20 minutes on an H100, and up to an hour on smaller cards.
 
     python -m bench.gpu
     python -m bench.gpu --parts throughput mfu        only these; the others stay as they were measured before
@@ -61,7 +63,7 @@ class Part:
 
 def throughput(folder: Path) -> Part:
     """Tokens a second and peak VRAM against the peers at GPT-2's size."""
-    _run(["bench.throughput", "--device", "cuda", "--rounds", "2", "--steps", "60", "--work", str(folder)], 480)
+    _run(["bench.throughput", "--device", "cuda", "--rounds", "2", "--steps", "60", "--work", str(folder)], 1200)
     found = _result("throughput-cuda")["shapes"]["gpt2_124m"]
     times, ways = found["times_as_fast"], found["ways"]
 
@@ -86,7 +88,7 @@ def throughput(folder: Path) -> Part:
 def recipes(folder: Path) -> Part:
     """The tuned recipe against the untuned one, by Traindeck's own `bench`."""
     command = ["trainer_core", "bench", "--preset", "gpt2_124m", "--seconds", "180", "--output", "json"]
-    document = json.loads(_run(command, 420))
+    document = json.loads(_run(command, 900))
     times, tuned = document["times_as_fast"], document["recipes"][-1]
     return Part(
         [
@@ -104,7 +106,12 @@ def mfu(folder: Path) -> Part:
     for name, wanted, batch in (("gpt2_124m", 0.45, 64), ("1b", 0.55, 16)):
         shape = replace(runs.SHAPES[name], batch=batch, accumulation=2)
         text = corpus.make(folder / "text", shape.vocab_size)
-        reached, shape, trained = _largest(shape, text, folder)
+        try:
+            reached, shape, trained = _largest(shape, text, folder)
+        except RuntimeError as error:  # the other size is there
+            part.targets.append(Target(f"MFU of {name}", wanted, None, form="{:.1%}"))
+            part.notes.append(f"{name} failed: {str(error).splitlines()[0]}")
+            continue
         gpus = [gpu for event in trained.of("hardware")[2:] for gpu in event["gpus"] if gpu["torch_allocated"]]
         busy = [gpu["utilization"] for gpu in gpus if gpu["utilization"] is not None]
         part.targets.append(Target(f"MFU, {trained.parameters / 1e6:,.0f}M weights", wanted, reached, form="{:.1%}"))
@@ -125,8 +132,11 @@ def _largest(shape: runs.Shape, text: corpus.Corpus, folder: Path) -> tuple[floa
         try:
             trained = runs.ours(shape, text, folder / "run", 40, 5, {"hardware-interval-s": 0.2})
         except RuntimeError as error:
-            if "memory.out" not in str(error) or shape.batch == 1:
+            if not any(code in str(error) for code in ("memory.out", "memory.exhausted")) or shape.batch == 1:
                 raise
+            shape = replace(shape, batch=shape.batch // 2)
+            continue
+        if trained.of("memory_move") and shape.batch > 1:  # it went on in smaller parts, which says little of the card
             shape = replace(shape, batch=shape.batch // 2)
             continue
         found = [event["mfu"] for event in trained.of("step") if event["step"] >= 20 and event["mfu"] is not None]
@@ -135,13 +145,13 @@ def _largest(shape: runs.Shape, text: corpus.Corpus, folder: Path) -> tuple[floa
 
 def fast_paths(folder: Path) -> Part:
     """Every fast path of this machine against the reference."""
-    document = json.loads(_run(["trainer_core", "doctor", "--fast-paths", "--output", "json"], 300))
+    document = json.loads(_run(["trainer_core", "doctor", "--fast-paths", "--output", "json"], 600))
     return Part(document=document, notes=[json.dumps(document)[:_TOLD]])
 
 
 def telemetry(folder: Path) -> Part:
     """What telemetry costs."""
-    _run(["bench.telemetry", "--device", "cuda", "--steps", "10", "--pairs", "10", "--work", str(folder)], 300)
+    _run(["bench.telemetry", "--device", "cuda", "--steps", "10", "--pairs", "10", "--work", str(folder)], 900)
     found = _result("telemetry-cuda")["intervals"]["every 10 steps"]
     return Part(
         [
@@ -154,7 +164,7 @@ def telemetry(folder: Path) -> Part:
 
 def loading(folder: Path) -> Part:
     """The share of a step that waits for data."""
-    _run(["bench.loading", "--device", "cuda", "--steps", "10", "--work", str(folder)], 300)
+    _run(["bench.loading", "--device", "cuda", "--steps", "10", "--work", str(folder)], 900)
     found = _result("loading")["steps"]
     share = found["-1"]["share"]
     return Part([Target("waiting for data, share of a step", 0.01, share, "less", "{:.2%}")], document=found)
@@ -172,9 +182,9 @@ def tests(folder: Path) -> Part:
 
 PARTS: Final[dict[str, Callable[[Path], Part]]] = {
     "throughput": throughput,
+    "fast_paths": fast_paths,  # before `recipes`, which tells their gains
     "recipes": recipes,
     "mfu": mfu,
-    "fast_paths": fast_paths,
     "telemetry": telemetry,
     "loading": loading,
     "tests": tests,

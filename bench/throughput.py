@@ -152,7 +152,7 @@ def main() -> None:
     with measure.work_folder(chosen.work) as folder:
         for name in chosen.shapes or _SHAPES[chosen.device]:
             shape = runs.SHAPES[name]
-            shape = replace(shape, precision=chosen.precision or shape.precision)
+            shape = replace(shape, device=chosen.device, precision=chosen.precision or shape.precision)
             _say(shape.words())
             text = corpus.make(folder / f"text-{shape.vocab_size}", shape.vocab_size)
             document[name] = measured(shape, text, folder, chosen)

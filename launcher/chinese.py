@@ -31,6 +31,7 @@ SENTENCES = (
     ("the tests need their tools", "测试需要相应的工具"),
     ("the requirements, the choices, Python or the driver changed", "依赖、选项、Python 或驱动有变化"),
     ("the NVIDIA driver can be used now", "现在可以使用 NVIDIA 驱动"),
+    ("another PyTorch fits this GPU and its driver", "另一版本的 PyTorch 更适合当前显卡及其驱动"),
     # setting up
     (
         "Packages: {} (setup --environment here: beside train_gpu.py)",

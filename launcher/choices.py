@@ -79,3 +79,12 @@ def why_set_up(env: Environment, choices: "dict[str, str]", dev: bool) -> str:
     if unused_driver and choose_torch(ask_driver())[0] != "cpu":
         return "the NVIDIA driver can be used now"
     return ""
+
+
+def why_other_torch(env: Environment, choices: "dict[str, str]") -> str:
+    """The reason why the command `setup` takes another PyTorch: the GPU or its driver is another one than it was. To
+    ask the driver takes too long for every start. A driver that is away for a while costs nobody the build for GPUs."""
+    if choices["torch"] or not env.state.get("complete"):
+        return ""
+    fitting = choose_torch(ask_driver())[0]
+    return "" if fitting in ("cpu", env.state.get("tag")) else "another PyTorch fits this GPU and its driver"

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from launcher import places
-from launcher.choices import make_stamp, why_set_up
+from launcher.choices import make_stamp, why_other_torch, why_set_up
 from launcher.cloning import clone, say_name
 from launcher.environment import Environment, coming, current, leaving
 from launcher.failures import SetupError
@@ -43,13 +43,13 @@ def make_ready(choices: "dict[str, str]", dev: bool, asked: bool) -> bool:
 
     `asked`: by the command `setup`, so that a failure is told as one (SetupError) and one of before is tried again.
     """
-    reason = why_set_up(current(), choices, dev)
+    reason = why(choices, dev, asked)
     if not reason and not coming().folder.exists():
         return True
     if reason and not asked and went_wrong(reason, choices, dev):
         return False
     with only_one():
-        reason = why_set_up(current(), choices, dev)
+        reason = why(choices, dev, asked)
         if reason and current().working():
             return update(reason, choices, dev, asked)
         if reason:
@@ -57,6 +57,11 @@ def make_ready(choices: "dict[str, str]", dev: bool, asked: bool) -> bool:
             set_up(current(), choices, dev)
         discard(coming())
         return True
+
+
+def why(choices: "dict[str, str]", dev: bool, asked: bool) -> str:
+    """The reason why .venv is not what is wanted, or nothing."""
+    return why_set_up(current(), choices, dev) or (asked and why_other_torch(current(), choices)) or ""
 
 
 def tell(env: Environment, reason: str) -> None:

@@ -81,7 +81,8 @@ def write_tokens(
     words = model.config.tokens  # the rows behind them stand for nothing
 
     def after(ids: list[int]) -> Tensor:
-        return model(torch.tensor([ids], device=device), cache=cache)[0, -1, :words]  # type: ignore[no-any-return]
+        hidden_BTD = model.hidden(torch.tensor([ids], device=device), cache=cache)
+        return model.lm_head(hidden_BTD[0, -1])[:words]  # type: ignore[no-any-return]
 
     logits_V = after(seen)
     for _ in range(max_tokens):
@@ -158,8 +159,9 @@ def _likeliest(model: Decoder, tokens_BT: Tensor, padding_B: Tensor, cache: KvCa
     own_TS = slots_S == slots_S[start:end, None]  # padding looks at itself: an all-masked row would be NaN
     mask_B1TS = ((real_BS[:, None, :] & causal_TS) | own_TS).unsqueeze(1)
     positions_BT = (slots_S[start:end] - padding_B[:, None]).clamp(min=0)
-    logits = model(tokens_BT, positions_BT=positions_BT, mask_B1TS=mask_B1TS, cache=cache)
-    return logits[:, -1, : model.config.tokens].argmax(-1)  # type: ignore[no-any-return]
+    hidden_BTD = model.hidden(tokens_BT, positions_BT=positions_BT, mask_B1TS=mask_B1TS, cache=cache)
+    # Of the last position alone: logits of whole prompts can take more memory than training does.
+    return model.lm_head(hidden_BTD[:, -1])[:, : model.config.tokens].argmax(-1)  # type: ignore[no-any-return]
 
 
 class TextStream:

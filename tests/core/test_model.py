@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from trainer_core.generate import Sampling, answer_all, write_tokens
 from trainer_core.model import hugging_face
 from trainer_core.model.decoder import Decoder, KvCache, ModelConfig, decoder_on, document_mask
 
@@ -135,3 +136,16 @@ def test_a_seed_gives_the_same_model_on_a_gpu(config: ModelConfig) -> None:
     assert {tensor.device.type for tensor in [*there.parameters(), *there.buffers()]} == {"cuda"}
     for name, weight in there.state_dict().items():
         assert torch.equal(weight.cpu(), here[name]), name
+
+
+def test_text_is_written_from_logits_of_the_last_position_alone() -> None:
+    """Logits of 64 whole prompts can take more memory than training does."""
+    model, seen = drawn(SMALL), []
+    model.lm_head.register_forward_hook(lambda module, given, logits: seen.append(logits.numel()))
+    prompts = [[1, 2, 3, 4, 5], [6, 7]]
+    *_, answers = answer_all(model, prompts, 3, frozenset())
+    assert [len(answer) for answer in answers] == [3, 3]
+    assert set(seen) == {len(prompts) * SMALL.vocab_size}
+    seen.clear()
+    assert len(list(write_tokens(model, [1, 2, 3], 4, Sampling(temperature=0), frozenset()))) == 4
+    assert set(seen) == {SMALL.vocab_size}

@@ -41,6 +41,16 @@ def test_where_no_driver_tells_steps_that_become_slow_on_a_full_card_do() -> Non
     assert elsewhere.codes == [], "this system refuses instead"
 
 
+def test_page_locked_memory_of_the_first_save_is_no_spill() -> None:
+    """It counts as shared memory, too, and a full card makes it no overflow."""
+    run = Series().train().looks(2, **{**FULL, "shared_used": GIB // 8})
+    run.tell(
+        protocol.Checkpoint(step=run.newest, path="step-1", bytes=GIB, seconds=1.0, kind="regular", kept=["step-1"])
+    )
+    assert run.looks(4, **{**FULL, "shared_used": 2 * GIB}).codes == []
+    assert run.looks(4, **{**FULL, "shared_used": 4 * GIB}).codes == ["vram_spill"]
+
+
 def test_the_smallest_batch_spills_into_checkpointed_activations() -> None:
     config = msgspec.structs.replace(CONFIG, batch_size=1)
     run = Series(config).train().looks(1, shared_used=0).looks(3, shared_used=2 * GIB, **FULL)

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -488,3 +489,22 @@ def test_help_names_what_the_launcher_does_itself_before_the_trainer_tells_its_o
     called = "train_gpu.bat" if os.name == "nt" else "./train_gpu.sh"
     assert all(f"    {called} {command}" in said for command in ("setup", "test"))
     assert handed[0][-1] == "--help"
+
+
+@pytest.mark.parametrize(
+    ("driver", "reason"),
+    [
+        (torch_builds.Driver("591.10", 12.0), "another PyTorch fits this GPU and its driver"),  # an RTX 50 was put in
+        (torch_builds.Driver("566.36", 8.6), ""),  # the card that it was set up for
+        (torch_builds.Driver("", 0.0), ""),  # the driver does not answer just now
+        (None, ""),
+    ],
+)
+def test_the_set_up_that_is_asked_for_takes_the_pytorch_of_another_card(
+    driver: Any, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = Environment(tmp_path)
+    environment.remember({"complete": True, "tag": "cu126"})
+    monkeypatch.setattr(choices, "ask_driver", lambda: driver)
+    assert choices.why_other_torch(environment, {"torch": ""}) == reason
+    assert choices.why_other_torch(environment, {"torch": "cu126"}) == "", "what a person chose stays"

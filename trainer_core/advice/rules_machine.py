@@ -43,6 +43,8 @@ class VramSpill(Rule):
 
     def look(self, event: protocol.AnyEvent, run: Run) -> Verdict:
         gpu = run.gpu
+        if isinstance(event, protocol.Checkpoint):  # the first one takes page-locked memory, which counts as shared
+            self._at_first = None
         if not isinstance(event, protocol.Hardware) or gpu is None or gpu.shared_used is None or not run.settled:
             return None
         if self._at_first is None:

@@ -123,7 +123,11 @@ def train(recipe: Recipe, folder: Path, seconds: float) -> None:
                 recipe.runs.append(_measured(child, recipe.config, seconds))
                 return
             except TraindeckError as error:
-                if error.code != "memory.out" or recipe.config.batch_size == 1 or recipe.name != "tuned":
+                if (
+                    error.code not in ("memory.out", "memory.exhausted")
+                    or recipe.config.batch_size == 1
+                    or recipe.name != "tuned"
+                ):
                     raise
         recipe.config = msgspec.structs.replace(recipe.config, batch_size=recipe.config.batch_size // 2)
         recipe.runs.clear()

@@ -18,7 +18,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any]  # all knobs
     vocab_size: int  # of the tokenizer
     task: Literal["pretrain", "sft"]
-    total_steps: int  # of the run: what pays only in long runs is tried only there
+    total_steps: int  # of the run
 
     @classmethod
     def of(cls, config: Config, vocab_size: int, task: Literal["pretrain", "sft"], total_steps: int) -> Request:

@@ -44,7 +44,7 @@ def fastest(config: Config, measure: Measure) -> Tried:
     doubled while memory and speed allow, else halved while that is faster.
 
     Sizes are compared without compiling where that is left to Traindeck, for it takes long for each of them; the one
-    that is taken is measured as the run will be.
+    that is taken is measured as it is set.
     """
     compared = {name: off for name, off in _UNCOMPILED.items() if getattr(config, name) == "auto"}
     best = _climb(config, lambda one: measure(_with(one, **compared)))

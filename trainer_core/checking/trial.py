@@ -77,10 +77,14 @@ def micro_batches(config: Config) -> int:
 class _Moves:
     """Hears whether memory ended in a step that was then done in another way: then it did not fit as it was."""
 
-    there = False
+    def __init__(self) -> None:
+        self._there = False
 
     def write(self, event: protocol.AnyEvent) -> None:
-        self.there = self.there or isinstance(event, protocol.MemoryMove)
+        self._there = self._there or isinstance(event, protocol.MemoryMove)
+
+    def seen(self) -> bool:
+        return self._there
 
     def close(self) -> None:
         pass
@@ -111,17 +115,21 @@ def run(request: Request, folder: Path, job: Job) -> None:
         trainer = Rehearsal(config, prepared, run_dir, job.session, device, precision, ranks)
         try:
             trainer.set_up()
+            if moves.seen():  # it does not fit as it is, which is all that was asked
+                return
             job.session.enter("checking")
             update_s = trainer.measure()
+            if moves.seen():
+                return
             trainer.evaluate()
             ranks.tell("peaks")
             on_gpu, resident = ranks.most(taken.on_gpu(), taken.resident())
         finally:
             trainer.train_data.close()
             trainer.held_out.close()
-    if moves.there:
+    if moves.seen():
         return
-    ram_peak = resident * config.ranks + _copy(config, outcome.checkpoint_bytes)
+    ram_peak = resident * config.ranks + _copy(config, outcome.checkpoint_bytes, device)
     tokens = config.effective_batch * config.max_seq_len
     _write(
         folder,
@@ -172,10 +180,11 @@ def _write(folder: Path, outcome: Outcome) -> None:
     files.write_atomic(folder / "outcome.json", msgspec.json.encode(outcome))
 
 
-def _copy(config: Config, size: int) -> int:
+def _copy(config: Config, size: int, device: torch.device) -> int:
     """Bytes of the copy of weights and moments that a checkpoint is written from while training goes on. It is made
-    only where there is room."""
+    only where there is room (`saving.Copies`)."""
     total, available = system_memory()
+    size *= 2 if device.type == "cuda" and config.pin_memory else 1  # page-locked memory comes in powers of two
     return 0 if config.low_memory or size > available - total // _SPARED else size
 
 

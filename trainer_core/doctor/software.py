@@ -13,6 +13,9 @@ from collections.abc import Mapping
 
 from trainer_core.doctor.finding import WINDOWS, Answers, Finding, launcher, note, ok, problem
 
+# Each torch goes with one series of Triton; 2.13 with 3.7 (github.com/triton-lang/triton-windows, issue 42).
+_TRITON_OF_WINDOWS = '"triton-windows>=3.7,<3.8"'
+
 
 def look_at_python() -> list[Finding]:
     version, bits = platform.python_version(), struct.calcsize("P") * 8
@@ -53,7 +56,7 @@ def look_at_compilers(answers: Answers) -> list[Finding]:
         if importlib.util.find_spec("triton"):
             found.append(ok("doctor.triton", version=_version_of("triton", "triton-windows")))
         else:
-            package = "triton-windows" if WINDOWS else "triton"
+            package = _TRITON_OF_WINDOWS if WINDOWS else "triton"
             found.append(note("doctor.no_triton", package=package, python=sys.executable))
     return found
 

@@ -26,6 +26,7 @@ from trainer_core.messages import TraindeckError
 from trainer_core.model.decoder import Decoder
 from trainer_core.session import Session
 from trainer_core.train import memory
+from trainer_core.train.device import keep_to_the_card
 from trainer_core.train.engine.engine import Engine
 from trainer_core.train.ranks import ALONE, Ranks
 
@@ -145,6 +146,7 @@ class Ladder:
         """After each good step: take the last move back when it has lasted for long enough."""
         self._steps += 1
         if self._moves and self._steps >= self._patience:
+            keep_to_the_card(self._device)
             self._moves.pop()
             self._patience, self._steps = min(2 * self._patience, _MOST_PATIENCE), 0
             self._apply()

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from trainer_core import files
 from trainer_core.machine.ram import system_memory
 from trainer_core.session import Session
+from trainer_core.train.device import keep_to_the_card
 from trainer_core.train.engine.engine import Engine
 from trainer_core.train.oom import give_back, is_out_of_memory
 from trainer_core.train.ranks import ALONE, Ranks
@@ -222,6 +223,7 @@ def freeing(
         if not parking.unpark():
             session.warn("pause.memory_taken", needed_mib=_mib(parking.needed), free_mib=_mib(parking.free or 0))
             session.wait("other_program", parking.unpark)
+        keep_to_the_card(device)
         engine.record_again()
         _log.info("going on, %.2f s", _s(since))
 
