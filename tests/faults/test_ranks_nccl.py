@@ -158,7 +158,7 @@ def test_a_rank_that_is_lost_while_the_others_wait_for_the_gpu_ends_the_run_and_
     does: str, code: str, tmp_path: Path, plan: Plan
 ) -> None:
     """The numbers that come back when the sum is broken off are wrong: no checkpoint may have them."""
-    plan(training=does, rank=1, at=7)  # there are two sums a step: in the fourth
+    plan(training=does, rank=1, at=8)  # one to connect, then two a step: in the fourth
     ended = run(tmp_path, *SHORT, "--save-steps", "1", "--keep-last", "9", "--data", str(text_file(tmp_path)))
     assert ended.error.code == code, ended.stderr
     assert ended.code == ended.error.exit_code
@@ -169,7 +169,7 @@ def test_a_rank_that_is_lost_while_the_others_wait_for_the_gpu_ends_the_run_and_
 
 @pytest.mark.parametrize("abort", ["and lets the GPU go", "and holds the GPU"])
 def test_breaking_off_that_never_ends_does_not_keep_the_run_from_ending(abort: str, tmp_path: Path, plan: Plan) -> None:
-    plan(training="dies", rank=1, at=7, abort=abort)
+    plan(training="dies", rank=1, at=8, abort=abort)
     process = start(tmp_path, *ENDLESS, "--data", str(text_file(tmp_path)))
     ended = finish(process, timeout=40)
     assert ended.error.code == "failure.killed", ended.stderr

@@ -89,6 +89,7 @@ class Joined(Ranks):
         if failed:
             return self._why_no_nccl()
         self._nccl = Nccl(PrefixStore("nccl", store), self.rank, self.size, device)
+        self.add_up([torch.ones(1, device=device)])  # connects now, before torch has taken the memory for it
         return ""
 
     def _outcome(self, trial: Trial, poll: Callable[[], None]) -> str:
