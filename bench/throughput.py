@@ -136,7 +136,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m bench.throughput", description=__doc__)
     made.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     made.add_argument("--shapes", nargs="+", choices=list(runs.SHAPES), help="default: by the device")
-    made.add_argument("--precision", choices=["fp32", "bf16", "fp16"], help="default: fp32 on a CPU, bf16 on a GPU")
+    made.add_argument("--precision", choices=["fp32", "bf16", "fp16"], help="default: as the shape has it")
     made.add_argument("--steps", type=int, help="default: 400 on a CPU, 100 on a GPU")
     made.add_argument("--rounds", type=int, default=5)
     made.add_argument("--peers", choices=["all", "eager"], default="all")
@@ -158,6 +158,7 @@ def main() -> None:
             document[name] = measured(shape, text, folder, chosen)
             shown += lines(chosen.device, document[name])
     name = "throughput" if chosen.device == "cpu" else f"throughput-{chosen.device}"
+    name += f"-{chosen.precision}" if chosen.precision else ""
     measure.report(name, shown, {"steps": chosen.steps, "rounds": chosen.rounds, "shapes": document}, told)
 
 

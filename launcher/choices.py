@@ -86,5 +86,8 @@ def why_other_torch(env: Environment, choices: "dict[str, str]") -> str:
     ask the driver takes too long for every start. A driver that is away for a while costs nobody the build for GPUs."""
     if choices["torch"] or not env.state.get("complete"):
         return ""
-    fitting = choose_torch(ask_driver())[0]
+    driver = ask_driver()
+    if driver is None or not driver.compute_capability:  # an answer without the card says too little
+        return ""
+    fitting = choose_torch(driver)[0]
     return "" if fitting in ("cpu", env.state.get("tag")) else "another PyTorch fits this GPU and its driver"

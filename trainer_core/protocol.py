@@ -266,7 +266,7 @@ class Performance(Event, tag="performance", kw_only=True):
     memory_allocated: int | None = None  # held by tensors; None: no GPU
     memory_reserved: int | None = None  # held by torch's allocator
     memory_peak: int | None = None  # most that tensors held since the last of these events
-    energy_j: float | None = None  # that the GPU took since the last of these events
+    energy_j: float | None = None  # that the GPUs of all ranks took since the last of these events
     energy_per_million_tokens_j: float | None = None  # at that rate
     gradient_noise: float | None = None  # simple noise scale, in sequences: batches far beyond it gain little
     loss_scale: float | None = None  # fp16: what the loss is multiplied by

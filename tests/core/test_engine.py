@@ -215,19 +215,26 @@ def test_what_is_faster_and_equal_is_taken_and_what_is_slower_is_not(monkeypatch
         assert (built.compiled is not None) == built.choices["compile"] == said.used
 
 
+@pytest.mark.parametrize("again", ["off", "selective", "full"])
 @pytest.mark.parametrize("faster", [True, False])
 def test_attention_by_documents_and_compiling_with_a_mask_are_weighed(
-    faster: bool, monkeypatch: pytest.MonkeyPatch
+    faster: bool, again: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is compiled takes a mask: the attention that is fastest alone must not keep it away."""
     worth_compiling(monkeypatch)
     monkeypatch.setattr(compiling, "compile_whole", compiling.whole)
     taken = {"documents": 0.5, "slow": 1.0, "fast": 0.5 if faster else 1.0}
-    monkeypatch.setattr(measuring, "seconds", lambda ways, *_, **__: {name: taken.get(name, 1.0) for name in ways})
-    config = settings(attend_across_documents=False)
+
+    def seconds(ways: dict[str, Any], *_: Any, **__: Any) -> dict[str, float]:
+        for way in ways.values():
+            way()
+        return {name: taken.get(name, 1.0) for name in ways}
+
+    monkeypatch.setattr(measuring, "seconds", seconds)
+    config = settings(attend_across_documents=False, activation_checkpointing=again)
     built = build(config, example=batch(packed=True), thorough=True)
     said = path(built, "attention")
-    wanted = ("sdpa", "path.compiled") if faster else ("documents", "path.fastest")
+    wanted = ("sdpa", "path.masked") if faster else ("documents", "path.fastest")
     assert (said.choice, said.reason) == wanted
     assert path(built, "compile").reason == ("path.on" if faster else "path.slower")
     assert (built.compiled is not None, built.varlen, built.choices["attention"]) == (faster, not faster, wanted[0])

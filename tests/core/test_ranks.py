@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -14,10 +16,11 @@ from safetensors.torch import load_file
 from tests.core.ranks import joined, others
 from tests.core.trainer import TINY, Ended, environment, finish, read_until, run, start, text_file
 from trainer_core import protocol
-from trainer_core.config import Layer, resolve
+from trainer_core.checking.trial import micro_batches
+from trainer_core.config import Config, Layer, resolve
 from trainer_core.data.batches import Batch
 from trainer_core.messages import ExitCode, TraindeckError
-from trainer_core.train.ranks import RankLost, cuts, deal, pieces
+from trainer_core.train.ranks import RankLost, cuts, deal, pieces, share_of
 
 STEPS = 12
 DATA = "文本 text.txt"
@@ -236,13 +239,13 @@ def test_three_ranks_compute_pieces_of_one_size_each() -> None:
     """What is compiled is compiled for one count of rows, and where there is but one piece CUDA graphs can be used."""
     for sizes, wanted in {(16, 16): [[10], [11], [11]], (8,) * 4: [[5, 5], [5, 5], [6, 6]]}.items():
         window = [batch_of(rows) for rows in sizes]
-        dealt = [[piece.input_ids.shape[0] for piece in deal(window, rank, 3)] for rank in range(3)]
+        dealt = [[piece.input_ids.shape[0] for piece in deal(window, rank, 3, 16)] for rank in range(3)]
         assert dealt == wanted
 
 
 def test_pieces_of_several_micro_batches_are_their_rows_in_order() -> None:
     window = [batch_of(4, begin=0), batch_of(4, begin=4), batch_of(4, begin=8)]
-    dealt = [piece for rank in range(2) for piece in deal(window, rank, 2)]
+    dealt = [piece for rank in range(2) for piece in deal(window, rank, 2, 4)]
     assert torch.equal(torch.cat([piece.input_ids for piece in dealt]), torch.cat([b.input_ids for b in window]))
     assert torch.equal(torch.cat([piece.labels for piece in dealt]), torch.cat([b.labels for b in window]))
     assert [piece.tokens for piece in dealt] == [3 * 8] * 4
@@ -251,11 +254,41 @@ def test_pieces_of_several_micro_batches_are_their_rows_in_order() -> None:
 
 def test_micro_batches_of_different_widths_stay_apart() -> None:
     window = [batch_of(4, width=8), batch_of(4, width=16)]
-    assert [[tuple(piece.input_ids.shape) for piece in deal(window, rank, 3)] for rank in range(3)] == [
+    assert [[tuple(piece.input_ids.shape) for piece in deal(window, rank, 3, 4)] for rank in range(3)] == [
         [(2, 8)],
         [(2, 8), (1, 16)],
         [(3, 16)],
     ]
+
+
+def test_at_the_end_of_an_epoch_no_piece_is_larger_than_those_before() -> None:
+    """What was checked to fit is what all other steps take."""
+    usual = share_of(Config(batch_size=16, gradient_accumulation_steps=4, ranks=3)).batch_size
+    dealt = [[piece.input_ids.shape[0] for piece in deal([batch_of(16)] * 3, rank, 3, usual)] for rank in range(3)]
+    assert (usual, dealt) == (11, [[8, 8]] * 3)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_a_check_takes_pieces_of_the_size_that_the_run_takes(ranks: int) -> None:
+    for batch_size in (1, 2, 4, 6, 8, 12, 16):
+        for accumulation in range(1, 13):
+            if batch_size * accumulation >= ranks:
+                run = Config(batch_size=batch_size, gradient_accumulation_steps=accumulation, ranks=ranks)
+                tried = msgspec.structs.replace(run, gradient_accumulation_steps=micro_batches(run))
+                assert share_of(tried).batch_size == share_of(run).batch_size
+
+
+def test_sequences_with_and_without_boundaries_are_taken_together() -> None:
+    divided, whole = batch_of(4), batch_of(4, begin=4)
+    whole = dataclasses.replace(whole, segments=None, positions=None)
+    (piece,) = deal([divided, whole], 1, 3, 4)
+    assert piece.input_ids[:, 0].tolist() == [200, 300, 400]
+    assert piece.segments is not None
+    assert piece.positions is not None
+    assert divided.segments is not None
+    assert torch.equal(piece.segments[:2], divided.segments[2:])
+    assert piece.segments[2].unique().tolist() == [0]
+    assert piece.positions[2].tolist() == list(range(8))
 
 
 def batch_of(rows: int, begin: int = 0, width: int = 8) -> Batch:
@@ -278,7 +311,7 @@ def test_a_rank_that_has_no_sequence_in_a_short_step_takes_part_in_it(tmp_path: 
     with others(tmp_path, ADDS, size=3):
         ranks = joined(tmp_path / "meet", 0, 3)
         one = torch.zeros(1, 8, dtype=torch.int64)
-        assert ranks.share([Batch(one, one, tokens=8, samples=1)] * 2) == []
+        assert ranks.share([Batch(one, one, tokens=8, samples=1)] * 2, 1) == []
         weights = [torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2, 2))]
         loss = torch.zeros((), dtype=torch.float64)
         ranks.add_up_gradients(weights, loss)

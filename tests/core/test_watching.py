@@ -51,7 +51,7 @@ def test_energy_is_that_of_the_cards_of_all_ranks(three_gpus: Metered, tmp_path:
     alone, two, three = (energy(tmp_path, "cuda:0", ranks) for ranks in (1, 2, 3))
     assert alone == 0.0
     assert two is not None
-    assert 2_000 < two < 20_000
+    assert two > 2_000
     assert three is not None
     assert three > 20_000
     of_others = energy(tmp_path, "cuda:1", 2)

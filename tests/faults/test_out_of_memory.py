@@ -19,10 +19,15 @@ from tests.core.trainer import ROOT, environment, text_file
 from tests.kept import Kept
 from trainer_core import protocol
 from trainer_core.config import Config
+from trainer_core.data.batches import Batch
 from trainer_core.messages import ExitCode, TraindeckError
+from trainer_core.model.decoder import call_layer
 from trainer_core.report import StopRequested
 from trainer_core.runs import checkpoint_dir
 from trainer_core.train import oom
+from trainer_core.train.engine import choosing_compile, compiling
+from trainer_core.train.engine.choosing import Choosing
+from trainer_core.train.engine.engine import Engine
 from trainer_core.train.loop import Trainer
 
 MESSAGE = "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 23.64 GiB."
@@ -58,6 +63,37 @@ def moves(kept: Kept) -> list[tuple[str, str, int, int]]:
 
 def weights(made: Trainer) -> list[torch.Tensor]:
     return [weight.detach().clone() for weight in made.model.parameters()]
+
+
+@pytest.mark.parametrize("needs", ["checkpointing", "smaller parts of the loss"])
+def test_a_run_that_fits_only_by_the_last_moves_starts_where_it_could_be_compiled_too(
+    needs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those moves are the first step's: what is built knows nothing of them."""
+    monkeypatch.setattr(Choosing, "may_take", lambda self, seconds: True)
+    monkeypatch.setattr(compiling, "missing", lambda device: None)
+    monkeypatch.setattr(choosing_compile, "_cost", lambda job: 0.0)
+    monkeypatch.setattr(compiling, "fill_cache", lambda *_: None)
+    compute = Engine.eager_loss
+
+    def eager(self: Engine, batch: Batch) -> torch.Tensor:
+        less = self.model.model.call is not call_layer if needs == "checkpointing" else bool(self.smaller_chunk)
+        if not less or batch.input_ids.shape[0] > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return compute(self, batch)
+
+    def too_large(*_: object) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(Engine, "eager_loss", eager)
+    monkeypatch.setattr(compiling, "compile_whole", lambda *_: too_large)
+    data = text_file(tmp_path)
+    made, kept = trainer(tmp_path, config(tmp_path, data, compile="auto", cpu_threads=2, batch_size=4, eval_steps=0))
+    made.set_up()
+    made.step()
+    made.train_data.close(), made.held_out.close()
+    wanted = ["halved", "halved", "checkpointing", *([] if needs == "checkpointing" else ["chunked_loss"])]
+    assert [event.action for event in kept.of(protocol.MemoryMove)] == wanted
 
 
 def test_a_micro_batch_that_does_not_fit_is_computed_in_halves_and_the_loss_stays(tmp_path: Path) -> None:

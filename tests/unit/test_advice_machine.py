@@ -48,7 +48,9 @@ def test_page_locked_memory_of_the_first_save_is_no_spill() -> None:
         protocol.Checkpoint(step=run.newest, path="step-1", bytes=GIB, seconds=1.0, kind="regular", kept=["step-1"])
     )
     assert run.looks(4, **{**FULL, "shared_used": 2 * GIB}).codes == []
-    assert run.looks(4, **{**FULL, "shared_used": 4 * GIB}).codes == ["vram_spill"]
+    for _ in range(3):  # later ones take none
+        saved(run.looks(1, **{**FULL, "shared_used": 4 * GIB}), GIB, 1)
+    assert run.codes == ["vram_spill"]
 
 
 def test_the_smallest_batch_spills_into_checkpointed_activations() -> None:

@@ -132,7 +132,7 @@ def test_hours_asleep_are_known_from_the_systems_own_clocks() -> None:
     after = slept_s()
     assert before is not None
     assert after is not None
-    assert after - before == pytest.approx(0, abs=0.1), "waiting is not sleeping"
+    assert after - before == pytest.approx(0, abs=0.25), "waiting is not sleeping"
     if sys.platform == "linux":  # where it may, a process has a clock as after a sleep of 90 minutes
         told = "from trainer_core.machine.awake import slept_s\nprint(slept_s())"
         command = ["unshare", "--time", "--fork", "--boottime", "5400", sys.executable, "-c", told]

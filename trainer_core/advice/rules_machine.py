@@ -40,11 +40,12 @@ class VramSpill(Rule):
 
     def __init__(self) -> None:
         self._at_first: int | None = None  # shared memory when training had settled
+        self._saved = False
 
     def look(self, event: protocol.AnyEvent, run: Run) -> Verdict:
         gpu = run.gpu
-        if isinstance(event, protocol.Checkpoint):  # the first one takes page-locked memory, which counts as shared
-            self._at_first = None
+        if isinstance(event, protocol.Checkpoint) and not self._saved:
+            self._saved, self._at_first = True, None  # it has taken page-locked memory, which counts as shared
         if not isinstance(event, protocol.Hardware) or gpu is None or gpu.shared_used is None or not run.settled:
             return None
         if self._at_first is None:

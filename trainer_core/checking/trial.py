@@ -70,8 +70,11 @@ class Rehearsal(Trainer):
 
 
 def micro_batches(config: Config) -> int:
-    """Of a step that is tried."""
-    return min(config.gradient_accumulation_steps, _MICRO_BATCHES * config.ranks)
+    """Of a step that is tried: a few, where each rank computes as many sequences at once of them as in the run."""
+    few = min(config.gradient_accumulation_steps, _MICRO_BATCHES * config.ranks)
+    shorter = msgspec.structs.replace(config, gradient_accumulation_steps=few)
+    same = share_of(shorter).batch_size == share_of(config).batch_size
+    return few if same else config.gradient_accumulation_steps
 
 
 class _Moves:

@@ -120,16 +120,20 @@ def side_by_side(parts: list[Batch]) -> Batch:
         tokens=sum(part.tokens for part in parts),
         samples=sum(part.samples for part in parts),
         row_tokens=tuple(count for part in parts for count in part.row_tokens) if known else (),
-        segments=_all([part.segments for part in parts]),
-        positions=_all([part.positions for part in parts]),
         spans=None,
     )
+    if any(part.segments is not None for part in parts):
+        segments, positions = zip(*map(_documents, parts), strict=True)
+        whole = replace(whole, segments=torch.cat(segments), positions=torch.cat(positions))
     return whole.pin_memory() if first.input_ids.is_pinned() else whole
 
 
-def _all(parts: list[Tensor | None]) -> Tensor | None:
-    there = [part for part in parts if part is not None]
-    return torch.cat(there) if there else None
+def _documents(batch: Batch) -> tuple[Tensor, Tensor]:
+    """`segments` and `positions`; of sequences that are not divided those of one document."""
+    if batch.segments is not None and batch.positions is not None:
+        return batch.segments, batch.positions
+    columns = torch.arange(batch.input_ids.shape[1]).expand(batch.input_ids.shape)
+    return torch.zeros_like(batch.input_ids, dtype=torch.int32), columns
 
 
 class Samples(Dataset[Item]):

@@ -48,10 +48,7 @@ ENGINE: Final[dict[str, Pair]] = {
     ),
     "path.failed": (("It failed: {reason}.", ""), ("失败：{reason}。", "")),
     "path.slower": (("It is no faster here.", ""), ("在本机上并不更快。", "")),
-    "path.compiled": (
-        ("Compiled with it, a micro-batch takes less than with the fastest attention alone.", ""),
-        ("与编译配合时，微批次用时少于仅用最快的注意力。", ""),
-    ),
+    "path.masked": (("The fastest of those that can be compiled.", ""), ("可编译的方式中最快。", "")),
     "path.not_worth": (
         ("Too short a run: {cost} s to set up, about {saved} s saved.", ""),
         ("运行太短：准备需 {cost} 秒，约省 {saved} 秒。", ""),

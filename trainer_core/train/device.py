@@ -153,7 +153,7 @@ def keep_to_the_card(device: torch.device) -> None:
         return
     free, total = torch.cuda.mem_get_info(device)
     room = torch.cuda.memory_reserved(device) + free - _LEFT_FREE
-    torch.cuda.set_per_process_memory_fraction(max(room / total, 0.5), device)
+    torch.cuda.set_per_process_memory_fraction(min(1.0, max(room / total, 0.5)), device)
 
 
 def set_up_arithmetic(config: Config, device: torch.device) -> None:

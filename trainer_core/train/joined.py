@@ -259,8 +259,8 @@ class Joined(Ranks):
     def seed(self, seed: int, step: int) -> None:
         torch.manual_seed(keyed_hash(f"rank/{seed}/{self.rank}", step))
 
-    def share(self, window: list[Batch]) -> list[Batch]:
-        return deal(window, self.rank, self.size)
+    def share(self, window: list[Batch], most: int) -> list[Batch]:
+        return deal(window, self.rank, self.size, most)
 
     def end(self, code: int) -> bool:
         """Rank 0: tell the others that it is over, if they listen; whether they do."""

@@ -11,6 +11,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,7 +39,7 @@ from trainer_core.train.late import Late
 from trainer_core.train.numerics import Noise, Plateau
 from trainer_core.train.oom import Ladder
 from trainer_core.train.pausing import freeing, kept_between_steps
-from trainer_core.train.ranks import ALONE, Ranks, share_of
+from trainer_core.train.ranks import ALONE, Ranks, rows_of, share_of
 from trainer_core.train.recovery import Recovery, Return
 from trainer_core.train.reports import Answer, Asked, Reports
 from trainer_core.train.samples import Writer
@@ -152,8 +153,9 @@ class Trainer:
         example = self.ladder.suffices(lambda: self._ready_for(rows))
 
         def made(choices: dict[str, Any] | None) -> Engine:
-            if self.ranks.rank and choices:  # its share has rows of its own number, for which it compiles
-                choices = {**choices, "compiled_for": []}
+            if self.ranks.rank and choices and choices.get("compiled_for"):  # its own part has other rows
+                rows = rows_of(self.config, self.ranks.rank, self.prepared.task != "sft")
+                choices = {**choices, "compiled_for": [rows, *choices["compiled_for"][1:]]}
             return build(
                 self._own,
                 self.model,
@@ -258,7 +260,8 @@ class Trainer:
     def _new_windows(self) -> Windows:
         """What comes next in the order of the run, as much as one step takes at a time."""
         counters, many = self.state.counters, self.config.gradient_accumulation_steps
-        return Windows(self.train_data.windows(counters.batches, many), self.device, self.ranks.share)
+        deal = partial(self.ranks.share, most=self._own.batch_size)
+        return Windows(self.train_data.windows(counters.batches, many), self.device, deal)
 
     def _next_window(self) -> Window:
         assert self.windows is not None

@@ -71,8 +71,8 @@ class Ranks:
     def seed(self, seed: int, step: int) -> None:
         """Before a step that draws: ranks draw differently, and a resumed step draws the same again."""
 
-    def share(self, window: list[Batch]) -> list[Batch]:
-        """The part of a step's micro-batches that this rank computes."""
+    def share(self, window: list[Batch], most: int) -> list[Batch]:
+        """The part of a step's micro-batches that this rank computes, at most so many sequences at once."""
         return window
 
 
@@ -113,20 +113,28 @@ def share_of(config: Config, alike: bool = True) -> Config:
     """The configuration with the micro-batches that one rank computes in a step, at most. `alike`: all are as wide."""
     if config.ranks == 1:
         return config
-    sizes = [config.batch_size] * config.gradient_accumulation_steps
-    shares = [pieces(sizes, rank, config.ranks, alike) for rank in range(config.ranks)]
+    counts = [_counts(config, rank, alike) for rank in range(config.ranks)]
     return msgspec.structs.replace(
-        config,
-        batch_size=max(sum(rows.stop - rows.start for _, rows in piece) for share in shares for piece in share),
-        gradient_accumulation_steps=max(map(len, shares)),
+        config, batch_size=max(map(max, filter(None, counts))), gradient_accumulation_steps=max(map(len, counts))
     )
 
 
-def deal(window: list[Batch], rank: int, size: int) -> list[Batch]:
+def rows_of(config: Config, rank: int, alike: bool) -> int:
+    """Sequences that a rank computes at once in every step but the last ones of an epoch."""
+    return _counts(config, rank, alike)[0]
+
+
+def _counts(config: Config, rank: int, alike: bool) -> list[int]:
+    """The sequences of each piece."""
+    sizes = [config.batch_size] * config.gradient_accumulation_steps
+    return [sum(rows.stop - rows.start for _, rows in piece) for piece in pieces(sizes, rank, config.ranks, alike)]
+
+
+def deal(window: list[Batch], rank: int, size: int, most: int) -> list[Batch]:
     """The micro-batches that a rank computes of a step's, which lie in system memory."""
-    alike = len({(batch.input_ids.shape[1], batch.segments is None) for batch in window}) == 1
+    alike = len({batch.input_ids.shape[1] for batch in window}) == 1
     sizes = [batch.input_ids.shape[0] for batch in window]
-    return [_taken(window, piece) for piece in pieces(sizes, rank, size, alike)]
+    return [_taken(window, piece) for piece in pieces(sizes, rank, size, alike, most)]
 
 
 def _taken(window: list[Batch], piece: Piece) -> Batch:
@@ -142,8 +150,9 @@ Piece = list[tuple[int, slice]]
 """Rows of micro-batches, by their numbers: one micro-batch of a rank."""
 
 
-def pieces(sizes: list[int], rank: int, size: int, alike: bool) -> list[Piece]:
-    """How a rank takes its part of micro-batches of so many rows: in as few pieces as are no larger than those.
+def pieces(sizes: list[int], rank: int, size: int, alike: bool, most: int = 0) -> list[Piece]:
+    """How a rank takes its part of micro-batches of so many rows: in as few pieces as are no larger than those (nor
+    than `most`, as where an epoch ends the window is shorter).
 
     Micro-batches that are `alike` are taken as one, and all pieces of a rank have as many rows where that can be: what
     is compiled is compiled for one count of rows. Others stay apart.
@@ -151,7 +160,7 @@ def pieces(sizes: list[int], rank: int, size: int, alike: bool) -> list[Piece]:
     if not alike:
         return [[cut] for cut in cuts(sizes, rank, size)]
     total = sum(sizes)
-    many = -(-total // (size * max(sizes)))
+    many = -(-total // (size * min(max(sizes), most or max(sizes))))
     even = total % many == 0 and many * -(-total // (many * size)) * size <= _UNEVEN * total
     unit = many if even else 1
     first, last = (unit * (total // unit * end // size) for end in (rank, rank + 1))

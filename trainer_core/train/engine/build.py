@@ -45,7 +45,8 @@ def build(
     `example` is its first micro-batch (on any device), `recorded` the choices of a run that is gone on with.
     `varying`: batches differ in width (None: they do where the example is narrower than the longest sequence).
     `thorough`: try everything, however short the run, and remember no choice (`doctor --fast-paths`).
-    Random states, weights and gradients stay as they are. Raises `StopRequested`.
+    Random states, weights and gradients stay as they are. Raises `StopRequested`, and
+    `MemoryError` where it is better built for fewer sequences.
     """
     if varying is None:
         varying = example.input_ids.shape[1] != config.max_seq_len

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final
 
 import torch
@@ -29,7 +29,8 @@ _GRAPH_S: Final = 0.03  # a micro-batch short enough that starting kernels one b
 def choose_compile(job: Choosing) -> None:
     """As it is set, as it was, or where it works, equals the reference, and pays for itself.
 
-    Raises `MemoryError` where the micro-batch fits neither as it is nor compiled: a smaller one may, and be compiled.
+    Raises `MemoryError` where a micro-batch of several sequences fits neither as it is nor compiled: a smaller one may,
+    and be compiled.
     """
     job.engine.choices["compile"] = False
     why_not = _why_not_compile(job)
@@ -39,28 +40,32 @@ def choose_compile(job: Choosing) -> None:
     set_so = job.config.compile == "on"
     words = "path.set" if set_so else job.chosen("compile", "path.on")
     spans = str(job.engine.choices["attention"]) if job.engine.varlen else ""
-    if spans:  # what is compiled takes a mask
+    if not spans:
+        _try(job, "compile", recipe_of(job), words, set_so)
+    else:  # what is compiled takes a mask
         use_attention(job.engine, job.masked)
-    _try(job, "compile", recipe_of(job), words, set_so, _eager_with(job, spans) if spans else None)
-    if spans and not job.engine.choices["compile"]:
-        use_attention(job.engine, spans)
-    elif spans:
-        job.say("attention", True, "path.compiled", choice=job.masked)
-    if job.engine.compiled is None and job.fits_not and not job.thorough:
+        _try(job, "compile", recipe_of(job), words, set_so, _with_each(job, spans))
+        use_attention(job.engine, job.masked if job.engine.choices["compile"] else spans)
+    if spans and job.engine.choices["compile"]:
+        job.say("attention", True, "path.masked", choice=job.masked)
+    several = job.example.input_ids.shape[0] > 1  # one alone has other ways left, in its first step
+    if job.engine.compiled is None and job.fits_not and several and not job.thorough:
         raise MemoryError("neither as it is nor compiled")
 
 
-def _eager_with(job: Choosing, spans: str) -> trials.LossOf:
-    """What compiling with a mask must beat: the eager loss with attention that takes documents as spans."""
+def _with_each(job: Choosing, spans: str) -> tuple[trials.LossOf, trials.LossOf]:
+    """What compiling with a mask must beat, the eager loss with attention that takes documents as spans; and itself.
+    Backward may compute forward again, so the attention stays until the other one's turn."""
 
-    def loss(batch: Batch) -> Tensor:
+    def slow(batch: Batch) -> Tensor:
         use_attention(job.engine, spans)
-        try:
-            return job.engine.eager_loss(batch)
-        finally:
-            use_attention(job.engine, job.masked)
+        return job.engine.eager_loss(batch)
 
-    return loss
+    def fast(batch: Batch) -> Tensor:
+        use_attention(job.engine, job.masked)
+        return job.engine.loss(batch)
+
+    return slow, fast
 
 
 def _why_not_compile(job: Choosing) -> Words | None:
@@ -88,7 +93,10 @@ def _not_worth(job: Choosing) -> Words | None:
 
 def _cost(job: Choosing) -> float:
     """Seconds that compiling takes here, as far as is known."""
-    name, usual = ("again_s", _AGAIN_S) if compiling.is_kept(recipe_of(job)) else ("first_s", _FIRST_S[job.device.type])
+    recipe = recipe_of(job)
+    if job.engine.varlen:
+        recipe = replace(recipe, attention=job.masked)
+    name, usual = ("again_s", _AGAIN_S) if compiling.is_kept(recipe) else ("first_s", _FIRST_S[job.device.type])
     known = measuring.Memory().recall("compile", measuring.machine(job.device)) or {}
     found = known.get(name)
     return float(found) if isinstance(found, int | float) else usual
@@ -155,11 +163,16 @@ def _why_no_graphs(job: Choosing) -> Words | None:
 
 
 def _try(
-    job: Choosing, name: str, recipe: Recipe, words: Words | str, set_so: bool, slow: trials.LossOf | None = None
+    job: Choosing,
+    name: str,
+    recipe: Recipe,
+    words: Words | str,
+    set_so: bool,
+    compared: tuple[trials.LossOf, trials.LossOf] | None = None,
 ) -> None:
-    """Compile, compare with what there is, and where the choice is free, see whether it is faster (than `slow`)."""
+    """Compile, compare with what there is, and where the choice is free, see whether it is faster."""
     engine, before = job.engine, (job.engine.compiled, job.engine.recipe)
-    without = slow or _as_before(job)
+    slow, fast = compared or (_as_before(job), engine.loss)
     job.session.trying(name)
     kept, since = compiling.is_kept(recipe), time.perf_counter()
     try:
@@ -175,7 +188,7 @@ def _try(
             error = trials.loss_difference(engine.model, engine.loss, engine.eager_loss, batch)
         taken = time.perf_counter() - since
         free = name not in job.before and not job.recorded
-        gain = job.gain(without, engine.loss, budget_s=3.0) if free and error <= job.tolerance else None
+        gain = job.gain(slow, fast, budget_s=3.0) if free and error <= job.tolerance else None
     except StopRequested:
         raise
     except Exception as failure:  # noqa: BLE001 - inductor raises anything; eager is there

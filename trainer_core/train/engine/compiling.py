@@ -2,7 +2,8 @@
 
 The work is done twice: first in a process of its own (`python -m trainer_core.train.engine.compiling`), which fills
 inductor's cache on disk, then here, from that cache. So a compiler that crashes, hangs or takes minutes never holds
-up a run that is to stop, and never ends it. A second start needs only the second part.
+up a run that is to stop, and never ends it; where memory ends in that process, beside the run, it is done only here.
+A second start needs only the second part.
 """
 
 from __future__ import annotations
