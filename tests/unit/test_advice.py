@@ -160,8 +160,7 @@ def everything_wrong() -> list[protocol.Advice]:
         low.tell(protocol.MemoryMove(step=low.newest, action="halved", **move))  # type: ignore[arg-type]
         low.steps(1)
     low.looks(2, **full).steps(4, forward=900.0).losses(4.0, 4.0)
-    low.now += 7200
-    low.looks(1)
+    low.looks(1, host={"slept_s": 0.0}).looks(1, host={"slept_s": 7200.0})
     several = Series(msgspec.structs.replace(CONFIG, ranks=2)).train().steps(8, sync=99.5)
     still = Series().train()
     for _ in range(6):
