@@ -73,6 +73,21 @@ def test_real_steps_say_that_a_small_model_fits_and_are_remembered(tmp_path: Pat
     assert "放得下 · CPU" in in_chinese(tmp_path, "check", *TINY, "--data", str(data))
 
 
+def test_how_long_a_run_that_counts_epochs_is_decides_whether_its_check_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", sys.executable)  # a compiler that is there, and fails at once
+    settings = ("--data", str(text_file(tmp_path)), "--compile", "auto", "--chunked-loss", "off")
+
+    def phases(epochs: str) -> set[str]:
+        ended = run(tmp_path, "check", *TINY, *settings, "--max-epochs", epochs)
+        assert report_of(ended).chosen.fits
+        return {event.phase for event in ended.of(protocol.Phase)}
+
+    assert "compiling" not in phases("2")
+    assert "compiling" in phases("10000")
+
+
 def test_a_model_far_beyond_the_memory_is_refused_by_arithmetic(tmp_path: Path) -> None:
     ended = run(tmp_path, "check", *TINY, "--hidden-dim", "65536", "--n-layers", "24", "--max-steps", "5")
     report = report_of(ended)

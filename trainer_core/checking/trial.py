@@ -116,6 +116,7 @@ def run(request: Request, folder: Path, job: Job) -> None:
         taken = Taken(device)
         ranks = join(config, device, precision.name, {"made_up": str(folder), "shape": shape})
         trainer = Rehearsal(config, prepared, run_dir, job.session, device, precision, ranks)
+        trainer.total_steps = request.total_steps  # its epochs are short; the run's length decides what is compiled
         try:
             trainer.set_up()
             if moves.seen():  # it does not fit as it is, which is all that was asked
