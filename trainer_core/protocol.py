@@ -110,7 +110,7 @@ class Ready(Event, tag="ready", kw_only=True):
     loader_pinned: bool = False  # batches are put into page-locked memory
     loader_reason: Literal["set", "low_memory", "cpu", "gpu", "disk"] = "set"  # why so
     fast_paths: list[FastPath] = []  # as this run computes
-    compile_s: float | None = None  # seconds that compiling took; None: not compiled
+    compile_s: float | None = None  # seconds that compiling took, in vain too; None: nothing was compiled
 
 
 class Counts(msgspec.Struct, kw_only=True):
@@ -343,7 +343,7 @@ class CheckReport(Event, tag="check", kw_only=True):
     ram_free: int  # before these steps
     total_steps: int  # of the run
     seconds: float | None = None  # to finish at this pace, evaluations and checkpoints left out; None: not measured
-    compile_s: float | None = None  # seconds that compiling took; None: not compiled
+    compile_s: float | None = None  # seconds that compiling took, in vain too; None: nothing was compiled
     checkpoint_bytes: int  # of one
     checkpoints: int  # that are kept at most
     disk_needed: int  # for these, one more in the making, and what is missing of the token cache

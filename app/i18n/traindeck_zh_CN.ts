@@ -549,7 +549,7 @@
         <translation>计算方式：{paths}</translation>
     </message>
     <message>
-        <source>compiled in {seconds} s</source>
+        <source>compiling took {seconds} s</source>
         <translation>编译用时 {seconds} 秒</translation>
     </message>
     <message>

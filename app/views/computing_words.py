@@ -25,7 +25,7 @@ def summary(paths: Sequence[FastPath], compile_s: float | None) -> str:
 
 def compiled(seconds: float) -> str:
     """What compiling took."""
-    return QCoreApplication.translate("Computing", "compiled in {seconds} s").format(seconds=f"{seconds:.1f}")
+    return QCoreApplication.translate("Computing", "compiling took {seconds} s").format(seconds=f"{seconds:.1f}")
 
 
 def device(told: str) -> str:

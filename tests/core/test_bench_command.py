@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -144,3 +145,15 @@ def test_a_tuned_batch_fills_a_gpu_and_what_is_tuned_keeps_the_model() -> None:
     assert (untuned.config.batch_size, preset.config.batch_size, tuned.config.batch_size) == (12, 4, 32)
     assert {one.config.gradient_accumulation_steps for one in (untuned, preset, tuned)} == {2}
     assert {(one.config.hidden_dim, one.config.n_layers) for one in (untuned, preset, tuned)} == {(64, 3)}
+
+
+def test_all_recipes_have_one_optimizer_for_another_costs_other_time() -> None:
+    config = Config(optimizer="muon")
+    assert {one.config.optimizer for one in recipes.recipes(config, on_gpu=False, accumulation=1)} == {"muon"}
+
+
+def test_a_batch_that_was_computed_in_smaller_parts_is_told(measured: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
+    document = copy.deepcopy(measured[1])
+    assert not any("did not fit" in line for line in words.notes(document, "en"))
+    document["recipes"][0]["in_parts"] = True
+    assert "untuned recipe: its batch did not fit, and was computed in smaller parts." in words.notes(document, "en")

@@ -48,7 +48,7 @@ def test_fast_paths_in_use_come_first_with_choice_gain_error_and_reason(
     reasons = {row[1]: row[-1] for row in found}
     assert reasons["CUDA graphs"] == "Too short a run: 12.4 s to set up, about 3.07 s saved."
     assert reasons["Loss in parts"] == "It differs from the reference by 0.0123; 0.005 is allowed."
-    assert "compiled in 34.2 s" in controller.window.performance.paths.facts.text()
+    assert "compiling took 34.2 s" in controller.window.performance.paths.facts.text()
 
 
 def test_everything_on_the_page_is_said_in_chinese_too(

@@ -74,7 +74,7 @@ def test_layers_are_added_up() -> None:
 @pytest.mark.parametrize(
     ("language", "words"),
     [
-        ("en", "computes with: Compiled model (inductor) ×1.83, Attention (flash) ×1.31 · compiled in 34.2 s"),
+        ("en", "computes with: Compiled model (inductor) ×1.83, Attention (flash) ×1.31 · compiling took 34.2 s"),
         ("zh", "计算方式：编译模型（inductor）×1.83、注意力（flash）×1.31 · 编译用时 34.2 秒"),
     ],
 )

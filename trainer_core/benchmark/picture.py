@@ -11,8 +11,6 @@ from trainer_core.messages import Language
 
 def draw(document: dict[str, Any], language: Language) -> str:
     """An SVG of the document of result.py."""
-    machine = document["machine"]
-    title = words.text("title", language, device=machine["device"], preset=document["preset"] or "–")
     unit = words.text("speed", language)
     speeds = [
         svg.Bar(
@@ -30,13 +28,17 @@ def draw(document: dict[str, Any], language: Language) -> str:
         for one in document["fast_paths"]
         if one["gain"]
     ]
-    parts = [svg.bars(title, speeds)]
+    parts = [svg.bars(words.title(document, language), speeds)]
     if gains:
         parts.append(svg.bars(words.text("gains", language), gains, level=1.0))
     for kind in ("matmul", "copy"):
         found = [one for one in document["ceilings"] if one["name"].startswith(kind)]
         bars = [
-            svg.Bar(words.ceiling_name(one["name"], language), one["median"], words.rate(one["name"], one["median"]))
+            svg.Bar(
+                words.ceiling_name(one["name"], language),
+                one["median"],
+                words.rate(one["name"], one["median"], one["best"]),
+            )
             for one in found
         ]
         parts.append(svg.bars(words.text(f"ceilings_{kind}", language), bars))

@@ -2,7 +2,7 @@
 
 The untuned recipe is that of the guides this product grew from: batch 12, fp32, no workers, no compile, eager
 attention. The preset is as it is. Tuned is the same model with everything left to Traindeck, and on a GPU a batch
-that fills it. A process of its own for each run gives each a clean memory, and one that fails takes nothing with it.
+that fills it. All have the preset's optimizer: another one costs other time, and learns otherwise. A process of its own for each run gives each a clean memory, and one that fails takes nothing with it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Name = Literal["untuned", "preset", "tuned"]
 _UNTUNED: Final[dict[str, Any]] = {
     "batch_size": 12, "mixed_precision": "no", "num_workers": 0, "pin_memory": False, "compile": "off",
     "cuda_graphs": "off", "attention": "math", "chunked_loss": "off", "activation_checkpointing": "off", "tf32": False,
-    "optimizer": "adamw", "vocab_multiple": 1, "deterministic": False,
+    "vocab_multiple": 1, "deterministic": False,
 }  # fmt: skip
 _TUNED: Final[dict[str, Any]] = {
     "mixed_precision": "auto", "num_workers": -1, "pin_memory": True, "low_memory": False, "compile": "auto",
@@ -91,6 +91,7 @@ class Run:
     peak_vram: int | None
     utilization: float | None
     mfu: float | None
+    in_parts: bool  # memory ended, and it went on in smaller parts
 
 
 def recipes(config: Config, on_gpu: bool, accumulation: int, given: Collection[str] = ()) -> list[Recipe]:
@@ -115,19 +116,16 @@ def recipes(config: Config, on_gpu: bool, accumulation: int, given: Collection[s
 def train(recipe: Recipe, folder: Path, seconds: float) -> None:
     """One run of a recipe, measured for about `seconds` once it is warm; the result is added to it.
 
-    Out of memory halves the batch and is tried again. Raises `TraindeckError` where the trainer failed otherwise.
+    Out of memory halves the tuned batch and is tried again. Raises `TraindeckError` where the trainer failed otherwise.
     """
     while True:
+        halves = recipe.name == "tuned" and recipe.config.batch_size > 1
         with _started(recipe.config, folder) as child:
             try:
-                recipe.runs.append(_measured(child, recipe.config, seconds))
+                recipe.runs.append(_measured(child, seconds, halves))
                 return
             except TraindeckError as error:
-                if (
-                    error.code not in ("memory.out", "memory.exhausted")
-                    or recipe.config.batch_size == 1
-                    or recipe.name != "tuned"
-                ):
+                if error.code not in ("memory.out", "memory.exhausted") or not halves:
                     raise
         recipe.config = msgspec.structs.replace(recipe.config, batch_size=recipe.config.batch_size // 2)
         recipe.runs.clear()
@@ -194,9 +192,10 @@ def _read(stream: IO[bytes], lines: queue.SimpleQueue[bytes | None]) -> None:
     stream.close()
 
 
-def _measured(child: _Child, config: Config, seconds: float) -> Run:
+def _measured(child: _Child, seconds: float, whole: bool) -> Run:
+    """`whole`: memory that ends is an error (`memory.out`); else what goes on in smaller parts counts, and says so."""
     steps: list[protocol.Step] = []
-    seen: dict[str, Any] = {"hardware": [], "memory": []}
+    seen: dict[str, Any] = {"hardware": [], "memory": [], "in_parts": False}
     for event in child.events():
         match event:
             case protocol.Hello() | protocol.Ready() as told:
@@ -205,6 +204,10 @@ def _measured(child: _Child, config: Config, seconds: float) -> Run:
                 seen["hardware"].append(event)
             case protocol.Performance():
                 seen["memory"].append(event.memory_peak)
+            case protocol.MemoryMove():
+                if whole:
+                    raise TraindeckError("memory.out", device=seen["Hello"].devices[0], step=event.step)
+                seen["in_parts"] = True
             case protocol.Error():
                 raise TraindeckError(event.code, event.detail, **_plain(event.params))
             case protocol.Step():
@@ -242,6 +245,7 @@ def _run(began: float, steps: list[protocol.Step], seen: Mapping[str, Any]) -> R
         peak_vram=max(taken, default=None),
         utilization=statistics.mean(busy) if busy else None,
         mfu=warm[-1].mfu,
+        in_parts=seen["in_parts"],
     )
 
 

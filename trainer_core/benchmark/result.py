@@ -88,6 +88,7 @@ def _last(runs: list[Run]) -> dict[str, Any]:
         "peak_vram": max((run.peak_vram for run in runs if run.peak_vram is not None), default=None),
         "utilization": max((run.utilization for run in runs if run.utilization is not None), default=None),
         "mfu": last.mfu,
+        "in_parts": any(run.in_parts for run in runs),
         "fast_paths": [path(one) for one in last.fast_paths],
     }
 

@@ -15,7 +15,7 @@ _GIB: Final = 1024**3
 NOISY: Final = 0.2  # share of the processors that others take, or spread of the runs, from which it is said
 
 WORDS: Final[dict[str, tuple[str, str]]] = {
-    "title": ("Benchmark of {device}, preset {preset}", "{device} 基准测试，预设 {preset}"),
+    "title": ("Benchmark of {device}, preset {preset}, {optimizer}", "{device} 基准测试，预设 {preset}，{optimizer}"),
     "machine": (
         "{threads} threads, {ram:.0f} GiB, torch {torch}, Python {python}, Traindeck {traindeck}, {date}",
         "{threads} 线程，{ram:.0f} GiB 内存，torch {torch}，Python {python}，Traindeck {traindeck}，{date}",
@@ -46,6 +46,10 @@ WORDS: Final[dict[str, tuple[str, str]]] = {
         "调优方案每词元速度是未调优方案的 {median:.2f} 倍（{low:.2f} 至 {high:.2f}）。",
     ),
     "failed": ("{name}: {why}", "{name}：{why}"),
+    "in_parts": (
+        "{name}: its batch did not fit, and was computed in smaller parts.",
+        "{name}：该批次放不下，已分成更小的部分计算。",
+    ),
     "accumulation": (
         "{now} micro-batches a step rather than the preset's {own}, to fit into the time.",
         "每步累积 {now} 个微批（预设为 {own}），以控制测试时间。",
@@ -86,12 +90,19 @@ def text(key: str, language: Language, **values: Any) -> str:
     return WORDS[key][language == "zh"].format(**values)
 
 
+def title(document: dict[str, Any], language: Language) -> str:
+    """What was measured. All recipes have one optimizer."""
+    optimizer = {"adamw": "AdamW", "muon": "Muon"}[document["recipes"][0]["knobs"]["optimizer"]]
+    facts = {"device": document["machine"]["device"], "preset": document["preset"] or "–", "optimizer": optimizer}
+    return text("title", language, **facts)
+
+
 def render(document: dict[str, Any], language: Language) -> str:
     """All of it, for a terminal."""
     machine = document["machine"]
     facts = {**machine, "ram": machine["ram"] / _GIB}
     lines = [
-        text("title", language, device=machine["device"], preset=document["preset"] or "–"),
+        title(document, language),
         text("machine", language, **facts),
         "",
         *_ceilings(document, language),
@@ -108,7 +119,7 @@ def render(document: dict[str, Any], language: Language) -> str:
 def _ceilings(document: dict[str, Any], language: Language) -> list[str]:
     head = [text("ceilings", language), text("median", language), text("best", language)]
     rows = [
-        [ceiling_name(one["name"], language), rate(one["name"], one["median"]), rate(one["name"], one["best"])]
+        [ceiling_name(one["name"], language), *(rate(one["name"], one[key], one["best"]) for key in ("median", "best"))]
         for one in document["ceilings"]
     ]
     return table(head, rows)
@@ -122,11 +133,11 @@ def ceiling_name(name: str, language: Language) -> str:
     return f"{_CEILINGS_ZH['matmul']} {rest}" if kind == "matmul" else _CEILINGS_ZH[name]
 
 
-def rate(name: str, value: float) -> str:
-    """A ceiling's value with its unit."""
+def rate(name: str, value: float, best: float) -> str:
+    """A ceiling's value with a unit that suits the best one."""
     if name.startswith("copy"):
         return f"{value / 1e9:.1f} GB/s"
-    return f"{value / 1e12:.2f} TFLOP/s" if value >= 1e11 else f"{value / 1e9:.1f} GFLOP/s"
+    return f"{value / 1e12:.2f} TFLOP/s" if best >= 1e12 else f"{value / 1e9:.1f} GFLOP/s"
 
 
 def _recipes(document: dict[str, Any], language: Language) -> list[str]:
@@ -174,5 +185,7 @@ def notes(document: dict[str, Any], language: Language) -> list[str]:
         if one["error"]:
             why = word(one["error"]["code"], one["error"]["params"], language)
             lines.append(text("failed", language, name=text(one["name"], language), why=why))
+        elif one["in_parts"]:
+            lines.append(text("in_parts", language, name=text(one["name"], language)))
     lines += [text(note["key"], language, **note["values"]) for note in document["notes"]]
     return lines

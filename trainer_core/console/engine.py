@@ -37,7 +37,7 @@ def summary(event: protocol.Ready, language: Language) -> str:
         parts.append(("计算方式：" if zh else "computes with: ") + ((("、" if zh else ", ").join(used)) or none))
     if event.compile_s is not None:
         seconds = f"{event.compile_s:.1f}"
-        parts.append(f"编译用时 {seconds} 秒" if zh else f"compiled in {seconds} s")
+        parts.append(f"编译用时 {seconds} 秒" if zh else f"compiling took {seconds} s")
     return " · ".join(parts)
 
 

@@ -193,12 +193,12 @@ def _try(
         raise
     except Exception as failure:  # noqa: BLE001 - inductor raises anything; eager is there
         reason = str(failure) if isinstance(failure, CompileFailed) else compiling.plainly(failure)
-        return _give_up(job, name, before, ("path.failed", {"reason": reason}))
+        return _give_up(job, name, before, since, ("path.failed", {"reason": reason}))
     if error > job.tolerance:
-        return _give_up(job, name, before, job.differs(error), error=error)
+        return _give_up(job, name, before, since, job.differs(error), error=error)
     _remember_cost(job, kept, taken)
     if gain is not None and gain < FASTER and not set_so:
-        return _give_up(job, name, before, ("path.slower", {}), error=error, gain=gain)
+        return _give_up(job, name, before, since, ("path.slower", {}), error=error, gain=gain)
     engine.compile_s = (engine.compile_s or 0.0) + taken
     engine.choices |= {name: True, "compiled_for": job.compiled_for()}
     job.say(name, True, words, error=error, gain=gain)
@@ -231,8 +231,11 @@ def _as_before(job: Choosing) -> Callable[[Batch], Tensor]:
     return loss
 
 
-def _give_up(job: Choosing, name: str, before: tuple[object, object], words: Words, **more: float) -> None:
+def _give_up(
+    job: Choosing, name: str, before: tuple[object, object], since: float, words: Words, **more: float
+) -> None:
     job.engine.compiled, job.engine.recipe = before  # type: ignore[assignment]
+    job.engine.compile_s = (job.engine.compile_s or 0.0) + time.perf_counter() - since
     job.forget_gradients()
     if name == "cuda_graphs":
         compiling.forget_tried_graphs()

@@ -26,7 +26,7 @@ class Engine:
     """Plain values that say how this run computes: saved in its checkpoints, and given back to `build` at a resume."""
     fast_paths: list[FastPath] = field(default_factory=list)
     compile_s: float | None = None
-    """Seconds that compiling took, its comparison with eager included; None: not compiled."""
+    """Seconds that compiling took, in vain too, its comparison with eager included; None: nothing was compiled."""
     chunk: int = 0  # rows of logits at once; 0: all
     varlen: bool = False  # attention takes documents as spans
     compiled: Whole | None = None
