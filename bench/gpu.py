@@ -7,7 +7,7 @@ It takes about 20 minutes on an H100, and up to an hour on smaller cards.
 
 Of several GPUs the first is measured. A part that fails is told, and the next one goes on. Each part has a time after
 which it is given up. Results are written to bench/results/gpu.json after every part, so that nothing is lost where the
-machine goes away.
+machine goes away; what was measured at another commit or on another GPU is told to be so.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from bench import corpus, measure, runs
 _DEVICE_PROBLEM: Final = 6  # exit code, as the trainer's
 _RESULT: Final = "gpu"
 _TOLD: Final = 1500  # characters of what a failed command said
+_TRAINED_S: Final = 900.0  # in which a training that is measured by itself must have done its steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ class Part:
 
 def throughput(folder: Path) -> Part:
     """Tokens a second and peak VRAM against the peers at GPT-2's size."""
-    _run(["bench.throughput", "--device", "cuda", "--rounds", "2", "--steps", "60", "--work", str(folder)], 1200)
+    measuring = ["bench.throughput", "--device", "cuda", "--peers", "targets", "--rounds", "2", "--steps", "60"]
+    _run([*measuring, "--work", str(folder)], 2400)
     found = _result("throughput-cuda")["shapes"]["gpt2_124m"]
     times, ways = found["times_as_fast"], found["ways"]
 
@@ -93,11 +95,15 @@ def recipes(folder: Path) -> Part:
     return Part(
         [
             Target("tuned against untuned, speed per token", 4.0, times and times["median"], form="{:.2f} x"),
-            Target("GPU utilisation of the tuned recipe (NVML)", 0.95, tuned.get("utilization"), form="{:.0%}"),
+            Target("GPU utilisation of the tuned recipe (NVML)", 0.95, tuned.get("utilization"), form="{:.1%}"),
         ],
-        [f"{one['name']}: {one['gain']:.2f} x" for one in document["fast_paths"] if one["gain"]],
+        [f"{one['name']}: its batch did not fit, and went on in parts" for one in document["recipes"] if _parts(one)],
         document,
     )
+
+
+def _parts(recipe: dict[str, Any]) -> bool:
+    return bool(recipe.get("in_parts"))
 
 
 def mfu(folder: Path) -> Part:
@@ -112,11 +118,13 @@ def mfu(folder: Path) -> Part:
             part.targets.append(Target(f"MFU of {name}", wanted, None, form="{:.1%}"))
             part.notes.append(f"{name} failed: {str(error).splitlines()[0]}")
             continue
-        gpus = [gpu for event in trained.of("hardware")[2:] for gpu in event["gpus"] if gpu["torch_allocated"]]
+        warm = next(event["t"] for event in trained.of("step") if event["step"] >= _WARM)
+        told = [event for event in trained.of("hardware") if event["t"] >= warm]
+        gpus = [gpu for event in told for gpu in event["gpus"] if gpu["torch_allocated"]]
         busy = [gpu["utilization"] for gpu in gpus if gpu["utilization"] is not None]
         part.targets.append(Target(f"MFU, {trained.parameters / 1e6:,.0f}M weights", wanted, reached, form="{:.1%}"))
-        used = f"{statistics.mean(busy):.0%}" if busy else "unknown"
-        part.notes.append(f"{shape.words()}: {trained.step_ms(10):.1f} ms a step, GPU busy {used}")
+        used = f"{statistics.mean(busy):.1%}" if busy else "unknown"
+        part.notes.append(f"{shape.words()}: {trained.step_ms(_WARM):.1f} ms a step, GPU busy {used}")
         part.document[name] = {
             "shape": asdict(shape),
             "mfu": reached,
@@ -126,37 +134,63 @@ def mfu(folder: Path) -> Part:
     return part
 
 
+_STEPS: Final = 40  # of a training that is measured by itself,
+_WARM: Final = 20  # the first of which only warm it up
+
+
 def _largest(shape: runs.Shape, text: corpus.Corpus, folder: Path) -> tuple[float | None, runs.Shape, runs.Trained]:
-    """Train with this batch, or the largest half of it that fits."""
+    """Train with this micro-batch, or the largest half of it that fits; the effective batch stays. What went on in
+    smaller parts says little of the card."""
     while True:
+        sooner = "memory_move" if shape.batch > 1 else ""
         try:
-            trained = runs.ours(shape, text, folder / "run", 40, 5, {"hardware-interval-s": 0.2})
+            trained = runs.ours(
+                shape, text, folder / "run", _STEPS, 5, {"hardware-interval-s": 0.2}, sooner=sooner, limit_s=_TRAINED_S
+            )
+            if not sooner or not trained.of(sooner):
+                found = [event["mfu"] for event in trained.of("step") if event["step"] >= _WARM]
+                known = [value for value in found if value is not None]
+                return (statistics.median(known) if known else None), shape, trained
         except RuntimeError as error:
             if not any(code in str(error) for code in ("memory.out", "memory.exhausted")) or shape.batch == 1:
                 raise
-            shape = replace(shape, batch=shape.batch // 2)
-            continue
-        if trained.of("memory_move") and shape.batch > 1:  # it went on in smaller parts, which says little of the card
-            shape = replace(shape, batch=shape.batch // 2)
-            continue
-        found = [event["mfu"] for event in trained.of("step") if event["step"] >= 20 and event["mfu"] is not None]
-        return (statistics.median(found) if found else None), shape, trained
+        shape = replace(shape, batch=shape.batch // 2, accumulation=shape.accumulation * 2)
 
 
 def fast_paths(folder: Path) -> Part:
     """Every fast path of this machine against the reference."""
-    document = json.loads(_run(["trainer_core", "doctor", "--fast-paths", "--output", "json"], 600))
-    return Part(document=document, notes=[json.dumps(document)[:_TOLD]])
+    paths = json.loads(_run(["trainer_core", "doctor", "--fast-paths", "--output", "json"], 600))
+    broken = [one["name"] for one in paths if one["reason"] in ("path.differs", "path.failed")]
+    return Part(
+        [Target("fast paths that fail or differ from the reference", 0, len(broken), "less", "{:.0f}")],
+        [_path_words(one) for one in paths if one["gain"] is not None or one["error"] is not None or one["params"]],
+        paths,
+    )
+
+
+def _path_words(path: dict[str, Any]) -> str:
+    """One line: its name, which way, what it gains, how far it is off, and the reason code."""
+    gain = "" if path["gain"] is None else f", {path['gain']:.2f} x"
+    error = "" if path["error"] is None else f", off by {path['error']:.1e}"
+    why = f"{path['reason']} {path['params'] or ''}".strip()
+    return f"{path['name']} {path['choice']}".strip() + f"{gain}{error}: {why}"
 
 
 def telemetry(folder: Path) -> Part:
-    """What telemetry costs."""
-    _run(["bench.telemetry", "--device", "cuda", "--steps", "10", "--pairs", "10", "--work", str(folder)], 900)
-    found = _result("telemetry-cuda")["intervals"]["every 10 steps"]
+    """What telemetry costs: its share of a usual step, and in short steps, where so little can be seen, its time."""
+    command, work = ["bench.telemetry", "--device", "cuda"], ["--work", str(folder)]
+    found = {}
+    for name, more in (
+        ("usual", ["--steps", "10", "--pairs", "10"]),
+        ("short", ["--shape", "quickstart", "--steps", "100", "--pairs", "10"]),
+    ):
+        _run([*command, *more, *work], 900)
+        found[name] = _result("telemetry-cuda")["intervals"]["every 10 steps"]
+    share, more_ms = found["usual"]["share"], found["short"]["more_ms"]["median"]
     return Part(
         [
-            Target("telemetry, share of a step", 0.01, found["share"], "less", "{:.2%}"),
-            Target("telemetry, ms a step", 0.5, found["more_ms"]["median"], "less", "{:.3f}"),
+            Target("telemetry, share of a step", 0.01, share, "less", "{:.2%}"),
+            Target("telemetry, ms a step", 0.5, more_ms, "less", "{:.3f}"),
         ],
         document=found,
     )
@@ -173,7 +207,7 @@ def loading(folder: Path) -> Part:
 def tests(folder: Path) -> Part:
     """The tests of the core, those that need a GPU among them."""
     said = _run(["pytest", "tests/core", "-q"], 600, fails=True)
-    last = said.strip().splitlines()[-1]
+    last = (said.strip().splitlines() or ["pytest did not start: the tests need `pip install -e .[dev,bench]`"])[-1]
     failed = sum(float(count) for count in re.findall(r"(\d+) (?:failed|error)", last))
     if not re.search(r"\d+ passed", last):
         raise RuntimeError(last)
@@ -217,8 +251,8 @@ def _result(name: str) -> dict[str, Any]:
     return document
 
 
-def measured(names: Sequence[str], parts: dict[str, Callable[[Path], Part]], folder: Path) -> dict[str, Any]:
-    """The parts that are named, one after the other, failures told; those of before are kept."""
+def measured(names: Sequence[str], parts: dict[str, Callable[[Path], Part]], folder: Path, at: str) -> dict[str, Any]:
+    """The parts that are named, one after the other, failures told; those of before are kept. `at`: on what."""
     path = measure.RESULTS / f"{_RESULT}.json"
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")).get("parts", {}) if path.exists() else {}
     for name in names:
@@ -229,16 +263,18 @@ def measured(names: Sequence[str], parts: dict[str, Callable[[Path], Part]], fol
             found[name] = {**asdict(part), "error": None}
         except Exception as error:  # noqa: BLE001 - the others are to be measured whatever happened to this one
             found[name] = {**asdict(Part()), "error": f"{type(error).__name__}: {error}"}
-        found[name]["seconds"] = time.monotonic() - since
+        found[name] |= {"seconds": time.monotonic() - since, "at": at}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"parts": found}, indent=1), encoding="utf-8")
     return found
 
 
-def lines(found: dict[str, Any]) -> list[str]:
-    """One table of all targets, then what else was seen."""
+def lines(found: dict[str, Any], at: str) -> list[str]:
+    """On what, one table of all targets, then what else was seen."""
     rows, notes = [], []
     for name, part in found.items():
+        if part["at"] != at:
+            notes.append(f"{name}: measured before, on {part['at']}")
         for values in part["targets"]:
             target = Target(**values)
             sign = "at least " if target.better == "more" else "at most "
@@ -248,7 +284,7 @@ def lines(found: dict[str, Any]) -> list[str]:
         if part["error"]:
             rows.append([name, part["error"].splitlines()[0][:90], "", "failed", "?"])
         notes += [f"{name}: {note}" for note in part["notes"]]
-    return [measure.table(["part", "target", "wanted", "reached", "met"], rows), "", *notes]
+    return [at, "", measure.table(["part", "target", "wanted", "reached", "met"], rows), "", *notes]
 
 
 def gpu_missing() -> str | None:
@@ -270,18 +306,22 @@ def main() -> int:
         print(problem, file=sys.stderr)
         return _DEVICE_PROBLEM
     told = measure.machine()
+    at = f"{_gpu()}, commit {told['commit']}"
     with measure.work_folder(chosen.work) as folder:
-        found = measured(chosen.parts, PARTS, folder)
-    measure.report(_RESULT, lines(found), {"gpu": _gpu(), "parts": found}, told)
+        found = measured(chosen.parts, PARTS, folder, at)
+    measure.report(_RESULT, lines(found, at), {"parts": found}, told)
     return 0
 
 
-def _gpu() -> dict[str, Any]:
+def _gpu() -> str:
+    """The card that is measured, with what drives it."""
     import torch
 
-    properties = torch.cuda.get_device_properties(0)
-    capability = f"{properties.major}.{properties.minor}"
-    return {"name": properties.name, "memory": properties.total_memory, "capability": capability}
+    from trainer_core.machine import hardware
+
+    card = torch.cuda.get_device_properties(0)
+    driver = hardware.probe().driver or "unknown"
+    return f"{card.name}, {card.total_memory / 2**30:.1f} GiB, driver {driver}, CUDA {torch.version.cuda}"
 
 
 if __name__ == "__main__":

@@ -119,6 +119,8 @@ def steps(data: Path, folder: Path, device: str, workers: int, count: int, size:
     }  # fmt: skip
     if device == "cpu":
         settings["mixed-precision"] = "no"
+    else:
+        settings["compile"] = "on"  # a run so short would not be worth it, and slow steps hide what they wait for
     command = measure.trainer(
         "train", *(part for name, value in settings.items() for part in (f"--{name}", str(value)))
     )

@@ -31,7 +31,17 @@ from bench import texts
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = ROOT / "bench" / "results"
-PACKAGES: Final = ("numpy", "pyarrow", "tokenizers", "gigatoken", "tiktoken", "datasets", "transformers", "torch")
+PACKAGES: Final = (
+    "numpy",
+    "pyarrow",
+    "tokenizers",
+    "gigatoken",
+    "tiktoken",
+    "datasets",
+    "transformers",
+    "accelerate",
+    "torch",
+)
 
 _INTERVAL: Final = 0.02  # seconds between two looks at memory, at least
 _SHARE: Final = 0.1  # of a core's time that looking may take

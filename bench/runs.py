@@ -11,8 +11,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -111,11 +113,14 @@ class Trained:
 
 
 def train(
-    command: Sequence[str], env: Mapping[str, str] | None = None, stop_when: Callable[[Event], bool] | None = None
+    command: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    stop_when: Callable[[Event], bool] | None = None,
+    limit_s: float | None = None,
 ) -> Trained:
     """Run a training command to its end, or until `stop_when` is true of an event: then Traindeck is asked to stop.
 
-    It sees one GPU at most. Raises `RuntimeError` where it fails.
+    It sees one GPU at most. Raises `RuntimeError` where it fails, or takes more than `limit_s`.
     """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile() as told:
@@ -131,15 +136,17 @@ def train(
         assert process.stdin is not None
         assert process.stdout is not None
         asked = False
-        for line in process.stdout:
-            event = json.loads(line)
-            trained.events.append(event)
-            if stop_when is not None and not asked and stop_when(event):
-                asked = True
-                process.stdin.write(b'{"command":"stop"}\n')
-                process.stdin.flush()
-        process.stdin.close()
-        if process.wait() not in (0, _STOPPED):
+        with _ended_after(process, limit_s):
+            for line in process.stdout:
+                event = json.loads(line)
+                trained.events.append(event)
+                if stop_when is not None and not asked and stop_when(event):
+                    asked = True
+                    process.stdin.write(b'{"command":"stop"}\n')
+                    process.stdin.flush()
+            process.stdin.close()
+            process.wait()
+        if process.returncode not in (0, _STOPPED):
             told.seek(0)
             words = told.read().decode("utf-8", "replace")[-_TOLD:]
             error = trained.first("error")
@@ -148,26 +155,59 @@ def train(
     return trained
 
 
+@contextmanager
+def _ended_after(process: subprocess.Popen[bytes], limit_s: float | None) -> Iterator[None]:
+    """A process that takes longer is ended; raises `RuntimeError` then."""
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        process.kill()
+
+    watch = threading.Timer(limit_s or 0.0, end)
+    if limit_s is not None:
+        watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+    if late.is_set():
+        raise RuntimeError(f"took more than {limit_s:.0f} s")
+
+
 def _alike() -> dict[str, str]:
     """The environment that ours and the peers have in common."""
     return {"HF_HUB_OFFLINE": "1", cards.VISIBLE: cards.first_card(os.environ)}
 
 
 def ours(
-    shape: Shape, corpus: Corpus, run: Path, steps: int | None, log_steps: int, more: Mapping[str, Any] | None = None
+    shape: Shape,
+    corpus: Corpus,
+    run: Path,
+    steps: int | None,
+    log_steps: int,
+    more: Mapping[str, Any] | None = None,
+    *,
+    sooner: str = "",
+    limit_s: float | None = None,
 ) -> Trained:
     """Traindeck's real command, stopped after `steps` of a long run (a short one would not be worth compiling), or
-    with None trained to its end. The run folder is removed. `more`: further knobs, which win."""
+    with None trained to its end; in either case at the first event of the type `sooner`. The run folder is removed.
+    `more`: further knobs, which win."""
     settings: dict[str, Any] = {**_QUIET, **size(shape), "log-steps": log_steps}
     settings |= {"max-steps": max(20_000, 100 * steps)} if steps else {}
     settings |= more or {}
     measure.remove(run)
     command = measure.trainer("train", *corpus.flags, *flags(settings), "--run-dir", str(run), "--control", "stdin")
-    trained = train(
-        command, corpus.home, lambda event: steps is not None and event["type"] == "step" and event["step"] >= steps
-    )
-    measure.remove(run)
-    return trained
+
+    def enough(event: Event) -> bool:
+        done: bool = steps is not None and event["type"] == "step" and event["step"] >= steps
+        return done or bool(event["type"] == sooner)
+
+    try:
+        return train(command, corpus.home, enough, limit_s)
+    finally:
+        measure.remove(run)
 
 
 def size(shape: Shape) -> dict[str, Any]:

@@ -35,8 +35,9 @@ TARGETS: Final = {
 _SHAPES: Final = {"cpu": ["small", "quickstart"], "cuda": ["gpt2_124m"]}
 
 
-def ways(device: str) -> dict[str, tuple[str, list[str]]]:
-    """The peers: their module and what it is told beside the shape."""
+def ways(device: str, peers: str) -> dict[str, tuple[str, list[str]]]:
+    """The peers: their module and what it is told beside the shape. `peers`: all, those that are eager, or those that
+    there are targets for."""
     found: dict[str, tuple[str, list[str]]] = {
         "Hugging Face Trainer": ("hf_trainer", []),
         "plain loop": ("plain_gpt", []),
@@ -44,7 +45,12 @@ def ways(device: str) -> dict[str, tuple[str, list[str]]]:
     }
     if device != "cpu":
         found["Hugging Face Trainer, compiled"] = ("hf_trainer", ["--compile"])
-    return found
+    wanted = {
+        "all": list(found),
+        "eager": [name for name in found if "compiled" not in name],
+        "targets": list(TARGETS[device]),
+    }
+    return {name: way for name, way in found.items() if name in wanted[peers]}
 
 
 def measured(shape: Shape, text: corpus.Corpus, folder: Path, chosen: argparse.Namespace) -> dict[str, Any]:
@@ -54,9 +60,8 @@ def measured(shape: Shape, text: corpus.Corpus, folder: Path, chosen: argparse.N
     tried: dict[str, Callable[[], Trained]] = {
         OURS: lambda: runs.ours(shape, text, folder / "run", chosen.steps, log_steps)
     }
-    for name, (module, more) in ways(shape.device).items():
-        if chosen.peers == "all" or "compiled" not in name:
-            tried[name] = partial(runs.peer, module, shape, text, chosen.steps, log_steps, more)
+    for name, (module, more) in ways(shape.device, chosen.peers).items():
+        tried[name] = partial(runs.peer, module, shape, text, chosen.steps, log_steps, more)
     found: dict[str, list[Trained]] = {name: [] for name in tried}
     failed: dict[str, str] = {}
     for round_ in range(chosen.rounds):
@@ -101,7 +106,7 @@ def _add_memory(
         command = runs.ours_command(shape, text, folder / "run", steps)
         told[OURS]["peak_memory"] = runs.peak_memory(command, text.home)
         measure.remove(folder / "run")
-    for name, (module, more) in ways(shape.device).items():
+    for name, (module, more) in ways(shape.device, chosen.peers).items():
         if name in told:
             command = runs.peer_command(module, shape, text, steps, 10, more)
             told[name]["peak_memory"] = runs.peak_memory(command)
@@ -139,7 +144,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--precision", choices=["fp32", "bf16", "fp16"], help="default: as the shape has it")
     made.add_argument("--steps", type=int, help="default: 400 on a CPU, 100 on a GPU")
     made.add_argument("--rounds", type=int, default=5)
-    made.add_argument("--peers", choices=["all", "eager"], default="all")
+    made.add_argument("--peers", choices=["all", "eager", "targets"], default="all")
     made.add_argument("--no-memory", dest="memory", action="store_false", help="leave out the runs for memory")
     made.add_argument("--work", help="folder for large files; default: bench/results")
     return made

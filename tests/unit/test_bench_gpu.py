@@ -25,16 +25,16 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_part_that_fails_is_told_and_the_next_one_goes_on(results: Path) -> None:
-    found = gpu.measured(["a", "b"], {"a": broken, "b": working}, results)
-    shown = "\n".join(gpu.lines(found))
+    found = gpu.measured(["a", "b"], {"a": broken, "b": working}, results, "a card")
+    shown = "\n".join(gpu.lines(found, "a card"))
     assert "the card fell out" in shown
     assert "with details" not in shown
     assert "1.3 x" in shown
 
 
 def test_a_target_is_met_or_missed_on_its_own_side(results: Path) -> None:
-    found = gpu.measured(["b"], {"b": working}, results)
-    speed, cost = (line for line in gpu.lines(found)[0].splitlines() if line.startswith("| b"))
+    found = gpu.measured(["b"], {"b": working}, results, "a card")
+    speed, cost = (line for line in gpu.lines(found, "a card")[2].splitlines() if line.startswith("| b"))
     assert "at least 1.2 x" in speed
     assert speed.endswith("yes |")
     assert "at most 0.50" in cost
@@ -42,9 +42,26 @@ def test_a_target_is_met_or_missed_on_its_own_side(results: Path) -> None:
 
 
 def test_parts_that_are_not_measured_again_stay_as_they_were(results: Path) -> None:
-    gpu.measured(["b"], {"b": working}, results)
-    gpu.measured(["a"], {"a": broken}, results)
+    gpu.measured(["b"], {"b": working}, results, "a card")
+    gpu.measured(["a"], {"a": broken}, results, "a card")
     assert json.loads((results / "gpu.json").read_text(encoding="utf-8"))["parts"].keys() == {"a", "b"}
+
+
+def test_what_was_measured_on_another_card_is_told(results: Path) -> None:
+    gpu.measured(["b"], {"b": working}, results, "an old card")
+    found = gpu.measured(["a"], {"a": broken}, results, "a card")
+    shown = gpu.lines(found, "a card")
+    assert shown[0] == "a card"
+    assert "b: measured before, on an old card" in shown
+    assert not any(line.startswith("a: measured before") for line in shown)
+
+
+def test_where_pytest_is_missing_the_tests_say_how_to_install_it(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "_run", lambda *command, **more: "")
+    found = gpu.measured(["tests"], {"tests": gpu.tests}, results, "a card")
+    assert "pip install -e .[dev,bench]" in found["tests"]["error"]
 
 
 def test_without_a_gpu_it_says_so_in_one_sentence(

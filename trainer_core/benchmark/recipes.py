@@ -2,7 +2,8 @@
 
 The untuned recipe is that of the guides this product grew from: batch 12, fp32, no workers, no compile, eager
 attention. The preset is as it is. Tuned is the same model with everything left to Traindeck, and on a GPU a batch
-that fills it. All have the preset's optimizer: another one costs other time, and learns otherwise. A process of its own for each run gives each a clean memory, and one that fails takes nothing with it.
+that fills it. All have the preset's optimizer: another one costs other time, and learns otherwise. A process of its
+own for each run gives each a clean memory, and one that fails takes nothing with it.
 """
 
 from __future__ import annotations
