@@ -56,6 +56,7 @@ class ConsoleSink:
         self._progress: Progress | None = None
         self._bar: TaskID | None = None
         self._explained = False  # what the figures of performance mean is said once
+        self._settings: dict[str, object] = {}  # of the run, by knob
 
     def on_reader_gone(self, call: Callable[[], object]) -> None:
         """`call`, once, when the pipe that all is written to is read by nobody any more."""
@@ -96,14 +97,28 @@ class ConsoleSink:
             case protocol.BadStep():
                 self._say(self._console, "yellow", console_words.line(event, self._language))
             case protocol.Ready():
-                self._say(self._console, "", console_words.line(event, self._language))
-                if not self._live:  # where nobody watches, everything that one may want to look up later
-                    for told in console_engine.paths(event.fast_paths, self._language):
-                        self._say(self._console, "", told)
+                self._show_ready(event)
+            case protocol.Hello():
+                self._settings = event.config
+                self._show_line(event)
+            case protocol.Phase():
+                self.close()  # a bar is about what is done now
+                self._show_line(event)
             case _:
-                line = console_words.line(event, self._language)
-                if line:
-                    self._say(self._console, "", line)
+                self._show_line(event)
+
+    def _show_line(self, event: protocol.AnyEvent) -> None:
+        line = console_words.line(event, self._language)
+        if line:
+            self._say(self._console, "", line)
+
+    def _show_ready(self, ready: protocol.Ready) -> None:
+        self._show_line(ready)
+        for told in console_engine.refused(self._settings, ready.fast_paths, self._language):
+            self._say(self._console, "yellow", told)
+        if not self._live:  # where nobody watches, everything that one may want to look up later
+            for told in console_engine.paths(ready.fast_paths, self._language):
+                self._say(self._console, "", told)
 
     def _say(self, console: Console, style: str, line: str) -> None:
         console.print(Text(line, style=style))
@@ -117,6 +132,9 @@ class ConsoleSink:
 
     def _show_progress(self, event: protocol.Progress) -> None:
         if not self._live:
+            return
+        if event.total is not None and event.done >= event.total:  # what comes next may have no bar of its own
+            self.close()
             return
         if self._progress is None:
             columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[shown]}"))

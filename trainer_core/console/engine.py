@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from rich.cells import cell_len
@@ -25,6 +25,14 @@ _DONE: Final[dict[str, tuple[str, str]]] = {
     "rolled_back": ("went back to the last good checkpoint", "已退回最近完好的检查点"),
     "stopped": ("stopping", "停止训练"),
 }
+_SETTINGS: Final[dict[str, str]] = {  # those that ask for a fast path by name, and which
+    "compile": "compile",
+    "cuda_graphs": "cuda_graphs",
+    "attention": "attention",
+    "chunked_loss": "chunked_loss",
+    "activation_memory_budget": "compile",  # it is the compiler that keeps to it
+}
+_NOT_ASKED: Final = (None, "auto", "off", 1.0)
 
 
 def summary(event: protocol.Ready, language: Language) -> str:
@@ -67,6 +75,19 @@ def paths(found: list[FastPath], language: Language) -> list[str]:
     told = [*sorted(told, key=lambda row: row[0]), *(("-", comma.join(names), why) for why, names in others.items())]
     width = max((cell_len(name) for _, name, _ in told[: len(tried)]), default=0)
     return [f"  {mark} {name}{' ' * max(0, width - cell_len(name))}  {why}".rstrip() for mark, name, why in told]
+
+
+def refused(settings: Mapping[str, object], found: Sequence[FastPath], language: Language) -> list[str]:
+    """Settings (a run's, by knob) that ask for a fast path which is not used, each with the reason."""
+    unused = {path.name: path for path in found if not path.used}
+    told = []
+    for knob, name in _SETTINGS.items():
+        value, path = settings.get(knob), unused.get(name)
+        if path is not None and value not in _NOT_ASKED:
+            why = engine_words.path_reason(path, language)
+            flag = f"--{knob.replace('_', '-')} {value}"
+            told.append(f"未采用 {flag}：{why}" if language == "zh" else f"{flag} is not used: {why}")
+    return told
 
 
 def _why(path: FastPath, language: Language) -> str:

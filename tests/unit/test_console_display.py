@@ -1,0 +1,106 @@
+"""A run in a terminal that somebody watches, and in one that nobody does."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import msgspec
+import pytest
+
+from trainer_core import protocol
+from trainer_core.console.display import ConsoleSink
+from trainer_core.messages import Language
+from trainer_core.protocol import FastPath, Progress
+from trainer_core.reference.examples import EVENTS
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Watched:
+    """A sink on a terminal. `said` is all that it was sent, `bar` what the bar says now."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, stream: io.StringIO | None = None, language: Language = "en"):
+        monkeypatch.setenv("TERM", "xterm")
+        self._stream = stream if stream is not None else Terminal()
+        self.sink = ConsoleSink(self._stream, language)
+
+    def show(self, *events: protocol.AnyEvent) -> str:
+        for event in events:
+            self.sink.write(event)
+        return self._stream.getvalue()
+
+    @property
+    def bar(self) -> str:
+        progress = self.sink._progress
+        return "" if progress is None else " ".join(f"{task.description} {task.fields}" for task in progress.tasks)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Any:
+    made = Watched(monkeypatch)
+    yield made
+    made.sink.close()
+
+
+def evaluating(done: int) -> Progress:
+    return Progress(phase="evaluating", done=done, total=4, unit="batches", eta_s=1.0)
+
+
+def test_a_bar_goes_when_its_work_is_done_whatever_comes_next(watched: Watched) -> None:
+    watched.show(evaluating(3))
+    assert "3/4 batches" in watched.bar
+    watched.show(evaluating(4), EVENTS[protocol.Sample])
+    assert watched.bar == ""
+
+
+def test_a_bar_goes_when_something_else_begins(watched: Watched) -> None:
+    watched.show(evaluating(1), protocol.Phase(phase="paused", reason="asked"))
+    assert watched.bar == ""
+    watched.show(Progress(phase="training", done=5, total=9, unit="steps"))
+    assert watched.bar.startswith("training")
+
+
+# --- settings that a run does not follow ---------------------------------------------------------------
+
+
+def told(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, language: Language, **settings: object) -> str:
+    """What is said of a run with these settings where nothing that they ask for can be used."""
+    hello = msgspec.structs.replace(EVENTS[protocol.Hello], config=settings)
+    paths = [
+        FastPath(name="compile", used=False, reason="path.no_compiler"),
+        FastPath(name="cuda_graphs", used=False, reason="path.no_gpu"),
+        FastPath(name="attention", used=False, choice="flash2", reason="path.no_gpu"),
+        FastPath(name="chunked_loss", used=True, reason="path.set"),
+    ]
+    ready = msgspec.structs.replace(EVENTS[protocol.Ready], fast_paths=paths)
+    return Watched(monkeypatch, stream, language).show(hello, ready)
+
+
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+@pytest.mark.parametrize(
+    ("language", "setting", "line"),
+    [
+        ("en", {"compile": "on"}, "--compile on is not used: No C++ compiler was found."),
+        ("zh", {"compile": "on"}, "未采用 --compile on：未找到 C++ 编译器。"),
+        ("en", {"cuda_graphs": "on"}, "--cuda-graphs on is not used: For NVIDIA GPUs only."),
+        ("en", {"attention": "flash2"}, "--attention flash2 is not used: For NVIDIA GPUs only."),
+        (
+            "en",
+            {"activation_memory_budget": 0.5},
+            "--activation-memory-budget 0.5 is not used: No C++ compiler was found.",
+        ),
+    ],
+)
+def test_a_setting_that_is_not_followed_is_told_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], language: Language, setting: dict[str, Any], line: str
+) -> None:
+    assert line in told(monkeypatch, stream(), language, **setting)
+
+
+def test_nothing_is_said_of_settings_that_are_followed_or_leave_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = {"compile": "auto", "cuda_graphs": "off", "attention": "auto", "activation_memory_budget": 1.0}
+    assert "is not used" not in told(monkeypatch, Terminal(), "en", chunked_loss="on", **free)
