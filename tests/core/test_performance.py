@@ -142,6 +142,11 @@ def test_counted_arithmetic_is_that_of_the_formula_but_for_the_half_of_attention
         ("NVIDIA H100 80GB HBM3", 989.4, 494.7),
         ("NVIDIA H100 PCIe", 756.0, 378.0),
         ("NVIDIA L40S", 362.05, 183.0),
+        ("NVIDIA B300 SXM6 AC", 2250.0, 1125.0),
+        ("NVIDIA RTX 5000 Ada Generation", 261.1, 130.6),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 503.8, 251.9),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", 438.9, 219.4),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 468.0, 234.0),
     ],
 )
 def test_peaks_are_those_of_the_data_sheets(card: str, bf16: float, tf32: float) -> None:
@@ -154,8 +159,22 @@ def test_peaks_are_those_of_the_data_sheets(card: str, bf16: float, tf32: float)
 
 
 @pytest.mark.parametrize(
+    ("card", "fp16"),
+    [("NVIDIA GeForce RTX 2080 Ti", 53.8), ("NVIDIA GeForce RTX 2070", 29.9), ("NVIDIA TITAN RTX", 130.5),
+     ("Tesla V100-SXM2-16GB", 125.0)],
+)  # fmt: skip
+def test_cards_before_ampere_have_a_peak_in_fp16_alone(card: str, fp16: float) -> None:
+    found = peak(card, "fp16")
+    assert found is not None
+    assert found.flops / 1e12 == pytest.approx(fp16, abs=0.06)
+    assert peak(card, "bf16") is peak(card, "tf32") is None
+
+
+@pytest.mark.parametrize(
     "card",
-    ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A10G", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "CPU (2 threads)",
+    ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 2080 SUPER", "NVIDIA GeForce RTX 2070 with Max-Q Design",
+     "NVIDIA RTX PRO 5000 Blackwell", "NVIDIA RTX 5000 Ada Generation Laptop GPU",
+     "NVIDIA A10G", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "CPU (2 threads)",
      "NVIDIA GeForce RTX 5090 D", "NVIDIA GeForce GTX 1080 Ti"],
 )  # fmt: skip
 def test_no_peak_is_told_of_a_card_that_only_sounds_alike(card: str) -> None:

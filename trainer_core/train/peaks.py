@@ -1,9 +1,13 @@
 """What graphics cards can do at most, by NVIDIA's data sheets: dense tensor-core rates with fp32 accumulation.
 
 That is how torch multiplies. Sparse rates (twice as high) and those with fp16 accumulation are no measure for it.
-Sources, for GeForce: the specifications in NVIDIA's GA102, Ada and RTX Blackwell architecture whitepapers; for the
-others their data sheets. GeForce cards differ in the number of processors (SM) and their clock alone: since the
-30 series each does 512 operations of 16 bits in a cycle, half as many in TF32.
+Sources, for GeForce: the specifications in NVIDIA's Turing, GA102, Ada and RTX Blackwell architecture whitepapers; for
+the others their data sheets. GeForce cards differ in the number of processors (SM) and their clock (that of the
+reference card) alone: since the 20 series each does 512 operations of 16 bits in a cycle, half as many in TF32, which
+the 20 series has not, nor bf16.
+RTX PRO 6000: NVIDIA's RTX Blackwell PRO whitepaper (Workstation Edition); product page, TF32 (Server Edition); data
+sheet, FP4 (Max-Q). Where a data sheet tells sparse rates of fewer bits alone, those of 16 bits are a quarter (FP8; RTX
+Ada) or an eighth (FP4; RTX PRO) of them, as in those whitepapers.
 No laptops: their clocks depend on the power that the maker allows.
 """
 
@@ -14,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _GEFORCE: Final = {  # SMs, boost clock in GHz
+    "RTX 2070": (36, 1.620), "RTX 2080": (46, 1.710), "RTX 2080 Ti": (68, 1.545),
     "RTX 3060": (28, 1.777), "RTX 3060 Ti": (38, 1.665), "RTX 3070": (46, 1.725), "RTX 3070 Ti": (48, 1.770),
     "RTX 3080": (68, 1.710), "RTX 3080 Ti": (80, 1.665), "RTX 3090": (82, 1.695), "RTX 3090 Ti": (84, 1.860),
     "RTX 4060": (24, 2.460), "RTX 4060 Ti": (34, 2.535), "RTX 4070": (46, 2.475), "RTX 4070 SUPER": (56, 2.475),
@@ -23,6 +28,7 @@ _GEFORCE: Final = {  # SMs, boost clock in GHz
     "RTX 5080": (84, 2.617), "RTX 5090": (170, 2.407),
 }  # fmt: skip
 _PER_CYCLE: Final = 512
+_FP16_ALONE: Final = "RTX 20"  # how the names of GeForce cards begin that have neither bf16 nor TF32
 
 _OTHERS: Final[dict[str, tuple[float, float | None, bool]]] = {  # 16 bits and TF32 in TFLOP/s, whether it has bf16
     "A2": (18.0, 9.0, True), "A10": (125.0, 62.5, True), "A30": (165.0, 82.0, True), "A40": (149.7, 74.8, True),
@@ -30,14 +36,20 @@ _OTHERS: Final[dict[str, tuple[float, float | None, bool]]] = {  # 16 bits and T
     "H20": (148.0, 74.0, True), "H100": (989.4, 494.7, True), "H100 NVL": (835.5, 417.5, True),
     "H100 PCIe": (756.0, 378.0, True), "H200": (989.4, 494.7, True), "H200 NVL": (835.5, 417.5, True),
     "H800": (989.4, 494.7, True), "GH200": (989.4, 494.7, True), "B200": (2250.0, 1125.0, True),
+    "B300": (2250.0, 1125.0, True),
     "L4": (121.0, 60.0, True), "L40": (181.05, 90.5, True), "L40S": (362.05, 183.0, True),
     "RTX A2000": (31.9, 16.0, True), "RTX A4000": (76.7, 38.3, True), "RTX A4500": (94.6, 47.3, True),
     "RTX A5000": (111.1, 55.6, True), "RTX A6000": (154.8, 77.4, True), "RTX 6000 Ada": (364.2, 182.1, True),
+    "RTX 4000 Ada": (106.9, 53.5, True), "RTX 5000 Ada": (261.1, 130.6, True),
+    "RTX PRO 6000 Blackwell Workstation Edition": (503.8, 251.9, True),
+    "RTX PRO 6000 Blackwell Max Q Workstation Edition": (438.9, 219.4, True),
+    "RTX PRO 6000 Blackwell Server Edition": (468.0, 234.0, True),
+    "TITAN RTX": (130.5, None, False), "Quadro RTX 6000": (130.5, None, False),
     "T4": (65.0, None, False), "V100": (125.0, None, False), "V100 PCIE": (112.0, None, False),
 }  # fmt: skip
 
 _MAKERS: Final = re.compile(r"\b(NVIDIA|GeForce|Tesla)\b ?")
-_NO_MATTER: Final = re.compile(r"\d+GB|SXM\d?|PCIE|HBM\d\w?|Generation", re.IGNORECASE)
+_NO_MATTER: Final = re.compile(r"\d+GB|SXM\d?|PCIE|HBM\d\w?|Generation|AC", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +68,17 @@ def peak(device_name: str, precision: str, count: int = 1) -> Peak | None:
     card = _card(device_name)
     if card is None or precision not in ("bf16", "fp16", "tf32"):
         return None
-    if card in _GEFORCE:
-        processors, clock = _GEFORCE[card]
-        tera: float | None = processors * clock * 1e-3 * _PER_CYCLE / (2 if precision == "tf32" else 1)
-    else:
-        half, tf32, has_bf16 = _OTHERS[card]
-        tera = tf32 if precision == "tf32" else half if has_bf16 or precision == "fp16" else None
+    half, tf32, has_bf16 = _geforce(card) if card in _GEFORCE else _OTHERS[card]
+    tera = tf32 if precision == "tf32" else half if has_bf16 or precision == "fp16" else None
     cards = card if count == 1 else f"{count} × {card}"
     return None if tera is None else Peak(count * tera * 1e12, f"{cards}, {precision}")
+
+
+def _geforce(card: str) -> tuple[float, float | None, bool]:
+    """As in `_OTHERS`."""
+    processors, clock = _GEFORCE[card]
+    half, newer = processors * clock * 1e-3 * _PER_CYCLE, not card.startswith(_FP16_ALONE)
+    return half, half / 2 if newer else None, newer
 
 
 def _card(device_name: str) -> str | None:
