@@ -5,6 +5,7 @@ No torch, no Qt.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ def path_reason(path: FastPath, language: Language) -> str:
     if not path.reason:
         return ""
     params = {name: significant(value) if isinstance(value, float) else value for name, value in path.params.items()}
+    if "error" in params and path.params["error"] in (None, math.inf):  # JSON knows no infinity
+        params["error"] = "∞"
     return what_and_do(path.reason, params, language)[0]
 
 
@@ -59,6 +62,8 @@ def gain(times: float) -> str:
 
 def error(difference: float) -> str:
     """A relative difference from the reference."""
+    if math.isinf(difference):
+        return "∞"
     return "0" if difference == 0 else f"{difference:.0e}".replace("e-0", "e-")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ import msgspec
 import pytest
 import torch
 
+from tests.core.engines import FP32, decoder, settings
 from trainer_core import engine_words
 from trainer_core.messages.engine import ENGINE, PATHS
 from trainer_core.protocol import FastPath
 from trainer_core.report import Quiet, StopRequested
-from trainer_core.train.engine import compiling, fast_paths, trials
+from trainer_core.train.engine import available, compiling, fast_paths, measuring, trials
 
 CPU = torch.device("cpu")
 
@@ -89,7 +91,7 @@ def test_what_is_tried_equals_the_reference_and_is_remembered(home: Path) -> Non
 def test_a_damaged_memory_is_as_none(home: Path, damage: Any) -> None:
     plain = fast_paths.known(CPU, "fp32")
     file = home / "cache" / "engine.json"
-    fast_paths.measuring.Memory().remember({"paths": []}, "paths", fast_paths.measuring.machine(CPU), "fp32")
+    measuring.Memory().remember({"paths": []}, "paths", measuring.machine(CPU), "fp32")
     names = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(damage if isinstance(damage, str) else json.dumps(dict.fromkeys(names, damage)), encoding="utf-8")
     assert fast_paths.known(CPU, "fp32") == plain
@@ -105,6 +107,41 @@ def test_a_path_that_fails_says_why_and_the_others_are_tried(home: Path, monkeyp
     assert (path.used, path.reason) == (False, "path.failed")
     assert "no such kernel" in str(path.params["reason"])
     assert measured["muon"].gain
+
+
+@pytest.mark.parametrize("error", [0.5, math.inf])
+@pytest.mark.parametrize("name", ["fused_adamw", "muon", "precision"])
+def test_a_path_that_differs_does_not_fit_however_fast_it_is(
+    home: Path, name: str, error: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fast_paths._TRIALS, name, lambda *_: fast_paths.Tried(9.0, error, 0.1))
+    path = by_name(fast_paths.measure(CPU, Quiet()))[name]
+    assert (path.used, path.reason, path.gain) == (False, "path.differs", 9.0)
+    assert path.params == {"error": error, "tolerance": 0.1}
+    for told in (path, msgspec.json.decode(msgspec.json.encode(path), type=FastPath)):
+        assert ("0.5" if error == 0.5 else "∞") in engine_words.path_reason(told, "en")
+
+
+def test_a_trial_that_computes_wrongly_is_found_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(self: torch.optim.AdamW, *_: Any) -> None:
+        for group in self.param_groups:
+            for weight in group["params"]:
+                weight.data.mul_(2.0 if group["fused"] else 1.0)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", wrong)
+    assert by_name(fast_paths.measure(CPU, Quiet()))["fused_adamw"].reason == "path.differs"
+
+
+def test_a_run_claims_of_the_optimizer_only_what_was_found_when_it_was_tried(home: Path) -> None:
+    config = settings(compile="off")
+
+    def said() -> FastPath:
+        return by_name(available.of_run(config, decoder(config), CPU, FP32))["fused_adamw"]
+
+    assert (said().used, said().reason, said().error) == (True, "path.found", None)
+    measured = by_name(fast_paths.measure(CPU, Quiet()))["fused_adamw"]
+    assert said() == msgspec.structs.replace(measured, used=True)
+    assert said().error is not None
 
 
 class Stops(Quiet):

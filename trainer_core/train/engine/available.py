@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import torch
 
 from trainer_core.config import Config
@@ -11,7 +13,7 @@ from trainer_core.model.attention import BACKENDS
 from trainer_core.model.decoder import Decoder
 from trainer_core.protocol import FastPath
 from trainer_core.train.device import Precision, native_bf16, uses_tf32
-from trainer_core.train.engine import compiling
+from trainer_core.train.engine import compiling, measuring
 
 _HEAD_DIM = 64  # of the usual model
 _PACKAGES = ("flash2", "flash3")  # attention that is installed by itself
@@ -45,12 +47,29 @@ def of_machine(device: torch.device, precision: str) -> list[FastPath]:
     return found
 
 
+def remember(found: Sequence[FastPath], device: torch.device, precision: str) -> None:
+    """What was found when they were tried (`doctor --fast-paths`)."""
+    kept = {"paths": [msgspec.to_builtins(path) for path in found]}
+    measuring.Memory().remember(kept, "paths", measuring.machine(device), precision)
+
+
+def remembered(device: torch.device, precision: str) -> dict[str, FastPath]:
+    """The same by its name, where this machine was tried."""
+    kept = measuring.Memory().recall("paths", measuring.machine(device), precision) or {}
+    try:
+        return {path.name: path for path in msgspec.convert(kept.get("paths", []), list[FastPath])}
+    except msgspec.ValidationError:
+        return {}
+
+
 def of_run(config: Config, model: Decoder, device: torch.device, precision: Precision) -> list[FastPath]:
     """The same for a run: what its settings say. The engine says more of what it tries."""
     shape = model.config
     divided = config.packing or not config.attend_across_documents
     said: dict[str, FastPath] = {path.name: path for path in of_machine(device, precision.name)}
-    said["fused_adamw"] = _path("fused_adamw", "path.on")
+    tried = remembered(device, precision.name).get("fused_adamw")  # a run compares nothing here, but always uses it
+    if tried is not None:
+        said["fused_adamw"] = msgspec.structs.replace(tried, used=True)
     said["muon"] = _path("muon", "path.set") if config.optimizer == "muon" else _unused("muon", "path.off")
     if said["tf32"].used:
         unneeded = precision.name != "fp32"
@@ -58,9 +77,9 @@ def of_run(config: Config, model: Decoder, device: torch.device, precision: Prec
         said["tf32"] = _unused("tf32", "path.not_needed") if unneeded else said["tf32"]
     if said["transfer"].used:
         pinned = config.pin_memory and not config.low_memory
-        said["transfer"] = _path("transfer", "path.on") if pinned else _unused("transfer", "path.off")
+        said["transfer"] = _path("transfer", "path.found") if pinned else _unused("transfer", "path.off")
     padded = shape.used_vocab > 0
-    reason = "path.on" if padded else "path.off" if config.vocab_multiple == 1 else "path.not_needed"
+    reason = "path.found" if padded else "path.off" if config.vocab_multiple == 1 else "path.not_needed"
     said["padded_vocabulary"] = FastPath(
         name="padded_vocabulary", used=padded, reason=reason, choice=str(shape.vocab_size) if padded else ""
     )

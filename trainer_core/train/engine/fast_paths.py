@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import msgspec
 import torch
 from torch import Tensor
 
@@ -17,9 +16,9 @@ from trainer_core.protocol import FastPath
 from trainer_core.report import Reporter, StopRequested
 from trainer_core.train import optim
 from trainer_core.train.device import Precision, choose_precision
-from trainer_core.train.engine import available, compiling, measuring
+from trainer_core.train.engine import available, compiling, measuring, trials
 from trainer_core.train.engine.build import build
-from trainer_core.train.engine.choosing import FASTER
+from trainer_core.train.engine.choosing import FASTER, Words
 
 _KNOBS: Final[dict[str, dict[str, Any]]] = {  # what is tried: small enough for seconds, and of the usual shape
     "cpu": {"hidden_dim": 128, "n_layers": 4, "max_seq_len": 128, "batch_size": 8, "vocab_size": 4096},
@@ -32,17 +31,9 @@ _OF_ENGINE: Final = ("compile", "cuda_graphs", "attention", "chunked_loss", "thr
 
 def known(device: torch.device, precision_name: str) -> list[FastPath]:
     """Every path, whether this machine has it, and what `measure` found if it was run here. Quick."""
-    measured = _recalled(device, precision_name)
+    measured = available.remembered(device, precision_name)
     there = available.of_machine(device, precision_name)  # a compiler may have come or gone since
     return [measured.get(path.name, path) if _is_tried(path) else path for path in there]
-
-
-def _recalled(device: torch.device, precision_name: str) -> dict[str, FastPath]:
-    kept = measuring.Memory().recall("paths", measuring.machine(device), precision_name) or {}
-    try:
-        return {path.name: path for path in msgspec.convert(kept.get("paths", []), list[FastPath])}
-    except msgspec.ValidationError:
-        return {}
 
 
 def measure(device: torch.device, reporter: Reporter) -> list[FastPath]:
@@ -61,8 +52,7 @@ def measure(device: torch.device, reporter: Reporter) -> list[FastPath]:
     finally:
         torch.set_num_threads(threads)
     found = list(paths.values())
-    kept = {"paths": [msgspec.to_builtins(path) for path in found if path.name in there]}
-    measuring.Memory().remember(kept, "paths", measuring.machine(device), precision.name)
+    available.remember([path for path in found if path.name in there], device, precision.name)
     return found
 
 
@@ -91,33 +81,52 @@ def _batch(config: Config, device: torch.device) -> Batch:
 
 # --- paths that are none of the engine's ------------------------------------------------------------------------
 
-Trial = Callable[[torch.device, Precision, Reporter], tuple[str, float | None, float | None]]
-"""(which way, error, gain); the error is None where another result is meant, as by rounding or another optimizer."""
+
+class Tried(NamedTuple):
+    """What a trial found."""
+
+    gain: float
+    error: float | None = None  # None where another result is meant, as by another optimizer
+    tolerance: float = 0.0  # largest error that is allowed
+    choice: str = ""  # which way
+
+
+Trial = Callable[[torch.device, Precision, Reporter], Tried]
 
 
 def _guarded(path: FastPath, trial: Trial, device: torch.device, precision: Precision, reporter: Reporter) -> FastPath:
     try:
-        choice, error, gain = trial(device, precision, reporter)
+        tried = trial(device, precision, reporter)
     except StopRequested:
         raise
     except Exception as failure:  # noqa: BLE001 - whatever it is, the others are still tried
         return FastPath(name=path.name, used=False, reason="path.failed", params={"reason": compiling.plainly(failure)})
-    used, reason = _judged(path, error, gain)
-    return msgspec.structs.replace(path, used=used, choice=choice or path.choice, error=error, gain=gain, reason=reason)
+    used, (reason, params) = _judged(path, tried)
+    return FastPath(
+        name=path.name,
+        used=used,
+        choice=tried.choice or path.choice,
+        reason=reason,
+        params=params,
+        error=tried.error,
+        gain=tried.gain,
+    )
 
 
-def _judged(path: FastPath, error: float | None, gain: float | None) -> tuple[bool, str]:
+def _judged(path: FastPath, tried: Tried) -> tuple[bool, Words]:
     """Whether it is worth having, and why. A path that is not used by itself may still be worth setting."""
+    if tried.error is not None and tried.error > tried.tolerance:
+        return False, ("path.differs", {"error": tried.error, "tolerance": tried.tolerance})
     if path.reason == "path.by_name":  # another way to learn or to store: speed alone does not judge it
-        return path.used, path.reason
-    if gain is not None and gain < FASTER:
-        return False, "path.slower"
+        return path.used, (path.reason, {})
+    if tried.gain < FASTER:
+        return False, ("path.slower", {})
     if not path.used:
-        return True, "path.by_name"
-    return True, "path.on" if error is not None else path.reason
+        return True, ("path.by_name", {})
+    return True, ("path.on" if tried.error is not None else path.reason, {})
 
 
-def _try_fused(device: torch.device, precision: Precision, reporter: Reporter) -> tuple[str, float, float]:
+def _try_fused(device: torch.device, precision: Precision, reporter: Reporter) -> Tried:
     """One update by each, from the same weights and gradients, and the time of many."""
     shape = ModelConfig.of(Config(**_KNOBS[device.type]), 4096)
     with measuring.undisturbed(torch.nn.Module(), device):
@@ -134,10 +143,10 @@ def _try_fused(device: torch.device, precision: Precision, reporter: Reporter) -
         optimizer.step()
     error = measuring.difference(list(fused.parameters()), list(plain.parameters()))
     taken = measuring.seconds({name: one.step for name, one in optimizers.items()}, device, reporter, 1.0, rounds=15)
-    return "", error, taken["plain"] / taken["fused"]
+    return Tried(taken["plain"] / taken["fused"], error, trials.TOLERANCE["fp32"])
 
 
-def _try_muon(device: torch.device, precision: Precision, reporter: Reporter) -> tuple[str, None, float]:
+def _try_muon(device: torch.device, precision: Precision, reporter: Reporter) -> Tried:
     """Another optimizer, with other weights: only what an update of it costs against one of AdamW."""
     taken: dict[str, Callable[[], object]] = {}
     for name in ("adamw", "muon"):
@@ -147,21 +156,28 @@ def _try_muon(device: torch.device, precision: Precision, reporter: Reporter) ->
             weight.grad = torch.full_like(weight, 1e-3)
         taken[name] = optim.build_optimizer(model, config).step
     seconds = measuring.seconds(taken, device, reporter, 1.0)
-    return "", None, seconds["adamw"] / seconds["muon"]
+    return Tried(seconds["adamw"] / seconds["muon"])
 
 
-def _try_tf32(device: torch.device, precision: Precision, reporter: Reporter) -> tuple[str, float, float]:
+def _try_tf32(device: torch.device, precision: Precision, reporter: Reporter) -> Tried:
     """A large product in fp32 with and without."""
+    left, right = (torch.randn(4096, 4096, device=device) for _ in range(2))
+
+    def product(precision: str) -> Tensor:
+        torch.set_float32_matmul_precision(precision)
+        return left @ right
+
     before = torch.get_float32_matmul_precision()
     try:
-        return "", *_product(
-            device, reporter, lambda on: torch.set_float32_matmul_precision("high" if on else "highest")
-        )
+        error = measuring.difference([product("high")], [product("highest")])
+        ways = {"on": lambda: product("high"), "off": lambda: product("highest")}
+        taken = measuring.seconds(ways, device, reporter, 0.5)
     finally:
         torch.set_float32_matmul_precision(before)
+    return Tried(taken["off"] / taken["on"], error, trials.TOLERANCE["tf32"])
 
 
-def _try_precision(device: torch.device, precision: Precision, reporter: Reporter) -> tuple[str, float, float]:
+def _try_precision(device: torch.device, precision: Precision, reporter: Reporter) -> Tried:
     """A large product in the run's precision, or in bf16 where the run computes in fp32, against fp32."""
     low = precision.dtype or torch.bfloat16
     size = 512 if device.type == "cpu" else 4096
@@ -170,28 +186,17 @@ def _try_precision(device: torch.device, precision: Precision, reporter: Reporte
     ways = {"fp32": lambda: left @ right, "low": lambda: narrow[0] @ narrow[1]}
     error = measuring.difference([ways["low"]()], [ways["fp32"]()])
     taken = measuring.seconds(ways, device, reporter, 0.5, rounds=9)
-    return "bf16" if low is torch.bfloat16 else "fp16", error, taken["fp32"] / taken["low"]
+    name = "bf16" if low is torch.bfloat16 else "fp16"
+    return Tried(taken["fp32"] / taken["low"], error, trials.TOLERANCE[name], name)
 
 
-def _product(device: torch.device, reporter: Reporter, switch: Callable[[bool], object]) -> tuple[float, float]:
-    left, right = (torch.randn(4096, 4096, device=device) for _ in range(2))
-
-    def product(on: bool) -> Tensor:
-        switch(on)
-        return left @ right
-
-    error = measuring.difference([product(True)], [product(False)])
-    taken = measuring.seconds({"on": lambda: product(True), "off": lambda: product(False)}, device, reporter, 0.5)
-    return error, taken["off"] / taken["on"]
-
-
-def _try_transfer(device: torch.device, precision: Precision, reporter: Reporter) -> tuple[str, None, float]:
+def _try_transfer(device: torch.device, precision: Precision, reporter: Reporter) -> Tried:
     """Copies from page-locked memory against those from any memory, beside nothing."""
     plain = torch.zeros(16 * 2**20, dtype=torch.uint8)
     pinned = plain.pin_memory()
     ways = {"plain": lambda: plain.to(device), "pinned": lambda: pinned.to(device, non_blocking=True)}
     taken = measuring.seconds(ways, device, reporter, 0.5)
-    return "", None, taken["plain"] / taken["pinned"]
+    return Tried(taken["plain"] / taken["pinned"])
 
 
 _TRIALS: Final[dict[str, Trial]] = {
