@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -280,9 +281,20 @@ def test_the_learning_rate_rises_to_its_peak_and_ends_where_it_should(schedule: 
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("precision", ["no", "bf16", "fp16"])
-def test_a_step_with_all_that_is_asked_of_it_waits_for_nothing_on_a_gpu(tmp_path: Path, precision: str) -> None:
-    values = {"device": "cuda:0", "eval_steps": 0, "mixed_precision": precision, "compile": "off", "max_steps": 100}
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"mixed_precision": "no"},
+        {"mixed_precision": "bf16"},
+        {"mixed_precision": "fp16"},
+        {"mixed_precision": "bf16", "compile": "on"},
+        {"mixed_precision": "bf16", "attend_across_documents": False},
+        {"mixed_precision": "bf16", "gradient_accumulation_steps": 2, "perf_steps": 10},  # the gradient noise, too
+    ],
+    ids=lambda more: ", ".join(f"{name} {value}" for name, value in more.items()),
+)
+def test_a_step_with_all_that_is_asked_of_it_waits_for_nothing_on_a_gpu(tmp_path: Path, more: dict[str, Any]) -> None:
+    values = {"device": "cuda:0", "eval_steps": 0, "save_steps": 0, "compile": "off", "max_steps": 100, **more}
     made, _ = trainer(tmp_path, config(tmp_path, text_file(tmp_path), **values))
     made.set_up()
     for _ in range(3):
