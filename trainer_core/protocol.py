@@ -254,7 +254,11 @@ class Step(Event, tag="step", kw_only=True):
 
 
 class Performance(Event, tag="performance", kw_only=True):
-    """How well the machine is used, at its own interval (`perf_steps`). Bytes, joules."""
+    """How well the machine is used, at its own interval (`perf_steps`). Bytes, joules.
+
+    Energy is for evaluations, samples and checkpoints too; it is not told of an interval in which training paused, as
+    another program may have had the GPU, or went back to a checkpoint.
+    """
 
     step: int  # of this update
     data_ratio: float  # share of the time that was waited for data, 0..1
@@ -262,11 +266,11 @@ class Performance(Event, tag="performance", kw_only=True):
     mfu: float | None = None  # model FLOPs utilisation, 0..1; None where the peak is unknown
     flops_per_token: float  # forward and backward; the formula is in docs/performance.md
     peak_flops: float | None = None  # per second, that `mfu` is measured against; None: unknown
-    peak_name: str = ""  # whose peak that is
+    peak_name: str = ""  # whose peak that is, in which arithmetic; also where it is unknown. Empty: no GPU
     memory_allocated: int | None = None  # held by tensors; None: no GPU
     memory_reserved: int | None = None  # held by torch's allocator
     memory_peak: int | None = None  # most that tensors held since the last of these events
-    energy_j: float | None = None  # that the GPUs of all ranks took since the last of these events
+    energy_j: float | None = None  # of all ranks' GPUs since the last of these events; None: unknown, or see above
     energy_per_million_tokens_j: float | None = None  # at that rate
     gradient_noise: float | None = None  # simple noise scale, in sequences: batches far beyond it gain little
     loss_scale: float | None = None  # fp16: what the loss is multiplied by

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import gc
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.core.test_loop import config, losses, trainer
+from tests.core.test_loop import config, losses, pairs_file, trainer
 from tests.core.trainer import text_file
 from trainer_core import protocol
 from trainer_core.config import Config
+from trainer_core.session import Hold
 from trainer_core.train import flops
 from trainer_core.train.garbage import Garbage
 from trainer_core.train.loop import Trainer
-from trainer_core.train.peaks import peak
+from trainer_core.train.peaks import Peak, peak
 
 
 def wanted(folder: Path, **values: object) -> Config:
@@ -51,6 +54,35 @@ def test_energy_is_what_was_taken_since_the_event_before_and_per_tokens(tmp_path
     assert (first.energy_j, second.energy_j, third.energy_j) == (None, 15.0, 20.0)
     tokens = [event.tokens for event in kept.of(protocol.Step)]
     assert second.energy_per_million_tokens_j == pytest.approx(15e6 / (tokens[3] - tokens[1]))
+
+
+class Once:
+    """Does something at the boundary behind a step, when the run asks whether it is to wait; and lets it wait."""
+
+    def __init__(self, made: Trainer, step: int, does: Callable[[], object] = bool, waits: int = 0) -> None:
+        self._made, self._step, self._does, self._asked, self._waits = made, step, does, 0, waits
+
+    def __call__(self) -> Hold | None:
+        if self._made.state.counters.step != self._step:
+            return None
+        self._asked += 1
+        if self._asked == 1:
+            self._does()
+        return Hold("schedule") if self._asked <= self._waits else None
+
+
+@pytest.mark.parametrize("what", ["a pause", "a return to a checkpoint"])
+def test_no_energy_is_told_of_an_interval_that_is_not_all_training(tmp_path: Path, what: str) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, perf_steps=2, max_steps=10))
+    meter = itertools.count(0, 10)
+    made.reports.energy = lambda: float(next(meter))
+    counters = made.state.counters
+    back = Once(made, 5, lambda: made.reports.begin(counters.tokens, counters.samples))
+    made.session.holds.append(Once(made, 5, waits=2) if what == "a pause" else back)
+    made.run()
+    events = kept.of(protocol.Performance)
+    assert [event.energy_j for event in events] == [None, 10.0, None, 10.0, 10.0]
+    assert events[2].energy_per_million_tokens_j is None
 
 
 def test_gradient_noise_is_told_in_sequences_where_there_are_several_micro_batches(tmp_path: Path) -> None:
@@ -128,6 +160,25 @@ def test_counted_arithmetic_is_that_of_the_formula_but_for_the_half_of_attention
     mlp = next(row for row in event.rows if row.module.endswith("mlp"))
     assert mlp.forward == 2 * tokens * 3 * shape.hidden_dim * shape.mlp_dim
     assert mlp.backward == 2 * mlp.forward
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_mfu_counts_the_positions_that_are_computed_and_attention_within_conversations(
+    tmp_path: Path, packing: bool
+) -> None:
+    settings = {"max_seq_len": 256, "packing": packing, "max_steps": 2, "perf_steps": 2, "batch_size": 2}
+    made, kept = trainer(tmp_path, config(tmp_path, pairs_file(tmp_path), **settings))
+    made.reports._peak = Peak(1e9, "a card")
+    batches = list(itertools.islice(made.train_data.iterate(0), 2))
+    made.run()
+    (event,) = kept.of(protocol.Performance)
+    positions = sum(batch.input_ids.numel() for batch in batches)
+    conversations = sum(batch.samples for batch in batches)
+    assert positions / conversations < 256
+    assert event.flops_per_token == flops.flops_per_token(made.model, positions / conversations)
+    spent = sum(step.time_ms.forward + step.time_ms.backward for step in kept.of(protocol.Step)) / 1000
+    assert event.mfu is not None
+    assert 0 < event.mfu * 1e9 < positions * event.flops_per_token / spent
 
 
 @pytest.mark.parametrize(

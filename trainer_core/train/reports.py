@@ -6,7 +6,7 @@ Figures of the device are read late (`late.py`), so a report is about the step a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -72,18 +72,30 @@ class Reports:
         self, config: Config, session: Session, model: Decoder, device: torch.device, precision: Precision, watch: Watch
     ) -> None:
         self._session, self._device, self._precision, self._watch = session, device, precision, watch
-        self._flops = flops.flops_per_token(model, config.max_seq_len)
+        self._model = model
         arithmetic = "tf32" if precision.dtype is None and uses_tf32(config, device) else precision.name
         self._peak = peak(describe(device), arithmetic, config.ranks)
+        unknown = f"{describe(device)}, {arithmetic}" if device.type == "cuda" else ""
+        self._peak_name = self._peak.name if self._peak else unknown
         self._log, self._perf = _Since(Interval()), _Since(Interval())
         self.energy: Callable[[], float | None] = lambda: None  # joules that the GPU took so far
-        self._energy: float | None = None
+        self._energy: float | None = (
+            None  # at the last event; None: what is taken from there on is not training's alone
+        )
         self._peak_reserved = 0
+        session.wire.listen(self._look_for_pauses)
 
     def begin(self, tokens: int, samples: int) -> None:
         """Training begins, or goes on, with these counts: what comes is measured from here."""
         self._log = _Since(Interval(), tokens, samples, bad=self._watch.total)
         self._perf = _Since(Interval(), tokens, samples)
+        self._energy = None
+
+    def _look_for_pauses(self, event: protocol.AnyEvent) -> Iterable[protocol.AnyEvent]:
+        """In a pause another program may have the GPU: of the interval around it no energy is told."""
+        if isinstance(event, protocol.Phase) and event.phase == "paused":
+            self._energy = None
+        return ()
 
     def take(self, asked: Asked, answer: Answer) -> None:
         """Say what is due. Raises `train.not_finite`."""
@@ -108,7 +120,7 @@ class Reports:
                 grad_norm=answer.grad_norm,
                 tokens_per_s=_rate(asked.tokens - since.tokens, seconds),
                 samples_per_s=_rate(asked.samples - since.samples, seconds),
-                mfu=self._utilisation(since),
+                mfu=self._utilisation(since, self._flops_per_token(since, asked)),
                 time_ms=since.interval.per_step(),
                 bad_steps=self._watch.total - since.bad,
             )
@@ -122,17 +134,17 @@ class Reports:
         wall, tokens = self._perf.interval.wall, asked.tokens - self._perf.tokens
         computed = seconds["forward"] + seconds["backward"] + seconds["optimizer"]
         noise = Noise.scale(*answer.noise)
-        taken = self._energy_taken()
+        taken, arithmetic = self._energy_taken(), self._flops_per_token(since, asked)
         allocated, reserved, most = self._memory()
         self._session.emit(
             protocol.Performance(
                 step=asked.step,
                 data_ratio=_rate(seconds["data"], wall),
                 compute_ratio=_rate(computed, wall),
-                mfu=self._utilisation(since),
-                flops_per_token=self._flops,
+                mfu=self._utilisation(since, arithmetic),
+                flops_per_token=arithmetic,
                 peak_flops=self._peak.flops if self._peak else None,
-                peak_name=self._peak.name if self._peak else "",
+                peak_name=self._peak_name,
                 memory_allocated=allocated,
                 memory_reserved=reserved,
                 memory_peak=most,
@@ -145,10 +157,14 @@ class Reports:
         )
         self._perf = _Since(Interval(), asked.tokens, asked.samples)
 
-    def _utilisation(self, since: _Since) -> float | None:
+    def _flops_per_token(self, since: _Since, asked: Asked) -> float:
+        """At the mean length of the samples, which is not known of each."""
+        return flops.flops_per_token(self._model, _rate(since.positions, asked.samples - since.samples))
+
+    def _utilisation(self, since: _Since, flops_per_token: float) -> float | None:
         if self._peak is None:
             return None
-        return _rate(since.positions * self._flops, since.interval.wall * self._peak.flops)
+        return _rate(since.positions * flops_per_token, since.interval.wall * self._peak.flops)
 
     def _energy_taken(self) -> float | None:
         before, self._energy = self._energy, self.energy()
