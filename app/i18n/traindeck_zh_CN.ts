@@ -1962,14 +1962,6 @@
         <translation>每百万词元</translation>
     </message>
     <message>
-        <source>Taken by the GPU, as the driver tells it</source>
-        <translation>由驱动报告的 GPU 用电量</translation>
-    </message>
-    <message>
-        <source>Model FLOPs utilisation: {flops} a token, against the peak of {name}, {peak}</source>
-        <translation>模型 FLOPs 利用率：每词元 {flops}，相对于 {name} 的峰值 {peak}</translation>
-    </message>
-    <message>
         <source>Batches beyond about {count} sequences gain little</source>
         <translation>批大小超过约 {count} 条序列后收益很小</translation>
     </message>
@@ -1988,6 +1980,22 @@
     <message>
         <source>Forward, backward and optimizer; the rest is data, transfer, saving and the like</source>
         <translation>前向、反向与优化器；其余为数据、传输、保存等</translation>
+    </message>
+    <message>
+        <source>Taken by the GPU, as the driver tells it; with evaluations and saving, without pauses</source>
+        <translation>由驱动报告的 GPU 用电量；含评估与保存，不含暂停</translation>
+    </message>
+    <message>
+        <source>this GPU&apos;s peak is not known</source>
+        <translation>此 GPU 的峰值未知</translation>
+    </message>
+    <message>
+        <source>Model FLOPs utilisation is not known: no peak is listed for {name}</source>
+        <translation>模型 FLOPs 利用率未知：没有 {name} 的峰值数据</translation>
+    </message>
+    <message>
+        <source>Model FLOPs utilisation: {flops} a token (6 a weight, and causal attention), against the peak of {name}, {peak}</source>
+        <translation>模型 FLOPs 利用率：每词元 {flops}（每权重 6，另加因果注意力），相对于 {name} 的峰值 {peak}</translation>
     </message>
     <message>
         <source>a step has {count}</source>

@@ -87,7 +87,17 @@ def test_figures_name_the_peak_and_what_the_noise_means(
     tiles = controller.window.performance.tiles
     assert shown_tiles(controller)["energy"] == "0.894 Wh"
     assert "NVIDIA RTX A6000, bf16, 155 TFLOP/s" in tiles["mfu"].toolTip()
+    assert "(6 a weight, and causal attention)" in tiles["mfu"].toolTip()
     assert tiles["noise"].toolTip() == "Batches beyond about 95 sequences gain little"
+
+
+def test_a_gpu_whose_peak_is_not_known_has_no_mfu_and_the_tile_says_why() -> None:
+    computing = Computing()
+    computing.add(protocol.Performance(
+        step=1, data_ratio=0.1, compute_ratio=0.8, flops_per_token=1e9, peak_name="NVIDIA A10G, bf16"
+    ))  # fmt: skip
+    assert figures.tile("mfu", MetricStore(), computing) == ("–", "this GPU's peak is not known")
+    assert figures.tile_tooltip("mfu", computing).endswith("no peak is listed for NVIDIA A10G, bf16")
 
 
 def test_the_parts_of_a_step_add_up_and_saving_is_one_of_them(

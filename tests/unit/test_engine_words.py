@@ -146,6 +146,27 @@ def test_what_performance_figures_mean_is_said_once() -> None:
     assert "noise 210 sequences" in said
 
 
+@pytest.mark.parametrize(
+    ("language", "counted", "unknown"),
+    [
+        (
+            "en",
+            "counted: 6 FLOP a weight and token, causal attention",
+            "no MFU: the peak of NVIDIA A10G, bf16 is not known",
+        ),
+        ("zh", "每权重每词元计 6 FLOP，另加因果注意力", "MFU 未知：没有 NVIDIA A10G, bf16 的峰值数据"),
+    ],
+)
+def test_a_terminal_tells_how_mfu_is_counted_or_why_there_is_none(
+    language: Language, counted: str, unknown: str
+) -> None:
+    assert counted in console_engine.performance(PERFORMANCE, language)
+    card = {"mfu": None, "peak_flops": None, "peak_name": "NVIDIA A10G, bf16"}
+    told = console_engine.performance(msgspec.structs.replace(PERFORMANCE, **card), language)
+    assert unknown in told
+    assert counted not in told
+
+
 def test_what_a_machine_does_not_tell_is_left_out() -> None:
     bare = protocol.Performance(step=5, data_ratio=0.012, compute_ratio=0.9, flops_per_token=1.0)
     assert console_engine.performance(bare, "en") == "perf      5  computing 90.0%  waiting for data 1.2%"

@@ -174,12 +174,26 @@ def _noise(event: protocol.Performance) -> str:
 
 def _notes(event: protocol.Performance, language: Language) -> list[str]:
     notes = []
-    if event.mfu is not None and event.peak_flops is not None:
-        peak = " ".join(filter(None, (engine_words.flops(event.peak_flops, "/s"), f"({event.peak_name})")))
-        notes.append(f"MFU 的峰值：{peak}" if language == "zh" else f"MFU is measured against {peak}")
+    if event.peak_name:
+        notes.append(_peak(event, language))
     if event.gradient_noise is not None:
         notes.append(noise_words(event.gradient_noise, language))
     return notes
+
+
+def _peak(event: protocol.Performance, language: Language) -> str:
+    """What MFU is a share of, and how it is counted; or why there is none."""
+    zh = language == "zh"
+    if event.peak_flops is None:
+        return (
+            f"MFU 未知：没有 {event.peak_name} 的峰值数据"
+            if zh
+            else f"no MFU: the peak of {event.peak_name} is not known"
+        )
+    peak = f"{engine_words.flops(event.peak_flops, '/s')} ({event.peak_name})"
+    if zh:
+        return f"MFU 的峰值：{peak}；每权重每词元计 6 FLOP，另加因果注意力"
+    return f"MFU is measured against {peak}; counted: 6 FLOP a weight and token, causal attention"
 
 
 def noise_words(noise: float, language: Language) -> str:

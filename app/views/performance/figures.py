@@ -13,6 +13,7 @@ from trainer_core import engine_words
 if TYPE_CHECKING:
     from app.state.computing import Computing
     from app.state.measurements.metrics import MetricStore
+    from trainer_core.protocol import Performance
 
 Row = tuple[str, str]
 """(what, how much)"""
@@ -55,7 +56,7 @@ def tile(name: str, metrics: MetricStore, computing: Computing) -> tuple[str, st
             note = QCoreApplication.translate("Performance", "of a step's time")
             return words.share(told.compute_ratio, 1.0), note
         case "mfu":
-            return None if told.mfu is None else (words.share(told.mfu, 1.0), _peak(computing))
+            return _mfu(told)
         case "memory":
             return None if told.memory_peak is None else (words.size(told.memory_peak), _reserved(computing))
         case "energy":
@@ -76,13 +77,11 @@ def tile_tooltip(name: str, computing: Computing) -> str:
             "Performance", "Forward, backward and optimizer; the rest is data, transfer, saving and the like"
         )
     if name == "energy":
-        return QCoreApplication.translate("Performance", "Taken by the GPU, as the driver tells it")
-    if name == "mfu" and told.peak_flops is not None:
-        text = QCoreApplication.translate(
-            "Performance", "Model FLOPs utilisation: {flops} a token, against the peak of {name}, {peak}"
+        return QCoreApplication.translate(
+            "Performance", "Taken by the GPU, as the driver tells it; with evaluations and saving, without pauses"
         )
-        peak = engine_words.flops(told.peak_flops, "/s")
-        return text.format(flops=engine_words.flops(told.flops_per_token), name=told.peak_name, peak=peak)
+    if name == "mfu":
+        return _mfu_tooltip(told)
     if name == "noise" and told.gradient_noise is not None:
         text = QCoreApplication.translate("Performance", "Batches beyond about {count} sequences gain little")
         return text.format(count=_about(told.gradient_noise))
@@ -94,12 +93,28 @@ def _waiting(metrics: MetricStore, spent: float) -> str:
     return text.format(share=share(parts(metrics)["data"] or 0.0, spent))
 
 
-def _peak(computing: Computing) -> str:
-    told = computing.performance
-    if told is None or told.peak_flops is None:
-        return ""
-    text = QCoreApplication.translate("Performance", "of {peak}")
-    return text.format(peak=engine_words.flops(told.peak_flops, "/s"))
+def _mfu(told: Performance) -> tuple[str, str] | None:
+    if told.mfu is not None and told.peak_flops is not None:
+        text = QCoreApplication.translate("Performance", "of {peak}")
+        return words.share(told.mfu, 1.0), text.format(peak=engine_words.flops(told.peak_flops, "/s"))
+    if told.peak_name:
+        return "–", QCoreApplication.translate("Performance", "this GPU's peak is not known")
+    return None
+
+
+def _mfu_tooltip(told: Performance) -> str:
+    if told.peak_flops is None:
+        text = QCoreApplication.translate(
+            "Performance", "Model FLOPs utilisation is not known: no peak is listed for {name}"
+        )
+        return text.format(name=told.peak_name)
+    text = QCoreApplication.translate(
+        "Performance",
+        "Model FLOPs utilisation: {flops} a token (6 a weight, and causal attention), "
+        "against the peak of {name}, {peak}",
+    )
+    peak = engine_words.flops(told.peak_flops, "/s")
+    return text.format(flops=engine_words.flops(told.flops_per_token), name=told.peak_name, peak=peak)
 
 
 def _reserved(computing: Computing) -> str:
