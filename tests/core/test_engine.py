@@ -15,7 +15,6 @@ from torch import Tensor
 
 from tests.core.engines import CPU, ROWS, batch, build, decoder, path, settings
 from trainer_core.machine import hardware
-from trainer_core.model.attention import BACKENDS, Backend, sdpa
 from trainer_core.report import Quiet
 from trainer_core.train.device import Precision
 from trainer_core.train.engine import build as building
@@ -215,33 +214,6 @@ def test_what_is_faster_and_equal_is_taken_and_what_is_slower_is_not(monkeypatch
         assert (built.compiled is not None) == built.choices["compile"] == said.used
 
 
-@pytest.mark.parametrize("again", ["off", "selective", "full"])
-@pytest.mark.parametrize("faster", [True, False])
-def test_attention_by_documents_and_compiling_with_a_mask_are_weighed(
-    faster: bool, again: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is compiled takes a mask: the attention that is fastest alone must not keep it away."""
-    worth_compiling(monkeypatch)
-    monkeypatch.setattr(compiling, "compile_whole", compiling.whole)
-    taken = {"documents": 0.5, "slow": 1.0, "fast": 0.5 if faster else 1.0}
-
-    def seconds(ways: dict[str, Any], *_: Any, **__: Any) -> dict[str, float]:
-        for way in ways.values():
-            way()
-        return {name: taken.get(name, 1.0) for name in ways}
-
-    monkeypatch.setattr(measuring, "seconds", seconds)
-    config = settings(attend_across_documents=False, activation_checkpointing=again)
-    built = build(config, example=batch(packed=True), thorough=True)
-    said = path(built, "attention")
-    wanted = ("sdpa", "path.masked") if faster else ("documents", "path.fastest")
-    assert (said.choice, said.reason) == wanted
-    assert path(built, "compile").reason == ("path.on" if faster else "path.slower")
-    assert (built.compiled is not None, built.varlen, built.choices["attention"]) == (faster, not faster, wanted[0])
-    given = batch(packed=True)
-    torch.testing.assert_close(built.loss(given), built.reference_loss(given))
-
-
 def test_where_memory_ends_in_the_process_that_compiles_the_run_itself_compiles(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -334,38 +306,6 @@ def test_a_memory_that_cannot_be_written_is_harmless(home: Path) -> None:
 
 
 # --- nothing that differs -------------------------------------------------------------------------------------
-
-
-def wrong(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, spans: Any) -> Tensor:
-    return sdpa(q, k, v, mask=mask, spans=spans) * 1.01
-
-
-def not_finite(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, spans: Any) -> Tensor:
-    return sdpa(q, k, v, mask=mask, spans=spans) / 0.0
-
-
-def failing(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, spans: Any) -> Tensor:
-    raise RuntimeError("no kernel image is available")
-
-
-@pytest.mark.parametrize("asked_by", ["settings", "checkpoint"])
-@pytest.mark.parametrize(
-    ("attend", "reason"), [(wrong, "path.differs"), (not_finite, "path.differs"), (failing, "path.failed")]
-)
-def test_attention_that_is_wrong_is_not_used(
-    attend: Any, reason: str, asked_by: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(BACKENDS, "flash", Backend("flash", attend, lambda *_: None))
-    config = settings(compile="off", attention="flash" if asked_by == "settings" else "auto")
-    built = build(config, recorded={"attention": "flash"} if asked_by == "checkpoint" else None)
-    said = path(built, "attention")
-    assert (said.used, said.reason, said.choice) == (False, reason, "flash")
-    assert built.choices["attention"] == "sdpa"
-    if reason == "path.differs":
-        assert said.error is not None
-        assert said.error > 1e-3 == said.params["tolerance"]
-    reference = build(settings(compile="off"))
-    assert torch.equal(built.loss(batch()), reference.loss(batch()))
 
 
 def test_a_loss_in_parts_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

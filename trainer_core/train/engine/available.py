@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import torch
@@ -15,8 +15,8 @@ from trainer_core.protocol import FastPath
 from trainer_core.train.device import Precision, native_bf16, uses_tf32
 from trainer_core.train.engine import compiling, measuring
 
-_HEAD_DIM = 64  # of the usual model
-_PACKAGES = ("flash2", "flash3")  # attention that is installed by itself
+BY_SPANS: Final = ("flash2", "flash3", "varlen_attention")  # attention that keeps documents apart without a mask
+_HEAD_DIM: Final = 64  # of the usual model
 
 
 def of_machine(device: torch.device, precision: str) -> list[FastPath]:
@@ -29,8 +29,7 @@ def of_machine(device: torch.device, precision: str) -> list[FastPath]:
         _path("compile", *(missing or ("path.found", {}))),
         _path("cuda_graphs", *((missing or ("path.found", {})) if cuda else ("path.no_gpu", {}))),
         FastPath(name="attention", used=True, choice="sdpa", reason="path.found"),
-        *(_attention(name, name, device, dtype) for name in _PACKAGES),
-        _attention("varlen_attention", "varlen", device, dtype),
+        *(_by_spans(name, device, dtype) for name in BY_SPANS),
         _path("fused_adamw", "path.found"),
         _path("muon", "path.by_name"),
         _path("chunked_loss", "path.found"),
@@ -65,7 +64,6 @@ def remembered(device: torch.device, precision: str) -> dict[str, FastPath]:
 def of_run(config: Config, model: Decoder, device: torch.device, precision: Precision) -> list[FastPath]:
     """The same for a run: what its settings say. The engine says more of what it tries."""
     shape = model.config
-    divided = config.packing or not config.attend_across_documents
     said: dict[str, FastPath] = {path.name: path for path in of_machine(device, precision.name)}
     tried = remembered(device, precision.name).get("fused_adamw")  # a run compares nothing here, but always uses it
     if tried is not None:
@@ -95,11 +93,6 @@ def of_run(config: Config, model: Decoder, device: torch.device, precision: Prec
         said["precision"] = FastPath(
             name="precision", used=precision.name != "fp32", choice=precision.name, reason=reason
         )
-    for name in ("varlen_attention", *_PACKAGES):
-        if said[name].used:  # the engine says which attention it took
-            said[name] = _unused(
-                name, "path.not_needed" if name != "varlen_attention" or not divided else "path.slower"
-            )
     return list(said.values())
 
 
@@ -112,9 +105,18 @@ def _unused(name: str, reason: str) -> FastPath:
     return FastPath(name=name, used=False, reason=reason)
 
 
-def _attention(name: str, backend: str, device: torch.device, dtype: torch.dtype) -> FastPath:
-    code, params = BACKENDS[backend].missing(device, dtype, _HEAD_DIM) or ("path.found", {})
-    return _path(name, code, params)
+def backend_of(path: str, device: torch.device) -> str:
+    """Which one a path of `BY_SPANS` is: what a GPU has a kernel for goes document after document on a CPU."""
+    if path != "varlen_attention":
+        return path
+    return "documents" if device.type == "cpu" else "varlen"
+
+
+def _by_spans(path: str, device: torch.device, dtype: torch.dtype) -> FastPath:
+    name = backend_of(path, device)
+    reason, params = BACKENDS[name].missing(device, dtype, _HEAD_DIM) or ("path.found", {})
+    choice = name if name == "documents" else ""
+    return FastPath(name=path, used=reason == "path.found", choice=choice, reason=reason, params=params)
 
 
 def _why_precision(device: torch.device, precision: str) -> str:

@@ -15,10 +15,11 @@ from trainer_core.data.batches import Batch
 from trainer_core.protocol import FastPath
 from trainer_core.report import Reporter
 from trainer_core.train.device import uses_tf32
-from trainer_core.train.engine import measuring, trials
+from trainer_core.train.engine import available, measuring, trials
 from trainer_core.train.engine.engine import Engine
 
 FASTER: Final = 1.02  # what a way must gain to be taken
+WORTH_MEASURING_S: Final = 45.0  # runs on a CPU that take less begin at once
 _CPU_RATE: Final = 3e10  # FLOP/s of a core in fp32, roughly: for what need not be measured
 _STEP_OVERHEAD_S: Final = 1.5e-3  # of a layer, forward and backward, beside its arithmetic
 _KNOBS: Final = (
@@ -122,12 +123,22 @@ class Choosing:
         return [self.example.input_ids.shape[0], int(divided), int(self.varying), *about]
 
     def say(self, name: str, used: bool, words: Words | str, **more: Any) -> None:
-        """A path and why. One that a checkpoint asked for says so; a gain that was measured before is told again."""
+        """A path and why. One that a checkpoint asked for says so; figures that were measured before are told
+        again."""
         reason, params = (words, {}) if isinstance(words, str) else words
         before = self.told.get(name)
-        if more.get("gain") is None and before is not None and before.used == used:
-            more["gain"] = before.gain
+        if before is not None and before.used == used:
+            for figure in ("error", "gain"):
+                more[figure] = getattr(before, figure) if more.get(figure) is None else more[figure]
         self.paths[name] = FastPath(name=name, used=used, reason=reason, params=params, **more)
+        if reason == "path.masked":
+            self._leave_spans()
+
+    def _leave_spans(self) -> None:
+        """What is compiled takes a mask: attention by spans was chosen, and is not used after all."""
+        for name in available.BY_SPANS:
+            if self.paths[name].used:
+                self.paths[name] = msgspec.structs.replace(self.paths[name], used=False, reason="path.outdone")
 
     def chosen(self, name: str, otherwise: str) -> Words:
         """The reason of a choice that is made again: as the run began with, or as it was told when it was made."""

@@ -10,9 +10,8 @@ import torch
 from trainer_core.machine import hardware
 from trainer_core.report import StopRequested
 from trainer_core.train.engine import compiling, trials
-from trainer_core.train.engine.choosing import FASTER, Choosing, Words
+from trainer_core.train.engine.choosing import FASTER, WORTH_MEASURING_S, Choosing, Words
 
-_WORTH_MEASURING_S: Final = 45.0  # runs that take less are not measured for their threads
 _TINY_S: Final = 0.05  # a micro-batch that is over before threads pay
 _PART_BYTES: Final = {"cpu": 4 * 2**20, "cuda": 256 * 2**20}
 """Logits in fp32 of one part of the loss; where a micro-batch has more, parts pay: on a GPU for its memory, on a CPU
@@ -43,7 +42,7 @@ def choose_threads(job: Choosing) -> None:
 def _fastest_threads(job: Choosing) -> tuple[int, str, float | None]:
     """All, but for micro-batches that are too small for all to help; then measured in turns."""
     most = torch.get_num_threads()
-    if most == 1 or not job.may_take(_WORTH_MEASURING_S) or (not job.thorough and job.measured_s() > _TINY_S):
+    if most == 1 or not job.may_take(WORTH_MEASURING_S) or (not job.thorough and job.measured_s() > _TINY_S):
         return most, "path.all", None
     job.session.trying("threads")
     once = trials.forward_backward(job.engine.eager_loss, job.example)

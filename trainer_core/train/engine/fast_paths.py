@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -190,6 +191,20 @@ def _try_precision(device: torch.device, precision: Precision, reporter: Reporte
     return Tried(taken["fp32"] / taken["low"], error, trials.TOLERANCE[name], name)
 
 
+def _try_by_spans(path: str, device: torch.device, precision: Precision, reporter: Reporter) -> Tried:
+    """Eight documents in each sequence, against torch's choice with a mask."""
+    name, length = available.backend_of(path, device), 512 if device.type == "cpu" else 4096
+    shape = ModelConfig.of(Config(**_KNOBS[device.type]), 4096)
+    ids = torch.zeros(4, length, dtype=torch.int64, device=device)
+    segments = (torch.arange(length, dtype=torch.int32, device=device) // (length // 8)).repeat(4, 1)
+    batch = Batch(ids, ids, tokens=ids.numel(), samples=4, segments=segments)
+    found = trials.attention(["sdpa", name], shape, batch, precision, reporter)
+    if found[name].failed:
+        raise RuntimeError(found[name].failed)
+    gain = found["sdpa"].seconds / found[name].seconds
+    return Tried(gain, found[name].error, trials.TOLERANCE[precision.name])
+
+
 def _try_transfer(device: torch.device, precision: Precision, reporter: Reporter) -> Tried:
     """Copies from page-locked memory against those from any memory, beside nothing."""
     plain = torch.zeros(16 * 2**20, dtype=torch.uint8)
@@ -205,4 +220,5 @@ _TRIALS: Final[dict[str, Trial]] = {
     "tf32": _try_tf32,
     "precision": _try_precision,
     "transfer": _try_transfer,
+    **{path: partial(_try_by_spans, path) for path in available.BY_SPANS},
 }
