@@ -7,17 +7,23 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 import torch
+from torch import Tensor
 
-from tests.core.engines import LENGTH, ROWS, batch, build, decoder, path, recipe, settings
+from tests.core.engines import LENGTH, ROWS, VOCABULARY, batch, build, decoder, path, recipe, settings
 from tests.core.trainer import ROOT
 from trainer_core import children
+from trainer_core.data.batches import Batch
+from trainer_core.model.decoder import Decoder
 from trainer_core.report import Quiet, StopRequested
+from trainer_core.train.device import Precision
+from trainer_core.train.engine import build as building
 from trainer_core.train.engine import compiling, trials
 from trainer_core.train.engine.compiling import Recipe
 from trainer_core.train.loss import batch_loss
@@ -72,6 +78,33 @@ def test_packed_sequences_with_dropout_and_selective_checkpointing(compiler: Pat
     assert trials.loss_difference(model, compiled, plain, batch(packed=True)) < TOLERANCE
 
 
+def kept(model: Decoder, loss: trials.LossOf, given: Batch) -> int:
+    """Numbers that a forward pass holds for its backward, beside the weights."""
+    weights = {weight.data_ptr() for weight in model.parameters()}
+    held: list[int] = []
+
+    def hold(tensor: Tensor) -> Tensor:
+        held.append(0 if tensor.data_ptr() in weights else tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
+        loss(given)
+    return sum(held)
+
+
+def test_a_budget_for_what_is_kept_changes_neither_loss_nor_gradients(
+    compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
+    monkeypatch.setattr(compiling, "fill_cache", lambda *_: None)  # once is enough here
+    config = settings(compile="on", n_layers=1, activation_memory_budget=0.2)
+    model = decoder(config)
+    built = build(config, model=model)
+    assert path(built, "compile").used
+    assert trials.loss_difference(model, built.loss, built.eager_loss, batch()) < TOLERANCE
+    assert kept(model, built.loss, batch()) < 0.4 * kept(model, built.eager_loss, batch()), "without it 0.7"
+
+
 def test_an_engine_that_was_told_to_compile(compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
     config = settings(compile="on", n_layers=1, dropout=0.3, activation_checkpointing="full")
@@ -93,6 +126,37 @@ def test_an_engine_that_was_told_to_compile(compiler: Path, monkeypatch: pytest.
     again = build(config, model=model, recorded=built.choices)
     assert path(again, "compile").used
     assert again.choices == built.choices
+
+
+def recorded_graphs() -> int:
+    """Forward passes that are recorded in this process."""
+    from torch._inductor.cudagraph_trees import get_manager
+
+    manager = get_manager(0, create_if_none_exists=False)
+    return 0 if manager is None else sum(map(len, manager.roots.values()))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@pytest.mark.parametrize("name", ["fp32", "bf16"])
+def test_a_recorded_graph_is_right_for_other_batches_and_other_weights(own_cache: Path, name: str) -> None:
+    device = torch.device("cuda", 0)
+    if compiling.missing(device) is not None:
+        pytest.skip("needs a compiler")
+    config = settings(compile="on", cuda_graphs="on", n_layers=1, tf32=False)
+    model = decoder(config).to(device)
+    built = building.build(config, model, device, Precision.named(name, device), Quiet(), batch(), 3, None)
+    assert path(built, "cuda_graphs").used, path(built, "cuda_graphs")
+    recorded = recorded_graphs()
+    assert recorded > 0
+    for number in range(5):
+        given = batch()
+        given = replace(given, input_ids=(given.input_ids + number) % VOCABULARY).to(device)
+        assert trials.loss_difference(model, built.loss, built.eager_loss, given) < trials.TOLERANCE[name]
+        for weight in model.parameters():
+            weight.data.mul_(0.8)  # in place, as an update changes them
+    assert recorded_graphs() == recorded, "it was recorded anew rather than played"
+    built.forget_graphs()
 
 
 def test_compiling_steps_back_for_what_a_person_does_meanwhile() -> None:

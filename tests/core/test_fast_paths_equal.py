@@ -1,0 +1,211 @@
+"""Fast paths that no compiler makes compute what the plain way does, each run beside it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.core.engines import CPU, FP32, LENGTH, VOCABULARY, batch, decoder, settings
+from trainer_core.config import Config
+from trainer_core.data.batches import IGNORED, Batch, Loader
+from trainer_core.data.prepare import prepare
+from trainer_core.generate import Sampling, answer_all, write_tokens
+from trainer_core.model.decoder import Decoder
+from trainer_core.report import Quiet
+from trainer_core.train.device import Precision, native_bf16
+from trainer_core.train.engine import measuring, trials
+from trainer_core.train.engine.engine import Engine
+from trainer_core.train.loss import batch_loss
+from trainer_core.train.optim import build_optimizer
+from trainer_core.train.transfer import Windows
+
+CUDA = torch.device("cuda", 0)
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
+SUMS = 1e-5  # relative: fp32 sums in another order; below 1e-6 was seen
+BATCHES = [batch(), batch(packed=True)]
+KINDS = ["one document", "several documents"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Where other programs compute, several would wait for each other at every small operation."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+# --- threads of the CPU -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk", [0, 100], ids=["all logits at once", "the loss in parts"])
+def test_two_threads_compute_what_one_does(chunk: int) -> None:
+    model = decoder(settings(hidden_dim=128, mlp_dim=256, max_seq_len=128))  # large enough that torch divides its work
+
+    def by(count: int) -> trials.LossOf:
+        def loss(given: Batch) -> Tensor:
+            torch.set_num_threads(count)  # for its backward, too
+            return batch_loss(model, given, chunk=chunk)
+
+        return loss
+
+    assert trials.loss_difference(model, by(2), by(1), batch(128, 8)) < SUMS
+
+
+# --- a vocabulary that is filled up -----------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[True, False], ids=["tied", "untied"])
+def plain_and_filled(request: pytest.FixtureRequest) -> tuple[Decoder, Decoder]:
+    """A model, and the same with rows behind those of its tokens, many of which are likelier than any token."""
+    plain, filled = (decoder(settings(vocab_multiple=many, tie_embeddings=request.param)) for many in (1, 100))
+    assert (plain.config.vocab_size, filled.config.vocab_size, filled.config.used_vocab) == (64, 100, VOCABULARY)
+    weights = plain.state_dict()
+    for name, weight in filled.state_dict().items():
+        weight[: len(weights[name])] = weights[name]
+    filled.state_dict()["lm_head.weight"][VOCABULARY:] *= 20
+    return plain, filled
+
+
+def test_filling_rows_change_neither_hidden_states_nor_the_logits_of_tokens(
+    plain_and_filled: tuple[Decoder, Decoder],
+) -> None:
+    plain, filled = plain_and_filled
+    ids = batch().input_ids
+    assert torch.equal(filled.hidden(ids), plain.hidden(ids))
+    assert measuring.difference([filled(ids)[..., :VOCABULARY]], [plain(ids)]) < SUMS
+
+
+def gradients(model: Decoder, loss: Tensor) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, list(model.parameters())))
+
+
+@pytest.mark.parametrize("chunk", [0, 10], ids=["all logits at once", "the loss in parts"])
+def test_filling_rows_add_to_the_loss_what_their_share_of_the_softmax_is_and_nothing_else(
+    plain_and_filled: tuple[Decoder, Decoder], chunk: int
+) -> None:
+    """A token's likelihood is that among the tokens, times the share that the filling rows leave: 1 - share."""
+    plain, filled = plain_and_filled
+    given = batch()
+    share = filled(given.input_ids).double().softmax(-1)[..., VOCABULARY:].sum(-1)
+    added = -torch.log1p(-share)[given.labels != IGNORED].sum()
+    own, loss = batch_loss(plain, given), batch_loss(filled, given, chunk=chunk)
+    wanted = gradients(filled, added)
+    for whole, part in zip(wanted, gradients(plain, own), strict=True):
+        whole[: len(part)] += part
+    assert measuring.difference([loss], [own + added]) < SUMS
+    assert measuring.difference(gradients(filled, loss), wanted) < SUMS
+
+
+def test_no_filling_row_is_ever_written(plain_and_filled: tuple[Decoder, Decoder]) -> None:
+    prompts = [[1, 2, 3], [4], [5, 6, 7, 8, 9]]
+    likeliest = plain_and_filled[1](torch.tensor(prompts[:1])).argmax(-1)
+    assert int(likeliest.max()) >= VOCABULARY, "else this shows nothing"
+    answers, wanted = (list(answer_all(model, prompts, 12, frozenset()))[-1] for model in plain_and_filled)
+    assert answers == wanted
+    for sampling in (Sampling(temperature=0), Sampling(temperature=1.0, top_k=0, top_p=1.0, seed=3)):
+        texts = [list(write_tokens(model, prompts[0], 2 * LENGTH, sampling, frozenset())) for model in plain_and_filled]
+        assert texts[0] == texts[1]
+
+
+# --- arithmetic of few bits ------------------------------------------------------------------------------------
+
+
+def step_of(engine: Engine, given: Batch) -> tuple[list[Tensor], list[Tensor]]:
+    """Loss and gradients as a step of training has them, scaled for backward where the precision needs it."""
+    model, device_type = engine.model, given.input_ids.device.type
+    optimizer = build_optimizer(model, Config())
+    scaler = torch.amp.GradScaler(device_type, enabled=engine.precision.needs_scaler)
+    loss = engine.loss(given) / given.tokens
+    torch.autograd.backward(scaler.scale(loss))
+    scaler.unscale_(optimizer)
+    found = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    optimizer.zero_grad(set_to_none=True)
+    return [loss.detach()], found
+
+
+@pytest.mark.parametrize("chunk", [0, 10], ids=["all logits at once", "the loss in parts"])
+@pytest.mark.parametrize("given", BATCHES, ids=KINDS)
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+@pytest.mark.parametrize("device", [CPU, pytest.param(CUDA, marks=needs_gpu)], ids=str)
+def test_a_whole_model_in_few_bits_learns_what_it_does_in_fp32(
+    device: torch.device, name: str, given: Batch, chunk: int
+) -> None:
+    model, given = decoder(settings()).to(device), given.to(device)
+    narrow = step_of(Engine(model, Precision.named(name, device), chunk=chunk), given)
+    exact = step_of(Engine(model, Precision.named("fp32", device)), given)
+    assert len(narrow[1]) == len(list(model.parameters()))
+    errors = [measuring.difference(*pair) for pair in zip(narrow, exact, strict=True)]
+    assert max(errors) < trials.TOLERANCE[name]
+    assert max(errors) > 10 * SUMS, "it was fp32 after all"
+
+
+@pytest.fixture
+def products() -> Iterator[None]:
+    """In fp32 as before, afterwards."""
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@needs_gpu
+@pytest.mark.parametrize("given", BATCHES, ids=KINDS)
+def test_a_whole_model_with_tf32_learns_what_it_does_in_fp32(products: None, given: Batch) -> None:
+    if not native_bf16(CUDA):
+        pytest.skip("no TF32 on this GPU")
+    model = decoder(settings(hidden_dim=256, mlp_dim=512)).to(CUDA)
+
+    def by(products: str) -> trials.LossOf:
+        def loss(given: Batch) -> Tensor:
+            torch.set_float32_matmul_precision(products)  # for its backward, too
+            return Engine(model, FP32).loss(given)
+
+        return loss
+
+    assert trials.loss_difference(model, by("high"), by("highest"), given.to(CUDA)) < trials.TOLERANCE["tf32"]
+
+
+# --- page-locked memory and a stream of its own ------------------------------------------------------------------
+
+STEPS, PER_STEP = 40, 2
+
+
+def loader(folder: Path, device_type: str) -> Loader:
+    """Batches of 2 MiB a tensor, whose copies take longer than it takes to ask for what comes next."""
+    text = folder / "text.txt"
+    if not text.exists():
+        text.write_text("".join(random.Random(0).choices("abcdefgh \n", k=1_200_000)), encoding="utf-8")
+    config = Config(data=[str(text)], cache_dir=str(folder), vocab_size=300, batch_size=256, max_seq_len=1024)
+    return Loader(prepare(config, Quiet()), config, device_type=device_type)
+
+
+def tensors(batches: list[Batch]) -> list[Tensor]:
+    return [tensor for given in batches for tensor in given.tensors()]
+
+
+@needs_gpu
+@pytest.mark.parametrize("busy", [True, False], ids=["while it computes", "while it waits"])
+def test_batches_arrive_on_a_gpu_bit_for_bit_as_they_were_loaded(tmp_path: Path, busy: bool) -> None:
+    made, sent = loader(tmp_path, "cpu"), loader(tmp_path, "cuda")
+    arriving = Windows(sent.windows(0, PER_STEP), CUDA)
+    arrived: list[list[Tensor]] = []
+    for _ in range(STEPS):
+        share = arriving.take().share
+        if busy:
+            torch.cuda._sleep(20_000_000)  # type: ignore[no-untyped-call]  # cycles: the host is steps ahead by the end
+        arrived.append([tensor.clone() for tensor in tensors(share)])  # read behind that, as a step reads them
+        if busy:
+            arriving.prefetch()
+    loaded = [tensors(window) for window in itertools.islice(made.windows(0, PER_STEP), STEPS)]
+    for there, here in zip(arrived, loaded, strict=True):
+        assert [tensor.device for tensor in there] == [CUDA] * len(here)
+        assert all(torch.equal(one.cpu(), other) for one, other in zip(there, here, strict=True))
+    made.close()
+    sent.close()
