@@ -114,7 +114,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     device: Annotated[str, knob("hardware", "What computes. auto: a GPU where there is one; cpu; cuda or cuda:N: the GPU of that number.", pattern=r"^(auto|cpu|cuda(:\d+)?)\Z", shape="auto, cpu, cuda, cuda:N")] = "auto"
     ranks: Annotated[int, knob("hardware", "GPUs that train together, from the chosen one on: each has a process and a part of every step's batch. On a CPU: processes that share its cores.", unit="processes", ge=1, le=64)] = 1
     mixed_precision: Annotated[Literal["auto", "bf16", "fp16", "no"], knob("hardware", "Precision of the numbers in forward and backward; auto: bf16 or fp16 on a GPU, fp32 on a CPU.")] = "auto"
-    cpu_threads: Annotated[int, knob("hardware", "Threads of CPU arithmetic; 0: the fastest, by a short measurement.", unit="threads", ge=0, le=1024)] = 0
+    cpu_threads: Annotated[int, knob("hardware", "Threads of CPU arithmetic; 0: all, or fewer where a short measurement before a long run finds those faster.", unit="threads", ge=0, le=1024)] = 0
     deterministic: Annotated[bool, knob("hardware", "Bit-for-bit repeatable on a GPU too; slower.")] = False
     compile: Annotated[Literal["auto", "on", "off"], knob("hardware", "Compile the model (torch.compile); auto: where it works, equals the reference and pays for itself.")] = "auto"
     cuda_graphs: Annotated[Literal["auto", "on", "off"], knob("hardware", "Record a step's kernels and start them at once; auto: for small models on a GPU.")] = "auto"

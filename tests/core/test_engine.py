@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from trainer_core.machine import hardware
 from trainer_core.report import Quiet
 from trainer_core.train.device import Precision
 from trainer_core.train.engine import build as building
-from trainer_core.train.engine import choosing_compile, compiling, engine, measuring, trials
+from trainer_core.train.engine import choosing_compile, choosing_simple, compiling, engine, measuring, trials
 from trainer_core.train.engine.choosing import Choosing
 
 
@@ -99,7 +100,37 @@ def test_the_fastest_threads_are_taken(measured: list[list[str]], monkeypatch: p
     built = build(settings(compile="off"))
     assert torch.get_num_threads() == built.choices["threads"] == 1
     said = path(built, "threads")
-    assert (said.reason, said.choice, said.gain) == ("path.fastest", "1 thread", 2.0)
+    assert (said.reason, said.choice, said.gain) == ("path.quickest", "1 thread", 2.0)
+
+
+@pytest.mark.parametrize(
+    ("threads", "cores", "steps", "counts"),
+    [
+        (4, 2, 500, ["2", "4"]),  # two threads a core
+        (4, 4, 500, ["2", "4"]),  # half of them may be faster cores
+        (2, 2, 500, []),  # half of two is slower
+        (2, 1, 500, ["1", "2"]),
+        (4, 2, 100, []),  # over before it pays
+    ],
+)
+def test_where_there_is_much_to_do_half_of_the_threads_are_tried_in_many_micro_batches(
+    threads: int, cores: int, steps: int, counts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long_enough(monkeypatch)
+    asked: list[list[str]] = []
+
+    def seconds(ways: dict[str, Any], *_: Any, **__: Any) -> dict[str, float]:
+        asked.append(list(ways))
+        return {name: 2.0 if name != "2" else 1.0 for name in ways}
+
+    monkeypatch.setattr(measuring, "seconds", seconds)
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical: cores)
+    torch.set_num_threads(threads)
+    built = build(settings(compile="off"), steps=steps)
+    assert [ways for ways in asked if ways != ["eager"]] == ([counts] if counts else [])
+    said = path(built, "threads")
+    assert said.reason == ("path.quickest" if counts else "path.all")
+    assert said.choice == f"{2 if counts else threads} threads"
 
 
 def test_a_checkpoint_says_how_its_run_computes(measured: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,6 +337,23 @@ def test_a_memory_that_cannot_be_written_is_harmless(home: Path) -> None:
 
 
 # --- nothing that differs -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gain", "memory", "reason"),
+    [(1.5, False, "path.on"), (0.9, False, "path.slower"), (0.9, True, "path.saves"), (1.5, True, "path.on")],
+)
+def test_a_loss_in_parts_is_faster_or_saves_much_memory(
+    gain: float, memory: bool, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = {"slow": gain}
+    monkeypatch.setattr(measuring, "seconds", lambda ways, *_, **__: {name: taken.get(name, 1.0) for name in ways})
+    if memory:
+        monkeypatch.setitem(choosing_simple._SAVES_BYTES, "cpu", 1)
+    built = build(settings(compile="off"), thorough=True)
+    said = path(built, "chunked_loss")
+    assert (said.used, said.reason, said.gain) == (reason != "path.slower", reason, gain)
+    assert (built.chunk > 0) == (built.choices["chunk"] > 0) == said.used
 
 
 def test_a_loss_in_parts_that_is_wrong_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

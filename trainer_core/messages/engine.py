@@ -48,6 +48,8 @@ ENGINE: Final[dict[str, Pair]] = {
     ),
     "path.failed": (("It failed: {reason}.", ""), ("失败：{reason}。", "")),
     "path.slower": (("It is no faster here.", ""), ("在本机上并不更快。", "")),
+    "path.quickest": (("The fastest of those tried.", ""), ("试过的几种中最快。", "")),
+    "path.saves": (("It saves memory.", ""), ("节省内存或显存。", "")),
     "path.outdone": (("Another is faster.", ""), ("另有更快的方式。", "")),
     "path.not_tried": (("Not tried.", ""), ("未试。", "")),
     "path.masked": (("The fastest of those that can be compiled.", ""), ("可编译的方式中最快。", "")),
