@@ -79,9 +79,7 @@ class Reports:
         self._peak_name = self._peak.name if self._peak else unknown
         self._log, self._perf = _Since(Interval()), _Since(Interval())
         self.energy: Callable[[], float | None] = lambda: None  # joules that the GPU took so far
-        self._energy: float | None = (
-            None  # at the last event; None: what is taken from there on is not training's alone
-        )
+        self._energy: float | None = None  # at the last event; None: what is taken since is not training's alone
         self._peak_reserved = 0
         session.wire.listen(self._look_for_pauses)
 
