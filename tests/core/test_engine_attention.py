@@ -76,6 +76,16 @@ def test_in_a_long_run_on_a_cpu_attention_goes_by_documents_where_that_is_faster
     assert path(resumed, "varlen_attention").reason == ("path.recorded" if faster else "path.not_tried")
 
 
+@pytest.mark.parametrize("plain", [3.0, 0.5])
+def test_where_everything_is_tried_the_gain_is_told_against_the_plain_formula(
+    plain: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed(monkeypatch, math=plain)
+    attention = path(build(settings(compile="off"), thorough=True), "attention")
+    assert (attention.choice, attention.gain) == ("sdpa", plain)
+    assert attention.error is not None
+
+
 def test_on_a_cpu_nothing_is_tried_where_it_is_not_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = timed(monkeypatch)
     built = build(settings(compile="off", attend_across_documents=False), example=batch(packed=True))

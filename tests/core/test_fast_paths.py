@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +164,18 @@ def test_a_stop_is_heard_and_nothing_is_remembered(home: Path) -> None:
         fast_paths.measure(CPU, Stops())
     assert torch.get_num_threads() == 2
     assert not (home / "cache" / "engine.json").exists()
+
+
+def test_what_else_a_machine_does_now_and_then_changes_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, busy = [0.0], itertools.cycle([0.0, 4.0, 9.0, 1.0, 2.0])
+
+    def way(takes: float) -> Callable[[], None]:
+        def run() -> None:
+            clock[0] += takes + next(busy)
+
+        return run
+
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock[0])  # type: ignore[attr-defined]
+    taken = measuring.seconds({"slow": way(2.0), "fast": way(1.0)}, CPU, Quiet(), 1000.0)
+    assert taken == {"slow": pytest.approx(2.0), "fast": pytest.approx(1.0)}
+    assert clock[0] < 1000.0

@@ -18,7 +18,7 @@ from trainer_core.train.device import uses_tf32
 from trainer_core.train.engine import available, measuring, trials
 from trainer_core.train.engine.engine import Engine
 
-FASTER: Final = 1.02  # what a way must gain to be taken
+FASTER: Final = 1.03  # what a way must gain to be taken: more than such measurements vary by
 WORTH_MEASURING_S: Final = 45.0  # runs on a CPU that take less begin at once
 _CPU_RATE: Final = 3e10  # FLOP/s of a core in fp32, roughly: for what need not be measured
 _STEP_OVERHEAD_S: Final = 1.5e-3  # of a layer, forward and backward, beside its arithmetic
@@ -184,7 +184,9 @@ class Choosing:
         """Whether all micro-batches together could take so long; a rough guess, so that short runs start at once."""
         return self.thorough or self.device.type == "cuda" or self.micro_batches * self.rough_s() * 2 > seconds
 
-    def time(self, ways: dict[str, Callable[[], None]], budget_s: float, rounds: int = 7) -> dict[str, float]:
+    def time(
+        self, ways: dict[str, Callable[[], None]], budget_s: float, rounds: int = measuring.ROUNDS
+    ) -> dict[str, float]:
         """Seconds of each way, in turns."""
         taken = measuring.seconds(ways, self.device, self.session, budget_s, rounds)
         self.forget_gradients()

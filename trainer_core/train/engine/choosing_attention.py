@@ -16,6 +16,7 @@ from trainer_core.train.engine.engine import Engine
 from trainer_core.train.engine.trials import Result
 
 REFERENCE = "sdpa"
+PLAIN = "math"  # the formula, step by step
 
 
 def choose_attention(job: Choosing) -> None:
@@ -84,13 +85,15 @@ def _worth_trying(job: Choosing) -> bool:
 def _try(job: Choosing) -> dict[str, Result]:
     job.session.trying("attention")
     divided, engine = job.example.segments is not None, job.engine
-    names = [name for name, one in BACKENDS.items() if name != "math" and (divided or not one.by_spans)]
+    names = [name for name, one in BACKENDS.items() if divided or not one.by_spans]
+    names = [name for name in names if name != PLAIN or job.thorough]  # it is never the fastest: to tell the gain
     names = [name for name in names if missing_here(job, name) is None]
     return trials.attention(names, engine.model.config, job.example, engine.precision, job.session)
 
 
 def _fastest(job: Choosing, tried: dict[str, Result]) -> tuple[str, Words | str, dict[str, Any]]:
-    right = {name: one for name, one in tried.items() if not one.failed and one.error <= job.tolerance}
+    found = {name: one for name, one in tried.items() if name != PLAIN}
+    right = {name: one for name, one in found.items() if not one.failed and one.error <= job.tolerance}
     if REFERENCE not in right:
         return REFERENCE, "path.on", {}
 
@@ -100,14 +103,15 @@ def _fastest(job: Choosing, tried: dict[str, Result]) -> tuple[str, Words | str,
     fastest = min(right, key=taken)
     if BACKENDS[fastest].by_spans:
         job.masked = min((name for name in right if not BACKENDS[name].by_spans), key=taken)
-    gain = _gain(tried, fastest) if fastest != REFERENCE else None
+    slow = PLAIN if PLAIN in tried else REFERENCE
+    gain = _gain(tried, fastest, slow) if fastest != slow else None
     return fastest, "path.fastest", {"error": right[fastest].error, "gain": gain}
 
 
-def _gain(tried: dict[str, Result], name: str) -> float | None:
-    """Times as fast as the reference; None where one of them failed."""
-    reference, way = tried[REFERENCE].seconds, tried[name].seconds
-    return reference / way if reference and way else None
+def _gain(tried: dict[str, Result], name: str, slow: str = REFERENCE) -> float | None:
+    """Times as fast as the slow one; None where one of them failed."""
+    before, now = tried[slow].seconds, tried[name].seconds
+    return before / now if before and now else None
 
 
 def _told_of(job: Choosing, path: str, tried: dict[str, Result]) -> FastPath:

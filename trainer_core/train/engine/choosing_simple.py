@@ -58,7 +58,7 @@ def _fastest_threads(job: Choosing) -> tuple[int, str, float | None]:
 
         return run
 
-    taken = job.time({str(count): using(count) for count in sorted(counts)}, 1.5, rounds=15)
+    taken = job.time({str(count): using(count) for count in sorted(counts)}, 1.5)
     fastest = min(taken, key=lambda count: taken[count] * (1.0 if int(count) == most else FASTER))
     return int(fastest), "path.quickest", taken[str(most)] / taken[fastest] if int(fastest) != most else None
 

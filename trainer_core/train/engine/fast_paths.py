@@ -143,7 +143,7 @@ def _try_fused(device: torch.device, precision: Precision, reporter: Reporter) -
     for optimizer in optimizers.values():
         optimizer.step()
     error = measuring.difference(list(fused.parameters()), list(plain.parameters()))
-    taken = measuring.seconds({name: one.step for name, one in optimizers.items()}, device, reporter, 1.0, rounds=15)
+    taken = measuring.seconds({name: one.step for name, one in optimizers.items()}, device, reporter, 1.0)
     return Tried(taken["plain"] / taken["fused"], error, trials.TOLERANCE["fp32"])
 
 
@@ -186,7 +186,7 @@ def _try_precision(device: torch.device, precision: Precision, reporter: Reporte
     narrow = left.to(low), right.to(low)
     ways = {"fp32": lambda: left @ right, "low": lambda: narrow[0] @ narrow[1]}
     error = measuring.difference([ways["low"]()], [ways["fp32"]()])
-    taken = measuring.seconds(ways, device, reporter, 0.5, rounds=9)
+    taken = measuring.seconds(ways, device, reporter, 0.5)
     name = "bf16" if low is torch.bfloat16 else "fp16"
     return Tried(taken["fp32"] / taken["low"], error, trials.TOLERANCE[name], name)
 

@@ -104,7 +104,7 @@ def attention(
         timed[name] = once
     if not budget_s:
         return results
-    for name, taken in measuring.seconds(timed, device, reporter, budget_s, rounds=9).items():
+    for name, taken in measuring.seconds(timed, device, reporter, budget_s).items():
         results[name] = replace(results[name], seconds=taken)
     return results
 
