@@ -279,7 +279,7 @@ def test_a_micro_batch_that_fits_neither_eager_nor_compiled_is_not_the_one_to_bu
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_graphs_that_were_tried_in_vain_hold_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = torch.device("cuda")
+    device = torch.device("cuda", 0)
     config = settings(hidden_dim=256, max_seq_len=512, batch_size=32, cuda_graphs="auto", compile="on")
     monkeypatch.setattr(choosing_compile, "_why_no_graphs", lambda job: None)
     times = Choosing.time
@@ -290,7 +290,8 @@ def test_graphs_that_were_tried_in_vain_hold_no_memory(monkeypatch: pytest.Monke
         lambda self, ways, *rest, **more: slower if "slow" in ways else times(self, ways, *rest, **more),
     )
     model = decoder(config).to(device)
-    building.build(config, model, device, Precision.named("fp32", device), Quiet(), batch(512, 32), 3, None)
+    made = building.build(config, model, device, Precision.named("fp32", device), Quiet(), batch(512, 32), 3, None)
+    assert [path.reason for path in made.fast_paths if path.name == "cuda_graphs"] == ["path.slower"]
     torch.cuda.empty_cache()
     assert torch.cuda.memory_reserved() < 256 * 2**20
 
