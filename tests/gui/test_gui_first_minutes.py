@@ -254,6 +254,21 @@ def test_the_steps_can_be_hidden_for_good(make_window: MakeWindow, qtbot: QtBot)
     assert action.isChecked()
 
 
+@pytest.mark.parametrize("knob", ["beta1", "log_steps", "seed"])
+def test_a_field_that_is_asked_for_while_others_are_still_made_is_scrolled_to(
+    make_window: MakeWindow, qtbot: QtBot, knob: str
+) -> None:
+    window = make_window().window
+    window.activateWindow()
+    window.show_page("settings")
+    while knob not in {field.knob.name for field in window.advanced.fields}:
+        QApplication.processEvents()
+    window.advanced.reveal(knob)
+    qtbot.waitUntil(lambda: window.advanced.is_built, timeout=10_000)
+    editor = next(field.editor for field in window.advanced.fields if field.knob.name == knob)
+    qtbot.waitUntil(lambda: editor.hasFocus() and not editor.visibleRegion().isEmpty())
+
+
 def test_the_reason_leads_to_a_field_that_only_all_settings_have(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     window = controller.window

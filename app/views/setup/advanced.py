@@ -120,10 +120,11 @@ class AdvancedForm(Retranslating):
         self._next.setVisible(training)
 
     def reveal(self, name: str) -> None:
-        """Put the cursor into a knob's editor, whatever is being searched for; as soon as it is there."""
+        """Put the cursor into a knob's editor, whatever is being searched for; as soon as it is there, and again when
+        all are, for until then there is no scrolling as far as that."""
         self.build()
         field = next((field for field in self.fields if field.knob.name == name), None)
-        self._wanted = name if field is None and not self.is_built else ""
+        self._wanted = "" if self.is_built else name
         if field is None:
             return
         if field.isHidden():
