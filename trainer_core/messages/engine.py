@@ -32,6 +32,10 @@ ENGINE: Final[dict[str, Pair]] = {
     "path.on": (("Equals the reference.", ""), ("可用，且与参考实现一致。", "")),
     "path.found": (("It is there.", ""), ("可用。", "")),
     "path.by_name": (("Set it to use it.", ""), ("在设置中选择后使用。", "")),
+    "path.fewer_steps": (
+        ("Its updates take longer, but fewer are needed: set it to use it.", ""),
+        ("每次更新更慢，但所需步数更少；在设置中选择后使用。", ""),
+    ),
     "path.all": (("All there are; fewer were not tried.", ""), ("使用全部，未试更少。", "")),
     "path.fastest": (("The fastest that equals the reference.", ""), ("与参考实现一致的方式中最快。", "")),
     "path.set": (("So set.", ""), ("按设置。", "")),

@@ -31,7 +31,7 @@ def of_machine(device: torch.device, precision: str) -> list[FastPath]:
         FastPath(name="attention", used=True, choice="sdpa", reason="path.found"),
         *(_by_spans(name, device, dtype) for name in BY_SPANS),
         _path("fused_adamw", "path.found"),
-        _path("muon", "path.by_name"),
+        _path("muon", "path.fewer_steps"),
         _path("chunked_loss", "path.found"),
         _path("tf32", "path.found" if capable else "path.unsupported" if cuda else "path.no_gpu", {"what": "TF32"}),
         FastPath(
@@ -97,7 +97,7 @@ def of_run(config: Config, model: Decoder, device: torch.device, precision: Prec
 
 
 def _path(name: str, reason: str, params: dict[str, Any] | None = None) -> FastPath:
-    used = reason in ("path.found", "path.on", "path.set", "path.by_name")
+    used = reason in ("path.found", "path.on", "path.set", "path.by_name", "path.fewer_steps")
     return FastPath(name=name, used=used, reason=reason, params=params or {})
 
 

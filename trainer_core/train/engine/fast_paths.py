@@ -118,8 +118,8 @@ def _judged(path: FastPath, tried: Tried) -> tuple[bool, Words]:
     """Whether it is worth having, and why. A path that is not used by itself may still be worth setting."""
     if tried.error is not None and tried.error > tried.tolerance:
         return False, ("path.differs", {"error": tried.error, "tolerance": tried.tolerance})
-    if path.reason == "path.by_name":  # another way to learn or to store: what it takes is told, and nothing chooses it
-        return tried.gain >= FASTER, (path.reason, {})
+    if path.reason == "path.fewer_steps":  # what an update takes is told, but says little of what a loss takes
+        return True, (path.reason, {})
     if tried.gain < FASTER:
         return False, ("path.slower", {})
     if not path.used:
