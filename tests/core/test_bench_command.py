@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.core.trainer import ROOT, environment
-from trainer_core.benchmark import recipes, words
+from trainer_core.benchmark import picture, recipes, words
 from trainer_core.config import Config
 
 # fmt: off
@@ -91,6 +91,14 @@ def test_a_terminal_shows_every_figure_in_its_language(measured: tuple[Path, dic
     assert ("未调优方案" in shown) == (language == "zh")
     if language == "zh":
         assert "median" not in shown
+
+
+def test_the_picture_shows_gains_but_not_what_an_update_of_muon_takes(measured: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
+    fused = {"name": "fused_adamw", "used": True, "choice": "", "reason": "path.on", "params": {}, "gain": 2.5}
+    muon = {**fused, "name": "muon", "reason": "path.fewer_steps", "gain": 0.13}
+    shown = picture.draw({**measured[1], "fast_paths": [fused, muon]}, "en")
+    assert "×2.50" in shown
+    assert "×0.13" not in shown
 
 
 def test_a_model_that_is_too_large_is_refused_in_one_sentence(tmp_path: Path) -> None:

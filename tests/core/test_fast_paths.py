@@ -88,6 +88,14 @@ def test_what_is_tried_equals_the_reference_and_is_remembered(home: Path) -> Non
     assert msgspec.json.decode(msgspec.json.encode(list(known.values())), type=list[FastPath]) == list(known.values())
 
 
+def test_what_was_tried_before_a_compiler_came_is_not_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not fast_paths.is_measured(CPU, "fp32")
+    fast_paths.measure(CPU, Quiet())
+    assert fast_paths.is_measured(CPU, "fp32")
+    monkeypatch.setattr(compiling, "missing", lambda device: None)
+    assert not fast_paths.is_measured(CPU, "fp32")
+
+
 @pytest.mark.parametrize("damage", ["{", {"paths": [{"name": 3}]}, {"paths": 3}, 3])
 def test_a_damaged_memory_is_as_none(home: Path, damage: Any) -> None:
     plain = fast_paths.known(CPU, "fp32")

@@ -26,7 +26,7 @@ def draw(document: dict[str, Any], language: Language) -> str:
     gains = [
         svg.Bar(words.path_name(one, language), one["gain"], engine_words.gain(one["gain"]))
         for one in document["fast_paths"]
-        if one["gain"]
+        if one["gain"] and one["reason"] != "path.fewer_steps"  # what an update takes is no gain, nor a loss
     ]
     parts = [svg.bars(words.title(document, language), speeds)]
     if gains:

@@ -145,8 +145,9 @@ class Bench:
 
     def _paths(self, device: torch.device, seconds: float) -> list[dict[str, Any]]:
         """Each fast path against the reference: measured now, or as this machine remembers it."""
-        found = fast_paths.known(device, choose_precision("auto", device, Quiet()).name)
-        if any(one.gain is not None for one in found):
+        precision = choose_precision("auto", device, Quiet()).name
+        found = fast_paths.known(device, precision)
+        if fast_paths.is_measured(device, precision):
             self._note("remembered")
         elif seconds < 2 * _PATHS_S:
             self._note("late")

@@ -37,6 +37,12 @@ def known(device: torch.device, precision_name: str) -> list[FastPath]:
     return [measured.get(path.name, path) if _is_tried(path) else path for path in there]
 
 
+def is_measured(device: torch.device, precision_name: str) -> bool:
+    """Whether `measure` has tried all that this machine has: a compiler may have come since. Quick."""
+    there = {path.name for path in available.of_machine(device, precision_name) if _is_tried(path)}
+    return there <= available.remembered(device, precision_name).keys()
+
+
 def measure(device: torch.device, reporter: Reporter) -> list[FastPath]:
     """Try each path on a small model: its difference from the reference, and its gain. About a minute on a CPU, most
     of it the compiler, whose work is kept. Remembered for `known`. Raises `StopRequested`."""
