@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -162,20 +163,33 @@ def test_counted_arithmetic_is_that_of_the_formula_but_for_the_half_of_attention
     assert mlp.backward == 2 * mlp.forward
 
 
-@pytest.mark.parametrize("packing", [False, True])
-def test_mfu_counts_the_positions_that_are_computed_and_attention_within_conversations(
-    tmp_path: Path, packing: bool
-) -> None:
-    settings = {"max_seq_len": 256, "packing": packing, "max_steps": 2, "perf_steps": 2, "batch_size": 2}
-    made, kept = trainer(tmp_path, config(tmp_path, pairs_file(tmp_path), **settings))
+def documents_file(folder: Path) -> Path:
+    """Texts of many lengths."""
+    texts = (" ".join(f"word {n} of {length}" for n in range(length)) for length in range(1, 60))
+    path = folder / "documents.jsonl"
+    path.write_text("\n".join(json.dumps({"text": text}) for text in texts), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("data", ["conversations", "packed", "text", "documents"])
+def test_mfu_counts_the_positions_that_are_computed_and_attention_within_documents(tmp_path: Path, data: str) -> None:
+    settings = {"max_seq_len": 256, "max_steps": 2, "perf_steps": 2, "batch_size": 2}
+    settings |= {"packing": data == "packed", "attend_across_documents": data != "documents"}
+    files = {"text": text_file, "documents": documents_file}
+    file = files.get(data, pairs_file)(tmp_path)
+    made, kept = trainer(tmp_path, config(tmp_path, file, **settings))
     made.reports._peak = Peak(1e9, "a card")
     batches = list(itertools.islice(made.train_data.iterate(0), 2))
     made.run()
     (event,) = kept.of(protocol.Performance)
     positions = sum(batch.input_ids.numel() for batch in batches)
-    conversations = sum(batch.samples for batch in batches)
-    assert positions / conversations < 256
-    assert event.flops_per_token == flops.flops_per_token(made.model, positions / conversations)
+    pairs = 0
+    for batch in batches:
+        assert (batch.segments is not None) == (data in ("packed", "documents"))
+        for row in batch.input_ids * 0 if batch.segments is None else batch.segments:
+            pairs += sum(int((row == number).sum()) ** 2 for number in row.unique())
+    assert (pairs / positions < 256) == (data != "text")
+    assert event.flops_per_token == flops.flops_per_token(made.model, pairs / positions)
     spent = sum(step.time_ms.forward + step.time_ms.backward for step in kept.of(protocol.Step)) / 1000
     assert event.mfu is not None
     assert 0 < event.mfu * 1e9 < positions * event.flops_per_token / spent

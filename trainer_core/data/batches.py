@@ -65,6 +65,13 @@ class Batch:
     ids: tuple[int, ...] = ()  # numbers of its sequences in the split, from 0
     epoch: int = 0  # from 0
     row_tokens: tuple[int, ...] = ()  # labels that count in each sequence; empty: to be counted
+    squares: int | None = None  # lengths of the documents of `segments`, squared and added up; None: not known
+
+    @property
+    def attended(self) -> int:
+        """Pairs of positions that attention is about, before causality halves them. Asks no device."""
+        rows, width = self.input_ids.shape
+        return rows * width**2 if self.squares is None else self.squares
 
     def pin_memory(self) -> Batch:
         """The same in page-locked memory. DataLoader calls this by its name."""
@@ -85,7 +92,7 @@ class Batch:
         )
 
     def rows(self, many: int) -> list[Batch]:
-        """Its sequences, at most so many in each part; `samples` and `ids` are not divided."""
+        """Its sequences, at most so many in each part; `samples`, `ids` and `squares` are not divided."""
         count = self.input_ids.shape[0]
         return [self] if count <= many else [self.part(slice(row, row + many)) for row in range(0, count, many)]
 
@@ -120,6 +127,7 @@ def side_by_side(parts: list[Batch]) -> Batch:
         tokens=sum(part.tokens for part in parts),
         samples=sum(part.samples for part in parts),
         row_tokens=tuple(count for part in parts for count in part.row_tokens) if known else (),
+        squares=sum(part.attended for part in parts),
         spans=None,
     )
     if any(part.segments is not None for part in parts):
@@ -210,19 +218,16 @@ class Samples(Dataset[Item]):
         for row, item in enumerate(items):
             input_ids[row, : len(item.input_ids)] = item.input_ids
             labels[row, : len(item.labels)] = item.labels
-        segments, positions = _segments(items, width) if any(len(item.begins) > 1 for item in items) else (None, None)
         counts = np.count_nonzero(labels != IGNORED, axis=1).tolist()
-        return Batch(
+        batch = Batch(
             torch.from_numpy(input_ids),
             torch.from_numpy(labels),
             tokens=sum(counts),
             row_tokens=tuple(counts),
             samples=len(items) if self._sequences is None else sum(len(item.begins) for item in items),
-            segments=segments,
-            positions=positions,
-            spans=None if segments is None else _spans(items, width),
             ids=tuple(item.number for item in items),
         )
+        return _divided(batch, items) if any(len(item.begins) > 1 for item in items) else batch
 
     def close(self) -> None:
         """Let go of the files, so that Windows can delete them."""
@@ -231,28 +236,26 @@ class Samples(Dataset[Item]):
             self._sequences.close()
 
 
-def _segments(items: Sequence[Item], width: int) -> tuple[Tensor, Tensor]:
-    """`Batch.segments` and `Batch.positions`."""
-    segments = np.full((len(items), width), PADDING, dtype=np.int32)
-    positions = np.zeros((len(items), width), dtype=np.int64)
+def _divided(batch: Batch, items: Sequence[Item]) -> Batch:
+    """With the documents of its sequences. In `spans` what is behind the last one of a row counts as one, too."""
+    rows, width = batch.input_ids.shape
+    segments = np.full((rows, width), PADDING, dtype=np.int32)
+    positions = np.zeros((rows, width), dtype=np.int64)
+    offsets: list[int] = []
     for row, item in enumerate(items):
         length, begins = len(item.input_ids), np.asarray(item.begins)
         number = np.repeat(np.arange(len(begins)), np.diff(begins, append=length))
         segments[row, :length] = number
         positions[row, :length] = np.arange(length) - begins[number]
-    return torch.from_numpy(segments), torch.from_numpy(positions)
-
-
-def _spans(items: Sequence[Item], width: int) -> Spans:
-    """`Batch.spans`: what is behind the last document of a row counts as one, too."""
-    offsets: list[int] = []
-    for row, item in enumerate(items):
-        offsets += [row * width + begin for begin in item.begins]
-        if len(item.input_ids) < width:
-            offsets.append(row * width + len(item.input_ids))
-    offsets.append(len(items) * width)
-    longest = max(after - before for before, after in itertools.pairwise(offsets))
-    return Spans(torch.tensor(offsets, dtype=torch.int32), longest)
+        offsets += [row * width + begin for begin in (*item.begins, *([length] if length < width else []))]
+    lengths = np.diff(offsets, append=rows * width)
+    return replace(
+        batch,
+        segments=torch.from_numpy(segments),
+        positions=torch.from_numpy(positions),
+        spans=Spans(torch.tensor([*offsets, rows * width], dtype=torch.int32), int(lengths.max())),
+        squares=int(lengths @ lengths),
+    )
 
 
 class _Batches:

@@ -3,8 +3,9 @@
 Model FLOPs utilisation (MFU) is the share of a card's peak that training uses: FLOPs per token * tokens/s / peak.
 FLOPs per token = 6 N + 6 L T D: a multiply and an add per weight in forward and two of each in backward (N: weights
 that multiply; an embedding look-up does not, the head does), and causal attention, half of 12 L T D (PaLM,
-Chowdhery et al. 2022, appendix B). L layers, T positions of a sample (of several conversations in one sequence each is
-one), D width. Padding counts as tokens here: it is computed. What is computed twice to save memory does not count.
+Chowdhery et al. 2022, appendix B). L layers, D width, T the length of the documents as their positions see it: their
+lengths squared and added up, by all positions. Padding counts as tokens here: it is computed. What is computed twice
+to save memory does not count.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from trainer_core.train.peaks import peak
 
 
 def flops_per_token(model: Decoder, length: float) -> float:
-    """Floating-point operations of forward and backward for one token of a sample of so many positions."""
+    """Floating-point operations of forward and backward for one token of a document of so many positions."""
     config = model.config
     embedding = 0 if config.tie_embeddings else config.vocab_size * config.hidden_dim
     multiplying = model.count_parameters() - embedding
@@ -62,7 +63,7 @@ def profile(model: Decoder, batch: Batch, precision: Precision, step: int) -> Fl
         step=step,
         tokens=rows * positions,
         total=float(rows * total),
-        formula=flops_per_token(model, rows * positions / max(1, batch.samples)) * rows * positions,
+        formula=flops_per_token(model, batch.attended / (rows * positions)) * rows * positions,
         rows=[
             FlopsRow(
                 module=name,

@@ -101,7 +101,7 @@ class Trainer:
         self._loss_tokens = torch.zeros((), dtype=torch.float64, device=device)  # so many tokens; bad steps left out
         self._grad_norm = torch.zeros((), device=device)
         self._rate = 0.0  # of the newest update
-        self._positions = 0  # computed since the device was asked last, padding and prompts included
+        self._positions = self._attended = 0  # computed since the device was asked last, padding and prompts included
         self._unlogged = False  # there were steps since the last step event
         self._back: Return | None = None  # where to go back to after a bad step
         self._made_with_before: dict[str, Any] = {}  # what the checkpoint says that was resumed from
@@ -132,7 +132,7 @@ class Trainer:
         self._loss_sum.fill_(counters.loss_sum)
         self._loss_tokens.fill_(counters.loss_tokens)
         self._unlogged = counters.loss_tokens > 0
-        self._positions = 0
+        self._positions = self._attended = 0
         self.reports.begin(counters.tokens, counters.samples)
         info = checkpoint_dir.read_info(folder)
         if info is not None:
@@ -306,6 +306,7 @@ class Trainer:
         self._loss_sum += torch.where(bad > 0, 0.0, window_loss)
         self._loss_tokens += tokens * (1 - bad)
         self._positions += sum(batch.input_ids.numel() for batch in whole)
+        self._attended += sum(batch.attended for batch in whole)
         self._unlogged, self._whole, self._generators = True, True, {}
         self.ladder.grow(step)
         self.clock.mark("optimizer")
@@ -342,14 +343,15 @@ class Trainer:
             return
         epoch, samples = step / self.steps_per_epoch, counters.samples
         interval = self.clock.cut()
-        asked = Asked(step, epoch, counters.tokens, samples, self._positions, self._rate, interval, log, perf)
+        done = counters.tokens, samples, self._positions, self._attended
+        asked = Asked(step, epoch, *done, self._rate, interval, log, perf)
         scaler = self.state.scaler
         scale = torch.zeros_like(self._grad_norm)  # made there: what is copied from pageable memory is waited for
         if scaler.is_enabled():
             scale = scaler.scale(torch.ones_like(self._grad_norm))
         figures = (self._loss_sum, self._loss_tokens, self.recovery.count, self._grad_norm)
         self._late.ask(asked, (*figures, scale, self.noise.mean))
-        self._positions = 0
+        self._positions = self._attended = 0
         if log:
             self._loss_sum.zero_()
             self._loss_tokens.zero_()

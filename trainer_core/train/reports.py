@@ -33,6 +33,7 @@ class Asked:
     tokens: int  # since the run began
     samples: int  # since the run began
     positions: int  # computed since the question before, padding and prompts included
+    attended: int  # pairs of them, `Batch.attended`
     rate: float
     interval: Interval  # since the question before
     log: bool  # a step event is due
@@ -58,11 +59,13 @@ class _Since:
     tokens: int = 0
     samples: int = 0
     positions: int = 0
+    attended: int = 0
     bad: int = 0
 
     def add(self, asked: Asked) -> None:
         self.interval.add(asked.interval)
         self.positions += asked.positions
+        self.attended += asked.attended
 
 
 class Reports:
@@ -118,7 +121,7 @@ class Reports:
                 grad_norm=answer.grad_norm,
                 tokens_per_s=_rate(asked.tokens - since.tokens, seconds),
                 samples_per_s=_rate(asked.samples - since.samples, seconds),
-                mfu=self._utilisation(since, self._flops_per_token(since, asked)),
+                mfu=self._utilisation(since, self._flops_per_token(since)),
                 time_ms=since.interval.per_step(),
                 bad_steps=self._watch.total - since.bad,
             )
@@ -132,7 +135,7 @@ class Reports:
         wall, tokens = self._perf.interval.wall, asked.tokens - self._perf.tokens
         computed = seconds["forward"] + seconds["backward"] + seconds["optimizer"]
         noise = Noise.scale(*answer.noise)
-        taken, arithmetic = self._energy_taken(), self._flops_per_token(since, asked)
+        taken, arithmetic = self._energy_taken(), self._flops_per_token(since)
         allocated, reserved, most = self._memory()
         self._session.emit(
             protocol.Performance(
@@ -155,9 +158,8 @@ class Reports:
         )
         self._perf = _Since(Interval(), asked.tokens, asked.samples)
 
-    def _flops_per_token(self, since: _Since, asked: Asked) -> float:
-        """At the mean length of the samples, which is not known of each."""
-        return flops.flops_per_token(self._model, _rate(since.positions, asked.samples - since.samples))
+    def _flops_per_token(self, since: _Since) -> float:
+        return flops.flops_per_token(self._model, _rate(since.attended, since.positions))
 
     def _utilisation(self, since: _Since, flops_per_token: float) -> float | None:
         if self._peak is None:
