@@ -73,13 +73,16 @@ def test_what_is_tried_equals_the_reference_and_is_remembered(home: Path) -> Non
     measured = by_name(fast_paths.measure(CPU, Quiet()))
     assert torch.get_num_threads() == 2
     assert_worded(measured)
-    for name, tolerance in (("fused_adamw", 1e-5), ("varlen_attention", 1e-5), ("precision", 0.05)):
+    exact = ("fused_adamw", "varlen_attention", "padded_vocabulary", "activation_checkpointing")
+    for name, tolerance in (*((name, 1e-5) for name in exact), ("precision", 0.05)):
         path = measured[name]
         assert path.error is not None, path
         assert path.error <= tolerance, path
         assert path.gain, path
     assert measured["muon"].gain
     assert measured["muon"].error is None, "another optimizer has other weights"
+    again = measured["activation_checkpointing"]
+    assert (again.used, again.reason) == (True, "path.trades"), "it fits, though what is computed again takes time"
     assert measured["compile"].reason == "path.no_compiler"
     known = by_name(fast_paths.known(CPU, "fp32"))
     assert {name: path for name, path in known.items() if path.gain} == {
@@ -137,6 +140,15 @@ def test_an_optimizer_that_needs_fewer_steps_fits_though_its_updates_are_slower(
     monkeypatch.setitem(fast_paths._TRIALS, "muon", lambda *_: fast_paths.Tried(0.1))
     path = by_name(fast_paths.measure(CPU, Quiet()))["muon"]
     assert (path.used, path.reason, path.gain) == (True, "path.fewer_steps", 0.1)
+
+
+@pytest.mark.parametrize(("gain", "fits"), [(0.99, True), (1.5, True), (0.9, False)])
+def test_what_is_used_by_itself_fits_where_it_is_no_slower(
+    home: Path, gain: float, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fast_paths._TRIALS, "padded_vocabulary", lambda *_: fast_paths.Tried(gain, 0.0))
+    path = by_name(fast_paths.measure(CPU, Quiet()))["padded_vocabulary"]
+    assert (path.used, path.reason) == (fits, "path.on" if fits else "path.slower")
 
 
 def test_a_trial_that_computes_wrongly_is_found_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from trainer_core import engine_words
 from trainer_core.benchmark import svg, words
 from trainer_core.messages import Language
+from trainer_core.messages.engine import NOT_FOR_SPEED
 
 
 def draw(document: dict[str, Any], language: Language) -> str:
@@ -26,7 +27,7 @@ def draw(document: dict[str, Any], language: Language) -> str:
     gains = [
         svg.Bar(words.path_name(one, language), one["gain"], engine_words.gain(one["gain"]))
         for one in document["fast_paths"]
-        if one["gain"] and one["reason"] != "path.fewer_steps"  # what an update takes is no gain, nor a loss
+        if one["gain"] and one["reason"] not in NOT_FOR_SPEED
     ]
     parts = [svg.bars(words.title(document, language), speeds)]
     if gains:

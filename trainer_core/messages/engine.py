@@ -28,6 +28,9 @@ PATHS: Final[dict[str, tuple[str, str]]] = {
 }
 """Names of `protocol.FastPath` in English and Chinese."""
 
+NOT_FOR_SPEED: Final = ("path.fewer_steps", "path.trades")
+"""Reasons of paths that fit though they take longer."""
+
 ENGINE: Final[dict[str, Pair]] = {
     "path.on": (("Equals the reference.", ""), ("可用，且与参考实现一致。", "")),
     "path.found": (("It is there.", ""), ("可用。", "")),
@@ -35,6 +38,10 @@ ENGINE: Final[dict[str, Pair]] = {
     "path.fewer_steps": (
         ("Its updates take longer, but fewer are needed: set it to use it.", ""),
         ("每次更新更慢，但所需步数更少；在设置中选择后使用。", ""),
+    ),
+    "path.trades": (
+        ("It saves memory and takes time: set it to use it.", ""),
+        ("节省内存或显存，但更慢；在设置中选择后使用。", ""),
     ),
     "path.all": (("All there are; fewer were not tried.", ""), ("使用全部，未试更少。", "")),
     "path.fastest": (("The fastest that equals the reference.", ""), ("与参考实现一致的方式中最快。", "")),

@@ -9,6 +9,7 @@ import msgspec
 import torch
 
 from trainer_core.config import Config
+from trainer_core.messages.engine import NOT_FOR_SPEED
 from trainer_core.model.attention import BACKENDS
 from trainer_core.model.decoder import Decoder
 from trainer_core.protocol import FastPath
@@ -39,7 +40,7 @@ def of_machine(device: torch.device, precision: str) -> list[FastPath]:
         ),
         _path("transfer", "path.found" if cuda else "path.no_gpu"),
         _path("padded_vocabulary", "path.found"),
-        _path("activation_checkpointing", "path.by_name"),
+        _path("activation_checkpointing", "path.trades"),
     ]
     if not cuda:
         found.append(FastPath(name="threads", used=True, choice=_threads(), reason="path.found"))
@@ -97,7 +98,7 @@ def of_run(config: Config, model: Decoder, device: torch.device, precision: Prec
 
 
 def _path(name: str, reason: str, params: dict[str, Any] | None = None) -> FastPath:
-    used = reason in ("path.found", "path.on", "path.set", "path.by_name", "path.fewer_steps")
+    used = reason in ("path.found", "path.on", "path.set", "path.by_name", *NOT_FOR_SPEED)
     return FastPath(name=name, used=used, reason=reason, params=params or {})
 
 

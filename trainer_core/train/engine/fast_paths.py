@@ -5,21 +5,24 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from trainer_core.config import Config
 from trainer_core.data.batches import Batch
+from trainer_core.messages.engine import NOT_FOR_SPEED
 from trainer_core.model.decoder import ModelConfig, decoder_on
 from trainer_core.protocol import FastPath
 from trainer_core.report import Reporter, StopRequested
-from trainer_core.train import optim
+from trainer_core.train import memory, optim
 from trainer_core.train.device import Precision, choose_precision
 from trainer_core.train.engine import available, compiling, measuring, trials
 from trainer_core.train.engine.build import build
 from trainer_core.train.engine.choosing import FASTER, Words
+from trainer_core.train.loss import batch_loss
 
 _KNOBS: Final[dict[str, dict[str, Any]]] = {  # what is tried: small enough for seconds, and of the usual shape
     "cpu": {"hidden_dim": 128, "n_layers": 4, "max_seq_len": 128, "batch_size": 8, "vocab_size": 4096},
@@ -124,9 +127,9 @@ def _judged(path: FastPath, tried: Tried) -> tuple[bool, Words]:
     """Whether it is worth having, and why. A path that is not used by itself may still be worth setting."""
     if tried.error is not None and tried.error > tried.tolerance:
         return False, ("path.differs", {"error": tried.error, "tolerance": tried.tolerance})
-    if path.reason == "path.fewer_steps":  # what an update takes is told, but says little of what a loss takes
+    if path.reason in NOT_FOR_SPEED:  # what it takes is told
         return True, (path.reason, {})
-    if tried.gain < FASTER:
+    if tried.gain < (1 / FASTER if path.used else FASTER):
         return False, ("path.slower", {})
     if not path.used:
         return True, ("path.by_name", {})
@@ -211,6 +214,42 @@ def _try_by_spans(path: str, device: torch.device, precision: Precision, reporte
     return Tried(gain, found[name].error, trials.TOLERANCE[precision.name])
 
 
+def _try_padding(device: torch.device, precision: Precision, reporter: Reporter) -> Tried:
+    """The head, forward and backward, over a vocabulary that 64 does not divide, and over one that is filled up."""
+    rows, used = {"cpu": (1024, 4_097), "cuda": (4096, 50_257)}[device.type]
+    width, dtype = _KNOBS[device.type]["hidden_dim"], precision.dtype or torch.float32
+    hidden = torch.randn(rows, width, device=device).to(dtype).requires_grad_()
+    filled = torch.randn(-(-used // 64) * 64, width, device=device).to(dtype).requires_grad_()
+    plain = filled.detach()[:used].clone().requires_grad_()
+
+    def head(weight: Tensor) -> Tensor:
+        logits = F.linear(hidden, weight)
+        torch.autograd.grad(logits, (hidden, weight), logits.detach())
+        return logits
+
+    error = measuring.difference([head(filled)[:, :used]], [head(plain)])
+    taken = measuring.seconds({"plain": lambda: head(plain), "filled": lambda: head(filled)}, device, reporter, 1.0)
+    return Tried(taken["plain"] / taken["filled"], error, trials.TOLERANCE[precision.name])
+
+
+def _try_checkpointing(device: torch.device, precision: Precision, reporter: Reporter) -> Tried:
+    """A micro-batch whose activations are all computed again, against one that keeps them."""
+    config = Config(**_KNOBS[device.type])
+    model, batch = decoder_on(device, ModelConfig.of(config, config.vocab_size)), _batch(config, device)
+
+    def loss(mode: Literal["off", "full"], batch: Batch) -> Tensor:
+        memory.checkpoint_activations(model, mode)
+        with precision.autocast():
+            return batch_loss(model, batch)
+
+    kept, again = partial(loss, "off"), partial(loss, "full")
+    with measuring.undisturbed(model, device):
+        error = trials.loss_difference(model, again, kept, batch)
+        ways = {"kept": trials.forward_backward(kept, batch), "again": trials.forward_backward(again, batch)}
+        taken = measuring.seconds(ways, device, reporter, 1.0)
+    return Tried(taken["kept"] / taken["again"], error, trials.TOLERANCE[precision.name])
+
+
 def _try_transfer(device: torch.device, precision: Precision, reporter: Reporter) -> Tried:
     """Copies from page-locked memory against those from any memory, beside nothing."""
     plain = torch.zeros(16 * 2**20, dtype=torch.uint8)
@@ -226,5 +265,7 @@ _TRIALS: Final[dict[str, Trial]] = {
     "tf32": _try_tf32,
     "precision": _try_precision,
     "transfer": _try_transfer,
+    "padded_vocabulary": _try_padding,
+    "activation_checkpointing": _try_checkpointing,
     **{path: partial(_try_by_spans, path) for path in available.BY_SPANS},
 }
