@@ -192,7 +192,8 @@ def telemetry(folder: Path) -> Part:
             Target("telemetry, share of a step", 0.01, share, "less", "{:.2%}"),
             Target("telemetry, ms a step", 0.5, more_ms, "less", "{:.3f}"),
         ],
-        document=found,
+        [f"{name} steps: {one['calls_ms']['median']:+.3f} ms in telemetry's own calls" for name, one in found.items()],
+        found,
     )
 
 
