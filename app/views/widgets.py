@@ -19,6 +19,7 @@ from PySide6.QtGui import (
     QWheelEvent,
 )
 from PySide6.QtWidgets import (
+    QApplication,
     QComboBox,
     QFrame,
     QGridLayout,
@@ -318,6 +319,17 @@ def scroll_area(content: QWidget) -> QScrollArea:
     area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
     area.setWidget(content)
     return area
+
+
+def scroll_to(area: QScrollArea, part: QWidget) -> None:
+    """Bring a part of what is scrolled into sight. What was added a moment ago counts: an area learns of it by an event
+    that may still be on its way, and does not scroll beyond what it knows."""
+    content = area.widget()
+    layout = content.layout() if content is not None else None
+    if layout is not None:
+        layout.activate()
+    QApplication.sendEvent(area, QEvent(QEvent.Type.LayoutRequest))
+    area.ensureWidgetVisible(part, 0, 8 * SPACE)
 
 
 def empty_note(over: QWidget) -> QLabel:

@@ -14,7 +14,7 @@ from app.theme.tokens import SPACE
 from app.views import words
 from app.views.setup.form import SetupForm, form_knobs
 from app.views.setup.knob_field import KnobField
-from app.views.widgets import Retranslating, button, focus, label, line, named, scroll_area
+from app.views.widgets import Retranslating, button, focus, label, line, named, scroll_area, scroll_to
 from trainer_core.config import knobs
 
 _SECTIONS: Final[dict[str, tuple[str, ...]]] = {
@@ -121,19 +121,16 @@ class AdvancedForm(Retranslating):
 
     def reveal(self, name: str) -> None:
         """Put the cursor into a knob's editor, whatever is being searched for; as soon as it is there, and again when
-        all are, for until then there is no scrolling as far as that."""
+        all are: those below move it, and may be needed to scroll as far as that."""
         self.build()
         field = next((field for field in self.fields if field.knob.name == name), None)
-        self._wanted = "" if self.is_built else name
+        self._wanted = name  # `_on_built` may be still to come
         if field is None:
             return
         if field.isHidden():
             self.search.clear()
             self.only_changed.setChecked(False)
-        layout = self._inner.layout()
-        if layout is not None:
-            layout.activate()  # where it stands is not known before
-        self._scroll.ensureWidgetVisible(field, 0, 8 * SPACE)
+        scroll_to(self._scroll, field)
         focus(field.editor)
 
     def retranslate(self) -> None:

@@ -14,7 +14,18 @@ from app.views.setup.form import SetupForm, form_knobs
 from app.views.setup.knob_field import KnobField
 from app.views.setup.path import PathStrip
 from app.views.setup.preset_chooser import PresetChooser
-from app.views.widgets import ElidedLabel, Retranslating, focus, heading, label, line, named, put, scroll_area
+from app.views.widgets import (
+    ElidedLabel,
+    Retranslating,
+    focus,
+    heading,
+    label,
+    line,
+    named,
+    put,
+    scroll_area,
+    scroll_to,
+)
 from trainer_core.config import knobs
 
 
@@ -106,7 +117,7 @@ class SetupPanel(Retranslating):
         found = places.get(place) or next((each.editor for each in self.fields if each.knob.name == place), None)
         if found is None:
             return False
-        self._scroll.ensureWidgetVisible(found, 0, 8 * SPACE)
+        scroll_to(self._scroll, found)
         focus(found)
         return True
 
