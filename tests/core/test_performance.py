@@ -15,6 +15,7 @@ from tests.core.test_loop import config, losses, pairs_file, trainer
 from tests.core.trainer import text_file
 from trainer_core import protocol
 from trainer_core.config import Config
+from trainer_core.data.batches import side_by_side
 from trainer_core.session import Hold
 from trainer_core.train import flops
 from trainer_core.train.garbage import Garbage
@@ -188,6 +189,10 @@ def test_mfu_counts_the_positions_that_are_computed_and_attention_within_documen
         assert (batch.segments is not None) == (data in ("packed", "documents"))
         for row in batch.input_ids * 0 if batch.segments is None else batch.segments:
             pairs += sum(int((row == number).sum()) ** 2 for number in row.unique())
+    parts = [part for batch in batches for part in batch.rows(1)]
+    assert (
+        sum(part.attended for part in parts) == side_by_side(batches[0].rows(1)).attended + batches[1].attended == pairs
+    )
     assert (pairs / positions < 256) == (data != "text")
     assert event.flops_per_token == flops.flops_per_token(made.model, pairs / positions)
     spent = sum(step.time_ms.forward + step.time_ms.backward for step in kept.of(protocol.Step)) / 1000

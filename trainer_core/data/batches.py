@@ -65,13 +65,16 @@ class Batch:
     ids: tuple[int, ...] = ()  # numbers of its sequences in the split, from 0
     epoch: int = 0  # from 0
     row_tokens: tuple[int, ...] = ()  # labels that count in each sequence; empty: to be counted
-    squares: int | None = None  # lengths of the documents of `segments`, squared and added up; None: not known
+    row_squares: tuple[int, ...] = ()  # lengths of each sequence's documents, squared and added up; empty: not divided
 
     @property
     def attended(self) -> int:
         """Pairs of positions that attention is about, before causality halves them. Asks no device."""
+        return sum(self._row_squares())
+
+    def _row_squares(self) -> tuple[int, ...]:
         rows, width = self.input_ids.shape
-        return rows * width**2 if self.squares is None else self.squares
+        return self.row_squares or (width**2,) * rows
 
     def pin_memory(self) -> Batch:
         """The same in page-locked memory. DataLoader calls this by its name."""
@@ -92,7 +95,7 @@ class Batch:
         )
 
     def rows(self, many: int) -> list[Batch]:
-        """Its sequences, at most so many in each part; `samples`, `ids` and `squares` are not divided."""
+        """Its sequences, at most so many in each part; `samples` and `ids` are not divided."""
         count = self.input_ids.shape[0]
         return [self] if count <= many else [self.part(slice(row, row + many)) for row in range(0, count, many)]
 
@@ -105,6 +108,7 @@ class Batch:
             labels=self.labels[rows],
             tokens=sum(counts) if counts else int((self.labels[rows] != IGNORED).sum()),
             row_tokens=counts,
+            row_squares=self.row_squares[rows],
             segments=None if self.segments is None else self.segments[rows],
             positions=None if self.positions is None else self.positions[rows],
             spans=None,
@@ -127,7 +131,7 @@ def side_by_side(parts: list[Batch]) -> Batch:
         tokens=sum(part.tokens for part in parts),
         samples=sum(part.samples for part in parts),
         row_tokens=tuple(count for part in parts for count in part.row_tokens) if known else (),
-        squares=sum(part.attended for part in parts),
+        row_squares=tuple(square for part in parts for square in part._row_squares()),
         spans=None,
     )
     if any(part.segments is not None for part in parts):
@@ -242,19 +246,23 @@ def _divided(batch: Batch, items: Sequence[Item]) -> Batch:
     segments = np.full((rows, width), PADDING, dtype=np.int32)
     positions = np.zeros((rows, width), dtype=np.int64)
     offsets: list[int] = []
+    squares: list[int] = []
     for row, item in enumerate(items):
         length, begins = len(item.input_ids), np.asarray(item.begins)
         number = np.repeat(np.arange(len(begins)), np.diff(begins, append=length))
         segments[row, :length] = number
         positions[row, :length] = np.arange(length) - begins[number]
-        offsets += [row * width + begin for begin in (*item.begins, *([length] if length < width else []))]
-    lengths = np.diff(offsets, append=rows * width)
+        bounds = [*item.begins, length] if length < width else list(item.begins)
+        offsets += [row * width + bound for bound in bounds]
+        lengths = np.diff(bounds, append=width)
+        squares.append(int(lengths @ lengths))
+    longest = int(np.diff(offsets, append=rows * width).max())
     return replace(
         batch,
         segments=torch.from_numpy(segments),
         positions=torch.from_numpy(positions),
-        spans=Spans(torch.tensor([*offsets, rows * width], dtype=torch.int32), int(lengths.max())),
-        squares=int(lengths @ lengths),
+        spans=Spans(torch.tensor([*offsets, rows * width], dtype=torch.int32), longest),
+        row_squares=tuple(squares),
     )
 
 
