@@ -118,6 +118,8 @@ class Session:
         if total is not None and done > done_then:  # at the mean pace of this phase so far
             eta = max(0.0, (total - done) * (now - since) / (done - done_then))
         self.wire.emit(protocol.Progress(phase=phase, done=done, total=total, unit=unit, eta_s=eta))
+        if finished:  # should it be done again, as evaluations are, that has a pace of its own
+            self._progress_from.pop(phase, None)
 
     @property
     def resting(self) -> bool:

@@ -255,6 +255,18 @@ def test_progress_comes_a_few_times_a_second_and_at_the_end(pipe: Pipe) -> None:
     assert events[-1].done == 2000
 
 
+def test_what_was_done_before_and_begins_again_is_not_timed_from_its_first_beginning(pipe: Pipe) -> None:
+    for done in range(1, 11):
+        pipe.session.progress("evaluating", done, 10, "batches")
+    time.sleep(1)  # an evaluation has ended; training goes on, and the next one begins
+    pipe.session.progress("evaluating", 1, 10, "batches")
+    time.sleep(0.3)
+    pipe.session.progress("evaluating", 5, 10, "batches")
+    left = pipe.kept.of(protocol.Progress)[-1].eta_s
+    assert left is not None
+    assert left < 1  # some 0.4 s; from the first beginning on, 1.6 s
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl+C cannot be sent to one child there")
 def test_a_first_ctrl_c_stops_politely_and_a_second_one_at_once() -> None:
     program = (
