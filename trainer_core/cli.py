@@ -10,7 +10,6 @@ import contextlib
 import importlib
 import itertools
 import json
-import logging
 import shutil
 import sys
 from collections.abc import Sequence
@@ -339,7 +338,6 @@ def _try_fast_paths(output: str) -> None:
         from trainer_core.train.device import choose_device, describe
         from trainer_core.train.engine import fast_paths
 
-        _hush_torch()
         language = terminal_language()
         device = choose_device("auto")
 
@@ -355,12 +353,6 @@ def _try_fast_paths(output: str) -> None:
         else:
             width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
             click.echo("\n".join(["", *console_engine.path_table(found, language, width)]))
-
-
-def _hush_torch() -> None:
-    """Its warnings while it compiles are about its own ways (a CUDA toolkit without a driver, say), and would stand
-    between our words: what fails is told as a reason. Only once torch is loaded, which sets its levels anew."""
-    logging.getLogger("torch").setLevel(logging.ERROR)
 
 
 @commands.command()
@@ -379,7 +371,6 @@ def bench(output: str, seconds: float | None, **flags: Any) -> None:
         from trainer_core.benchmark import run as benchmark
         from trainer_core.benchmark import words
 
-        _hush_torch()
         language = terminal_language()
         given = [name for name in knobs() if flags.get(name) not in (None, ())]
         document = benchmark.Bench(config, language, lambda line: click.echo(line, err=True), seconds, given).run()

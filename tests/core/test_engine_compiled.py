@@ -48,7 +48,7 @@ COMPILES = """
 import os, torch
 from trainer_core.train.engine import compiling
 assert " " in torch.__file__
-compiling.quote_library_path()
+compiling.fix_extensions()
 assert torch.compile(lambda x: x.sin() + 1, fullgraph=True)(torch.ones(64)).shape == (64,)
 """
 
@@ -61,6 +61,14 @@ def test_torch_in_a_folder_with_a_space_in_its_name_compiles(compiler: Path, tmp
     given = {**os.environ, "PYTHONPATH": paths, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     done = subprocess.run([sys.executable, "-c", COMPILES], env=given, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.skipif(not torch.version.cuda, reason="only CUDA builds of torch look for a toolkit")
+def test_a_cuda_toolkit_without_a_driver_is_not_warned_of_among_our_words(tmp_path: Path) -> None:
+    given = {**os.environ, "CUDA_HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": "-1"}
+    program = "from trainer_core.train.engine import compiling; compiling.fix_extensions()"
+    done = subprocess.run([sys.executable, "-c", program], env=given, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_conversations_of_any_width_with_the_loss_in_parts_by_one_graph(compiler: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 COLOURS: Final = ("#2563eb", "#d97706", "#059669", "#7c3aed", "#db2777", "#0891b2", "#65a30d", "#4b5563")
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 150, 30, 42
 _ROW: Final = 24  # height of a bar with its distance
-_LABEL: Final = 210  # width of the words before a bar
+_LABEL: Final = 260  # width of the words before a bar, in the widest of sans-serif fonts
 _STYLE: Final = "text{font:11px sans-serif;fill:#374151} .head{font-weight:bold}"
 
 
@@ -41,7 +41,7 @@ def page(parts: Sequence[tuple[str, int, int]]) -> str:
     return "\n".join([head, f"<style>{_STYLE}</style>", ground, *placed, "</svg>\n"])
 
 
-def bars(title: str, rows: Sequence[Bar], width: int = 720, level: float | None = None) -> tuple[str, int, int]:
+def bars(title: str, rows: Sequence[Bar], width: int = 760, level: float | None = None) -> tuple[str, int, int]:
     """Horizontal bars with the spread of each as a thin line; `level`: a dashed line across all of them."""
     most = max([*(bar.high or bar.value for bar in rows), level or 0.0], default=1.0) or 1.0
     room = width - _LABEL - 120

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import importlib.util
 import json
+import logging
 import os
 import shlex
 import shutil
@@ -166,8 +167,10 @@ def hidden_of(model: Decoder) -> Callable[[Tensor, Tensor | None, Tensor | None]
     return hidden
 
 
-def quote_library_path() -> None:
-    """Torch may be installed in a folder with a space in its name; inductor (2.13) quotes all paths but this one."""
+def fix_extensions() -> None:
+    """Torch may be installed in a folder with a space in its name; inductor (2.13) quotes all paths but this one.
+    And on being imported, this warns of a CUDA toolkit without a driver, which a CPU does not need."""
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     from torch.utils import cpp_extension
 
     if os.name != "nt":
@@ -190,7 +193,7 @@ def compile_whole(model: Decoder, recipe: Recipe) -> Whole:
     import torch._dynamo
     import torch._functorch.config
 
-    quote_library_path()
+    fix_extensions()
     torch._dynamo.reset()  # an engine before this one would use up its limit of graphs
     torch._functorch.config.activation_memory_budget = recipe.memory_budget
     # Random numbers as eager draws them: a compiled run drops the same activations, and resumes exactly.
