@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from runs_page import add, focus, open_page
 from app.theme.tokens import DARK, LIGHT, Tokens
 from app.views import computing_words
 from app.views.performance import figures
-from app.views.plots.canvas import tick_text
+from app.views.plots.axes import Axis, tick_text
 from app.views.runs.model import NAME
 from tests.gui.conftest import MakeWindow
 
@@ -68,6 +69,23 @@ def test_the_theme_is_switched_while_the_window_is_open(make_window: MakeWindow)
 )
 def test_ticks_are_written_as_people_write_figures(value: float, spacing: float, text: str) -> None:
     assert tick_text(value, spacing) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ((6000, 8000, 10_000), ["6k", "8k", "10k"]),
+        ((6000, 8000), ["6,000", "8,000"]),
+        ((9500, 10_000, 10_500), ["9.5k", "10k", "10.5k"]),
+        ((1_000_000, 1_000_020, 1_000_040), ["1M", "1.00002M", "1.00004M"]),
+        ((0, 400_000, 800_000, 1_200_000), ["0", "0.4M", "0.8M", "1.2M"]),
+        ((-20_000, -10_000, 0), ["-20k", "-10k", "0"]),
+    ],
+)
+def test_the_ticks_of_an_axis_have_one_unit_and_differ(values: Sequence[float], texts: list[str]) -> None:
+    axis = Axis("left")
+    axis.setRange(values[0], values[-1])
+    assert axis.tickStrings(values, 1.0, values[1] - values[0]) == texts
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
 import pyqtgraph as pg
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -24,7 +23,8 @@ _LINEAR: Final = 0.65  # powers of ten: below, a log scale hardly differs from a
 
 
 class Axis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
-    """12,000 and 150k, never 1.2e4 or (x0.001); of time 1:30:00, at whole minutes and hours."""
+    """8,000 to 10,000 and 5k to 12.5k, one unit for all ticks, never 1.2e4 or (x0.001); of time 1:30:00, at whole
+    minutes and hours."""
 
     of_time = False
 
@@ -33,7 +33,8 @@ class Axis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
             return [tick_text(10.0**value, spacing or 0.0) for value in values]
         if self.of_time:
             return [time_text(value) for value in values]
-        return [tick_text(value * scale, spacing * scale) for value in values]
+        largest = max((abs(value * scale) for value in self.range), default=0.0)
+        return [tick_text(value * scale, spacing * scale, largest) for value in values]
 
     def tickSpacing(self, low: float, high: float, size: float) -> list[tuple[float, float]]:  # noqa: N802 - pyqtgraph's name
         if self.orientation == "left":
@@ -80,19 +81,25 @@ def time_text(seconds: float) -> str:
     return f"{days} d {clock}" if days else f"{clock}:{rest % _MINUTE:02d}"
 
 
-def tick_text(value: float, spacing: float) -> str:
-    """One tick; `spacing` to its neighbour decides the decimals (0: take two significant digits)."""
+def tick_text(value: float, spacing: float, largest: float = 0.0) -> str:
+    """One tick; `spacing` to its neighbour decides the decimals (0: take two significant digits), the `largest` value
+    of the axis its unit."""
     size = abs(value)
     if size < 1e-12:
         return "0"
-    if size >= 1e6:
-        return f"{value / 1e6:.4g}M"
-    if size >= 1e4:
-        return f"{value / 1e3:.4g}k"
+    if max(size, largest) >= 1e4:
+        unit, sign = (1e6, "M") if max(size, largest) >= 1e6 else (1e3, "k")
+        if not spacing:
+            return f"{value / unit:.4g}{sign}"
+        text = f"{value / unit:.{_decimals(spacing / unit)}f}"
+        return f"{text.rstrip('0').rstrip('.') if '.' in text else text}{sign}"
     if size < 1e-3:
         mantissa, exponent = f"{value:.1e}".split("e")
         return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
     if not spacing:
         return f"{value:,.0f}" if size >= 1000 else f"{value:.2g}" if size < 1 else f"{value:.3g}"
-    decimals = max(0, int(np.ceil(-np.log10(spacing) - 1e-9))) if spacing < 1 else 0
-    return f"{value:,.{decimals}f}"
+    return f"{value:,.{_decimals(spacing)}f}"
+
+
+def _decimals(spacing: float) -> int:
+    return max(0, math.ceil(-math.log10(spacing) - 1e-9))

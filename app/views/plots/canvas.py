@@ -19,10 +19,8 @@ from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QMouseEvent, QPainter,
 from PySide6.QtWidgets import QWidget
 
 from app.theme.tokens import Tokens
-from app.views.plots.axes import Axis, tick_text
+from app.views.plots.axes import Axis
 from app.views.plots.legend import paint_beads
-
-__all__ = ["Canvas", "tick_text"]
 
 Look = Literal["line", "faint", "dashed", "dotted", "area", "beaded"]
 _LINES: Final[dict[Look, Qt.PenStyle]] = {"dashed": Qt.PenStyle.DashLine, "dotted": Qt.PenStyle.DotLine}
