@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
     QLabel,
+    QLineEdit,
     QSizePolicy,
     QStyle,
     QStyleOptionComboBox,
@@ -128,6 +129,33 @@ def test_the_language_is_switched_while_the_window_is_open(make_window: MakeWind
     assert field.error_text == "允许的值：1 到 65,536 之间的整数"
     controller.set_language("en")
     assert window.run_bar.start.text() == "Start"
+
+
+def test_no_chinese_stays_behind_when_english_is_chosen(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window("ok", "zh")
+    window = controller.window
+    for page in window.pages:
+        window.show_page(page)
+        qtbot.wait(20)
+    qtbot.waitUntil(lambda: window.advanced.is_built)
+    assert chinese(window) != []
+    controller.set_language("en")
+    for page in window.pages:
+        window.show_page(page)
+        qtbot.wait(20)
+        assert chinese(window) == [], page
+
+
+def chinese(window: QWidget) -> list[str]:
+    """What the widgets in sight say in Chinese."""
+    kinds = (QAbstractButton, QLabel, QComboBox, QLineEdit)
+    widgets = [widget for kind in kinds for widget in window.findChildren(kind) if widget.isVisible()]
+    said = [get() for widget in widgets for name in SAYING if (get := getattr(widget, name, None)) is not None]
+    tabs = [tabs.tabText(place) for tabs in window.findChildren(QTabBar) for place in range(tabs.count())]
+    return [text for text in (*said, *tabs) if re.search("[\u4e00-\u9fff]", text)]
+
+
+SAYING = ("text", "currentText", "placeholderText", "toolTip", "accessibleName")
 
 
 def test_a_message_names_the_field_where_a_terminal_would_name_the_flag(make_window: MakeWindow) -> None:

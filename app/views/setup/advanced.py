@@ -143,6 +143,8 @@ class AdvancedForm(Retranslating):
         self._next.setText(self.tr("for the next run"))
         for group, heading in self._groups.items():
             heading.setText(knob_words(words.language()).group(group))
+        if self.is_built:
+            self._filter()  # what is searched for is found in the language's own words
 
     def _on_changed(self) -> None:
         self.reset_all.setEnabled(any(map(self._form.is_changed, form_knobs())))
