@@ -34,7 +34,7 @@ def uninstall(arguments: "list[str]") -> int:
     ours = [folder / name for folder in made_in for name in (".venv", ".venv.new", ".venv.old")]
     ours += [folder for folder in made_in if folder != places.ROOT] + [places.KEEP]
     wishes = [*([home / "runs"] if asked.runs else []), *(settings() if asked.settings else [])]
-    folders = [home / "cache", home / "logs", places.LOG.parent, *wishes, *ours]
+    folders = [home / "cache", *compiled(home), home / "logs", places.LOG.parent, *wishes, *ours]
     found = [path for path in dict.fromkeys([*links, *folders]) if path.exists()]
     if not found:
         show("There is nothing to remove.")
@@ -54,6 +54,12 @@ def uninstall(arguments: "list[str]") -> int:
     if not left:
         show("Traindeck's own folder can be deleted now.")
     return 0 if all(path in ours for path in left) else 1
+
+
+def compiled(home: Path) -> "list[Path]":
+    """Where compiled models are kept for a folder with a space in its path (trainer_core/train/engine/compiling.py);
+    other copies of Traindeck make theirs again."""
+    return [Path.home() / ".cache" / "traindeck"] if " " in str(home) else []
 
 
 def kept(asked: argparse.Namespace, home: Path) -> "Iterator[str]":

@@ -12,6 +12,7 @@ import train_gpu
 from app.state.queue import Queue
 from app.state.settings import SettingsStore
 from launcher import places, removing
+from trainer_core.train.engine import compiling
 
 
 @pytest.fixture
@@ -49,6 +50,21 @@ def test_uninstall_removes_what_was_made_and_runs_and_settings_only_when_asked_t
     monkeypatch.setattr("builtins.input", lambda _: "y")
     assert train_gpu.main(["uninstall", *arguments]) == 0
     assert {path.name for path in made.iterdir()} == left
+
+
+def test_uninstall_removes_compiled_code_that_a_space_in_the_path_put_elsewhere(
+    made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    person, home = tmp_path_factory.mktemp("person"), made / "my runs"
+    home.mkdir()
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(person))
+    monkeypatch.setenv("TRAINDECK_HOME", str(home))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    compiled = compiling.cache_folder()
+    (compiled / "graphs").mkdir(parents=True)
+    assert train_gpu.main(["uninstall", "--yes"]) == 0
+    assert not compiled.exists()
 
 
 def test_uninstall_removes_nothing_where_nobody_agrees(
