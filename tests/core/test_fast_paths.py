@@ -15,6 +15,9 @@ import torch
 
 from tests.core.engines import FP32, decoder, settings
 from trainer_core import engine_words
+from trainer_core.benchmark import words
+from trainer_core.benchmark.run import Bench
+from trainer_core.config import Config
 from trainer_core.messages.engine import ENGINE, PATHS
 from trainer_core.protocol import FastPath
 from trainer_core.report import Quiet, StopRequested
@@ -91,12 +94,32 @@ def test_what_is_tried_equals_the_reference_and_is_remembered(home: Path) -> Non
     assert msgspec.json.decode(msgspec.json.encode(list(known.values())), type=list[FastPath]) == list(known.values())
 
 
+@pytest.mark.parametrize(("free", "rows"), [(5 * 2**30, 2), (20 * 2**30, 8)])
+def test_a_card_with_little_room_is_tried_with_less(monkeypatch: pytest.MonkeyPatch, free: int, rows: int) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 24 * 2**30))
+    config = fast_paths._config(torch.device("cuda"), optimizer="muon")
+    assert (config.batch_size, config.optimizer) == (rows, "muon")
+
+
 def test_what_was_tried_before_a_compiler_came_is_not_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not fast_paths.is_measured(CPU, "fp32")
     fast_paths.measure(CPU, Quiet())
     assert fast_paths.is_measured(CPU, "fp32")
     monkeypatch.setattr(compiling, "missing", lambda device: None)
     assert not fast_paths.is_measured(CPU, "fp32")
+
+
+def test_a_benchmark_without_time_says_whether_all_or_only_some_paths_are_not_measured(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmark = Bench(Config(), "en", print)
+    assert not any(path["gain"] for path in benchmark._paths(CPU, 60))
+    fast_paths.measure(CPU, Quiet())
+    assert any(path["gain"] for path in benchmark._paths(CPU, 60))
+    monkeypatch.setattr(compiling, "missing", lambda device: None)
+    assert any(path["gain"] for path in benchmark._paths(CPU, 60))
+    assert [note["key"] for note in benchmark.notes] == ["late", "remembered", "partly"]
+    assert all(words.text(note["key"], language) for note in benchmark.notes for language in ("en", "zh"))
 
 
 @pytest.mark.parametrize("damage", ["{", {"paths": [{"name": 3}]}, {"paths": 3}, 3])

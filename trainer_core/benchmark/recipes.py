@@ -62,7 +62,7 @@ class Recipe:
 
     name: Name
     config: Config
-    runs: list[Run] = field(default_factory=list)
+    runs: dict[int, Run] = field(default_factory=dict)  # by round
     error: tuple[str, dict[str, Any]] | None = None  # code and parameters of what ended it
 
     def use(self, prepared: Config) -> None:
@@ -74,7 +74,7 @@ class Recipe:
     @property
     def speeds(self) -> list[float]:
         """Tokens a second of each run."""
-        return [run.tokens_per_s for run in self.runs]
+        return [run.tokens_per_s for run in self.runs.values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,8 @@ def recipes(config: Config, on_gpu: bool, accumulation: int, given: Collection[s
     ]
 
 
-def train(recipe: Recipe, folder: Path, seconds: float) -> None:
-    """One run of a recipe, measured for about `seconds` once it is warm; the result is added to it.
+def train(recipe: Recipe, number: int, folder: Path, seconds: float) -> None:
+    """The run of a recipe in round `number`, measured for about `seconds` once it is warm; the result is added to it.
 
     Out of memory halves the tuned batch and is tried again. Raises `TraindeckError` where the trainer failed otherwise.
     """
@@ -123,7 +123,7 @@ def train(recipe: Recipe, folder: Path, seconds: float) -> None:
         halves = recipe.name == "tuned" and recipe.config.batch_size > 1
         with _started(recipe.config, folder) as child:
             try:
-                recipe.runs.append(_measured(child, seconds, halves))
+                recipe.runs[number] = _measured(child, seconds, halves)
                 return
             except TraindeckError as error:
                 if error.code not in ("memory.out", "memory.exhausted") or not halves:
@@ -227,7 +227,8 @@ def _run(began: float, steps: list[protocol.Step], seen: Mapping[str, Any]) -> R
     """
     warm = steps[_WARM:]
     parts = min(_PARTS, len(warm) - 1)
-    pairs = list(pairwise(warm[number * (len(warm) - 1) // parts] for number in range(parts + 1)))
+    bounds = [warm[number * (len(warm) - 1) // parts] for number in range(parts + 1)]
+    pairs = [(a, b) for a, b in pairwise(bounds) if b.t > a.t]  # the clock of Windows stands still for 16 ms
     step_ms = statistics.median((b.t - a.t) / (b.step - a.step) * 1000 for a, b in pairs)
     speed = statistics.median((b.tokens - a.tokens) / (b.t - a.t) for a, b in pairs)
     gpus = [gpu for event in seen["hardware"] if event.t >= warm[0].t for gpu in event.gpus if gpu.torch_allocated]

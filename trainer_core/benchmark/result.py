@@ -72,7 +72,7 @@ def recipe(one: Recipe) -> dict[str, Any]:
     document: dict[str, Any] = {"name": one.name, "knobs": {name: getattr(one.config, name) for name in _SHOWN}}
     document |= {"error": error, "tokens_per_s": spread(one.speeds)}
     if one.runs:
-        document |= _last(one.runs)
+        document |= _last(list(one.runs.values()))
     return document
 
 
@@ -95,7 +95,8 @@ def _last(runs: list[Run]) -> dict[str, Any]:
 
 def times_as_fast(one: Recipe, other: Recipe) -> dict[str, Any] | None:
     """How much faster `one` was, round by round: what slowed the machine in a round slowed both."""
-    return spread([mine / theirs for mine, theirs in zip(one.speeds, other.speeds, strict=False)])
+    both = sorted(one.runs.keys() & other.runs.keys())
+    return spread([one.runs[number].tokens_per_s / other.runs[number].tokens_per_s for number in both])
 
 
 def path(one: FastPath) -> dict[str, Any]:

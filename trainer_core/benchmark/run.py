@@ -121,7 +121,7 @@ class Bench:
             for one in ways:
                 if one.error is None:
                     self._say("doing_round", round=number + 1, name=words.text(one.name, self.language))
-                    self._train(one, folder, min(10.0, max(0.3, measuring)))
+                    self._train(one, number, folder, min(10.0, max(0.3, measuring)))
             took = time.monotonic() - since
             longest = max(longest, took) if number else took / 2  # the first one compiled
         if all(not one.runs for one in ways):
@@ -131,9 +131,9 @@ class Bench:
             self._note("once")
         self._judge(ways)
 
-    def _train(self, one: Recipe, folder: Path, seconds: float) -> None:
+    def _train(self, one: Recipe, number: int, folder: Path, seconds: float) -> None:
         try:
-            recipes.train(one, folder, seconds)
+            recipes.train(one, number, folder, seconds)
         except TraindeckError as error:
             one.error = (error.code, error.params)
 
@@ -150,7 +150,7 @@ class Bench:
         if fast_paths.is_measured(device, precision):
             self._note("remembered")
         elif seconds < 2 * _PATHS_S:
-            self._note("late")
+            self._note("partly" if any(one.gain is not None for one in found) else "late")
         else:
             found = fast_paths.measure(device, Trying(self.say, self.language))
         return [result.path(one) for one in found]

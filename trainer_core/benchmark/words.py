@@ -68,6 +68,10 @@ WORDS: Final[dict[str, tuple[str, str]]] = {
         "There was no time left for the fast paths; --seconds gives more.",
         "没有时间测试加速途径，可用 --seconds 增加时间。",
     ),
+    "partly": (
+        "Fast paths that this machine had not measured before had no time left; --seconds gives more.",
+        "本机此前未测试过的加速途径没有时间测试，可用 --seconds 增加时间。",
+    ),
     "remembered": (
         "The fast paths are as they were measured before on this machine.",
         "加速途径的数据来自本机此前的测试。",

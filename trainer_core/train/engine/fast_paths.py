@@ -18,16 +18,21 @@ from trainer_core.model.decoder import ModelConfig, decoder_on
 from trainer_core.protocol import FastPath
 from trainer_core.report import Reporter, StopRequested
 from trainer_core.train import memory, optim
-from trainer_core.train.device import Precision, choose_precision
+from trainer_core.train.device import Precision, choose_precision, keep_to_the_card
 from trainer_core.train.engine import available, compiling, measuring, trials
 from trainer_core.train.engine.build import build
 from trainer_core.train.engine.choosing import FASTER, Words
 from trainer_core.train.loss import batch_loss
+from trainer_core.train.oom import give_back
 
 _KNOBS: Final[dict[str, dict[str, Any]]] = {  # what is tried: small enough for seconds, and of the usual shape
     "cpu": {"hidden_dim": 128, "n_layers": 4, "max_seq_len": 128, "batch_size": 8, "vocab_size": 4096},
     "cuda": {"hidden_dim": 768, "n_layers": 4, "max_seq_len": 1024, "batch_size": 8, "vocab_size": 50_304},
 }
+_FEW_TOKENS: Final = 4096  # the vocabulary where the head is not what is tried
+_ROOM: Final = 10 * 2**30  # free bytes for the whole batch on a GPU: the reference's logits alone take 5 GB
+_NARROW: Final = 2  # sequences where there is less
+_COMPARED: Final = 256  # positions of the head's results
 
 
 _OF_ENGINE: Final = ("compile", "cuda_graphs", "attention", "chunked_loss", "threads")  # paths that it tries itself
@@ -53,7 +58,11 @@ def measure(device: torch.device, reporter: Reporter) -> list[FastPath]:
     there = {path.name for path in available.of_machine(device, precision.name) if _is_tried(path)}
     threads = torch.get_num_threads()
     try:
-        paths = {path.name: path for path in _of_engine(Config(**_KNOBS[device.type]), device, precision, reporter)}
+        keep_to_the_card(device)
+        paths = {path.name: path for path in _of_engine(_config(device), device, precision, reporter)}
+        if device.type == "cuda":  # graphs hold the memory of a whole step
+            compiling.forget_graphs()
+            give_back(device)
         for name, trial in _TRIALS.items():
             reporter.poll()
             if name in there:
@@ -64,6 +73,14 @@ def measure(device: torch.device, reporter: Reporter) -> list[FastPath]:
     found = list(paths.values())
     available.remember([path for path in found if path.name in there], device, precision.name)
     return found
+
+
+def _config(device: torch.device, **knobs: Any) -> Config:
+    """Of the model that is tried, in batches that this card has room for."""
+    usual = dict(_KNOBS[device.type])
+    if device.type == "cuda" and torch.cuda.mem_get_info(device)[0] < _ROOM:
+        usual["batch_size"] = _NARROW
+    return Config(**{**usual, **knobs})
 
 
 def _is_tried(path: FastPath) -> bool:
@@ -138,7 +155,7 @@ def _judged(path: FastPath, tried: Tried) -> tuple[bool, Words]:
 
 def _try_fused(device: torch.device, precision: Precision, reporter: Reporter) -> Tried:
     """One update by each, from the same weights and gradients, and the time of many."""
-    shape = ModelConfig.of(Config(**_KNOBS[device.type]), 4096)
+    shape = ModelConfig.of(_config(device), _FEW_TOKENS)
     with measuring.undisturbed(torch.nn.Module(), device):
         plain = decoder_on(device, shape)
         fused = copy.deepcopy(plain)
@@ -160,7 +177,7 @@ def _try_muon(device: torch.device, precision: Precision, reporter: Reporter) ->
     """Another optimizer, with other weights: only what an update of it costs against one of AdamW."""
     taken: dict[str, Callable[[], object]] = {}
     for name in ("adamw", "muon"):
-        config = Config(optimizer=name, **_KNOBS[device.type])
+        config = _config(device, optimizer=name)
         model = decoder_on(device, ModelConfig.of(config, config.vocab_size))
         for weight in model.parameters():
             weight.grad = torch.full_like(weight, 1e-3)
@@ -203,7 +220,7 @@ def _try_precision(device: torch.device, precision: Precision, reporter: Reporte
 def _try_by_spans(path: str, device: torch.device, precision: Precision, reporter: Reporter) -> Tried:
     """Eight documents in each sequence, against torch's choice with a mask."""
     name, length = available.backend_of(path, device), 512 if device.type == "cpu" else 4096
-    shape = ModelConfig.of(Config(**_KNOBS[device.type]), 4096)
+    shape = ModelConfig.of(_config(device), _FEW_TOKENS)
     ids = torch.zeros(4, length, dtype=torch.int64, device=device)
     segments = (torch.arange(length, dtype=torch.int32, device=device) // (length // 8)).repeat(4, 1)
     batch = Batch(ids, ids, tokens=ids.numel(), samples=4, segments=segments)
@@ -227,14 +244,14 @@ def _try_padding(device: torch.device, precision: Precision, reporter: Reporter)
         torch.autograd.grad(logits, (hidden, weight), logits.detach())
         return logits
 
-    error = measuring.difference([head(filled)[:, :used]], [head(plain)])
+    error = measuring.difference([head(filled)[:_COMPARED, :used]], [head(plain)[:_COMPARED]])
     taken = measuring.seconds({"plain": lambda: head(plain), "filled": lambda: head(filled)}, device, reporter, 1.0)
     return Tried(taken["plain"] / taken["filled"], error, trials.TOLERANCE[precision.name])
 
 
 def _try_checkpointing(device: torch.device, precision: Precision, reporter: Reporter) -> Tried:
     """A micro-batch whose activations are all computed again, against one that keeps them."""
-    config = Config(**_KNOBS[device.type])
+    config = _config(device, vocab_size=_FEW_TOKENS)  # the head keeps its activations in any case
     model, batch = decoder_on(device, ModelConfig.of(config, config.vocab_size)), _batch(config, device)
 
     def loss(mode: Literal["off", "full"], batch: Batch) -> Tensor:
