@@ -243,3 +243,20 @@ def drop(controller: Controller, *paths: Path) -> None:
     place, actions = QPoint(500, 400), Qt.DropAction.CopyAction | Qt.DropAction.MoveAction
     QApplication.sendEvent(controller.window, QDragEnterEvent(place, actions, mime, button, keys))
     QApplication.sendEvent(controller.window, QDropEvent(place.toPointF(), actions, mime, button, keys))
+
+
+def test_what_is_searched_for_while_the_editors_are_still_made_is_not_taken_away(
+    make_window: MakeWindow, qtbot: QtBot
+) -> None:
+    window = make_window().window
+    window.show_page("settings")
+    advanced = window.advanced
+    assert not advanced.is_built
+    advanced.reveal(advanced.fields[0].knob.name)
+    advanced.search.setFocus()
+    qtbot.keyClicks(advanced.search, "rate")
+    assert not advanced.is_built
+    qtbot.waitUntil(lambda: advanced.is_built)
+    qtbot.wait(50)
+    assert advanced.search.text() == "rate"
+    assert window.focusWidget() is advanced.search

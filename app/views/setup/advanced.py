@@ -43,6 +43,7 @@ class AdvancedForm(Retranslating):
         self.fields: list[KnobField] = []
         self._begun = False
         self._wanted = ""  # the knob to show once it is there
+        self._revealed: KnobField | None = None  # the last one that was
         self._slices = Slices(self)
         self._slices.ended.connect(self._on_built)
         self._groups: dict[str, QLabel] = {}
@@ -112,19 +113,22 @@ class AdvancedForm(Retranslating):
 
     def _on_built(self) -> None:
         self._filter()
+        held, field = self.window().focusWidget(), self._revealed
         if self._wanted:
             self.reveal(self._wanted)
+        elif field is not None and held is not None and field.isAncestorOf(held):  # nobody went elsewhere meanwhile
+            scroll_to(self._scroll, field)
 
     def display(self, *, training: bool) -> None:
         """While a run is on, its settings stay as they were started: what is set here is for the next."""
         self._next.setVisible(training)
 
     def reveal(self, name: str) -> None:
-        """Put the cursor into a knob's editor, whatever is being searched for; as soon as it is there, and again when
-        all are: those below move it, and may be needed to scroll as far as that."""
+        """Put the cursor into a knob's editor, whatever is being searched for, as soon as it is there. Once all are, it
+        is scrolled to again: those below move it, and may be needed to scroll as far as that."""
         self.build()
         field = next((field for field in self.fields if field.knob.name == name), None)
-        self._wanted = name  # `_on_built` may be still to come
+        self._wanted, self._revealed = "" if field else name, field
         if field is None:
             return
         if field.isHidden():
