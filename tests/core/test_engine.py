@@ -48,7 +48,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Choosing, "may_take", lambda self, seconds: True)
+    for rule in ("may_take", "may_measure"):
+        monkeypatch.setattr(Choosing, rule, lambda self, seconds: True)
 
 
 # --- what leaves no trace -----------------------------------------------------------------------------------
@@ -82,6 +83,15 @@ def test_in_a_short_run_nothing_is_measured(measured: list[list[str]], monkeypat
     assert path(built, "compile").reason == "path.not_worth"
     assert path(built, "threads").reason == "path.all"
     assert built.choices == {"threads": 2, "attention": "sdpa", "chunk": 0, "compile": False}
+
+
+@pytest.mark.parametrize(("steps", "tried"), [(2, False), (200, True)])
+def test_few_large_micro_batches_are_not_measured_however_long_they_take(
+    steps: int, tried: bool, measured: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Choosing, "rough_s", lambda self: 30.0)
+    build(settings(compile="off"), steps=steps)
+    assert bool(measured) == tried
 
 
 # --- what a person sets, and what was chosen before -------------------------------------------------------

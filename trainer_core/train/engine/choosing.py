@@ -20,6 +20,7 @@ from trainer_core.train.engine.engine import Engine
 
 FASTER: Final = 1.03  # what a way must gain to be taken: more than such measurements vary by
 WORTH_MEASURING_S: Final = 45.0  # runs on a CPU that take less begin at once
+_MANY_TO_MEASURE: Final = 100  # micro-batches, of which measuring takes some ten, however long one is
 _CPU_RATE: Final = 3e10  # FLOP/s of a core in fp32, roughly: for what need not be measured
 _STEP_OVERHEAD_S: Final = 1.5e-3  # of a layer, forward and backward, beside its arithmetic
 _KNOBS: Final = (
@@ -183,6 +184,11 @@ class Choosing:
     def may_take(self, seconds: float) -> bool:
         """Whether all micro-batches together could take so long; a rough guess, so that short runs start at once."""
         return self.thorough or self.device.type == "cuda" or self.micro_batches * self.rough_s() * 2 > seconds
+
+    def may_measure(self, seconds: float) -> bool:
+        """The same, and whether the few micro-batches that measuring takes are few of all."""
+        few = self.device.type == "cpu" and not self.thorough and self.micro_batches < _MANY_TO_MEASURE
+        return not few and self.may_take(seconds)
 
     def time(
         self, ways: dict[str, Callable[[], None]], budget_s: float, rounds: int = measuring.ROUNDS

@@ -79,7 +79,7 @@ def _worth_trying(job: Choosing) -> bool:
     """On a CPU torch has one kernel; documents one after the other are another way."""
     if job.device.type != "cpu" or job.thorough:
         return True
-    return job.example.segments is not None and job.may_take(WORTH_MEASURING_S)
+    return job.example.segments is not None and job.may_measure(WORTH_MEASURING_S)
 
 
 def _try(job: Choosing) -> dict[str, Result]:

@@ -19,6 +19,7 @@ _PART_BYTES: Final = {"cpu": 4 * 2**20, "cuda": 256 * 2**20}
 """Logits in fp32 of one part of the loss; where a micro-batch has more, parts pay: on a GPU for its memory, on a CPU
 because a part stays in the cache (2048 tokens x 2048 words: 12 % less time of a whole micro-batch)."""
 _SAVES_BYTES: Final = {"cpu": 64 * 2**20, "cuda": 256 * 2**20}  # logits from which parts are worth it for memory alone
+_COMPARED: Final = 4  # parts that are compared with all at once
 _PARTS: Final = 16  # at most on a GPU: a compiled model holds each by itself
 
 
@@ -67,7 +68,7 @@ def _counts(job: Choosing, most: int) -> set[int]:
     """One alone only for micro-batches too small for all to help: else it takes too long to try. Half of them may be
     the real cores, the fast ones, or those nearest to the memory; half of two cores is slower where there is much to
     do."""
-    if most == 1 or not job.may_take(WORTH_MEASURING_S):
+    if most == 1 or not job.may_measure(WORTH_MEASURING_S):
         return {most}
     if job.thorough or job.measured_s() <= _TINY_S:
         return {most, most // 2, 1}
@@ -105,7 +106,7 @@ def _positions(job: Choosing) -> int:
 
 def _by_gain(job: Choosing) -> bool:
     """On a GPU parts are for memory, whatever time they take; on a CPU for time, which long runs measure."""
-    return job.thorough or (job.device.type == "cpu" and job.may_take(WORTH_MEASURING_S))
+    return job.thorough or (job.device.type == "cpu" and job.may_measure(WORTH_MEASURING_S))
 
 
 def _save_memory(job: Choosing) -> bool:
@@ -136,8 +137,10 @@ def _try_chunk(job: Choosing, chunk: int, words: Words | str, by_gain: bool) -> 
 
 
 def _difference(job: Choosing) -> float:
-    """On one sequence where a whole batch fits only when it is compiled: all logits at once would fit even less."""
-    engine, example = job.engine, job.example
+    """On as many sequences as a few parts have positions: more say nothing more, and take seconds of a large batch. On
+    one where even these fit only when compiled: all logits at once would fit even less."""
+    engine = job.engine
+    example = job.example.rows(-(-_COMPARED * engine.chunk // job.example.input_ids.shape[1]))[0]
     try:
         return trials.loss_difference(engine.model, engine.eager_loss, engine.reference_loss, example)
     except torch.OutOfMemoryError:
