@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -150,6 +151,20 @@ def test_a_rebuilt_cache_says_why(home: Path, tmp_path: Path) -> None:
     assert why(vocab_size=330) == ("cache.damaged", {})
     cache.files.remove_tree(last)
     assert why(vocab_size=330) == ("cache.gone", {})
+
+
+def test_a_copy_of_data_that_was_prepared_elsewhere_is_compared_by_content(home: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (first / name).write_text(f"All about {name}. " * 200, encoding="utf-8")
+    prepared(first)
+    shutil.copytree(first, second)
+    assert prepared(second).reused
+    (second / "b.txt").unlink()
+    listener = Listener()
+    prepared(second, listener=listener)
+    assert listener.warnings["cache.file_gone"] == {"path": "b.txt", "count": 1}, "that of the first folder is there"
 
 
 def test_another_role_of_the_same_columns_makes_a_new_cache_and_names_columns_as_the_reason(

@@ -169,14 +169,23 @@ def why_new(config: Config, inputs: Inputs) -> tuple[str, dict[str, Value]] | No
     for path, content in new.items():
         if old.get(path, content)[:1] != content[:1]:
             return "cache.file_changed", {"path": path}
-    for code, paths in (("cache.file_gone", old.keys() - new), ("cache.file_new", new.keys() - old)):
+    for code, paths in (("cache.file_gone", _only_in(old, new)), ("cache.file_new", _only_in(new, old))):
         if paths:
-            return code, {"path": min(paths), "count": len(paths)}
+            first = min(paths)
+            elsewhere = code == "cache.file_gone" and Path(first).exists()  # in the copy that the cache was made from
+            return code, {"path": Path(first).name if elsewhere else first, "count": len(paths)}
     options = before.get("options", {})
     changed = [name for name in {**options, **inputs["options"]} if options.get(name) != inputs["options"].get(name)]
-    if old != new:
+    if sorted(map(str, old.values())) != sorted(map(str, new.values())):
         changed.append("columns")
     return ("cache.option_changed", {"names": ", ".join(sorted(changed))}) if changed else None
+
+
+def _only_in(these: dict[str, list[Any]], those: dict[str, list[Any]]) -> list[str]:
+    """Files that the others have neither by name nor by content: a cache serves every copy of its data, and knows the
+    paths of the one that it was made from."""
+    contents = [content[:1] for content in those.values()]
+    return [path for path in these.keys() - those.keys() if these[path][:1] not in contents]
 
 
 def remember(config: Config, name: str) -> None:
