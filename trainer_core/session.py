@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import signal
 import threading
@@ -21,8 +22,9 @@ from types import FrameType
 from typing import Final, Literal, NamedTuple
 
 from trainer_core import protocol
+from trainer_core.config import check_value, knobs
 from trainer_core.control import Control, NoControl
-from trainer_core.messages import Value
+from trainer_core.messages import TraindeckError, Value
 from trainer_core.protocol import PauseReason, PhaseName
 from trainer_core.report import StopRequested, Unit
 from trainer_core.wire import Wire
@@ -247,11 +249,20 @@ class Session:
             for command in self._control.poll():
                 if isinstance(command, bytes):
                     self.warn("command.unknown", command=command[:200].decode("utf-8", "replace"))
+                    self._refuse(command)
                 else:
                     self._take(command)
             if self._control.closed and not self._lost:
                 self._lost = True
                 self.request_stop("parent_lost")
+
+    def _refuse(self, line: bytes) -> None:
+        """Who gave an id waits for the answer, to what is no command either."""
+        with contextlib.suppress(ValueError, RecursionError):
+            said = json.loads(line)
+            if isinstance(said, dict) and type(said.get("id")) is int:
+                name = str(said.get("command", ""))[:40]
+                self.wire.emit(protocol.Ack(command=name, id=said["id"], accepted=False, reason="no such command"))
 
     def _take(self, command: protocol.AnyCommand) -> None:
         accepted, reason = True, ""
@@ -269,8 +280,8 @@ class Session:
                 self._heard.append(lambda: self.wishes.samples.append(command))
             case protocol.Set():
                 change = self.settable.get(command.name)
-                accepted = change is not None and command.value > 0
-                reason = "" if accepted else "it cannot be set now, or not to this value"
+                reason = _refusal(command) if change is not None else "it cannot be set now"
+                accepted = not reason
                 if change is not None and accepted:
                     self._heard.append(partial(change, command.value))
             case protocol.Generate() | protocol.Interrupt():
@@ -303,6 +314,16 @@ class Session:
             os._exit(_INTERRUPTED)
         self._asked_by_key = self._asked_by_key or by_key
         self.request_stop()
+
+
+def _refusal(command: protocol.Set) -> str:
+    """Why a knob cannot have this value; empty where it can."""
+    value = int(command.value) if command.value.is_integer() else command.value
+    try:
+        check_value(command.name, value, "set")
+    except TraindeckError:
+        return f"allowed: {knobs()[command.name].allowed()}"
+    return ""
 
 
 def _raise_in(thread: int, kind: type[Exception] | None) -> None:

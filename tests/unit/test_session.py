@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,42 @@ def test_what_may_change_live_is_changed_by_set(pipe: Pipe) -> None:
     pipe.session.poll()
     assert seen == [5]
     assert [ack.accepted for ack in pipe.kept.of(protocol.Ack)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("perf_steps", 0, ""),
+        ("sample_steps", 0, ""),
+        ("log_steps", 0, "allowed: a whole number >= 1 and <= 1000000"),
+        ("log_steps", 1.5, "allowed: a whole number >= 1 and <= 1000000"),
+        ("hardware_interval_s", 0.5, ""),
+        ("hardware_interval_s", 0.01, "allowed: a number >= 0.1 and <= 3600"),
+        ("flops_steps", 1, "it cannot be set now"),
+    ],
+)
+def test_what_may_be_set_is_what_the_knob_may_be(pipe: Pipe, name: Any, value: float, reason: str) -> None:
+    seen: list[float] = []
+    for knob in ("perf_steps", "sample_steps", "log_steps", "hardware_interval_s"):
+        pipe.session.settable[knob] = seen.append
+    pipe.send(protocol.Set(name=name, value=value))
+    pipe.session.poll()
+    (ack,) = pipe.kept.of(protocol.Ack)
+    assert (ack.accepted, ack.reason) == (not reason, reason)
+    assert seen == ([] if reason else [value])
+
+
+def test_who_gives_an_id_is_answered_also_where_it_is_no_command(pipe: Pipe) -> None:
+    pipe.send(
+        b'{"command":"set","id":3,"name":"learning_rate","value":1}\n',
+        b'{"command":"dance","id":4}\n',
+        b'{"command":"dance"}\n',
+        b"[1]\n",
+    )
+    pipe.session.poll()
+    answers = [(ack.command, ack.id, ack.accepted) for ack in pipe.kept.of(protocol.Ack)]
+    assert answers == [("set", 3, False), ("dance", 4, False)]
+    assert len(pipe.kept.of(protocol.Warn)) == 4
 
 
 def test_a_command_in_two_halves_is_one_command(pipe: Pipe) -> None:
