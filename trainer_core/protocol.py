@@ -182,7 +182,7 @@ class DataReport(Event, tag="data_report", kw_only=True):
     left_out_tokens: int = 0  # plain text: tokens at the end that make no whole sequence; estimated as `total` is
     packs: int | None = None  # with packing: sequences made of the samples that were read
     fill: float | None = None  # with packing: share of their positions that hold tokens, 0..1
-    fill_alone: float | None = None  # the same with one sample a sequence
+    fill_alone: float | None = None  # prompt/response: the same with one sample a sequence, padded to its batch
     duplicates: int = 0  # rows read whose content was there before
     empty: int = 0  # rows read without any text
     bad: int = 0  # rows read that could not be used
@@ -272,7 +272,9 @@ class Performance(Event, tag="performance", kw_only=True):
     memory_peak: int | None = None  # most that tensors held since the last of these events
     energy_j: float | None = None  # of all ranks' GPUs since the last of these events; None: unknown, or see above
     energy_per_million_tokens_j: float | None = None  # at that rate
-    gradient_noise: float | None = None  # simple noise scale, in sequences: batches far beyond it gain little
+    gradient_noise: float | None = (
+        None  # simple noise scale, in sequences, of steps in parts: far larger ones gain little
+    )
     loss_scale: float | None = None  # fp16: what the loss is multiplied by
     overflows: int = 0  # fp16: steps left out since the run began, for a scale that was too large
 

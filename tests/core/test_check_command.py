@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,22 @@ def test_real_steps_say_that_a_small_model_fits_and_are_remembered(tmp_path: Pat
     assert again.from_cache
     assert again.chosen == report.chosen
     assert "放得下 · CPU" in in_chinese(tmp_path, "check", *TINY, "--data", str(data))
+
+
+def test_the_time_of_short_conversations_counts_the_padding_of_their_batches(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    rows = [{"prompt": "How many?", "response": "many " * (25 if row % 8 == 0 else 1)} for row in range(400)]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    report = report_of(run(tmp_path, "check", *TINY, "--data", str(path)))
+    assert report.seconds
+    assert report.chosen.tokens_per_s
+    computed = report.seconds * report.chosen.tokens_per_s / report.total_steps
+    assert 1.3 * report.tokens_per_step < computed <= 4 * 32
+    packed = report_of(run(tmp_path, "check", *TINY, "--packing", "--data", str(path)))
+    assert packed.seconds
+    assert packed.chosen.tokens_per_s
+    computed = packed.seconds * packed.chosen.tokens_per_s / packed.total_steps
+    assert computed == pytest.approx(packed.tokens_per_step)
 
 
 def test_how_long_a_run_that_counts_epochs_is_decides_whether_its_check_compiles(

@@ -77,7 +77,7 @@ def _report(config: Config, about: Data, session: Session, again: bool) -> proto
         disk_needed += about.cache_bytes
     if disk_needed > disk_free:
         session.warn("check.disk", needed_mib=disk_needed // _MIB, free_mib=disk_free // _MIB)
-    tokens = about.total_steps * about.tokens_per_step
+    positions = about.total_steps * about.tokens_per_step / about.filled
     return protocol.CheckReport(
         verdict=judged,
         device=found.device,
@@ -88,7 +88,7 @@ def _report(config: Config, about: Data, session: Session, again: bool) -> proto
         ram_total=ram.total,
         ram_free=ram.available,
         total_steps=about.total_steps,
-        seconds=tokens / found.tokens_per_s if tokens and found.tokens_per_s else None,
+        seconds=positions / found.tokens_per_s if positions and found.tokens_per_s else None,
         compile_s=found.compile_s,
         checkpoint_bytes=found.checkpoint_bytes,
         checkpoints=kept,

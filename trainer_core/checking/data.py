@@ -29,13 +29,14 @@ _LONG: Final = 10_000  # steps of a run of which nothing is known
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Of one run. `tokens_per_step` are positions that are computed, a mean."""
+    """Of one run. `tokens_per_step`: a mean, padding left out."""
 
     task: Task
     vocab_size: int
     total_steps: int  # 0: unknown
     tokens_per_step: int
     cache_bytes: int  # that preparation will write
+    filled: float = 1.0  # share of the positions that are computed which hold tokens, a mean
 
     @property
     def steps_to_plan_for(self) -> int:
@@ -85,4 +86,6 @@ def _data(report: protocol.DataReport, vocabulary: int, cache: int, config: Conf
         share = round(100 * report.cut_tokens / max(1, report.read.tokens))
         session.warn("check.much_cut", percent=share, limit=limit)
     steps = report.total_steps if samples else 0
-    return Data(report.task, vocabulary, steps, report.tokens_per_step, cache)
+    alone = report.fill_alone or 1.0
+    in_batch = 1.0 if config.packing else alone
+    return Data(report.task, vocabulary, steps, report.tokens_per_step, cache, in_batch)

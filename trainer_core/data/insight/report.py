@@ -342,9 +342,9 @@ def _add_conversations(
     report.dropped = sum(one.dropped for one in arranged.values())
     report.cut_tokens = sum(_cut_tokens(split, limit) for split in found.splits.values())
     report.tokens_per_step = round(report.samples_per_step * train.positions / max(1, train.samples))
+    report.fill_alone = fill_without_packing(found.folder, config)
     if config.packing:
         report.packs, report.fill = train.samples, train.fill(limit)
-        report.fill_alone = fill_without_packing(found.folder, config)
     sequences = Sequences(folder_of(found.folder, limit, config.packing) / "train", config.packing)
     with closing(sequences):
         viewer = Viewer(found.splits["train"], found.codec, limit)
