@@ -12,6 +12,7 @@ from trainer_core.config import unknown_key
 from trainer_core.messages import Language, TraindeckError, terminal_language
 
 _CHINESE: Final[tuple[tuple[str, str], ...]] = (
+    (r"No such command '(.*?)'\. \(Did you mean(?: one of:)? (.*)\?\)", "没有命令“{0}”。是否想输入：{1}？"),
     (r"No such command ['\"]?(.*?)['\"]?\.?", "没有命令“{0}”。"),
     (r"Missing command\.?", "缺少命令。"),
     (r"Got unexpected extra arguments? \((.*)\)", "多余的参数：{0}。"),

@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.core.trainer import TINY, finish, run, start, text_file
+from tests.kept import Kept
 from trainer_core import plans, protocol
 from trainer_core.messages import TraindeckError
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir, summarize
+from trainer_core.session import Session
+from trainer_core.train import exactness
+from trainer_core.wire import Wire
 
 FIRST, NEWEST = "step-00000004", "step-00000008"
 
@@ -101,3 +105,10 @@ def test_the_newest_checkpoint_goes_on_in_its_own_run_however_its_path_is_writte
 def test_the_newest_checkpoint_begins_a_new_run_where_a_folder_is_named(two_checkpoints: RunDir) -> None:
     wanted = two_checkpoints.path.with_name("new")
     assert planned(two_checkpoints.checkpoints / NEWEST, wanted).run.path == wanted
+
+
+def test_the_shape_that_was_compiled_is_not_told_beside_the_settings_that_it_follows_from() -> None:
+    kept = Kept()
+    before = {"batch_size": 16, "compiled_for": [16, 0], "threads": 2}
+    exactness.say_what_changed(Session(Wire(kept)), before, {"batch_size": 32, "compiled_for": [32, 0], "threads": 2})
+    assert [event.params["what"] for event in kept.of(protocol.Warn)] == ["batch_size"]

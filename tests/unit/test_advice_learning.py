@@ -165,7 +165,7 @@ def test_conversations_that_are_cut_ask_for_longer_sequences() -> None:
     run = Series()
     run.tell(talks(truncated=150, dropped=10))
     assert run.codes == ["truncated"]
-    assert run.said[0].params == {"count": 160, "total": 1060, "percent": 15, "limit": 256}
+    assert run.said[0].params == {"count": 160, "total": 1050, "percent": 15, "limit": 256}
     assert run.said[0].fix == {"max_seq_len": 512, "batch_size": 4, "gradient_accumulation_steps": 8}
 
 

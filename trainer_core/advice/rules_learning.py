@@ -222,7 +222,7 @@ class Truncated(Rule):
     def look(self, event: protocol.AnyEvent, run: Run) -> Verdict:
         if not isinstance(event, protocol.Ready) or event.task != "sft":
             return None
-        whole = event.train_documents + event.validation_documents + event.dropped
+        whole = event.train_documents + event.validation_documents
         lost = event.truncated + event.dropped
         if whole <= 0 or lost < _CUT * whole:
             return None

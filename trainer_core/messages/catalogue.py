@@ -258,10 +258,10 @@ CATALOGUE: Final[dict[str, Message]] = {
     "data.changed": error(
         _DATA,
         (
-            "The data or tokenizer of this run has changed since it was started ({what}), so it cannot go on exactly.",
+            "The data or tokenizer of this run has changed since it was started, so it cannot go on exactly.",
             "Put the data back, or start a new run.",
         ),
-        ("此次运行的数据或分词器自开始后已改变（{what}），无法精确继续。", "请恢复数据，或开始新的运行。"),
+        ("此次运行的数据或分词器自开始后已改变，无法精确继续。", "请恢复数据，或开始新的运行。"),
     ),
     "data.bad_row": error(
         _DATA,

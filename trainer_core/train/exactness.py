@@ -45,7 +45,7 @@ def require_the_same_run(folder: Path, model: Decoder, now: dict[str, Any]) -> d
     """What a checkpoint was made with. Raises `data.changed` or `checkpoint.mismatch` where none can go on with it."""
     before = checkpoint.read_made_with(folder)
     if before.get("data") != now["data"]:
-        raise TraindeckError("data.changed", what=f"{before.get('data')} → {now['data']}")
+        raise TraindeckError("data.changed")
     # Heads or positions that count otherwise fit weights of the same sizes, and make another model.
     shape, shape_before = asdict(model.config), asdict(checkpoint.read_shape(folder))
     shape.pop("dropout"), shape.pop("max_seq_len")  # no part of the weights: a change of these is allowed
@@ -56,7 +56,8 @@ def require_the_same_run(folder: Path, model: Decoder, now: dict[str, Any]) -> d
 
 
 def say_what_changed(session: Session, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """A warning for each difference. What older checkpoints do not tell of is not compared."""
+    """A warning for each difference. What older checkpoints do not tell of is not compared, nor the shape that was
+    compiled: it follows from what is."""
     for what, value in now.items():
-        if before.get(what, value) != value:
+        if before.get(what, value) != value and what != "compiled_for":
             session.warn("resume.not_exact", what=what, before=str(before[what]), after=str(value))
