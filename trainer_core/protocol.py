@@ -272,9 +272,7 @@ class Performance(Event, tag="performance", kw_only=True):
     memory_peak: int | None = None  # most that tensors held since the last of these events
     energy_j: float | None = None  # of all ranks' GPUs since the last of these events; None: unknown, or see above
     energy_per_million_tokens_j: float | None = None  # at that rate
-    gradient_noise: float | None = (
-        None  # simple noise scale, in sequences, of steps in parts: far larger ones gain little
-    )
+    gradient_noise: float | None = None  # simple noise scale, in sequences; None: steps are not in parts, or too early
     loss_scale: float | None = None  # fp16: what the loss is multiplied by
     overflows: int = 0  # fp16: steps left out since the run began, for a scale that was too large
 
