@@ -87,7 +87,7 @@ def test_the_time_of_short_conversations_counts_the_padding_of_their_batches(tmp
     assert packed.seconds
     assert packed.chosen.tokens_per_s
     computed = packed.seconds * packed.chosen.tokens_per_s / packed.total_steps
-    assert computed == pytest.approx(packed.tokens_per_step)
+    assert computed == pytest.approx(4 * 32, rel=0.02)
 
 
 def test_how_long_a_run_that_counts_epochs_is_decides_whether_its_check_compiles(

@@ -29,7 +29,7 @@ from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.report import Quiet
 from trainer_core.runs import run_dir
 from trainer_core.train.device import choose_device, choose_precision
-from trainer_core.train.engine import compiling, fast_paths
+from trainer_core.train.engine import fast_paths
 from trainer_core.train.flops import flops_per_token
 from trainer_core.train.oom import give_back
 
@@ -73,9 +73,7 @@ class Bench:
             for one in ways:
                 one.use(prepared)
             paths = self._paths(device, seconds)
-            if device.type == "cuda":  # what was tried here is to be free for the processes that are measured
-                compiling.forget_graphs()
-                give_back(device)
+            give_back(device)  # what was tried here is to be free for the processes that are measured
             self._rounds(ways, folder, end, seconds / 40)
         return self._document(machine, limits, ways, paths, time.monotonic() - begun)
 

@@ -83,9 +83,8 @@ def _data(report: protocol.DataReport, vocabulary: int, cache: int, config: Conf
     if report.task == "sft" and not config.packing and samples and filled < _EMPTY:
         session.warn("check.short_sequences", mean=round(filled * limit), limit=limit)
     if report.cut_tokens > _CUT * report.read.tokens:
-        share = round(100 * report.cut_tokens / max(1, report.read.tokens))
-        session.warn("check.much_cut", percent=share, limit=limit)
+        percent = round(100 * report.cut_tokens / max(1, report.read.tokens))
+        session.warn("check.much_cut", percent=percent, limit=limit)
     steps = report.total_steps if samples else 0
-    alone = report.fill_alone or 1.0
-    in_batch = 1.0 if config.packing else alone
-    return Data(report.task, vocabulary, steps, report.tokens_per_step, cache, in_batch)
+    share = (report.fill if config.packing else report.fill_alone) or 1.0
+    return Data(report.task, vocabulary, steps, report.tokens_per_step, cache, share)

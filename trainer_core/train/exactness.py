@@ -45,7 +45,7 @@ def require_the_same_run(folder: Path, model: Decoder, now: dict[str, Any]) -> d
     """What a checkpoint was made with. Raises `data.changed` or `checkpoint.mismatch` where none can go on with it."""
     before = checkpoint.read_made_with(folder)
     if before.get("data") != now["data"]:
-        raise TraindeckError("data.changed")
+        raise TraindeckError("data.changed", f"{before.get('data')} → {now['data']}")
     # Heads or positions that count otherwise fit weights of the same sizes, and make another model.
     shape, shape_before = asdict(model.config), asdict(checkpoint.read_shape(folder))
     shape.pop("dropout"), shape.pop("max_seq_len")  # no part of the weights: a change of these is allowed

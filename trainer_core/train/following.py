@@ -126,7 +126,7 @@ def _prepared(data: dict[str, Any], config: Config, rank: int) -> Prepared:
         return made_up.prepared(Path(data["made_up"]) / f"cache-{rank}", config, **data["shape"])
     prepared = prepare(config, Quiet())
     if prepared.fingerprint != data["prepared"]:
-        raise TraindeckError("data.changed")
+        raise TraindeckError("data.changed", f"{data['prepared']} → {prepared.fingerprint}")
     return prepared
 
 

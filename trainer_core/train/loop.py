@@ -94,8 +94,8 @@ class Trainer:
         self.telemetry = True
         self.log_steps, self.sample_steps = config.log_steps, config.sample_steps
         self.perf_steps, self.flops_steps = config.perf_steps, config.flops_steps
-        for name, least in (("log_steps", 1), ("sample_steps", 0), ("perf_steps", 0), ("flops_steps", 0)):
-            session.settable[name] = _setter(self, name, least)
+        for name in ("log_steps", "sample_steps", "perf_steps", "flops_steps"):
+            session.settable[name] = _setter(self, name)
         self._late: Late[Asked] = Late(device)
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)  # since the last step event, and of
         self._loss_tokens = torch.zeros((), dtype=torch.float64, device=device)  # so many tokens; bad steps left out
@@ -504,5 +504,5 @@ def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def _setter(trainer: Trainer, name: str, least: int) -> Callable[[float], None]:
-    return lambda steps: setattr(trainer, name, max(least, int(steps)))
+def _setter(trainer: Trainer, name: str) -> Callable[[float], None]:
+    return lambda steps: setattr(trainer, name, int(steps))

@@ -191,7 +191,7 @@ def _watching(job: Job, trainer: Trainer) -> Iterator[None]:
         at_gpu=watch_for_others(job.session) if trainer.config.pause_for_others else None,
         beside=_beside(device, trainer.ranks.size),
     )
-    job.session.settable["hardware_interval_s"] = lambda seconds: sampler.set_interval(max(0.1, seconds))
+    job.session.settable["hardware_interval_s"] = sampler.set_interval
     trainer.reports.energy = sampler.energy_j
     sampler.start()
     try:
