@@ -21,6 +21,10 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # GNU's; others sleep at once
 
+# When a GPU's memory ends, torch's allocator says so on stderr each time. A run goes on in smaller parts then, and says
+# that in its own words; what it cannot recover from ends in one sentence. Read when torch is loaded.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
 if __name__ == "__main__":  # the processes that encode or load are started with this file too, and need no command line
     from trainer_core.cli import main
 

@@ -82,6 +82,11 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}g}".replace("e-0", "e-")
 
 
+def loss_scale(factor: float) -> str:
+    """A power of two, so in full: 65,536."""
+    return f"{factor:,.10g}"
+
+
 def energy(joules: float) -> str:
     """As an electricity bill has it: Wh, and kWh from one on."""
     hours = joules / _WH

@@ -120,6 +120,20 @@ def test_what_was_asked_for_in_vain_is_told(tmp_path: Path) -> None:
     assert 0 < event.free <= event.total
 
 
+def test_what_was_free_when_memory_ended_is_told_not_what_is_free_once_the_attempt_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=1))
+    limit(made, 6)
+    undone: list[bool] = []
+    give_back = oom.give_back
+    monkeypatch.setattr(oom, "_free", lambda device: 2**40 if undone else 2**20)
+    monkeypatch.setattr(oom, "give_back", lambda device: (undone.append(True), give_back(device))[1])
+    made.run()
+    (event,) = kept.of(protocol.MemoryMove)
+    assert event.free == 2**20
+
+
 def test_prompts_and_responses_of_different_lengths_keep_their_weight_in_halves(tmp_path: Path) -> None:
     small = {"eval_steps": 0, "cpu_threads": 1, "perf_steps": 0, "compile": "off", "eval_examples": 0}
     same = config(tmp_path, pairs_file(tmp_path), gradient_accumulation_steps=2, **small)

@@ -28,6 +28,31 @@ def test_every_event_can_be_shown(language: Language) -> None:
         assert isinstance(line(event, language), str)
 
 
+def test_memory_that_ends_is_told_with_what_was_done_and_what_was_free() -> None:
+    halved = protocol.MemoryMove(
+        step=1, action="halved", during="forward", batch_size=16, gradient_accumulation_steps=4,
+        requested=64 * 2**20, free=10 * 2**20, total=24 * 2**30,
+    )  # fmt: skip
+    assert line(halved, "en") == (
+        "out of memory at step 1 (forward, 64 MiB asked for, 10 MiB free): "
+        "micro-batch 16, accumulation 4; nothing was lost"
+    )
+    assert line(halved, "zh") == (
+        "第 1 步内存不足（前向，申请 64 MiB，可用 10 MiB）：微批 16，累积 4；没有丢失任何内容"
+    )
+    unknown = msgspec.structs.replace(halved, requested=None, action="checkpointing")
+    assert line(unknown, "en") == (
+        "out of memory at step 1 (forward): activations are computed again instead of kept; nothing was lost"
+    )
+    grown = msgspec.structs.replace(halved, action="grown", during="none", requested=None)
+    assert line(grown, "en") == "memory again since step 1: micro-batch 16, accumulation 4"
+
+
+def test_a_loss_scale_is_told_in_full() -> None:
+    told: protocol.Performance = msgspec.structs.replace(EVENTS[protocol.Performance], loss_scale=65536.0)
+    assert "loss scale 65,536 (" in line(told, "en")
+
+
 def test_a_cpus_threads_are_counted_in_the_language_of_the_terminal() -> None:
     hello: protocol.Hello = msgspec.structs.replace(EVENTS[protocol.Hello], devices=["2 × CPU (1 thread)"])
     assert "2 × CPU（1 个线程）" in line(hello, "zh")

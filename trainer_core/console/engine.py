@@ -25,6 +25,16 @@ _DONE: Final[dict[str, tuple[str, str]]] = {
     "rolled_back": ("went back to the last good checkpoint", "已退回最近完好的检查点"),
     "stopped": ("stopping", "停止训练"),
 }
+_MOVED: Final[dict[str, tuple[str, str]]] = {
+    "checkpointing": ("activations are computed again instead of kept", "激活值改为重新计算，不再保留"),
+    "chunked_loss": ("the loss is computed in parts", "损失改为分块计算"),
+}
+_DURING: Final[dict[str, str]] = {
+    "forward": "前向",
+    "backward": "反向",
+    "optimizer": "优化器",
+    "evaluation": "评估",
+}
 _SETTINGS: Final[dict[str, str]] = {  # those that ask for a fast path by name, and which
     "compile": "compile",
     "cuda_graphs": "cuda_graphs",
@@ -159,7 +169,7 @@ def performance(event: protocol.Performance, language: Language, *, explain: boo
         energy = engine_words.energy(event.energy_per_million_tokens_j)
         told.append(f"每百万词元 {energy}" if zh else f"{energy} per million tokens")
     if event.loss_scale is not None:
-        scale, over = engine_words.significant(event.loss_scale), f"{event.overflows:,}"
+        scale, over = engine_words.loss_scale(event.loss_scale), f"{event.overflows:,}"
         told.append(f"损失缩放 {scale}（溢出 {over} 次）" if zh else f"loss scale {scale} ({over} overflows)")
     if event.gradient_noise is not None and not explain:
         told.append(f"噪声 {_noise(event)} 条序列" if zh else f"noise {_noise(event)} sequences")
@@ -219,6 +229,26 @@ def _samples(event: protocol.BadStep, zh: bool) -> str:
         return ""
     shown = ", ".join(map(str, event.samples[:_SAMPLES])) + (" …" if len(event.samples) > _SAMPLES else "")
     return f"（轮次 {event.epoch}，样本 {shown}）" if zh else f" (epoch {event.epoch}, samples {shown})"
+
+
+def memory_move(event: protocol.MemoryMove, language: Language) -> str:
+    """What was changed because memory ended, or was there again; and what was asked for in vain."""
+    zh = language == "zh"
+    batch, times = f"{event.batch_size:,}", f"{event.gradient_accumulation_steps:,}"
+    sizes = f"微批 {batch}，累积 {times}" if zh else f"micro-batch {batch}, accumulation {times}"
+    done = _MOVED[event.action][zh] if event.action in _MOVED else sizes
+    if event.action == "grown":
+        return (
+            f"自第 {event.step:,} 步起内存恢复充足：{done}" if zh else f"memory again since step {event.step:,}: {done}"
+        )
+    lack = ""
+    if event.requested is not None and event.free is not None:
+        asked, free = size(event.requested), size(event.free)
+        lack = f"，申请 {asked}，可用 {free}" if zh else f", {asked} asked for, {free} free"
+    if zh:
+        where = _DURING.get(event.during, event.during)
+        return f"第 {event.step:,} 步内存不足（{where}{lack}）：{done}；没有丢失任何内容"
+    return f"out of memory at step {event.step:,} ({event.during}{lack}): {done}; nothing was lost"
 
 
 def profile(event: protocol.FlopsProfile, language: Language) -> str:

@@ -73,6 +73,8 @@ def line(event: protocol.AnyEvent, language: Language) -> str:
             return console_engine.performance(event, language)
         case protocol.BadStep():
             return console_engine.bad_step(event, language)
+        case protocol.MemoryMove():
+            return console_engine.memory_move(event, language)
         case protocol.FlopsProfile():
             return console_engine.profile(event, language)
         case protocol.Eval():

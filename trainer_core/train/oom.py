@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal, TypeVar
 
@@ -94,21 +95,22 @@ class Ladder:
         """
         while True:
             result: list[T] = []
-            when, wanted = 0, 0
+            when, wanted, lacking = 0, 0, -sys.maxsize
             try:
                 result.append(work())
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
                 when, wanted = 1 + _DURING.index(self.during), requested(error) or 0
+                lacking = -(_free(self._device) or 0)  # now: what the attempt holds is free as soon as it is undone
             # Here, not above: the error's traceback holds all tensors of the attempt.
-            when, wanted = self._ranks.most(when, wanted, poll=poll)
+            when, wanted, lacking = self._ranks.most(when, wanted, lacking, poll=poll)
             if not when:
                 return result[0]
             result.clear()
             self.during = _DURING[when - 1]
             undo()
-            self._move(step, wanted or None)
+            self._move(step, wanted or None, -lacking)
 
     def suffices(self, work: Callable[[], T]) -> T:
         """The result of `work` where memory suffices for it on all ranks; where it does not on one, none goes on to
@@ -180,13 +182,13 @@ class Ladder:
 
     # --- the moves -----------------------------------------------------------------------------------
 
-    def _move(self, step: int, wanted: int | None) -> None:
+    def _move(self, step: int, wanted: int | None, free: int) -> None:
+        """`wanted`: bytes that were asked for; `free`: those that the device had left then, the least of any rank."""
         give_back(self._device)
-        free = _free(self._device)
         move = self._next()
         if move is None:
             raise TraindeckError(
-                "memory.exhausted", device=self._device.type, step=step, requested=wanted or 0, free=free or 0
+                "memory.exhausted", device=self._device.type, step=step, requested=wanted or 0, free=free
             )
         self._moves.append(move)
         self._steps = 0

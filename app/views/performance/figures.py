@@ -209,7 +209,7 @@ def _arithmetic(computing: Computing) -> list[Row]:
     if told is not None and told.loss_scale is not None:
         name = QCoreApplication.translate("Performance", "Loss scale (fp16)")
         text = QCoreApplication.translate("Performance", "{scale}, {count} overflows")
-        scale = engine_words.significant(told.loss_scale, 6)
+        scale = engine_words.loss_scale(told.loss_scale)
         found.append((name, text.format(scale=scale, count=words.count(told.overflows))))
     return found
 
