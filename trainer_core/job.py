@@ -69,6 +69,11 @@ class _Tee(io.TextIOBase):
         return self.stream.fileno()
 
 
+class _Records(logging.StreamHandler[TextIO]):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """A full disk: the end of the log is lost, and nothing else."""
+
+
 @contextlib.contextmanager
 def _closing(log: IO[str]) -> Iterator[None]:
     try:
@@ -120,7 +125,9 @@ class Job:
             self._stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         faulthandler.enable(self._log)
         self._stack.callback(faulthandler.disable)
-        logging.basicConfig(stream=sys.stderr, level=logging.WARNING, force=True)
+        # A terminal is told in sentences; what programs read may as well have all of it.
+        records = _Records(sys.stderr if isinstance(self._sink, StreamSink) else self._log)
+        logging.basicConfig(handlers=[records], level=logging.WARNING, force=True)
         logging.getLogger("trainer_core").setLevel(logging.INFO)  # of our own, what only a log has room for
         self._file = FileSink(run.events)
         self.wire.add(self._file)
