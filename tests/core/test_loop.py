@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,26 @@ def test_a_model_that_turns_out_the_best_after_a_stop_is_kept_as_the_best(tmp_pa
     info = checkpoint_dir.read_info(again.run_dir.checkpoints / "step-00000002")
     assert info is not None
     assert info.eval_loss == again.state.counters.best_loss
+
+
+def test_held_out_loss_that_is_no_number_is_never_the_best_and_the_next_one_may_be(tmp_path: Path) -> None:
+    made, kept = trainer(tmp_path, config(tmp_path, text_file(tmp_path), lr_schedule="plateau"))
+    made.set_up()
+    weight = made.model.lm_head.weight
+    sound = weight.detach().clone()
+    weight.data.fill_(math.nan)
+    assert made.evaluate() is False
+    assert made.state.counters.best_loss is None
+    weight.data.copy_(sound)
+    made.save("regular")
+    made.state.counters.step += 1
+    assert made.evaluate() is True
+    broken, whole = kept.of(protocol.Eval)
+    assert (broken.loss, broken.perplexity, broken.best) == (None, None, False)
+    assert whole.loss == made.state.counters.best_loss == made.plateau.state()["best"]
+    info = checkpoint_dir.read_info(made.run_dir.checkpoints / "step-00000000")
+    assert info is not None
+    assert info.eval_loss is None
 
 
 def test_a_stop_after_an_evaluation_does_not_report_it_twice(tmp_path: Path) -> None:

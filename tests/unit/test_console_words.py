@@ -48,6 +48,14 @@ def test_memory_that_ends_is_told_with_what_was_done_and_what_was_free() -> None
     assert line(grown, "en") == "memory again since step 1: micro-batch 16, accumulation 4"
 
 
+def test_what_is_no_number_is_said_so_in_either_language() -> None:
+    step: protocol.Step = msgspec.structs.replace(EVENTS[protocol.Step], loss=None, grad_norm=float("nan"))
+    assert "loss not finite" in line(step, "en")
+    assert "norm not finite" in line(step, "en")
+    assert "损失 不是有限数" in line(step, "zh")
+    assert "nan" not in line(step, "zh")
+
+
 def test_a_loss_scale_is_told_in_full() -> None:
     told: protocol.Performance = msgspec.structs.replace(EVENTS[protocol.Performance], loss_scale=65536.0)
     assert "loss scale 65,536 (" in line(told, "en")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import datetime
 from pathlib import Path
@@ -152,8 +153,8 @@ def _loading(event: protocol.Ready, zh: bool) -> str:
 
 
 def _step(event: protocol.Step, zh: bool) -> str:
-    norm = "" if event.grad_norm is None else f"  {'梯度范数' if zh else 'norm'} {event.grad_norm:.2f}"
-    loss, rate = _number(event.loss), f"{event.learning_rate:.2e}"
+    norm = "" if event.grad_norm is None else f"  {'梯度范数' if zh else 'norm'} {_number(event.grad_norm, zh, 2)}"
+    loss, rate = _number(event.loss, zh), f"{event.learning_rate:.2e}"
     if zh:
         return f"第 {event.step:>6} 步  损失 {loss}  学习率 {rate}{norm}  {event.tokens_per_s:,.0f} 词元/秒"
     return (
@@ -166,7 +167,7 @@ def _eval(event: protocol.Eval, zh: bool) -> str:
     exact = "" if event.exact_match is None else f"  {'完全匹配' if zh else 'exact match'} {event.exact_match:.1%}"
     bleu = "" if event.bleu4 is None else f"  BLEU-4 {event.bleu4:.1f}"
     best = ("  最佳" if zh else "  best") if event.best else ""
-    loss, perplexity = _number(event.loss), "?" if event.perplexity is None else f"{event.perplexity:.4g}"
+    loss, perplexity = _number(event.loss, zh), "?" if event.perplexity is None else f"{event.perplexity:.4g}"
     if zh:
         return f"第 {event.step:>6} 步  评估损失 {loss}  困惑度 {perplexity}{exact}{bleu}{best}"
     return f"eval {event.step:>6}  loss {loss}  perplexity {perplexity}{exact}{bleu}{best}"
@@ -222,8 +223,10 @@ def _flag(name: str, value: object) -> str:
     return f"--{dashed} {value:g}" if isinstance(value, float) else f"--{dashed} {value}"
 
 
-def _number(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.4f}"
+def _number(value: float | None, zh: bool, digits: int = 4) -> str:
+    if value is None or not math.isfinite(value):
+        return "不是有限数" if zh else "not finite"
+    return f"{value:.{digits}f}"
 
 
 def _duration(seconds: float) -> str:

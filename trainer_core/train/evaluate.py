@@ -107,8 +107,8 @@ def told(step: int, loss: Loss, best: bool, answers: Answers | None) -> Eval:
     """An evaluation as an event."""
     return Eval(
         step=step,
-        loss=loss.mean,
-        perplexity=loss.perplexity,
+        loss=loss.mean if math.isfinite(loss.mean) else None,
+        perplexity=loss.perplexity if math.isfinite(loss.mean) else None,
         tokens=loss.tokens,
         seconds=loss.seconds,
         best=best,

@@ -105,7 +105,7 @@ class Trainer:
         self._unlogged = False  # there were steps since the last step event
         self._back: Return | None = None  # where to go back to after a bad step
         self._made_with_before: dict[str, Any] = {}  # what the checkpoint says that was resumed from
-        self._evaluated: tuple[int, float] | None = None  # the step of the newest evaluation, and its loss
+        self._evaluated: tuple[int, float | None] | None = None  # the step of the newest evaluation, and its loss
         self._seconds_before = 0.0  # spent in steps by earlier processes
         self._finished = False  # resumed from the final checkpoint with nothing left to do
         self._whole = True  # weights and counters belong together: false while the optimizer writes
@@ -430,11 +430,12 @@ class Trainer:
         answers = None
         with self.ladder.spared("eval-examples", counters.step):
             answers = self.writer.answer_held_out()
-        better = counters.best_loss is None or loss.mean < counters.best_loss
+        measured = loss.mean if math.isfinite(loss.mean) else None  # nothing compares with NaN
+        better = measured is not None and (counters.best_loss is None or measured < counters.best_loss)
         if better:
-            counters.best_loss = loss.mean
+            counters.best_loss = measured
         self.plateau.observe(loss.mean)
-        self._evaluated = (counters.step, loss.mean)
+        self._evaluated = (counters.step, measured)
         self.garbage.collect()
         self.session.emit(told(counters.step, loss, better, answers))
         return better

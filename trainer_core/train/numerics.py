@@ -188,7 +188,7 @@ class Plateau:
 
     def observe(self, loss: float) -> bool:
         """Take the loss of an evaluation. True: the rate is lowered from the next step on."""
-        if self._best is None or loss < self._best:
+        if math.isfinite(loss) and (self._best is None or loss < self._best):
             self._best, self._waited = loss, 0
             return False
         self._waited += 1
