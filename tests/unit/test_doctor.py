@@ -344,12 +344,13 @@ def test_a_terminal_that_cannot_show_chinese_is_noted(encoding: str | None, expe
 def test_a_missing_compiler_and_triton_are_notes_that_say_what_they_are_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(software, "find_compiler", lambda environ: None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    findings = software.look_at_compilers(CUDA_TORCH)
+    findings = software.look_at_compilers([*CUDA_TORCH, {"gpus": 1}])
     assert [(finding.level, finding.code) for finding in findings] == [
         ("note", "doctor.no_compiler"),
         ("note", "doctor.no_triton"),
     ]
-    assert codes(software.look_at_compilers(CPU_TORCH)) == ["doctor.no_compiler"]
+    for without_gpu in (CPU_TORCH, CUDA_TORCH, [*CUDA_TORCH, {"gpus": 0}]):
+        assert codes(software.look_at_compilers(without_gpu)) == ["doctor.no_compiler"]
 
 
 def test_every_code_of_the_doctor_exists_and_is_used() -> None:

@@ -52,7 +52,7 @@ def look_at_compilers(answers: Answers) -> list[Finding]:
     found = [
         ok("doctor.compiler", path=compiler) if compiler else note("doctor.no_compiler", package=package),
     ]
-    if any(answer.get("cuda") for answer in answers):
+    if any(answer.get("gpus") for answer in answers):
         if importlib.util.find_spec("triton"):
             found.append(ok("doctor.triton", version=_version_of("triton", "triton-windows")))
         else:
