@@ -186,7 +186,7 @@ def test_the_rate_ends_at_its_lowest_share() -> None:
 
 def test_a_loss_that_is_no_number_is_not_better() -> None:
     watcher, _ = plateau()
-    assert [watcher.observe(loss) for loss in (2.0, math.nan, math.nan)] == [False, False, True]
+    assert [watcher.observe(loss) for loss in (2.0, None, None)] == [False, False, True]
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 HERE: Final = Path(__file__).parent
-_SOURCES: Final = ("runtime.cpp", "driver.cpp", "nvml.c", "__main__.py")
+_SOURCES: Final = ("card.h", "runtime.cpp", "driver.cpp", "nvml.c", "__main__.py")
 _BLAS: Final = ("cublas", "cublasLt")
 # Those of cuBLAS that must give something; all others do nothing, and say that it went well.
 _GIVEN: Final = {

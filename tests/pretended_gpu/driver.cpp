@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
+#include "card.h"
 extern "C" {
 static void* rt(const char* n) {
     static void* h = dlopen("libcudart.so.13", RTLD_NOW | RTLD_NOLOAD);
@@ -13,15 +15,11 @@ static void* rt(const char* n) {
 }
 CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
 CUresult cuDriverGetVersion(int* v) {
-    *v = 13000;
+    *v = CARD_CUDA;
     return CUDA_SUCCESS;
 }
-static int count() {
-    const char* v = getenv("TRAINDECK_CARD_COUNT");
-    return v ? atoi(v) : 1;
-}
 CUresult cuDeviceGetCount(int* n) {
-    *n = count();
+    *n = card_count();
     return CUDA_SUCCESS;
 }
 CUresult cuDeviceGet(CUdevice* d, int i) {

@@ -1,21 +1,10 @@
 // NVML: one kind of card, always busy, that tells everything.
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
-static int count() {
-    const char* v = getenv("TRAINDECK_CARD_COUNT");
-    return v ? atoi(v) : 1;
-}
-static unsigned long long total() {
-    const char* v = getenv("TRAINDECK_CARD_MIB");
-    return (v && *v ? strtoull(v, 0, 10) : 24564ull) << 20;
-}
-static int cap() {
-    const char* v = getenv("TRAINDECK_CARD_CAPABILITY");
-    return v && *v ? atoi(v) : 89;
-}
-int nvmlInit_v2() { return count() ? 0 : 9; }
+
+#include "card.h"
+int nvmlInit_v2() { return card_count() ? 0 : 9; }
 int nvmlInit() { return 0; }
 int nvmlInitWithFlags(unsigned f) { return 0; }
 int nvmlShutdown() { return 0; }
@@ -25,20 +14,20 @@ int nvmlSystemGetDriverVersion(char* v, unsigned n) {
     return 0;
 }
 int nvmlSystemGetCudaDriverVersion_v2(int* v) {
-    *v = 13000;
+    *v = CARD_CUDA;
     return 0;
 }
 int nvmlSystemGetCudaDriverVersion(int* v) {
-    *v = 13000;
+    *v = CARD_CUDA;
     return 0;
 }
 int nvmlDeviceGetCount_v2(unsigned* n) {
-    *n = count();
+    *n = card_count();
     return 0;
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned i, void** h) {
     *h = (void*)(long)(i + 1);
-    return (int)i < count() ? 0 : 2;
+    return (int)i < card_count() ? 0 : 2;
 }
 int nvmlDeviceGetHandleByPciBusId_v2(const char* s, void** h) {
     unsigned d, b;
@@ -55,13 +44,12 @@ int nvmlDeviceGetIndex(void* h, unsigned* i) {
     return 0;
 }
 int nvmlDeviceGetName(void* h, char* n, unsigned l) {
-    const char* v = getenv("TRAINDECK_CARD_NAME");
-    strncpy(n, v && *v ? v : "NVIDIA GeForce RTX 4090", l);
+    strncpy(n, card_name(), l);
     return 0;
 }
 int nvmlDeviceGetUUID(void* h, char* n, unsigned l) {
     unsigned char b[16];
-    for (int i = 0; i < 16; i++) b[i] = 0xa0 + i + (long)h - 1;
+    for (int i = 0; i < 16; i++) b[i] = card_uuid_byte(i, (long)h - 1);
     snprintf(n, l, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1], b[2], b[3],
              b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
     return 0;
@@ -70,8 +58,8 @@ struct memory {
     unsigned long long total, free, used;
 };
 int nvmlDeviceGetMemoryInfo(void* h, struct memory* m) {
-    m->total = total();
-    m->used = total() / 10;
+    m->total = card_bytes();
+    m->used = card_bytes() / 10;
     m->free = m->total - m->used;
     return 0;
 }
@@ -110,8 +98,8 @@ int nvmlDeviceGetTotalEnergyConsumption(void* h, unsigned long long* mj) {
     return 0;
 }
 int nvmlDeviceGetCudaComputeCapability(void* h, int* a, int* b) {
-    *a = cap() / 10;
-    *b = cap() % 10;
+    *a = card_capability() / 10;
+    *b = card_capability() % 10;
     return 0;
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(void* h, unsigned* n, void* p) {

@@ -13,6 +13,9 @@
 #include <mutex>
 #include <set>
 #include <string>
+
+#include "card.h"
+
 static std::recursive_mutex M;
 static thread_local int dev = 0;
 static thread_local cudaError_t last = cudaSuccess;
@@ -23,24 +26,11 @@ struct Block {
 };
 static std::map<uintptr_t, Block> blocks;
 static size_t used[16];
-static size_t envsize(const char* n, size_t d) {
-    const char* v = getenv(n);
-    return v && *v ? strtoull(v, 0, 10) : d;
-}
-static size_t total() {
-    static size_t t = envsize("TRAINDECK_CARD_MIB", 24564) << 20;
-    return t;
-}
 static int count() {
     const char* visible = getenv("CUDA_VISIBLE_DEVICES");
-    static int c = visible && !*visible ? 0 : (int)envsize("TRAINDECK_CARD_COUNT", 1);
+    static int c = visible && !*visible ? 0 : card_count();
     return c;
 }
-static const char* gname() {
-    const char* v = getenv("TRAINDECK_CARD_NAME");
-    return v && *v ? v : "NVIDIA GeForce RTX 4090";
-}
-static int cap() { return (int)envsize("TRAINDECK_CARD_CAPABILITY", 89); }
 static const size_t CONTEXT = (size_t)300 << 20;
 static cudaError_t E(cudaError_t e) {
     if (e) last = e;
@@ -63,7 +53,6 @@ extern "C" void card_note(const char* n) {
 struct CUstream_st {
     int dev, priority;
     unsigned long long capture;
-    int mode;
 };
 struct CUevent_st {
     double at;
@@ -72,7 +61,7 @@ struct CUevent_st {
     bool captured;
 };
 static unsigned long long captures = 0;
-static CUstream_st null_stream{0, 0, 0, 0};
+static CUstream_st null_stream{0, 0, 0};
 static int capturing = 0;
 static CUstream_st* S(cudaStream_t s) { return s && (uintptr_t)s > 2 ? s : &null_stream; }
 static cudaError_t refuse_in_capture(const char* what) {
@@ -97,11 +86,11 @@ cudaError_t cudaSetDevice(int d) {
     return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* v) {
-    *v = 13000;
+    *v = CARD_CUDA;
     return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* v) {
-    *v = 13000;
+    *v = CARD_CUDA;
     return cudaSuccess;
 }
 cudaError_t cudaGetLastError() {
@@ -121,19 +110,19 @@ const char* cudaGetErrorString(cudaError_t e) {
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int d) {
     memset(p, 0, sizeof *p);
-    strncpy(p->name, gname(), 255);
-    p->major = cap() / 10;
-    p->minor = cap() % 10;
-    for (int i = 0; i < 16; i++) p->uuid.bytes[i] = (char)(0xa0 + i + d);
-    p->totalGlobalMem = total();
+    strncpy(p->name, card_name(), 255);
+    p->major = card_capability() / 10;
+    p->minor = card_capability() % 10;
+    for (int i = 0; i < 16; i++) p->uuid.bytes[i] = (char)card_uuid_byte(i, d);
+    p->totalGlobalMem = card_bytes();
     p->sharedMemPerBlock = 49152;
-    p->sharedMemPerBlockOptin = cap() == 80 ? 166912 : cap() >= 90 ? 232448 : 101376;
+    p->sharedMemPerBlockOptin = card_capability() == 80 ? 166912 : card_capability() >= 90 ? 232448 : 101376;
     p->sharedMemPerMultiprocessor = p->sharedMemPerBlockOptin + 1024;
     p->regsPerBlock = 65536;
     p->regsPerMultiprocessor = 65536;
     p->warpSize = 32;
     p->maxThreadsPerBlock = 1024;
-    p->maxThreadsPerMultiProcessor = cap() == 80 || cap() == 90 ? 2048 : 1536;
+    p->maxThreadsPerMultiProcessor = card_capability() == 80 || card_capability() == 90 ? 2048 : 1536;
     p->maxBlocksPerMultiProcessor = 24;
     p->multiProcessorCount = 128;
     p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024;
@@ -220,7 +209,7 @@ cudaError_t cudaDeviceGetAttribute(int* v, cudaDeviceAttr a, int d) {
 cudaError_t cudaMalloc(void** p, size_t n) {
     std::lock_guard<std::recursive_mutex> l(M);
     size_t r = (n + 4095) & ~(size_t)4095;
-    if (used[dev] + CONTEXT + r > total()) {
+    if (used[dev] + CONTEXT + r > card_bytes()) {
         *p = nullptr;
         if (trace()) fprintf(stderr, "card: no room for %zu\n", n);
         return E(cudaErrorMemoryAllocation);
@@ -249,8 +238,8 @@ cudaError_t cudaFree(void* p) {
 cudaError_t cudaMallocAsync(void** p, size_t n, cudaStream_t) { return cudaMalloc(p, n); }
 cudaError_t cudaFreeAsync(void* p, cudaStream_t) { return cudaFree(p); }
 cudaError_t cudaMemGetInfo(size_t* f, size_t* t) {
-    *t = total();
-    *f = total() - CONTEXT - used[dev];
+    *t = card_bytes();
+    *f = card_bytes() - CONTEXT - used[dev];
     return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** p, size_t n, unsigned) {
@@ -338,7 +327,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* a, int* b) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* s, unsigned, int p) {
-    *s = new CUstream_st{dev, p, 0, 0};
+    *s = new CUstream_st{dev, p, 0};
     return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned f) { return cudaStreamCreateWithPriority(s, f, 0); }
@@ -443,7 +432,6 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
     *ms = (float)(b->at - a->at);
     return cudaSuccess;
 }
-cudaError_t cudaLaunchKernel(const void* f, dim3, dim3, void**, size_t, cudaStream_t);
 static std::map<const void*, std::string> functions;
 cudaError_t cudaLaunchKernel(const void* f, dim3 g, dim3 b, void** a, size_t sh, cudaStream_t) {
     card_note(("kernel " + functions[f]).c_str());
@@ -489,8 +477,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void*) {
     memset(a, 0, sizeof *a);
     a->maxThreadsPerBlock = 1024;
     a->numRegs = 32;
-    a->binaryVersion = cap();
-    a->ptxVersion = cap();
+    a->binaryVersion = card_capability();
+    a->ptxVersion = card_capability();
     return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }

@@ -32,13 +32,13 @@ _PROMPTS_AT_ONCE = 64
 class Loss:
     """Mean negative log-likelihood per token that counts, in nats."""
 
-    mean: float
+    mean: float | None  # None: not a finite number, which compares with nothing
     tokens: int
     seconds: float
 
     @property
-    def perplexity(self) -> float:
-        return math.exp(min(self.mean, 700.0))
+    def perplexity(self) -> float | None:
+        return None if self.mean is None else math.exp(min(self.mean, 700.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +100,16 @@ class HeldOut:
         """Of all ranks together, when all have taken all."""
         self._ranks.add_up([self._sums])
         summed, tokens = self._sums.tolist()
-        return Loss(summed / max(1, tokens), int(tokens), time.perf_counter() - self._since)
+        mean = summed / max(1, tokens)
+        return Loss(mean if math.isfinite(mean) else None, int(tokens), time.perf_counter() - self._since)
 
 
 def told(step: int, loss: Loss, best: bool, answers: Answers | None) -> Eval:
     """An evaluation as an event."""
     return Eval(
         step=step,
-        loss=loss.mean if math.isfinite(loss.mean) else None,
-        perplexity=loss.perplexity if math.isfinite(loss.mean) else None,
+        loss=loss.mean,
+        perplexity=loss.perplexity,
         tokens=loss.tokens,
         seconds=loss.seconds,
         best=best,

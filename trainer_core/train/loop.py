@@ -430,12 +430,11 @@ class Trainer:
         answers = None
         with self.ladder.spared("eval-examples", counters.step):
             answers = self.writer.answer_held_out()
-        measured = loss.mean if math.isfinite(loss.mean) else None  # nothing compares with NaN
-        better = measured is not None and (counters.best_loss is None or measured < counters.best_loss)
+        better = loss.mean is not None and (counters.best_loss is None or loss.mean < counters.best_loss)
         if better:
-            counters.best_loss = measured
+            counters.best_loss = loss.mean
         self.plateau.observe(loss.mean)
-        self._evaluated = (counters.step, measured)
+        self._evaluated = (counters.step, loss.mean)
         self.garbage.collect()
         self.session.emit(told(counters.step, loss, better, answers))
         return better

@@ -186,9 +186,9 @@ class Plateau:
         self._best: float | None = None
         self._waited = 0  # evaluations since the best one, or since the rate was lowered
 
-    def observe(self, loss: float) -> bool:
-        """Take the loss of an evaluation. True: the rate is lowered from the next step on."""
-        if math.isfinite(loss) and (self._best is None or loss < self._best):
+    def observe(self, loss: float | None) -> bool:
+        """Take the loss of an evaluation (None: no finite number). True: the rate is lowered from the next step on."""
+        if loss is not None and (self._best is None or loss < self._best):
             self._best, self._waited = loss, 0
             return False
         self._waited += 1

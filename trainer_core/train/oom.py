@@ -102,7 +102,7 @@ class Ladder:
                 if not is_out_of_memory(error):
                     raise
                 when, wanted = 1 + _DURING.index(self.during), requested(error) or 0
-                lacking = -(_free(self._device) or 0)  # now: what the attempt holds is free as soon as it is undone
+                lacking = -_free(self._device)  # now: what the attempt holds is free as soon as it is undone
             # Here, not above: the error's traceback holds all tensors of the attempt.
             when, wanted, lacking = self._ranks.most(when, wanted, lacking, poll=poll)
             if not when:
@@ -221,7 +221,7 @@ class Ladder:
         action: Literal["halved", "checkpointing", "chunked_loss", "grown"],
         during: Literal["forward", "backward", "evaluation", "none"],
         wanted: int | None,
-        free: int | None,
+        free: int,
     ) -> None:
         times = -(-self._config.batch_size // self.rows) * self._ranks.size
         self._session.emit(
@@ -269,14 +269,14 @@ def give_back(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def _free(device: torch.device) -> int | None:
+def _free(device: torch.device) -> int:
     if device.type != "cuda":
         return system_memory().available
     free: int = torch.cuda.mem_get_info(device)[0]
     return free
 
 
-def _total(device: torch.device) -> int | None:
+def _total(device: torch.device) -> int:
     if device.type != "cuda":
         return system_memory().total
     total: int = torch.cuda.get_device_properties(device).total_memory
