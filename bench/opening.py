@@ -119,7 +119,7 @@ def answer(data: str, cache: str, batch: int, flags: list[str]) -> None:
     opened = time.perf_counter()
     loader = Loader(prepared, config)
     wanted = loader.batches_per_epoch - 1 if batch < 0 else min(batch, loader.batches_per_epoch - 1)
-    found = next(loader.iterate(0, wanted))
+    found = next(loader.iterate(0, wanted * _BATCH))
     had = time.perf_counter()
     assert prepared.reused
     assert found.tokens > 0

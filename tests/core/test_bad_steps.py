@@ -125,7 +125,7 @@ def test_going_back_goes_on_from_the_last_checkpoint_behind_the_bad_batch(tmp_pa
     # The same as a run that took from step 4 on what stands behind the bad batch.
     other, _ = trainer(tmp_path, wanted(tmp_path, on_bad_step="rollback", dropout=0.1), "other")
     other.resume(made.run_dir.checkpoints / "step-00000004")
-    other.state.counters.batches = 6
+    other.state.counters.position = 6 * 4
     other.run()
     assert_equal(made, other)
 

@@ -53,9 +53,9 @@ def test_a_resumed_run_equals_one_that_was_not_interrupted(tmp_path: Path, kind:
             assert (tmp_path / name / end).read_bytes() == (tmp_path / "whole" / end).read_bytes(), (name, file)
 
 
-def test_a_resume_says_when_packing_was_changed(tmp_path: Path) -> None:
+def test_a_resume_with_other_packing_is_refused(tmp_path: Path) -> None:
     data = ("--data", str(rows(tmp_path, "packed")), "--max-seq-len", "64", "--eval-steps", "0")
     train(tmp_path, "run", *data, "--max-steps", "2", "--packing")
     resumed = run(tmp_path, "train", "--resume", "run", "--max-steps", "3", "--no-packing")
-    (warning,) = resumed.of(protocol.Warn)
-    assert (warning.code, warning.params["what"]) == ("resume.not_exact", "packing")
+    assert (resumed.code, resumed.error.code) == (2, "resume.order_changed")
+    assert resumed.error.params == {"setting": "packing", "before": "True", "after": "False"}

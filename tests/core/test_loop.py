@@ -22,9 +22,9 @@ from trainer_core.runs.run_dir import RunDir
 from trainer_core.session import Session
 from trainer_core.train.device import choose_precision, set_up_arithmetic
 from trainer_core.train.loop import Trainer
-from trainer_core.train.optim import learning_rate
 from trainer_core.train.ranks import ALONE, Ranks
 from trainer_core.train.samples import Example
+from trainer_core.train.schedule import Schedule
 from trainer_core.wire import Wire
 
 CPU = torch.device("cpu")
@@ -293,8 +293,9 @@ def test_checkpoints_that_need_not_be_kept_are_removed_only_after_a_new_one_is_w
 
 @pytest.mark.parametrize(("schedule", "end"), [("cosine", 1e-4), ("linear", 1e-4), ("constant", 1e-3)])
 def test_the_learning_rate_rises_to_its_peak_and_ends_where_it_should(schedule: str, end: float) -> None:
-    wanted = resolve([Layer("here", {"learning_rate": 1e-3, "warmup_steps": 10, "lr_schedule": schedule})])
-    rates = [learning_rate(step, 100, wanted) for step in range(1, 101)]
+    values = {"learning_rate": 1e-3, "warmup_steps": 10, "lr_schedule": schedule, "max_steps": 100}
+    wanted = Schedule(resolve([Layer("here", values)]), samples_per_epoch=50)
+    rates = [wanted.learning_rate(step, position=step * 8) for step in range(1, 101)]
     assert rates[0] == pytest.approx(1e-4)
     assert rates[9] == pytest.approx(1e-3) == max(rates)
     assert rates[-1] == pytest.approx(end)

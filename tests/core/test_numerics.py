@@ -12,7 +12,7 @@ import torch
 from trainer_core.config import Config
 from trainer_core.train import numerics
 from trainer_core.train.numerics import Bad, Noise, Plateau, Watch
-from trainer_core.train.optim import learning_rate
+from trainer_core.train.schedule import Schedule
 
 CPU = torch.device("cpu")
 
@@ -174,7 +174,7 @@ def test_the_rate_is_lowered_when_the_loss_stands_still_and_again_after_as_long(
     watcher, config = plateau()
     told = [watcher.observe(loss) for loss in (3.0, 2.0, 2.1, 1.9, 1.95, 1.9, 1.95, 1.96, 1.8)]
     assert told == [False] * 5 + [True, False, True, False]
-    assert learning_rate(50, 100, config, watcher.scale) == pytest.approx(config.learning_rate / 4)
+    assert Schedule(config, 100).learning_rate(50, 50, watcher.scale) == pytest.approx(config.learning_rate / 4)
 
 
 def test_the_rate_ends_at_its_lowest_share() -> None:
@@ -206,8 +206,9 @@ def test_a_plateau_goes_on_from_a_checkpoint() -> None:
 
 
 def test_a_plateau_warms_up_like_any_other() -> None:
-    config = Config(lr_schedule="plateau", warmup_steps=10, learning_rate=1.0)
-    assert [learning_rate(step, 100, config) for step in (1, 5, 10, 11, 100)] == [0.1, 0.5, 1.0, 1.0, 1.0]
+    config = Config(lr_schedule="plateau", warmup_steps=10, learning_rate=1.0, max_steps=100)
+    schedule = Schedule(config, samples_per_epoch=50)
+    assert [schedule.learning_rate(step, step) for step in (1, 5, 10, 11, 100)] == [0.1, 0.5, 1.0, 1.0, 1.0]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="for GPUs")

@@ -174,7 +174,7 @@ made.go_on_from = lambda *where: (broken.append(1), go_on(*where))
         {"step": 6, "to": 4}
     ]
     assert made.state.counters.step == 8
-    assert made.state.counters.batches == 10  # eight, the bad one, and the one before it that was done again
+    assert made.state.counters.position == 10 * 12  # eight, the bad one, and the one before it that was done again
 
 
 # --- processes that end --------------------------------------------------------------------------------------

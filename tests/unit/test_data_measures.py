@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainer_core.config import Config
 from trainer_core.data.insight import measures
 from trainer_core.data.insight.measures import EpochSteps, Lengths, count_duplicates, steps_per_epoch
-from trainer_core.data.order import Plan
+from trainer_core.data.order import EpochOrder
+from trainer_core.train.schedule import Schedule
 
 LENGTHS = st.lists(st.one_of(st.integers(1, 40), st.integers(1, 5_000_000)), min_size=1, max_size=80)
 
@@ -90,21 +92,19 @@ def test_a_file_that_is_not_there_or_empty_has_no_duplicates(tmp_path: Path) -> 
     assert count_duplicates(tmp_path / "empty.bin") == 0
 
 
-def test_ten_million_samples_on_two_devices_make_52083_full_steps() -> None:
-    steps = steps_per_epoch(10_000_000, batch_size=32, accumulation=3, world=2)
-    assert steps == EpochSteps(full=52_083, rest=64)
-    assert steps.full == 10_000_000 // (32 * 3 * 2)
-    assert steps.total == 52_084  # the 64 samples that are left make a step of their own
+def test_ten_million_samples_make_104166_full_steps_and_a_short_one() -> None:
+    steps = steps_per_epoch(10_000_000, batch_size=32, accumulation=3)
+    assert steps == EpochSteps(full=104_166, rest=64)
+    assert steps.total == 104_167
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.integers(0, 500), st.integers(1, 9), st.integers(1, 5), st.integers(1, 4))
-def test_steps_are_those_that_the_loop_takes(samples: int, batch: int, accumulation: int, world: int) -> None:
-    """As `train.loop` has it: windows of micro-batches, the last one as long as it comes out."""
-    steps = steps_per_epoch(samples, batch, accumulation, world)
-    batches = Plan(samples, batch, 0, world).batches
-    taken = [len(range(n, min(n + accumulation, batches))) for n in range(0, batches, accumulation)]
-    assert steps.total == len(taken)
-    trained = sum(len(Plan(samples, batch, rank, world).positions(n)) for n in range(batches) for rank in range(world))
-    assert steps.full * batch * accumulation * world + steps.rest == trained
-    assert samples - trained < world
+@given(st.integers(1, 500), st.integers(1, 9), st.integers(1, 5))
+def test_steps_are_those_that_the_loop_takes(samples: int, batch: int, accumulation: int) -> None:
+    steps = steps_per_epoch(samples, batch, accumulation)
+    batches = [len(positions) for positions in EpochOrder(samples, batch).batches()]
+    windows = [sum(batches[n : n + accumulation]) for n in range(0, len(batches), accumulation)]
+    assert steps.total == len(windows)
+    assert windows == [batch * accumulation] * steps.full + [steps.rest] * (steps.rest > 0)
+    wanted = Config(batch_size=batch, gradient_accumulation_steps=accumulation, max_steps=0, max_epochs=1)
+    assert Schedule(wanted, samples).total_steps(0, 0) == steps.total

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from trainer_core.data.order import Plan, keyed_hash, permuted
+from trainer_core.data.order import EpochOrder, keyed_hash, permuted
 
 
 def whole(count: int, seed: int = 1, epoch: int = 0) -> np.ndarray:
@@ -51,31 +53,29 @@ def test_positions_and_samples_have_nothing_to_do_with_each_other() -> None:
     assert chi2.mean() < 11  # expected 9 with nine degrees of freedom
 
 
-def test_all_ranks_together_see_every_sample_once() -> None:
-    for world in (1, 2, 3, 4):
-        plans = [Plan(103, 8, rank, world) for rank in range(world)]
-        seen = [i for plan in plans for k in range(plan.batches) for i in plan.indices(k, 5, 1)]
-        assert sorted(seen) == list(range(103))
-        assert len({plan.batches for plan in plans}) == 1
-        assert all(len(plan.positions(k)) for plan in plans for k in range(plan.batches))
+ORDERS = [EpochOrder(1003, 8), EpochOrder(1003, 8, block=64), EpochOrder(40, 8, block=64), EpochOrder(5, 8)]
 
 
-def test_a_rest_smaller_than_the_ranks_is_left_out_on_all_of_them() -> None:
-    plans = [Plan(4 * 8 + 3, 8, rank, 4) for rank in range(4)]
-    assert {plan.batches for plan in plans} == {1}
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_epoch_holds_every_sample_once_from_wherever_it_is_read(order: EpochOrder) -> None:
+    whole = np.concatenate(list(order.shuffled(0, 5, 1)))
+    assert sorted(whole.tolist()) == list(range(order.samples))
+    for start in (0, 1, 8, order.samples - 1, order.samples):
+        rest = [index for batch in order.shuffled(min(start, order.samples), 5, 1) for index in batch.tolist()]
+        assert rest == whole[start:].tolist()
 
 
-@pytest.mark.parametrize("plan", [Plan(1003, 8), Plan(1003, 8, 1, 3), Plan(1003, 8, block=64), Plan(40, 8, block=64)])
-def test_batches_in_a_row_are_the_batches_that_are_asked_for_one_by_one(plan: Plan) -> None:
-    for first in (0, 5, plan.batches - 1, plan.batches):
-        together = [indices.tolist() for indices in plan.shuffled(first, 5, 1)]
-        assert together == [plan.indices(batch, 5, 1).tolist() for batch in range(first, plan.batches)]
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_order_is_the_same_in_batches_of_any_size(order: EpochOrder) -> None:
+    whole = np.concatenate(list(order.shuffled(0, 5, 1)))
+    for size in (1, 3, 64, 2000):
+        other = replace(order, batch_size=size)
+        assert np.array_equal(np.concatenate(list(other.shuffled(0, 5, 1))), whole)
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 1000, 6400])
 def test_blocks_of_neighbours_stay_together_and_are_shuffled(count: int) -> None:
-    plan = Plan(count, count, block=64)
-    orders = [plan.indices(0, 1, epoch) for epoch in (0, 1)]
+    orders = [next(EpochOrder(count, count, block=64).shuffled(0, 1, epoch)) for epoch in (0, 1)]
     for order in orders:
         assert sorted(order.tolist()) == list(range(count))
         for start in range(0, count - 63, 64):
@@ -85,7 +85,7 @@ def test_blocks_of_neighbours_stay_together_and_are_shuffled(count: int) -> None
 
 
 def test_the_last_batch_is_short_and_none_is_empty() -> None:
-    plan = Plan(20, 8)
-    assert [len(plan.positions(k)) for k in range(plan.batches)] == [8, 8, 4]
-    assert Plan(16, 8).batches == 2
-    assert Plan(0, 8).batches == 0
+    assert [len(positions) for positions in EpochOrder(20, 8).batches()] == [8, 8, 4]
+    assert [len(positions) for positions in EpochOrder(20, 8).batches(5)] == [8, 7]
+    assert len(list(EpochOrder(16, 8).batches())) == 2
+    assert not list(EpochOrder(0, 8).batches())

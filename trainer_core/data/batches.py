@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from trainer_core.config import Config
 from trainer_core.data.loading import Ahead, choose
-from trainer_core.data.order import Plan
+from trainer_core.data.order import EpochOrder
 from trainer_core.data.sequences import WIDTH_MULTIPLE, Sequences, folder_of, windows
 from trainer_core.data.store import token_type
 from trainer_core.model.attention import Spans
@@ -266,14 +266,14 @@ def _divided(batch: Batch, items: Sequence[Item]) -> Batch:
     )
 
 
-class _Batches:
-    """The batch sampler: batches of sample indices from the place that is set, through the next epochs too.
+class _BatchSampler:
+    """Sample indices of each micro-batch, from `start` in `epoch` and, if `endless`, through the epochs that follow.
 
-    So loader processes are at the next epoch's first batches before an epoch ends.
+    So loader processes read the next epoch's first batches before an epoch ends.
     """
 
-    def __init__(self, plan: Plan, seed: int, shuffled: bool, endless: bool) -> None:
-        self.plan, self.seed, self.shuffled, self.endless = plan, seed, shuffled, endless
+    def __init__(self, order: EpochOrder, seed: int, shuffled: bool, endless: bool) -> None:
+        self.order, self.seed, self.shuffled, self.endless = order, seed, shuffled, endless
         self.epoch = self.start = 0
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -281,20 +281,19 @@ class _Batches:
         for epoch in itertools.count(self.epoch):
             for indices in self._epoch(epoch, start):
                 yield indices.tolist()
-            if not self.endless or not self.plan.batches:
+            if not self.endless or not self.order.samples:
                 return
             start = 0
 
     def _epoch(self, epoch: int, start: int) -> Iterator[Ids]:
-        if self.shuffled:
-            return self.plan.shuffled(start, self.seed, epoch)
-        return (self.plan.positions(batch) for batch in range(start, self.plan.batches))
+        return self.order.shuffled(start, self.seed, epoch) if self.shuffled else self.order.batches(start)
 
 
 class Loader:
-    """Micro-batches of one split for one rank. Batch k of an epoch is the same whoever loads it.
+    """Micro-batches of one split. Which samples they hold depends on epoch and position alone, not on who loads them.
 
-    One `iterate` at a time: a new one ends the one before. Raises whatever a loader process raised.
+    Positions count samples in the order of an epoch. One `iterate` at a time: a new one ends the one before. Raises
+    whatever a loader process raised.
     """
 
     def __init__(
@@ -303,16 +302,14 @@ class Loader:
         config: Config,
         split: SplitName = "train",
         device_type: str = "cpu",
-        rank: int = 0,
-        world: int = 1,
     ) -> None:
         self._dataset = Samples(prepared, split)
-        self._plan = Plan(len(self._dataset), config.batch_size, rank, world, _neighbours(prepared))
-        self._batches = _Batches(self._plan, config.seed, split == "train", config.persistent_workers)
+        self._order = EpochOrder(len(self._dataset), config.batch_size, _neighbours(prepared))
+        self._batches = _BatchSampler(self._order, config.seed, split == "train", config.persistent_workers)
         self._loader: DataLoader[Item] | None = None
         self._config = config
         self._stream: Iterator[Batch] | None = None
-        self._next: tuple[int, int] | None = None  # epoch and number of the batch that the stream gives next
+        self._next: tuple[int, int] | None = None  # epoch and position of the batch that the stream yields next
         token_bytes = np.dtype(token_type(prepared.vocab_size)).itemsize
         self.choice = choose(config, device_type, prepared.train.tokens * token_bytes)
         if split == "validation" and self.choice.num_workers:  # not worth starting processes for
@@ -320,36 +317,39 @@ class Loader:
 
     @property
     def samples(self) -> int:
-        """Sequences of the split, of all ranks together."""
+        """Sequences of the split."""
         return len(self._dataset)
 
     @property
     def batches_per_epoch(self) -> int:
-        """Micro-batches of one epoch on this rank, a short last one included."""
-        return self._plan.batches
+        """Micro-batches of one epoch, a short last one included."""
+        return -(-self.samples // self._order.batch_size)
 
-    def iterate(self, epoch: int, start_batch: int = 0) -> Iterator[Batch]:
-        """Batches `start_batch` to the last of an epoch (counted from 0). Touches no global RNG."""
-        if self._next != (epoch, start_batch):
-            self._batches.epoch, self._batches.start = epoch, start_batch
+    def iterate(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """Batches from position `start` to the end of an epoch (both from 0). Does not touch the global RNG."""
+        if self._next != (epoch, start):
+            self._batches.epoch, self._batches.start = epoch, start
             self._end_stream()
             self._stream = self._open()
         stream, self._next = self._stream, None
         assert stream is not None
-        for batch in range(start_batch, self._plan.batches):
+        position = start
+        while position < self.samples:
             loaded = next(stream)
-            if batch + 1 == self._plan.batches and self._batches.endless:
+            position += loaded.input_ids.shape[0]
+            if position == self.samples and self._batches.endless:
                 self._next = epoch + 1 if self._batches.shuffled else epoch, 0
             yield replace(loaded, epoch=epoch)
 
-    def windows(self, taken: int, many: int) -> Iterator[list[Batch]]:
-        """`many` micro-batches at a time, without end, from behind the first `taken` of the run; fewer where an epoch
-        ends."""
-        for epoch in itertools.count(taken // self.batches_per_epoch):
-            batches = self.iterate(epoch, taken % self.batches_per_epoch)
-            while window := list(itertools.islice(batches, many)):
+    def windows(self, position: int, size: int) -> Iterator[list[Batch]]:
+        """`size` micro-batches at a time, fewer at the end of an epoch, without end. `position`: samples that the run
+        has used, over all epochs."""
+        first, start = divmod(position, self.samples)
+        for epoch in itertools.count(first):
+            batches = self.iterate(epoch, start)
+            while window := list(itertools.islice(batches, size)):
                 yield window
-            taken = 0
+            start = 0
 
     def _open(self) -> Iterator[Batch]:
         if self.choice.num_workers:

@@ -11,6 +11,7 @@ No torch, no Qt.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -83,43 +84,28 @@ def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How samples fall into micro-batches on `world` devices.
+class EpochOrder:
+    """The shuffled order of an epoch's samples, cut into micro-batches from any position.
 
-    Batch k takes `batch_size * world` consecutive positions of the epoch's order; each rank takes its
-    share of them. What is left at the end makes a short last batch, shared out as evenly as can be. It
-    is left out only when there are fewer samples than ranks, since a rank without a sample would stall.
+    A micro-batch takes the next `batch_size` positions; the last one of an epoch takes what is left. Positions count
+    samples, so a run can continue with another batch size behind the last sample it used.
     """
 
     samples: int
     batch_size: int
-    rank: int = 0
-    world: int = 1
     block: int = 0  # neighbours that stay together when samples are shuffled; 0: none do
 
-    @property
-    def batches(self) -> int:
-        whole, rest = divmod(self.samples, self.batch_size * self.world)
-        return whole + (rest >= self.world)
+    def batches(self, start: int = 0) -> Iterator[Indices]:
+        """The positions of each micro-batch from position `start` to the end of the epoch."""
+        for first in range(start, self.samples, self.batch_size):
+            yield np.arange(first, min(first + self.batch_size, self.samples), dtype=np.int64)
 
-    def positions(self, batch: int) -> Indices:
-        """The positions of this rank in batch number `batch` of an epoch."""
-        start = batch * self.batch_size * self.world
-        size = min(self.batch_size * self.world, self.samples - start)
-        first = start + size * self.rank // self.world
-        return np.arange(first, start + size * (self.rank + 1) // self.world, dtype=np.int64)
-
-    def indices(self, batch: int, seed: int, epoch: int) -> Indices:
-        """The sample indices of this rank in batch `batch`, in the shuffled order of the epoch."""
-        return self._ordered(self.positions(batch), seed, epoch)
-
-    def shuffled(self, first: int, seed: int, epoch: int) -> Iterator[Indices]:
-        """`indices` of every batch from `first` to the last of the epoch."""
-        some = max(1, _AT_ONCE // self.batch_size)
-        for start in range(first, self.batches, some):
-            parts = [self.positions(batch) for batch in range(start, min(start + some, self.batches))]
-            order = self._ordered(np.concatenate(parts), seed, epoch)
-            yield from np.split(order, np.cumsum([len(part) for part in parts[:-1]]))
+    def shuffled(self, start: int, seed: int, epoch: int) -> Iterator[Indices]:
+        """The sample indices of each micro-batch from position `start` to the end of the epoch."""
+        batches = self.batches(start)
+        while group := list(itertools.islice(batches, max(1, _AT_ONCE // self.batch_size))):
+            order = self._ordered(np.concatenate(group), seed, epoch)
+            yield from np.split(order, np.cumsum([len(batch) for batch in group[:-1]]))
 
     def _ordered(self, positions: Indices, seed: int, epoch: int) -> Indices:
         if self.block:

@@ -364,6 +364,36 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("There is no run at {path}.", "`runs` lists the runs on this machine."),
         ("{path} 处没有运行。", "用 `runs` 查看本机上的运行。"),
     ),
+    "resume.past_max_steps": error(
+        _USAGE,
+        (
+            "This run has already trained {done} steps; max_steps asks for {wanted}.",
+            "Set --max-steps to more than {done} to train on. Nothing was changed.",
+        ),
+        (
+            "此运行已训练 {done} 步，而 max_steps 为 {wanted}。",
+            "如需继续训练，请将 --max-steps 设为大于 {done} 的值。未作任何更改。",
+        ),
+    ),
+    "resume.past_max_epochs": error(
+        _USAGE,
+        (
+            "This run has already trained {done} epochs; max_epochs asks for {wanted}.",
+            "Raise --max-epochs to train on. Nothing was changed.",
+        ),
+        ("此运行已训练 {done} 轮，而 max_epochs 为 {wanted}。", "如需继续训练，请增大 --max-epochs。未作任何更改。"),
+    ),
+    "resume.order_changed": error(
+        _USAGE,
+        (
+            "Cannot resume with another {setting}: the run was trained with {before}, now it is {after}.",
+            "It decides which samples are left. Keep it, or start a new run.",
+        ),
+        (
+            "无法以不同的 {setting} 继续：该运行训练时为 {before}，现在为 {after}。",
+            "它决定还剩哪些样本。请保持不变，或开始新的运行。",
+        ),
+    ),
     "checkpoint.of_no_run": error(
         _USAGE,
         (
@@ -544,8 +574,11 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("第 {step} 步的检查点未能保存：{reason}。", "更早的检查点完好。"),
     ),
     "resume.not_exact": note(
-        ("This resume is not exact: {what} changed from {before} to {after}.", "The loss may jump a little."),
-        ("此次继续并非精确：{what} 由 {before} 变为 {after}。", "损失可能略有跳动。"),
+        (
+            "{what} changed from {before} to {after}: the results will differ from those of an uninterrupted run.",
+            "The loss may jump a little.",
+        ),
+        ("{what} 由 {before} 变为 {after}：结果将与未中断的运行不同。", "损失可能略有跳动。"),
     ),
     "events.dropped": note(
         (

@@ -40,8 +40,9 @@ _DAMAGE: Final = (LookupError, TypeError, ValueError, AttributeError, OverflowEr
 class Counters:
     """How far training is. Everything the loop counts, nothing it can compute."""
 
-    step: int = 0
-    batches: int = 0  # micro-batches taken from the loader since the run began: the whole data state
+    step: int
+    position: int  # samples (sequences in the order of an epoch) used since the run began: the whole data state
+    warmup_samples: int | None = None  # the length of the warmup, from the run's first start
     tokens: int = 0  # tokens that counted in the loss
     samples: int = 0
     loss_sum: float = 0.0  # over the tokens since the last step event, so that a resume reports the same
@@ -58,7 +59,7 @@ class TrainState:
     model: Decoder
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
-    counters: Counters = field(default_factory=Counters)
+    counters: Counters = field(default_factory=lambda: Counters(step=0, position=0))
     made_with: dict[str, Any] = field(default_factory=dict)  # what must not change for an exact resume
     engine: dict[str, Any] = field(default_factory=dict)  # how the run computes (`Engine.choices`)
     numerics: dict[str, Any] = field(default_factory=dict)  # of `numerics`: the `state` of each, by name
@@ -151,6 +152,12 @@ def read_made_with(folder: Path) -> dict[str, Any]:
     with _told_as_damage(folder):
         # What there was at first, when it was not written down
         return {"optimizer": "adamw", "ranks": 1, **_read_json(folder, "state.json")["made_with"]}
+
+
+def read_counters(folder: Path) -> Counters:
+    """How far the run of a checkpoint is, without loading it."""
+    with _told_as_damage(folder):
+        return msgspec.convert(_read_json(folder, "state.json")["counters"], Counters)
 
 
 def read_engine(folder: Path) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""What an exact resume depends on: written into every checkpoint, and compared when it is gone on with."""
+"""What an exact resume depends on: written into every checkpoint and compared on resume."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -17,13 +18,17 @@ from trainer_core.train import checkpoint
 from trainer_core.train.device import Precision
 from trainer_core.train.engine.engine import Engine
 
+_SAMPLE_SETTINGS: Final = ("max_seq_len", "packing")  # decide what a sample of the epoch is
+
 
 def made_with(config: Config, prepared: Prepared, device: torch.device, precision: Precision) -> dict[str, Any]:
     """What is settled by the settings, the data and the machine."""
     return {
         "data": prepared.fingerprint,
+        "samples_per_epoch": prepared.train.samples,
         "batch_size": config.batch_size,
         "gradient_accumulation_steps": config.gradient_accumulation_steps,
+        "warmup_steps": config.warmup_steps,
         "max_seq_len": config.max_seq_len,
         "packing": prepared.packed,
         "attend_across_documents": prepared.attend_across_documents,
@@ -42,17 +47,35 @@ def made_by(engine: Engine, device: torch.device) -> dict[str, Any]:
 
 
 def require_the_same_run(folder: Path, model: Decoder, now: dict[str, Any]) -> dict[str, Any]:
-    """What a checkpoint was made with. Raises `data.changed` or `checkpoint.mismatch` where none can go on with it."""
+    """The settings that a checkpoint was made with.
+
+    Raises `data.changed`, `resume.order_changed` or `checkpoint.mismatch` if no run with the present ones can continue
+    from it.
+    """
     before = checkpoint.read_made_with(folder)
     if before.get("data") != now["data"]:
         raise TraindeckError("data.changed", f"{before.get('data')} → {now['data']}")
+    for setting in _SAMPLE_SETTINGS:
+        if before.get(setting) != now[setting]:
+            values = {"before": str(before.get(setting)), "after": str(now[setting])}
+            raise TraindeckError("resume.order_changed", setting=setting, **values)
     # Heads or positions that count otherwise fit weights of the same sizes, and make another model.
     shape, shape_before = asdict(model.config), asdict(checkpoint.read_shape(folder))
-    shape.pop("dropout"), shape.pop("max_seq_len")  # no part of the weights: a change of these is allowed
+    shape.pop("dropout"), shape.pop("max_seq_len")  # not part of the weights
     changed = [f"{name} {shape_before[name]} → {value}" for name, value in shape.items() if shape_before[name] != value]
     if changed:
         raise TraindeckError("checkpoint.mismatch", path=str(folder), what=", ".join(changed))
     return before
+
+
+def require_steps_left(folder: Path, config: Config) -> None:
+    """Raises `resume.past_max_steps` or `resume.past_max_epochs` if the run of a checkpoint is longer already."""
+    counters, before = checkpoint.read_counters(folder), checkpoint.read_made_with(folder)
+    if 0 < config.max_steps < counters.step:
+        raise TraindeckError("resume.past_max_steps", done=counters.step, wanted=config.max_steps)
+    epochs = counters.position / max(1, before.get("samples_per_epoch", 0))
+    if not config.max_steps and epochs > config.max_epochs:
+        raise TraindeckError("resume.past_max_epochs", done=math.floor(epochs * 100) / 100, wanted=config.max_epochs)
 
 
 def say_what_changed(session: Session, before: dict[str, Any], now: dict[str, Any]) -> None:

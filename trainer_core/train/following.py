@@ -149,7 +149,7 @@ def _obey(trainer: Trainer, ranks: Joined, taken: Taken, away: Callable[[], Abst
                 trainer.step()
                 trainer.garbage.collect_if_due()
             case "back":
-                trainer.go_on_from(trainer.run_dir.checkpoints / order["folder"], order["batches"])
+                trainer.go_on_from(trainer.run_dir.checkpoints / order["folder"], order["position"])
             case "evaluate":
                 evaluating = evaluating or trainer.held_out_pass()
                 evaluating.take()

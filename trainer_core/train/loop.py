@@ -1,8 +1,8 @@
 """The training loop. `Trainer.run` reads from top to bottom; a step is `Trainer._step`.
 
-Counts that make a resume exact: one step is one optimizer update over a window of micro-batches
-(`gradient_accumulation_steps`, fewer at the end of an epoch). The loss of a window is the mean over
-all its tokens that count, however they are spread over micro-batches.
+One step is one optimizer update over a window of micro-batches (`gradient_accumulation_steps`, fewer at the end of an
+epoch). The position in the data counts samples. The loss of a window is the mean over all its tokens that count,
+however they are spread over micro-batches.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from trainer_core.train.recovery import Recovery, Return
 from trainer_core.train.reports import Answer, Asked, Reports
 from trainer_core.train.samples import Writer
 from trainer_core.train.saving import Saver
+from trainer_core.train.schedule import Schedule
 from trainer_core.train.timing import StepClock
 from trainer_core.train.transfer import Window, Windows
 
@@ -80,8 +81,8 @@ class Trainer:
         self.state = TrainState(self.model, optim.build_optimizer(self.model, config), scaler)
         self.train_data = Loader(prepared, config, "train", device.type)
         self.held_out = Loader(prepared, config, "validation", device.type)
-        self.steps_per_epoch = math.ceil(self.train_data.batches_per_epoch / config.gradient_accumulation_steps)
-        self.total_steps = config.max_steps or config.max_epochs * self.steps_per_epoch
+        self._made_with_before: dict[str, Any] = {}  # as recorded in the checkpoint that was resumed from
+        self._plan_steps()
         self.state.made_with = exactness.made_with(config, prepared, device, precision)
         self.windows: Windows | None = None  # micro-batches on the device, from where training is
         self.writer = Writer(self.model, prepared, config, session)
@@ -104,7 +105,6 @@ class Trainer:
         self._positions = self._attended = 0  # computed since the device was asked last, padding and prompts included
         self._unlogged = False  # there were steps since the last step event
         self._back: Return | None = None  # where to go back to after a bad step
-        self._made_with_before: dict[str, Any] = {}  # what the checkpoint says that was resumed from
         self._evaluated: tuple[int, float | None] | None = None  # the step of the newest evaluation, and its loss
         self._seconds_before = 0.0  # spent in steps by earlier processes
         self._finished = False  # resumed from the final checkpoint with nothing left to do
@@ -114,7 +114,7 @@ class Trainer:
     # --- the run -----------------------------------------------------------------------------------
 
     def resume(self, folder: Path) -> None:
-        """Go on from a checkpoint. Raises `data.changed` or `checkpoint.mismatch`."""
+        """Continue from a checkpoint. Raises `data.changed`, `resume.order_changed` or `checkpoint.mismatch`."""
         self._made_with_before = exactness.require_the_same_run(folder, self.model, self.state.made_with)
         self._load(folder)
         self._seconds_before = self.state.counters.seconds
@@ -125,6 +125,7 @@ class Trainer:
         """The state of a checkpoint, and what else says where training is."""
         checkpoint.load(folder, self.state)
         counters, numerics = self.state.counters, self.state.numerics
+        self._plan_steps()
         self.recovery.load_state(numerics.get("recovery", {}))
         self.noise.load_state(numerics.get("noise", {}))
         self.plateau.load_state(numerics.get("plateau", {}))
@@ -138,6 +139,15 @@ class Trainer:
         if info is not None:
             self.saver.saved = (info.step, info.eval_loss)
             self._evaluated = (info.step, info.eval_loss) if info.eval_loss is not None else None
+
+    def _plan_steps(self) -> None:
+        """Length and learning rate of what is left of the run. The warmup is as it was unless its setting changed."""
+        counters, samples = self.state.counters, self.train_data.samples
+        changed = self._made_with_before.get("warmup_steps") != self.config.warmup_steps
+        self.schedule = Schedule(self.config, samples, None if changed else counters.warmup_samples)
+        counters.warmup_samples = self.schedule.warmup_samples
+        self.steps_per_epoch = self.schedule.steps_per_epoch
+        self.total_steps = self.schedule.total_steps(counters.step, counters.position)
 
     def set_up(self) -> None:
         """Choose how this run computes, or as it did before; say what is not as it was. Raises `StopRequested`."""
@@ -261,7 +271,7 @@ class Trainer:
         """What comes next in the order of the run, as much as one step takes at a time."""
         counters, many = self.state.counters, self.config.gradient_accumulation_steps
         deal = partial(self.ranks.share, most=self._own.batch_size)
-        return Windows(self.train_data.windows(counters.batches, many), self.device, deal)
+        return Windows(self.train_data.windows(counters.position, many), self.device, deal)
 
     def _next_window(self) -> Window:
         assert self.windows is not None
@@ -274,8 +284,8 @@ class Trainer:
     def _step(self, window: Window) -> None:
         """One optimizer update. Nothing here waits for a GPU, but gradients of several that go over system memory."""
         state, counters, whole = self.state, self.state.counters, window.whole
-        step, tokens = counters.step + 1, window.tokens
-        self._rate = optim.learning_rate(step, self.total_steps, self.config, self.plateau.scale)
+        step, position, tokens = counters.step + 1, counters.position + window.sequences, window.tokens
+        self._rate = self.schedule.learning_rate(step, position, self.plateau.scale)
         several = len(whole) > 1 or self.ranks.size > 1
         noisy = self.telemetry and several and _due(step, -(-self.perf_steps // _NOISE_SAMPLES))
         if self.config.dropout:
@@ -294,13 +304,12 @@ class Trainer:
         state.scaler.unscale_(state.optimizer)
         limit = self.config.grad_clip or math.inf
         self._grad_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
-        bad = self.recovery.judge(self._grad_norm, step, whole, counters.batches)
+        bad = self.recovery.judge(self._grad_norm, step, whole, position)
         optim.update(state.optimizer, state.scaler, bad)
         state.optimizer.zero_grad(set_to_none=True)
         if noisy:
             self.noise.last(self._grad_norm, tokens)
-        counters.step = step
-        counters.batches += len(whole)
+        counters.step, counters.position = step, position
         counters.tokens += tokens
         counters.samples += sum(batch.samples for batch in whole)
         self._loss_sum += torch.where(bad > 0, 0.0, window_loss)
@@ -341,7 +350,7 @@ class Trainer:
         perf = self.telemetry and _due(step, self.perf_steps)
         if not (log or perf or self._due_now() or _due(step, _ASK_EVERY[self.device.type])):
             return
-        epoch, samples = step / self.steps_per_epoch, counters.samples
+        epoch, samples = counters.position / self.train_data.samples, counters.samples
         interval = self.clock.cut()
         done = counters.tokens, samples, self._positions, self._attended
         asked = Asked(step, epoch, *done, self._rate, interval, log, perf)
@@ -372,17 +381,18 @@ class Trainer:
         since is about steps that are done again."""
         back, self._back = self._back, None
         assert back is not None
-        self.ranks.tell("back", folder=back.folder.name, batches=back.batches)
+        self.ranks.tell("back", folder=back.folder.name, position=back.position)
         self._late.forget()
         self.clock.forget()
-        self.go_on_from(back.folder, back.batches)
+        self.go_on_from(back.folder, back.position)
         self.saver.saved = (-1, None)  # no checkpoint says this
         self.recovery.came_back(back, self.state.counters.step)
 
-    def go_on_from(self, folder: Path, batches: int) -> None:
-        """With the state of a checkpoint, and what comes behind so many micro-batches of the data."""
+    def go_on_from(self, folder: Path, position: int) -> None:
+        """Continue with the state of a checkpoint at another position in the data."""
         self._load(folder)
-        self.state.counters.batches = batches
+        self.state.counters.position = position
+        self._plan_steps()
         self.windows = self._new_windows()
 
     def _due_now(self) -> bool:

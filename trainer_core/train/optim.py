@@ -1,8 +1,7 @@
-"""The optimizer with its parameter groups, an update that can be left out, and the learning rate of each step."""
+"""The optimizer with its parameter groups, and an update that can be left out."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -83,22 +82,3 @@ def update(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, bad: 
         if hasattr(optimizer, "found_inf"):  # an enabled scaler has taken it away
             del optimizer.found_inf
     scaler.update()
-
-
-def learning_rate(step: int, total_steps: int, config: Config, scale: float = 1.0) -> float:
-    """The rate of the update that makes step number `step` (from 1): a pure function, so resume is exact.
-
-    Linear warmup to the peak, then cosine, linear or constant down to its end share; with `plateau` it stays at the
-    peak times `scale`, which `numerics.Plateau` lowers. A warmup longer than the run is cut to a tenth of it, so that
-    a short trial still reaches its peak.
-    """
-    warmup = config.warmup_steps if config.warmup_steps < total_steps else total_steps // 10
-    peak = config.learning_rate * scale
-    if step <= warmup:
-        return peak * step / warmup
-    if config.lr_schedule in ("constant", "plateau"):
-        return peak
-    share = (step - warmup) / max(1, total_steps - warmup)
-    low = config.min_learning_rate_ratio
-    fall = 0.5 * (1 + math.cos(math.pi * share)) if config.lr_schedule == "cosine" else 1 - share
-    return peak * (low + (1 - low) * fall)

@@ -34,11 +34,11 @@ _REMEMBERED: Final = 2048  # steps whose place in the data is known still; more 
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Where training goes on after a bad step: with the state of `folder`, and behind `batches` micro-batches."""
+    """Where training resumes after a bad step: with the state of `folder`, at sample `position` of the data."""
 
     bad: Bad
     folder: Path
-    batches: int
+    position: int
     times: int  # that training goes back to there, this one included
 
 
@@ -60,15 +60,17 @@ class Recovery:
         self.count = torch.zeros((), device=device)  # steps left out in this process
         self._known = 0.0  # of these
         self._back_to, self._times = -1, 0  # the step that training went back to last, and how often in a row
-        self._places: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # steps, and the data taken after them
+        self._places: deque[tuple[int, int]] = deque(
+            maxlen=_REMEMBERED
+        )  # steps, and the position in the data after them
 
-    def judge(self, grad_norm: Tensor, step: int, window: list[Batch], taken: int) -> Tensor:
-        """1.0 where the update must be left out, else 0.0: 0-dim float32 on the device. `taken`: micro-batches that
-        the run has used before `window`."""
+    def judge(self, grad_norm: Tensor, step: int, window: list[Batch], position: int) -> Tensor:
+        """1.0 where the update must be left out, else 0.0: 0-dim float32 on the device. `position`: samples that
+        the run has used when the step is done."""
         samples = [number for batch in window for number in batch.ids]
         flag = self.watch.judge(grad_norm, step, samples, window[0].epoch)
         self.count += flag
-        self._places.append((step, taken + len(window)))
+        self._places.append((step, position))
         return flag
 
     def answer(self, count: float) -> Return | None:
@@ -92,15 +94,15 @@ class Recovery:
 
     def _place(self, bad: Bad) -> Return | None:
         """None where bad steps are only left out, and where there is no checkpoint yet."""
-        taken = dict(self._places).get(bad.step)
+        position = dict(self._places).get(bad.step)
         target = self._target(bad.step) if self._config.on_bad_step == "rollback" else None
-        if target is None or taken is None:
+        if target is None or position is None:
             return None
         times = self._times + 1 if self._back_to == target.step else 1
         if times > min(_MOST_ROLLBACKS, self._config.bad_step_limit):
             self._give_up(bad, times)
         self._tell(bad, "rolled_back")
-        return Return(bad, target.path, taken, times)
+        return Return(bad, target.path, position, times)
 
     def _target(self, step: int) -> checkpoint_dir.CheckpointInfo | None:
         """The newest checkpoint before `step` that is whole: one that was due, so that it is the same however often

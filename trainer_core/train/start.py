@@ -25,7 +25,7 @@ from trainer_core.plans import Plan
 from trainer_core.report import StopRequested
 from trainer_core.runs import checkpoint_dir, run_dir
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.train import transaction
+from trainer_core.train import exactness, transaction
 from trainer_core.train.device import (
     choose_device,
     choose_precision,
@@ -42,16 +42,24 @@ from trainer_core.train.ranks import beside, divided
 def train(plan: Plan, job: Job) -> None:
     """Train to the end or to a stop, which is said in a `done` event before `StopRequested` goes on."""
     config, run, session = plan.config, plan.run, job.session
+    if plan.checkpoint is not None:
+        _require_usable(plan.checkpoint, config)
     run.create()
     with run_dir.lock(run), keeping_awake(session, config.keep_awake):
         transaction.clean(run)
+        source, damaged = _checkpoint_to_resume(plan)
+        if source is not None:
+            exactness.require_steps_left(source, config)
         job.open_run(run)
+        for path, reason in damaged:
+            session.warn("checkpoint.skipped", path=path.name, reason=reason)
+        if source is None and damaged:  # something was saved: starting over would bury it
+            raise TraindeckError("run.no_checkpoint", path=str(run.path))
         session.holds.append(by_clock(config.pause_between))
         if config.advice:
             job.wire.listen(Adviser(config).take)
         if not run.exists():  # else it stays as it was until nothing speaks against going on
             run.write_config(config)
-        source = _checkpoint_to_resume(plan, job)
         begun = _step_of(source)
         device = device_of_rank(choose_device(config.device), 0, config.ranks)
         set_up_arithmetic(divided(config), device)
@@ -90,21 +98,21 @@ def _run(trainer: Trainer, job: Job) -> None:
     job.session.emit(done)
 
 
-def _checkpoint_to_resume(plan: Plan, job: Job) -> Path | None:
-    """The checkpoint to go on from, damaged ones passed over and said. None: from the beginning."""
+def _require_usable(checkpoint_path: Path, config: Config) -> None:
+    """Raises `checkpoint.damaged`, `resume.past_max_steps` or `resume.past_max_epochs`, before a folder is made."""
+    problem = checkpoint_dir.problem(checkpoint_path)
+    if problem:
+        raise TraindeckError("checkpoint.damaged", path=str(checkpoint_path), reason=problem)
+    exactness.require_steps_left(checkpoint_path, config)
+
+
+def _checkpoint_to_resume(plan: Plan) -> tuple[Path | None, list[tuple[Path, str]]]:
+    """The checkpoint to continue from (None: start from the beginning), and newer damaged ones with the reason."""
     if plan.checkpoint is not None:
-        problem = checkpoint_dir.problem(plan.checkpoint)
-        if problem:
-            raise TraindeckError("checkpoint.damaged", path=str(plan.checkpoint), reason=problem)
-        return transaction.adopt(plan.run, plan.checkpoint)
+        return transaction.adopt(plan.run, plan.checkpoint), []
     if not plan.resume:
-        return None
-    good, skipped = checkpoint_dir.latest_good(plan.run.checkpoints)
-    for path, reason in skipped:
-        job.session.warn("checkpoint.skipped", path=path.name, reason=reason)
-    if good is None and skipped:  # something was saved: starting over would bury it
-        raise TraindeckError("run.no_checkpoint", path=str(plan.run.path))
-    return good
+        return None, []
+    return checkpoint_dir.latest_good(plan.run.checkpoints)
 
 
 def _step_of(source: Path | None) -> int:

@@ -26,6 +26,11 @@ class Window(NamedTuple):
     def tokens(self) -> int:
         return sum(batch.tokens for batch in self.whole)
 
+    @property
+    def sequences(self) -> int:
+        """Samples in the order of the epoch."""
+        return sum(batch.input_ids.shape[0] for batch in self.whole)
+
 
 class Windows:
     """The windows of `source`, in its order, on `device`. `deal` takes the part of each that this rank computes."""

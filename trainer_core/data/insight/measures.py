@@ -11,7 +11,6 @@ from typing import BinaryIO, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trainer_core.data.order import Plan
 from trainer_core.protocol import LengthBin
 
 _OCTAVES: Final = 40  # documents of up to 2**40 tokens
@@ -139,15 +138,12 @@ class EpochSteps(NamedTuple):
         return self.full + (self.rest > 0)
 
 
-def steps_per_epoch(samples: int, batch_size: int, accumulation: int, world: int = 1) -> EpochSteps:
-    """How one epoch of `samples` falls into optimizer updates on `world` devices.
+def steps_per_epoch(samples: int, batch_size: int, accumulation: int) -> EpochSteps:
+    """How one epoch of `samples` falls into optimizer updates.
 
-    10,000,000 samples in micro-batches of 32, three a step, on two devices: 10,000,000 / (32 x 3 x 2) =
-    52,083.3, so 52,083 updates of 192 samples each. The 64 samples that are left are not thrown away: they
-    make update number 52,084, whose loss is a mean over its own tokens (`train/loop.py`, "a short window at
-    the end of an epoch"). Only samples fewer than the devices are left out (`data.order.Plan`).
+    10,000,000 samples in micro-batches of 32, three a step: 10,000,000 / (32 x 3) = 104,166.7, so 104,166 updates of
+    96 samples each. The 64 samples that are left make update number 104,167, whose loss is the mean over its own
+    tokens (`train/loop.py`).
     """
-    batches = Plan(samples, batch_size, 0, world).batches
-    trained = min(samples, batches * batch_size * world)
-    full, rest = divmod(trained, batch_size * accumulation * world)
+    full, rest = divmod(samples, batch_size * accumulation)
     return EpochSteps(full, rest)
