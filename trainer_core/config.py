@@ -144,6 +144,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     eval_steps: Annotated[int, knob("monitoring", "Test the model on held-out data every so many steps (eval loss); 0: only at the end.", unit="steps", main=True, ge=0, le=1_000_000_000)] = 250
     eval_batches: Annotated[int, knob("monitoring", "Batches of one evaluation at most; 0: all of the held-out data.", unit="batches", ge=0, le=1_000_000)] = 50
     eval_examples: Annotated[int, knob("monitoring", "Held-out prompts that each evaluation answers and compares with the right answers (exact match, BLEU-4).", ge=0, le=100_000)] = 64
+    eval_max_new_tokens: Annotated[int, knob("monitoring", "Longest answer to a held-out prompt in an evaluation; 0: twice the length of its reference answer.", unit="tokens", ge=0, le=1_000_000)] = 0
     sample_steps: Annotated[int, knob("monitoring", "Have the model write some text every so many steps; 0: only at the end.", unit="steps", ge=0, le=1_000_000_000)] = 250
     sample_prompts: Annotated[list[str], knob("monitoring", "Beginnings that the samples go on from; empty: taken from held-out data.")] = []
     sample_tokens: Annotated[int, knob("monitoring", "Length of one sample.", unit="tokens", ge=1, le=65_536)] = 64

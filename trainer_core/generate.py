@@ -5,9 +5,10 @@ Shapes: B batch, T tokens given, S tokens seen, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from trainer_core.data.columns import Turn
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.data.tokenizing.tokenizer_files import task_of
 from trainer_core.messages import TraindeckError
-from trainer_core.model.decoder import Decoder, KvCache
+from trainer_core.model.decoder import Decoder, KvCache, RaggedKvCache
 from trainer_core.runs import checkpoint_dir
 from trainer_core.train.checkpoint import load_weights, read_shape, require_weights
 
@@ -77,7 +78,7 @@ def write_tokens(
     device, window = model.lm_head.weight.device, model.config.max_seq_len
     generator = torch.Generator(device).manual_seed(sampling.seed)
     seen = list(prompt)[-(window - 1) :]
-    cache = KvCache(model.config, 1, window, model.lm_head.weight)
+    cache = KvCache(model.config, 1, min(window, len(seen) + max_tokens), model.lm_head.weight)
     words = model.config.tokens  # the rows behind them stand for nothing
 
     def after(ids: list[int]) -> Tensor:
@@ -120,48 +121,76 @@ def _nucleus(logits_V: Tensor, share: float) -> Tensor:
     return logits_V.masked_fill(beyond.scatter(0, order, beyond), float("-inf"))
 
 
+@dataclass(slots=True)
+class Answer:
+    """Tokens without the end token, and what ended them: an end token, the limit, or the end of the context."""
+
+    tokens: list[int] = field(default_factory=list)
+    stop: Literal["end", "limit", "context"] = "context"
+
+
 @torch.no_grad()
 def answer_all(
-    model: Decoder, prompts: Sequence[Sequence[int]], max_tokens: int, ends: frozenset[int]
-) -> Iterator[list[list[int]]]:
-    """The likeliest answers to many prompts at once. Yields the answers so far after every token (the
-    same lists, growing), so that the caller can poll; the last yield is the result.
+    model: Decoder,
+    prompts: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    ends: frozenset[int],
+    poll: Callable[[], None],
+) -> list[Answer]:
+    """Greedy answers to a batch of prompts, each shorter than `max_seq_len`.
 
-    Prompts are padded on the left; a mask keeps padding out of sight.
+    Row i has up to `limits[i]` tokens, fewer where the context ends, and one more prediction that may be an end token.
+    Prompts are padded on the right and each row fills the cache from the left, so that no answer depends on the other
+    rows (except for rounding). Finished rows leave the batch. `poll` is called after each token.
     """
-    device, window = model.lm_head.weight.device, model.config.max_seq_len
-    longest = max(map(len, prompts))
-    rows = [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
-    padding_B = torch.tensor([longest - len(prompt) for prompt in prompts], device=device)
-    steps = min(max_tokens, window - longest)
-    cache = KvCache(model.config, len(rows), longest + max(0, steps), model.lm_head.weight)
-    answers: list[list[int]] = [[] for _ in rows]
-    done = torch.zeros(len(rows), dtype=torch.bool, device=device)
-    ending = torch.tensor(sorted(ends), device=device)
-    tokens_BT = torch.tensor(rows, device=device)
-    for _ in range(steps):
-        tokens_BT = _likeliest(model, tokens_BT, padding_B, cache).unsqueeze(1)
-        done |= torch.isin(tokens_BT[:, 0], ending)
-        ended: list[bool] = done.tolist()  # with the next line the only waits for the GPU
-        for answer, token, over in zip(answers, tokens_BT[:, 0].tolist(), ended, strict=True):
-            if not over:
-                answer.append(token)
-        yield answers
-        if all(ended):
-            return
+    window, lengths = model.config.max_seq_len, list(map(len, prompts))
+    most = [min(limit, window - length) for limit, length in zip(limits, lengths, strict=True)]
+    capacity = max(length + limit for length, limit in zip(lengths, most, strict=True))
+    cache = RaggedKvCache(model.config, lengths, capacity, model.lm_head.weight)
+    answers = [Answer() for _ in prompts]
+    rows = list(range(len(prompts)))  # indices into `answers`, in the order of the batch
+    next_B = _read_prompts(model, prompts, cache)
+    while True:
+        kept = []
+        for position, (row, token) in enumerate(zip(rows, next_B.tolist(), strict=True)):
+            answer = answers[row]
+            if token in ends:
+                answer.stop = "end"
+            elif len(answer.tokens) == most[row]:
+                answer.stop = "context" if lengths[row] + most[row] == window else "limit"
+            else:
+                answer.tokens.append(token)
+                kept.append(position)
+        poll()
+        if not kept:
+            return answers
+        if len(kept) < len(rows):
+            kept_B = torch.tensor(kept, device=next_B.device)
+            rows, next_B = [rows[position] for position in kept], next_B[kept_B]
+            cache.keep(kept_B)
+        next_B = _append(model, next_B, cache)
 
 
-def _likeliest(model: Decoder, tokens_BT: Tensor, padding_B: Tensor, cache: KvCache) -> Tensor:
-    start, end = cache.length, cache.length + tokens_BT.shape[1]
-    slots_S = torch.arange(end, device=tokens_BT.device)
-    real_BS = slots_S >= padding_B[:, None]
-    causal_TS = slots_S <= slots_S[start:end, None]
-    own_TS = slots_S == slots_S[start:end, None]  # padding looks at itself: an all-masked row would be NaN
-    mask_B1TS = ((real_BS[:, None, :] & causal_TS) | own_TS).unsqueeze(1)
-    positions_BT = (slots_S[start:end] - padding_B[:, None]).clamp(min=0)
-    hidden_BTD = model.hidden(tokens_BT, positions_BT=positions_BT, mask_B1TS=mask_B1TS, cache=cache)
-    # Of the last position alone: logits of whole prompts can take more memory than training does.
-    return model.lm_head(hidden_BTD[:, -1])[:, : model.config.tokens].argmax(-1)  # type: ignore[no-any-return]
+def _read_prompts(model: Decoder, prompts: Sequence[Sequence[int]], cache: RaggedKvCache) -> Tensor:
+    """The likeliest token (B,) after each prompt."""
+    longest, device = max(map(len, prompts)), cache.lengths_B.device
+    padded_BT = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts], device=device)
+    hidden_BTD = model.hidden(padded_BT, cache=cache)  # causal: no prompt sees the padding behind it
+    return _likeliest(model, hidden_BTD[torch.arange(len(prompts), device=device), cache.lengths_B - 1])
+
+
+def _append(model: Decoder, tokens_B: Tensor, cache: RaggedKvCache) -> Tensor:
+    """The likeliest token (B,) after one more token per row."""
+    slots_S = torch.arange(cache.length + 1, device=tokens_B.device)
+    positions_BT = cache.lengths_B[:, None]
+    mask_B1TS = (slots_S <= positions_BT)[:, None, None]
+    hidden_BTD = model.hidden(tokens_B[:, None], positions_BT=positions_BT, mask_B1TS=mask_B1TS, cache=cache)
+    return _likeliest(model, hidden_BTD[:, -1])
+
+
+def _likeliest(model: Decoder, hidden_BD: Tensor) -> Tensor:
+    """Of the last position alone: logits of whole prompts can take more memory than training does."""
+    return model.lm_head(hidden_BD)[:, : model.config.tokens].argmax(-1)  # type: ignore[no-any-return]
 
 
 class TextStream:

@@ -117,6 +117,7 @@ EFFECTS: Final[dict[str, Effect]] = {
     "eval_steps": Effect("none", "faster", "Training waits while the loss is measured.", "计算评估损失时训练要等待。"),
     "eval_batches": Effect("none", "slower", "Training waits longer at each evaluation, which then is more exact.", "每次评估等待更久，结果也更准确。"),
     "eval_examples": Effect("none", "slower", "Answers are written token by token: many of them take long.", "回答要逐个词元生成，数量多时很慢。"),
+    "eval_max_new_tokens": Effect("none", "slower", "A model that does not end its answers generates up to this limit for each prompt.", "模型不结束回答时，每个提示都会生成到此上限。"),
     "sample_steps": Effect("none", "faster", "Training waits while samples are written.", "生成示例时训练要等待。"),
     "sample_tokens": Effect("none", "slower", "Training waits longer for each sample.", "每段示例让训练等得更久。"),
     "hardware_interval_s": Effect("none", "none", "A look takes some milliseconds beside training.", "每次读取只需几毫秒，与训练同时进行。"),

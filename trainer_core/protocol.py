@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-VERSION: Final = (1, 6)
+VERSION: Final = (1, 7)
 """(major, minor). A reader that meets a newer major version says so; a newer minor only adds."""
 
 Param = str | int | float | bool | None
@@ -406,7 +406,9 @@ class Eval(Event, tag="eval", kw_only=True):
     best: bool = False  # the lowest loss so far
     bleu4: float | None = None  # 0..100, prompt/response data only
     exact_match: float | None = None  # 0..1
-    examples: int = 0  # prompts that were generated for
+    examples: int = 0  # held-out prompts that bleu4 and exact_match count
+    cut_by_limit: int = 0  # answers longer than `eval_max_new_tokens`
+    cut_by_context: int = 0  # answers that reached `max_seq_len`, prompts that leave no room included
 
 
 class Sample(Event, tag="sample", kw_only=True):

@@ -1410,6 +1410,10 @@
         <translation>目前最佳</translation>
     </message>
     <message>
+        <source>answers cut: {limit} of {examples} by the answer limit, {context} by the sequence length</source>
+        <translation>{examples} 个回答中，{limit} 个因回答上限、{context} 个因序列长度被截断</translation>
+    </message>
+    <message>
         <source>Step {step}: the model wrote, after “{prompt}”:</source>
         <translation>第 {step} 步：模型接着“{prompt}”写道：</translation>
     </message>

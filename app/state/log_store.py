@@ -46,7 +46,17 @@ LOG_CODES: Final[dict[str, tuple[str, ...]]] = {
     "log.data_report": ("complete", "read_bytes", "bytes", "train_documents", "train_tokens", "steps_per_epoch"),
     "log.phase": ("phase", "step", "reason", "until"),
     "log.check": ("verdict", "from_cache", "memory_total", *_CHOSEN),
-    "log.eval": ("step", "loss", "perplexity", "best", "bleu4", "exact_match"),
+    "log.eval": (
+        "step",
+        "loss",
+        "perplexity",
+        "best",
+        "bleu4",
+        "exact_match",
+        "examples",
+        "cut_by_limit",
+        "cut_by_context",
+    ),
     "log.bad_step": ("step", "kind", "grad_norm", "usual", "action", "epoch", "samples"),
     "log.memory_move": (
         "step",

@@ -227,6 +227,14 @@ def _eval(params: _Params) -> str:
         text += f"{_comma()}BLEU-4 {bleu:.1f}"
     if params.get("best"):
         text += _comma() + QCoreApplication.translate("Log", "the best so far")
+    if params.get("cut_by_limit") or params.get("cut_by_context"):
+        text += _comma() + QCoreApplication.translate(
+            "Log", "answers cut: {limit} of {examples} by the answer limit, {context} by the sequence length"
+        ).format(
+            limit=words.count(_number(params, "cut_by_limit")),
+            context=words.count(_number(params, "cut_by_context")),
+            examples=words.count(_number(params, "examples")),
+        )
     return text
 
 

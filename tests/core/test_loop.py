@@ -23,7 +23,6 @@ from trainer_core.session import Session
 from trainer_core.train.device import choose_precision, set_up_arithmetic
 from trainer_core.train.loop import Trainer
 from trainer_core.train.ranks import ALONE, Ranks
-from trainer_core.train.samples import Example
 from trainer_core.train.schedule import Schedule
 from trainer_core.wire import Wire
 
@@ -121,14 +120,6 @@ def test_evaluating_and_sampling_do_not_change_what_is_learnt(tmp_path: Path) ->
     assert len(kept.of(protocol.Sample)) >= 6
     for name, weight in plain.model.named_parameters():
         assert torch.equal(watched.model.get_parameter(name), weight), name
-
-
-def test_held_out_prompts_without_room_for_an_answer_are_not_asked(tmp_path: Path) -> None:
-    made, kept = trainer(tmp_path, config(tmp_path, pairs_file(tmp_path)))
-    made.writer._examples = [Example([("user", "a long question")], list(range(100)), "42")]
-    made.set_up()
-    made.evaluate()
-    assert kept.of(protocol.Eval)[0].exact_match is None
 
 
 def test_a_loss_that_is_no_number_ends_the_run_before_it_is_saved(tmp_path: Path) -> None:

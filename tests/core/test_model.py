@@ -143,8 +143,8 @@ def test_text_is_written_from_logits_of_the_last_position_alone() -> None:
     model, seen = drawn(SMALL), []
     model.lm_head.register_forward_hook(lambda module, given, logits: seen.append(logits.numel()))
     prompts = [[1, 2, 3, 4, 5], [6, 7]]
-    *_, answers = answer_all(model, prompts, 3, frozenset())
-    assert [len(answer) for answer in answers] == [3, 3]
+    answers = answer_all(model, prompts, [3, 3], frozenset(), lambda: None)
+    assert [len(answer.tokens) for answer in answers] == [3, 3]
     assert set(seen) == {len(prompts) * SMALL.vocab_size}
     seen.clear()
     assert len(list(write_tokens(model, [1, 2, 3], 4, Sampling(temperature=0), frozenset()))) == 4

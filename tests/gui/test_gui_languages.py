@@ -9,6 +9,7 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import msgspec
 import pytest
 from PySide6.QtWidgets import (
     QAbstractButton,
@@ -27,11 +28,12 @@ from pytestqt.qtbot import QtBot
 from app.i18n import FOLDER
 from app.i18n.knob_words import knob_words
 from app.i18n.update import sources
-from app.state.log_store import LOG_CODES
+from app.state.log_store import LOG_CODES, LogStore
 from app.views import words
-from app.views.log_words import WORDERS
+from app.views.log_words import WORDERS, sentence
 from app.views.widgets import ElidedLabel
 from tests.gui.conftest import MakeWindow
+from trainer_core import protocol
 from trainer_core.config import knobs
 
 TS = FOLDER / "traindeck_zh_CN.ts"
@@ -112,6 +114,22 @@ def test_the_english_table_names_only_knobs_that_exist() -> None:
 
 def test_every_code_of_the_log_is_worded() -> None:
     assert set(WORDERS) == set(LOG_CODES)
+
+
+def test_the_log_says_how_many_answers_of_an_evaluation_were_cut(make_window: MakeWindow) -> None:
+    controller = make_window()
+    event = protocol.Eval(
+        step=9, loss=1.0, perplexity=2.7, tokens=1, seconds=1, exact_match=0.5, bleu4=1.0, examples=64
+    )
+    whole = LogStore().add(event)
+    cut = LogStore().add(msgspec.structs.replace(event, cut_by_limit=3, cut_by_context=2))
+    assert whole is not None
+    assert cut is not None
+    assert "cut" not in sentence(whole)
+    assert "answers cut: 3 of 64 by the answer limit, 2 by the sequence length" in sentence(cut)
+    controller.set_language("zh")
+    assert "截断" not in sentence(whole)
+    assert "64 个回答中，3 个因回答上限、2 个因序列长度被截断" in sentence(cut)
 
 
 def test_the_language_is_switched_while_the_window_is_open(make_window: MakeWindow, qtbot: QtBot) -> None:

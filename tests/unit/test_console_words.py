@@ -88,11 +88,24 @@ def test_step_and_evaluation_fit_into_80_columns(language: Language) -> None:
         tokens_per_s=98_765.0, samples_per_s=0, time_ms=times,
     )  # fmt: skip
     found = protocol.Eval(
-        step=123_456, loss=4.1234, perplexity=61.77, tokens=1, seconds=1, best=True, bleu4=98.7, exact_match=0.895
-    )
+        step=123_456, loss=4.1234, perplexity=61.77, tokens=1, seconds=1, best=True, bleu4=98.7, exact_match=0.895,
+        examples=1024, cut_by_limit=123, cut_by_context=456,
+    )  # fmt: skip
     for event in (step, found):
-        columns = sum(2 if ord(character) > 0x2E80 else 1 for character in line(event, language))
-        assert columns <= 80, line(event, language)
+        for text in (line(event, language) or "").splitlines():
+            columns = sum(2 if ord(character) > 0x2E80 else 1 for character in text)
+            assert columns <= 80, text
+
+
+def test_an_evaluation_says_how_many_answers_were_cut_and_by_which_setting() -> None:
+    whole = protocol.Eval(
+        step=1, loss=1.0, perplexity=2.7, tokens=1, seconds=1, bleu4=1.0, exact_match=0.5, examples=64
+    )  # fmt: skip
+    assert "cut" not in (line(whole, "en") or "")
+    assert "截断" not in (line(whole, "zh") or "")
+    cut = msgspec.structs.replace(whole, cut_by_limit=3, cut_by_context=2)
+    assert "answers cut: 3 by eval_max_new_tokens, 2 by max_seq_len, of 64" in (line(cut, "en") or "")
+    assert "64 个回答中被截断的：eval_max_new_tokens 3 个，max_seq_len 2 个" in (line(cut, "zh") or "")
 
 
 def test_progress_over_bytes_is_told_in_the_unit_of_the_whole() -> None:

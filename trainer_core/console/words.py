@@ -168,9 +168,20 @@ def _eval(event: protocol.Eval, zh: bool) -> str:
     bleu = "" if event.bleu4 is None else f"  BLEU-4 {event.bleu4:.1f}"
     best = ("  最佳" if zh else "  best") if event.best else ""
     loss, perplexity = _number(event.loss, zh), "?" if event.perplexity is None else f"{event.perplexity:.4g}"
+    cut = _cut_answers(event, zh)
     if zh:
-        return f"第 {event.step:>6} 步  评估损失 {loss}  困惑度 {perplexity}{exact}{bleu}{best}"
-    return f"eval {event.step:>6}  loss {loss}  perplexity {perplexity}{exact}{bleu}{best}"
+        return f"第 {event.step:>6} 步  评估损失 {loss}  困惑度 {perplexity}{exact}{bleu}{best}{cut}"
+    return f"eval {event.step:>6}  loss {loss}  perplexity {perplexity}{exact}{bleu}{best}{cut}"
+
+
+def _cut_answers(event: protocol.Eval, zh: bool) -> str:
+    """A second line, where answers were cut: the first one fills a terminal."""
+    if not event.cut_by_limit and not event.cut_by_context:
+        return ""
+    limit, context, total = event.cut_by_limit, event.cut_by_context, event.examples
+    if zh:
+        return f"\n  {total} 个回答中被截断的：eval_max_new_tokens {limit} 个，max_seq_len {context} 个"
+    return f"\n  answers cut: {limit} by eval_max_new_tokens, {context} by max_seq_len, of {total}"
 
 
 def _sample(event: protocol.Sample, zh: bool) -> str:

@@ -11,7 +11,7 @@ C head width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,8 @@ from trainer_core.model import cpu
 from trainer_core.model.attention import Attend, Spans, document_mask, sdpa
 
 __all__ = [
-    "Decoder", "KvCache", "Layer", "ModelConfig", "RmsNorm", "decoder_on", "document_mask", "rotary_table", "rotate",
+    "Decoder", "KvCache", "Layer", "ModelConfig", "RaggedKvCache", "RmsNorm", "decoder_on", "document_mask",
+    "rotary_table", "rotate",
 ]  # fmt: skip
 
 
@@ -97,6 +98,38 @@ class KvCache:
 
     def advance(self, tokens: int) -> None:
         self.length += tokens
+
+
+class RaggedKvCache(KvCache):
+    """A cache whose rows have different lengths: prompts padded on the right, then one token per row at a time.
+
+    `length` is that of the longest row. Slots behind a row's own length must be masked.
+    """
+
+    def __init__(self, config: ModelConfig, lengths: Sequence[int], capacity: int, like: Tensor) -> None:
+        super().__init__(config, len(lengths), capacity, like)
+        self.keys.zero_()  # a NaN in a masked slot would still reach the output
+        self.values.zero_()
+        self.lengths_B = torch.tensor(lengths, device=like.device)
+
+    def extend(self, layer: int, key_BKTC: Tensor, value_BKTC: Tensor) -> tuple[Tensor, Tensor]:
+        if self.length == 0:
+            return super().extend(layer, key_BKTC, value_BKTC)
+        slots_BKTC = self.lengths_B.view(-1, 1, 1, 1).expand_as(key_BKTC)
+        self.keys[layer].scatter_(2, slots_BKTC, key_BKTC)
+        self.values[layer].scatter_(2, slots_BKTC, value_BKTC)
+        end = self.length + 1
+        return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+
+    def advance(self, tokens: int) -> None:
+        if self.length:
+            self.lengths_B = self.lengths_B + 1
+        self.length += tokens
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all other rows."""
+        self.keys, self.values, self.lengths_B = self.keys[:, rows], self.values[:, rows], self.lengths_B[rows]
+        self.length = int(self.lengths_B.max())
 
 
 class Linear(nn.Linear):

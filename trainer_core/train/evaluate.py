@@ -15,17 +15,18 @@ import torch
 from torch import Tensor
 
 from trainer_core.data.batches import Batch
-from trainer_core.generate import answer_all
+from trainer_core.generate import Answer, answer_all
 from trainer_core.model.decoder import Decoder
 from trainer_core.protocol import Eval
 from trainer_core.report import Reporter
 from trainer_core.train.device import Precision
 from trainer_core.train.loss import batch_loss, token_loss
+from trainer_core.train.oom import give_back, is_out_of_memory
 from trainer_core.train.ranks import ALONE, Ranks
 
 __all__ = ["Answers", "HeldOut", "Loss", "answer_quality", "answer_tokens", "batch_loss", "token_loss", "told"]
 
-_PROMPTS_AT_ONCE = 64
+_MAX_ROWS = 64  # of a batch of prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,13 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Answers to held-out prompts against the real ones."""
+    """Answers to held-out prompts compared with the references."""
 
     exact_match: float  # 0..1
     bleu4: float  # 0..100
     examples: int
-    texts: list[str]
+    cut_by_limit: int
+    cut_by_context: int
 
 
 class HeldOut:
@@ -116,33 +118,68 @@ def told(step: int, loss: Loss, best: bool, answers: Answers | None) -> Eval:
         bleu4=answers.bleu4 if answers else None,
         exact_match=answers.exact_match if answers else None,
         examples=answers.examples if answers else 0,
+        cut_by_limit=answers.cut_by_limit if answers else 0,
+        cut_by_context=answers.cut_by_context if answers else 0,
     )
 
 
-def answer_quality(texts: Sequence[str], references: Sequence[str]) -> Answers:
+def answer_quality(answers: Sequence[Answer], texts: Sequence[str], references: Sequence[str]) -> Answers:
     """Exact match after trimming white space, and corpus BLEU-4 (Papineni et al. 2002; sacrebleu's `zh`
-    tokenisation, which keeps Latin words whole and takes Chinese characters one by one)."""
+    tokenisation, which keeps Latin words whole and takes Chinese characters one by one).
+
+    `texts` are the decoded answers. An answer that was cut is no exact match.
+    """
     from sacrebleu.metrics.bleu import BLEU
 
-    matches = sum(text.strip() == reference.strip() for text, reference in zip(texts, references, strict=True))
+    stops = [answer.stop for answer in answers]
+    matches = sum(
+        stop == "end" and text.strip() == reference.strip()
+        for stop, text, reference in zip(stops, texts, references, strict=True)
+    )
     bleu = BLEU(tokenize="zh", effective_order=True)
     score = bleu.corpus_score(list(texts), [list(references)]).score
-    return Answers(matches / max(1, len(texts)), score, len(texts), list(texts))
+    share = matches / max(1, len(texts))
+    return Answers(share, score, len(texts), stops.count("limit"), stops.count("context"))
 
 
 def answer_tokens(
-    model: Decoder, prompts: Sequence[Sequence[int]], max_tokens: int, ends: frozenset[int], reporter: Reporter
-) -> list[list[int]]:
-    """The likeliest answers to all prompts, a bounded number at a time."""
-    answers: list[list[int]] = []
+    model: Decoder,
+    prompts: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    ends: frozenset[int],
+    max_positions: int,
+    reporter: Reporter,
+) -> list[Answer]:
+    """Greedy answers of up to `limits[i]` tokens, in batches of similar length.
+
+    A batch has at most `max_positions` tokens in its cache, but at least one row; one that does not fit into memory is
+    split. A prompt that leaves no room in the context has an empty answer, cut by the context.
+    """
+    window = model.config.max_seq_len
+    lengths = [min(len(prompt) + limit, window) for prompt, limit in zip(prompts, limits, strict=True)]
+    answers = [Answer() for _ in prompts]
+    waiting = [row for row, prompt in enumerate(prompts) if len(prompt) < window]
+    waiting.sort(key=lambda row: lengths[row], reverse=True)  # the largest first: the rest then fits, too
+    max_rows = _MAX_ROWS
     model.eval()
     try:
-        for start in range(0, len(prompts), _PROMPTS_AT_ONCE):
-            chunk = prompts[start : start + _PROMPTS_AT_ONCE]
-            growing: list[list[int]] = [[] for _ in chunk]
-            for growing in answer_all(model, chunk, max_tokens, ends):  # noqa: B007 - the last one counts
-                reporter.poll()
-            answers += growing
+        while waiting:
+            rows = waiting[: max(1, min(max_rows, max_positions // lengths[waiting[0]]))]
+            found = None
+            try:
+                found = answer_all(
+                    model, [prompts[row] for row in rows], [limits[row] for row in rows], ends, reporter.poll
+                )
+            except Exception as error:
+                if len(rows) == 1 or not is_out_of_memory(error):
+                    raise
+            if found is None:  # not in the handler: the traceback holds the tensors
+                max_rows = len(rows) // 2
+                give_back(model.lm_head.weight.device)
+                continue
+            del waiting[: len(rows)]
+            for row, answer in zip(rows, found, strict=True):
+                answers[row] = answer
     finally:
         model.train()
     return answers

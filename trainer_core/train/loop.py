@@ -439,7 +439,7 @@ class Trainer:
         loss = self.held_out_pass().run(self.session)
         answers = None
         with self.ladder.spared("eval-examples", counters.step):
-            answers = self.writer.answer_held_out()
+            answers = self.writer.answer_held_out(self.ladder.rows * self.config.max_seq_len)  # as a step of training
         better = loss.mean is not None and (counters.best_loss is None or loss.mean < counters.best_loss)
         if better:
             counters.best_loss = loss.mean

@@ -19,7 +19,7 @@ from trainer_core.session import Session
 from trainer_core.train.evaluate import Answers, answer_quality, answer_tokens
 
 _SAMPLES = 2  # texts per occasion where the user names no prompts
-_LONGEST_ANSWER = 128
+_REFERENCE_LENGTHS = 2  # default limit of an answer: enough to see that a model does not stop
 
 
 class Example(NamedTuple):
@@ -29,6 +29,7 @@ class Example(NamedTuple):
     before: Sequence[Turn]
     prompt: list[int]
     answer: str
+    answer_tokens: int  # the end token included
 
 
 class Writer:
@@ -47,8 +48,8 @@ class Writer:
         for *before, last in self._prepared.held_out_chats(n):
             try:
                 prompt, whole = self._codec.encode_prompt(before), self._codec.encode_chats([[*before, last]])[0]
-                answer = self._codec.decode(whole.ids[slice(*whole.spans[-1])].tolist())
-                found.append(Example(before, prompt, answer))
+                answer = whole.ids[slice(*whole.spans[-1])].tolist()
+                found.append(Example(before, prompt, self._codec.decode(answer), len(answer)))
             except TraindeckError as error:
                 if error.code != "data.chat_refused":
                     raise
@@ -102,12 +103,16 @@ class Writer:
         asked = prompt if isinstance(prompt, str) else prompt[-1][1]
         self._session.emit(protocol.Sample(step=step, prompt=asked, text="".join(pieces), expected=expected))
 
-    def answer_held_out(self) -> Answers | None:
-        """Answers to held-out prompts; None where no prompt leaves room for an answer."""
-        fitting = [example for example in self._examples if len(example.prompt) < self._config.max_seq_len]
-        if not fitting:
+    def answer_held_out(self, max_positions: int) -> Answers | None:
+        """Answers to held-out prompts compared with the references; None without prompts.
+
+        `max_positions` bounds a batch, see `answer_tokens`.
+        """
+        if not self._examples:
             return None
-        prompts = [example.prompt for example in fitting]
-        tokens = answer_tokens(self._model, prompts, _LONGEST_ANSWER, self._codec.ends, self._session)
-        texts = [self._codec.decode(answer) for answer in tokens]
-        return answer_quality(texts, [example.answer for example in fitting])
+        limit = self._config.eval_max_new_tokens
+        limits = [limit or _REFERENCE_LENGTHS * example.answer_tokens for example in self._examples]
+        prompts = [example.prompt for example in self._examples]
+        answers = answer_tokens(self._model, prompts, limits, self._codec.ends, max_positions, self._session)
+        texts = [self._codec.decode(answer.tokens) for answer in answers]
+        return answer_quality(answers, texts, [example.answer for example in self._examples])
