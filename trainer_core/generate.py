@@ -66,7 +66,9 @@ def write_text(
 
 def prompt_ids(codec: Codec, prompt: str | Sequence[Turn], chat: bool) -> list[int]:
     """What `write_text` gives the model. Raises `data.chat_refused`."""
-    return codec.encode(prompt) if isinstance(prompt, str) and not chat else codec.encode_prompt(prompt)
+    if isinstance(prompt, str) and not chat:
+        return [*codec.prefix, *codec.encode(prompt)]
+    return codec.encode_prompt(prompt)
 
 
 @torch.no_grad()

@@ -98,25 +98,34 @@ def template(name: str) -> str:
 # --- families --------------------------------------------------------------------------------------
 
 
+def _with_bos(tokenizer: Tokenizer, bos: str) -> Tokenizer:
+    """With the post-processor that published tokenizers have: `bos` before each text."""
+    special = [(bos, tokenizer.token_to_id(bos))]
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=special)
+    return tokenizer
+
+
 def _llama3() -> tuple[Tokenizer, dict[str, Any]]:
-    marks = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
-    tokenizer = byte_level("llama-bpe", marks)
-    bos = ("<|begin_of_text|>", tokenizer.token_to_id("<|begin_of_text|>"))
-    tokenizer.post_processor = processors.TemplateProcessing(single=f"{bos[0]} $A", special_tokens=[bos])
-    return tokenizer, {"bos_token": bos[0], "eos_token": "<|eot_id|>", "chat_template": template("llama3")}
+    bos = "<|begin_of_text|>"
+    marks = [bos, "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+    tokenizer = _with_bos(byte_level("llama-bpe", marks), bos)
+    return tokenizer, {"bos_token": bos, "eos_token": "<|eot_id|>", "chat_template": template("llama3")}
 
 
 def _qwen(name: str) -> tuple[Tokenizer, dict[str, Any]]:
     tokenizer = byte_level("qwen2", ["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
     tokenizer.normalizer = normalizers.NFC()
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     words = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]
     tokenizer.add_tokens([AddedToken(word, special=False, normalized=False) for word in words])
-    return tokenizer, {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "chat_template": template(name)}
+    names = {"add_bos_token": False, "bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
+    return tokenizer, {**names, "chat_template": template(name)}
 
 
 def _mistral() -> tuple[Tokenizer, dict[str, Any]]:
-    tokenizer = sentencepiece_bpe(["<s>", "</s>", "[INST]", "[/INST]"], "first")
+    tokenizer = _with_bos(sentencepiece_bpe(["<s>", "</s>", "[INST]", "[/INST]"], "first"), "<s>")
     return tokenizer, {
+        "add_bos_token": True,
         "bos_token": "<s>",
         "eos_token": "</s>",
         "unk_token": "<unk>",
@@ -126,14 +135,16 @@ def _mistral() -> tuple[Tokenizer, dict[str, Any]]:
 
 def _llama2() -> tuple[Tokenizer, dict[str, Any]]:
     names = {"bos_token": {"content": "<s>", "__type": "AddedToken"}, "eos_token": "</s>", "unk_token": "<unk>"}
-    return sentencepiece_bpe(["<s>", "</s>"], "prepend"), {**names, "chat_template": template("llama2")}
+    tokenizer = _with_bos(sentencepiece_bpe(["<s>", "</s>"], "prepend"), "<s>")
+    return tokenizer, {**names, "add_bos_token": True, "add_eos_token": False, "chat_template": template("llama2")}
 
 
 def _gemma() -> tuple[Tokenizer, dict[str, Any]]:
     marks = ["<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"]
     tokenizer = sentencepiece_bpe(marks, "gemma")
     tokenizer.add_tokens([AddedToken("\n" * n, special=False, normalized=False) for n in range(1, 8)])
-    return tokenizer, {
+    return _with_bos(tokenizer, "<bos>"), {
+        "add_bos_token": True,
         "bos_token": "<bos>",
         "eos_token": "<eos>",
         "pad_token": "<pad>",
@@ -152,7 +163,8 @@ def _deepseek() -> tuple[Tokenizer, dict[str, Any]]:
     tokenizer = byte_level("qwen2", ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"])
     words = ["<｜User｜>", "<｜Assistant｜>", "<think>", "</think>"]
     tokenizer.add_tokens([AddedToken(word, special=False, normalized=False) for word in words])
-    names = {"bos_token": "<｜begin▁of▁sentence｜>", "eos_token": "<｜end▁of▁sentence｜>"}
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)  # only the configuration asks for bos_token
+    names = {"bos_token": "<｜begin▁of▁sentence｜>", "eos_token": "<｜end▁of▁sentence｜>", "add_bos_token": True}
     return tokenizer, {**names, "chat_template": template("deepseek")}
 
 

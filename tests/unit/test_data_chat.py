@@ -415,7 +415,7 @@ def test_a_model_without_a_template_speaks_chatml(tmp_path: Path) -> None:
     codec, missing = tokenizer.load_given(model_folder(tmp_path, "llama3", chat_template=None) / "tokenizer.json")
     assert missing == [chat.IM_START, chat.IM_END]
     text = codec.decode(codec.encode_prompt("Hello"), skip_special_tokens=False)
-    assert text == "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    assert text == "<|begin_of_text|><|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
 
 
 def test_the_day_in_a_template_stays_that_of_the_preparation(tmp_path: Path) -> None:

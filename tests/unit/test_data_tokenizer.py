@@ -275,8 +275,9 @@ def test_the_checkpoint_of_a_given_tokenizer_is_the_same_to_transformers(tmp_pat
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "made")
     ours = Codec.load(tmp_path / "made" / "tokenizer.json")
     for text in [*TEXTS, "naïve café", "日本語テキスト"]:
-        assert theirs.encode(text) == ours.encode(text) == codec.encode(text)
-        assert Tokenizer.from_file(str(tmp_path / "made" / "tokenizer.json")).encode(text).ids == ours.encode(text)
+        ids = [*ours.prefix, *ours.encode(text)]
+        assert theirs.encode(text) == ids == [*codec.prefix, *codec.encode(text)]
+        assert Tokenizer.from_file(str(tmp_path / "made" / "tokenizer.json")).encode(text).ids == ids
     messages = [{"role": "user", "content": "What is 12 plus 30?"}]
     prompt = theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
     assert prompt == ours.encode_prompt("What is 12 plus 30?") == codec.encode_prompt("What is 12 plus 30?")

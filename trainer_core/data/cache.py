@@ -38,7 +38,7 @@ from trainer_core.messages import TraindeckError, Value
 from trainer_core.report import Reporter
 from trainer_core.runs import owners
 
-VERSION: Final = 4  # raise it when the files or their content change
+VERSION: Final = 5  # raise it when the files or their content change
 META: Final = "meta.json"
 _JOURNAL: Final = "journal.json"
 _INPUTS: Final = "inputs.json"

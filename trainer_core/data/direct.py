@@ -111,9 +111,9 @@ class DirectSplit(Split):
                     chat.ids for chat in self._codec.encode_chats([columns.turns_of(row, layout) for row in rows])
                 ]
             else:
+                begin, end = (np.array(ids, np.uint32) for ids in (self._codec.prefix, [self._codec.end_of_text]))
                 for row in rows:
-                    parts += self._codec.encode_texts(parts_of(columns.text_of(row, layout)))
-                    parts.append(np.array([self._codec.end_of_text], np.uint32))
+                    parts += [begin, *self._codec.encode_texts(parts_of(columns.text_of(row, layout))), end]
         ids = np.concatenate([np.zeros(0, np.uint32), *parts]).astype(np.uint32)
         if len(ids) != int(self.offsets[last] - self.offsets[first]):
             raise TraindeckError("data.changed_while_read", path=str(source.path))

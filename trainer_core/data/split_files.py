@@ -52,12 +52,17 @@ class HeldOut:
 
 
 class SplitFiles:
-    """Writes the documents of one split; a text ends with `<|endoftext|>` (or what this tokenizer has for it)."""
+    """Writes the documents of one split.
+
+    A document of plain text begins with the tokens that the tokenizer asks for (`<bos>`, say). A text ends with
+    `<|endoftext|>`, or what this tokenizer has for it.
+    """
 
     def __init__(self, folder: Path, codec: Codec, state: State | None, validation: bool, keep_tokens: bool) -> None:
         state = state or {}
         self._writer = Writer(folder, codec.vocab_size, state, keep_tokens)
         self._end_of_text, self._validation, self._keep_tokens = codec.end_of_text, validation, keep_tokens
+        self._prefix = np.array(codec.prefix, np.int64)
         # Of the document written last. A text that came in parts is ended when the next one begins.
         self._number, self._unit = state.get("number", -1), state.get("unit", -1)
 
@@ -83,7 +88,8 @@ class SplitFiles:
     def _ended(
         self, documents: list[Document], lengths: npt.NDArray[np.int64], ids: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], Mask]:
-        """Ids with an end after each text but the last, where documents begin in them, and which of these are new.
+        """Ids with the tokens that begin documents, and an end after each text but the last; where documents begin in
+        them; and which of these are new.
 
         Of a text that goes on behind a part that is in the other split, the rest counts as a document of its own.
         """
@@ -92,10 +98,13 @@ class SplitFiles:
         another = np.diff(numbers) != 0
         new = another | (np.diff(units) > 1)
         ended = another & (numbers[:-1] >= 0)
-        begins = np.cumsum(lengths) - lengths
-        ids = np.insert(ids, begins[ended], self._end_of_text)
+        begins, prefix = np.cumsum(lengths) - lengths, self._prefix
+        added = np.repeat(begins, ended + new * len(prefix))  # at one place, the end of a text comes first
+        tokens = np.tile(np.append(self._end_of_text, prefix), len(documents)).reshape(len(documents), -1)
+        chosen = np.column_stack([ended, *[new] * len(prefix)])
+        ids = np.insert(ids, added, tokens[chosen])
         self._number, self._unit = int(numbers[-1]), int(units[-1])
-        return ids, (begins + np.cumsum(ended))[new], new
+        return ids, (begins + np.cumsum(ended) + (np.cumsum(new) - 1) * len(prefix))[new], new
 
     def _kept(self, documents: list[Document]) -> list[Document]:
         """Those whose text is kept: of the training data the first ones, else so many that they stay few."""

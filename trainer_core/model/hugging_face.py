@@ -37,8 +37,8 @@ def family(config: ModelConfig) -> str:
     return "qwen2" if config.qkv_bias else "llama"
 
 
-def to_dict(config: ModelConfig, end_id: int, pad_id: int) -> dict[str, Any]:
-    """The content of `config.json`. `end_id` ends a text or an answer."""
+def to_dict(config: ModelConfig, end_id: int, pad_id: int, bos_id: int | None = None) -> dict[str, Any]:
+    """The content of `config.json`. `end_id` ends a text or an answer; `bos_id` begins one, None: no token does."""
     kind = family(config)
     return {
         "architectures": [_FAMILIES[kind]],
@@ -60,7 +60,7 @@ def to_dict(config: ModelConfig, end_id: int, pad_id: int) -> dict[str, Any]:
         "use_sliding_window": False,
         "tie_word_embeddings": config.tie_embeddings,
         "initializer_range": 0.02,
-        "bos_token_id": None,
+        "bos_token_id": bos_id,
         "eos_token_id": end_id,
         "pad_token_id": pad_id,
         "torch_dtype": "float32",

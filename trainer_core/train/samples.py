@@ -59,7 +59,7 @@ class Writer:
         """The small files that make a checkpoint a model folder which other programs load."""
         codec, limit = self._codec, self._config.max_seq_len
         end_id = codec.end_of_turn if self._chat else codec.end_of_text
-        model = hugging_face.to_dict(self._model.config, end_id, codec.pad)
+        model = hugging_face.to_dict(self._model.config, end_id, codec.pad, codec.prefix[0] if codec.prefix else None)
         return {
             "config.json": json.dumps(model, indent=1).encode("utf-8"),
             "tokenizer.json": self._prepared.tokenizer.read_bytes(),

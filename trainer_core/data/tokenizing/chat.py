@@ -84,8 +84,9 @@ class ChatMl:
     uses_eos = False
     promoted: frozenset[str] = frozenset()
 
-    def __init__(self, start: int, end: int) -> None:
+    def __init__(self, start: int, end: int, prefix: Sequence[int] = ()) -> None:
         self.start, self.end, self.ends = start, end, frozenset((end,))
+        self.prefix = tuple(prefix)  # ids before a conversation, such as `<bos>`
         # Made once: millions of conversations have them.
         self._answer = (Segment(mark=start), Segment("assistant\n"))
         self._answered = (Segment(mark=end, learned=True), Segment("\n"))
@@ -93,7 +94,7 @@ class ChatMl:
 
     def segments(self, turns: Sequence[Turn]) -> list[Segment]:
         check(turns)
-        found: list[Segment] = []
+        found = [Segment(mark=mark) for mark in self.prefix]
         for role, content in turns:
             if role == "assistant":
                 found += self._answer

@@ -105,9 +105,11 @@ class ChatMlWriter:
         start, self._end = (np.array((mark,), np.uint32) for mark in (template.start, template.end))
         answer, line = encode([("assistant\n", "mark"), ("\n", "mark")])
         said = np.concatenate([self._end, line])  # what ends a turn that another one follows
-        self._first = {False: start, True: np.concatenate([start, answer])}  # by whether an answer follows
-        self._next = {answers: np.concatenate([said, ids]) for answers, ids in self._first.items()}
-        self._after_answer = {answers: np.concatenate([line, ids]) for answers, ids in self._first.items()}
+        turn = {False: start, True: np.concatenate([start, answer])}  # by whether an answer follows
+        prefix = np.array(template.prefix, np.uint32)
+        self._first = {answers: np.concatenate([prefix, ids]) for answers, ids in turn.items()}
+        self._next = {answers: np.concatenate([said, ids]) for answers, ids in turn.items()}
+        self._after_answer = {answers: np.concatenate([line, ids]) for answers, ids in turn.items()}
 
     def write(self, batch: Batch, turns: Sequence[Turn]) -> None:
         """Raises `data.chat_refused`."""

@@ -28,7 +28,15 @@ from trainer_core.data.tokenizing.chat_batch import (
 )
 from trainer_core.data.tokenizing.encoder import Encoder
 from trainer_core.data.tokenizing.pieces import Ids, PieceEncoder, Unfit
-from trainer_core.data.tokenizing.tokenizer_files import CONFIG, Description, bad, describe, read
+from trainer_core.data.tokenizing.tokenizer_files import (
+    CONFIG,
+    Description,
+    added_ids,
+    bad,
+    describe,
+    follow_flags,
+    read,
+)
 from trainer_core.messages import TraindeckError
 
 # Tokens that end a text, where nothing says which one does.
@@ -61,15 +69,24 @@ def load_given(path: Path) -> tuple[Codec, list[str]]:
     if description.template == chat.CHATML:
         marks += [chat.IM_START, chat.IM_END]
     tokenizer.add_special_tokens([name for name in dict.fromkeys(marks) if not known.get(name)])
+    follow_flags(tokenizer, description)
+    if description.template_path == description.path:  # no template of its own
+        description = replace(description, template=_chatml(tokenizer, added_ids(tokenizer)[0]))
     now = tokenizer.get_vocab(with_added_tokens=True)
     if "strftime_now" in description.template:
         description = replace(description, now=datetime.now().isoformat(timespec="seconds"))
     return Codec(tokenizer, description), sorted(now.keys() - had.keys(), key=lambda name: now[name])
 
 
+def _chatml(tokenizer: Tokenizer, prefix: Sequence[int]) -> str:
+    """ChatML as Jinja, with the tokens before it that the tokenizer writes before a text."""
+    return "".join(str(tokenizer.id_to_token(number)) for number in prefix) + chat.CHATML
+
+
 class Codec:
     """A tokenizer in use. What people wrote is encoded as text even where it spells a special token.
 
+    `prefix`: the ids before a text that this tokenizer asks for, such as `<bos>`; `encode` leaves them out.
     `end_of_text` ends a document; `end_of_turn` ends an answer; `ends`: all that end either; `pad`: what
     transformers is told to pad with. `fast`: whether gigatoken may encode. Raises `data.bad_tokenizer`.
     """
@@ -80,6 +97,8 @@ class Codec:
         added = tokenizer.get_added_tokens_decoder()
         special = {one.content: Mark(number, one.lstrip, one.rstrip) for number, one in added.items() if one.special}
         words = {one.content: Mark(number, one.lstrip, one.rstrip) for number, one in added.items() if not one.special}
+        self.prefix, suffix = added_ids(tokenizer)
+        self._adds_eos = bool(suffix)
         self._template, self._problem = self._find_template(special, words)
         self.end_of_text = self._find_end_of_text(self._template.ends if self._template else frozenset())
         self.end_of_turn = self._template.end if self._template else self.end_of_text
@@ -109,8 +128,9 @@ class Codec:
     ) -> tuple[ChatTemplate | None, dict[str, Any]]:
         """The template, or why there is none: that is of no consequence to those who learn plain text."""
         told = self._description
-        if told.template == chat.CHATML:
-            return ChatMl(self._require(chat.IM_START), self._require(chat.IM_END)), {}
+        if told.template in (chat.CHATML, _chatml(self.tokenizer, self.prefix)):
+            before = self.prefix if told.template != chat.CHATML else ()
+            return ChatMl(self._require(chat.IM_START), self._require(chat.IM_END), before), {}
         from trainer_core.data.tokenizing.chat_jinja import ModelTemplate  # Jinja: only for models that have a template
         from trainer_core.data.tokenizing.sandbox import within
 
@@ -251,7 +271,7 @@ class Codec:
         tokens = {**told.tokens, "pad_token": self.tokenizer.id_to_token(self.pad)}
         if "eos_token" not in tokens or (template is not None and not template.uses_eos):
             tokens["eos_token"] = names["end_of_turn" if task == "sft" else "end_of_text"]
-        if told.template == chat.CHATML:
+        if isinstance(template, ChatMl):
             tokens.setdefault("bos_token", names["end_of_text"])
             further["additional_special_tokens"] = [chat.IM_START, chat.IM_END]
         values = {
@@ -259,7 +279,8 @@ class Codec:
             **tokens,
             **further,
             "chat_template": told.template,
-            "add_bos_token": False,
+            "add_bos_token": bool(self.prefix),
+            "add_eos_token": self._adds_eos,
             "clean_up_tokenization_spaces": False,
             "traindeck": {"task": task, "end_of_text": names["end_of_text"], "now": told.now, "tokens": told.tokens},
         }

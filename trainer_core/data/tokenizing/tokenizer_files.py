@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Tokenizer, processors
 
 from trainer_core.data.columns import Task
 from trainer_core.data.tokenizing import chat
@@ -52,6 +52,8 @@ class Description:
     added: Sequence[AddedToken] = ()  # further tokens that it names, in the order of their ids
     end_of_text: str = ""  # empty: not said
     now: str = ""
+    add_bos: bool = False  # add_bos_token
+    add_eos: bool = False  # add_eos_token
 
 
 def describe(path: Path) -> Description:
@@ -73,6 +75,8 @@ def describe(path: Path) -> Description:
         added=_added(config),
         end_of_text=str(ours.get("end_of_text", "")),
         now=_moment(ours.get("now")),
+        add_bos=config.get("add_bos_token") is True,
+        add_eos=config.get("add_eos_token") is True,
     )
 
 
@@ -157,18 +161,54 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def read(path: Path) -> Tokenizer:
-    """A tokenizer.json, without what would cut, pad or add tokens. Raises `data.bad_tokenizer`."""
+    """A tokenizer.json, without truncation and padding. Raises `data.bad_tokenizer`."""
     content = content_of(path)
     try:
         tokenizer = Tokenizer.from_str(content.decode("utf-8-sig"))
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        tokenizer.post_processor = None  # begins texts with bos_token, say: here texts have an end, and templates all
         return tokenizer
     except BaseException as error:  # tokenizers raises bare Exception, and on some input panics
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise bad(path, (str(error).splitlines() or [type(error).__name__])[0][:200]) from error
+
+
+# --- tokens that the post-processor adds -----------------------------------------------------------
+
+
+def added_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """The ids that the post-processor writes before and after a text, such as `<bos>` and `<eos>`."""
+    if tokenizer.post_processor is None:
+        return [], []
+    try:
+        encoding = tokenizer.encode("a", add_special_tokens=True)
+    except Exception:  # noqa: BLE001 - tokenizers raises it; `Codec` refuses a tokenizer that cannot encode
+        return [], []
+    text = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
+    first, last = (text[0], text[-1] + 1) if text else (len(encoding.ids), len(encoding.ids))
+    return encoding.ids[:first], encoding.ids[last:]
+
+
+def follow_flags(tokenizer: Tokenizer, description: Description) -> None:
+    """Adds to the post-processor what `add_bos_token` and `add_eos_token` ask for. Raises `data.bad_tokenizer`.
+
+    The tokenizer classes of Llama and Gemma in transformers 4 follow the flags; transformers 5 follows the
+    post-processor alone. In most published tokenizers both agree. A flag that is false removes nothing.
+    """
+    before, after = added_ids(tokenizer)
+    bos, eos = (tokenizer.token_to_id(description.tokens.get(name, "")) for name in ("bos_token", "eos_token"))
+    new_before = [bos] if description.add_bos and bos is not None and not before else before
+    new_after = [eos] if description.add_eos and eos is not None and not after else after
+    if (new_before, new_after) == (before, after):
+        return
+    names = {number: tokenizer.id_to_token(number) for number in (*new_before, *new_after)}
+    single = [*(names[number] for number in new_before), "$A", *(names[number] for number in new_after)]
+    special = [(name, number) for number, name in names.items()]
+    try:
+        tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=special)
+    except Exception as error:  # tokenizers raises ValueError for names that its template syntax does not take
+        raise bad(description.path, str(error)) from error
 
 
 def bad(path: Path, reason: str) -> TraindeckError:
