@@ -23,8 +23,8 @@ from trainer_core.data.readers.tar import read_tar
 from trainer_core.data.readers.text import read_text
 
 __all__ = [
-    "FORMATS", "KNOWN", "TEXT", "Format", "Reader", "Request", "Row", "Source", "bad_format", "format_of",
-    "hugging_face_files", "named",
+    "FORMATS", "KNOWN", "TEXT", "Format", "Reader", "Request", "Row", "Source", "bad_format", "file_patterns",
+    "format_of", "hugging_face_files", "named",
 ]  # fmt: skip
 
 
@@ -65,6 +65,7 @@ FORMATS: Final[dict[str, Format]] = {
 KNOWN: Final = ".txt, .md, .py, .jsonl, .json, .csv, .tsv, .parquet, .arrow, .tar, .gz, .zst"
 
 _COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+_TAR_GZIP: Final = ".tgz"
 _COMPRESSIBLE: Final = ("text", "jsonl", "json", "csv", "tsv", "tar")  # the others compress within
 
 
@@ -73,10 +74,16 @@ def format_of(suffix: str) -> str | None:
     return next((name for name, entry in FORMATS.items() if suffix.lower() in entry.suffixes), None)
 
 
+def file_patterns() -> list[str]:
+    """Patterns that match the name of every file that `named` recognizes, for a file dialog: `*.txt`, `*.gz`."""
+    suffixes = [suffix for entry in FORMATS.values() for suffix in entry.suffixes]
+    return [f"*{suffix}" for suffix in (*suffixes, _TAR_GZIP, *_COMPRESSIONS)]
+
+
 def named(path: Path) -> tuple[str | None, str]:
     """Format and compression by a file's name: `a.jsonl.gz` is `("jsonl", "gzip")`, `a.doc` is `(None, "")`."""
     suffix = path.suffix.lower()
-    if suffix == ".tgz":
+    if suffix == _TAR_GZIP:
         return "tar", "gzip"
     compression = _COMPRESSIONS.get(suffix, "")
     kind = format_of(Path(path.stem).suffix if compression else suffix)
