@@ -27,6 +27,7 @@ from app.views.dropping import DropVeil
 from app.views.main_window import MainWindow
 from app.views.setup.form import SetupForm
 from app.views.setup.reason import Blocked
+from app.views.widgets import focus
 from trainer_core.config import knobs
 from trainer_core.messages import Value
 from trainer_core.protocol import AnyEvent, Error, Hello, Ready
@@ -73,7 +74,7 @@ class Guide(QObject):
     def _connect(self) -> None:
         window, form, path = self._window, self._form, self._window.setup.path
         path.step_pressed.connect(self._on_step)
-        path.hint_pressed.connect(self.go_to_blame)
+        path.hint_pressed.connect(self.go_to_next)
         path.closed.connect(lambda: self.show_path(False))
         path.setVisible(self._settings.path)
         window.run_bar.reason_pressed.connect(self.go_to_blame)
@@ -117,6 +118,7 @@ class Guide(QObject):
             trained=self._trained,
         )
         self._window.setup.path.display(facts)
+        self._window.setup.show_blocked(facts.place, facts.blocked)
         self._window.setup.show_length(self._length())
         self._show_undo()
 
@@ -157,8 +159,20 @@ class Guide(QObject):
                 self._window.setup.data.select(self._glance.missing)
         elif self._refused():
             self.go("data")
-        elif self._trained and not self._own.machine.is_active:
+
+    def go_to_next(self) -> None:
+        """To what the hint of the four steps names."""
+        bar = self._window.run_bar
+        if self._own.machine.is_active:
+            self._window.show_page("plots")
+        elif self._blocked() is not None or self._refused():
+            self.go_to_blame()
+        elif self._trained:
             self._window.show_page("try")
+        elif self._checker.verdict == "does_not_fit" and self._window.check.offers:
+            focus(self._window.check.offers[0])
+        else:
+            focus(bar.start if self._checker.verdict in ("fits", "tight") else bar.check)
 
     def _mark_trained(self, trained: bool) -> None:
         self._trained = trained  # what changes it has everything shown anew

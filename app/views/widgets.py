@@ -9,6 +9,8 @@ from typing import TypeVar
 
 from PySide6.QtCore import QEvent, QObject, QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import (
+    QAccessible,
+    QAccessibleAnnouncementEvent,
     QDragEnterEvent,
     QDragMoveEvent,
     QDropEvent,
@@ -42,6 +44,7 @@ from app.theme.icons import IconName, paint
 from app.theme.tokens import SPACE
 
 _SIGN = 16  # pixels
+_FRAME = QSize(16, 40)  # pixels: of a window, title bar included
 W = TypeVar("W", bound=QWidget)
 
 
@@ -199,6 +202,27 @@ def restyle(widget: QWidget) -> None:
     widget.style().polish(widget)
 
 
+def describe_error(editor: QWidget, error: str, help_: str = "") -> None:
+    """Mark an editor as wrong and put the error first in its accessible description; without an error, unmark it.
+
+    Screen readers are told that the description has changed, and read the error aloud where the editor has the focus.
+    """
+    if bool(editor.property("wrong")) != bool(error):
+        editor.setProperty("wrong", bool(error))
+        restyle(editor)
+    description = "\n".join(filter(None, (error, help_)))
+    if description == editor.accessibleDescription():
+        return
+    editor.setAccessibleDescription(description)  # emits QAccessible.Event.DescriptionChanged
+    if error and editor.hasFocus():
+        announce(editor, error)
+
+
+def announce(widget: QWidget, text: str) -> None:
+    """Have screen readers read a text aloud, wherever the focus is."""
+    QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(widget, text))
+
+
 def focus(widget: QWidget) -> None:
     """Put the cursor there as the Tab key would, so that its frame shows it; a line's text is selected."""
     widget.setFocus(Qt.FocusReason.TabFocusReason)
@@ -319,6 +343,19 @@ def scroll_area(content: QWidget) -> QScrollArea:
     area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
     area.setWidget(content)
     return area
+
+
+def page_area(content: QWidget) -> QScrollArea:
+    """A scroll area for both directions. The Tab key passes over it: what it contains takes the focus, and scrolls."""
+    area = scroll_area(content)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
+    area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    return area
+
+
+def resize_within_screen(window: QWidget, size: QSize) -> None:
+    """Resize a window, but not beyond its screen, its frame and title bar included."""
+    window.resize(size.boundedTo(window.screen().availableSize() - _FRAME))
 
 
 def scroll_to(area: QScrollArea, part: QWidget) -> None:

@@ -7,10 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QPlainTextEdit
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QAccessible
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QPlainTextEdit, QWidget
 from pytestqt.qtbot import QtBot
+from runs_page import add
 
+from app.i18n.knob_words import knob_words
+from app.views import words
+from app.views.queue.sweep_dialog import SweepDialog
 from app.views.setup.form import as_text, form_knobs
 from app.views.setup.knob_field import KnobField
 from tests.gui.conftest import MakeWindow
@@ -70,12 +75,20 @@ def test_every_field_marks_every_kind_of_wrong_value_and_says_what_is_allowed(
             assert field.editor.property("wrong"), what
             assert controller._blocked(), what
             assert not says_too_little(field.knob, field.error_text, language), what
+            assert description(field.editor).startswith(field.error_text), what
         controller.form.reset(name)
         for text in right_values(field.knob):
             controller.form.set_text(name, text)
             assert controller.form.is_valid(name), (name, text)
         controller.form.reset(name)
         assert (field.error_text, bool(field.editor.property("wrong"))) == ("", False), name
+        help_ = words.with_fields(knob_words("zh" if language == "zh" else "en").help(field.knob))
+        assert description(field.editor).startswith(help_), name
+
+
+def description(widget: QWidget) -> str:
+    """What a screen reader reads after the name."""
+    return QAccessible.queryAccessibleInterface(widget).text(QAccessible.Text.Description)
 
 
 def says_too_little(knob: Knob, said: str, language: str) -> bool:
@@ -103,6 +116,97 @@ def test_what_is_chosen_or_ticked_cannot_be_wrong(make_window: MakeWindow, qtbot
     assert {name for name, knob in knobs().items() if knob.kind == "choice"} <= {field.knob.name for field in fields}
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_conflict_is_described_at_every_field_that_it_is_about(
+    make_window: MakeWindow, qtbot: QtBot, language: str
+) -> None:
+    controller = make_window(language=language)
+    fields = {field.knob.name: field for field in all_settings(controller, qtbot).fields}
+    before = description(fields["hidden_dim"].editor)
+    type_into(qtbot, fields["n_heads"], "7")
+    said = fields["n_heads"].error_text
+    for name in ("n_heads", "hidden_dim"):
+        assert description(fields[name].editor).startswith(said), name
+    assert fields["hidden_dim"].error_text == ""  # it is shown once
+    controller.form.reset("n_heads")
+    assert description(fields["hidden_dim"].editor) == before
+
+
+def test_choices_and_switches_describe_a_conflict_as_well(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    fields = {field.knob.name: field for field in all_settings(controller, qtbot).fields}
+    controller.form.take({"qkv_bias": True, "qk_norm": True})
+    for name in ("qkv_bias", "qk_norm"):
+        conflict = controller.form.conflict()
+        assert conflict is not None
+        assert description(fields[name].editor).startswith(words.message(conflict.code, conflict.params)), name
+
+
+def test_a_name_that_is_taken_and_missing_data_are_described_at_their_fields(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, tmp_path: Path
+) -> None:
+    add(own_folders, "mine")
+    controller = make_window()
+    setup = controller.window.setup
+    qtbot.waitUntil(lambda: bool(controller._history.runs), timeout=10_000)
+    qtbot.keyClicks(setup.run_name, "mine")
+    assert description(setup.run_name) == "There is already a run of this name"
+    assert setup.run_name.property("wrong")
+    qtbot.keyClicks(setup.run_name, "2")
+    assert "already" not in description(setup.run_name)
+    assert not setup.run_name.property("wrong")
+    controller.form.set_data([str(tmp_path / "gone.txt")])
+    qtbot.waitUntil(lambda: "Not found: gone.txt" in description(setup.data.list), timeout=10_000)
+    controller.form.set_data(["builtin:python"])
+    qtbot.waitUntil(lambda: description(setup.data.list) == "", timeout=10_000)
+
+
+def test_a_sweep_describes_its_errors_at_their_fields(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    controller.window.menus.actions["sweep"].trigger()
+    dialog = controller.window.findChild(SweepDialog)
+    assert dialog is not None
+    first, second = dialog.axes
+    first.typed.selectAll()
+    qtbot.keyClicks(first.typed, "-1")
+    assert description(first.typed).startswith(first.error.text())
+    assert first.error.text().startswith("“-1” does not fit.")
+    first.typed.selectAll()
+    qtbot.keyClicks(first.typed, "0.001")
+    assert "does not fit" not in description(first.typed)
+    choose(second.knob, second.names.index("learning_rate"))
+    assert description(second.knob) == "Choose two different settings."
+    choose(second.knob, second.names.index("qk_norm"))
+    assert description(second.knob) == ""
+    for tick in second.ticks:
+        qtbot.mouseClick(tick, Qt.MouseButton.LeftButton, pos=QPoint(8, tick.height() // 2))
+    assert [description(tick) for tick in second.ticks] == [second.error.text()] * 2
+    assert second.error.text()
+    dialog.base.selectAll()
+    qtbot.keyClick(dialog.base, Qt.Key.Key_Delete)
+    assert description(dialog.base) == "Give the runs a name."
+
+
+def choose(combo: QComboBox, index: int) -> None:
+    combo.setCurrentIndex(index)
+    combo.activated.emit(index)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_sampling_fields_describe_what_is_allowed(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
+    controller = make_window(language=language)
+    controller.window.show_page("try")
+    for field in controller.window.trying.row.fields.values():
+        before = description(field)
+        field.selectAll()
+        qtbot.keyClicks(field, "x")
+        allowed = f"允许的值：{field.limits}" if language == "zh" else f"Allowed: {field.limits}"
+        assert description(field) == f"{allowed}\n{before}"
+        field.selectAll()
+        qtbot.keyClicks(field, "1")
+        assert description(field) == before
+
+
 def test_a_tokenizer_that_is_not_there_is_marked_while_its_path_is_typed(
     make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
 ) -> None:
@@ -113,6 +217,7 @@ def test_a_tokenizer_that_is_not_there_is_marked_while_its_path_is_typed(
     folder.mkdir()
     type_into(qtbot, field, str(folder))
     qtbot.waitUntil(lambda: "no tokenizer.json here" in field.error_text, timeout=10_000)
+    assert description(field.editor).startswith(field.error_text)
     assert field.editor.property("wrong")
     assert "There is no tokenizer" in controller._blocked()
     (folder / "tokenizer.json").write_text("{}", encoding="utf-8")  # what is missing may come

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from PySide6.QtCore import QCoreApplication, Qt, Signal
+from PySide6.QtCore import QCoreApplication, QSize, Qt, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import (
     QCheckBox,
@@ -29,7 +29,18 @@ from app.theme.tokens import SPACE, Tokens
 from app.views import words
 from app.views.queue import sweep_words
 from app.views.setup.form import as_text
-from app.views.widgets import QuietCombo, button, label, line, named, plain_tip, put, restyle
+from app.views.widgets import (
+    FittingArea,
+    QuietCombo,
+    button,
+    describe_error,
+    label,
+    line,
+    named,
+    plain_tip,
+    put,
+    resize_within_screen,
+)
 from trainer_core.config import Knob, knobs
 from trainer_core.messages import TraindeckError
 from trainer_core.presets import Preset
@@ -39,6 +50,7 @@ _FIRST: Final = "learning_rate"
 _MODES: Final = ("values", "linear", "log")
 _STEPS: Final = "5"  # between two ends, to begin with
 _LONGEST_NAME: Final = 50
+_LEAST: Final = 120  # pixels: of the height of what is chosen, in a low window
 
 
 class AxisEditor(QWidget):
@@ -171,10 +183,9 @@ class AxisEditor(QWidget):
         put(self.error, wrong)
         self.error.setVisible(bool(wrong))
         for edited in (self.typed, self.low, self.high, self.steps):
-            marked = bool(wrong) and edited is field
-            if bool(edited.property("wrong")) != marked:
-                edited.setProperty("wrong", marked)
-                restyle(edited)
+            describe_error(edited, wrong if edited is field else "")
+        for tick in self.ticks:
+            describe_error(tick, wrong)
         return Axis(knob.name, tuple(self._given(knob))) if knob is not None and not wrong else None
 
     def _wrong(self, knob: Knob) -> tuple[QLineEdit | None, str]:
@@ -267,14 +278,23 @@ class SweepDialog(QDialog):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(2 * SPACE, 2 * SPACE, 2 * SPACE, 2 * SPACE)
         layout.setSpacing(SPACE + 4)
+        layout.addWidget(FittingArea(self._chosen(naming), _LEAST))
+        layout.addWidget(self.count)
+        layout.addWidget(self.list, 1)
+        layout.addLayout(buttons)
+        resize_within_screen(self, QSize(520, 560))
+
+    def _chosen(self, naming: QHBoxLayout) -> QWidget:
+        """What is chosen here, above the list of the runs. It scrolls where the screen is too low for it."""
+        content = named(QWidget(), "scrolled")
+        layout = QVBoxLayout(content)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(SPACE + 4)
         layout.addWidget(self._intro)
         for axis in self.axes:
             layout.addWidget(axis)
         layout.addLayout(naming)
-        layout.addWidget(self.count)
-        layout.addWidget(self.list, 1)
-        layout.addLayout(buttons)
-        self.resize(520, 560)
+        return content
 
     # --- the runs ----------------------------------------------------------------------------------------
 
@@ -292,6 +312,8 @@ class SweepDialog(QDialog):
         self._planned = sweep.plan(base, self._known, self._changes, wanted, self._taken) if ready else []
         self._good = [planned for planned in self._planned if planned.error is None]
         put(self.count, self._head(twice=twice, total=total, named=bool(base)))
+        describe_error(self.axes[1].knob, self.count.text() if twice else "")
+        describe_error(self.base, "" if base or twice else self.count.text())
         add = QCoreApplication.translate("Sweep", "Add {count} to the queue").format(count=len(self._good))
         put(self.accept_, add)
         self.accept_.setEnabled(bool(self._good))

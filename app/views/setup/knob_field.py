@@ -20,7 +20,7 @@ from app.theme.tokens import SPACE
 from app.views import words
 from app.views.setup import typed_words
 from app.views.setup.form import SetupForm, as_text
-from app.views.widgets import PathLine, QuietCombo, label, named, put, restyle, wrapped_tip
+from app.views.widgets import PathLine, QuietCombo, describe_error, label, named, put, wrapped_tip
 from trainer_core.config import Knob
 from trainer_core.messages import Language
 
@@ -46,6 +46,7 @@ class KnobField(QWidget):
         self._unit = label("muted")
         self._error = label("fieldError", wrap=True, hidden=True)
         self._help, self._effect = label("muted", wrap=True), label("muted", wrap=True)
+        self._described = ""  # the accessible description of the editor without an error
         self.reset = named(QToolButton(), "flat")
         self.reset.hide()
         self.reset.clicked.connect(lambda: form.reset(knob.name))
@@ -134,6 +135,7 @@ class KnobField(QWidget):
         help_, effect = words.with_fields(table.help(self.knob)), words.with_fields(table.effect(self.knob))
         self._help.setText(help_)
         self._effect.setText(effect)
+        self._described = " ".join(filter(None, (help_, effect)))
         self._effect.setVisible(self._full and bool(effect))
         unit = table.unit_beside(self.knob)
         self._unit.setText(unit)
@@ -142,7 +144,6 @@ class KnobField(QWidget):
         self._label.setToolTip("" if self._full else wrapped_tip(tip))
         self.editor.setToolTip(self.knob.flag if self._full else wrapped_tip(tip))
         self.editor.setAccessibleName(table.label(self.knob))
-        self.editor.setAccessibleDescription(" ".join(filter(None, (help_, effect))))
         if isinstance(self.editor, QuietCombo):
             for place, value in enumerate(self.knob.choices):
                 self.editor.setItemText(place, table.value(self.knob, value))
@@ -191,18 +192,16 @@ class KnobField(QWidget):
 
     def _show_error(self) -> None:
         form, name = self._form, self.knob.name
-        conflict = form.conflict() if form.tells(name) else None
+        conflict = form.conflict() if name in form.blamed() else None
         text = "" if form.is_valid(name) else typed_words.problem(self.knob, form.text(name))
         if form.is_gone(name):
             text = typed_words.gone()
         if conflict is not None:
             text = words.message(conflict.code, conflict.params)
-        put(self._error, text)
-        self._error.setVisible(bool(text))
-        wrong = bool(text) or name in form.blamed()
-        if bool(self.editor.property("wrong")) != wrong:
-            self.editor.setProperty("wrong", wrong)
-            restyle(self.editor)
+        shown = "" if conflict is not None and not form.tells(name) else text
+        put(self._error, shown)
+        self._error.setVisible(bool(shown))
+        describe_error(self.editor, text, self._described)
 
     def _put_text(self, text: str) -> None:
         editor = self.editor

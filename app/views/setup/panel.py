@@ -17,6 +17,7 @@ from app.views.setup.preset_chooser import PresetChooser
 from app.views.widgets import (
     ElidedLabel,
     Retranslating,
+    describe_error,
     focus,
     heading,
     label,
@@ -51,6 +52,11 @@ class SetupPanel(Retranslating):
         self._all = named(QPushButton(), "allSettings")
         self._next = ElidedLabel()  # while a run is on: what is changed does not change it
         self.fields = [KnobField(knobs()[name], form, full=False) for name in form_knobs() if knobs()[name].main]
+        self._places: dict[str, QWidget] = {
+            "preset": self.presets.choice,
+            "data": self.data.list,
+            "name": self.run_name,
+        }
         self._arrange()
         self._connect()
         self.retranslate()
@@ -111,10 +117,14 @@ class SetupPanel(Retranslating):
     def _say_length(self) -> None:
         self.length.setText(length_words.sentence(self._length) if self._length else "")
 
+    def show_blocked(self, place: str, reason: str) -> None:
+        """Mark the field that makes Start impossible: `preset`, `data` or `name`; others show their own errors."""
+        for name, field in self._places.items():
+            describe_error(field, reason if name == place else "")
+
     def reveal(self, place: str) -> bool:
         """Put the cursor into a field: `preset`, `data`, `name` or a knob; whether it is here."""
-        places = {"preset": self.presets.choice, "data": self.data.list, "name": self.run_name}
-        found = places.get(place) or next((each.editor for each in self.fields if each.knob.name == place), None)
+        found = self._places.get(place) or next((each.editor for each in self.fields if each.knob.name == place), None)
         if found is None:
             return False
         scroll_to(self._scroll, found)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QIcon
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QObject, QSize, Qt, Signal
+from PySide6.QtGui import QFocusEvent, QIcon, QPaintEvent, QResizeEvent
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QSizePolicy,
+    QStyle,
+    QStyleOptionButton,
+    QStylePainter,
+    QToolButton,
+    QToolTip,
+    QVBoxLayout,
+    QWidget,
+)
 
 from app.state.path import STEPS, Facts, Mark, Step, marks
 from app.theme.icons import IconName, icon
 from app.theme.tokens import SPACE, Tokens
-from app.views.widgets import ElidedLabel, Retranslating, label, named, restyle
+from app.views.widgets import Retranslating, label, named, plain_tip, restyle
 
 _ICONS: dict[Mark, tuple[IconName, str]] = {  # and the colour's name
     "done": ("fits", "good"),
@@ -18,6 +31,7 @@ _ICONS: dict[Mark, tuple[IconName, str]] = {  # and the colour's name
     "wrong": ("tight", "warn"),
     "working": ("here", "good"),
 }
+_BY_KEYBOARD = (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
 
 
 class PathStrip(Retranslating):
@@ -33,12 +47,21 @@ class PathStrip(Retranslating):
         self._icons: dict[Mark, QIcon] = {}  # of this theme, each made when it is first shown
         self.steps = {step: self._make_step(step) for step in STEPS}
         self.hint = _Hint()
-        self.hint.pressed.connect(self.hint_pressed)
+        self.hint.clicked.connect(self.hint_pressed)
         self.close_button = named(QToolButton(), "flat")
         self.close_button.setIcon(icon("close", tokens.muted, tokens.muted))
         self.close_button.clicked.connect(self.closed)
+        for made in (*self.steps.values(), self.hint):
+            made.installEventFilter(self)
         self._arrange()
         self.retranslate()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802 - Qt's name
+        """Show the tooltip of what gets the focus by keyboard, as the mouse would."""
+        focused = isinstance(event, QFocusEvent) and event.gotFocus() and event.reason() in _BY_KEYBOARD
+        if focused and isinstance(watched, QWidget) and watched.toolTip():
+            QToolTip.showText(watched.mapToGlobal(watched.rect().bottomLeft()), watched.toolTip(), watched)
+        return super().eventFilter(watched, event)
 
     def _make_step(self, step: Step) -> QToolButton:
         made = named(QToolButton(), f"step_{step}")
@@ -58,7 +81,7 @@ class PathStrip(Retranslating):
             row.addWidget(made)
         below = QHBoxLayout()
         below.setSpacing(0)
-        below.setContentsMargins(SPACE, 0, 0, 0)
+        below.setContentsMargins(SPACE // 2, 0, 0, 0)
         below.addWidget(self.hint, 1)
         below.addWidget(self.close_button)
         inner = QVBoxLayout()
@@ -91,10 +114,7 @@ class PathStrip(Retranslating):
             said = self._mark_words()[mark]
             made.setAccessibleName(self.tr("{step}: {state}").format(step=names[step], state=said))
             made.setToolTip(said)
-        self.hint.setText(self._next(found))
-        facts = self._facts
-        leads = bool(facts.blocked or facts.refused or facts.trained) and not facts.active
-        self.hint.setCursor(Qt.CursorShape.PointingHandCursor if leads else Qt.CursorShape.ArrowCursor)
+        self.hint.show_text(self._next(found))
 
     def _icon(self, mark: Mark) -> QIcon:
         if mark not in self._icons:
@@ -139,6 +159,7 @@ class PathStrip(Retranslating):
         names = self._names()
         for step, made in self.steps.items():
             made.setText(names[step])
+        self.hint.setAccessibleDescription(self.tr("Goes to the next step"))
         self.close_button.setToolTip(self.tr("Hide these steps"))
         self.close_button.setAccessibleName(self.tr("Hide these steps"))
         self._show()
@@ -161,17 +182,39 @@ class PathStrip(Retranslating):
         }
 
 
-class _Hint(ElidedLabel):
-    """One line of a fixed height, so that nothing jumps when it changes; a click leads to what is in the way."""
-
-    pressed = Signal()
+class _Hint(QPushButton):
+    """What comes next, in one line that is shortened with …; pressing it leads there."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.setObjectName("muted")
+        self.setObjectName("hint")
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
 
-    def mousePressEvent(self, event: object) -> None:  # noqa: N802 - Qt's name
-        self.pressed.emit()
+    def show_text(self, text: str) -> None:
+        if text != self.accessibleName():
+            self.setText(text.replace("&", "&&"))  # a file name may contain one
+            self.setAccessibleName(text)
+            self._shorten()
+
+    def _shown(self) -> str:
+        return self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, self.width() - 2 * SPACE)
+
+    def _shorten(self) -> None:
+        self.setToolTip(plain_tip(self.accessibleName()) if self._shown() != self.text() else "")
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
+        super().resizeEvent(event)
+        self._shorten()
+
+    def minimumSizeHint(self) -> QSize:  # noqa: N802 - Qt's name
+        return QSize(0, super().minimumSizeHint().height())
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802 - Qt's name
+        painter, option = QStylePainter(self), QStyleOptionButton()
+        self.initStyleOption(option)
+        option.text = self._shown()
+        painter.drawControl(QStyle.ControlElement.CE_PushButton, option)
 
 
 def _line() -> QLabel:

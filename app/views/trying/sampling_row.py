@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QCoreApplication, Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QGridLayout, QLineEdit, QToolButton, QWidget
 
 from app.state.trying import LARGEST_SEED, Sampling
 from app.theme.icons import icon
 from app.theme.tokens import SPACE, Tokens
-from app.views.widgets import Retranslating, label, named, restyle
+from app.views.widgets import Retranslating, describe_error, label, named
 
 _LONGEST: Final = 100_000  # tokens of one text
 _LARGEST_K: Final = 1_000_000
@@ -28,7 +28,8 @@ class NumberLine(QLineEdit):
         self._whole = isinstance(step, int)
         self.setObjectName(name)
         self.setMinimumWidth(48)
-        self.textChanged.connect(self._mark)
+        self.help = ""  # its accessible description while the value is allowed
+        self.textChanged.connect(self.mark)
 
     @property
     def value(self) -> float | None:
@@ -48,11 +49,10 @@ class NumberLine(QLineEdit):
         """What is allowed."""
         return f"{self._low:g} – {self._high:,.15g}"
 
-    def _mark(self) -> None:
-        wrong = self.value is None
-        if bool(self.property("wrong")) != wrong:
-            self.setProperty("wrong", wrong)
-            restyle(self)
+    def mark(self) -> None:
+        """Show whether the value is allowed."""
+        allowed = QCoreApplication.translate("KnobField", "Allowed: {range}").format(range=self.limits)
+        describe_error(self, allowed if self.value is None else "", self.help)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: N802 - Qt's name
         direction = _DIRECTIONS.get(Qt.Key(event.key()))
@@ -139,6 +139,7 @@ class SamplingRow(Retranslating):
             for widget in (field, self._names[name]):
                 widget.setToolTip(told)
             field.setAccessibleName(names[name])
-            field.setAccessibleDescription(told)
+            field.help = told
+            field.mark()
         self.dice.setToolTip(self.tr("Another seed"))
         self.dice.setAccessibleName(self.tr("Another seed"))
