@@ -77,7 +77,7 @@ class Welcoming(QObject):
             assert layout is not None
             layout.addWidget(self.page)
         self._shown = True
-        self._window.plots.hide()
+        self._window.plots_area.hide()
         self.page.show()
         self._window.show_page("plots")
         self.display(can_start=self._can_start)
@@ -87,7 +87,7 @@ class Welcoming(QObject):
         if self._shown and self.page is not None:
             self._shown = False
             self.page.hide()
-            self._window.plots.show()
+            self._window.plots_area.show()
 
     def display(self, *, can_start: bool) -> None:
         """Show what is known now."""

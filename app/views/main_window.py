@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QEvent, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QCloseEvent, QPaintEvent
-from PySide6.QtWidgets import QLineEdit, QMainWindow, QSizePolicy, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLineEdit, QMainWindow, QScrollArea, QSizePolicy, QTabWidget, QVBoxLayout, QWidget
 
 from app.state.command_line import SHELLS
 from app.theme.tokens import SPACE, Tokens
@@ -21,13 +21,15 @@ from app.views.setup.check_card import CheckCard
 from app.views.setup.form import SetupForm
 from app.views.setup.panel import SetupPanel
 from app.views.viewing import ViewingStrip
-from app.views.widgets import hand_over, named
+from app.views.widgets import hand_over, named, page_area, resize_within_screen
 
 if TYPE_CHECKING:
     from app.views.queue.page import QueuePage
 
 _SETUP_WIDTH = 340
-_PAGE_HEIGHT = 260  # at least
+_PAGE_HEIGHT = 200  # at least
+_MINIMUM = QSize(860, 400)  # fits a screen of 1366 x 768 at 150 % with a title bar and a task bar
+_USUAL = QSize(1280, 800)
 PAGES = ("plots", "performance", "data", "samples", "try", "log", "runs", "queue", "settings")
 
 
@@ -73,30 +75,42 @@ class MainWindow(QMainWindow):
         for name, page in self.pages.items():
             page.setObjectName(f"page_{name}")
             self.tabs.addTab(page, name)
-        self._fill("plots", self.plots)
+        self.plots_area = self._fill("plots", self.plots)
         right = named(QWidget(), "page")
         layout = QVBoxLayout(right)
         layout.setContentsMargins(SPACE // 2, SPACE, SPACE + 4, SPACE + 4)
         layout.setSpacing(SPACE)
-        above = (self.run_bar, self.check, self.restart, self.banners, self.interrupted, self.viewing)
-        for widget in above:
-            layout.addWidget(widget)
-        # What stands above takes the room that it needs; the pages have the rest.
-        self.tabs.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Ignored)
-        self.tabs.setMinimumHeight(_PAGE_HEIGHT)
-        layout.addWidget(self.tabs, 1)
+        layout.addWidget(self.run_bar)
+        layout.addWidget(self._scrolled())
         self.splitter.addWidget(self.setup)
         self.splitter.addWidget(right)
         self.splitter.setStretchFactor(1, 1)
         self.splitter.setSizes([_SETUP_WIDTH, 940])
         self.setCentralWidget(self.splitter)
-        self.setMinimumSize(860, 560)
-        self.resize(1280, 800)
+        self.setMinimumSize(_MINIMUM)
+        resize_within_screen(self, _USUAL)
 
-    def _fill(self, name: str, content: QWidget) -> None:
+    def _scrolled(self) -> QScrollArea:
+        """Everything below the run bar. In a low window it scrolls, so that Start is always visible."""
+        content = named(QWidget(), "scrolled")
+        layout = QVBoxLayout(content)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(SPACE)
+        for widget in (self.check, self.restart, self.banners, self.interrupted, self.viewing):
+            layout.addWidget(widget)
+        # What stands above takes the room that it needs; the pages have the rest.
+        self.tabs.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Ignored)
+        self.tabs.setMinimumHeight(_PAGE_HEIGHT)
+        layout.addWidget(self.tabs, 1)
+        return page_area(content)
+
+    def _fill(self, name: str, content: QWidget) -> QScrollArea:
+        """A page scrolls as a whole where it does not fit."""
+        area = page_area(content)
         layout = QVBoxLayout(self.pages[name])
         layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(content)
+        layout.addWidget(area)
+        return area
 
     def build_rest(self) -> None:
         """Make the pages behind the first one. They cost 0.1 s, which the first paint need not wait for."""

@@ -72,6 +72,7 @@ def make_window(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeWindow]:
         controller = Controller(store, translator, process(mode), process(look), process(check))
         style.apply(qapp, style.resolve(store.settings.theme), spoken)
         made.append(controller)
+        controller.window.resize(1280, 800)  # the screen of the offscreen platform, 800 x 800, makes it smaller
         controller.start()
         qtbot.waitUntil(lambda: controller.window.plots.is_built, timeout=10_000)
         return controller

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QFontDatabase
 from PySide6.QtWidgets import (
     QDialog,
@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 
 from app.theme.tokens import SPACE
 from app.views import words
-from app.views.widgets import button, label, named
+from app.views.widgets import button, label, named, resize_within_screen
 
 _LIST_WIDTH = 230
 
@@ -48,7 +48,7 @@ class BundleView(QDialog):
         self.save.clicked.connect(self._ask_where)
         self.folder.clicked.connect(self.folder_asked)
         self.leave.clicked.connect(self.close)
-        self.resize(820, 560)
+        resize_within_screen(self, QSize(820, 560))
 
     def _arrange(self) -> None:
         self.text.setReadOnly(True)

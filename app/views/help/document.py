@@ -12,7 +12,7 @@ from PySide6.QtGui import QDesktopServices, QImage, QImageReader, QTextDocument
 from PySide6.QtWidgets import QDialog, QTextBrowser, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE
-from app.views.widgets import named
+from app.views.widgets import named, resize_within_screen
 
 _MARGIN = 3 * SPACE
 _LOOK_MS = 30
@@ -89,7 +89,7 @@ class Document(QDialog):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.text)
-        self.resize(860, 720)
+        resize_within_screen(self, QSize(860, 720))
         markdown = path.suffix == ".md"
         kind = QTextDocument.ResourceType.MarkdownResource if markdown else QTextDocument.ResourceType.UnknownResource
         self.text.setSource(QUrl.fromLocalFile(str(path)), kind)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QDialog, QTextBrowser, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE
-from app.views.widgets import named
+from app.views.widgets import named, resize_within_screen
 
 
 class Shortcuts(QDialog):
@@ -29,7 +29,7 @@ class Shortcuts(QDialog):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.text)
         self.text.setHtml(self._table(listed))
-        self.resize(480, 640)
+        resize_within_screen(self, QSize(480, 640))
 
     def _table(self, listed: Iterable[tuple[str, QAction]]) -> str:
         rows, menu = [], ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from PySide6.QtCore import QCoreApplication, Qt, Signal
+from PySide6.QtCore import QCoreApplication, QSize, Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -22,7 +22,7 @@ from app.i18n.knob_words import knob_words
 from app.state.runs.run_difference import Difference, as_tsv
 from app.theme.tokens import SPACE
 from app.views import words
-from app.views.widgets import button, label, named
+from app.views.widgets import button, label, named, resize_within_screen
 from trainer_core.config import Knob
 from trainer_core.runs.run_dir import RunSummary
 
@@ -56,7 +56,8 @@ class Comparison(QDialog):
         self.leave.clicked.connect(self.close)
         QShortcut(QKeySequence.StandardKey.Copy, self.table, self.copy.click)
         columns = _NAME_WIDTH + len(runs) * _RUN_WIDTH
-        self.resize(min(1100, max(480, columns + 6 * SPACE)), min(640, 120 + 30 * len(self.rows)))
+        usual = QSize(min(1100, max(480, columns + 6 * SPACE)), min(640, 120 + 30 * len(self.rows)))
+        resize_within_screen(self, usual)
 
     def _reached(self, runs: Sequence[RunSummary]) -> list[list[str]]:
         return [

@@ -1,0 +1,195 @@
+"""A screen of 1366 x 768 at 150 %: 911 x 512 logical pixels, of which title bar and task bar leave about 900 x 430."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QPoint, QRect, QSize
+from PySide6.QtWidgets import QAbstractButton, QAbstractScrollArea, QDialog, QLineEdit, QScrollArea, QWidget
+from pytestqt.qtbot import QtBot
+from runs_page import add
+
+from app.controller import Controller
+from app.views.banner import BannerText
+from app.views.main_window import PAGES, MainWindow
+from tests.gui.conftest import MakeWindow
+
+USABLE = QSize(900, 430)
+DIALOGS = ("guide", "shortcuts", "bundle", "about", "sweep")
+
+
+def place(widget: QWidget, window: QWidget) -> QRect:
+    """In coordinates of the window."""
+    return QRect(widget.mapTo(window, QPoint()), widget.size())
+
+
+def is_whole(widget: QWidget, window: QWidget) -> bool:
+    """Whether all of it is painted: inside of the window, and cut by nothing around it."""
+    return window.rect().contains(place(widget, window)) and widget.visibleRegion().boundingRect() == widget.rect()
+
+
+def controls(part: QWidget) -> Iterator[QWidget]:
+    for widget in part.findChildren(QWidget):
+        if isinstance(widget, QAbstractButton | QLineEdit) and widget.isVisible() and widget.isEnabled():
+            yield widget
+
+
+def scroll_into_view(widget: QWidget) -> None:
+    area = widget.parentWidget()
+    while area is not None:
+        if isinstance(area, QScrollArea):
+            area.ensureWidgetVisible(widget)
+        area = area.parentWidget()
+
+
+def small(controller: Controller, qtbot: QtBot) -> MainWindow:
+    window = controller.window
+    window.resize(USABLE)
+    qtbot.wait(30)
+    assert window.size() == USABLE
+    return window
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_start_is_visible_on_every_page(make_window: MakeWindow, qtbot: QtBot, language: str, theme: str) -> None:
+    window = small(make_window(language=language, theme=theme), qtbot)
+    for page in PAGES:
+        window.show_page(page)
+        qtbot.wait(30)
+        assert window.size() == USABLE, page
+        for button in (window.run_bar.start, window.run_bar.stop, window.run_bar.queue):
+            assert is_whole(button, window), page
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_every_control_of_a_page_can_be_scrolled_into_view(
+    make_window: MakeWindow, qtbot: QtBot, language: str, page: str
+) -> None:
+    window = small(make_window(language=language), qtbot)
+    window.show_page(page)
+    qtbot.waitUntil(lambda: page != "settings" or window.advanced.is_built, timeout=10_000)
+    qtbot.wait(150)
+    cut = []
+    for widget in controls(window.pages[page]):
+        if isinstance(widget.parentWidget(), QAbstractScrollArea | QLineEdit):
+            continue  # of the area itself
+        scroll_into_view(widget)
+        if not is_whole(widget, window):
+            cut.append(f"{type(widget).__name__} {widget.objectName()!r} at {place(widget, window)}")
+    assert cut == []
+    assert window.run_bar.start.visibleRegion().boundingRect() == window.run_bar.start.rect()
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_messages_leave_start_and_the_page_reachable(
+    make_window: MakeWindow, qtbot: QtBot, own_folders: Path, language: str
+) -> None:
+    add(own_folders, "broken", done=False)
+    controller = make_window(language=language)
+    window = small(controller, qtbot)
+    for number in range(3):
+        words = "The disk is full. " * 12
+        window.banners.add(BannerText("error", lambda words=words: words, "line\n" * 8, str(number)))  # type: ignore[misc]
+    window.restart.say("Restarts in a minute")
+    window.interrupted.say("A run broke off")
+    window.viewing.say("An earlier run")
+    window.show_page("log")
+    qtbot.wait(100)
+    assert window.size() == USABLE
+    assert is_whole(window.run_bar.start, window)
+    for part in (window.log.search, *(button for button in controls(window.banners))):
+        scroll_into_view(part)
+        qtbot.wait(10)
+        assert is_whole(part, window), part.objectName()
+    assert is_whole(window.run_bar.start, window)
+
+
+def test_the_reason_against_start_leaves_start_visible(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    window = small(controller, qtbot)
+    controller.form.set_text("batch_size", "0")
+    qtbot.wait(30)
+    for part in (window.run_bar.start, window.run_bar.reason, window.run_bar.lead):
+        assert is_whole(part, window)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_dialogs_can_be_made_as_low_as_the_screen(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
+    window = small(make_window(language=language), qtbot)
+    for name in DIALOGS:
+        window.menus.actions[name].trigger()
+    qtbot.wait(100)
+    dialogs = window.findChildren(QDialog)
+    assert len(dialogs) == len(DIALOGS)
+    for dialog in dialogs:
+        dialog.resize(dialog.width(), 400)
+        qtbot.wait(30)
+        assert dialog.height() <= 400, type(dialog).__name__
+        for button in controls(dialog):
+            if isinstance(button, QAbstractButton) and not isinstance(button.parentWidget(), QAbstractScrollArea):
+                scroll_into_view(button)
+                assert is_whole(button, dialog), (type(dialog).__name__, button.objectName())
+
+
+_PROGRAM = """
+import json, sys
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QApplication, QDialog
+from app.__main__ import dress
+from app.controller import Controller
+from app.i18n import Translator
+from app.state.settings import SettingsStore
+
+application = QApplication([])
+dress(application)
+store = SettingsStore()
+store.load()
+controller = Controller(store, Translator())
+window = controller.window
+controller.start()
+
+def look():
+    for name in ("guide", "shortcuts", "bundle", "about", "sweep"):
+        window.menus.actions[name].trigger()
+    start = window.run_bar.start
+    corner = start.mapToGlobal(start.rect().bottomRight())
+    screen = application.primaryScreen().availableGeometry()
+    print(json.dumps({
+        "fits": {type(each).__name__: each.width() <= screen.width()
+                 and each.height() <= screen.height()
+                 for each in (window, *window.findChildren(QDialog))},
+        "start": screen.contains(corner),
+        "size": [window.width(), window.height()],
+    }), flush=True)
+    window.resize(1280, 800)  # as it was left on a larger screen
+    controller._close()
+    application.quit()
+
+window.painted.connect(lambda: QTimer.singleShot(1500, look))
+application.exec()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a drive's colon divides the parameters of a Qt platform")
+def test_the_program_and_its_dialogs_open_within_a_small_screen(own_folders: Path, tmp_path: Path) -> None:
+    screen = {"name": "small", "x": 0, "y": 0, "width": 911, "height": 464, "logicalDpi": 96, "dpr": 1}
+    file = tmp_path / "screen.json"
+    file.write_text(json.dumps({"screens": [screen]}), encoding="utf-8")
+    environment = {**os.environ, "QT_QPA_PLATFORM": f"offscreen:configfile={file}"}
+    for _ in range(2):  # the second time with the geometry that the first one left
+        run = subprocess.run(
+            [sys.executable, "-c", _PROGRAM], env=environment, capture_output=True, encoding="utf-8", timeout=60
+        )
+        assert run.stdout, run.stderr
+        found = json.loads(run.stdout)
+        assert len(found["fits"]) == 1 + len(DIALOGS)
+        assert all(found["fits"].values()), found
+        assert found["start"], found
