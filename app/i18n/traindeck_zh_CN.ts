@@ -1182,6 +1182,25 @@
     </message>
 </context>
 <context>
+    <name>KeptNotice</name>
+    <message>
+        <source>, </source>
+        <translation>、</translation>
+    </message>
+    <message>
+        <source>Kept your changes: {settings}</source>
+        <translation>已保留修改：{settings}</translation>
+    </message>
+    <message>
+        <source>Reset to the preset</source>
+        <translation>还原为预设值</translation>
+    </message>
+    <message>
+        <source>Dismiss</source>
+        <translation>关闭提示</translation>
+    </message>
+</context>
+<context>
     <name>KnobField</name>
     <message>
         <source>Reset to the preset&apos;s value</source>
@@ -1815,6 +1834,10 @@
     <message>
         <source>It does not fit: take an offer of the check</source>
         <translation>放不下：请采用检查给出的方案</translation>
+    </message>
+    <message>
+        <source>Goes to the next step</source>
+        <translation>转到下一步</translation>
     </message>
     <message>
         <source>Hide these steps</source>

@@ -157,7 +157,7 @@ class Queueing(QObject):
         if item is None:
             return
         try:
-            self._form.choose_preset(presets.load(item.preset))
+            self._form.load_preset(presets.load(item.preset))
         except TraindeckError as error:
             self._say(error)
             return

@@ -131,7 +131,7 @@ class Welcoming(QObject):
 
     def _try(self) -> None:
         preset = self._load(TRIED)
-        self._form.choose_preset(preset, data=[str(path) for path in preset.knobs["data"]])
+        self._form.load_preset(preset)
         self._start()
 
     def _close(self) -> None:

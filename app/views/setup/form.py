@@ -41,6 +41,7 @@ class _Content:
     data: tuple[str, ...] = ()
     run_name: str = ""
     typed: tuple[tuple[str, str], ...] = ()
+    kept: tuple[str, ...] = ()
 
 
 class SetupForm(QObject):
@@ -58,6 +59,7 @@ class SetupForm(QObject):
         self.data: list[str] = []
         self.run_name = ""
         self._typed: dict[str, str] = {}
+        self.kept: tuple[str, ...] = ()  # changed knobs that kept their values when the preset was chosen
         self._wrong: list[str] = []
         self._gone = ""  # a tokenizer that is not there
         self._conflict: TraindeckError | None = None
@@ -66,16 +68,27 @@ class SetupForm(QObject):
 
     # --- preset and data -------------------------------------------------------------------------
 
-    def choose_preset(self, preset: Preset, data: list[str] | None = None) -> None:
-        """Start from a preset: its knobs replace what was typed; own data stays, unless `data` is given."""
+    def choose_preset(self, preset: Preset) -> None:
+        """Use another preset. Changed knobs keep their values and are listed in `kept`; data that the person chose
+        stays."""
+        if self.data in ([], _data_of(self.preset)):
+            self.data = _data_of(preset)
         self.preset = preset
-        self._typed = {}
-        if data is not None:
-            self.data = data
-        elif not self.has_own_data():
-            self.data = [str(path) for path in preset.knobs.get("data") or []]
+        self.kept = tuple(filter(self.is_changed, form_knobs()))
         self._show_all()
         self._commit("preset")
+
+    def load_preset(self, preset: Preset) -> None:
+        """Set preset, knobs and data exactly as in a preset."""
+        self.preset, self.data, self._typed, self.kept = preset, _data_of(preset), {}, ()
+        self._show_all()
+        self._commit("preset")
+
+    def forget_kept(self) -> None:
+        """The person has read which changes were kept. Not a step of undo."""
+        self.kept = ()
+        self._undo.present = self._content()
+        self.changed.emit()
 
     def has_own_data(self) -> bool:
         return any(not path.startswith(BUILTIN_PREFIX) for path in self.data)
@@ -131,13 +144,15 @@ class SetupForm(QObject):
     def reset(self, *names: str) -> None:
         """Back to the preset's values; without a name, of all knobs."""
         gone = [name for name in names or form_knobs() if self._typed.pop(name, None) is not None]
+        self.kept = tuple(filter(self.is_changed, self.kept))
         for name in gone:
             self.knob_changed.emit(name)
         if gone:
             self._commit(gone[0] if len(gone) == 1 else "settings")
 
     def is_changed(self, name: str) -> bool:
-        return name in self._typed
+        """Whether the typed text means another value than the preset's. Text that is not allowed does."""
+        return name in self._typed and not (self.is_valid(name) and self.value(name) == self.base_value(name))
 
     def value(self, name: str) -> Any:
         """The typed value; raises `TraindeckError` where it is not allowed."""
@@ -154,7 +169,7 @@ class SetupForm(QObject):
 
     def changes(self) -> dict[str, Any]:
         """The knobs that differ from the preset, typed. Call it only while `wrong()` is empty."""
-        return {name: self.value(name) for name in form_knobs() if name in self._typed}
+        return {name: self.value(name) for name in form_knobs() if self.is_changed(name)}
 
     def values(self) -> dict[str, Any]:
         """The preset's knobs with the changes. Call it only while `wrong()` is empty."""
@@ -178,7 +193,7 @@ class SetupForm(QObject):
             for name in form_knobs()
             if name in values and values[name] != self.base_value(name)
         }
-        self.data = data
+        self.data, self.kept = data, ()
         self._show_all()
         self._commit("settings")
 
@@ -255,13 +270,14 @@ class SetupForm(QObject):
         self._undo.begin(self._content())
 
     def _content(self) -> _Content:
-        return _Content(self.preset, tuple(self.data), self.run_name, tuple(sorted(self._typed.items())))
+        typed = tuple(sorted(self._typed.items()))
+        return _Content(self.preset, tuple(self.data), self.run_name, typed, self.kept)
 
     def _put(self, content: _Content | None) -> None:
         if content is None:
             return
         self.preset, self.data, self.run_name = content.preset, list(content.data), content.run_name
-        self._typed = dict(content.typed)
+        self._typed, self.kept = dict(content.typed), content.kept
         self._show_all()
         self.name_changed.emit()
         self._recheck()
@@ -277,6 +293,10 @@ class SetupForm(QObject):
         self._undo.push(self._content(), what, typing=typing)
         self._recheck()
         self.changed.emit()
+
+
+def _data_of(preset: Preset | None) -> list[str]:
+    return [str(path) for path in preset.knobs.get("data") or []] if preset else []
 
 
 def form_knobs() -> list[str]:

@@ -11,6 +11,7 @@ from app.views import words
 from app.views.setup import length_words
 from app.views.setup.data_list import DataList
 from app.views.setup.form import SetupForm, form_knobs
+from app.views.setup.kept_notice import KeptNotice
 from app.views.setup.knob_field import KnobField
 from app.views.setup.path import PathStrip
 from app.views.setup.preset_chooser import PresetChooser
@@ -42,6 +43,7 @@ class SetupPanel(Retranslating):
         self.path = PathStrip(tokens)
         self._headings = {name: label("section") for name in ("preset", "data", "name", "knobs")}
         self.presets = PresetChooser()
+        self.kept = KeptNotice(form, self.presets.choice)
         self.data = DataList()
         self.run_name = line("runName")
         self.run_name.setMaxLength(80)
@@ -67,7 +69,7 @@ class SetupPanel(Retranslating):
         column.setContentsMargins(SPACE + 4, SPACE, SPACE, SPACE + 4)
         column.setSpacing(SPACE - 2)
         for name, widgets in (
-            ("preset", [self.presets]),
+            ("preset", [self.presets, self.kept]),
             ("data", [self.data]),
             ("name", [self.run_name]),
             ("knobs", [*self.fields, self._conflict, self._all]),
