@@ -70,7 +70,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     pre_tokenizer: Annotated[Literal["gpt-2", "llama-bpe", "qwen2"], knob("data", "How text is split before the tokenizer learns its tokens; qwen2 keeps digits apart.")] = "qwen2"
     tokenizer_sample_mib: Annotated[int, knob("data", "How much text a new tokenizer is trained on at most.", unit="MiB", ge=1, le=4096)] = 32
     cache_dir: Annotated[str, knob("data", "Folder of the token cache; empty: cache/ in Traindeck's folder.")] = ""
-    token_cache: Annotated[bool, knob("data", "Keep the data on disk as tokens; off: encode parquet files anew in each epoch, without a cache.")] = True
+    token_cache: Annotated[bool, knob("data", "Keep the data on disk as tokens; off: encode parquet files anew in each epoch and keep only held-out tokens on disk.")] = True
     packing: Annotated[bool, knob("data", "Put several prompts and responses into one sequence; they do not see each other.")] = False
     attend_across_documents: Annotated[bool, knob("data", "In plain text, let tokens see the documents before their own in the same sequence.")] = True
 
@@ -142,7 +142,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     perf_steps: Annotated[int, knob("monitoring", "Report memory, utilisation, energy and gradient noise every so many steps; 0: never.", unit="steps", ge=0, le=1_000_000_000)] = 50
     flops_steps: Annotated[int, knob("monitoring", "Count the arithmetic of each layer every so many steps; 0: never.", unit="steps", ge=0, le=1_000_000_000)] = 0
     eval_steps: Annotated[int, knob("monitoring", "Test the model on held-out data every so many steps (eval loss); 0: only at the end.", unit="steps", main=True, ge=0, le=1_000_000_000)] = 250
-    eval_batches: Annotated[int, knob("monitoring", "Batches of one evaluation at most; 0: all of the held-out data.", unit="batches", ge=0, le=1_000_000)] = 50
+    eval_batches: Annotated[int, knob("monitoring", "Size of the validation sample in batches, of batch_size when the run starts: the same sequences of all held-out data at every evaluation. 0: all of them.", unit="batches", ge=0, le=1_000_000)] = 50
     eval_examples: Annotated[int, knob("monitoring", "Held-out prompts that each evaluation answers and compares with the right answers (exact match, BLEU-4).", ge=0, le=100_000)] = 64
     eval_max_new_tokens: Annotated[int, knob("monitoring", "Longest answer to a held-out prompt in an evaluation; 0: twice the length of its reference answer.", unit="tokens", ge=0, le=1_000_000)] = 0
     sample_steps: Annotated[int, knob("monitoring", "Have the model write some text every so many steps; 0: only at the end.", unit="steps", ge=0, le=1_000_000_000)] = 250

@@ -96,6 +96,8 @@ class Ready(Event, tag="ready", kw_only=True):
     train_tokens: int  # tokens to train on, per epoch
     validation_documents: int  # held back to measure eval loss
     validation_tokens: int  # held back to measure eval loss
+    validation_sequences: int = 0  # that these make
+    eval_sequences: int = 0  # of them that every evaluation reads, drawn uniformly when the run started
     truncated: int = 0  # pairs that were longer than the sequence and were cut
     dropped: int = 0  # pairs whose prompt left no room for a response
     vocab_size: int  # of the tokenizer
@@ -396,12 +398,12 @@ class Hardware(Event, tag="hardware", kw_only=True):
 
 
 class Eval(Event, tag="eval", kw_only=True):
-    """A pass over the held-out split."""
+    """A pass over the validation sample: the same held-out sequences at every evaluation."""
 
     step: int  # after this update
-    loss: float | None  # mean over the tokens; None: not a finite number
+    loss: float | None  # mean over all tokens of the sample; None: not a finite number
     perplexity: float | None  # exp(loss)
-    tokens: int  # that were measured
+    tokens: int  # of the sample that count in the loss
     seconds: float  # that it took
     best: bool = False  # the lowest loss so far
     bleu4: float | None = None  # 0..100, prompt/response data only

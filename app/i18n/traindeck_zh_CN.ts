@@ -1297,6 +1297,10 @@
         <translation>数据就绪：训练 {train} 词元，验证 {held_out} 词元；词表 {vocabulary}；模型 {weights} 个参数</translation>
     </message>
     <message>
+        <source>Each evaluation uses the same {some} of {every} held-out sequences</source>
+        <translation>每次评估使用相同的 {some} 个验证序列（共 {every} 个）</translation>
+    </message>
+    <message>
         <source>Packed into {sequences} sequences, {fill} full; without packing it would be {alone}</source>
         <translation>打包成 {sequences} 个序列，填充率 {fill}；不打包则为 {alone}</translation>
     </message>
@@ -1419,6 +1423,10 @@
     <message>
         <source>Step {step}: eval loss {loss}</source>
         <translation>第 {step} 步：评估损失 {loss}</translation>
+    </message>
+    <message>
+        <source>mean over {tokens} tokens</source>
+        <translation>{tokens} 个词元的平均值</translation>
     </message>
     <message>
         <source>exact match {share}</source>
@@ -3500,6 +3508,10 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     <message>
         <source>Eval loss</source>
         <translation>评估损失</translation>
+    </message>
+    <message>
+        <source>Mean loss per token of a fixed sample of all held-out data, the same at every evaluation.</source>
+        <translation>从全部验证数据中抽取的固定样本的每词元平均损失，每次评估使用相同的样本。</translation>
     </message>
     <message>
         <source>Tokens per second</source>

@@ -30,6 +30,8 @@ LOG_CODES: Final[dict[str, tuple[str, ...]]] = {
         "train_tokens",
         "validation_documents",
         "validation_tokens",
+        "validation_sequences",
+        "eval_sequences",
         "vocab_size",
         "parameters",
         "total_steps",
@@ -49,6 +51,7 @@ LOG_CODES: Final[dict[str, tuple[str, ...]]] = {
     "log.eval": (
         "step",
         "loss",
+        "tokens",
         "perplexity",
         "best",
         "bleu4",

@@ -55,7 +55,15 @@ def _ready(params: _Params) -> str:
         vocabulary=words.count(_number(params, "vocab_size")),
         weights=words.count(_number(params, "parameters")),
     )
-    return "\n".join([text, *_packed(params), _loading(params), *_computing(params)])
+    return "\n".join([text, *_evaluated(params), *_packed(params), _loading(params), *_computing(params)])
+
+
+def _evaluated(params: _Params) -> list[str]:
+    some, every = _number(params, "eval_sequences"), _number(params, "validation_sequences")
+    if not some:
+        return []
+    text = QCoreApplication.translate("Log", "Each evaluation uses the same {some} of {every} held-out sequences")
+    return [text.format(some=words.count(some), every=words.count(every))]
 
 
 def _packed(params: _Params) -> list[str]:
@@ -220,7 +228,11 @@ def _eval(params: _Params) -> str:
     text = QCoreApplication.translate("Log", "Step {step}: eval loss {loss}").format(
         step=words.count(_number(params, "step")), loss=words.loss(_number(params, "loss"))
     )
-    exact, bleu = _number(params, "exact_match"), _number(params, "bleu4")
+    tokens, exact, bleu = (_number(params, name) for name in ("tokens", "exact_match", "bleu4"))
+    if tokens is not None:
+        text += _comma() + QCoreApplication.translate("Log", "mean over {tokens} tokens").format(
+            tokens=words.count(tokens)
+        )
     if exact is not None:
         text += _comma() + QCoreApplication.translate("Log", "exact match {share}").format(share=f"{exact:.1%}")
     if bleu is not None:

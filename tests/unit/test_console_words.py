@@ -91,7 +91,9 @@ def test_step_and_evaluation_fit_into_80_columns(language: Language) -> None:
         step=123_456, loss=4.1234, perplexity=61.77, tokens=1, seconds=1, best=True, bleu4=98.7, exact_match=0.895,
         examples=1024, cut_by_limit=123, cut_by_context=456,
     )  # fmt: skip
-    for event in (step, found):
+    plain = protocol.Eval(step=123_456, loss=4.1234, perplexity=61.77, tokens=10_409_600, seconds=1, best=True)
+    assert "10,409,600" in (line(plain, language) or "")
+    for event in (step, found, plain):
         for text in (line(event, language) or "").splitlines():
             columns = sum(2 if ord(character) > 0x2E80 else 1 for character in text)
             assert columns <= 80, text

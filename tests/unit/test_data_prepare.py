@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from tests.preparing import Listener, decoded, prepared
 from trainer_core.config import Config
 from trainer_core.data import prepare
-from trainer_core.data.split_files import HeldOut
+from trainer_core.data.split_files import HeldOut, example_rank, is_example
 from trainer_core.data.tokenizing import chat
 from trainer_core.messages import TraindeckError
 from trainer_core.report import StopRequested
@@ -178,3 +178,29 @@ def test_a_stop_is_heard_where_rows_are_passed_over_for_the_tokenizer(
     config = Config(data=[str(long)])
     with pytest.raises(StopRequested):
         prepare._trained([prepare.look(str(long), config)], config, Listener(stop_at=3))
+
+
+# --- which held-out documents give prompts ----------------------------------------------------------
+
+
+def test_prompts_are_a_uniform_sample_of_all_held_out_documents() -> None:
+    documents = 200_000
+    kept = [number for number in range(documents) if is_example(number, number + 1)]  # while they are written
+    chosen = sorted((number for number in kept if is_example(number, documents)), key=example_rank)[:64]
+    assert len(kept) < 30_000
+    assert chosen == sorted(range(documents), key=example_rank)[:64]
+
+
+def test_all_of_few_held_out_documents_may_give_prompts() -> None:
+    assert all(is_example(number, 4096) for number in range(4096))
+
+
+def test_prompts_come_from_behind_the_first_thousands_too(home: Path, tmp_path: Path) -> None:
+    rows = ({"prompt": f"What is {n}?", "response": str(n)} for n in range(20_000))
+    path = tmp_path / "many.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    result = prepared(path, validation_fraction=0.5)
+    asked = [int(turns[-1][1]) for turns in result.held_out_chats(1000)]
+    assert len(set(asked)) == 1000
+    below = sum(number < 8192 for number in asked)  # the rows of the first 4,096 held-out documents
+    assert 350 < below < 470  # 41 %; 53 % when the first ones are preferred

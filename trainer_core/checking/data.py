@@ -71,8 +71,8 @@ def of_prepared(prepared: Prepared, config: Config, session: Session) -> Data:
 
 
 def _cache(report: protocol.DataReport, vocabulary: int, config: Config) -> int:
-    itemsize = np.dtype(token_type(vocabulary)).itemsize if config.token_cache else 0
-    return report.total.tokens * itemsize + report.total.documents * _OF_DOCUMENT
+    tokens = report.total.tokens if config.token_cache else report.validation_tokens
+    return tokens * np.dtype(token_type(vocabulary)).itemsize + report.total.documents * _OF_DOCUMENT
 
 
 def _data(report: protocol.DataReport, vocabulary: int, cache: int, config: Config, session: Session) -> Data:

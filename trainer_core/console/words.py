@@ -125,11 +125,20 @@ def _ready(event: protocol.Ready, zh: bool) -> str:
     else:
         data = f"{event.train_tokens:,} tokens, {event.validation_tokens:,} held out"
         lines.append(f"{event.parameters:,} parameters · {data} · {event.total_steps:,} steps")
+    if event.eval_sequences:
+        lines.append(_evaluated(event, zh))
     if event.fill is not None:
         lines.append(_packed(event, zh))
     lines.append(_loading(event, zh))
     computing = console_engine.summary(event, "zh" if zh else "en")
     return "\n".join([*lines, computing] if computing else lines)
+
+
+def _evaluated(event: protocol.Ready, zh: bool) -> str:
+    some, every = f"{event.eval_sequences:,}", f"{event.validation_sequences:,}"
+    if zh:
+        return f"每次评估使用相同的 {some} 个验证序列（共 {every} 个）"
+    return f"each evaluation: the same {some} of {every} held-out sequences"
 
 
 def _packed(event: protocol.Ready, zh: bool) -> str:
@@ -169,6 +178,8 @@ def _eval(event: protocol.Eval, zh: bool) -> str:
     best = ("  最佳" if zh else "  best") if event.best else ""
     loss, perplexity = _number(event.loss, zh), "?" if event.perplexity is None else f"{event.perplexity:.4g}"
     cut = _cut_answers(event, zh)
+    if event.exact_match is None:  # else the line would have more than 80 columns
+        loss += f"（{event.tokens:,} 个词元）" if zh else f" ({event.tokens:,} tokens)"
     if zh:
         return f"第 {event.step:>6} 步  评估损失 {loss}  困惑度 {perplexity}{exact}{bleu}{best}{cut}"
     return f"eval {event.step:>6}  loss {loss}  perplexity {perplexity}{exact}{bleu}{best}{cut}"

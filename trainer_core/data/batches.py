@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -351,18 +351,31 @@ class Loader:
                 yield window
             start = 0
 
+    def batches_of(self, numbers: Ids, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+        """Sequences `numbers` in micro-batches of `batch_size`: every `world`-th batch, from number `rank` on."""
+        self._end_stream()
+        size = self._config.batch_size
+        starts = range(rank * size, len(numbers), world * size)
+        self._stream = self._ahead(numbers[start : start + size].tolist() for start in starts)
+        return self._stream
+
     def _open(self) -> Iterator[Batch]:
         if self.choice.num_workers:
             return self._from_processes()
-        if not self.choice.ahead:
-            return self._from_here()
-        if not self.choice.pin_memory:
-            return Ahead(self._from_here(), self.choice.ahead)
-        # A thread begins with the first GPU as its device, and pinning there would take memory of it on every rank.
-        return Ahead(self._from_here(), self.choice.ahead, partial(torch.cuda.set_device, torch.cuda.current_device()))
+        return self._ahead(self._batches)
 
-    def _from_here(self) -> Iterator[Batch]:
-        for indices in self._batches:
+    def _ahead(self, batches: Iterable[list[int]]) -> Iterator[Batch]:
+        """Batches of these sequences, loaded in this process."""
+        if not self.choice.ahead:
+            return self._from_here(batches)
+        if not self.choice.pin_memory:
+            return Ahead(self._from_here(batches), self.choice.ahead)
+        # A thread begins with the first GPU as its device, and pinning there would take memory of it on every rank.
+        set_device = partial(torch.cuda.set_device, torch.cuda.current_device())
+        return Ahead(self._from_here(batches), self.choice.ahead, set_device)
+
+    def _from_here(self, batches: Iterable[list[int]]) -> Iterator[Batch]:
+        for indices in batches:
             batch = self._dataset.collate(self._dataset.__getitems__(indices))
             yield batch.pin_memory() if self.choice.pin_memory else batch
 

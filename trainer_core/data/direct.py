@@ -1,4 +1,4 @@
-"""Training without tokens on disk: rows are read from their parquet files and encoded when they are needed.
+"""Training without its tokens on disk: rows are read from their parquet files and encoded when they are needed.
 
 What is kept of each document is where it stands: its file, its row, and where its tokens would begin.
 `DirectSplit` reads like `Split`; what it is asked for, it encodes anew, a run of neighbouring rows at a

@@ -267,7 +267,9 @@ class Files:
         try:
             for name in SPLITS:
                 state, held_out = journal.get(name), name == "validation"
-                self._splits[name] = SplitFiles(working / name, codec, state, held_out, config.token_cache)
+                # Evaluations read sequences from all over the held-out data: encoding them each time would take long.
+                keep_tokens = config.token_cache or held_out
+                self._splits[name] = SplitFiles(working / name, codec, state, held_out, keep_tokens)
         except BaseException:
             self.abandon()
             raise

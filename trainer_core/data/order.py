@@ -63,6 +63,16 @@ def permuted_in_blocks(positions: Indices, count: int, block: int, *key: int) ->
     return indices
 
 
+def fixed_sample(count: int, size: int, *key: int) -> Indices:
+    """At most `size` distinct indices in [0, count), ascending, drawn uniformly: the same for the same arguments.
+
+    A larger sample contains every smaller one of the same count and key.
+    """
+    if size >= count:
+        return np.arange(count, dtype=np.int64)
+    return np.sort(permuted(np.arange(size, dtype=np.int64), count, *key))
+
+
 def _round_keys(key: tuple[int, ...]) -> list[np.uint64]:
     digest = hashlib.blake2b("/".join(map(str, key)).encode(), digest_size=8 * _ROUNDS).digest()
     return [np.uint64(int.from_bytes(digest[i : i + 8], "little")) for i in range(0, len(digest), 8)]

@@ -21,8 +21,8 @@ from trainer_core.data.encode import Notes, encode_all
 from trainer_core.data.order import keyed_hash
 from trainer_core.data.sequences import windows
 from trainer_core.data.sources import Look, Skipped, cache_root, common_task, look
-from trainer_core.data.split_files import HeldOut
-from trainer_core.data.store import FilesAreShortError, Split
+from trainer_core.data.split_files import HeldOut, example_rank, is_example
+from trainer_core.data.store import PLACES, FilesAreShortError, Split
 from trainer_core.data.stream import Stream
 from trainer_core.data.tokenizing.bpe import train
 from trainer_core.data.tokenizing.encoder import EncoderDiffers
@@ -66,14 +66,14 @@ class Prepared:
     bytes: int
     sources: tuple[Source, ...]
     reused: bool  # the cache was there already
-    token_cache: bool = True  # the tokens are on disk
+    token_cache: bool = True  # the tokens of the training data are on disk
     fill: float | None = None  # packed: the share of positions of the training sequences that hold tokens
     fill_alone: float | None = None  # packed: what it would be with one conversation a sequence
     report: dict[str, Any] = field(default_factory=dict)  # what the stream came across; see `stream.Counts`
 
     def split(self, name: str) -> Split:
         """The tokens of `train` or `validation`."""
-        kind = Split if self.token_cache else DirectSplit
+        kind = DirectSplit if (self.folder / name / PLACES).exists() else Split
         return kind(self.folder / name, self.vocab_size)
 
     def codec(self) -> Codec:
@@ -91,8 +91,11 @@ class Prepared:
         return [text for text in (_opening(row["text"]) for row in found) if text][:n]
 
     def _chosen(self, split: str, n: int) -> list[dict[str, Any]]:
-        texts = enumerate(self.split(split).texts())
-        ranked = ((keyed_hash("examples", number), number, text) for number, text in texts)
+        """At most `n` of the kept texts in random order: of held-out data a uniform sample of all documents."""
+        documents = 0 if split == "train" else self.validation.documents
+        # Caches of earlier versions have no numbers.
+        numbered = ((text.get("number", line), text) for line, text in enumerate(self.split(split).texts()))
+        ranked = ((example_rank(number), number, text) for number, text in numbered if is_example(number, documents))
         return [text for _, _, text in heapq.nsmallest(n, ranked)]
 
 

@@ -20,7 +20,7 @@ from trainer_core.data.tokenizing.tokenizer import Codec
 _PARTS: Final = 1_000_000  # resolution of validation_fraction
 _BEGINNING: Final = 240  # characters kept of a text
 _TRAIN_BEGINNINGS: Final = 64
-_EXAMPLES: Final = 4096  # held-out texts that are all kept; of more, ever fewer
+_EXAMPLES: Final = 4096  # held-out texts to choose prompts from
 
 Mask = npt.NDArray[np.bool_]
 
@@ -51,6 +51,19 @@ class HeldOut:
         return start + keyed_hash("validation", block) % (end - start)
 
 
+def example_rank(number: int) -> int:
+    """Orders held-out documents at random. The first ones in this order are a uniform sample of any number of them."""
+    return keyed_hash("examples", number)
+
+
+def is_example(number: int, documents: int) -> bool:
+    """Whether a document belongs to a uniform sample of about `_EXAMPLES` of `documents` (of fewer: all).
+
+    A document that is left out of a sample of few documents is left out of every sample of more.
+    """
+    return documents <= _EXAMPLES or example_rank(number) < 2**64 * _EXAMPLES // documents
+
+
 class SplitFiles:
     """Writes the documents of one split.
 
@@ -77,12 +90,12 @@ class SplitFiles:
             spans = encoded.spans if whole else encoded.spans[np.repeat(wanted, encoded.span_counts)]
             begins, counts = np.cumsum(lengths) - lengths, encoded.span_counts[wanted]
             kept = self._kept(documents) if self._validation else []
-            texts: list[dict[str, Any]] = [{"turns": one.turns} for one in kept]
+            texts: list[dict[str, Any]] = [{"turns": one.turns, "number": number} for number, one in kept]
             self._writer.add_block(Block(ids, begins, spans, counts, texts, places))
             return
         ids, begins, new = self._ended(documents, lengths, ids)
         firsts = [document for document, is_new in zip(documents, new.tolist(), strict=True) if is_new]
-        texts = [{"text": one.text[:_BEGINNING]} for one in self._kept(firsts)]
+        texts = [{"text": one.text[:_BEGINNING], "number": number} for number, one in self._kept(firsts)]
         self._writer.add_block(Block(ids, begins, texts=texts, places=places if self._keep_tokens else places[new]))
 
     def _ended(
@@ -106,16 +119,14 @@ class SplitFiles:
         self._number, self._unit = int(numbers[-1]), int(units[-1])
         return ids, (begins + np.cumsum(ended) + (np.cumsum(new) - 1) * len(prefix))[new], new
 
-    def _kept(self, documents: list[Document]) -> list[Document]:
-        """Those whose text is kept: of the training data the first ones, else so many that they stay few."""
+    def _kept(self, documents: list[Document]) -> list[tuple[int, Document]]:
+        """Those whose text is kept, with their numbers in the split: the first ones of the training data, all of the
+        held-out data that `is_example` accepts for the documents so far."""
         first = self._writer.documents
+        numbered = list(enumerate(documents, first))
         if not self._validation:
-            return documents[: max(0, _TRAIN_BEGINNINGS - first)]
-        return [
-            document
-            for count, document in enumerate(documents, first)
-            if count < _EXAMPLES or keyed_hash("kept", count) < 2**64 * _EXAMPLES // (count + 1)
-        ]
+            return numbered[: max(0, _TRAIN_BEGINNINGS - first)]
+        return [(number, document) for number, document in numbered if is_example(number, number + 1)]
 
     def commit(self) -> State:
         return {**self._writer.commit(), "number": self._number, "unit": self._unit}

@@ -29,6 +29,7 @@ import numpy.typing as npt
 from trainer_core import files
 
 SHARD_TOKENS: Final = 64 * 1024 * 1024
+PLACES: Final = "places.bin"
 NO_NUMBERS: Final[npt.NDArray[np.int64]] = np.zeros(0, np.int64)
 
 State = dict[str, int]  # sizes of files in bytes, and counts
@@ -99,7 +100,7 @@ class Writer:
         self._type = np.dtype(token_type(vocab_size))
         self.tokens, self.documents = state.get("tokens", 0), state.get("documents", 0)
         self._spans_written = state.get("spans", 0)
-        names = ("offsets.bin", "spans.bin", "span_offsets.bin", "places.bin", "texts.jsonl")
+        names = ("offsets.bin", "spans.bin", "span_offsets.bin", PLACES, "texts.jsonl")
         self._files: dict[str, Growing] = {}
         self._shards = -(-self.tokens // shard_tokens) if keep_tokens else 0
         self._shard: Growing | None = None
@@ -138,7 +139,7 @@ class Writer:
             self._write("spans.bin", block.spans.astype("<i4"))
             self._spans_written += len(block.spans)
         if not self._keep_tokens:
-            self._write("places.bin", block.places.astype("<i4"))
+            self._write(PLACES, block.places.astype("<i4"))
         for text in block.texts:
             self._files["texts.jsonl"].write(json.dumps(text, ensure_ascii=False).encode("utf-8") + b"\n")
         self._add_tokens(block.ids)
@@ -260,7 +261,7 @@ class Split:
     @property
     def places(self) -> npt.NDArray[np.int32]:
         """(documents, 2): file and row of each document; empty where tokens are on disk."""
-        return self._map("places.bin", np.dtype("<i4")).reshape(-1, 2)
+        return self._map(PLACES, np.dtype("<i4")).reshape(-1, 2)
 
     @property
     def documents(self) -> int:

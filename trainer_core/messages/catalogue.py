@@ -580,6 +580,16 @@ CATALOGUE: Final[dict[str, Message]] = {
         ),
         ("{what} 由 {before} 变为 {after}：结果将与未中断的运行不同。", "损失可能略有跳动。"),
     ),
+    "resume.eval_sample_kept": note(
+        (
+            "eval_batches changed from {before} to {after}, but this run still evaluates the same {sequences} sequences.",
+            "Its eval losses stay comparable. Start a new run to evaluate more or fewer.",
+        ),
+        (
+            "eval_batches 由 {before} 变为 {after}，但此次运行仍评估相同的 {sequences} 个序列。",
+            "评估损失因此保持可比。如需评估更多或更少，请开始新的运行。",
+        ),
+    ),
     "events.dropped": note(
         (
             "{count} intermediate measurements were not shown because the reader was too slow.",

@@ -5,16 +5,17 @@ Nothing here draws from a global generator, so evaluating never changes what tra
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from trainer_core.data.batches import Batch
+from trainer_core.data.order import Indices, fixed_sample
 from trainer_core.generate import Answer, answer_all
 from trainer_core.model.decoder import Decoder
 from trainer_core.protocol import Eval
@@ -24,9 +25,20 @@ from trainer_core.train.loss import batch_loss, token_loss
 from trainer_core.train.oom import give_back, is_out_of_memory
 from trainer_core.train.ranks import ALONE, Ranks
 
-__all__ = ["Answers", "HeldOut", "Loss", "answer_quality", "answer_tokens", "batch_loss", "token_loss", "told"]
+__all__ = [
+    "Answers",
+    "HeldOut",
+    "Loss",
+    "answer_quality",
+    "answer_tokens",
+    "batch_loss",
+    "token_loss",
+    "told",
+    "validation_sample",
+]
 
-_MAX_ROWS = 64  # of a batch of prompts
+_MAX_ROWS: Final = 64  # of a batch of prompts
+_SAMPLE_KEY: Final = 0x6576616C  # "eval"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +65,18 @@ class Answers:
     cut_by_context: int
 
 
+def validation_sample(available: int, size: int) -> Indices:
+    """Numbers of the sequences that each evaluation reads, ascending: `size` of the `available` ones, drawn uniformly.
+
+    Depends on nothing but these counts, so runs with different seeds over the same data have comparable losses.
+    """
+    return fixed_sample(available, size, _SAMPLE_KEY)
+
+
 class HeldOut:
-    """One pass over at most `total` batches of held-out data, of which each rank takes every so-manieth.
+    """One pass over the validation sample: `total` batches on all ranks together, of which `batches` are this rank's.
+
+    The loss is the mean over all tokens, however they fall into batches and onto ranks.
 
     `loss_of` is how training computes the loss (`Ladder.loss_of` of `Engine.eager_loss`), so that evaluating needs no
     more memory. Sums stay on the device until the end.
@@ -71,7 +93,7 @@ class HeldOut:
         ranks: Ranks = ALONE,
     ) -> None:
         self._model, self._device, self._precision = model, device, precision
-        self._batches = itertools.islice(batches, ranks.rank, total, ranks.size)
+        self._batches = iter(batches)
         self._total, self._loss_of, self._ranks = total, loss_of, ranks
         self._sums = torch.zeros(2, dtype=torch.float64, device=device)  # loss, tokens
         self._since = time.perf_counter()

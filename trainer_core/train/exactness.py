@@ -19,6 +19,7 @@ from trainer_core.train.device import Precision
 from trainer_core.train.engine.engine import Engine
 
 _SAMPLE_SETTINGS: Final = ("max_seq_len", "packing")  # decide what a sample of the epoch is
+_NOT_COMPARED: Final = ("compiled_for", "eval_batches", "eval_sequences")
 
 
 def made_with(config: Config, prepared: Prepared, device: torch.device, precision: Precision) -> dict[str, Any]:
@@ -33,12 +34,27 @@ def made_with(config: Config, prepared: Prepared, device: torch.device, precisio
         "packing": prepared.packed,
         "attend_across_documents": prepared.attend_across_documents,
         "seed": config.seed,
+        "eval_batches": config.eval_batches,
+        "eval_sequences": eval_sequences(config, prepared.validation.samples),
         "optimizer": config.optimizer,
         "ranks": config.ranks,
         "device": device.type,
         "precision": precision.name,
         "torch": torch.__version__.split("+")[0],
     }
+
+
+def eval_sequences(config: Config, available: int) -> int:
+    """Sequences of one evaluation of a new run: `eval_batches` times `batch_size`, or all `available` ones."""
+    return min(available, config.eval_batches * config.batch_size or available)
+
+
+def keep_eval_sample(session: Session, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Keep the validation sample of the run, so that its losses stay comparable whatever `batch_size` is now."""
+    if before["eval_batches"] != now["eval_batches"]:
+        told = {"before": before["eval_batches"], "after": now["eval_batches"]}
+        session.warn("resume.eval_sample_kept", sequences=before["eval_sequences"], **told)
+    now["eval_sequences"] = before["eval_sequences"]
 
 
 def made_by(engine: Engine, device: torch.device) -> dict[str, Any]:
@@ -79,8 +95,8 @@ def require_steps_left(folder: Path, config: Config) -> None:
 
 
 def say_what_changed(session: Session, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """A warning for each difference. What older checkpoints do not tell of is not compared, nor the shape that was
-    compiled: it follows from what is."""
+    """A warning for each difference. What older checkpoints do not tell of is not compared, nor what has no influence
+    on training or follows from what is compared."""
     for what, value in now.items():
-        if before.get(what, value) != value and what != "compiled_for":
+        if before.get(what, value) != value and what not in _NOT_COMPARED:
             session.warn("resume.not_exact", what=what, before=str(before[what]), after=str(value))

@@ -8,7 +8,6 @@ however they are spread over micro-batches.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -33,7 +32,7 @@ from trainer_core.train.checkpoint import TrainState
 from trainer_core.train.device import Precision
 from trainer_core.train.engine.build import build
 from trainer_core.train.engine.engine import Engine
-from trainer_core.train.evaluate import HeldOut, told
+from trainer_core.train.evaluate import HeldOut, told, validation_sample
 from trainer_core.train.garbage import Garbage
 from trainer_core.train.late import Late
 from trainer_core.train.numerics import Noise, Plateau
@@ -117,6 +116,7 @@ class Trainer:
         """Continue from a checkpoint. Raises `data.changed`, `resume.order_changed` or `checkpoint.mismatch`."""
         self._made_with_before = exactness.require_the_same_run(folder, self.model, self.state.made_with)
         self._load(folder)
+        exactness.keep_eval_sample(self.session, self._made_with_before, self.state.made_with)
         self._seconds_before = self.state.counters.seconds
         info = checkpoint_dir.read_info(folder)
         self._finished = info is not None and info.kind == "final" and info.step >= self.total_steps
@@ -433,7 +433,7 @@ class Trainer:
         """Loss on held-out data, and answers for prompt/response data. True if it is the best so far."""
         counters = self.state.counters
         self.clock.catch_up()
-        if self.held_out.batches_per_epoch == 0:
+        if self.held_out.samples == 0:
             return False
         self.session.enter("evaluating", counters.step)
         loss = self.held_out_pass().run(self.session)
@@ -450,10 +450,12 @@ class Trainer:
         return better
 
     def held_out_pass(self) -> HeldOut:
-        """One pass over as much held-out data as an evaluation takes."""
-        total = min(self.held_out.batches_per_epoch, self.config.eval_batches or sys.maxsize)
+        """One pass over the validation sample, the same sequences each time."""
+        sample = validation_sample(self.held_out.samples, self.state.made_with["eval_sequences"])
+        total = math.ceil(len(sample) / self.config.batch_size)
+        batches = self.held_out.batches_of(sample, self.ranks.rank, self.ranks.size)
         way = self.ladder.loss_of(self.engine.eager_loss, self.state.counters.step)
-        return HeldOut(self.model, self.held_out.iterate(0), total, self.device, self.precision, way, self.ranks)
+        return HeldOut(self.model, batches, total, self.device, self.precision, way, self.ranks)
 
     def save(self, kind: protocol.CheckpointKind, aside: bool = False) -> None:
         """A checkpoint of this step boundary, on disk and verified when this returns, or written `aside` while training

@@ -146,6 +146,8 @@ def _ready(trainer: Trainer, prepared: Prepared) -> protocol.Ready:
         train_tokens=prepared.train.tokens,
         validation_documents=prepared.validation.documents,
         validation_tokens=prepared.validation.tokens,
+        validation_sequences=prepared.validation.samples,
+        eval_sequences=min(trainer.state.made_with["eval_sequences"], prepared.validation.samples),
         truncated=prepared.truncated,
         dropped=prepared.dropped,
         vocab_size=prepared.vocab_size,

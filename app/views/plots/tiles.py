@@ -70,6 +70,9 @@ class Tiles(Retranslating):
         on_gpu = self._store is not None and bool(self._store.gpus())
         self._tiles["loss"].title.setText(self.tr("Training loss"))
         self._tiles["eval"].title.setText(self.tr("Eval loss"))
+        self._tiles["eval"].setToolTip(
+            self.tr("Mean loss per token of a fixed sample of all held-out data, the same at every evaluation.")
+        )
         self._tiles["speed"].title.setText(self.tr("Tokens per second"))
         self._tiles["speed"].setToolTip(
             self.tr("Tokens that the loss counts: of conversations the answers only, without prompts and padding.")

@@ -1,0 +1,165 @@
+"""What an evaluation reads: a fixed sample of all held-out data, weighted by tokens."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from tests.core.test_loop import config, pairs_file, trainer
+from tests.core.trainer import text_file
+from trainer_core import protocol
+from trainer_core.config import Config
+from trainer_core.data.batches import Batch, Samples
+from trainer_core.data.order import fixed_sample
+from trainer_core.train.evaluate import batch_loss, validation_sample
+from trainer_core.train.loop import Trainer
+
+
+def two_sources(folder: Path) -> Path:
+    """A text that a small model learns in a few steps, followed by one that nobody can learn."""
+    (folder / "data").mkdir()
+    chance = random.Random(5)
+    (folder / "data" / "a.txt").write_text("a b c d e f g h\n" * 6000, encoding="utf-8")
+    digits = "".join(chance.choice("0123456789") for _ in range(60_000))
+    (folder / "data" / "b.txt").write_text(digits, encoding="utf-8")
+    return folder / "data"
+
+
+def evaluated(made: Trainer) -> list[int]:
+    """The numbers of the sequences that an evaluation reads."""
+    found: list[int] = []
+    held_out = made.held_out_pass()
+    measure = held_out._loss_of
+
+    def noted(batch: Batch | None) -> torch.Tensor:
+        found.extend(batch.ids if batch else ())
+        return measure(batch)
+
+    held_out._loss_of = noted
+    held_out.run(made.session)
+    return found
+
+
+def test_a_short_evaluation_of_two_sources_one_after_the_other_measures_both(tmp_path: Path) -> None:
+    data = two_sources(tmp_path)
+    few = config(tmp_path, data, max_steps=80, learning_rate=0.02, eval_steps=0, eval_batches=4)
+    made, kept = trainer(tmp_path, few, "few")
+    made.run()
+    everything, kept_of_all = trainer(tmp_path, msgspec.structs.replace(few, eval_batches=0), "all")
+    everything.run()
+    sampled, whole = kept.of(protocol.Eval)[-1], kept_of_all.of(protocol.Eval)[-1]
+    assert sampled.tokens < 0.5 * whole.tokens
+    assert sampled.loss == pytest.approx(whole.loss, rel=0.25)
+
+
+def test_every_evaluation_reads_the_same_sequences_from_all_over_the_held_out_data(tmp_path: Path) -> None:
+    made, _ = trainer(tmp_path, config(tmp_path, text_file(tmp_path, 4000), validation_fraction=0.3, max_seq_len=16))
+    made.set_up()
+    first = evaluated(made)
+    assert len(set(first)) == len(first) == 24 < made.held_out.samples
+    assert evaluated(made) == first
+    assert max(first) > 0.8 * made.held_out.samples
+    assert min(first) < 0.2 * made.held_out.samples
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"batch_size": 5}, {"batch_size": 40}, {"seed": 7}, {"gradient_accumulation_steps": 3}, {"eval_batches": 9}],
+)
+def test_a_resume_evaluates_the_sample_that_the_run_began_with(tmp_path: Path, change: dict[str, int]) -> None:
+    wanted = config(tmp_path, text_file(tmp_path, 4000), validation_fraction=0.3, save_steps=2, max_steps=2)
+    made, _ = trainer(tmp_path, wanted)
+    made.run()
+    made.set_up()
+    before, loss = evaluated(made), made.held_out_pass().run(made.session)
+    again, kept = trainer(tmp_path, msgspec.structs.replace(wanted, **change), "again")
+    again.resume(made.run_dir.checkpoints / "step-00000002")
+    again.set_up()
+    assert evaluated(again) == before
+    measured = again.held_out_pass().run(again.session)
+    assert (measured.tokens, measured.mean) == (loss.tokens, pytest.approx(loss.mean, rel=1e-6))
+    codes = [event.code for event in kept.of(protocol.Warn)]
+    assert ("resume.eval_sample_kept" in codes) == ("eval_batches" in change)
+    again.save("final")
+    third, _ = trainer(tmp_path, wanted, "third")
+    third.resume(again.run_dir.checkpoints / "step-00000002")
+    third.set_up()
+    assert evaluated(third) == before
+
+
+def test_zero_evaluates_everything_also_after_the_batch_size_changes(tmp_path: Path) -> None:
+    wanted = config(tmp_path, text_file(tmp_path, 1000), eval_batches=0, max_steps=1, batch_size=4)
+    made, _ = trainer(tmp_path, wanted)
+    made.run()
+    again, _ = trainer(tmp_path, msgspec.structs.replace(wanted, batch_size=7), "again")
+    again.resume(made.run_dir.checkpoints / "step-00000001")
+    again.set_up()
+    assert evaluated(again) == list(range(again.held_out.samples))
+
+
+def test_losses_of_a_checkpoint_without_a_sample_are_not_compared_with_new_ones(tmp_path: Path) -> None:
+    wanted = config(tmp_path, text_file(tmp_path), max_steps=1)
+    made, _ = trainer(tmp_path, wanted)
+    made.state.counters.best_loss = 0.001
+    del made.state.made_with["eval_sequences"]
+    made.set_up()
+    made.save("regular")
+    again, kept = trainer(tmp_path, wanted, "again")
+    again.resume(made.run_dir.checkpoints / "step-00000000")
+    assert again.state.counters.best_loss is None
+    assert "resume.eval_sample_new" in [event.code for event in kept.of(protocol.Warn)]
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 12])
+def test_the_loss_is_the_mean_over_tokens_whatever_the_batches(tmp_path: Path, batch_size: int) -> None:
+    wanted = config(tmp_path, pairs_file(tmp_path), eval_batches=0, batch_size=batch_size, validation_fraction=0.3)
+    made, _ = trainer(tmp_path, wanted)
+    made.set_up()
+    samples = Samples(made.prepared, "validation")
+    summed = tokens = 0.0
+    with torch.no_grad():
+        for number in range(len(samples)):
+            batch = samples.collate([samples[number]])
+            summed += float(batch_loss(made.model, batch))
+            tokens += batch.tokens
+    loss = made.held_out_pass().run(made.session)
+    assert loss.tokens == tokens
+    assert loss.mean == pytest.approx(summed / tokens, rel=1e-5)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_share_the_sample_out_without_loss_or_repetition(tmp_path: Path, world: int) -> None:
+    made, _ = trainer(tmp_path, config(tmp_path, text_file(tmp_path, 1000), batch_size=4))
+    sample = validation_sample(made.held_out.samples, 10)
+    found = [
+        number
+        for rank in range(world)
+        for batch in made.held_out.batches_of(sample, rank, world)
+        for number in batch.ids
+    ]
+    assert sorted(found) == sample.tolist()
+
+
+def test_a_larger_sample_contains_the_smaller_one() -> None:
+    small, large = fixed_sample(1000, 20, 1), fixed_sample(1000, 200, 1)
+    assert len(small) == 20
+    assert set(small.tolist()) < set(large.tolist())
+    assert fixed_sample(7, 20, 1).tolist() == list(range(7))
+    assert fixed_sample(0, 20, 1).tolist() == []
+
+
+def test_a_sample_is_spread_evenly() -> None:
+    counts, _ = np.histogram(validation_sample(1_000_000, 10_000), bins=10, range=(0, 1_000_000))
+    assert counts.min() > 850
+    assert counts.max() < 1150
+
+
+def test_sample_of_new_runs_has_eval_batches_times_batch_size_sequences(tmp_path: Path) -> None:
+    wanted: Config = config(tmp_path, text_file(tmp_path, 4000), eval_batches=3, batch_size=7)
+    made, _ = trainer(tmp_path, wanted)
+    assert made.state.made_with["eval_sequences"] == 21
