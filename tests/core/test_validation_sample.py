@@ -102,19 +102,6 @@ def test_zero_evaluates_everything_also_after_the_batch_size_changes(tmp_path: P
     assert evaluated(again) == list(range(again.held_out.samples))
 
 
-def test_losses_of_a_checkpoint_without_a_sample_are_not_compared_with_new_ones(tmp_path: Path) -> None:
-    wanted = config(tmp_path, text_file(tmp_path), max_steps=1)
-    made, _ = trainer(tmp_path, wanted)
-    made.state.counters.best_loss = 0.001
-    del made.state.made_with["eval_sequences"]
-    made.set_up()
-    made.save("regular")
-    again, kept = trainer(tmp_path, wanted, "again")
-    again.resume(made.run_dir.checkpoints / "step-00000000")
-    assert again.state.counters.best_loss is None
-    assert "resume.eval_sample_new" in [event.code for event in kept.of(protocol.Warn)]
-
-
 @pytest.mark.parametrize("batch_size", [1, 5, 12])
 def test_the_loss_is_the_mean_over_tokens_whatever_the_batches(tmp_path: Path, batch_size: int) -> None:
     wanted = config(tmp_path, pairs_file(tmp_path), eval_batches=0, batch_size=batch_size, validation_fraction=0.3)
