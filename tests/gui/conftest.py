@@ -37,6 +37,11 @@ def span(edit: QTextEdit | QPlainTextEdit, text: str) -> tuple[int, int]:
     return edit.cursorRect(begin).left(), edit.cursorRect(found).left()
 
 
+def stop_refreshing(controller: Controller) -> None:
+    """Stop the refresh timer, which replaces a state that a test displays itself within 200 ms."""
+    controller._timer.stop()
+
+
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Runs and settings go below `tmp_path`."""

@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.state.run_machine import RunState
-from tests.gui.conftest import MakeWindow
+from tests.gui.conftest import MakeWindow, stop_refreshing
 
 
 def click(qtbot: QtBot, button: QWidget) -> None:
@@ -52,11 +52,11 @@ def test_the_result_has_its_height_at_once_and_no_frame_shows_it_cut(make_window
     qtbot.waitUntil(card.cancel.isVisible)
     running = card._state
     qtbot.waitUntil(lambda: controller.checker.running is None, timeout=30_000)
-    qtbot.wait(50)
+    stop_refreshing(controller)
+    qtbot.waitUntil(lambda: card.height() == card.sizeHint().height())
     found, height = card._state, card.height()
     card.display(running)
-    qtbot.wait(50)
-    assert card.height() < height
+    qtbot.waitUntil(lambda: card.height() < height)
     card.display(found)
     assert card.height() == height  # before the next event
 
