@@ -38,7 +38,7 @@ def poison(made: Trainer, *windows: tuple[int, ...], factor: float = math.nan) -
     made.set_up()
     loss = made.engine.loss
     bad = {number for window in windows for number in window}
-    made.engine.loss = lambda batch: loss(batch) * (factor if bad & set(batch.ids) else 1.0)  # type: ignore[method-assign]
+    made.engine.loss = lambda batch, *scale: loss(batch, *scale) * (factor if bad & set(batch.ids) else 1.0)  # type: ignore[method-assign]
 
 
 def used(made: Trainer) -> list[tuple[int, ...]]:

@@ -212,9 +212,7 @@ def test_what_differed_is_told_again_in_the_same_words(monkeypatch: pytest.Monke
     worth_compiling(monkeypatch)
 
     def twice(model: Any, recipe: Any) -> Any:
-        return lambda ids, labels, segments, positions: (
-            2 * compiling.whole(model, recipe)(ids, labels, segments, positions)
-        )
+        return lambda *inputs: 2 * compiling.whole(model, recipe)(*inputs)
 
     monkeypatch.setattr(compiling, "compile_whole", twice)
     first = build(settings())

@@ -59,6 +59,32 @@ def test_two_threads_compute_what_one_does(chunk: int) -> None:
     assert trials.loss_difference(model, by(2), by(1), batch(128, 8)) < SUMS
 
 
+# --- the loss in parts, in fp16 ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0**8], ids=["in range", "overflows at first"])
+def test_in_fp16_paths_are_compared_as_training_computes_them_with_a_scaled_loss(factor: float) -> None:
+    fp16 = Precision.named("fp16", CPU)
+    model, given = decoder(settings()), batch()
+    engine = Engine(model, fp16, chunk=16)
+    received: list[tuple[float, float]] = []
+
+    def watched(loss: trials.LossOf) -> trials.LossOf:
+        def of(part: Batch, grad_scale: Tensor) -> Tensor:
+            summed = factor * loss(part, factor * grad_scale)
+            summed.register_hook(lambda gradient: received.append((float(gradient), float(grad_scale))))
+            return summed
+
+        return of
+
+    parts, whole = watched(engine.eager_loss), watched(engine.reference_loss)
+    assert trials.loss_difference(model, parts, whole, given, fp16) < 2e-3
+    assert all(gradient == scale for gradient, scale in received)
+    begins = 2.0**16 / given.tokens  # as GradScaler does
+    wanted = [begins, begins] if factor == 1.0 else [begins, begins / 16, begins / 16]
+    assert [scale for _, scale in received] == pytest.approx(wanted)
+
+
 # --- a vocabulary that is filled up -----------------------------------------------------------------------------
 
 

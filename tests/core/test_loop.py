@@ -15,12 +15,13 @@ from tests.core.trainer import text_file
 from tests.kept import Kept
 from trainer_core import protocol
 from trainer_core.config import Config, Layer, resolve
+from trainer_core.data.batches import Batch
 from trainer_core.data.prepare import prepare
 from trainer_core.report import Quiet, StopRequested
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.session import Session
-from trainer_core.train.device import choose_precision, set_up_arithmetic
+from trainer_core.train.device import Precision, choose_precision, set_up_arithmetic
 from trainer_core.train.loop import Trainer
 from trainer_core.train.ranks import ALONE, Ranks
 from trainer_core.train.schedule import Schedule
@@ -47,14 +48,44 @@ def config(folder: Path, data: Path, **values: object) -> Config:
     return resolve([Layer("here", {**tiny, **values})])
 
 
-def trainer(folder: Path, wanted: Config, name: str = "run", ranks: Ranks = ALONE) -> tuple[Trainer, Kept]:
+def trainer(
+    folder: Path, wanted: Config, name: str = "run", ranks: Ranks = ALONE, precision: Precision | None = None
+) -> tuple[Trainer, Kept]:
     kept, device = Kept(), torch.device(wanted.device)
     set_up_arithmetic(wanted, device)
     run = RunDir(folder / name)
     run.create()
-    precision = choose_precision(wanted.mixed_precision, device, Quiet())
+    precision = precision or choose_precision(wanted.mixed_precision, device, Quiet())
     made = Trainer(wanted, prepare(wanted, Quiet()), run, Session(Wire(kept)), device, precision, ranks)
     return made, kept
+
+
+@pytest.mark.parametrize("chunked", ["on", "off"])
+def test_in_fp16_the_loss_knows_its_gradient_before_backward(tmp_path: Path, chunked: str) -> None:
+    """In every micro-batch, and in the halves that follow when memory runs out."""
+    wanted = config(tmp_path, pairs_file(tmp_path), gradient_accumulation_steps=2, chunked_loss=chunked, eval_steps=0)
+    made, kept = trainer(tmp_path, wanted, precision=Precision.named("fp16", CPU))
+    made.set_up()
+    loss = made.engine.loss
+    expected: list[torch.Tensor] = []
+    received: list[torch.Tensor] = []
+
+    def watched(batch: Batch, grad_scale: torch.Tensor) -> torch.Tensor:
+        if made.state.counters.step == 2 and batch.input_ids.shape[0] > 6:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        summed = loss(batch, grad_scale)
+        expected.append(grad_scale)
+        summed.register_hook(received.append)
+        return summed
+
+    made.engine.loss = watched  # type: ignore[method-assign,assignment]
+    for _ in range(4):
+        made.step()
+    made.train_data.close(), made.held_out.close()
+    assert [move.action for move in kept.of(protocol.MemoryMove)] == ["halved"]
+    assert len(received) == 2 + 2 + 4 + 4
+    assert torch.equal(torch.stack(expected), torch.stack(received))
+    assert all(weight.isfinite().all() for weight in made.model.parameters())
 
 
 def losses(kept: Kept) -> list[float]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from trainer_core.data.batches import IGNORED, Batch
 from trainer_core.model.decoder import Decoder, ModelConfig
+from trainer_core.train.engine import measuring
 from trainer_core.train.loss import batch_loss, linear_token_loss, token_loss
 
 WIDTH, VOCABULARY = 24, 101
@@ -135,11 +136,56 @@ def test_a_model_learns_the_same_from_the_loss_in_parts(tied: bool) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32" or shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_a_compiled_loss_in_parts_is_the_same(backend: str) -> None:
+@pytest.mark.parametrize("grad_scale", [None, 0.5], ids=["no scale", "a scale"])
+def test_a_compiled_loss_in_parts_is_the_same(backend: str, grad_scale: float | None) -> None:
     hidden, weight, labels = head_and_rows(0.6)
     whole = loss_and_gradients(token_loss(hidden @ weight.t(), labels), hidden, weight)
     with contextlib.ExitStack() as stack:
         stack.callback(torch.compiler.reset)
         compiled = torch.compile(linear_token_loss, backend=backend, fullgraph=True)
-        parts = loss_and_gradients(compiled(hidden, weight, labels, 30), hidden, weight)
+        scale = None if grad_scale is None else torch.tensor(grad_scale)
+        parts = loss_and_gradients(compiled(hidden, weight, labels, 30, grad_scale=scale), hidden, weight)
     assert_alike(parts, whole, 1e-5)
+
+
+def peaked_head_and_rows(words: int = 1024) -> tuple[Tensor, Tensor, Tensor]:
+    """Hidden states that predict their labels, as of a trained model: each other word's share is about 1e-8, below the
+    smallest fp16 number. Words in the upper half are never labels."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, words // 2, (2, 32), generator=generator)
+    noise = 0.5 * torch.randn(2, 32, words, generator=generator)
+    hidden = (18.0 * nn.functional.one_hot(labels, words) + noise).requires_grad_()
+    return hidden, torch.eye(words, requires_grad=True), labels
+
+
+@pytest.mark.parametrize("outer", [1.0, 0.01], ids=["gradient as expected", "another gradient"])
+@pytest.mark.parametrize("chunk", [20, 1000])
+def test_small_gradients_survive_in_fp16(chunk: int, outer: float) -> None:
+    hidden, weight, labels = peaked_head_and_rows()
+    exact = torch.autograd.grad(token_loss(hidden.double() @ weight.double().t(), labels), (hidden, weight))
+    assert float((hidden @ weight).detach().softmax(-1)[..., 512:].median()) < 2**-25, "most of them are zero in fp16"
+    scale = torch.tensor(2.0**16 / labels.numel())  # as GradScaler begins
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = linear_token_loss(hidden, weight, labels, chunk, grad_scale=scale)
+    found = torch.autograd.grad(loss * scale * outer, (hidden, weight))
+    for name, ours, theirs, tolerance in (
+        ("hidden", found[0], exact[0], 5e-2),  # in fp32 1 - softmax is as inexact
+        ("rows of labels", found[1][:512], exact[1][:512], 5e-2),
+        ("rows of other words", found[1][512:], exact[1][512:], 1e-2),
+    ):
+        assert measuring.difference([ours / (scale * outer)], [theirs.float()]) < tolerance, name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_power_of_two_as_the_scale_changes_no_bit_where_the_range_suffices(dtype: torch.dtype) -> None:
+    hidden, weight, labels = head_and_rows(0.6)
+    scale = torch.tensor(2.0**10)
+    with torch.autocast("cpu", dtype=dtype, enabled=dtype is not torch.float32):
+        plain = linear_token_loss(hidden, weight, labels, 20)
+        scaled = linear_token_loss(hidden, weight, labels, 20, grad_scale=scale)
+    for some, other in zip(
+        loss_and_gradients(scaled, hidden, weight, scale=float(scale)),
+        loss_and_gradients(plain, hidden, weight, scale=float(scale)),
+        strict=True,
+    ):
+        assert torch.equal(some, other)

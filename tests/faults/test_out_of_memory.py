@@ -43,11 +43,11 @@ def limit(made: Trainer, rows: int, when: Callable[[], bool] = lambda: True) -> 
     made.set_up()
     loss, eager = made.engine.loss, made.engine.eager_loss
 
-    def limited(way: Callable[[Any], torch.Tensor]) -> Callable[[Any], torch.Tensor]:
-        def of(batch: Any) -> torch.Tensor:
+    def limited(way: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def of(batch: Any, *grad_scale: Any) -> torch.Tensor:
             if batch.input_ids.shape[0] > rows and when():
                 raise torch.OutOfMemoryError(MESSAGE)
-            return way(batch)
+            return way(batch, *grad_scale)
 
         return of
 
@@ -76,11 +76,11 @@ def test_a_run_that_fits_only_by_the_last_moves_starts_where_it_could_be_compile
     monkeypatch.setattr(compiling, "fill_cache", lambda *_: None)
     compute = Engine.eager_loss
 
-    def eager(self: Engine, batch: Batch) -> torch.Tensor:
+    def eager(self: Engine, batch: Batch, *grad_scale: Any) -> torch.Tensor:
         less = self.model.model.call is not call_layer if needs == "checkpointing" else bool(self.smaller_chunk)
         if not less or batch.input_ids.shape[0] > 1:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        return compute(self, batch)
+        return compute(self, batch, *grad_scale)
 
     def too_large(*_: object) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
@@ -203,12 +203,12 @@ def test_after_halves_come_activations_computed_again_and_then_the_loss_in_parts
     plain, said = trainer(tmp_path, wanted(tmp_path, batch_size=2, max_steps=2), "plain")
     plain.run()
 
-    def limited(batch: Any) -> torch.Tensor:
+    def limited(batch: Any, *grad_scale: Any) -> torch.Tensor:
         if not made.engine.smaller_chunk:
             raise RuntimeError(
                 "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 96 bytes"
             )
-        return loss(batch)
+        return loss(batch, *grad_scale)
 
     made.engine.loss = limited  # type: ignore[method-assign]
     made.run()
@@ -352,7 +352,7 @@ def test_other_failures_are_not_taken_for_it(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path))
     made.set_up()
 
-    def failing(_: object) -> torch.Tensor:
+    def failing(*_: object) -> torch.Tensor:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
     made.engine.loss = failing  # type: ignore[method-assign,assignment]

@@ -160,7 +160,7 @@ def test_a_bad_step_of_one_is_gone_back_from_by_both(tmp_path: Path) -> None:
     poison = """
 made.set_up()
 loss = made.engine.loss
-made.engine.loss = lambda batch: loss(batch) * (float("nan") if made.state.counters.step == 5 and not broken else 1.0)
+made.engine.loss = lambda *given: loss(*given) * (float("nan") if made.state.counters.step == 5 and not broken else 1.0)
 broken = []
 go_on = made.go_on_from
 made.go_on_from = lambda *where: (broken.append(1), go_on(*where))

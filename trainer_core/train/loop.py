@@ -323,9 +323,10 @@ class Trainer:
     def _gradients(self, share: list[Batch], tokens: int, noisy: bool) -> Tensor:
         """Forward and backward: gradients of the mean over `tokens`; returns the summed loss (0-dim float64)."""
         window_loss = torch.zeros_like(self._loss_sum)
+        grad_scale = self._grad_scale(tokens)
         for number, batch in enumerate(self.ladder.parts(share)):
             self.ladder.during = "forward"
-            loss = self.engine.loss(batch)
+            loss = self.engine.loss(batch, grad_scale)
             window_loss += loss.detach()
             self.clock.mark("forward")
             self.ladder.during = "backward"
@@ -334,6 +335,13 @@ class Trainer:
                 self.noise.first(self.model.parameters(), batch.tokens)
             self.clock.mark("backward")
         return window_loss
+
+    def _grad_scale(self, tokens: int) -> Tensor | None:
+        """The gradient of each micro-batch's summed loss in a step of so many tokens; None unless fp16 is scaled."""
+        scaler = self.state.scaler
+        if not scaler.is_enabled():
+            return None
+        return scaler.scale(torch.ones_like(self._grad_norm)) / max(1, tokens)
 
     def _undo(self) -> None:
         """The step has done nothing yet."""

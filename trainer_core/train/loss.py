@@ -24,12 +24,22 @@ def token_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
 
 
 def linear_token_loss(
-    hidden_BTD: Tensor, weight_VD: Tensor, labels_BT: Tensor, chunk: int, counted: int | None = None
+    hidden_BTD: Tensor,
+    weight_VD: Tensor,
+    labels_BT: Tensor,
+    chunk: int,
+    counted: int | None = None,
+    grad_scale: Tensor | None = None,
 ) -> Tensor:
     """`token_loss` of `hidden @ weight.T`, which holds `chunk` rows of logits at a time.
 
     `counted` is how many labels count (`Batch.tokens`): where it is known, or on a CPU, the other rows are
     left out before the head; a compiled model, whose shapes are fixed, computes them with weight zero.
+
+    `grad_scale` (0-dim fp32 on the device) is the expected gradient of the result, required for fp16. Gradients are
+    multiplied by it before they are rounded to the precision of `hidden` and `weight` under autocast: unscaled, most of
+    a trained model's are below the smallest fp16 number. Any other gradient of the result still gives the right
+    gradients, with the range of `grad_scale`.
     """
     hidden_RD, labels_R = hidden_BTD.flatten(0, -2), labels_BT.flatten()
     counts_R: Tensor | None = labels_R != IGNORED
@@ -39,7 +49,9 @@ def linear_token_loss(
             hidden_RD, labels_R = hidden_RD.index_select(0, rows), labels_R.index_select(0, rows)
         counts_R = None
     learning = torch.is_grad_enabled() and (hidden_RD.requires_grad or weight_VD.requires_grad)
-    summed: Tensor = _LinearTokenLoss.apply(hidden_RD, weight_VD, labels_R, counts_R, chunk, learning)  # type: ignore[no-untyped-call]
+    summed: Tensor = _LinearTokenLoss.apply(  # type: ignore[no-untyped-call]
+        hidden_RD, weight_VD, labels_R, counts_R, chunk, learning, grad_scale
+    )
     return summed
 
 
@@ -52,7 +64,8 @@ def _rows_that_count(labels_R: Tensor, counted: int | None) -> Tensor:
 
 class _LinearTokenLoss(torch.autograd.Function):
     """Summed cross-entropy of the rows, and its gradients, which are made in the forward pass while a part's logits
-    are there: they are linear in the gradient that comes later, a number. So each product is computed once."""
+    are there: they are linear in the gradient that comes later, a number. So each product is computed once. They are
+    kept times `grad_scale`, and `backward` multiplies them by the quotient of that number and `grad_scale`."""
 
     @staticmethod
     def forward(
@@ -63,32 +76,41 @@ class _LinearTokenLoss(torch.autograd.Function):
         counts_R: Tensor | None,
         chunk: int,
         learning: bool,
+        grad_scale: Tensor | None,
     ) -> Tensor:
         kind = hidden_RD.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight_VD.dtype
         with torch.autocast(kind, enabled=False):
             summed, *gradients = _by_parts(
-                hidden_RD.to(dtype), weight_VD.to(dtype), labels_R, counts_R, chunk, learning
+                hidden_RD.to(dtype), weight_VD.to(dtype), labels_R, counts_R, chunk, learning, grad_scale
             )
             if learning:
                 hidden_grad, weight_grad = gradients
-                ctx.save_for_backward(hidden_grad.to(hidden_RD.dtype), weight_grad.to(weight_VD.dtype))
+                ctx.save_for_backward(hidden_grad.to(hidden_RD.dtype), weight_grad.to(weight_VD.dtype), grad_scale)
         return summed
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
-        hidden_grad, weight_grad = ctx.saved_tensors
+        hidden_grad, weight_grad, grad_scale = ctx.saved_tensors
+        factor = outer[0] if grad_scale is None else outer[0] / grad_scale
         if torch.compiler.is_compiling():
-            return hidden_grad * outer[0], weight_grad * outer[0], None, None, None, None
+            return hidden_grad * factor, weight_grad * factor, None, None, None, None, None
         # In place: another copy of the weight's size is what this way is to save. A second backward is refused.
-        return hidden_grad.mul_(outer[0]), weight_grad.mul_(outer[0]), None, None, None, None
+        return hidden_grad.mul_(factor), weight_grad.mul_(factor), None, None, None, None, None
 
 
 def _by_parts(
-    hidden_RD: Tensor, weight_VD: Tensor, labels_R: Tensor, counts_R: Tensor | None, chunk: int, learning: bool
+    hidden_RD: Tensor,
+    weight_VD: Tensor,
+    labels_R: Tensor,
+    counts_R: Tensor | None,
+    chunk: int,
+    learning: bool,
+    grad_scale: Tensor | None,
 ) -> tuple[Tensor, ...]:
-    """The loss in fp32; then, if `learning`, the gradients of hidden (in parts as it came) and weight (fp32)."""
+    """The loss in fp32; then, if `learning`, the gradients of hidden (in parts as it came) and weight (fp32), times
+    `grad_scale`."""
     summed = torch.zeros((), dtype=torch.float32, device=hidden_RD.device)
     hidden_grads: list[Tensor] = []
     weight_grad: Tensor | None = None
@@ -103,6 +125,8 @@ def _by_parts(
         summed = summed + lost.sum()
         if not learning:
             continue
+        if grad_scale is not None:
+            errors = errors.mul_(grad_scale)
         errors = errors.to(weight_VD.dtype)
         hidden_grads.append(errors @ weight_VD)
         if weight_grad is None:
@@ -134,12 +158,15 @@ def _losses_and_errors(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return total.log() - at_label, errors
 
 
-def batch_loss(model: Decoder, batch: Batch, *, chunk: int = 0, varlen: bool = False) -> Tensor:
+def batch_loss(
+    model: Decoder, batch: Batch, *, chunk: int = 0, varlen: bool = False, grad_scale: Tensor | None = None
+) -> Tensor:
     """`token_loss` of a batch that is on the model's device. No token sees those of another document where
     the batch divides its sequences.
 
     `chunk`: rows of logits held at once; 0: all, the reference. `varlen`: documents are given to attention as
-    spans rather than as a mask, for backends that take them (`Backend.by_spans`).
+    spans rather than as a mask, for backends that take them (`Backend.by_spans`). `grad_scale`: see
+    `linear_token_loss`.
     """
     mask = spans = None
     if batch.segments is not None:
@@ -149,5 +176,5 @@ def batch_loss(model: Decoder, batch: Batch, *, chunk: int = 0, varlen: bool = F
             mask = document_mask(batch.segments)
     hidden = model.hidden(batch.input_ids, positions_BT=batch.positions, mask_B1TS=mask, spans=spans)
     if chunk:
-        return linear_token_loss(hidden, model.lm_head.weight, batch.labels, chunk, batch.tokens)
+        return linear_token_loss(hidden, model.lm_head.weight, batch.labels, chunk, batch.tokens, grad_scale)
     return token_loss(model.lm_head(hidden), batch.labels)

@@ -185,7 +185,7 @@ def _try(
             for _ in range(_UNTIL_RECORDED if recipe.graphs else 0):  # else what is compared would be no graph yet
                 job.step(engine.loss, batch)()
             job.forget_gradients()
-            error = trials.loss_difference(engine.model, engine.loss, engine.eager_loss, batch)
+            error = trials.loss_difference(engine.model, engine.loss, engine.eager_loss, batch, engine.precision)
         taken = time.perf_counter() - since
         free = name not in job.before and not job.recorded
         gain = job.gain(slow, fast, budget_s=3.0) if free and error <= job.tolerance else None

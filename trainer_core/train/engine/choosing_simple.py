@@ -139,10 +139,11 @@ def _try_chunk(job: Choosing, chunk: int, words: Words | str, by_gain: bool) -> 
 def _difference(job: Choosing) -> float:
     """On as many sequences as a few parts have positions: more say nothing more, and take seconds of a large batch. On
     one where even these fit only when compiled: all logits at once would fit even less."""
-    engine = job.engine
+    engine, precision = job.engine, job.engine.precision
     example = job.example.rows(-(-_COMPARED * engine.chunk // job.example.input_ids.shape[1]))[0]
     try:
-        return trials.loss_difference(engine.model, engine.eager_loss, engine.reference_loss, example)
+        return trials.loss_difference(engine.model, engine.eager_loss, engine.reference_loss, example, precision)
     except torch.OutOfMemoryError:
         job.forget_gradients()
-        return trials.loss_difference(engine.model, engine.eager_loss, engine.reference_loss, example.rows(1)[0])
+        first = example.rows(1)[0]
+        return trials.loss_difference(engine.model, engine.eager_loss, engine.reference_loss, first, precision)

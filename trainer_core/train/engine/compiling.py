@@ -43,8 +43,8 @@ _POLL_S: Final = 0.1
 _SHORTEST: Final = 16  # tokens: the narrowest batch that a graph of varying width takes
 _REASON: Final = 200  # characters of a failure that are told
 
-Whole = Callable[[Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
-"""Summed loss from input ids, labels, segments and positions."""
+Whole = Callable[..., Tensor]
+"""Summed loss from input ids, labels, segments, positions and `grad_scale` (a tensor in fp16, else None)."""
 
 
 class CompileFailed(Exception):  # noqa: N818 - it is an outcome, and never leaves the engine
@@ -147,11 +147,17 @@ def whole(model: Decoder, recipe: Recipe) -> Whole:
     """
     sequences = max(1, recipe.chunk // recipe.length) if recipe.varying else 0
 
-    def loss(ids_BT: Tensor, labels_BT: Tensor, segments_BT: Tensor | None, positions_BT: Tensor | None) -> Tensor:
+    def loss(
+        ids_BT: Tensor,
+        labels_BT: Tensor,
+        segments_BT: Tensor | None,
+        positions_BT: Tensor | None,
+        grad_scale: Tensor | None = None,
+    ) -> Tensor:
         hidden = hidden_of(model)(ids_BT, segments_BT, positions_BT)
         if recipe.chunk:
             rows = sequences * ids_BT.shape[1] or recipe.chunk
-            return linear_token_loss(hidden, model.lm_head.weight, labels_BT, rows)
+            return linear_token_loss(hidden, model.lm_head.weight, labels_BT, rows, grad_scale=grad_scale)
         return token_loss(model.lm_head(hidden), labels_BT)
 
     return loss
@@ -180,8 +186,15 @@ def fix_extensions() -> None:
 def _parts_apart(model: Decoder, hidden: Callable[..., Tensor], chunk: int) -> Whole:
     """On a CPU the loss stays eager: there its parts are quicker than what inductor makes of it."""
 
-    def loss(ids_BT: Tensor, labels_BT: Tensor, segments_BT: Tensor | None, positions_BT: Tensor | None) -> Tensor:
-        return linear_token_loss(hidden(ids_BT, segments_BT, positions_BT), model.lm_head.weight, labels_BT, chunk)
+    def loss(
+        ids_BT: Tensor,
+        labels_BT: Tensor,
+        segments_BT: Tensor | None,
+        positions_BT: Tensor | None,
+        grad_scale: Tensor | None = None,
+    ) -> Tensor:
+        hidden_BTD = hidden(ids_BT, segments_BT, positions_BT)
+        return linear_token_loss(hidden_BTD, model.lm_head.weight, labels_BT, chunk, grad_scale=grad_scale)
 
     return loss
 
@@ -190,11 +203,10 @@ def compile_whole(model: Decoder, recipe: Recipe) -> Whole:
     """The compiled function; the compiler works when it is called first. One at a time in a process."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder())
     os.environ.setdefault("TORCH_WARM_POOL", "0")  # no processes that wait for work which the cache has done
-    import torch._dynamo
     import torch._functorch.config
 
     fix_extensions()
-    torch._dynamo.reset()  # an engine before this one would use up its limit of graphs
+    torch.compiler.reset()  # an engine before this one would use up its limit of graphs
     torch._functorch.config.activation_memory_budget = recipe.memory_budget
     # Random numbers as eager draws them: a compiled run drops the same activations, and resumes exactly.
     options: dict[str, Any] = {"fallback_random": True}
@@ -216,11 +228,11 @@ def _marked(compiled: Whole, longest: int) -> Whole:
     """Widths differ from the first call on, so that no graph is made for one of them."""
     import torch._dynamo
 
-    def loss(ids_BT: Tensor, labels_BT: Tensor, segments_BT: Tensor | None, positions_BT: Tensor | None) -> Tensor:
-        for tensor in (ids_BT, labels_BT, segments_BT, positions_BT):
-            if tensor is not None:
+    def loss(*inputs: Tensor | None) -> Tensor:
+        for tensor in inputs:
+            if tensor is not None and tensor.dim() > 1:
                 torch._dynamo.mark_dynamic(tensor, 1, min=_SHORTEST, max=longest)
-        return compiled(ids_BT, labels_BT, segments_BT, positions_BT)
+        return compiled(*inputs)
 
     return loss
 
@@ -228,27 +240,24 @@ def _marked(compiled: Whole, longest: int) -> Whole:
 def _stepwise(compiled: Whole) -> Whole:
     """With CUDA graphs, what a call returns is overwritten by the next one: each is a step of its own."""
 
-    def loss(ids_BT: Tensor, labels_BT: Tensor, segments_BT: Tensor | None, positions_BT: Tensor | None) -> Tensor:
+    def loss(*inputs: Tensor | None) -> Tensor:
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        return compiled(ids_BT, labels_BT, segments_BT, positions_BT)
+        return compiled(*inputs)
 
     return loss
 
 
 def forget_graphs() -> None:
     """Drop all compiled functions of this process, and with them the memory of CUDA graphs."""
-    import torch._dynamo
-    from torch._inductor.cudagraph_trees import reset_cudagraph_trees
-
-    torch._dynamo.reset()
-    reset_cudagraph_trees()
+    torch.compiler.reset()
+    forget_tried_graphs()
 
 
 def forget_tried_graphs() -> None:
     """Free CUDA graphs that were tried in vain, with the memory of a whole micro-batch each; what was compiled without
     graphs stays. (What was compiled with them stays in dynamo's cache, and would keep them.)"""
     trees = sys.modules.get("torch._inductor.cudagraph_trees")
-    if trees is not None:
+    if trees is not None and hasattr(trees, "reset_cudagraph_trees"):  # private
         trees.reset_cudagraph_trees()
 
 
@@ -330,8 +339,10 @@ def _compile_for(recipe: Recipe) -> None:
     checkpoint_activations(model, recipe.checkpointing)
     batch = example(recipe)
     compiled = compile_whole(model, recipe)
-    with Precision.named(recipe.precision, device).autocast():
-        loss = compiled(batch.input_ids, batch.labels, batch.segments, batch.positions)
+    precision = Precision.named(recipe.precision, device)
+    grad_scale = torch.ones((), device=device) if precision.needs_scaler else None
+    with precision.autocast():
+        loss = compiled(batch.input_ids, batch.labels, batch.segments, batch.positions, grad_scale)
     torch.autograd.backward(loss)
 
 

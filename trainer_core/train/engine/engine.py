@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from trainer_core.data.batches import Batch
@@ -35,20 +36,27 @@ class Engine:
     smaller_chunk: int = 0  # in place of `chunk`, for the same reason; 0: as it is
     _recorded: bool = False  # `compiled` is away for as long as its graphs are not to be held
 
-    def loss(self, batch: Batch) -> Tensor:
-        """Summed loss in nats of a micro-batch that is on the model's device; autocast is inside."""
+    def loss(self, batch: Batch, grad_scale: Tensor | None = None) -> Tensor:
+        """Summed loss in nats of a micro-batch that is on the model's device; autocast is inside.
+
+        `grad_scale`: the gradient that the loss gets in `backward`, 0-dim fp32 on the device; None: one. Required to
+        keep small gradients in fp16 (see `loss.linear_token_loss`).
+        """
         if self.eager_only or self.compiled is None or self.recipe is None or not self.recipe.fits(batch):
-            return self.eager_loss(batch)
+            return self.eager_loss(batch, grad_scale)
+        if grad_scale is None and self.precision.needs_scaler:
+            grad_scale = torch.ones((), device=batch.labels.device)  # None would need another graph
         with self.precision.autocast():
-            return self.compiled(batch.input_ids, batch.labels, batch.segments, batch.positions)
+            return self.compiled(batch.input_ids, batch.labels, batch.segments, batch.positions, grad_scale)
 
-    def eager_loss(self, batch: Batch) -> Tensor:
+    def eager_loss(self, batch: Batch, grad_scale: Tensor | None = None) -> Tensor:
         """The same, never compiled."""
+        chunk = self.smaller_chunk or self.chunk
         with self.precision.autocast():
-            return batch_loss(self.model, batch, chunk=self.smaller_chunk or self.chunk, varlen=self.varlen)
+            return batch_loss(self.model, batch, chunk=chunk, varlen=self.varlen, grad_scale=grad_scale)
 
-    def reference_loss(self, batch: Batch) -> Tensor:
-        """The same with all logits at once."""
+    def reference_loss(self, batch: Batch, grad_scale: Tensor | None = None) -> Tensor:
+        """The same with all logits at once, where autograd scales before it rounds: `grad_scale` is not used."""
         with self.precision.autocast():
             return batch_loss(self.model, batch, varlen=self.varlen)
 

@@ -254,14 +254,14 @@ def _try_checkpointing(device: torch.device, precision: Precision, reporter: Rep
     config = _config(device, vocab_size=_FEW_TOKENS)  # the head keeps its activations in any case
     model, batch = decoder_on(device, ModelConfig.of(config, config.vocab_size)), _batch(config, device)
 
-    def loss(mode: Literal["off", "full"], batch: Batch) -> Tensor:
+    def loss(mode: Literal["off", "full"], batch: Batch, grad_scale: Tensor | None = None) -> Tensor:
         memory.checkpoint_activations(model, mode)
         with precision.autocast():
-            return batch_loss(model, batch)
+            return batch_loss(model, batch, grad_scale=grad_scale)
 
     kept, again = partial(loss, "off"), partial(loss, "full")
     with measuring.undisturbed(model, device):
-        error = trials.loss_difference(model, again, kept, batch)
+        error = trials.loss_difference(model, again, kept, batch, precision)
         ways = {"kept": trials.forward_backward(kept, batch), "again": trials.forward_backward(again, batch)}
         taken = measuring.seconds(ways, device, reporter, 1.0)
     return Tried(taken["kept"] / taken["again"], error, trials.TOLERANCE[precision.name])

@@ -19,8 +19,11 @@ from trainer_core.report import Reporter
 from trainer_core.train.device import Precision
 from trainer_core.train.engine import measuring
 
-LossOf = Callable[[Batch], Tensor]
+LossOf = Callable[..., Tensor]
+"""Summed loss of a batch; in fp16 it also takes `grad_scale` (see `Engine.loss`)."""
 _TOKENS: Final = 1024  # that the reference computes at once
+_LOSS_SCALE: Final = 2.0**16  # of the mean loss in fp16: the initial scale of torch.amp.GradScaler
+_BACKOFF: Final = 1 / 16
 
 TOLERANCE: Final = {"fp32": 1e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 5e-2}
 """Largest relative difference (Euclidean norm) of loss and of each weight's gradient from the reference.
@@ -48,31 +51,48 @@ def forward_backward(loss: LossOf, batch: Batch) -> Callable[[], None]:
     return once
 
 
-def loss_difference(model: Decoder, way: LossOf, reference: LossOf, batch: Batch) -> float:
+def loss_difference(
+    model: Decoder, way: LossOf, reference: LossOf, batch: Batch, precision: Precision | None = None
+) -> float:
     """Largest relative difference of the loss and of all gradients on one batch.
+
+    In fp16 the loss is scaled as in training: differences of gradients that underflow say nothing about the way. The
+    scale is lowered until the reference does not overflow.
 
     Without dropout the reference takes a few sequences at a time, so that it fits into memory wherever the way that
     is judged does. With dropout both draw the same numbers for the whole batch.
     """
     parts = [batch] if model.config.dropout else batch.rows(max(1, _TOKENS // batch.input_ids.shape[1]))
-    found, gradients = _loss_and_gradients(model, way, [batch])
-    wanted, reference_gradients = _loss_and_gradients(model, reference, parts)
+    scale = _LOSS_SCALE / max(1, batch.tokens) if precision is not None and precision.needs_scaler else None
+    wanted, reference_gradients = _loss_and_gradients(model, reference, parts, scale)
+    while scale is not None and scale > _BACKOFF and not _all_finite(reference_gradients):
+        scale *= _BACKOFF
+        wanted, reference_gradients = _loss_and_gradients(model, reference, parts, scale)
+    found, gradients = _loss_and_gradients(model, way, [batch], scale)
     loss, rest = measuring.difference([found], [wanted]), measuring.difference(gradients, reference_gradients)
     return max(loss, rest)
 
 
-def _loss_and_gradients(model: Decoder, loss: LossOf, parts: list[Batch]) -> tuple[Tensor, list[Tensor]]:
-    """The gradients are moved out of the model, not copied."""
+def _loss_and_gradients(
+    model: Decoder, loss: LossOf, parts: list[Batch], scale: float | None
+) -> tuple[Tensor, list[Tensor]]:
+    """The gradients, times `scale`, are moved out of the model, not copied."""
     torch.manual_seed(0)
-    total = torch.zeros((), dtype=torch.float64, device=parts[0].input_ids.device)
+    device = parts[0].input_ids.device
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    grad_scale = None if scale is None else torch.tensor(scale, device=device)
     for part in parts:
-        value = loss(part)
+        value = loss(part) if grad_scale is None else loss(part, grad_scale)
         total += value.detach()
-        torch.autograd.backward(value)
+        torch.autograd.backward(value, grad_scale)
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
     for weight in model.parameters():
         weight.grad = None
     return total, gradients
+
+
+def _all_finite(tensors: list[Tensor]) -> bool:
+    return all(bool(tensor.isfinite().all()) for tensor in tensors)
 
 
 # --- attention --------------------------------------------------------------------------------------------------
