@@ -144,16 +144,51 @@ def test_muon_takes_the_matrices_inside_the_layers_and_adamw_the_rest() -> None:
     assert all((decay > 0) == (model.get_parameter(name).dim() == 2) for name, decay in decays.items())
 
 
-def test_the_adamw_beside_muon_is_torchs_fused_one() -> None:
-    embeddings: list[Tensor] = []
-    for kind in ("muon", "adamw"):
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_adamw_alone_and_beside_muon_is_torchs_fused_one(kind: str) -> None:
+    model, optimizer = small(kind)
+    same, _ = small(kind)
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    groups = [
+        {
+            "params": [same.get_parameter(names[id(weight)]) for weight in group["params"]],
+            "weight_decay": group["weight_decay"],
+        }
+        for group in optimizer.param_groups
+        if group["kind"] == "adamw"
+    ]
+    usual = Config()
+    theirs = torch.optim.AdamW(
+        groups, lr=usual.learning_rate, betas=(usual.beta1, usual.beta2), eps=usual.adam_epsilon, fused=True
+    )
+    for step in range(3):
+        for one in (model, same):
+            random = torch.Generator().manual_seed(step)
+            for weight in one.parameters():
+                weight.grad = torch.randn(weight.shape, generator=random)
+        optimizer.step()
+        theirs.step()
+    for group in groups:
+        for weight in group["params"]:
+            name = next(name for name, other in same.named_parameters() if other is weight)
+            assert torch.equal(model.get_parameter(name), weight), name
+            ours = optimizer.state[model.get_parameter(name)]
+            assert all(torch.equal(ours[key], value) for key, value in theirs.state[weight].items())
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_gradients_that_are_still_scaled_are_unscaled_by_the_update(kind: str) -> None:
+    ends = []
+    for scale in (None, 1024.0):
         model, optimizer = small(kind)
-        for step in range(3):  # a constant gradient, so that it does not depend on what the layers do
-            for weight in model.parameters():
-                weight.grad = torch.full_like(weight, 0.1 * (step + 1))
-            optimizer.step()
-        embeddings.append(model.model.embed_tokens.weight)
-    torch.testing.assert_close(embeddings[0], embeddings[1], rtol=0, atol=0)
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale or 1.0, enabled=scale is not None)
+        for _ in range(3):
+            scaler.scale(model(torch.ones(1, 4, dtype=torch.long)).square().mean()).backward()
+            optim.update(optimizer, scaler, torch.zeros(()))
+            optimizer.zero_grad()
+        ends.append(everything(model, optimizer))
+    for one, other in zip(*ends, strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])

@@ -401,15 +401,23 @@ class Loader:
         if isinstance(stream, Ahead):
             stream.close()
         elif stream is not None and self._loader is not None and not self._config.persistent_workers:
-            stream._shutdown_workers()  # type: ignore[attr-defined]
+            _end_workers(stream)
 
     def close(self) -> None:
         """End the thread or the loader processes, and let go of the files."""
         if self._loader is not None and self._stream is not None:
-            self._stream._shutdown_workers()  # type: ignore[attr-defined]
+            _end_workers(self._stream)
         self._end_stream()
         self._loader = None
         self._dataset.close()
+
+
+def _end_workers(stream: object) -> None:
+    """End the processes of a `DataLoader` iterator now. Where torch no longer has this private method, they end when
+    the iterator is deleted."""
+    end = getattr(stream, "_shutdown_workers", None)
+    if end is not None:
+        end()
 
 
 def _neighbours(prepared: Prepared) -> int:

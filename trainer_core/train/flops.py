@@ -136,7 +136,11 @@ def _attention_backward(grad: Any, query: Any, key: Any, value: Any, *_: Any, **
     return int(flop_counter.sdpa_backward_flop_count(grad, query, key, value))  # type: ignore[no-untyped-call]
 
 
-_FOR_CPU: Final = {  # the one kernel that torch forgot to count
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_forward,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
+_FOR_CPU: Final = {  # the one kernel that torch 2.13 does not count; private, so it may be missing
+    getattr(torch.ops.aten, name): count
+    for name, count in (
+        ("_scaled_dot_product_flash_attention_for_cpu", _attention_forward),
+        ("_scaled_dot_product_flash_attention_for_cpu_backward", _attention_backward),
+    )
+    if hasattr(torch.ops.aten, name)
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch._C._distributed_c10d import Store
+from torch.distributed import Store  # type: ignore[attr-defined]
 
 from trainer_core import failures
 from trainer_core.checking import made_up

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 import torch
 from torch import Tensor, distributed
-from torch._C._distributed_c10d import FileStore, PrefixStore, Store
+from torch.distributed import FileStore, PrefixStore, Store  # type: ignore[attr-defined]
 
 from trainer_core import failures
 from trainer_core.data.batches import Batch

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Final
 
 import torch
-from torch._C._distributed_c10d import Store
+from torch.distributed import Store  # type: ignore[attr-defined]
 
 from trainer_core import children, failures, files, place, protocol
 from trainer_core.config import Config, to_dict

@@ -1,4 +1,4 @@
-"""Muon for the matrices inside the layers and fused AdamW for everything else, in one optimizer.
+"""Muon for the matrices inside the layers and fused AdamW for everything else (or for all), in one optimizer.
 
 Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) moves a matrix by its momentum with all
 singular values brought near to one. The update is scaled by 0.2 * sqrt(max(rows, columns)) as in Liu et
@@ -36,8 +36,11 @@ _TOGETHER: Final = 16 * 1024 * 1024  # entries that are stacked at once: small m
 class MuonWithAdamW(torch.optim.Optimizer):
     """Groups with `kind: "muon"` hold matrices; those with `kind: "adamw"` anything.
 
-    Group values: `lr`, `weight_decay`; of Muon `momentum`; of AdamW `betas`, `eps`. With the attribute `found_inf`
-    (0-dim float32 on the device, as torch.amp.GradScaler sets it) at 1.0 a step changes nothing.
+    Group values: `lr`, `weight_decay`; of Muon `momentum`; of AdamW `betas`, `eps`. Like torch's fused optimizers, a
+    step reads what torch.amp.GradScaler sets (0-dim float32 on the device): it divides gradients by `grad_scale` where
+    they are still scaled, and changes nothing where `found_inf` is 1.0.
+
+    Torch's own AdamW imports its compiler in every `step` (see `optim.keep_compiler_unloaded`); this one does not.
     """
 
     _step_supports_amp_scaling = True  # GradScaler.step then sets `found_inf` and does not wait for the device
@@ -52,15 +55,18 @@ class MuonWithAdamW(torch.optim.Optimizer):
         if closure is not None:
             raise ValueError("this optimizer takes no closure")
         found_inf: Tensor | None = getattr(self, "found_inf", None)
+        grad_scale: Tensor | None = getattr(self, "grad_scale", None)
         for group in self.param_groups:
             weights = [weight for weight in group["params"] if weight.grad is not None]
             if group["kind"] == "adamw":
-                self._adamw(group, weights, found_inf)
+                self._adamw(group, weights, found_inf, grad_scale)
             else:
                 for together in _alike(weights):
-                    self._muon(group, together, found_inf)
+                    self._muon(group, together, found_inf, grad_scale)
 
-    def _adamw(self, group: dict[str, Any], weights: list[Tensor], found_inf: Tensor | None) -> None:
+    def _adamw(
+        self, group: dict[str, Any], weights: list[Tensor], found_inf: Tensor | None, grad_scale: Tensor | None
+    ) -> None:
         for weight in weights:
             if not self.state[weight]:
                 self.state[weight] = {
@@ -77,6 +83,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
             [],
             [state["step"] for state in states],
             fused=True,
+            grad_scale=grad_scale,
             found_inf=found_inf,
             amsgrad=False,
             beta1=group["betas"][0],
@@ -87,7 +94,9 @@ class MuonWithAdamW(torch.optim.Optimizer):
             maximize=False,
         )
 
-    def _muon(self, group: dict[str, Any], weights: list[Tensor], found_inf: Tensor | None) -> None:
+    def _muon(
+        self, group: dict[str, Any], weights: list[Tensor], found_inf: Tensor | None, grad_scale: Tensor | None
+    ) -> None:
         """Matrices of one shape. A step that is left out is computed all the same, on zeros, and changes nothing:
         to know whether it is, the device would have to be waited for."""
         for weight in weights:
@@ -95,6 +104,8 @@ class MuonWithAdamW(torch.optim.Optimizer):
                 self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
         momenta = [self.state[weight]["momentum_buffer"] for weight in weights]
         gradients = torch.stack([weight.grad for weight in weights])  # type: ignore[misc]
+        if grad_scale is not None:
+            gradients.div_(grad_scale)
         stacked, share, lr = torch.stack(momenta), group["momentum"], group["lr"]
         keep = None if found_inf is None else 1 - found_inf
         if keep is not None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, distributed
-from torch._C._distributed_c10d import Store
+from torch.distributed import Store  # type: ignore[attr-defined]
 
 DEADLINE_S = 60.0  # for the first sum; NCCL has then found out which ways there are between the GPUs
 LEAVING_S = 5.0  # for breaking off what is under way, when all is over

@@ -1,0 +1,104 @@
+"""Private names of torch that Traindeck uses to be faster: without any of them the results are the same."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import re
+import sys
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.utils.data import dataloader
+
+from tests.core.engines import CPU, FP32, batch, decoder, settings
+from tests.core.test_loop import config
+from tests.core.trainer import ROOT, text_file
+from trainer_core.data.batches import Loader
+from trainer_core.data.prepare import prepare
+from trainer_core.report import Quiet
+from trainer_core.train import optim
+from trainer_core.train.device import native_bf16
+from trainer_core.train.engine import build as building
+from trainer_core.train.engine import compiling
+
+METHODS = ("zero_grad", "add_param_group", "state_dict", "load_state_dict")
+
+
+def trained() -> list[torch.Tensor]:
+    """The weights after three updates, the last of which follows a saved and loaded state."""
+    model = decoder(settings())
+    optimizer = optim.build_optimizer(model, settings())
+    for _ in range(3):
+        model(batch().input_ids).square().mean().backward()
+        optim.update(optimizer, torch.amp.GradScaler("cpu", enabled=False), torch.zeros(()))
+        optimizer.zero_grad()
+        optimizer.load_state_dict(optimizer.state_dict())
+    return [weight.detach() for weight in model.parameters()]
+
+
+def test_optimizers_need_no_wrapped_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = trained()
+    for name in METHODS:
+        method = getattr(torch.optim.Optimizer, name)
+        assert hasattr(method, "__wrapped__"), "else `keep_compiler_unloaded` has nothing to do for this torch"
+        monkeypatch.setattr(
+            torch.optim.Optimizer, name, lambda self, *given, of=method, **named: of(self, *given, **named)
+        )
+    optim.keep_compiler_unloaded()
+    assert all(torch.equal(one, other) for one, other in zip(usual, trained(), strict=True))
+
+
+def test_loader_processes_end_without_the_method_that_ends_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iterator = dataloader._MultiProcessingDataLoaderIter
+    monkeypatch.setattr(iterator, "__del__", iterator._shutdown_workers)
+    monkeypatch.delattr(iterator, "_shutdown_workers")
+    wanted = config(tmp_path, text_file(tmp_path), num_workers=2)
+    loader = Loader(prepare(wanted, Quiet()), wanted, "train", "cpu")
+    assert next(loader.iterate(0)).input_ids.numel() > 0
+    assert len(multiprocessing.active_children()) == 2
+    loader.close()
+    gc.collect()
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("missing", ["torch._dynamo.mark_dynamic", "torch._functorch.config"])
+def test_a_run_that_cannot_be_compiled_computes_eagerly(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._dynamo
+
+    monkeypatch.setattr(compiling, "missing", lambda device: None)
+    monkeypatch.setattr(compiling, "fill_cache", lambda *_: None)
+    if missing == "torch._dynamo.mark_dynamic":
+        monkeypatch.delattr(torch._dynamo, "mark_dynamic")
+    else:
+        monkeypatch.setitem(sys.modules, "torch._functorch.config", None)
+    model, wanted = decoder(settings()), settings(compile="on", cpu_threads=1)
+    built = building.build(wanted, model, CPU, FP32, Quiet(), batch(), 3, None, varying=True)
+    (said,) = (path for path in built.fast_paths if path.name == "compile")
+    assert (said.used, said.reason) == (False, "path.failed")
+    assert torch.equal(built.loss(batch()), built.eager_loss(batch()))
+
+
+def test_graphs_are_forgotten_without_the_function_that_frees_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch._inductor.cudagraph_trees", SimpleNamespace())
+    compiling.forget_graphs()
+    compiling.forget_tried_graphs()
+
+
+def test_a_cpu_that_torch_cannot_describe_has_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"):
+        monkeypatch.delattr(torch.cpu, name, raising=False)
+    assert not native_bf16(CPU)
+
+
+def test_torch_is_bounded_by_the_version_that_is_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (allowed,) = (one for one in project["dependencies"] if one.startswith("torch>"))
+    tested = re.search(r"^torch==(\d+)\.(\d+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert tested is not None
+    assert allowed.endswith(f",<{tested[1]}.{int(tested[2]) + 1}")
