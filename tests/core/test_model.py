@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from trainer_core.generate import Sampling, answer_all, write_tokens
+from trainer_core.messages import Language, TraindeckError, word
 from trainer_core.model import hugging_face
 from trainer_core.model.decoder import Decoder, KvCache, ModelConfig, decoder_on, document_mask
+from trainer_core.train.checkpoint import load_weights, read_shape
 
 SMALL = ModelConfig(
     vocab_size=97, hidden_dim=48, n_layers=3, n_heads=6, n_kv_heads=6, mlp_dim=64, max_seq_len=32, tie_embeddings=False
@@ -48,8 +52,6 @@ def ids(*shape: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
 def test_logits_equal_those_of_transformers(config: ModelConfig, tmp_path: Path) -> None:
-    import json
-
     from transformers import AutoModelForCausalLM
 
     model = drawn(config)
@@ -66,6 +68,126 @@ def test_logits_equal_those_of_transformers(config: ModelConfig, tmp_path: Path)
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
 def test_config_json_describes_the_same_decoder_again(config: ModelConfig) -> None:
     assert hugging_face.from_dict(hugging_face.to_dict(config, 0, 1), "x") == config
+
+
+def small_config(family: str, version: int, **changed: Any) -> dict[str, Any]:
+    """The `config.json` that transformers 4.57 or 5.23 writes for a small model."""
+    written: dict[str, Any] = {
+        "architectures": [f"{family.capitalize()}ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
+        "eos_token_id": 2, "head_dim": 8, "hidden_act": "silu", "hidden_size": 48, "initializer_range": 0.02,
+        "intermediate_size": 64, "max_position_embeddings": 64, "model_type": family, "num_attention_heads": 6,
+        "num_hidden_layers": 3, "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "tie_word_embeddings": False,
+        "use_cache": True, "vocab_size": 97,
+    }  # fmt: skip
+    if family == "llama":
+        written |= {"attention_bias": False, "mlp_bias": False, "pretraining_tp": 1}
+    else:
+        layers = ["full_attention"] * 3
+        written |= {"layer_types": layers, "max_window_layers": 28, "sliding_window": None, "use_sliding_window": False}
+    if version == 4:
+        written |= {"rope_theta": 250_000.0, "rope_scaling": None, "dtype": "float32"}
+    else:
+        written |= {"rope_parameters": {"rope_theta": 250_000.0, "rope_type": "default"}, "pad_token_id": None}
+    return {**written, **changed}
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("version", [4, 5])
+def test_the_position_base_is_read_as_either_version_of_transformers_writes_it(family: str, version: int) -> None:
+    assert hugging_face.from_dict(small_config(family, version), "x").rope_theta == 250_000.0
+
+
+def test_a_model_that_transformers_saved_has_the_same_logits_here(tmp_path: Path) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    (tmp_path / "config.json").write_text(json.dumps(small_config("llama", 5)), encoding="utf-8")
+    torch.manual_seed(0)
+    theirs = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tmp_path)).eval()
+    theirs.save_pretrained(tmp_path)
+    shape = read_shape(tmp_path)
+    assert shape.rope_theta == 250_000.0
+    ours = Decoder(shape).eval()
+    load_weights(tmp_path, ours)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(ids(2, 60)), theirs(ids(2, 60)).logits, rtol=1e-4, atol=1e-5)
+
+
+def test_our_config_json_gives_the_position_base_to_both_versions_of_transformers() -> None:
+    written = hugging_face.to_dict(variant(rope_theta=250_000.0), 0, 1)
+    assert written["rope_theta"] == written["rope_parameters"]["rope_theta"] == 250_000.0
+    assert written["rope_parameters"]["rope_type"] == "default"
+
+
+LANGUAGES: tuple[Language, Language] = ("en", "zh")
+LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+UNSUPPORTED: dict[str, tuple[str, dict[str, Any]]] = {
+    "another family": ("model_type", {"model_type": "gpt2"}),
+    "no family": ("model_type", {"model_type": None}),
+    "another head": ("architectures", {"architectures": ["LlamaForSequenceClassification"]}),
+    "own code": ("architectures", {"architectures": ["MyLlamaForCausalLM"]}),
+    "scaled positions, 4": ("rope_scaling.rope_type", {"rope_scaling": LLAMA_3}),
+    "scaled positions, before 4.43": ("rope_scaling.type", {"rope_scaling": {"type": "linear", "factor": 2.0}}),
+    "scaled positions, 5": ("rope_parameters.rope_type", {"rope_parameters": {"rope_theta": 1e4, **LLAMA_3}}),
+    "a factor of no known kind": ("rope_scaling.factor", {"rope_scaling": {"factor": 2.0}}),
+    "positions by layer": (
+        "rope_parameters.full_attention",
+        {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}},
+    ),
+    "no dictionary": ("rope_parameters", {"rope_parameters": [1e4]}),
+    "two bases": ("rope_theta", {"rope_theta": 1e4, "rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}}),
+    "part of a head, 4": ("partial_rotary_factor", {"partial_rotary_factor": 0.5}),
+    "part of a head, 5": ("rope_parameters.partial_rotary_factor", {"rope_parameters": {"partial_rotary_factor": 0.5}}),
+    "interleaved positions": ("rope_interleaved", {"rope_interleaved": True}),
+    "bias in attention": ("attention_bias", {"attention_bias": True}),
+    "bias in the mlp": ("mlp_bias", {"mlp_bias": True}),
+    "another activation": ("hidden_act", {"hidden_act": "gelu"}),
+    "wide heads": ("head_dim", {"head_dim": 16}),
+    "quantized": ("quantization_config", {"quantization_config": {"quant_method": "gptq"}}),
+    "a tie that is no bool": ("tie_word_embeddings", {"tie_word_embeddings": "false"}),
+}
+
+
+@pytest.mark.parametrize(("name", "changed"), UNSUPPORTED.values(), ids=UNSUPPORTED.keys())
+def test_what_the_decoder_does_not_compute_is_refused_by_name(name: str, changed: dict[str, Any]) -> None:
+    with pytest.raises(TraindeckError) as caught:
+        hugging_face.from_dict(small_config("llama", 5, **changed), "folder")
+    assert (caught.value.code, caught.value.params["name"]) == ("model.unsupported", name)
+    english, chinese = (word(caught.value.code, caught.value.params, language) for language in LANGUAGES)
+    assert f"asks for {name} = " in english
+    assert f"要求 {name} = " in chinese
+
+
+@pytest.mark.parametrize(("matters", "changed"), [
+    (True, {"use_sliding_window": True, "sliding_window": 32, "layer_types": ["full_attention", "sliding_attention"]}),
+    (True, {"use_sliding_window": True, "sliding_window": 32, "layer_types": None, "max_window_layers": 1}),
+    (False, {"use_sliding_window": True, "sliding_window": 64, "layer_types": None, "max_window_layers": 0}),
+    (False, {"use_sliding_window": True, "sliding_window": 32, "layer_types": None, "max_window_layers": 3}),
+    (False, {"use_sliding_window": False, "sliding_window": 32, "layer_types": None, "max_window_layers": 0}),
+])  # fmt: skip
+def test_a_sliding_window_is_refused_where_it_is_narrower_than_the_context(
+    matters: bool, changed: dict[str, Any]
+) -> None:
+    values = small_config("qwen2", 4, **changed)
+    if not matters:
+        assert hugging_face.from_dict(values, "x").max_seq_len == 64
+        return
+    with pytest.raises(TraindeckError) as caught:
+        hugging_face.from_dict(values, "x")
+    assert caught.value.params["name"] == "sliding_window"
+
+
+def test_missing_keys_mean_what_they_mean_to_transformers() -> None:
+    names = ("rope_theta", "rope_scaling", "head_dim", "hidden_act", "tie_word_embeddings", "num_key_value_heads")
+    values = {name: value for name, value in small_config("llama", 4).items() if name not in names}
+    shape = hugging_face.from_dict(values, "x")
+    assert (shape.rope_theta, shape.head_dim, shape.tie_embeddings, shape.n_kv_heads) == (10_000.0, 8, False, 6)
+
+
+@pytest.mark.parametrize("name", ["rope_theta", "num_key_value_heads", "rms_norm_eps"])
+def test_zero_is_not_taken_for_a_missing_value(name: str) -> None:
+    with pytest.raises(TraindeckError) as caught:
+        hugging_face.from_dict(small_config("llama", 4, **{name: 0}), "x")
+    assert name in caught.value.params["what"]
 
 
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())

@@ -468,6 +468,17 @@ CATALOGUE: Final[dict[str, Message]] = {
         ),
         ("检查点 {path} 与当前配置不符：{what}。", "请使用生成它时的设置继续。"),
     ),
+    "model.unsupported": error(
+        _USAGE,
+        (
+            "The model {path} asks for {name} = {value} in its config.json, which Traindeck does not implement.",
+            "Choose a Llama, Qwen2 or Qwen3 model without it.",
+        ),
+        (
+            "模型 {path} 的 config.json 要求 {name} = {value}，Traindeck 尚未实现。",
+            "请选择不使用该设置的 Llama、Qwen2 或 Qwen3 模型。",
+        ),
+    ),
     # --- device and training ------------------------------------------------------------------------
     "device.not_available": error(
         _DEVICE,

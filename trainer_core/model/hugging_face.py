@@ -1,7 +1,8 @@
 """Our decoder in Hugging Face's words: which family it is, and its `config.json`.
 
 State dicts need no translation (see decoder.py). Sources of the field names: the `config.json` of
-Llama, Qwen2 and Qwen3 models, and transformers' `configuration_{llama,qwen2,qwen3}.py`.
+Llama, Qwen2 and Qwen3 models, and `configuration_{llama,qwen2,qwen3}.py` of transformers 4.57 and 5.23, whose defaults
+apply to missing keys. The position base is `rope_theta` in transformers 4 and `rope_parameters.rope_theta` in 5.
 """
 
 from __future__ import annotations
@@ -28,6 +29,17 @@ _LARGEST: Final = {
     "max_position_embeddings": 1_048_576,
 }  # as our own knobs have it; no model is larger
 _LARGEST_NUMBER: Final = 1e12
+_ROPE_THETA: Final = 10_000.0  # default of all three families
+_SUPPORTED: Final[dict[str, Any]] = {  # the only values that the decoder computes; None: the key must be missing
+    "attention_bias": False,
+    "hidden_act": "silu",
+    "mlp_bias": False,
+    "partial_rotary_factor": 1.0,
+    "quantization_config": None,
+    "rope_interleaved": False,
+}
+_SUPPORTED_ROPE: Final[dict[str, Any]] = {"rope_type": "default", "type": "default", "partial_rotary_factor": 1.0}
+_WINDOW, _FULL_LAYERS = 4096, 28  # defaults of Qwen2 and Qwen3 for `sliding_window` and `max_window_layers`
 
 
 def family(config: ModelConfig) -> str:
@@ -52,6 +64,7 @@ def to_dict(config: ModelConfig, end_id: int, pad_id: int, bos_id: int | None = 
         "intermediate_size": config.mlp_dim,
         "max_position_embeddings": config.max_seq_len,
         "rope_theta": config.rope_theta,
+        "rope_parameters": {"rope_theta": config.rope_theta, "rope_type": "default"},
         "rms_norm_eps": config.norm_eps,
         "hidden_act": "silu",
         "attention_bias": False,  # read by Llama and Qwen3; Qwen2 always has its q, k, v bias
@@ -69,16 +82,27 @@ def to_dict(config: ModelConfig, end_id: int, pad_id: int, bos_id: int | None = 
 
 
 def from_dict(values: dict[str, Any], path: str) -> ModelConfig:
-    """The shape that a `config.json` describes. Raises `checkpoint.mismatch` for other families."""
+    """The shape that a `config.json` describes.
+
+    Raises `model.unsupported` for what the decoder does not compute, and `checkpoint.mismatch` for impossible sizes.
+    """
     kind = values.get("model_type")
     if kind not in _FAMILIES:
-        raise TraindeckError("checkpoint.mismatch", path=path, what=f"model_type is {kind}")
+        raise _unsupported(path, "model_type", kind)
     size = functools.partial(_size, values, path)
     heads = size("num_attention_heads")
     groups = size("num_key_value_heads", heads)
     if size("hidden_size") % heads or heads % groups:
         what = f"{heads} heads and {groups} key/value heads for a width of {size('hidden_size')}"
         raise TraindeckError("checkpoint.mismatch", path=path, what=what)
+    supported = {**_SUPPORTED, "architectures": [_FAMILIES[kind]], "head_dim": size("hidden_size") // heads}
+    if kind == "qwen2":
+        del supported["attention_bias"]  # not read: q, k and v always have one
+    _require(values, supported, path)
+    _require_full_attention(values, path, size("num_hidden_layers"), size("max_position_embeddings"))
+    tied = values.get("tie_word_embeddings", False)
+    if not isinstance(tied, bool):
+        raise _unsupported(path, "tie_word_embeddings", tied)
     return ModelConfig(
         vocab_size=size("vocab_size"),
         hidden_dim=size("hidden_size"),
@@ -87,27 +111,76 @@ def from_dict(values: dict[str, Any], path: str) -> ModelConfig:
         n_kv_heads=groups,
         mlp_dim=size("intermediate_size"),
         max_seq_len=size("max_position_embeddings"),
-        rope_theta=_number(values, path, "rope_theta", 10_000.0),
+        rope_theta=_rope_theta(values, path),
         norm_eps=_number(values, path, "rms_norm_eps"),
         qkv_bias=kind == "qwen2",
         qk_norm=kind == "qwen3",
-        tie_embeddings=bool(values.get("tie_word_embeddings", False)),
-        used_vocab=size("used_vocab_size", 0),
+        tie_embeddings=tied,
+        used_vocab=size("used_vocab_size") if values.get("used_vocab_size") else 0,
     )
+
+
+def _require(values: dict[str, Any], supported: dict[str, Any], path: str, prefix: str = "") -> None:
+    """Raises `model.unsupported` for a key that is neither missing, null nor the supported value."""
+    for name, value in supported.items():
+        found = values.get(name)
+        if found is not None and found != value:
+            raise _unsupported(path, prefix + name, found)
+
+
+def _require_full_attention(values: dict[str, Any], path: str, layers: int, length: int) -> None:
+    """Raises `model.unsupported` where a layer attends to less than all `length` positions before it."""
+    types = values.get("layer_types")
+    if types is None:
+        first = values.get("max_window_layers", _FULL_LAYERS)
+        slides = not isinstance(first, int) or first < layers
+    elif isinstance(types, list) and set(map(str, types)) <= {"full_attention", "sliding_attention"}:
+        slides = "sliding_attention" in types
+    else:
+        raise _unsupported(path, "layer_types", types)
+    if not slides or not values.get("use_sliding_window"):
+        return
+    window = values.get("sliding_window", _WINDOW)
+    if window is not None and (not isinstance(window, int) or window < length):
+        raise _unsupported(path, "sliding_window", window)
+
+
+def _rope_theta(values: dict[str, Any], path: str) -> float:
+    """The position base, wherever it is given. Raises `model.unsupported` for any scaling of positions."""
+    found = {_number(values, path, "rope_theta")} if values.get("rope_theta") is not None else set()
+    for name in ("rope_parameters", "rope_scaling"):
+        part = values.get(name)
+        if part is None:
+            continue
+        if not isinstance(part, dict):
+            raise _unsupported(path, name, part)
+        _require(part, _SUPPORTED_ROPE, path, f"{name}.")
+        for key, value in part.items():
+            if key not in _SUPPORTED_ROPE and key != "rope_theta" and value is not None:
+                raise _unsupported(path, f"{name}.{key:.40}", value)
+        if part.get("rope_theta") is not None:
+            found.add(_number(part, path, "rope_theta"))
+    if len(found) > 1:
+        raise _unsupported(path, "rope_theta", sorted(found))
+    return found.pop() if found else _ROPE_THETA
+
+
+def _unsupported(path: str, name: str, value: object) -> TraindeckError:
+    return TraindeckError("model.unsupported", path=path, name=name, value=f"{value!r:.60}")
 
 
 def _size(values: dict[str, Any], path: str, name: str, default: int | None = None) -> int:
     """A number of rows or layers that there could be: whoever believes 10**12 takes memory for them."""
     value = values.get(name)
-    if not value and default is not None:
+    if value is None and default is not None:
         return default
     if not isinstance(value, int) or not 1 <= value <= _LARGEST[name]:
         raise TraindeckError("checkpoint.mismatch", path=path, what=f"{name} is {value!r:.40}")
     return value
 
 
-def _number(values: dict[str, Any], path: str, name: str, default: float | None = None) -> float:
-    value = values.get(name) or default
+def _number(values: dict[str, Any], path: str, name: str) -> float:
+    value = values.get(name)
     if not isinstance(value, int | float) or not 0 < value < _LARGEST_NUMBER:
         raise TraindeckError("checkpoint.mismatch", path=path, what=f"{name} is {value!r:.40}")
     return float(value)
