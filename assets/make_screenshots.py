@@ -156,7 +156,7 @@ def _pictures(
         _extremes(controller)
         window.show_page("plots")
         take("extremes")
-    controller.form.choose_preset(controller.form.preset) if controller.form.preset else None
+    controller.form.reset()
     controller.open_run(runs / "quickstart_sft")
     _wait(application, lambda: bool(controller.viewing and controller.viewing.loaded == 1.0))
     take("earlier-run")

@@ -324,7 +324,7 @@ def _launch(controller: Any) -> None:
 
 def _choose(controller: Any, **knobs: str) -> None:
     """Fill the form in as a person does before."""
-    controller.form.choose_preset(controller.load_preset("quickstart"))
+    controller.form.load_preset(controller.load_preset("quickstart"))
     for name, value in knobs.items():
         controller.form.set_text(name, value)
 

@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def _begin(controller: Controller) -> None:
-    controller.form.choose_preset(controller.load_preset("quickstart"))
+    controller.form.load_preset(controller.load_preset("quickstart"))
     for name, value in KNOBS.items():
         controller.form.set_text(name, value)
     controller.start_run()
