@@ -54,6 +54,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     preset: Annotated[str, knob("data", "The preset that this configuration came from.")] = ""
 
     data: Annotated[list[str], knob("data", "Files or folders to train on, or builtin:python, builtin:tasks.", main=True)] = []
+    validation_data: Annotated[list[str], knob("data", "Files or folders to measure eval loss on. Empty: the validation split of a data set folder, else validation_fraction of the data.")] = []
     data_format: Annotated[Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet", "arrow", "tar"], knob("data", "How to read the files; auto looks at each file.")] = "auto"
     task: Annotated[Literal["auto", "pretrain", "sft"], knob("data", "What is learned. pretrain: to go on with any text; sft: to answer prompts; auto: decided by the columns.")] = "auto"
     text_column: Annotated[str, knob("data", "Column or key that holds text.")] = "text"
@@ -64,7 +65,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     messages_column: Annotated[str, knob("data", "Column or key that holds a chat: a list of messages with roles.")] = "messages"
     on_bad_row: Annotated[Literal["skip", "stop"], knob("data", "What to do with a row that cannot be read: skip leaves it out, stop ends the run.")] = "skip"
     bad_row_limit: Annotated[int, knob("data", "Skipped rows after which the data is given up; 0: no limit.", unit="rows", ge=0, le=1_000_000_000)] = 1000
-    validation_fraction: Annotated[float, knob("data", "Share of the documents that is held back, to test the model on text that it has not learned (eval loss).", ge=0.0, le=0.5)] = 0.05
+    validation_fraction: Annotated[float, knob("data", "Share of the documents that is held back, to test the model on text that it has not learned (eval loss). Has no effect where there is validation data.", ge=0.0, le=0.5)] = 0.05
     tokenizer: Annotated[str, knob("data", "What cuts text into tokens (words and parts of words): a tokenizer.json or a model's folder; empty: one is trained on the data.")] = ""
     vocab_size: Annotated[int, knob("data", "How many different tokens (words and parts of words) there are when a tokenizer is trained.", unit="tokens", ge=300, le=200_000)] = 8192
     pre_tokenizer: Annotated[Literal["gpt-2", "llama-bpe", "qwen2"], knob("data", "How text is split before the tokenizer learns its tokens; qwen2 keeps digits apart.")] = "qwen2"

@@ -48,6 +48,7 @@ def configuration(flags: Mapping[str, Any], base: Sequence[Layer] = ()) -> Confi
     return msgspec.structs.replace(
         config,
         data=[_absolute(path) for path in config.data],
+        validation_data=[_absolute(path) for path in config.validation_data],
         tokenizer=_absolute(config.tokenizer),
         cache_dir=_absolute(config.cache_dir),
     )
@@ -96,7 +97,7 @@ def _require_data(config: Config) -> None:
     """
     if not config.data:
         raise TraindeckError("data.none_given")
-    for path in config.data:
+    for path in (*config.data, *config.validation_data):
         if not path.startswith("builtin:") and not Path(path).exists():
             raise TraindeckError("data.not_found", path=path)
     if not config.token_cache:

@@ -85,6 +85,7 @@ class Source(msgspec.Struct, kw_only=True):
     skipped: int = 0  # files of a folder that cannot be used
     first_skipped: str = ""  # path of the first of them
     first_skipped_reason: str = ""  # its code of messages.CATALOGUE
+    split: str = ""  # of a data set folder, that was read: train, validation, test...; empty: it has no splits
 
 
 class Ready(Event, tag="ready", kw_only=True):
@@ -92,6 +93,7 @@ class Ready(Event, tag="ready", kw_only=True):
 
     task: Literal["pretrain", "sft"]  # what is learned: all text, or responses to prompts
     sources: list[Source] = []  # the data as it was found
+    validation_sources: list[Source] = []  # to measure eval loss on; empty: validation_fraction of the data
     train_documents: int  # documents, or prompt/response pairs, to train on
     train_tokens: int  # tokens to train on, per epoch
     validation_documents: int  # held back to measure eval loss
@@ -186,6 +188,9 @@ class DataReport(Event, tag="data_report", kw_only=True):
     fill: float | None = None  # with packing: share of their positions that hold tokens, 0..1
     fill_alone: float | None = None  # prompt/response: the same with one sample a sequence, padded to its batch
     duplicates: int = 0  # rows read whose content was there before
+    validation_sources: list[Source] = []  # to measure eval loss on; empty: validation_fraction of the data
+    validation_rows: int = 0  # rows read that are held out; pieces of plain text
+    overlap: int = 0  # of them, those whose content is also in the training data that was read
     empty: int = 0  # rows read without any text
     bad: int = 0  # rows read that could not be used
     first_bad: BadRow | None = None  # the first of them
@@ -203,7 +208,8 @@ class DataReport(Event, tag="data_report", kw_only=True):
     @property
     def divided(self) -> bool:
         """Whether plain texts are divided because parts of them are held back: documents are stretches of them."""
-        return self.read.documents != self.read.rows and self.validation_documents > 0
+        held_back = self.validation_documents > 0 and not self.validation_sources
+        return self.read.documents != self.read.rows and held_back
 
 
 class Phase(Event, tag="phase", kw_only=True):

@@ -20,7 +20,7 @@ Shell = Literal["powershell", "cmd", "bash"]
 SHELLS: Final[tuple[Shell, ...]] = ("powershell", "cmd") if sys.platform == "win32" else ("bash",)
 """Of this platform, the usual one first."""
 _CODE: Final = Path(config.__file__).resolve().parent
-_PATHS: Final = frozenset({"--data", "--run-dir", "--tokenizer", "--cache-dir"})
+_PATHS: Final = frozenset({"--data", "--validation-data", "--run-dir", "--tokenizer", "--cache-dir"})
 _POWERSHELL_PLAIN: Final = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_-]*|[0-9]+")  # it would take 1e3 or -a.b apart
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./\\:=+,@")
 _NOT_A_FLAG: Final = frozenset({"preset", "data"})  # said in their own words

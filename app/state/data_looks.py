@@ -31,7 +31,12 @@ Stamp = tuple[int, int, int]
 def key_of(values: Mapping[str, Any], data: Sequence[str], stamps: Sequence[Stamp] = ()) -> Key:
     """`values`: resolved knobs by name; those that are not there have their defaults. `stamps`: of the data."""
     names = [name for name, knob in knobs().items() if name in _ALSO or (knob.group == "data" and name not in _NOT)]
-    return (*data, *stamps, *((name, values.get(name, knobs()[name].default)) for name in names))
+    return (*data, *stamps, *((name, _plain(values.get(name, knobs()[name].default))) for name in names))
+
+
+def _plain(value: Any) -> Any:
+    """Keys are hashed."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def about_sequences(key: Key) -> Key:

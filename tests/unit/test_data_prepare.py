@@ -177,7 +177,7 @@ def test_a_stop_is_heard_where_rows_are_passed_over_for_the_tokenizer(
     monkeypatch.setattr(prepare, "train", lambda texts, *_: list(texts))  # nor does it poll
     config = Config(data=[str(long)])
     with pytest.raises(StopRequested):
-        prepare._trained([prepare.look(str(long), config)], config, Listener(stop_at=3))
+        prepare._trained(prepare.look_at_all(config), config, Listener(stop_at=3))
 
 
 # --- which held-out documents give prompts ----------------------------------------------------------

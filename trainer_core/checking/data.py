@@ -54,7 +54,7 @@ def look(config: Config, session: Session) -> Data:
             session.warn("check.no_data")
         task: Task = "sft" if config.task == "sft" else "pretrain"
         return Data(task, config.vocab_size, config.max_steps, full, 0)
-    for path in config.data:
+    for path in (*config.data, *config.validation_data):
         if not path.startswith("builtin:") and not Path(path).exists():
             raise TraindeckError("data.not_found", path=path)
     prepared = at_hand(config, session)

@@ -34,6 +34,7 @@ _WORDS: Final[dict[str, tuple[str, str]]] = {
         "{read} of {size} were read: figures with {about} are estimates, the others are of that part.",
         "已读取 {size} 中的 {read}：带 {about} 的是估计值，其余是已读部分的数字。",
     ),
+    "validation": ("validation data: ", "验证数据："),
     "files": ("{count} files", "{count} 个文件"),
     "skipped": ("left out: {count}", "未读取 {count} 个文件"),
     "documents": ("Documents", "文档"),
@@ -50,6 +51,11 @@ _WORDS: Final[dict[str, tuple[str, str]]] = {
     "trained": ("trained on what was read", "由所读数据训练"),
     "trained_for_it": ("trained on the data", "由数据训练"),
     "duplicates": ("Duplicates", "重复"),
+    "overlap": ("Overlap", "与训练重合"),
+    "overlap_of": (
+        "{count} of {total} validation rows are also in the training data",
+        "{total} 行验证数据中有 {count} 行也在训练数据中",
+    ),
     "bad": ("Unusable rows", "无法使用的行"),
     "first": ("the first: {position} of {path}, {reason}", "第一处：{path} 的{position}，{reason}"),
     "empty": ("Empty rows", "没有文本的行"),
@@ -115,6 +121,8 @@ def lines(report: DataReport, look: Look) -> Iterator[Text]:
     yield Text(look.say(exact if report.complete else "part", **sizes))
     for source in report.sources:
         yield Text("  " + visible(_source(source, look)))
+    for source in report.validation_sources:
+        yield Text(f"  {look.say('validation')}{visible(_source(source, look))}")
     yield Text()
     yield from _table([*_counts(report, look), *_trouble(report, look), *_fit(report, look), *_steps(report, look)])
     if report.lengths:
@@ -142,7 +150,8 @@ def _source(source: Source, look: Look) -> str:
         size(source.bytes),
         look.say("skipped", count=f"{source.skipped:,}") if source.skipped else "",
     ]
-    return f"{name}: " + " · ".join(filter(None, about))
+    split = f" ({source.split})" if source.split else ""
+    return f"{name}{split}: " + " · ".join(filter(None, about))
 
 
 def _counts(report: DataReport, look: Look) -> Iterator[tuple[str, str]]:
@@ -168,6 +177,9 @@ def _counts(report: DataReport, look: Look) -> Iterator[tuple[str, str]]:
 def _trouble(report: DataReport, look: Look) -> Iterator[tuple[str, str]]:
     share = _share(report.duplicates, report.read.rows)
     yield look.say("duplicates"), f"{report.duplicates:,} ({share})" if report.duplicates else "0"
+    if report.overlap:
+        overlap = {"count": f"{report.overlap:,}", "total": f"{report.validation_rows:,}"}
+        yield look.say("overlap"), look.say("overlap_of", **overlap)
     if report.empty:
         yield look.say("empty"), f"{report.empty:,}"
     if report.bad:

@@ -112,13 +112,18 @@ def progress(event: protocol.Progress, language: Language) -> str:
     return f"{event.done / scale:,.{digits}f}{total} {unit}{left}"
 
 
+def _source(source: protocol.Source, zh: bool) -> str:
+    name = source.path if source.path.startswith("builtin:") else Path(source.path).name
+    split = f" ({source.split})" if source.split else ""
+    files = "" if source.files == 1 else (f"{source.files} 个文件" if zh else f"{source.files:,} files")
+    about = [files, source.format, source.encoding, ", ".join(source.columns), size(source.bytes)]
+    return f"{name}{split}: " + " · ".join(filter(None, about))
+
+
 def _ready(event: protocol.Ready, zh: bool) -> str:
-    lines = []
-    for source in event.sources:
-        name = source.path if source.path.startswith("builtin:") else Path(source.path).name
-        files = "" if source.files == 1 else (f"{source.files} 个文件" if zh else f"{source.files:,} files")
-        about = [files, source.format, source.encoding, ", ".join(source.columns), size(source.bytes)]
-        lines.append(f"{name}: " + " · ".join(filter(None, about)))
+    validation = "验证数据：" if zh else "validation data: "
+    lines = [_source(source, zh) for source in event.sources]
+    lines += [validation + _source(source, zh) for source in event.validation_sources]
     if zh:
         data = f"{event.train_tokens:,} 个训练词元，留出 {event.validation_tokens:,} 个"
         lines.append(f"{event.parameters:,} 个参数 · {data} · {event.total_steps:,} 步")

@@ -8,6 +8,7 @@
         tokenizer.json
         train/  validation/     see store.py
         hashes.bin              uint64, one a document: finds duplicates
+        validation_hashes.bin   those of held-out documents
     CACHE/FINGERPRINT.making/   one being made; renamed when it is whole
         journal.json            how far it is: a process that comes later goes on from there
     CACHE/FINGERPRINT.lock      who makes it
@@ -32,7 +33,7 @@ from trainer_core import files
 from trainer_core.config import Config
 from trainer_core.data import tasks
 from trainer_core.data.columns import Task
-from trainer_core.data.sources import Look, cache_root
+from trainer_core.data.sources import Look, Looks, cache_root
 from trainer_core.data.tokenizing import tokenizer_files
 from trainer_core.messages import TraindeckError, Value
 from trainer_core.report import Reporter
@@ -58,20 +59,19 @@ Inputs = dict[str, Any]  # {"files": [[path, [hash, and how it is read]]…], "o
 # --- what a cache is made from ---------------------------------------------------------------------
 
 
-def inputs_of(looks: Sequence[Look], task: Task, config: Config, reporter: Reporter) -> Inputs:
+def inputs_of(looks: Looks, task: Task, config: Config, reporter: Reporter) -> Inputs:
     """All that the content of a cache depends on. Reads new and changed files whole, once."""
-    known = _KnownContents(cache_root(config), reporter, sum(one.bytes for one in looks))
-    found: list[list[Any]] = []
+    known = _KnownContents(cache_root(config), reporter, looks.bytes)
     try:
-        for one in looks:
-            for file, layout in zip(one.files, one.layouts, strict=True):
-                reporter.poll()
-                content = tasks.VERSION if file.format == "tasks" else known.hash_of(file.path)
-                found.append([str(file.path), [content, file.format, file.encoding, asdict(layout)]])
-            found.append(["", []])  # the boundary between two --data
+        found = _contents_of(looks.train, known, reporter)
+        evaluated = _contents_of(looks.validation, known, reporter)
     finally:
         known.save()
-    options: dict[str, Any] = {"version": VERSION, "task": task, "validation_fraction": config.validation_fraction}
+    options: dict[str, Any] = {"version": VERSION, "task": task}
+    if looks.validation:
+        options["validation_files"] = len(evaluated)
+    else:
+        options["validation_fraction"] = config.validation_fraction
     if config.tokenizer:
         options["tokenizer"] = _tokenizer_hashes(config.tokenizer)
     else:
@@ -79,7 +79,18 @@ def inputs_of(looks: Sequence[Look], task: Task, config: Config, reporter: Repor
         options.update({name: getattr(config, name) for name in names})
     if not config.token_cache:  # then it says where the rows lie
         options["token_cache"] = [path for path, _ in found]
-    return {"files": found, "options": options}
+    return {"files": [*found, *evaluated], "options": options}
+
+
+def _contents_of(looks: Sequence[Look], known: _KnownContents, reporter: Reporter) -> list[list[Any]]:
+    found: list[list[Any]] = []
+    for one in looks:
+        for file, layout in zip(one.files, one.layouts, strict=True):
+            reporter.poll()
+            content = tasks.VERSION if file.format == "tasks" else known.hash_of(file.path)
+            found.append([str(file.path), [content, file.format, file.encoding, asdict(layout)]])
+        found.append(["", []])  # the boundary between two --data
+    return found
 
 
 def are_known(looks: Sequence[Look], config: Config) -> bool:

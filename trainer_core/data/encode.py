@@ -34,9 +34,9 @@ from trainer_core.data.encode_batch import (
     ready,
     without_pauses,
 )
-from trainer_core.data.insight.measures import count_duplicates
-from trainer_core.data.sources import Look
-from trainer_core.data.split_files import HeldOut, SplitFiles
+from trainer_core.data.insight.measures import count_duplicates, count_overlap
+from trainer_core.data.sources import Looks
+from trainer_core.data.split_files import HeldOut, Mask, SplitFiles
 from trainer_core.data.store import Growing
 from trainer_core.data.stream import Position, Stream
 from trainer_core.data.tokenizing.tokenizer import Codec
@@ -47,6 +47,7 @@ from trainer_core.protocol import PhaseName
 from trainer_core.report import Quiet, Reporter, Unit
 
 HASHES: Final = "hashes.bin"
+VALIDATION_HASHES: Final = "validation_hashes.bin"
 SPLITS: Final = ("train", "validation")
 _BATCH, _SMALL_BATCH = 1024 * 1024, 128 * 1024  # characters encoded at once
 _COMMIT_S: Final = 3.0  # work that a kill may cost
@@ -102,13 +103,13 @@ class Notes(Quiet):
 
 
 def encode_all(
-    working: Path, tokenizer: Path, looks: Sequence[Look], config: Config, notes: Notes, fast: bool = True
+    working: Path, tokenizer: Path, looks: Looks, config: Config, notes: Notes, fast: bool = True
 ) -> dict[str, Any]:
     """Fill `working` with the tokens of all documents; the result is what meta.json says of them.
 
     What an earlier process committed there is kept. Raises what `Stream`, `Codec` and `notes.poll` raise.
     """
-    processes = choose_processes(config, sum(one.bytes for one in looks), tokenizer)
+    processes = choose_processes(config, looks.bytes, tokenizer)
     try:
         return _Pipeline(working, tokenizer, looks, config, notes, fast, processes).run()
     except BrokenProcessPool:  # the system may have ended one for its memory
@@ -133,7 +134,7 @@ class _Pipeline:
         self,
         working: Path,
         tokenizer: Path,
-        looks: Sequence[Look],
+        looks: Looks,
         config: Config,
         notes: Notes,
         fast: bool,
@@ -141,11 +142,13 @@ class _Pipeline:
     ) -> None:
         journal = {**cache.read_journal(working), "fast": fast}
         self._config, self._notes, self._processes, self._fast = config, notes, processes, fast
-        self._stream = Stream(looks, config, notes, journal.get("position"))
+        self._stream = Stream(looks.all, config, notes, journal.get("position"))
         self._codec = Codec.load(tokenizer, fast)
         self._tokenizer = tokenizer
-        self._files = Files(working, self._codec, config, journal, self._stream.path_of)
-        self._base = 0.0 if config.tokenizer else self._stream.total  # training the tokenizer was the first half
+        first = looks.first_validation_file
+        self._files = Files(working, self._codec, config, journal, self._stream.path_of, first)
+        # Training the tokenizer was the first part of the work.
+        self._base = 0.0 if config.tokenizer else float(sum(one.bytes for one in looks.train))
 
     @contextmanager
     def _pool(self) -> Iterator[ProcessPoolExecutor | None]:
@@ -254,17 +257,26 @@ def contents(batch: Sequence[Document]) -> list[Content]:
 
 
 class Files:
-    """The files of a cache in the making. `path_of` names a file of the data by its number."""
+    """The files of a cache in the making. `path_of` names a file of the data by its number; documents of files from
+    `first_validation_file` on are held out, or where it is None `validation_fraction` of all."""
 
     def __init__(
-        self, working: Path, codec: Codec, config: Config, journal: dict[str, Any], path_of: Callable[[int], str]
+        self,
+        working: Path,
+        codec: Codec,
+        config: Config,
+        journal: dict[str, Any],
+        path_of: Callable[[int], str],
+        first_validation_file: int | None = None,
     ) -> None:
         self._working, self._codec, self._config, self._path_of = working, codec, config, path_of
         self._fast: bool = journal.get("fast", True)
-        self._held_out = HeldOut(config.validation_fraction)
-        self._hashes = Growing(working / HASHES, journal.get(HASHES, 0))
+        self._held_out, self._first_validation_file = HeldOut(config.validation_fraction), first_validation_file
+        self._hashes: dict[str, Growing] = {}
         self._splits: dict[str, SplitFiles] = {}
         try:
+            for name in (HASHES, VALIDATION_HASHES):
+                self._hashes[name] = Growing(working / name, journal.get(name, 0))
             for name in SPLITS:
                 state, held_out = journal.get(name), name == "validation"
                 # Evaluations read sequences from all over the held-out data: encoding them each time would take long.
@@ -285,14 +297,20 @@ class Files:
     def write(self, batch: list[Document], encoded: Encoded) -> None:
         for number, reason in encoded.refused:
             self._refuse(batch[number], reason)
-        self._hashes.write(encoded.hashes.astype("<u8").tobytes())
-        held_out = self._held_out.among(np.array([document.unit for document in batch]))
+        held_out = self._held_out_of(batch)
+        for name, hashes in ((HASHES, encoded.hashes), (VALIDATION_HASHES, encoded.hashes[held_out])):
+            self._hashes[name].write(hashes.astype("<u8").tobytes())
         for name, split in self._splits.items():
             wanted = held_out if name == "validation" else ~held_out
             if encoded.refused:
                 wanted &= encoded.lengths > 0
             if wanted.any():
                 split.add(batch, encoded, wanted)
+
+    def _held_out_of(self, batch: list[Document]) -> Mask:
+        if self._first_validation_file is None:
+            return self._held_out.among(np.array([document.unit for document in batch]))
+        return np.array([document.file for document in batch]) >= self._first_validation_file
 
     def _refuse(self, document: Document, reason: str) -> None:
         told = {"path": self._path_of(document.file), "position": f"row {document.row + 1}", "reason": reason}
@@ -310,24 +328,33 @@ class Files:
     def commit(self, position: Position, warnings: Sequence[Warning_]) -> None:
         """Make durable what was written; another process goes on from here."""
         states = {name: split.commit() for name, split in self._splits.items()}
-        self._hashes.flush_to_disk()
+        for hashes in self._hashes.values():
+            hashes.flush_to_disk()
         refused = {"refused": self.refused, "first_refused": self.first_refused, "fast": self._fast}
-        sizes = {HASHES: self._hashes.size}
+        sizes = {name: hashes.size for name, hashes in self._hashes.items()}
         cache.write_journal(self._working, {"position": position, "warnings": warnings, **states, **sizes, **refused})
         self._committed = time.monotonic()
 
     def finish(self, notes: Reporter) -> dict[str, Any]:
         """Close all files; the result counts documents and tokens."""
         counts = {name: split.finish() for name, split in self._splits.items()}
-        self._hashes.flush_to_disk()
+        for hashes in self._hashes.values():
+            hashes.flush_to_disk()
         if self.refused:
             notes.warn("data.rows_skipped", count=self.refused, **self.first_refused)
         return counts
 
     def report(self) -> dict[str, Any]:
-        return {"duplicates": count_duplicates(self._working / HASHES)}
+        every, held_out = self._working / HASHES, self._working / VALIDATION_HASHES
+        rows = self._hashes[VALIDATION_HASHES].size // 8
+        return {
+            "duplicates": count_duplicates(every),
+            "validation_rows": rows,
+            "overlap": count_overlap(every, held_out),
+        }
 
     def abandon(self) -> None:
         for split in self._splits.values():
             split.abandon()
-        self._hashes.close()
+        for hashes in self._hashes.values():
+            hashes.close()

@@ -15,7 +15,7 @@ from typing import Final
 
 from trainer_core.data.readers.arrow import arrow_columns, read_arrow
 from trainer_core.data.readers.base import TEXT, Reader, Request, Row, Source, bad_format
-from trainer_core.data.readers.hugging_face import hugging_face_files
+from trainer_core.data.readers.hugging_face import hugging_face_files, hugging_face_validation
 from trainer_core.data.readers.json_array import read_json
 from trainer_core.data.readers.lines import read_csv, read_jsonl, read_tsv
 from trainer_core.data.readers.parquet import parquet_columns, read_parquet
@@ -24,7 +24,7 @@ from trainer_core.data.readers.text import read_text
 
 __all__ = [
     "FORMATS", "KNOWN", "TEXT", "Format", "Reader", "Request", "Row", "Source", "bad_format", "file_patterns",
-    "format_of", "hugging_face_files", "named",
+    "format_of", "hugging_face_files", "hugging_face_validation", "named",
 ]  # fmt: skip
 
 

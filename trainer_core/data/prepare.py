@@ -20,10 +20,10 @@ from trainer_core.data.direct import DirectSplit
 from trainer_core.data.encode import Notes, encode_all
 from trainer_core.data.order import keyed_hash
 from trainer_core.data.sequences import windows
-from trainer_core.data.sources import Look, Skipped, cache_root, common_task, look
+from trainer_core.data.sources import Look, Looks, Skipped, cache_root, common_task, look_at_all
 from trainer_core.data.split_files import HeldOut, example_rank, is_example
 from trainer_core.data.store import PLACES, FilesAreShortError, Split
-from trainer_core.data.stream import Stream
+from trainer_core.data.stream import Stream, piece_size
 from trainer_core.data.tokenizing.bpe import train
 from trainer_core.data.tokenizing.encoder import EncoderDiffers
 from trainer_core.data.tokenizing.tokenizer import Codec, load_given
@@ -34,6 +34,7 @@ from trainer_core.report import Quiet, Reporter, StopRequested
 
 _MIB: Final = 1024 * 1024
 _ROLES: Final = ("text", "system", "prompt", "input", "response", "messages")  # of columns
+_MUCH_OVERLAP: Final = 0.01  # share of the rows that were held back by chance
 _PROMPT: Final = 64  # characters of a beginning that is given to the model
 
 
@@ -69,6 +70,7 @@ class Prepared:
     token_cache: bool = True  # the tokens of the training data are on disk
     fill: float | None = None  # packed: the share of positions of the training sequences that hold tokens
     fill_alone: float | None = None  # packed: what it would be with one conversation a sequence
+    validation_sources: tuple[Source, ...] = ()  # empty: part of the training data is held back
     report: dict[str, Any] = field(default_factory=dict)  # what the stream came across; see `stream.Counts`
 
     def split(self, name: str) -> Split:
@@ -117,12 +119,12 @@ def prepare(config: Config, reporter: Reporter) -> Prepared:
     if not config.data:
         raise TraindeckError("data.none_given")
     reporter.progress("preparing", 0, None, "files")
-    looks = [look(path, config, reporter.poll) for path in config.data]
-    tell_skipped(looks, reporter)
-    task = common_task(looks)
+    looks = look_at_all(config, reporter.poll)
+    tell_skipped(looks.all, reporter)
+    task = common_task(looks.all)
     if not config.token_cache:
-        direct.check(looks)
-    versions = _versions(looks)
+        direct.check(looks.train)
+    versions = _versions(looks.all)
     inputs = cache.inputs_of(looks, task, config, reporter)
     name = cache.fingerprint(inputs)
     folder = cache_root(config) / name
@@ -143,16 +145,16 @@ def at_hand(config: Config, reporter: Reporter) -> Prepared | None:
     """What `prepare` would give at once; None where something would have to be read or made. Raises as it does."""
     if not config.data:
         raise TraindeckError("data.none_given")
-    looks = [look(path, config, reporter.poll) for path in config.data]
-    task = common_task(looks)
-    if not cache.are_known(looks, config):
+    looks = look_at_all(config, reporter.poll)
+    task = common_task(looks.all)
+    if not cache.are_known(looks.all, config):
         return None
     name = cache.fingerprint(cache.inputs_of(looks, task, config, reporter))
     folder = cache_root(config) / name
     meta = cache.read_meta(folder)
     if meta is None:
         return None
-    tell_skipped(looks, reporter)
+    tell_skipped(looks.all, reporter)
     prepared = _described(name, folder, task, meta, looks, config, reporter, reused=True)
     _check(prepared, config, reporter)
     return prepared
@@ -186,7 +188,7 @@ def _versions(looks: list[Look]) -> dict[Path, tuple[int, int]]:
 
 def _make(
     folder: Path,
-    looks: list[Look],
+    looks: Looks,
     versions: dict[Path, tuple[int, int]],
     inputs: cache.Inputs,
     config: Config,
@@ -194,7 +196,7 @@ def _make(
 ) -> None:
     """Make the cache, or go on with one that was begun."""
     why = cache.why_new(config, inputs)
-    needed = sum(one.bytes for one in looks) // 2  # a token takes two bytes, and stands for four or so of text
+    needed = looks.bytes // 2  # a token takes two bytes, and stands for four or so of text
     with cache.making(folder, notes, needed) as working:
         if working is None:
             return
@@ -217,16 +219,16 @@ def _make(
             logging.getLogger(__name__).warning("what was prepared before is damaged; beginning again")
             cache.write_journal(working, {"fast": journal.get("fast", True)})
             meta = _encode(working, looks, config, notes, fast=journal.get("fast", True))
-        now = _versions(looks)
+        now = _versions(looks.all)
         for path, version in versions.items():
             if now[path] != version:
                 raise TraindeckError("data.changed_while_read", path=str(path))
         if not config.token_cache:
-            direct.write_index(working, looks, meta["fast"])
+            direct.write_index(working, looks.train, meta["fast"])
         cache.write_meta(working, meta, inputs)
 
 
-def _encode(working: Path, looks: list[Look], config: Config, notes: Notes, fast: bool) -> dict[str, Any]:
+def _encode(working: Path, looks: Looks, config: Config, notes: Notes, fast: bool) -> dict[str, Any]:
     notes.begin(cache.read_journal(working).get("warnings", ()))
     tokenizer = _tokenizer(working, looks, config, notes)
     counts = encode_all(working, tokenizer, looks, config, notes, fast)
@@ -237,14 +239,14 @@ def _encode(working: Path, looks: list[Look], config: Config, notes: Notes, fast
 # --- tokenizer -------------------------------------------------------------------------------------
 
 
-def _tokenizer(working: Path, looks: list[Look], config: Config, reporter: Reporter) -> Path:
-    """The tokenizer of the cache in the making: from an earlier process, given, or trained now."""
+def _tokenizer(working: Path, looks: Looks, config: Config, reporter: Reporter) -> Path:
+    """The tokenizer of the cache in the making: from an earlier process, given, or trained now on training data."""
     path = working / "tokenizer.json"
     if config.tokenizer:
         codec, missing = load_given(find(config.tokenizer))
         if missing:
             reporter.warn("data.tokenizer_extended", path=config.tokenizer, tokens=", ".join(missing))
-        if common_task(looks) == "sft":
+        if common_task(looks.all) == "sft":
             codec.require_template()  # of the copy, it would be told by a path that nobody knows
         if not path.exists():
             codec.save(path)
@@ -263,20 +265,20 @@ class _Ears(Quiet):
         self._poll()
 
 
-def _trained(looks: list[Look], config: Config, reporter: Reporter) -> Codec:
+def _trained(looks: Looks, config: Config, reporter: Reporter) -> Codec:
     def poll() -> None:
-        reporter.progress("preparing", stream.done, stream.total * 2, "bytes")
+        reporter.progress("preparing", stream.done, stream.total + looks.bytes, "bytes")
         reporter.poll()
 
-    stream = Stream(looks, config, _Ears(poll))
-    return Codec(train(_sample(stream, config), config.vocab_size, config.pre_tokenizer, poll))
+    stream = Stream(looks.train, config, _Ears(poll), piece=piece_size(looks.all))
+    held_out = HeldOut(0.0 if looks.validation else config.validation_fraction)
+    return Codec(train(_sample(stream, held_out, config), config.vocab_size, config.pre_tokenizer, poll))
 
 
-def _sample(stream: Stream, config: Config) -> Iterator[str]:
+def _sample(stream: Stream, held_out: HeldOut, config: Config) -> Iterator[str]:
     """Training texts, thinned evenly over the data where it is more than a tokenizer needs."""
     limit = config.tokenizer_sample_mib * _MIB
     kept = min(1.0, limit / max(1, stream.total))
-    held_out = HeldOut(config.validation_fraction)
     taken = 0
     for number, document in enumerate(stream):
         if keyed_hash("sample", number) >= kept * 2**64 or document.unit in held_out:
@@ -298,7 +300,7 @@ def _described(
     folder: Path,
     task: Task,
     meta: dict[str, Any],
-    looks: list[Look],
+    looks: Looks,
     config: Config,
     reporter: Reporter,
     reused: bool,
@@ -334,8 +336,9 @@ def _described(
         validation=counts["validation"],
         truncated=truncated,
         dropped=dropped,
-        bytes=sum(one.bytes for one in looks),
-        sources=tuple(map(describe, looks)),
+        bytes=looks.bytes,
+        sources=tuple(map(describe, looks.train)),
+        validation_sources=tuple(map(describe, looks.validation)),
         reused=reused,
         report=meta["report"],
     )
@@ -359,6 +362,7 @@ def describe(one: Look) -> Source:
         skipped=len(one.skipped),
         first_skipped=skipped.path,
         first_skipped_reason=skipped.code,
+        split=one.split,
     )
 
 
@@ -380,8 +384,18 @@ def _check(prepared: Prepared, config: Config, reporter: Reporter) -> None:
         reporter.warn("data.truncated", count=prepared.truncated, total=documents, limit=limit)
     if prepared.dropped:
         reporter.warn("data.samples_dropped", count=prepared.dropped, total=documents, limit=limit)
-    if not prepared.validation.samples and config.validation_fraction > 0:
+    if not prepared.validation.samples and prepared.validation_sources:
+        reporter.warn("data.validation_unusable")
+    elif not prepared.validation.samples and config.validation_fraction > 0:
         reporter.warn("data.no_validation")
+    overlap, rows = (prepared.report.get(name, 0) for name in ("overlap", "validation_rows"))
+    warn_of_overlap(overlap, rows, reporter, given=bool(prepared.validation_sources))
+
+
+def warn_of_overlap(count: int, total: int, reporter: Reporter, *, given: bool) -> None:
+    """Says how many validation rows also occur in the training data: any of data that was `given`, else many."""
+    if count > (0 if given else _MUCH_OVERLAP * total):
+        reporter.warn("data.overlap", count=count, total=total, percent=f"{100 * count / total:.3g}")
 
 
 def to_dict(prepared: Prepared) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import io
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,11 +20,13 @@ from trainer_core.data.columns import PLAIN, Layout, Missing, Task
 from trainer_core.data.encodings import Tally
 from trainer_core.data.formats import FORMATS, KNOWN, Request, Source
 from trainer_core.data.readers import streams
+from trainer_core.data.splits import TRAIN, splits_of, training_split, validation_split
 from trainer_core.messages import TraindeckError
 from trainer_core.runs import run_dir
 
 _HEAD: Final = 64 * 1024
 _NONE: Final = "—"
+_TEXT_OF_SPLIT: Final = (".txt", ".text")
 _BLANK: Final = b" \t\r\n\xef\xbb\xbf\xff\xfe"  # white space and byte order marks
 _WIDE_SPACE: Final = "\u3000".encode()  # what Chinese paragraphs begin with
 _EXERCISE: Final = Layout("pair", prompt="prompt", response="response")
@@ -47,6 +49,8 @@ class Look:
     layouts: tuple[Layout, ...]  # how each file is read
     columns: tuple[str, ...]
     skipped: tuple[Skipped, ...] = ()
+    split: str = ""  # of a data set folder, which these files are; empty: the folder is not divided into splits
+    validation: str = ""  # the split of the same folder that can be evaluated; empty: none
 
     @property
     def format(self) -> str:
@@ -82,8 +86,43 @@ def _no_poll() -> None:
 # --- looking ---------------------------------------------------------------------------------------
 
 
-def look(path: str, config: Config, poll: Callable[[], None] = _no_poll) -> Look:
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """All data of a run. Files are numbered from the first one to train on to the last one to evaluate."""
+
+    train: list[Look]
+    validation: list[Look] = field(default_factory=list)  # empty: `validation_fraction` of the training data
+
+    @property
+    def all(self) -> list[Look]:
+        return [*self.train, *self.validation]
+
+    @property
+    def bytes(self) -> int:
+        return sum(one.bytes for one in self.all)
+
+    @property
+    def first_validation_file(self) -> int | None:
+        """Files from this number on are evaluated; None: there is no validation data."""
+        return sum(len(one.files) for one in self.train) if self.validation else None
+
+
+def look_at_all(config: Config, poll: Callable[[], None] = _no_poll) -> Looks:
+    """The data to train on and the data to evaluate: `validation_data`, else the validation splits of `data`.
+
+    Raises what `look` raises, and `data.mixed`.
+    """
+    train = [look(path, config, poll) for path in config.data]
+    paths = config.validation_data or [one.path for one in train if one.validation]
+    looks = Looks(train, [look(path, config, poll, validation=True) for path in paths])
+    common_task(looks.all)
+    return looks
+
+
+def look(path: str, config: Config, poll: Callable[[], None] = _no_poll, *, validation: bool = False) -> Look:
     """What the file or folder at `path` (or `builtin:…`) holds, without reading it whole.
+
+    Of a data set folder with splits, the training split, or with `validation` the validation split.
 
     Raises `data.not_found`, `data.empty`, `data.binary`, `data.unreadable`, `data.missing_columns`,
     `data.bad_format`, `data.unknown_format` or `data.no_files`.
@@ -99,7 +138,7 @@ def look(path: str, config: Config, poll: Callable[[], None] = _no_poll) -> Look
         if not place.exists():
             raise TraindeckError("data.not_found", path=path)
         if place.is_dir():
-            return _look_at_folder(place, config, poll)
+            return _look_at_folder(place, config, poll, validation)
         source = _look_at_file(place, config)
         names = columns_of(source)
         return Look(path, (source,), (_layout(source, names, config),), names)
@@ -115,13 +154,45 @@ def _look_at_tasks(path: str, config: Config) -> Look:
     return Look(path, (source,), (_EXERCISE,), names)
 
 
-def _look_at_folder(folder: Path, config: Config, poll: Callable[[], None]) -> Look:
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The files of a folder that are read. `split` and `validation`: as of `Look`."""
+
+    files: list[Path]
+    split: str = ""
+    validation: str = ""
+
+
+def _choose_files(folder: Path, config: Config, validation: bool, on_error: Callable[[OSError], None]) -> _Chosen:
+    saved = formats.hugging_face_validation(folder)
+    if validation and saved is not None:
+        return _Chosen(saved[1], saved[0])
+    files = formats.hugging_face_files(folder)
+    if files:
+        other = saved is not None and saved[1] != files  # a data set may have nothing but a test split
+        return _Chosen(files, TRAIN if other else "", saved[0] if saved and other else "")
+    files = files_below(folder, config, on_error)
+    found = splits_of(folder, filter(_may_be_of_split, files))
+    name = validation_split(list(found))
+    if validation:
+        return _Chosen(found[name], name) if name else _Chosen(files)
+    train = training_split(found)
+    return _Chosen(train, TRAIN, name) if train else _Chosen(files)
+
+
+def _may_be_of_split(file: Path) -> bool:
+    """Tables, archives and `.txt`: `train.py` and `test/` of a program are no splits."""
+    kind, compression = formats.named(file)
+    return kind != "text" or (Path(file.stem) if compression else file).suffix.lower() in _TEXT_OF_SPLIT
+
+
+def _look_at_folder(folder: Path, config: Config, poll: Callable[[], None], validation: bool) -> Look:
     usable: list[tuple[Source, Layout, tuple[str, ...]]] = []
     skipped: list[Skipped] = []
     closed: list[OSError] = []
-    found = formats.hugging_face_files(folder) or files_below(folder, config, closed.append)
+    chosen = _choose_files(folder, config, validation, closed.append)
     skipped += [_skipped(Path(error.filename), error) for error in closed]
-    for file in found:
+    for file in chosen.files:
         poll()
         try:
             source = _look_at_file(file, config)
@@ -131,7 +202,7 @@ def _look_at_folder(folder: Path, config: Config, poll: Callable[[], None]) -> L
             found_out = _skipped(file, error)
             if found_out.code != "data.empty":
                 skipped.append(found_out)
-    if not usable and not skipped and found:
+    if not usable and not skipped and chosen.files:
         raise TraindeckError("data.empty", path=str(folder))
     if not usable:
         if len(skipped) == 1:
@@ -139,11 +210,12 @@ def _look_at_folder(folder: Path, config: Config, poll: Callable[[], None]) -> L
         raise TraindeckError("data.no_files", path=str(folder), known=KNOWN)
     # Prompts and responses beside plain text: the text is a README, not what is to be learned.
     task: Task = "sft" if any(layout.task == "sft" for _, layout, _ in usable) else "pretrain"
-    chosen = [one for one in usable if one[1].task == task]
+    fitting = [one for one in usable if one[1].task == task]
     left_out = (str(source.path) for source, layout, _ in usable if layout.task != task)
     skipped += [Skipped(path, "data.other_task", "it is plain text beside conversations") for path in left_out]
-    sources, layouts = tuple(source for source, _, _ in chosen), tuple(layout for _, layout, _ in chosen)
-    return Look(str(folder), sources, layouts, chosen[0][2], tuple(sorted(skipped)))
+    sources, layouts = tuple(source for source, _, _ in fitting), tuple(layout for _, layout, _ in fitting)
+    told = {"split": chosen.split, "validation": chosen.validation}
+    return Look(str(folder), sources, layouts, fitting[0][2], tuple(sorted(skipped)), **told)
 
 
 def _skipped(file: Path, error: TraindeckError | OSError) -> Skipped:

@@ -258,10 +258,10 @@ CATALOGUE: Final[dict[str, Message]] = {
     "data.changed": error(
         _DATA,
         (
-            "The data or tokenizer of this run has changed since it was started, so it cannot go on exactly.",
+            "The training data, validation data or tokenizer of this run has changed since it was started, so it cannot resume.",
             "Put the data back, or start a new run.",
         ),
-        ("此次运行的数据或分词器自开始后已改变，无法精确继续。", "请恢复数据，或开始新的运行。"),
+        ("此次运行的训练数据、验证数据或分词器自开始后已改变，无法继续。", "请恢复数据，或开始新的运行。"),
     ),
     "data.bad_row": error(
         _DATA,
@@ -715,6 +715,20 @@ CATALOGUE: Final[dict[str, Message]] = {
     "data.no_validation": note(
         ("The data is too small to hold any of it back for validation.", "There will be no eval loss."),
         ("数据太少，无法留出验证集。", "将没有评估损失。"),
+    ),
+    "data.validation_unusable": note(
+        ("The validation data makes no sequence that can be evaluated.", "There will be no eval loss."),
+        ("验证数据中没有可以评估的序列。", "将没有评估损失。"),
+    ),
+    "data.overlap": note(
+        (
+            "{count} of {total} validation rows (or pieces of text), {percent} %, also occur in the training data.",
+            "The eval loss is lower than on new data. Remove them from the training or the validation data.",
+        ),
+        (
+            "{total} 行验证数据（或文本片段）中有 {count} 个（{percent} %）也出现在训练数据中。",
+            "评估损失会低于在新数据上的损失。请将它们从训练数据或验证数据中删除。",
+        ),
     ),
     "preset.for_gpu": note(
         (

@@ -142,6 +142,7 @@ def _ready(trainer: Trainer, prepared: Prepared) -> protocol.Ready:
     return protocol.Ready(
         task=prepared.task,
         sources=list(prepared.sources),
+        validation_sources=list(prepared.validation_sources),
         train_documents=prepared.train.documents,
         train_tokens=prepared.train.tokens,
         validation_documents=prepared.validation.documents,

@@ -133,7 +133,7 @@ def _title(knob: Knob) -> str:
 
 
 def _value(name: str, value: Any) -> str:
-    if name == "data" and isinstance(value, list):
+    if name in ("data", "validation_data") and isinstance(value, list):
         return ", ".join(words.data_name(str(path)) for path in value) or "–"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "–"

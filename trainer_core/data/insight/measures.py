@@ -5,6 +5,7 @@ No torch, no Qt.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -99,14 +100,42 @@ def count_duplicates(path: Path) -> int:
         return count - sum(_different(file, bits, part) for part in range(2**bits))
 
 
+def count_overlap(every: Path, held_out: Path) -> int:
+    """How many of the hashes in `held_out` also belong to training data. `every` holds the hashes of both. Memory stays
+    bounded as in `count_duplicates`."""
+    count = held_out.stat().st_size // 8 if held_out.exists() else 0
+    if not count:
+        return 0
+    bits = (-(-count // _HELD) - 1).bit_length()
+    with every.open("rb") as of_all, held_out.open("rb") as of_some:
+        return sum(_shared(of_all, of_some, bits, part) for part in range(2**bits))
+
+
+def _shared(of_all: BinaryIO, of_some: BinaryIO, bits: int, part: int) -> int:
+    """The same for the hashes that begin with the `bits` bits of `part`."""
+    values, counts = np.unique(np.concatenate(list(_blocks(of_some, bits, part))), return_counts=True)
+    if not len(values):
+        return 0
+    found = np.zeros(len(values), np.int64)
+    for block in _blocks(of_all, bits, part):
+        places = np.minimum(np.searchsorted(values, block), len(values) - 1)
+        found += np.bincount(places[values[places] == block], minlength=len(values))
+    return int(counts[found > counts].sum())
+
+
+def _blocks(file: BinaryIO, bits: int, part: int) -> Iterator[npt.NDArray[np.uint64]]:
+    """The values in a file that begin with the `bits` bits of `part`, a bounded number at a time."""
+    file.seek(0)
+    while len(block := np.fromfile(file, "<u8", _AT_ONCE)):
+        yield block[block >> np.uint64(64 - bits) == part] if bits else block
+
+
 def _different(file: BinaryIO, bits: int, part: int) -> int:
     """How many different values in the file begin with the `bits` bits of `part`."""
-    file.seek(0)
     held = np.zeros(0, np.uint64)
     waiting: list[npt.NDArray[np.uint64]] = []
     length = 0
-    while len(block := np.fromfile(file, "<u8", _AT_ONCE)):
-        chosen = block[block >> np.uint64(64 - bits) == part] if bits else block
+    for chosen in _blocks(file, bits, part):
         waiting.append(chosen)
         length += len(chosen)
         if length >= _HELD:  # many of the same value: they must not pile up

@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,14 +22,15 @@ from trainer_core import protocol
 from trainer_core.config import Config, knobs
 from trainer_core.data.arrange import SPLITS, Arranged, arrange, fill_without_packing
 from trainer_core.data.columns import Document, Task
-from trainer_core.data.encode import Files, batches
+from trainer_core.data.encode import Files
+from trainer_core.data.insight.encoded_part import Progress, Scale, counts_of, encode_part, is_complete, scale_of
 from trainer_core.data.insight.measures import Lengths, steps_per_epoch
 from trainer_core.data.insight.part import Part, PartReader
 from trainer_core.data.insight.views import Viewer
 from trainer_core.data.order import keyed_hash
-from trainer_core.data.prepare import Prepared, describe, tell_skipped
+from trainer_core.data.prepare import Prepared, describe, tell_skipped, warn_of_overlap
 from trainer_core.data.sequences import Sequences, fit, folder_of, windows
-from trainer_core.data.sources import Look, common_task, look
+from trainer_core.data.sources import Look, Looks, common_task, look_at_all
 from trainer_core.data.store import Split
 from trainer_core.data.tokenizing.bpe import train
 from trainer_core.data.tokenizing.encoder import EncoderDiffers
@@ -40,13 +41,12 @@ from trainer_core.report import Quiet, Reporter
 
 _BUDGET: Final = 16 * 1024 * 1024  # bytes of text that a preview reads
 _READ_S: Final = 3.5  # for reading
-_ENCODED_S: Final = 9.0  # from the beginning to the last batch that is encoded
 _TRAINED_ON: Final = 1024 * 1024  # characters; more would make the figures hardly better
 _VOCABULARY: Final = 16_384  # of a tokenizer that is trained for a preview
-_BATCH: Final = 512 * 1024  # characters encoded at once
 _SAMPLES: Final = 5
 _BATCH_OF: Final = ("batch_size", "gradient_accumulation_steps")
 _AT_ONCE: Final = 1 << 19  # documents whose spans are looked at together
+_VALIDATION_SHARE: Final = 0.25  # of bytes and time for reading, where there is validation data
 _MANY: Final = 0.01  # share of duplicates that is worth a warning
 
 
@@ -64,19 +64,13 @@ class _Found:
     complete: bool = True
     rows_in_all: float | None = None  # None: what was read is all
     characters_in_all: float | None = None
+    scale: dict[str, Scale] = field(default_factory=dict)  # by split; what was read is all where there is none
+    validation_sources: list[protocol.Source] = field(default_factory=list)
     arranged: dict[str, Arranged] | None = None  # of conversations
     folder: Path = Path()  # that holds what was arranged
 
-    @property
-    def more_rows(self) -> float:
-        """How many times as many rows there are in all."""
-        return 1.0 if self.rows_in_all is None else self.rows_in_all / max(1, int(self.counts["rows"]))
-
-    @property
-    def more_text(self) -> float:
-        if self.characters_in_all is None:
-            return 1.0
-        return self.characters_in_all / max(1, int(self.counts["characters"]))
+    def scale_of(self, split: str) -> Scale:
+        return self.scale.get(split, Scale())
 
 
 # --- from a finished cache ---------------------------------------------------------------------------
@@ -87,6 +81,7 @@ def of_prepared(prepared: Prepared, config: Config) -> protocol.DataReport:
     found = _Found(
         task=prepared.task,
         sources=list(prepared.sources),
+        validation_sources=list(prepared.validation_sources),
         splits={name: prepared.split(name) for name in SPLITS},
         codec=prepared.codec(),
         counts=prepared.report,
@@ -114,20 +109,19 @@ def preview(config: Config, reporter: Reporter, budget: int = _BUDGET) -> protoc
         raise TraindeckError("data.none_given")
     began = time.monotonic()
     reporter.progress("preparing", 0, None, "files")
-    looks = [look(path, config, reporter.poll) for path in config.data]
-    common_task(looks)
+    looks = look_at_all(config, reporter.poll)
     cached = msgspec.structs.replace(config, token_cache=True)
     with tempfile.TemporaryDirectory(prefix="traindeck-look-", ignore_cleanup_errors=True) as name, _let_go():
         folder = Path(name)
-        part = _read(folder, looks, cached, reporter, budget)
-        if not part.documents:
+        parts = _read(folder, looks, cached, reporter, budget)
+        if not parts["train"].documents:
             raise TraindeckError("data.empty", path=", ".join(config.data))
-        _warn_of_files(looks, part, reporter)
-        _tokenizer(folder, looks, part, cached, reporter)
+        _warn_of_files(looks, parts, reporter)
+        _tokenizer(folder, looks.all, parts["train"], cached, reporter)
         try:
-            found = _encoded(folder / "fast", looks, part, cached, reporter, began, fast=True)
+            found = _encoded(folder / "fast", looks, parts, cached, reporter, began, fast=True)
         except EncoderDiffers:
-            found = _encoded(folder / "plain", looks, part, cached, reporter, began, fast=False)
+            found = _encoded(folder / "plain", looks, parts, cached, reporter, began, fast=False)
         if found.task == "sft":
             found.arranged = arrange(found.folder, found.codec.vocab_size, cached, Quiet())
         report = _closed(found, config)
@@ -148,13 +142,24 @@ def _let_go() -> Iterator[None]:
         raise
 
 
-def _read(folder: Path, looks: Sequence[Look], config: Config, reporter: Reporter, budget: int) -> Part:
+def _read(folder: Path, looks: Looks, config: Config, reporter: Reporter, budget: int) -> dict[str, Part]:
+    """Parts of the data by split: of all of it as `train` where there is no validation data."""
+    share = _VALIDATION_SHARE if looks.validation else 0.0
+    wanted = [("train", looks.train, 1 - share), ("validation", looks.validation, share)]
+    readers: dict[str, PartReader] = {}
+
     def poll() -> None:
-        reporter.progress("preparing", reader.part.bytes, 2 * reader.total, "bytes")
+        read, total = (
+            sum(figures) for figures in zip(*((r.part.bytes, r.total) for r in readers.values()), strict=True)
+        )
+        reporter.progress("preparing", read, 2 * total, "bytes")
         reporter.poll()
 
-    reader = PartReader(looks, config, budget, _READ_S, folder, poll)
-    return reader.read()
+    for name, some, portion in wanted:
+        if some:
+            (folder / name).mkdir()
+            readers[name] = PartReader(some, config, int(budget * portion), _READ_S * portion, folder / name, poll)
+    return {name: reader.read() for name, reader in readers.items()}
 
 
 def _tokenizer(folder: Path, looks: Sequence[Look], part: Part, config: Config, reporter: Reporter) -> None:
@@ -182,45 +187,52 @@ def _texts(documents: Sequence[Document]) -> Iterator[str]:
 
 
 def _encoded(
-    folder: Path, looks: Sequence[Look], part: Part, config: Config, reporter: Reporter, began: float, fast: bool
+    folder: Path, looks: Looks, parts: dict[str, Part], config: Config, reporter: Reporter, began: float, fast: bool
 ) -> _Found:
-    """Write the tokens of the part as preparation would, or of so much of it as there is time for."""
+    """Write the tokens of the parts as preparation would, or of so much of them as there is time for."""
     folder.mkdir()
     codec = Codec.load(folder.parent / "tokenizer.json", fast)
-    files = Files(folder, codec, config, {}, part.path_of)
-    in_all, rows, characters, unit = sum(one.characters for one in part.documents), 0, 0, -1
+    progress = Progress(parts.values(), reporter, began)
+    first = looks.first_validation_file or 0
+
+    def path_of(number: int) -> str:
+        is_train = "validation" not in parts or number < first
+        return parts["train"].path_of(number) if is_train else parts["validation"].path_of(number - first)
+
+    files = Files(folder, codec, config, {}, path_of, looks.first_validation_file)
     try:
-        for batch in batches(part.documents, _BATCH):
-            files.add(batch)
-            rows += len({one.unit for one in batch} - {unit})
-            characters, unit = characters + sum(one.characters for one in batch), batch[-1].unit
-            reporter.progress("preparing", part.bytes * (1 + characters / max(1, in_all)), 2 * part.bytes, "bytes")
-            reporter.poll()
-            if time.monotonic() - began > _ENCODED_S:
-                break
+        # Training data comes last: there is more of it, and where time ends its figures are estimated.
+        done = {}
+        if "validation" in parts:
+            documents = [msgspec.structs.replace(one, file=one.file + first) for one in parts["validation"].documents]
+            done["validation"] = encode_part(files, documents, progress)
+        done["train"] = encode_part(files, parts["train"].documents, progress)
         files.finish(reporter)
     finally:
         files.abandon()
-    complete = part.complete and characters == in_all
-    read = {"rows": rows, "characters": characters, "bad": part.counts.bad + files.refused}
+    scale = {name: scale_of(part, done[name]) for name, part in parts.items()}
+    if "validation" not in scale:
+        scale["validation"] = scale["train"]
     return _Found(
-        task=common_task(looks),
-        sources=[describe(one) for one in looks],
+        task=common_task(looks.all),
+        sources=[describe(one) for one in looks.train],
+        validation_sources=[describe(one) for one in looks.validation],
         splits={name: Split(folder / name, codec.vocab_size) for name in SPLITS},
         codec=codec,
-        counts={**asdict(part.counts), **read, **files.report()},
-        bytes=part.bytes_in_all,
-        read_bytes=part.bytes,
-        complete=complete,
-        rows_in_all=None if complete else part.rows_in_all,
-        characters_in_all=None if complete else part.characters_in_all,
+        counts={**counts_of(parts.values(), done.values(), files.refused), **files.report()},
+        bytes=sum(part.bytes_in_all for part in parts.values()),
+        read_bytes=sum(part.bytes for part in parts.values()),
+        complete=all(is_complete(part, done[name]) for name, part in parts.items()),
+        rows_in_all=sum(scale[name].rows * one.rows for name, one in done.items()),
+        characters_in_all=sum(scale[name].text * one.characters for name, one in done.items()),
+        scale=scale,
         folder=folder,
     )
 
 
-def _warn_of_files(looks: Sequence[Look], part: Part, reporter: Reporter) -> None:
-    tell_skipped(looks, reporter)
-    for code, params in part.warnings:
+def _warn_of_files(looks: Looks, parts: dict[str, Part], reporter: Reporter) -> None:
+    tell_skipped(looks.all, reporter)
+    for code, params in (warning for part in parts.values() for warning in part.warnings):
         reporter.warn(code, **params)
 
 
@@ -235,8 +247,9 @@ def _warn_of(report: protocol.DataReport, config: Config, reporter: Reporter) ->
         reporter.warn("data.too_short", tokens=report.train_tokens, needed=limit + 1)
     elif not report.samples_per_epoch:
         reporter.warn("data.too_few_samples", samples=0, needed=1)
-    if not report.validation_documents and config.validation_fraction > 0:
+    if not report.validation_documents and not report.validation_sources and config.validation_fraction > 0:
         reporter.warn("data.no_validation")
+    warn_of_overlap(report.overlap, report.validation_rows, reporter, given=bool(report.validation_sources))
 
 
 def warn_of_duplicates(report: protocol.DataReport, reporter: Reporter) -> None:
@@ -262,7 +275,8 @@ def _report(found: _Found, config: Config) -> protocol.DataReport:
     lengths = Lengths(limit + 1)
     for split in found.splits.values():
         lengths.add_offsets(split.offsets)
-    train_tokens, samples = round(found.more_text * train.tokens), _samples_per_epoch(found, config)
+    of_train, of_held_out = found.scale_of("train"), found.scale_of("validation")
+    train_tokens, samples = round(of_train.text * train.tokens), _samples_per_epoch(found, config)
     steps = steps_per_epoch(samples, config.batch_size, config.gradient_accumulation_steps)
     counts = found.counts
     read = protocol.Counts(
@@ -278,15 +292,18 @@ def _report(found: _Found, config: Config) -> protocol.DataReport:
         vocab_size=found.codec.vocab_size,
         read=read,
         total=_scaled(read, found),
-        train_documents=round(found.more_rows * train.documents),
+        train_documents=round(of_train.rows * train.documents),
         train_tokens=train_tokens,
-        validation_documents=round(found.more_rows * held_out.documents),
-        validation_tokens=round(found.more_text * held_out.tokens),
+        validation_documents=round(of_held_out.rows * held_out.documents),
+        validation_tokens=round(of_held_out.text * held_out.tokens),
         max_seq_len=limit,
         lengths=lengths.bins(),
         longest=lengths.longest,
         longer=lengths.longer,
         duplicates=counts["duplicates"],
+        validation_sources=found.validation_sources,
+        validation_rows=counts.get("validation_rows", 0),  # caches of earlier versions do not have it
+        overlap=counts.get("overlap", 0),
         empty=counts["empty"],
         bad=counts["bad"],
         first_bad=protocol.BadRow(**counts["first_bad"]) if counts["first_bad"] else None,
@@ -312,18 +329,19 @@ def _batch_is_default(config: Config) -> bool:
 
 
 def _scaled(read: protocol.Counts, found: _Found) -> protocol.Counts:
+    scaled = [(found.scale_of(name), split) for name, split in found.splits.items()]
     return protocol.Counts(
-        rows=round(found.more_rows * read.rows),
-        documents=round(found.more_rows * read.documents),
-        characters=round(found.more_text * read.characters),
-        tokens=round(found.more_text * read.tokens),
+        rows=read.rows if found.rows_in_all is None else round(found.rows_in_all),
+        documents=round(sum(scale.rows * split.documents for scale, split in scaled)),
+        characters=read.characters if found.characters_in_all is None else round(found.characters_in_all),
+        tokens=round(sum(scale.text * split.tokens for scale, split in scaled)),
     )
 
 
 def _samples_per_epoch(found: _Found, config: Config) -> int:
     if found.arranged is not None:
-        return round(found.more_rows * found.arranged["train"].samples)
-    return windows(round(found.more_text * found.splits["train"].tokens), config.max_seq_len, "train")
+        return round(found.scale_of("train").rows * found.arranged["train"].samples)
+    return windows(round(found.scale_of("train").text * found.splits["train"].tokens), config.max_seq_len, "train")
 
 
 def _add_text(report: protocol.DataReport, found: _Found, config: Config) -> None:

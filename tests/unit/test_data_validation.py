@@ -1,0 +1,355 @@
+"""Validation data of one's own, and the splits of data set folders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.preparing import Listener, decoded, prepared
+from trainer_core.config import Config
+from trainer_core.data import cache
+from trainer_core.data.insight import measures
+from trainer_core.data.insight.measures import count_overlap
+from trainer_core.data.insight.report import preview
+from trainer_core.data.splits import splits_of, training_split
+from trainer_core.messages import TraindeckError
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def rows(path: Path, numbers: range, word: str = "train") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = (json.dumps({"text": f"{word} row {number}, 第{number}行"}, ensure_ascii=False) for number in numbers)
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def with_validation(data: Path, *validation: Path, listener: Listener | None = None, **knobs: object):  # type: ignore[no-untyped-def]
+    return prepared(data, listener=listener, validation_data=[str(path) for path in validation], **knobs)
+
+
+# --- validation data of one's own -------------------------------------------------------------------
+
+
+def test_all_data_is_trained_on_and_all_validation_data_is_evaluated(tmp_path: Path) -> None:
+    train, one = rows(tmp_path / "a.jsonl", range(300)), rows(tmp_path / "b.jsonl", range(20), "测试")
+    other = rows(tmp_path / "c.jsonl", range(20, 30), "测试")
+    result = with_validation(train, one, other, validation_fraction=0.5)
+    learned, evaluated = decoded(result, "train"), decoded(result, "validation")
+    assert (result.train.documents, result.validation.documents) == (300, 30)
+    assert "测试" not in learned
+    assert all(f"测试 row {number}," in evaluated for number in range(30))
+    assert [Path(source.path).name for source in result.validation_sources] == ["b.jsonl", "c.jsonl"]
+
+
+def test_plain_text_is_one_document_a_file_on_either_side(tmp_path: Path) -> None:
+    for name in ("train", "held"):
+        (tmp_path / f"{name}.txt").write_text(f"{name} words\n" * 3000, encoding="utf-8")
+    result = with_validation(tmp_path / "train.txt", tmp_path / "held.txt")
+    assert (result.train.documents, result.validation.documents) == (1, 1)
+    assert decoded(result, "validation") == "held words\n" * 3000 + "<|endoftext|>"
+
+
+def test_the_tokenizer_is_trained_on_the_training_data_alone(tmp_path: Path) -> None:
+    train = rows(tmp_path / "a.jsonl", range(300))
+    result = with_validation(train, rows(tmp_path / "b.jsonl", range(300), "zyzzyva"))
+    alone = prepared(train, validation_fraction=0.0)
+    assert result.tokenizer.read_bytes() == alone.tokenizer.read_bytes()
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_preparation_that_was_stopped_goes_on_in_the_validation_data(
+    tmp_path: Path, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainer_core.data import encode
+    from trainer_core.report import StopRequested
+
+    monkeypatch.setattr(encode, "_COMMIT_S", 0.0)
+    monkeypatch.setattr(encode, "_BATCH", 500)
+    monkeypatch.setattr(encode, "choose_processes", lambda *_: processes)
+    train, held = rows(tmp_path / "a.jsonl", range(100)), rows(tmp_path / "b.jsonl", range(400))
+    whole = with_validation(train, held, cache_dir=str(tmp_path / "whole"))
+    stops = 0
+    for stop_at in range(4, 40, 4):
+        try:
+            again = with_validation(train, held, listener=Listener(stop_at), cache_dir=str(tmp_path / "parts"))
+        except StopRequested:
+            stops += 1
+    again = with_validation(train, held, cache_dir=str(tmp_path / "parts"))
+    assert stops > 0
+    for split in ("train", "validation"):
+        assert decoded(again, split) == decoded(whole, split)
+    assert again.report == whole.report
+
+
+def test_bad_rows_of_validation_data_count_like_others(tmp_path: Path) -> None:
+    train, held = rows(tmp_path / "a.jsonl", range(300)), rows(tmp_path / "b.jsonl", range(20))
+    with held.open("a", encoding="utf-8") as file:
+        file.write('\n{"text": \n')
+    listener = Listener()
+    result = with_validation(train, held, listener=listener)
+    assert result.report["bad"] == 1
+    assert listener.warnings["data.rows_skipped"]["path"] == str(held)
+    with pytest.raises(TraindeckError) as caught:
+        with_validation(train, held, on_bad_row="stop")
+    assert caught.value.code == "data.bad_row"
+
+
+def test_conversations_cannot_be_evaluated_on_plain_text(tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text('{"prompt": "a", "response": "b"}\n' * 40, encoding="utf-8")
+    with pytest.raises(TraindeckError) as caught:
+        with_validation(pairs, rows(tmp_path / "b.jsonl", range(20)))
+    assert caught.value.code == "data.mixed"
+
+
+def test_a_cache_is_made_anew_when_the_validation_data_changes_and_not_for_the_fraction(tmp_path: Path) -> None:
+    train, held = rows(tmp_path / "a.jsonl", range(300)), rows(tmp_path / "b.jsonl", range(20))
+    names = {prepared(train).fingerprint, with_validation(train, held).fingerprint}
+    assert with_validation(train, held, validation_fraction=0.3).fingerprint in names
+    assert len(names) == 2
+    rows(held, range(21))
+    listener = Listener()
+    changed = with_validation(train, held, listener=listener)
+    assert changed.fingerprint not in names
+    assert listener.warnings["cache.file_changed"] == {"path": str(held)}
+    both = with_validation(held, train), with_validation(train, held)
+    assert both[0].fingerprint != both[1].fingerprint
+
+
+def test_caches_without_validation_data_keep_their_names(tmp_path: Path) -> None:
+    from trainer_core.data.sources import common_task, look_at_all
+
+    config = Config(data=[str(rows(tmp_path / "a.jsonl", range(300)))])
+    looks = look_at_all(config)
+    inputs = cache.inputs_of(looks, common_task(looks.all), config, Listener())
+    assert set(inputs["options"]) == {
+        "version", "task", "validation_fraction", "vocab_size", "pre_tokenizer", "tokenizer_sample_mib",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("held", ["b.jsonl", "b.parquet"])
+def test_without_a_token_cache_validation_data_may_have_any_format(tmp_path: Path, held: str) -> None:
+    train = rows(tmp_path / "a.jsonl", range(300))
+    tables = {
+        name: [{"text": f"{name} row {number}"} for number in range(count)] for name, count in (("t", 300), ("v", 40))
+    }
+    pq.write_table(pa.Table.from_pylist(tables["t"]), tmp_path / "a.parquet")
+    pq.write_table(pa.Table.from_pylist(tables["v"]), tmp_path / "b.parquet")
+    rows(tmp_path / "b.jsonl", range(40), "v")
+    result = with_validation(tmp_path / "a.parquet", tmp_path / held, token_cache=False)
+    cached = with_validation(tmp_path / "a.parquet", tmp_path / held)
+    for split in ("train", "validation"):
+        assert decoded(result, split) == decoded(cached, split)
+    with pytest.raises(TraindeckError) as caught:
+        with_validation(train, tmp_path / held, token_cache=False)
+    assert caught.value.code == "data.needs_cache"
+
+
+# --- rows that are in both --------------------------------------------------------------------------
+
+
+def test_rows_that_are_in_both_are_counted_and_said(tmp_path: Path) -> None:
+    train, held = rows(tmp_path / "a.jsonl", range(300)), rows(tmp_path / "b.jsonl", range(290, 330))
+    listener = Listener()
+    result = with_validation(train, held, listener=listener)
+    assert (result.report["overlap"], result.report["validation_rows"]) == (10, 40)
+    assert listener.warnings["data.overlap"] == {"count": 10, "total": 40, "percent": "25"}
+    again = Listener()
+    with_validation(train, held, listener=again)
+    assert "data.overlap" in again.warnings
+
+
+def test_rows_that_repeat_within_the_validation_data_alone_are_no_overlap(tmp_path: Path) -> None:
+    train, held = rows(tmp_path / "a.jsonl", range(300)), rows(tmp_path / "b.jsonl", range(400, 420))
+    held.write_text(f"{held.read_text(encoding='utf-8')}\n" * 3, encoding="utf-8")
+    listener = Listener()
+    assert with_validation(train, held, listener=listener).report["overlap"] == 0
+    assert "data.overlap" not in listener.warnings
+
+
+def test_what_is_held_back_by_chance_is_said_to_overlap_where_rows_repeat_often(tmp_path: Path) -> None:
+    path = rows(tmp_path / "a.jsonl", range(300))
+    listener = Listener()
+    prepared(path, listener=listener)
+    assert "data.overlap" not in listener.warnings
+    path.write_text(f"{path.read_text(encoding='utf-8')}\n" * 2, encoding="utf-8")
+    prepared(path, listener=listener)
+    assert listener.warnings["data.overlap"]["percent"] != "0"
+
+
+@pytest.mark.parametrize("held", [3, 50, 100_000])
+def test_overlap_is_exact_with_bounded_memory(tmp_path: Path, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measures, "_HELD", held)
+    monkeypatch.setattr(measures, "_AT_ONCE", 7)
+    draw = np.random.default_rng(1)
+    pool = draw.integers(0, 2**64, 60, dtype=np.uint64)
+    train, validation = pool[draw.integers(0, 40, 100)], pool[draw.integers(20, 60, 80)]
+    np.concatenate([train, validation]).astype("<u8").tofile(tmp_path / "all")
+    validation.astype("<u8").tofile(tmp_path / "held")
+    wanted = sum(int(value) in set(train.tolist()) for value in validation)
+    assert count_overlap(tmp_path / "all", tmp_path / "held") == wanted > 0
+
+
+# --- splits of a data set folder ---------------------------------------------------------------------
+
+LAYOUTS: dict[str, list[str]] = {
+    "files": [
+        "train-00000-of-00002.jsonl",
+        "train-00001-of-00002.jsonl",
+        "validation-00000-of-00001.jsonl",
+        "test.jsonl",
+    ],
+    "below data": ["data/train.jsonl", "data/train_more.jsonl", "data/Valid.jsonl", "data/test-1.jsonl"],
+    "folders": ["train/a.jsonl", "train/deep/b.jsonl", "dev/c.jsonl", "test/d.jsonl"],
+    "only a test split": ["train.jsonl", "train.2.jsonl", "test.jsonl"],
+}
+
+
+def data_set(folder: Path, names: list[str]) -> Path:
+    for number, name in enumerate(names):
+        word = "learned" if "train" in name else ("tested" if "test" in name else "evaluated")
+        rows(folder / name, range(100 * number, 100 * number + 100), word)
+    return folder
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("given", [False, True])
+def test_of_a_data_set_folder_the_right_splits_are_taken(tmp_path: Path, layout: str, given: bool) -> None:
+    folder = data_set(tmp_path / "set", LAYOUTS[layout])
+    result = with_validation(folder, *([folder] if given else []))
+    learned, evaluated = decoded(result, "train"), decoded(result, "validation")
+    only_test = layout == "only a test split"
+    assert (learned.count("learned"), learned.count("evaluated"), learned.count("tested")) == (200, 0, 0)
+    assert evaluated.count("tested" if only_test else "evaluated") == 100 == result.validation.documents
+    (train,), (held,) = result.sources, result.validation_sources
+    assert train.split == "train"
+    assert held.split in ("test",) if only_test else held.split in ("validation", "valid", "dev")
+
+
+def test_validation_data_that_is_given_comes_before_the_split_of_the_data(tmp_path: Path) -> None:
+    folder = data_set(tmp_path / "set", LAYOUTS["files"])
+    result = with_validation(folder, rows(tmp_path / "mine.jsonl", range(30), "mine"))
+    assert result.validation.documents == 30
+    assert "evaluated" not in decoded(result, "train")
+
+
+def test_a_folder_of_validation_data_needs_no_training_split(tmp_path: Path) -> None:
+    train = rows(tmp_path / "a.jsonl", range(300))
+    folder = data_set(tmp_path / "set", ["validation.jsonl", "test.jsonl"])
+    assert decoded(with_validation(train, folder), "validation").count("evaluated") == 100
+    plain = data_set(tmp_path / "plain", ["x.jsonl", "y.jsonl"])
+    assert with_validation(train, plain).validation.documents == 200
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["train.jsonl", "more.jsonl"],  # nothing to evaluate, so nothing is left out
+        ["test.jsonl", "more.jsonl"],
+        ["trainer.jsonl", "testing.jsonl"],
+    ],
+)
+def test_other_folders_are_read_whole(tmp_path: Path, names: list[str]) -> None:
+    folder = data_set(tmp_path / "set", names)
+    result = prepared(folder)
+    assert result.train.documents + result.validation.documents == 200
+    assert result.sources[0].split == ""
+    assert result.validation_sources == ()
+
+
+def test_programs_are_no_data_sets(tmp_path: Path) -> None:
+    for name in ("train.py", "test.py", "model.py", "test/test_model.py", "train/loop.py"):
+        (tmp_path / "code" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "code" / name).write_text(f"print('{name}')\n" * 200, encoding="utf-8")
+    assert prepared(tmp_path / "code").sources[0].files == 5
+
+
+def test_a_split_is_known_by_the_first_word_of_its_name() -> None:
+    folder = Path("set")
+    names = ("train.csv", "TEST-1.csv", "val_zh.csv", "dev.jsonl.gz", "training.csv", "a/train.csv", "README.md")
+    found = splits_of(folder, [folder / name for name in names])
+    assert {split: [file.name for file in files] for split, files in found.items()} == {
+        "train": ["train.csv"], "test": ["TEST-1.csv"], "val": ["val_zh.csv"], "dev": ["dev.jsonl.gz"],
+    }  # fmt: skip
+    assert training_split(found) == [folder / "train.csv"]
+
+
+def saved(folder: Path, texts: list[str]) -> None:
+    """As `save_to_disk` writes a split."""
+    folder.mkdir(parents=True)
+    with pa.ipc.new_stream(str(folder / "data.arrow"), pa.schema([("text", pa.string())])) as writer:
+        writer.write_table(pa.table({"text": texts}))
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data.arrow"}]}), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "splits", [["train", "validation", "test"], ["test", "train"], ["train", "validation_a", "validation_b"]]
+)
+def test_of_a_saved_data_set_the_validation_split_is_evaluated(tmp_path: Path, splits: list[str]) -> None:
+    for name in splits:
+        saved(tmp_path / "set" / name, [f"{name} row {number}" for number in range(100)])
+    (tmp_path / "set" / "dataset_dict.json").write_text(json.dumps({"splits": splits}), encoding="utf-8")
+    result = prepared(tmp_path / "set")
+    evaluated = decoded(result, "validation")
+    assert decoded(result, "train").count("train row") == 100 == result.train.documents
+    wanted = [name for name in splits if name.startswith("validation")] or ["test"]
+    assert all(evaluated.count(f"{name} row") == 100 for name in wanted)
+    assert result.validation.documents == 100 * len(wanted)
+
+
+def test_a_saved_data_set_with_a_single_split_is_held_back_from_as_before(tmp_path: Path) -> None:
+    saved(tmp_path / "set" / "test", [f"row {number}" for number in range(200)])
+    (tmp_path / "set" / "dataset_dict.json").write_text(json.dumps({"splits": ["test"]}), encoding="utf-8")
+    result = prepared(tmp_path / "set")
+    assert result.validation_sources == ()
+    assert 0 < result.validation.documents < 20
+
+
+# --- previews ----------------------------------------------------------------------------------------
+
+
+def config_of(train: Path, held: Path) -> Config:
+    return Config(data=[str(train)], validation_data=[str(held)], vocab_size=320, max_seq_len=32)
+
+
+def test_a_preview_of_little_data_says_what_preparation_finds(tmp_path: Path) -> None:
+    train, held = rows(tmp_path / "a.jsonl", range(300)), rows(tmp_path / "b.jsonl", range(290, 330))
+    listener = Listener()
+    report, result = preview(config_of(train, held), listener), with_validation(train, held)
+    assert report.complete
+    assert (report.train_documents, report.validation_documents) == (300, 40)
+    assert (report.train_tokens, report.validation_tokens) == (result.train.tokens, result.validation.tokens)
+    assert (report.overlap, report.validation_rows) == (10, 40)
+    assert report.total.rows == report.read.rows == 340
+    assert "data.overlap" in listener.warnings
+
+
+def test_a_preview_of_much_data_estimates_either_side_by_itself(tmp_path: Path) -> None:
+    train, held = rows(tmp_path / "a.jsonl", range(200_000)), rows(tmp_path / "b.jsonl", range(500))
+    report = preview(config_of(train, held), Listener(), 2_000_000)
+    assert not report.complete
+    assert report.validation_documents == 500
+    assert report.train_documents == pytest.approx(200_000, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "build", [lambda folder: folder / "gone.jsonl", lambda folder: rows(folder / "e.jsonl", range(0))]
+)
+def test_validation_data_that_cannot_be_read_is_refused(tmp_path: Path, build: Callable[[Path], Path]) -> None:
+    train, held = rows(tmp_path / "a.jsonl", range(300)), build(tmp_path)
+    for work in (lambda: with_validation(train, held), lambda: preview(config_of(train, held), Listener())):
+        with pytest.raises(TraindeckError) as caught:
+            work()
+        assert caught.value.code in ("data.not_found", "data.empty")
+        assert caught.value.params["path"] == str(held)
