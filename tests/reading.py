@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import random
 import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,11 @@ from trainer_core.data.formats import FORMATS, Request, Source
 from trainer_core.data.readers import arrow, columnar, json_array, json_rows, lines, streams, tar
 
 TABLES = ("jsonl", "json", "csv", "tsv", "parquet", "arrow", "feather", "tar")
+
+
+def random_bytes(size: int, seed: int = 0) -> bytes:
+    """The same at every call; they cannot be compressed."""
+    return random.Random(seed).randbytes(size)
 
 
 def source_of(path: Path, kind: str, encoding: str = "utf-8", compression: str = "") -> Source:

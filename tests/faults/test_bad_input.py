@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.core.trainer import TINY, Ended, environment, read_until, run, start, text_file
-from tests.reading import columnar_file, tar_of
+from tests.reading import columnar_file, random_bytes, tar_of
 from trainer_core import protocol
 from trainer_core.messages import CATALOGUE
 from trainer_core.runs import checkpoint_dir
@@ -82,7 +82,7 @@ def damaged(name: str) -> bytes:
     if name == "cut.parquet":
         return columnar_file(pa.table({"text": ["some words"] * 5000}), "parquet")[:-100]
     if name == "cut.jsonl.gz":
-        return gzip.compress(json.dumps({"text": os.urandom(300_000).hex()}).encode() + b"\n")[:-50]
+        return gzip.compress(json.dumps({"text": random_bytes(300_000).hex()}).encode() + b"\n")[:-50]
     if name == "cut.json":
         return b'[{"text": "some words"}, {"text": "some w'
     return tar_of({"1.txt": b"some words" * 100, "2.txt": b"some words" * 100})[:2000]  # cut.tar

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from app.state.following import Follower
 from app.state.runs import history
+from tests.kept import Kept
 from trainer_core import protocol
 from trainer_core.control import StdinControl
 from trainer_core.reference.examples import COMMANDS, EVENTS
+from trainer_core.report import StopRequested
 from trainer_core.runs import owners, run_dir
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.session import Session
@@ -82,17 +84,39 @@ def test_a_line_that_is_made_to_hurt_is_refused(line: bytes) -> None:
 def test_whatever_is_written_to_a_trainer_it_answers_and_works_on(pieces: list[bytes], cut: int) -> None:
     """Every line is answered by an `ack` or a warning; only `stop` and the end of input stop it."""
     read, write = os.pipe()
-    session = Session(Wire(), StdinControl(read))
-    content = b"\n".join(
-        piece.replace(b"\n", b"") for piece in pieces if b'"stop"' not in piece and b"pause" not in piece
-    )
+    kept = Kept()
+    session = Session(Wire(kept), StdinControl(read))
+    lines = [piece.replace(b"\n", b"") for piece in pieces if b'"stop"' not in piece and b"pause" not in piece]
+    content = b"".join(line + b"\n" for line in lines)
     try:
-        for start in range(0, len(content), cut * 50):
-            os.write(write, content[start : start + cut * 50])
+        try:
+            for start in range(0, len(content), cut * 50):
+                os.write(write, content[start : start + cut * 50])
+                session.poll()
+        finally:
+            os.close(write)
+        assert answers(kept) == [is_command(line) for line in lines if line.strip()]
+        with pytest.raises(StopRequested, match="parent_lost"):
             session.poll()
     finally:
-        os.close(write)
         os.close(read)
+
+
+def is_command(line: bytes) -> bool:
+    try:
+        protocol.decode_command(line)
+    except protocol.ProtocolError:
+        return False
+    return True
+
+
+def answers(kept: Kept) -> list[bool]:
+    """Whether each line was taken as a command. A refused one has a warning, and an `ack` too if it has an id."""
+    return [
+        isinstance(event, protocol.Ack)
+        for event in kept.events
+        if isinstance(event, protocol.Warn) or (isinstance(event, protocol.Ack) and event.reason != "no such command")
+    ]
 
 
 @settings(max_examples=40, deadline=None)

@@ -67,6 +67,8 @@ def test_before_a_look_the_page_says_what_it_is_for(make_window: MakeWindow) -> 
     page = make_window().window.data
     make = page.window()
     make.show_page("data")  # type: ignore[attr-defined]
+    assert page._empty.isVisible()
+    assert page._empty.text().startswith("Look at the data before you train: what was found in it")
     assert page.look.isEnabled()
     assert not page.cancel.isVisible()
     assert not page.hint.isVisible()

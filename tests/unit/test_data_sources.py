@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.reading import random_bytes
 from trainer_core.config import Config
 from trainer_core.data import formats, sources
 from trainer_core.data.sources import look
@@ -79,7 +79,7 @@ def test_a_file_without_text_is_said_to_be_empty(tmp_path: Path, name: str, cont
 
 
 def test_a_picture_named_txt_is_recognised_as_binary(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes(b"\x89PNG\r\n\x1a\n" + os.urandom(5000))
+    (tmp_path / "a.txt").write_bytes(b"\x89PNG\r\n\x1a\n" + random_bytes(5000))
     assert code_of(tmp_path / "a.txt") == "data.binary"
 
 
@@ -108,7 +108,7 @@ def test_parquet_without_the_columns_names_those_it_has(tmp_path: Path) -> None:
 
 
 def test_a_file_that_only_claims_to_be_parquet_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_bytes(b"PAR1" + os.urandom(500))
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" + random_bytes(500))
     assert code_of(tmp_path / "a.parquet") == "data.bad_format"
 
 
@@ -177,7 +177,7 @@ def test_every_file_of_a_folder_that_is_left_out_has_its_reason_in_words_of_both
     (tmp_path / "novel.txt").write_text("A dark night.", encoding="utf-8")
     (tmp_path / "picture.txt").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(500))
     (tmp_path / "other.csv").write_text("id,title\n1,one\n", encoding="utf-8")
-    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(os.urandom(900))[:-50])
+    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(random_bytes(900))[:-50])
     pq.write_table(pa.table({"text": ["some text"] * 500}), tmp_path / "cut.parquet")
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "cut.parquet").read_bytes()[:-9])
     found = {Path(one.path).name: one for one in look(str(tmp_path), Config()).skipped}

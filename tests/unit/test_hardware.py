@@ -276,7 +276,10 @@ def test_stopping_ends_the_thread_and_closes_nvml(tmp_path: Path) -> None:
 
 
 def test_a_sampler_that_was_never_started_can_be_stopped(tmp_path: Path) -> None:
-    Sampler(lambda _: None, 1.0, tmp_path).stop()
+    seen: list[protocol.Hardware] = []
+    sampler = Sampler(seen.append, 1.0, tmp_path)
+    sampler.stop()
+    assert (seen, "hardware" in [thread.name for thread in threading.enumerate()]) == ([], False)
 
 
 def test_the_interval_changes_while_running(tmp_path: Path) -> None:

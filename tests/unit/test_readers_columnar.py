@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import zipfile
 from pathlib import Path
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.reading import columnar_file, limits, read, read_and_tally, source_of
+from tests.reading import columnar_file, limits, random_bytes, read, read_and_tally, source_of
 from trainer_core.data.encodings import Tally
 from trainer_core.data.formats import FORMATS, Request, hugging_face_files
 from trainer_core.messages import Language, TraindeckError, word
@@ -104,7 +103,7 @@ def test_values_that_are_too_long_are_bad_rows(tmp_path: Path, kind: str) -> Non
 def test_what_is_something_else_is_a_plain_error(tmp_path: Path, kind: str) -> None:
     with zipfile.ZipFile(tmp_path / "zip", "w") as file:
         file.writestr("x", "y" * 1000)
-    others = [(tmp_path / "zip").read_bytes(), b"", b"words " * 100, b"FEA1" + bytes(100), b"PAR1" + os.urandom(300)]
+    others = [(tmp_path / "zip").read_bytes(), b"", b"words " * 100, b"FEA1" + bytes(100), b"PAR1" + random_bytes(300)]
     others += [columnar_file(pa.table({"text": ["a"]}), "arrow" if kind == "parquet" else "parquet")]
     for content in others:
         (tmp_path / "a").write_bytes(content)
@@ -131,7 +130,7 @@ def test_a_zip_archive_and_a_file_without_its_end_are_called_so(tmp_path: Path, 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_is_cut_short_says_how_far_it_was_read(tmp_path: Path, kind: str) -> None:
-    path = file_of(tmp_path, kind, pa.table({"text": [os.urandom(50).hex() for _ in range(5000)]}), rows=500)
+    path = file_of(tmp_path, kind, pa.table({"text": [random_bytes(50, row).hex() for row in range(5000)]}), rows=500)
     path.write_bytes(path.read_bytes()[:-50_000])
     tally, count = Tally(), 0
     with pytest.raises(TraindeckError) as caught:  # noqa: PT012 - rows may come first
@@ -144,7 +143,7 @@ def test_a_file_that_is_cut_short_says_how_far_it_was_read(tmp_path: Path, kind:
 
 def test_a_damaged_page_in_the_middle_is_a_plain_error_with_the_row(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    table = pa.table({"text": [os.urandom(50).hex() for _ in range(5000)]})
+    table = pa.table({"text": [random_bytes(50, row).hex() for row in range(5000)]})
     pq.write_table(table, path, row_group_size=500, write_page_checksum=True, use_dictionary=False)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1

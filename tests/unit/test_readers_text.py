@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.reading import compressed, limits, read, read_and_tally, source_of
+from tests.reading import compressed, limits, random_bytes, read, read_and_tally, source_of
 from trainer_core.data import encodings
 from trainer_core.data.encodings import Tally
 from trainer_core.data.formats import FORMATS, Request
@@ -105,7 +104,7 @@ def test_pieces_make_up_the_text_and_are_never_much_longer_than_asked_for(
 def test_a_compressed_file_that_breaks_off_gives_its_rows_and_then_says_after_which(
     tmp_path: Path, compression: str, cut: float
 ) -> None:
-    lines = b"".join(json.dumps({"text": os.urandom(20).hex()}).encode() + b"\n" for _ in range(20_000))
+    lines = b"".join(json.dumps({"text": random_bytes(20, row).hex()}).encode() + b"\n" for row in range(20_000))
     whole = compressed(lines, compression, parts=3)
     (tmp_path / "a").write_bytes(whole[: int(len(whole) * cut) if cut < 1 else -int(cut)])
     source, tally, count = source_of(tmp_path / "a", "jsonl", compression=compression), Tally(), 0
@@ -120,7 +119,7 @@ def test_a_compressed_file_that_breaks_off_gives_its_rows_and_then_says_after_wh
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_a_file_that_is_damaged_or_not_compressed_at_all_is_an_error(tmp_path: Path, compression: str) -> None:
-    whole = bytearray(compressed(os.urandom(100_000).hex().encode(), compression))
+    whole = bytearray(compressed(random_bytes(100_000).hex().encode(), compression))
     if compression == "gzip":
         whole[len(whole) // 2] ^= 0x55
     else:
@@ -145,7 +144,7 @@ def test_frames_of_zstd_that_hold_no_data_are_passed_over(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("compression", ["", "gzip", "zstd"])
 def test_the_beginning_of_a_file_can_be_looked_at_decompressed(tmp_path: Path, compression: str) -> None:
-    content = os.urandom(700_000)
+    content = random_bytes(700_000)
     (tmp_path / "a").write_bytes(compressed(content, compression, 2) if compression else content)
     for size in (1, 1000, 600_000, 2_000_000):
         assert streams.head(tmp_path / "a", compression, size) == content[:size]

@@ -279,7 +279,7 @@ def test_a_process_that_only_has_the_old_owners_pid_is_not_the_owner(run: RunDir
     started = psutil.Process().create_time() - 1000.0
     run.lock.write_text(json.dumps({"pid": os.getpid(), "started": started}), encoding="utf-8")
     with run_dir.lock(run):
-        pass
+        assert json.loads(run.lock.read_bytes())["started"] != started
 
 
 @pytest.mark.parametrize(

@@ -353,6 +353,7 @@ def test_a_closing_terminal_is_still_ignored_where_it_was_ignored() -> None:
     try:
         session = Session(Wire())
         with session.catching_interrupts():
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
             os.kill(os.getpid(), signal.SIGHUP)
             session.poll()
     finally:

@@ -86,11 +86,15 @@ def test_a_slow_reader_loses_steps_but_nothing_else_and_is_told_how_many() -> No
 def test_a_reader_that_is_gone_does_not_stop_the_work() -> None:
     read, write = os.pipe()
     os.close(read)
-    wire = Wire(StreamSink(os.fdopen(write, "wb", buffering=0)))
+    sink, calls = StreamSink(os.fdopen(write, "wb", buffering=0)), []
+    sink.on_reader_gone(lambda: calls.append("gone"))
+    wire = Wire(sink)
     for number in range(100):
         wire.emit(step(number))
         time.sleep(0.001)
     wire.close()
+    assert calls == ["gone"]
+    assert not sink._thread.is_alive()
 
 
 def test_every_event_is_on_disk_as_soon_as_it_was_sent(tmp_path: Path) -> None:
