@@ -1,0 +1,55 @@
+"""CONTRIBUTING.md names files and identifiers that exist; links in all documents lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PATH = re.compile(r"[\w./-]*[/.][\w./-]*")
+CODE = [*(ROOT / "app").rglob("*.py"), *(ROOT / "trainer_core").rglob("*.py")]
+MADE_LATER = {".venv", ".venv/bin/python", "logs/setup.log"}
+EXAMPLES = {"test_a_run_that_was_stopped_resumes_at_the_same_step"}
+
+
+def quoted(text: str) -> set[str]:
+    """What stands in backticks."""
+    return set(re.findall(r"`([^`]+)`", text))
+
+
+def words_of(paths: Iterable[Path]) -> set[str]:
+    return {word for path in paths for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+
+
+def missing(text: str) -> set[str]:
+    """Paths in backticks that do not exist, and identifiers that are in none of the Python files which their paragraph
+    names, or nowhere in the code where it names none."""
+    found = set()
+    for paragraph in re.sub(r"```.*?```", "", text, flags=re.DOTALL).split("\n\n"):
+        names = quoted(paragraph) - MADE_LATER - EXAMPLES
+        paths = {name: list(ROOT.glob(name.strip("/").replace("NAME", "*"))) for name in names if PATH.fullmatch(name)}
+        found |= {name for name, there in paths.items() if not there}
+        files = [path for there in paths.values() for path in there if path.suffix in (".py", ".yaml")]
+        identifiers = {name for name in names if re.fullmatch(r"\w+", name) and not (ROOT / name).exists()}
+        found |= identifiers - words_of([*(files or CODE), ROOT / "pyproject.toml"])
+    return found
+
+
+def test_contributing_names_what_exists() -> None:
+    assert missing((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")) == set()
+
+
+def test_a_name_or_a_path_that_is_gone_is_found() -> None:
+    text = "in `app/views/plots/page.py` and `app/gone.py`, `_PLACES` or `PlotsPage`; `presets/NAME.yaml`\n\n`mypy`"
+    assert missing(text) == {"app/gone.py", "_PLACES"}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_files_that_exist(document: Path) -> None:
+    text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link]
+    assert [link for link in links if not (document.parent / link).exists()] == []
