@@ -41,7 +41,7 @@ from app.theme import style
 from app.theme.tokens import ThemeChoice
 from app.views.main_window import MainWindow
 from app.views.setup import reason
-from app.views.setup.form import SetupForm
+from app.views.setup.form import VALIDATION, SetupForm
 from app.views.setup.reason import Blocked
 from app.views.viewing import Viewing
 from trainer_core import presets, protocol
@@ -392,8 +392,9 @@ class Controller(QObject):
 
     def _blocking(self) -> Blocked | None:
         found = reason.blocked(self.form, {run.name for run in self._history.runs})
-        missing = self.guide.missing
-        return found or (Blocked(missing, "data") if missing else None)
+        for missing, place in ((self.guide.missing, "data"), (self.guide.validation.missing, VALIDATION)):
+            found = found or (Blocked(missing, place) if missing else None)
+        return found
 
     # --- language, theme, small things ---------------------------------------------------------------------
 

@@ -645,6 +645,10 @@
         <source>Sums, dates and units, with answers (built in)</source>
         <translation>算术、日期与单位换算问答（内置）</translation>
     </message>
+    <message>
+        <source>{name} ({split})</source>
+        <translation>{name}（{split}）</translation>
+    </message>
 </context>
 <context>
     <name>DataFigures</name>
@@ -731,6 +735,10 @@
     <message>
         <source>{packed}, unpacked {alone}</source>
         <translation>{packed}，不打包为 {alone}</translation>
+    </message>
+    <message>
+        <source>Validation rows also in training data</source>
+        <translation>也在训练数据中的验证行</translation>
     </message>
     <message>
         <source>Duplicates</source>
@@ -848,16 +856,16 @@
         <translation>读取一部分数据，显示模型将学习的内容</translation>
     </message>
     <message>
-        <source>Training data ({kinds})</source>
-        <translation>训练数据 ({kinds})</translation>
-    </message>
-    <message>
         <source>All files (*)</source>
         <translation>所有文件 (*)</translation>
     </message>
     <message>
         <source>Add files to train on</source>
         <translation>添加训练文件</translation>
+    </message>
+    <message>
+        <source>Training data</source>
+        <translation>训练数据</translation>
     </message>
     <message>
         <source>Add a folder to train on</source>
@@ -1041,6 +1049,10 @@
     <message>
         <source>Drop to train on it</source>
         <translation>松开即可用作训练数据</translation>
+    </message>
+    <message>
+        <source>Drop to use it as validation data</source>
+        <translation>松开即作为验证数据</translation>
     </message>
 </context>
 <context>
@@ -1295,6 +1307,10 @@
     <message>
         <source>Data ready: {train} tokens to train on, {held_out} held out; vocabulary {vocabulary}; {weights} weights</source>
         <translation>数据就绪：训练 {train} 词元，验证 {held_out} 词元；词表 {vocabulary}；模型 {weights} 个参数</translation>
+    </message>
+    <message>
+        <source>Validation data: {names}</source>
+        <translation>验证数据：{names}</translation>
     </message>
     <message>
         <source>Each evaluation uses the same {some} of {every} held-out sequences</source>
@@ -3197,6 +3213,10 @@ Set up a run at the left and press “Add to queue”, also while another one tr
         <translation>数据</translation>
     </message>
     <message>
+        <source>Validation data</source>
+        <translation>验证数据</translation>
+    </message>
+    <message>
         <source>Run name</source>
         <translation>运行名称</translation>
     </message>
@@ -3752,6 +3772,53 @@ Set up a run at the left and press “Add to queue”, also while another one tr
     <message>
         <source>trials</source>
         <translation>次试算</translation>
+    </message>
+</context>
+<context>
+    <name>ValidationList</name>
+    <message>
+        <source>Validation data</source>
+        <translation>验证数据</translation>
+    </message>
+    <message>
+        <source>None, or the data&apos;s validation split</source>
+        <translation>无，或数据集的验证划分</translation>
+    </message>
+    <message>
+        <source>{share} of the data, or its validation split</source>
+        <translation>数据的 {share}，或其验证划分</translation>
+    </message>
+    <message>
+        <source>Add file…</source>
+        <translation>添加文件…</translation>
+    </message>
+    <message>
+        <source>Add folder…</source>
+        <translation>添加文件夹…</translation>
+    </message>
+    <message>
+        <source>Measure eval loss on files of your own</source>
+        <translation>用自己的文件测量评估损失</translation>
+    </message>
+    <message>
+        <source>Add validation data</source>
+        <translation>添加验证数据</translation>
+    </message>
+    <message>
+        <source>Add…</source>
+        <translation>添加…</translation>
+    </message>
+    <message>
+        <source>Remove</source>
+        <translation>移除</translation>
+    </message>
+    <message>
+        <source>Add files to evaluate</source>
+        <translation>添加用于评估的文件</translation>
+    </message>
+    <message>
+        <source>Add a folder to evaluate</source>
+        <translation>添加用于评估的文件夹</translation>
     </message>
 </context>
 <context>

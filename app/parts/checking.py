@@ -53,7 +53,7 @@ class Checker(Looker[CheckReport]):
         return command_line.check(name, form.changes(), form.data, loaded=form.preset)
 
     def key_of_form(self, *, fresh: bool = False) -> Key:
-        stamps = self._stamps.of(self._form.data, fresh=fresh)
+        stamps = self._stamps.of(self._form.all_data, fresh=fresh)
         return checks.key_of(self._form.values(), self._form.data, stamps)
 
     def refresh(self) -> None:

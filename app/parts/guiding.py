@@ -15,6 +15,7 @@ from app.parts.checking import Checker
 from app.parts.glancing import Glancer
 from app.parts.looking import DataLooker
 from app.parts.tokenizer_watch import TokenizerWatch
+from app.parts.validation_watch import ValidationWatch
 from app.state import data_looks
 from app.state.data_glance import Glance
 from app.state.length import Length, length_of
@@ -25,7 +26,7 @@ from app.state.settings import Settings
 from app.views import data_words, words
 from app.views.dropping import DropVeil
 from app.views.main_window import MainWindow
-from app.views.setup.form import SetupForm
+from app.views.setup.form import VALIDATION, SetupForm
 from app.views.setup.reason import Blocked
 from app.views.widgets import focus
 from trainer_core.config import knobs
@@ -56,19 +57,21 @@ class Guide(QObject):
         self._start, self._blocked = start, blocked
         self._glancer = Glancer(self)
         self._tokenizers = TokenizerWatch(form, self)
+        self.validation = ValidationWatch(form, window.setup.validation, self)
         self._glance: Glance | None = None  # at the names of the chosen files; None: under way, or none are chosen
         self._glance_again = QTimer(self, interval=_AGAIN_MS, singleShot=True)
         self._refusal = data_looks.Refusal()
         self._trained = False  # a run has finished, and nothing was changed since
         self._run_config: dict[str, Any] = {}  # of the run of this window
         self._undo_shown: object = None
-        self.veil = DropVeil(window)
+        self.veil = DropVeil(window, window.setup.validation)
         self._connect()
 
     def begin(self) -> None:
         """The first paint is done."""
         self._on_data()
         self._tokenizers.look()
+        self.validation.look()
         self._form.data_changed.connect(self._on_data)
 
     def _connect(self) -> None:
@@ -80,6 +83,8 @@ class Guide(QObject):
         window.run_bar.reason_pressed.connect(self.go_to_blame)
         window.setup.data.look_asked.connect(self.look)
         self.veil.dropped.connect(self._on_dropped)
+        self.veil.dropped_for_validation.connect(self._on_dropped_for_validation)
+        self.validation.changed.connect(self.display)
         self._glancer.found.connect(self._on_glance)
         self._glance_again.timeout.connect(self._look_at_names)
         QGuiApplication.instance().applicationStateChanged.connect(self._on_application)  # type: ignore[union-attr]
@@ -188,6 +193,10 @@ class Guide(QObject):
         self._form.add_data(paths)
         self._window.activateWindow()
 
+    def _on_dropped_for_validation(self, paths: list[str]) -> None:
+        self._form.add_validation_data(paths)
+        self._window.activateWindow()
+
     def _own_paths(self) -> list[str]:
         return [path for path in self._form.data if not path.startswith("builtin:")]
 
@@ -199,6 +208,7 @@ class Guide(QObject):
         """Files are renamed and deleted in other programs: look again when the person comes back."""
         if state is Qt.ApplicationState.ApplicationActive and self._glance is not None:
             self._look_at_names()
+            self.validation.look()
 
     def _look_at_names(self) -> None:
         if own := self._own_paths():
@@ -247,8 +257,8 @@ class Guide(QObject):
                 pass
 
     def _data_of_run(self) -> Key:
-        data = [str(path) for path in self._run_config.get("data") or []]
-        return data_looks.key_of(self._run_config, data, tuple(map(data_looks.stamp_of, data)))
+        data, validation = (list(map(str, self._run_config.get(name) or [])) for name in ("data", VALIDATION))
+        return data_looks.key_of(self._run_config, data, tuple(map(data_looks.stamp_of, [*data, *validation])))
 
     # --- undo ------------------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ class Looker(QObject, Generic[R]):
             return
         if self.process.start(arguments):
             self.running, self._failed, self._cancelled = Look(self.key_of_form(fresh=True), self.kind), None, False
-            self._data = data_looks.key_of(self._form.values(), self._form.data, self._stamps.of(self._form.data))
+            self._data = data_looks.key_of(self._form.values(), self._form.data, self._stamps.of(self._form.all_data))
             self.refresh()
 
     def cancel(self) -> None:
@@ -165,7 +165,7 @@ class DataLooker(Looker[DataReport]):
         return command_line.preview(name, form.changes(), form.data, loaded=form.preset)
 
     def key_of_form(self, *, fresh: bool = False) -> Key:
-        stamps = self._stamps.of(self._form.data, fresh=fresh)
+        stamps = self._stamps.of(self._form.all_data, fresh=fresh)
         return data_looks.key_of(self._form.values(), self._form.data, stamps)
 
     def samples_per_epoch(self) -> tuple[int, bool] | None:

@@ -30,6 +30,7 @@ LOG_CODES: Final[dict[str, tuple[str, ...]]] = {
         "train_tokens",
         "validation_documents",
         "validation_tokens",
+        "validation_sources",  # path and split of each, as JSON
         "validation_sequences",
         "eval_sequences",
         "vocab_size",
@@ -229,6 +230,8 @@ class LogStore:
 def _fields(event: AnyEvent, code: str) -> dict[str, Param]:
     found = {name: _plain(getattr(event, name)) for name in LOG_CODES[code]}
     if isinstance(event, protocol.Ready):
+        validation = [(source.path, source.split) for source in event.validation_sources]
+        found["validation_sources"] = msgspec.json.encode(validation).decode()
         found["fast_paths"] = msgspec.json.encode([path for path in event.fast_paths if path.used]).decode()
     return found
 

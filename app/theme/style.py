@@ -101,7 +101,7 @@ QPushButton#link:focus { border-color: $accent; }
 QPushButton#link:disabled { color: $muted; }
 QToolButton#flat:hover, QPushButton#flat:hover { background: $hover; }
 QToolButton#flat:focus, QPushButton#flat:focus { border-color: $accent; }
-QToolButton::menu-indicator { image: none; width: 0; }
+QToolButton::menu-indicator, QPushButton#link::menu-indicator { image: none; width: 0; }
 QToolButton#moreForRuns { padding-right: 24px; }
 QToolButton#moreForRuns::menu-indicator { image: url("$images/chevron-$name.png"); width: 12px; height: 12px;
     subcontrol-origin: padding; subcontrol-position: right center; right: 7px; }

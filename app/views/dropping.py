@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from PySide6.QtCore import QEvent, QObject, QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QDragEnterEvent, QDropEvent, QFont, QPainter, QPaintEvent, QPalette, QPen
+from PySide6.QtCore import QEvent, QObject, QRect, QRectF, Qt, Signal
+from PySide6.QtGui import QColor, QDragEnterEvent, QDropEvent, QFont, QPainter, QPaintEvent, QPalette, QPen, QRegion
 from PySide6.QtWidgets import QWidget
 
 from app.theme.tokens import SPACE
@@ -17,12 +17,14 @@ _ENTER: Final = (QEvent.Type.DragEnter, QEvent.Type.DragMove)
 
 
 class DropVeil(QWidget):
-    """Lies over the window while files are dragged there."""
+    """Lies over the window while files are dragged there. `validation`: where what is dropped is validation data."""
 
     dropped = Signal(list)  # paths
+    dropped_for_validation = Signal(list)
 
-    def __init__(self, window: QWidget) -> None:
+    def __init__(self, window: QWidget, validation: QWidget) -> None:
         super().__init__(window)
+        self._validation = validation
         self._lines = ("", "")
         self.hide()
         window.setAcceptDrops(True)
@@ -42,8 +44,10 @@ class DropVeil(QWidget):
         paths = local_paths(event)
         if not paths:
             return False
-        if self.isHidden():
-            self._say(paths)
+        said = self._words(paths, for_validation=self._is_for_validation(event))
+        if self.isHidden() or said != self._lines:
+            self._lines = said
+            self._cover()
         _accept(event)
         return True
 
@@ -53,7 +57,7 @@ class DropVeil(QWidget):
         if not paths:
             return False
         _accept(event)
-        self.dropped.emit(paths)
+        (self.dropped_for_validation if self._is_for_validation(event) else self.dropped).emit(paths)
         return True
 
     @property
@@ -61,24 +65,43 @@ class DropVeil(QWidget):
         """What is said; empty while nothing hovers."""
         return "" if self.isHidden() else "\n".join(self._lines)
 
-    def _say(self, paths: list[str]) -> None:
+    def _words(self, paths: list[str], *, for_validation: bool) -> tuple[str, str]:
         names = ", ".join(Path(path).name or path for path in paths[:3])
         more = self.tr("{names} and {count} more").format(names=names, count=len(paths) - 3)
-        self._lines = self.tr("Drop to train on it"), more if len(paths) > 3 else names
-        window = self.parentWidget()
-        assert window is not None
-        self.setGeometry(window.rect())
+        what = self.tr("Drop to use it as validation data") if for_validation else self.tr("Drop to train on it")
+        return what, more if len(paths) > 3 else names
+
+    def _cover(self) -> None:
+        self.setGeometry(self._window().rect())
         self.raise_()
         self.show()
+        self.update()
+
+    def _window(self) -> QWidget:
+        window = self.parentWidget()
+        assert window is not None
+        return window
+
+    def _validation_area(self) -> QRect:
+        """What can be seen of the list of validation data, in the coordinates of the window."""
+        seen = self._validation.visibleRegion().boundingRect()
+        return QRect(self._validation.mapTo(self._window(), seen.topLeft()), seen.size())
+
+    def _is_for_validation(self, event: QDropEvent) -> bool:
+        return self._validation_area().contains(event.position().toPoint())
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802 - Qt's name
         painter, palette = QPainter(self), self.palette()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         veil = QColor(palette.color(QPalette.ColorRole.Window))
         veil.setAlpha(_VEIL)
+        area = QRectF(self._validation_area()).adjusted(-4, -4, 4, 4)
+        painter.setClipRegion(QRegion(self.rect()) - QRegion(area.toRect()))
         painter.fillRect(self.rect(), veil)
+        painter.setClipping(False)
         painter.setPen(QPen(palette.color(QPalette.ColorRole.Highlight), 2, Qt.PenStyle.DashLine))
         painter.drawRoundedRect(QRectF(self.rect()).adjusted(*(2 * (1.5 * SPACE,)), *(2 * (-1.5 * SPACE,))), 8, 8)
+        painter.drawRoundedRect(area, 4, 4)
         middle = self.rect().center().y()
         width = min(_CARD, self.width() - 8 * SPACE)
         painter.setPen(QPen(palette.color(QPalette.ColorRole.Mid), 1))

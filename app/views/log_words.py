@@ -55,7 +55,17 @@ def _ready(params: _Params) -> str:
         vocabulary=words.count(_number(params, "vocab_size")),
         weights=words.count(_number(params, "parameters")),
     )
-    return "\n".join([text, *_evaluated(params), *_packed(params), _loading(params), *_computing(params)])
+    return "\n".join(
+        [text, *_validation(params), *_evaluated(params), *_packed(params), _loading(params), *_computing(params)]
+    )
+
+
+def _validation(params: _Params) -> list[str]:
+    sources = msgspec.json.decode(str(params.get("validation_sources") or "[]"), type=list[tuple[str, str]])
+    if not sources:
+        return []
+    text = QCoreApplication.translate("Log", "Validation data: {names}")
+    return [text.format(names=", ".join(words.of_split(words.data_name(path), split) for path, split in sources))]
 
 
 def _evaluated(params: _Params) -> list[str]:

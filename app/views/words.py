@@ -85,6 +85,11 @@ def data_name(path: str) -> str:
             return path
 
 
+def of_split(name: str, split: str) -> str:
+    """A data source with the split of it that is read; without one, only its name."""
+    return QCoreApplication.translate("Data", "{name} ({split})").format(name=name, split=split) if split else name
+
+
 def data_names(paths: list[str]) -> str:
     """Several sources in one line: names without folders."""
     return ", ".join(data_name(path) if path.startswith("builtin:") else Path(path).name or path for path in paths)

@@ -134,8 +134,10 @@ def _counts(report: DataReport) -> list[Row]:
         (QCoreApplication.translate("DataFigures", "Documents to train on"), _about(report, report.train_documents)),
         (QCoreApplication.translate("DataFigures", "Documents held back"), _about(report, report.validation_documents)),
     ]
+    overlap = QCoreApplication.translate("DataFigures", "Validation rows also in training data")
     return [
         (QCoreApplication.translate("DataFigures", "Duplicates"), _of(report.duplicates, read.rows)),
+        *([(overlap, _of(report.overlap, report.validation_rows))] if report.overlap else []),
         (QCoreApplication.translate("DataFigures", "Rows without text"), words.count(report.empty)),
         (QCoreApplication.translate("DataFigures", "Rows that cannot be used"), words.count(report.bad)),
         (QCoreApplication.translate("DataFigures", "Undecodable bytes"), _of(report.undecodable, report.read_bytes)),

@@ -204,7 +204,7 @@ class DataPage(Retranslating):
             tile.show_value(*figures.tile(report, name))
             tile.value.setToolTip(figures.tile_tooltip(report, name))
         self._show_notes(look.warnings)
-        self.sources.display(report.sources)
+        self.sources.display(report.sources, report.validation_sources)
         self._show_facts(report)
         self._show_lengths(report)
         self.samples.display(report.samples)

@@ -51,9 +51,10 @@ class SourcesTable(QTableView):
         for column in ("format", "columns"):
             self.setColumnWidth(_COLUMNS.index(column), _NARROW[column] if narrow else _WIDTHS[column])
 
-    def display(self, sources: list[Source]) -> None:
-        self.rows.show(sources)
-        shown = min(len(sources), _MOST_ROWS)
+    def display(self, sources: list[Source], validation: list[Source]) -> None:
+        """Those to train on, then those to evaluate."""
+        self.rows.show(sources, validation)
+        shown = min(self.rows.rowCount(), _MOST_ROWS)
         rows = self.verticalHeader().defaultSectionSize() * shown
         self.setFixedHeight(self.horizontalHeader().sizeHint().height() + rows + 4)
 
@@ -76,11 +77,12 @@ class SourcesModel(QAbstractTableModel):
     def __init__(self) -> None:
         super().__init__()
         self.sources: list[Source] = []
+        self._trained = 0  # of them, the first ones
         self.titles: list[str] = []
 
-    def show(self, sources: list[Source]) -> None:
+    def show(self, sources: list[Source], validation: list[Source]) -> None:
         self.beginResetModel()
-        self.sources = sources
+        self.sources, self._trained = [*sources, *validation], len(sources)
         self.endResetModel()
 
     def rowCount(self, parent: _Index = QModelIndex()) -> int:  # noqa: B008, N802 - Qt's signature
@@ -98,6 +100,9 @@ class SourcesModel(QAbstractTableModel):
 
     def data(self, index: _Index, role: int = 0) -> Any:
         source, column = self.sources[index.row()], _COLUMNS[index.column()]
+        if role == Qt.ItemDataRole.DisplayRole and column == "name":
+            split = source.split or ("validation" if index.row() >= self._trained else "")
+            return words.of_split(cell(source, column), split)
         if role == Qt.ItemDataRole.DisplayRole:
             return cell(source, column)
         if role == Qt.ItemDataRole.ToolTipRole:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtCore import QCoreApplication, QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QKeySequence, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QFileDialog,
@@ -42,7 +42,7 @@ class DataList(Retranslating):
         self._paths: list[str] = []
         self.recent: list[str] = []
         self._glance: Glance | None = None  # None: not known yet
-        self.list = _SourceList()
+        self.list = SourceList()
         self.list.itemSelectionChanged.connect(self._enable)
         self._add_file, self._add_folder = named(QPushButton(), "addFile"), named(QPushButton(), "addFolder")
         self._more, self._remove = SignButton("unfold", "moreData"), named(QPushButton(), "removeData")
@@ -127,14 +127,9 @@ class DataList(Retranslating):
         self._remove.setEnabled(bool(self.list.selectedItems()))
 
     def ask_files(self) -> None:
-        from trainer_core.data.formats import file_patterns  # imports take 20 ms that the start does not need
-
-        kinds = " ".join(file_patterns())
-        filters = ";;".join((self.tr("Training data ({kinds})").format(kinds=kinds), self.tr("All files (*)")))
-        title, short = self.tr("Add files to train on"), QFileDialog.Option.HideNameFilterDetails
-        paths, _ = QFileDialog.getOpenFileNames(self, title, self._folder(), filters, options=short)
+        paths = ask_data_files(self, self.tr("Add files to train on"), self.tr("Training data"), self._folder())
         if paths:
-            self.added.emit([str(Path(path)) for path in paths])
+            self.added.emit(paths)
 
     def ask_folder(self) -> None:
         path = QFileDialog.getExistingDirectory(self, self.tr("Add a folder to train on"), self._folder())
@@ -166,7 +161,18 @@ class DataList(Retranslating):
         action.triggered.connect(lambda: self.added.emit([path]))
 
 
-class _SourceList(QListWidget):
+def ask_data_files(parent: QWidget, title: str, kind: str, folder: str) -> list[str]:
+    """A file dialog for data: its filter named `kind` lists every format that the trainer reads."""
+    from trainer_core.data.formats import file_patterns  # imports take 20 ms that the start does not need
+
+    all_files = QCoreApplication.translate("DataList", "All files (*)")
+    filters = f"{kind} ({' '.join(file_patterns())});;{all_files}"
+    short = QFileDialog.Option.HideNameFilterDetails
+    paths, _ = QFileDialog.getOpenFileNames(parent, title, folder, filters, options=short)
+    return [str(Path(path)) for path in paths]
+
+
+class SourceList(QListWidget):
     """A list that says, while it is empty, how to fill it. Drops are taken by the window, wherever they fall."""
 
     delete_pressed = Signal()

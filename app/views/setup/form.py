@@ -20,6 +20,7 @@ from trainer_core.messages import TraindeckError
 from trainer_core.presets import Preset
 
 BUILTIN_PREFIX = "builtin:"
+VALIDATION: Final = "validation_data"
 _NOT_IN_FORM = ("preset", "data")  # they have their own places
 _TYPED_IN: Final = ("int", "float", "str", "list")  # kinds that are written letter by letter
 
@@ -74,7 +75,8 @@ class SetupForm(QObject):
         if self.data in ([], _data_of(self.preset)):
             self.data = _data_of(preset)
         self.preset = preset
-        self.kept = tuple(filter(self.is_changed, form_knobs()))
+        # Validation data belongs to the data that the person chose, not to the changed settings.
+        self.kept = tuple(name for name in form_knobs() if name != VALIDATION and self.is_changed(name))
         self._show_all()
         self._commit("preset")
 
@@ -106,6 +108,26 @@ class SetupForm(QObject):
         self.data = paths
         self.data_changed.emit()
         self._commit("data")
+
+    @property
+    def validation_data(self) -> list[str]:
+        """Files and folders to evaluate; empty: a part of the data is held back."""
+        return list(_parsed(VALIDATION, self.text(VALIDATION)))
+
+    @property
+    def all_data(self) -> list[str]:
+        """All files and folders that a run reads."""
+        return [*self.data, *self.validation_data]
+
+    def add_validation_data(self, paths: list[str]) -> None:
+        self._set_validation_data(list(dict.fromkeys([*self.validation_data, *paths])))
+
+    def remove_validation_data(self, paths: list[str]) -> None:
+        self._set_validation_data([path for path in self.validation_data if path not in paths])
+
+    def _set_validation_data(self, paths: list[str]) -> None:
+        self._type(VALIDATION, as_text(paths))
+        self._commit(VALIDATION)
 
     def set_run_name(self, name: str) -> None:
         self.run_name = name.strip()

@@ -10,11 +10,12 @@ from app.theme.tokens import SPACE, Tokens
 from app.views import words
 from app.views.setup import length_words
 from app.views.setup.data_list import DataList
-from app.views.setup.form import SetupForm, form_knobs
+from app.views.setup.form import VALIDATION, SetupForm, form_knobs
 from app.views.setup.kept_notice import KeptNotice
 from app.views.setup.knob_field import KnobField
 from app.views.setup.path import PathStrip
 from app.views.setup.preset_chooser import PresetChooser
+from app.views.setup.validation_list import ValidationList
 from app.views.widgets import (
     ElidedLabel,
     Retranslating,
@@ -41,10 +42,10 @@ class SetupPanel(Retranslating):
         self.setObjectName("page")
         self._form = form
         self.path = PathStrip(tokens)
-        self._headings = {name: label("section") for name in ("preset", "data", "name", "knobs")}
+        self._headings = {name: label("section") for name in ("preset", "data", "validation", "name", "knobs")}
         self.presets = PresetChooser()
         self.kept = KeptNotice(form, self.presets.choice)
-        self.data = DataList()
+        self.data, self.validation = DataList(), ValidationList()
         self.run_name = line("runName")
         self.run_name.setMaxLength(80)
         self.run_name.setAcceptDrops(False)  # a dropped file is data, wherever it falls
@@ -57,6 +58,7 @@ class SetupPanel(Retranslating):
         self._places: dict[str, QWidget] = {
             "preset": self.presets.choice,
             "data": self.data.list,
+            VALIDATION: self.validation.list,
             "name": self.run_name,
         }
         self._arrange()
@@ -71,6 +73,7 @@ class SetupPanel(Retranslating):
         for name, widgets in (
             ("preset", [self.presets, self.kept]),
             ("data", [self.data]),
+            ("validation", [self.validation]),
             ("name", [self.run_name]),
             ("knobs", [*self.fields, self._conflict, self._all]),
         ):
@@ -97,6 +100,8 @@ class SetupPanel(Retranslating):
         self.presets.chosen.connect(form.choose_preset)
         self.data.added.connect(form.add_data)
         self.data.removed.connect(form.remove_data)
+        self.validation.added.connect(form.add_validation_data)
+        self.validation.removed.connect(form.remove_validation_data)
         self.run_name.textEdited.connect(form.set_run_name)
         self.run_name.editingFinished.connect(form.settle)
         self.run_name.installEventFilter(form.undo_keys)
@@ -104,7 +109,14 @@ class SetupPanel(Retranslating):
         self._all.clicked.connect(self.all_settings_asked)
         form.preset_changed.connect(lambda: self.presets.display(form.preset))
         form.data_changed.connect(lambda: self.data.display(form.data))
+        form.knob_changed.connect(self._on_knob)
         form.changed.connect(self._show_conflict)
+
+    def _on_knob(self, name: str) -> None:
+        form = self._form
+        if name in (VALIDATION, "validation_fraction"):
+            fraction = form.value("validation_fraction") if form.is_valid("validation_fraction") else 0.0
+            self.validation.display(form.validation_data, form.data, fraction)
 
     def display(self, *, training: bool) -> None:
         """While a run is on, its settings stay as they were started: what is set here is for the next."""
@@ -120,7 +132,7 @@ class SetupPanel(Retranslating):
         self.length.setText(length_words.sentence(self._length) if self._length else "")
 
     def show_blocked(self, place: str, reason: str) -> None:
-        """Mark the field that makes Start impossible: `preset`, `data` or `name`; others show their own errors."""
+        """Mark the field that makes Start impossible if it is one of `_places`; others show their own errors."""
         for name, field in self._places.items():
             describe_error(field, reason if name == place else "")
 
@@ -140,6 +152,7 @@ class SetupPanel(Retranslating):
         titles = {
             "preset": self.tr("Preset"),
             "data": self.tr("Data"),
+            "validation": self.tr("Validation data"),
             "name": self.tr("Run name"),
             "knobs": self.tr("Main settings"),
         }

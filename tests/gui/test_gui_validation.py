@@ -1,0 +1,181 @@
+"""Validation data in the setup: added, dropped, removed, undone, remembered and given to the trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
+from pytestqt.qtbot import QtBot
+
+from app.controller import Controller
+from app.state import command_line
+from tests.gui.conftest import MakeWindow
+from trainer_core import presets, protocol
+from trainer_core.protocol import Source
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "验证 dev.jsonl"
+    path.write_text('{"prompt": "a", "response": "b"}\n' * 20, encoding="utf-8")
+    return path
+
+
+def arguments(controller: Controller) -> list[str]:
+    form = controller.form
+    assert form.preset is not None
+    return command_line.train(form.preset.name, form.changes(), form.data)
+
+
+def drop(window: QWidget, place: QPoint, path: Path) -> None:
+    mime = QMimeData()
+    mime.setUrls([QUrl.fromLocalFile(str(path))])
+    about = (Qt.DropAction.CopyAction, mime, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
+    QApplication.sendEvent(window, QDragEnterEvent(place, *about))
+    QApplication.sendEvent(window, QDropEvent(place.toPointF(), *about))
+
+
+def middle_of(controller: Controller) -> QPoint:
+    shown = controller.window.setup.validation
+    return shown.mapTo(controller.window, shown.rect().center())
+
+
+def test_without_validation_data_the_part_that_is_held_back_is_said(make_window: MakeWindow) -> None:
+    controller = make_window()
+    shown = controller.window.setup.validation
+    assert shown.note.text() == "5 % of the data, or its validation split"
+    assert not shown.list.isVisible()
+    controller.form.set_text("validation_fraction", "0.2")
+    assert shown.note.text() == "20 % of the data, or its validation split"
+    controller.form.set_text("validation_fraction", "0")
+    assert shown.note.text() == "None, or the data's validation split"
+
+
+def test_files_are_added_from_the_menu_and_removed_with_a_key(
+    make_window: MakeWindow, qtbot: QtBot, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = make_window()
+    shown, form = controller.window.setup.validation, controller.form
+    monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *_: ([str(table)], ""))
+    shown.add_file.trigger()
+    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(table.parent))
+    shown.add_folder.trigger()
+    assert form.validation_data == [str(table), str(table.parent)]
+    assert form.data == ["builtin:python"]
+    assert shown.list.isVisible()
+    assert arguments(controller)[-4:] == ["--validation-data", str(table), "--validation-data", str(table.parent)]
+    qtbot.waitUntil(lambda: "JSON Lines" in shown.note.text(), timeout=5_000)
+    shown.list.item(1).setSelected(True)
+    qtbot.keyClick(shown.list, Qt.Key.Key_Delete)
+    assert form.validation_data == [str(table)]
+
+
+def test_what_is_dropped_on_the_list_is_validation_data_and_elsewhere_training_data(
+    make_window: MakeWindow, table: Path
+) -> None:
+    controller = make_window()
+    place = middle_of(controller)
+    mime = QMimeData()
+    mime.setUrls([QUrl.fromLocalFile(str(table))])
+    for where, said in ((place, "Drop to use it as validation data"), (QPoint(900, 300), "Drop to train on it")):
+        event = QDragEnterEvent(
+            where, Qt.DropAction.CopyAction, mime, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+        )
+        QApplication.sendEvent(controller.window, event)
+        assert controller.guide.veil.text == f"{said}\n{table.name}"
+    drop(controller.window, place, table)
+    assert controller.form.validation_data == [str(table)]
+    assert controller.form.data == ["builtin:python"]
+    drop(controller.window, QPoint(900, 300), table)
+    assert controller.form.data == [str(table)]
+    assert controller.form.validation_data == [str(table)]
+
+
+def test_undo_takes_a_source_away_again_and_a_preset_keeps_it(make_window: MakeWindow, table: Path) -> None:
+    controller = make_window()
+    form = controller.form
+    form.add_data([str(table)])
+    form.add_validation_data([str(table)])
+    form.choose_preset(presets.load("quickstart_sft"))
+    assert form.validation_data == [str(table)]
+    form.undo()
+    form.undo()
+    assert form.validation_data == []
+    assert form.data == [str(table)]
+    form.redo()
+    assert form.validation_data == [str(table)]
+    assert controller.window.setup.validation.list.count() == 1
+
+
+def test_it_is_remembered_for_the_next_start_of_the_window(make_window: MakeWindow, table: Path) -> None:
+    controller = make_window()
+    controller.form.add_validation_data([str(table)])
+    controller.window.close()
+    again = make_window()
+    assert again.form.validation_data == [str(table)]
+    assert again.window.setup.validation.list.item(0).text() == str(table)
+
+
+def test_a_source_that_does_not_exist_keeps_start_from_being_pressed(
+    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
+) -> None:
+    controller = make_window()
+    controller.form.add_validation_data([str(tmp_path / "gone.csv")])
+    start, note = controller.window.run_bar.start, controller.window.setup.validation.note
+    qtbot.waitUntil(lambda: not start.isEnabled(), timeout=5_000)
+    assert note.text() == start.toolTip() == "Not found: gone.csv"
+    assert note.objectName() == "warnText"
+    controller.guide.go_to_blame()
+    assert controller.window.focusWidget() is controller.window.setup.validation.list
+    (tmp_path / "gone.csv").write_text("prompt,response\na,b\n", encoding="utf-8")
+    qtbot.waitUntil(start.isEnabled, timeout=10_000)
+
+
+def test_other_validation_data_makes_a_report_on_the_data_outdated(make_window: MakeWindow, table: Path) -> None:
+    controller = make_window()
+    before = controller.looker.key_of_form(), controller.checker.key_of_form()
+    controller.form.add_validation_data([str(table)])
+    after = controller.looker.key_of_form(), controller.checker.key_of_form()
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+    table.write_text("{}\n", encoding="utf-8")
+    assert controller.looker.key_of_form(fresh=True) != after[0]
+
+
+def test_the_data_page_shows_the_sources_of_either_kind_and_what_is_in_both(
+    make_window: MakeWindow, qtbot: QtBot, table: Path, own_folders: Path
+) -> None:
+    from tests.gui.test_gui_data import look
+
+    controller = make_window(None)
+    controller.form.add_data([str(table)])
+    controller.form.add_validation_data([str(table)])
+    controller.form.set_text("vocab_size", "320")
+    look(controller, qtbot)
+    page = controller.window.data
+    assert page.failure.text() == ""
+    names = [page.sources.rows.data(page.sources.rows.index(row, 0)) for row in range(page.sources.rows.rowCount())]
+    assert names == [table.name, f"{table.name} (validation)"]
+    assert "20 of 20 validation rows" in page.notes.text()
+
+
+@pytest.mark.parametrize(
+    ("language", "said"), [("en", "Validation data: /d/set (test)"), ("zh", "验证数据：/d/set（test）")]
+)
+def test_the_log_says_what_is_evaluated(make_window: MakeWindow, language: str, said: str) -> None:
+    from app.state.log_store import LogStore
+    from app.views import log_words
+
+    make_window(language=language)
+    log = LogStore()
+    log.add(
+        protocol.Ready(
+            task="sft", train_documents=9, train_tokens=900, validation_documents=1, validation_tokens=100,
+            vocab_size=300, parameters=1, steps_per_epoch=10, total_steps=20,
+            validation_sources=[Source(path="/d/set", format="jsonl", split="test")],
+        )
+    )  # fmt: skip
+    assert said in log_words.sentence(list(log)[-1])
