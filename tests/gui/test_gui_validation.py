@@ -59,9 +59,9 @@ def test_files_are_added_from_the_menu_and_removed_with_a_key(
 ) -> None:
     controller = make_window()
     shown, form = controller.window.setup.validation, controller.form
-    monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *_: ([str(table)], ""))
+    monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *_, **__: ([str(table)], ""))
     shown.add_file.trigger()
-    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(table.parent))
+    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_, **__: str(table.parent))
     shown.add_folder.trigger()
     assert form.validation_data == [str(table), str(table.parent)]
     assert form.data == ["builtin:python"]
