@@ -57,7 +57,10 @@ class MainWindow(QMainWindow):
         self._waiting = 0  # runs in it
         self._run = ""  # in the title
         self.tabs = QTabWidget(documentMode=True)
-        self.tabs.tabBar().setDrawBase(False)
+        bar = self.tabs.tabBar()
+        bar.setDrawBase(False)
+        bar.setUsesScrollButtons(False)
+        bar.setElideMode(Qt.TextElideMode.ElideRight)  # where a wide font needs more than the window has
         self.splitter = Splitter(Qt.Orientation.Horizontal, SPACE // 2)
         self._arrange()
         self.menus = Menus(self, PAGES, SHELLS)

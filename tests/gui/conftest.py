@@ -12,7 +12,7 @@ os.environ["PYQTGRAPH_QT_LIB"] = "PySide6"
 
 import pytest
 import shiboken6
-from PySide6.QtGui import QTextCursor
+from PySide6.QtGui import QFontInfo, QTextCursor
 from PySide6.QtWidgets import QApplication, QPlainTextEdit, QTextEdit
 from pytestqt.qtbot import QtBot
 
@@ -22,6 +22,7 @@ from app.i18n import Translator
 from app.services.trainer_process import TrainerProcess
 from app.state.settings import SettingsStore
 from app.theme import style
+from tests.gui import golden
 from trainer_core.messages import Language
 
 FAKE = Path(__file__).resolve().parent.parent / "process" / "fake_trainer.py"
@@ -35,6 +36,11 @@ def span(edit: QTextEdit | QPlainTextEdit, text: str) -> tuple[int, int]:
     begin = QTextCursor(found)
     begin.setPosition(found.selectionStart())
     return edit.cursorRect(begin).left(), edit.cursorRect(found).left()
+
+
+def has_own_font() -> bool:
+    """Whether the window has the font that its pictures are of; another may be wider."""
+    return QFontInfo(style.font("en")).family() == golden.FONT
 
 
 def stop_refreshing(controller: Controller) -> None:

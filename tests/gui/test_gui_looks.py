@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from PySide6.QtGui import QColor, QFontInfo, QFontMetricsF
+from PySide6.QtGui import QColor, QFontDatabase, QFontInfo, QFontMetricsF
 from PySide6.QtWidgets import QLabel, QScrollArea
 from pytestqt.qtbot import QtBot
 from runs_page import add, focus, open_page
@@ -139,6 +139,8 @@ def test_every_page_is_reached_by_its_menu_entry(make_window: MakeWindow) -> Non
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_quotes_are_as_wide_as_the_language_has_them(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
+    if not QFontDatabase.families(QFontDatabase.WritingSystem.SimplifiedChinese):
+        pytest.skip("no font has Chinese characters")
     controller = make_window(language="zh" if language == "en" else "en")
     controller.set_language("zh" if language == "zh" else "en")
     bar = controller.window.run_bar

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PySide6.QtGui import QFontInfo, QImage
+from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -17,9 +17,8 @@ from app.services import gpu_probe
 from app.state.looks import Look
 from app.state.queue import new_item
 from app.state.settings import SettingsStore
-from app.theme import style
 from tests.gui import demo_run, golden
-from tests.gui.conftest import MakeWindow
+from tests.gui.conftest import MakeWindow, has_own_font
 from trainer_core import protocol
 from trainer_core.machine.hardware import GpuInfo, Machine
 from trainer_core.reference.examples import EVENTS
@@ -38,7 +37,7 @@ MACHINE = Machine(
 @pytest.fixture(autouse=True)
 def same_machine(qapp: QApplication, monkeypatch: pytest.MonkeyPatch) -> None:
     """The window finds the same machine wherever it looks, and its font."""
-    if QFontInfo(style.font("en")).family() != golden.FONT:
+    if not has_own_font():
         pytest.skip(f"the pictures are of {golden.FONT}")
     monkeypatch.setattr(gpu_probe, "probe", lambda: MACHINE)
     monkeypatch.setattr(gpu_probe, "nvidia_card_present", lambda: True)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QFont, QTextBlockFormat, QTextCharFormat, QTextCursor
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QTextEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QSizePolicy, QTextEdit, QVBoxLayout, QWidget
 
 from app.theme.tokens import SPACE, Tokens
 from app.views import words
 from app.views.raw_text import show_as_it_stands
-from app.views.widgets import ElidedLabel, Retranslating, SignButton, label, named
+from app.views.widgets import ElidedLabel, Retranslating, SignButton, named
 from trainer_core.protocol import SampleView, Token
 
 _HEIGHT = 190
@@ -25,7 +25,8 @@ class SamplesCard(Retranslating):
         self._tokens = tokens
         self._samples: Sequence[SampleView] = ()
         self._place = 0
-        self._title, self._where = label("section"), named(ElidedLabel(), "muted")
+        self._title, self._where = named(ElidedLabel(), "section"), named(ElidedLabel(), "muted")
+        self._title.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self._legend = QLabel(textFormat=Qt.TextFormat.RichText)
         self.back, self.next = SignButton("back", "sampleBack"), SignButton("forward", "sampleNext")
         self.text = named(QTextEdit(), "sampleText")
