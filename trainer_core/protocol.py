@@ -183,6 +183,7 @@ class DataReport(Event, tag="data_report", kw_only=True):
     truncated: int = 0  # prompt/response: samples read that are cut at the end of a sequence
     cut_tokens: int = 0  # prompt/response: tokens of what was read that are cut away
     dropped: int = 0  # prompt/response: samples read whose prompt leaves no room for a response
+    left_out_turns: int = 0  # tool calls and their results, in messages, that the chat template cannot write
     left_out_tokens: int = 0  # plain text: tokens at the end that make no whole sequence; estimated as `total` is
     packs: int | None = None  # with packing: sequences made of the samples that were read
     fill: float | None = None  # with packing: share of their positions that hold tokens, 0..1

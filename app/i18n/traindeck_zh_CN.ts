@@ -721,6 +721,10 @@
         <translation>舍弃：放不下回答</translation>
     </message>
     <message>
+        <source>Tool messages left out</source>
+        <translation>舍弃的工具消息</translation>
+    </message>
+    <message>
         <source>Tokens left over at the end</source>
         <translation>末尾剩余的词元</translation>
     </message>
@@ -807,6 +811,10 @@
     <message>
         <source>messages</source>
         <translation>对话</translation>
+    </message>
+    <message>
+        <source>tools</source>
+        <translation>工具</translation>
     </message>
     <message>
         <source>All of it was read, {size}: every figure is exact.</source>

@@ -253,6 +253,12 @@ def test_a_short_step_is_told_where_the_figures_are_exact() -> None:
     assert figures.tile(exact, "epoch") == ("98,951", "98,950 full, one short")
 
 
+def test_tool_messages_that_are_left_out_are_counted_where_there_are_any() -> None:
+    report = msgspec.structs.replace(REPORT, left_out_turns=2400)
+    assert ("Tool messages left out", "2,400") in figures.rows(report)
+    assert "Tool messages left out" not in dict(figures.rows(REPORT))
+
+
 def test_a_look_that_fails_leaves_nothing_of_an_earlier_one_beside_its_error(
     make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from trainer_core.data.tokenizing.bpe import REGEXES
+from trainer_core.data.tokenizing.chat import CHATML
 
 CORPUS: Final = [
     "def add(a, b):\n    return a + b  # it's 12345\n",
@@ -122,6 +123,29 @@ def _qwen(name: str) -> tuple[Tokenizer, dict[str, Any]]:
     return tokenizer, {**names, "chat_template": template(name)}
 
 
+def _llama31() -> tuple[Tokenizer, dict[str, Any]]:
+    tokenizer, config = _llama3()
+    tokenizer.add_special_tokens(["<|eom_id|>", "<|python_tag|>"])
+    return tokenizer, {**config, "chat_template": template("llama31_tools")}
+
+
+def _mistral_tools() -> tuple[Tokenizer, dict[str, Any]]:
+    marks = ["INST", "/INST", "TOOL_CALLS", "AVAILABLE_TOOLS", "/AVAILABLE_TOOLS", "TOOL_RESULTS", "/TOOL_RESULTS"]
+    tokenizer = _with_bos(sentencepiece_bpe(["<s>", "</s>", *(f"[{mark}]" for mark in marks)], "first"), "<s>")
+    names = {"add_bos_token": True, "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return tokenizer, {**names, "chat_template": template("mistral_tools")}
+
+
+def _hermes() -> tuple[Tokenizer, dict[str, Any]]:
+    tokenizer, config = _llama31()
+    tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    templates = [
+        {"name": "default", "template": "{{bos_token}}" + CHATML},
+        {"name": "tool_use", "template": template("hermes_tools")},
+    ]
+    return tokenizer, {**config, "eos_token": "<|im_end|>", "chat_template": templates}
+
+
 def _mistral() -> tuple[Tokenizer, dict[str, Any]]:
     tokenizer = _with_bos(sentencepiece_bpe(["<s>", "</s>", "[INST]", "[/INST]"], "first"), "<s>")
     return tokenizer, {
@@ -185,9 +209,19 @@ FAMILIES: Final[dict[str, Callable[[], tuple[Tokenizer, dict[str, Any]]]]] = {
 }
 
 
+# With templates that write tool calls, in the manner of Qwen2.5, Qwen3, Llama 3.1, Mistral 0.3 and Hermes 3.
+TOOL_FAMILIES: Final[dict[str, Callable[[], tuple[Tokenizer, dict[str, Any]]]]] = {
+    "qwen2.5-tools": lambda: _qwen("qwen25_tools"),
+    "qwen3-tools": lambda: _qwen("qwen3_tools"),
+    "llama3.1-tools": _llama31,
+    "mistral-tools": _mistral_tools,
+    "hermes-tools": _hermes,
+}
+
+
 @cache
 def _made(family: str) -> tuple[str, dict[str, Any]]:
-    tokenizer, config = FAMILIES[family]()
+    tokenizer, config = {**FAMILIES, **TOOL_FAMILIES}[family]()
     return tokenizer.to_str(), config
 
 

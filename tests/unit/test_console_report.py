@@ -73,10 +73,18 @@ def test_why_the_first_row_cannot_be_used_is_told_in_chinese() -> None:
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_figure_that_people_act_on_is_there(language: Language) -> None:
     packed = msgspec.structs.replace(
-        REPORT, packs=1234, fill=0.987, fill_alone=0.31, undecodable=77, empty=5, left_out_tokens=99, tokenizer="t.json"
+        REPORT,
+        packs=1234,
+        fill=0.987,
+        fill_alone=0.31,
+        undecodable=77,
+        empty=5,
+        left_out_tokens=99,
+        left_out_turns=2400,
+        tokenizer="t.json",
     )
     shown = text_of(packed, Look(language))
-    for figure in ("414", "498", "23,118", "37 (0.024 %)", "4117", "1,234", "98.7 %", "31.0 %", "77", "99"):
+    for figure in ("414", "498", "23,118", "37 (0.024 %)", "4117", "1,234", "98.7 %", "31.0 %", "77", "99", "2,400"):
         assert figure in shown
     assert "prompt: question, response: answer" in shown
     assert "t.json" in shown

@@ -69,14 +69,14 @@ def test_chatml_is_written_at_once_as_it_is_segment_by_segment(kind: str) -> Non
 
 
 def test_no_conversations_are_no_ids() -> None:
-    ids, lengths, spans, counts = codec("trained").encode_conversations([])
-    assert (len(ids), len(lengths), spans.shape, len(counts)) == (0, 0, (0, 2), 0)
+    ids, lengths, spans, counts, left_out = codec("trained").encode_conversations([])
+    assert (len(ids), len(lengths), spans.shape, len(counts), left_out) == (0, 0, (0, 2), 0, 0)
 
 
 def test_answers_of_neighbouring_conversations_are_not_one_span() -> None:
     """Where a conversation begins with what is learned, it is learned apart from the end of the one before."""
     chats: list[list[Turn]] = [[("user", "Hi"), ("assistant", "Yes")]] * 3
-    _, lengths, spans, counts = codec("trained").encode_conversations(chats)
+    _, lengths, spans, counts, _ = codec("trained").encode_conversations(chats)
     assert counts.tolist() == [1, 1, 1]
     assert (spans[:, 1] == lengths).all()
 

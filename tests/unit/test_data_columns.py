@@ -39,9 +39,9 @@ MESSAGES = [
         ("instruction input output", "pair", "instruction input output"),
         ("instruction output system", "pair", "system instruction output"),
         ("question answer", "pair", "question answer"),
-        ("id messages", "messages", "messages"),
-        ("conversations source", "messages", "conversations"),
-        ("messages prompt response", "messages", "messages"),
+        ("id messages", "messages", "messages tools"),
+        ("conversations functions source", "messages", "conversations functions"),
+        ("messages prompt response", "messages", "messages tools"),
         ("content url", "text", "content"),
         ("Question Answer", "pair", "Question Answer"),
         ("问题 回答 编号", "pair", "问题 回答"),
@@ -156,7 +156,7 @@ def test_a_message_to_the_model_may_be_empty() -> None:
         ([{"role": "assistant", "content": [{"type": "image"}]}], "an assistant's message has no text"),
         (
             [{"role": "assistant", "tool_calls": [{}]}, {"role": "tool", "content": "4"}, MESSAGES[2]],
-            "an assistant's message has no text",
+            "a tool call names no function",
         ),
     ],
 )

@@ -70,6 +70,11 @@ _WORDS: Final[dict[str, tuple[str, str]]] = {
     "cut_from": ("{tokens} tokens of {count} samples ({share})", "{count} 个样本中的 {tokens} 个词元（{share}）"),
     "dropped": ("Left out", "舍弃"),
     "no_room": ("{count} samples: no room for a response", "{count} 个样本：放不下回答"),
+    "turns": ("Tool calls", "工具调用"),
+    "left_out_turns": (
+        "{count} messages left out: the chat template cannot write them",
+        "舍弃 {count} 条消息：对话模板无法写出",
+    ),
     "left": ("Left over", "剩余"),
     "left_tokens": ("{count} tokens at the end make no whole sequence", "末尾 {count} 个词元不足一条序列"),
     "packed": ("Packed", "打包"),
@@ -207,6 +212,8 @@ def _fit(report: DataReport, look: Look) -> Iterator[tuple[str, str]]:
         yield look.say("cut"), look.say("cut_from", **cut)
     if report.dropped:
         yield look.say("dropped"), look.say("no_room", count=f"{report.dropped:,}")
+    if report.left_out_turns:
+        yield look.say("turns"), look.say("left_out_turns", count=f"{report.left_out_turns:,}")
     if report.left_out_tokens:
         yield look.say("left"), look.say("left_tokens", count=f"{report.left_out_tokens:,}")
     if report.packs is not None and report.fill is not None:

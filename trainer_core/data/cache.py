@@ -107,7 +107,7 @@ def are_known(looks: Sequence[Look], config: Config) -> bool:
 def _tokenizer_hashes(given: str) -> list[list[str]]:
     """Of a tokenizer and of what stands beside it."""
     path = tokenizer_files.find(given)
-    beside = (path.with_name(name) for name in tokenizer_files.COMPANIONS)
+    beside = (path.parent / name for name in tokenizer_files.COMPANIONS)
     return [[file.name, files.sha256(file)] for file in (path, *beside) if file.is_file()]
 
 

@@ -288,6 +288,7 @@ class Files:
         self.bad_rows = 0  # that the reader has come across
         self.refused: int = journal.get("refused", 0)  # conversations that the chat template does not take
         self.first_refused: dict[str, str] = journal.get("first_refused", {})
+        self.left_out: int = journal.get("left_out", 0)  # turns with tool calls that the chat template cannot write
         self._committed = time.monotonic()
 
     def add(self, batch: list[Document]) -> None:
@@ -297,12 +298,13 @@ class Files:
     def write(self, batch: list[Document], encoded: Encoded) -> None:
         for number, reason in encoded.refused:
             self._refuse(batch[number], reason)
+        self.left_out += encoded.left_out
         held_out = self._held_out_of(batch)
         for name, hashes in ((HASHES, encoded.hashes), (VALIDATION_HASHES, encoded.hashes[held_out])):
             self._hashes[name].write(hashes.astype("<u8").tobytes())
         for name, split in self._splits.items():
             wanted = held_out if name == "validation" else ~held_out
-            if encoded.refused:
+            if encoded.refused or encoded.left_out:
                 wanted &= encoded.lengths > 0
             if wanted.any():
                 split.add(batch, encoded, wanted)
@@ -331,7 +333,7 @@ class Files:
         for hashes in self._hashes.values():
             hashes.flush_to_disk()
         refused = {"refused": self.refused, "first_refused": self.first_refused, "fast": self._fast}
-        sizes = {name: hashes.size for name, hashes in self._hashes.items()}
+        sizes = {name: hashes.size for name, hashes in self._hashes.items()} | {"left_out": self.left_out}
         cache.write_journal(self._working, {"position": position, "warnings": warnings, **states, **sizes, **refused})
         self._committed = time.monotonic()
 
@@ -342,6 +344,8 @@ class Files:
             hashes.flush_to_disk()
         if self.refused:
             notes.warn("data.rows_skipped", count=self.refused, **self.first_refused)
+        if self.left_out:
+            notes.warn("data.turns_left_out", count=self.left_out)
         return counts
 
     def report(self) -> dict[str, Any]:
@@ -351,6 +355,7 @@ class Files:
             "duplicates": count_duplicates(every),
             "validation_rows": rows,
             "overlap": count_overlap(every, held_out),
+            "left_out_turns": self.left_out,
         }
 
     def abandon(self) -> None:

@@ -40,6 +40,7 @@ class Encoded:
     spans: npt.NDArray[np.int64]  # (n, 2): [start, stop) of the tokens trained on, from the document's beginning
     span_counts: npt.NDArray[np.int64]  # spans of each document; empty for plain text
     refused: list[tuple[int, str]]  # conversations that the template does not take, and why
+    left_out: int = 0  # turns of conversations that the template cannot write
 
 
 def encode_batch(codec: Codec, batch: Sequence[Content]) -> Encoded:
@@ -56,13 +57,16 @@ def encode_batch(codec: Codec, batch: Sequence[Content]) -> Encoded:
     def refuse(number: int, error: TraindeckError) -> None:
         refused.append((number, str(error.params.get("reason", error.code))))
 
-    ids, lengths, spans, counts = codec.encode_conversations(batch, refuse)  # type: ignore[arg-type]
-    return Encoded(ids.astype(kind), lengths, hashes, spans, counts, refused)
+    ids, lengths, spans, counts, left_out = codec.encode_conversations(batch, refuse)  # type: ignore[arg-type]
+    return Encoded(ids.astype(kind), lengths, hashes, spans, counts, refused, left_out)
 
 
 def _digest(content: Content) -> bytes:
     # Lengths keep ("ab", "c") and ("a", "bc") apart.
-    told = content if isinstance(content, str) else "".join([f"\0{len(said)}\0{said}" for _, said in content])
+    if isinstance(content, str):
+        told = content
+    else:
+        told = "".join([f"\0{len(part)}\0{part}" for turn in content for part in turn[1:]])
     return hashlib.blake2b(told.encode("utf-8"), digest_size=8).digest()
 
 

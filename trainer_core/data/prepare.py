@@ -15,7 +15,7 @@ from typing import Any, Final
 from trainer_core.config import Config
 from trainer_core.data import cache, direct
 from trainer_core.data.arrange import SPLITS, arrange, fill_without_packing
-from trainer_core.data.columns import Task, Turn
+from trainer_core.data.columns import TOOLS, Task, Turn
 from trainer_core.data.direct import DirectSplit
 from trainer_core.data.encode import Notes, encode_all
 from trainer_core.data.order import keyed_hash
@@ -33,7 +33,7 @@ from trainer_core.protocol import Source
 from trainer_core.report import Quiet, Reporter, StopRequested
 
 _MIB: Final = 1024 * 1024
-_ROLES: Final = ("text", "system", "prompt", "input", "response", "messages")  # of columns
+_ROLES: Final = ("text", "system", "prompt", "input", "response", "messages", "tools")  # of columns
 _MUCH_OVERLAP: Final = 0.01  # share of the rows that were held back by chance
 _PROMPT: Final = 64  # characters of a beginning that is given to the model
 
@@ -85,7 +85,7 @@ class Prepared:
         """Up to `n` held-out conversations: always the same ones, spread over the data. Empty for plain text."""
         if self.task != "sft":
             return []
-        return [[(role, content) for role, content in row["turns"]] for row in self._chosen("validation", n)]
+        return [[tuple(turn) for turn in row["turns"]] for row in self._chosen("validation", n)]
 
     def held_out_beginnings(self, n: int) -> list[str]:
         """Up to `n` beginnings of held-out texts (of training texts where none are held out)."""
@@ -95,8 +95,7 @@ class Prepared:
     def _chosen(self, split: str, n: int) -> list[dict[str, Any]]:
         """At most `n` of the kept texts in random order: of held-out data a uniform sample of all documents."""
         documents = 0 if split == "train" else self.validation.documents
-        # Caches of earlier versions have no numbers.
-        numbered = ((text.get("number", line), text) for line, text in enumerate(self.split(split).texts()))
+        numbered = ((text["number"], text) for text in self.split(split).texts())
         ranked = ((example_rank(number), number, text) for number, text in numbered if is_example(number, documents))
         return [text for _, _, text in heapq.nsmallest(n, ranked)]
 
@@ -283,9 +282,10 @@ def _sample(stream: Stream, held_out: HeldOut, config: Config) -> Iterator[str]:
     for number, document in enumerate(stream):
         if keyed_hash("sample", number) >= kept * 2**64 or document.unit in held_out:
             continue
-        for role, content in document.turns:
-            yield f"{role}\n{content}"
-            taken += len(content)
+        for turn in document.turns:
+            if turn[0] != TOOLS:  # ChatML leaves tools out
+                yield "\n".join(turn[:2])
+                taken += len(turn[1])
         yield document.text
         taken += len(document.text)
         if taken > limit * 1.25:  # compressed files hold more text than bytes
@@ -347,7 +347,7 @@ def _described(
 def describe(one: Look) -> Source:
     """What was found at a path, for display."""
     layout = one.layouts[0]
-    used = {role: getattr(layout, role) for role in _ROLES if getattr(layout, role)} if one.columns else {}
+    used = {role: getattr(layout, role) for role in _ROLES if getattr(layout, role) in one.columns}
     skipped = one.skipped[0] if one.skipped else Skipped("", "", "")
     return Source(
         path=one.path,

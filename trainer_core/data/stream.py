@@ -211,8 +211,8 @@ class Stream:
 
     def _document(self, text: str, turns: tuple[columns.Turn, ...] = ()) -> Document:
         length = len(text)
-        for _, content in turns:
-            length += len(content)
+        for turn in turns:
+            length += len(turn[1]) if len(turn) < 3 else len(turn[1]) + len(turn[2])
         self.counts.characters += length
         return Document(self._number, text, turns, self._unit, self._file, self._tally.read - 1, length)
 

@@ -624,6 +624,16 @@ CATALOGUE: Final[dict[str, Message]] = {
         ("Rows of {path} were skipped, {count} in all: {reason}.", "The first was at {position}."),
         ("{path} 中有 {count} 行被跳过：{reason}。", "第一处位于{position}。"),
     ),
+    "data.turns_left_out": note(
+        (
+            "{count} messages with tool calls or their results were left out: the chat template cannot write them.",
+            "Use the tokenizer of a model trained for tool calls.",
+        ),
+        (
+            "{count} 条含工具调用或其结果的消息已舍弃：对话模板无法写出它们。",
+            "可改用支持工具调用的模型的分词器。",
+        ),
+    ),
     "data.truncated": note(
         (
             "{count} of {total} samples were longer than {limit} tokens and were cut.",

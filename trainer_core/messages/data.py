@@ -23,6 +23,9 @@ _REASONS: Final[dict[str, str]] = {
     "a message's role is {}": "消息的角色为 {}",
     "an assistant's message has no text": "助手的消息没有文本",
     "a message's content is not text": "消息的内容不是文本",
+    "a tool call names no function": "工具调用没有函数名",
+    "“{}” is not a list of tools": "“{}”不是工具列表",
+    "a tool or a tool call has an unsupported value": "工具或工具调用含有不支持的值",
     "it has no messages": "没有消息",
     "the model was trained on plain text": "该模型是用纯文本训练的",
     "it is longer than 4 million characters": "超过 400 万个字符",  # caches of before say it so

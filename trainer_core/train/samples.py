@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from trainer_core import generate, protocol
 from trainer_core.config import Config
-from trainer_core.data.columns import Turn
+from trainer_core.data.columns import Turn, up_to_last_answer
 from trainer_core.data.prepare import Prepared
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.generate import Sampling
@@ -45,8 +45,9 @@ class Writer:
     def _held_out(self, n: int) -> list[Example]:
         """Held-out conversations that can be asked: with something before the answer that the template takes."""
         found: list[Example] = []
-        for *before, last in self._prepared.held_out_chats(n):
+        for turns in self._prepared.held_out_chats(n):
             try:
+                *before, last = up_to_last_answer(self._codec.supported(turns))
                 prompt, whole = self._codec.encode_prompt(before), self._codec.encode_chats([[*before, last]])[0]
                 answer = whole.ids[slice(*whole.spans[-1])].tolist()
                 found.append(Example(before, prompt, self._codec.decode(answer), len(answer)))

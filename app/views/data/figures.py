@@ -112,6 +112,9 @@ def _fit(report: DataReport) -> list[Row]:
         found.append((cut, _of(report.cut_tokens, read.tokens)))
         dropped = QCoreApplication.translate("DataFigures", "Left out: no room for a response")
         found.append((dropped, _of(report.dropped, read.documents)))
+        if report.left_out_turns:
+            turns = QCoreApplication.translate("DataFigures", "Tool messages left out")
+            found.append((turns, words.count(report.left_out_turns)))
     else:
         left = QCoreApplication.translate("DataFigures", "Tokens left over at the end")
         found.append((left, words.count(report.left_out_tokens)))
@@ -167,6 +170,7 @@ def used(roles: dict[str, str], columns: list[str]) -> str:
         "input": QCoreApplication.translate("DataFigures", "input"),
         "system": QCoreApplication.translate("DataFigures", "system"),
         "messages": QCoreApplication.translate("DataFigures", "messages"),
+        "tools": QCoreApplication.translate("DataFigures", "tools"),
     }
     if not roles:
         return ", ".join(columns)

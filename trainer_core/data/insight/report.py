@@ -21,7 +21,7 @@ import numpy as np
 from trainer_core import protocol
 from trainer_core.config import Config, knobs
 from trainer_core.data.arrange import SPLITS, Arranged, arrange, fill_without_packing
-from trainer_core.data.columns import Document, Task
+from trainer_core.data.columns import TOOLS, Document, Task
 from trainer_core.data.encode import Files
 from trainer_core.data.insight.encoded_part import Progress, Scale, counts_of, encode_part, is_complete, scale_of
 from trainer_core.data.insight.measures import Lengths, steps_per_epoch
@@ -181,8 +181,7 @@ def _texts(documents: Sequence[Document]) -> Iterator[str]:
     share = _TRAINED_ON / max(1, sum(one.characters for one in documents))
     for document in documents:
         if keyed_hash("preview", document.unit) < share * 2**64:
-            for role, content in document.turns:
-                yield f"{role}\n{content}"
+            yield from ("\n".join(turn[:2]) for turn in document.turns if turn[0] != TOOLS)
             yield document.text
 
 
@@ -300,10 +299,11 @@ def _report(found: _Found, config: Config) -> protocol.DataReport:
         lengths=lengths.bins(),
         longest=lengths.longest,
         longer=lengths.longer,
+        left_out_turns=counts["left_out_turns"],
         duplicates=counts["duplicates"],
         validation_sources=found.validation_sources,
-        validation_rows=counts.get("validation_rows", 0),  # caches of earlier versions do not have it
-        overlap=counts.get("overlap", 0),
+        validation_rows=counts["validation_rows"],
+        overlap=counts["overlap"],
         empty=counts["empty"],
         bad=counts["bad"],
         first_bad=protocol.BadRow(**counts["first_bad"]) if counts["first_bad"] else None,

@@ -20,10 +20,12 @@ No torch, no Qt.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple, Protocol
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
-from trainer_core.data.columns import Turn
+from trainer_core.data.columns import TOOLS, Turn, fields_of, is_learned
 from trainer_core.messages import TraindeckError
 
 END_OF_TEXT: Final = "<|endoftext|>"
@@ -31,6 +33,7 @@ IM_START: Final = "<|im_start|>"
 IM_END: Final = "<|im_end|>"
 SPECIAL_TOKENS: Final = (END_OF_TEXT, IM_START, IM_END)
 LONGEST: Final = 4 * 1024 * 1024  # characters of a conversation, which is encoded at once: at most 300 bytes each
+_ID_CHARACTERS: Final = "abcdefghijklmnopqrstuvwxyz012345"
 ROLES: Final = ("system", "user", "assistant", "tool")
 
 # As Jinja, for tokenizer_config.json; renders what `ChatMl` makes.
@@ -69,6 +72,10 @@ class ChatTemplate(Protocol):
     promoted: frozenset[str]  # tokens that are not called special and are marks all the same
     uses_eos: bool  # whether the Jinja text asks for `eos_token`
 
+    def supported(self, turns: Sequence[Turn]) -> Sequence[Turn]:
+        """The conversation without tools and tool calls that the template cannot write, see `without_calls`."""
+        ...
+
     def segments(self, turns: Sequence[Turn]) -> list[Segment]:
         """A whole conversation. Raises `data.chat_refused`."""
         ...
@@ -92,15 +99,20 @@ class ChatMl:
         self._answered = (Segment(mark=end, learned=True), Segment("\n"))
         self._said = (Segment(mark=end), Segment("\n"))
 
+    def supported(self, turns: Sequence[Turn]) -> Sequence[Turn]:
+        return without_calls(turns, False, lambda turn: False)
+
     def segments(self, turns: Sequence[Turn]) -> list[Segment]:
         check(turns)
         found = [Segment(mark=mark) for mark in self.prefix]
-        for role, content in turns:
+        for turn in turns:
+            role, content = turn[:2]
             if role == "assistant":
+                learned = is_learned(turn)
                 found += self._answer
                 if content:
-                    found.append(Segment(content, learned=True, place="text"))
-                found += self._answered
+                    found.append(Segment(content, learned=learned, place="text"))
+                found += self._answered if learned else self._said
             else:
                 found += (self._answer[0], Segment(f"{role}\n{content}"), *self._said)
         return found
@@ -115,12 +127,74 @@ def check(turns: Sequence[Turn]) -> None:
     if not turns:
         raise refused("it has no messages")
     length = 0
-    for role, content in turns:
-        length += len(content)
-        if role not in ROLES:  # templates write roles out: one could spell a mark
+    for place, turn in enumerate(turns):
+        role = turn[0]
+        length += len(turn[1]) if len(turn) < 3 else len(turn[1]) + len(turn[2])
+        if role not in ROLES and (place or role != TOOLS):  # templates write roles out: one could spell a mark
             raise refused(f"a message's role is {role[:40]!r}")
     if length > LONGEST:
         raise refused("it is longer than 4 million characters; divide it into several conversations")
+
+
+def message_of(turn: Turn) -> dict[str, Any]:
+    """A turn as templates take it."""
+    fields = fields_of(turn)
+    fields.pop("weight", None)
+    if "tool_calls" in fields and not turn[1].strip():  # then the fields say whether there is a content
+        return {"role": turn[0], **fields}
+    return {"role": turn[0], "content": turn[1], **fields}
+
+
+def has_tools(turns: Sequence[Turn]) -> bool:
+    """Whether a conversation may have tools, tool calls or their results."""
+    return bool(turns) and (turns[0][0] == TOOLS or max(map(len, turns)) > 2)
+
+
+def without_calls(turns: Sequence[Turn], takes_tools: bool, is_supported: Callable[[Turn], bool]) -> Sequence[Turn]:
+    """A conversation without the turns whose tool calls are not supported, and the tool results that follow them.
+
+    Without the tools themselves if not `takes_tools`.
+    """
+    if not has_tools(turns):
+        return turns
+    kept: list[Turn] = []
+    leaving_out = False
+    for turn in turns:
+        if turn[0] == "assistant":
+            leaving_out = "tool_calls" in fields_of(turn) and not is_supported(turn)
+        elif turn[0] != "tool":
+            leaving_out = turn[0] == TOOLS and not takes_tools
+        if not leaving_out:
+            kept.append(turn)
+    return kept
+
+
+def with_short_ids(turns: Sequence[Turn]) -> list[Turn]:
+    """A conversation with tool call ids of nine letters and digits, which the templates of Mistral require."""
+    known: dict[str, str] = {}
+    unanswered: list[str] = []  # ids of calls whose results name none
+    found: list[Turn] = []
+    for turn in turns:
+        fields = fields_of(turn)
+        for call in fields.get("tool_calls", ()):
+            given = str(call.get("id", f"call {len(known)}"))
+            call["id"] = known.setdefault(given, _short_id(given))
+            unanswered.append(call["id"])
+        if turn[0] == "tool":
+            named = str(fields.get("tool_call_id"))
+            fields["tool_call_id"] = known.get(named) or (unanswered[0] if unanswered else _short_id(named))
+            unanswered = [one for one in unanswered if one != fields["tool_call_id"]]
+        found.append((*turn[:2], json.dumps(fields, ensure_ascii=False)) if fields else turn)
+    return found
+
+
+def _short_id(given: str) -> str:
+    number = int.from_bytes(hashlib.blake2b(given.encode("utf-8"), digest_size=8).digest(), "big")
+    return "".join(_ID_CHARACTERS[number >> 5 * place & 31] for place in range(9))
+
+
+def count_turns(turns: Sequence[Turn]) -> int:
+    return len(turns) - bool(turns and turns[0][0] == TOOLS)
 
 
 def refused(reason: str) -> TraindeckError:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trainer_core.data.columns import Turn
+from trainer_core.data.columns import Turn, is_learned
 from trainer_core.data.tokenizing.chat import ChatMl, Place, Segment, check, refused
 from trainer_core.messages import TraindeckError
 
@@ -30,6 +30,7 @@ class Chats(NamedTuple):
     lengths: npt.NDArray[np.int64]  # ids of each conversation
     spans: npt.NDArray[np.int64]  # (n, 2): [start, stop) of what is learned, from the conversation's beginning
     span_counts: npt.NDArray[np.int64]  # spans of each conversation
+    left_out: int = 0  # turns that the template cannot write, see `chat.without_calls`
 
 
 class Batch:
@@ -115,21 +116,23 @@ class ChatMlWriter:
         """Raises `data.chat_refused`."""
         check(turns)
         count = len(turns)
-        while count and turns[count - 1][0] != "assistant":
+        while count and not (turns[count - 1][0] == "assistant" and is_learned(turns[count - 1])):
             count -= 1
         if not count:
             raise no_answers()
         before = self._first
-        for role, content in turns[:count]:
+        for turn in turns[:count]:
+            role, content = turn[0], turn[1]
             if role != "assistant":
                 batch.add_mark(before[False])
                 batch.add_text(f"{role}\n{content}", "mark")
                 before = self._next
                 continue
+            learned = len(turn) < 3 or is_learned(turn)
             batch.add_mark(before[True])
             if content:
-                batch.add_text(content, "text", learned=True)
-            batch.add_mark(self._end, learned=True)
+                batch.add_text(content, "text", learned)
+            batch.add_mark(self._end, learned)
             before = self._after_answer
 
 

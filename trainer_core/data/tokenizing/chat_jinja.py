@@ -10,6 +10,9 @@ own texts, its marks, and where answers begin and end. Then there are two ways:
     frame, in its order, and be the real rendering but for what was made unrecognisable.
 A conversation for which neither works is refused.
 
+Tools and tool calls are values that templates read, so no stand-in takes their place: they are part of a frame
+as they are, with marks made unrecognisable. Where a call ends is seen by rendering it alone.
+
 Templates are code from strangers; sandbox.py runs them.
 
 No torch, no Qt.
@@ -17,6 +20,7 @@ No torch, no Qt.
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
@@ -24,8 +28,17 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from trainer_core.data.columns import Turn
-from trainer_core.data.tokenizing.chat import Mark, Place, Segment, check, refused
+from trainer_core.data.columns import TOOLS, Turn, fields_of, is_learned
+from trainer_core.data.tokenizing.chat import (
+    Mark,
+    Place,
+    Segment,
+    check,
+    message_of,
+    refused,
+    with_short_ids,
+    without_calls,
+)
 from trainer_core.data.tokenizing.sandbox import Template
 from trainer_core.messages import TraindeckError
 
@@ -41,6 +54,7 @@ class _Answer(NamedTuple):
     turn: int
     begin: tuple[int, int]  # number of a literal, and place in it: the end of the generation prompt
     prompted: bool  # whether that was found by rendering the prompt, not by where the content stands
+    before: int  # number of the last mark before it; -1: none
     slot: int  # of its content; -1 where that is empty
     end: int  # number of the mark that ends it; -1: none does
 
@@ -67,7 +81,8 @@ class ModelTemplate:
 
     `variables`: named tokens that the template may ask for (bos_token …). `special`: tokens that no content
     may become. `words`: further tokens of the vocabulary; those that the template writes around turns are
-    treated as special too, see `promoted`. `last`: ends an answer that the template does not end.
+    treated as special too, see `promoted`. `last`: ends an answer that the template does not end. `for_tools`: the
+    template is for conversations with tools alone, and may fail without.
     Raises `data.chat_refused` for a template that cannot be used.
     """
 
@@ -79,7 +94,9 @@ class ModelTemplate:
         words: Mapping[str, Mark],
         last: int,
         now: datetime,
+        for_tools: bool = False,
     ) -> None:
+        self._tools: tuple[Turn, ...] = ((TOOLS, "[]"),) if for_tools else ()  # in what it is tried with
         self._variables, self._last = dict(variables), last
         self._stand_in = "xTurn"
         while self._stand_in in source:
@@ -90,10 +107,13 @@ class ModelTemplate:
         self._marks = {**special, **{word: words[word] for word in self.promoted}}
         longest_first = sorted(filter(None, self._marks), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
-        self._firsts = sorted({mark[0] for mark in longest_first})
-        self._frames: dict[tuple[tuple[str, str | None], ...], _Frame] = {}
-        self._given = self._pattern.split(self._frame([("user", "?")], prompt=True).literals[-1])[-1]
-        found = self._frame([(role, "?") for role in probe], prompt=False)
+        # Tools and tool calls are JSON: a mark may be spelled there with escapes.
+        spelled = {form for mark in longest_first for form in (mark, json.dumps(mark, ensure_ascii=False)[1:-1])}
+        self._spelled = re.compile("|".join(map(re.escape, sorted(spelled, key=len, reverse=True))) or "(?!)")
+        self._firsts = sorted({form[0] for form in spelled})
+        self._frames: dict[tuple[tuple[str | None, ...], ...], _Frame] = {}
+        self._given = self._pattern.split(self._frame([*self._tools, ("user", "?")], prompt=True).literals[-1])[-1]
+        found = self._frame([*self._tools, *((role, "?") for role in probe)], prompt=False)
         ending = [self._marks[found.marks[answer.end]].id if answer.end >= 0 else last for answer in found.answers]
         self.end, self.ends = ending[-1] if ending else last, frozenset(ending or (last,))
         self.uses_eos = "eos_token" in self._template.variables
@@ -103,15 +123,15 @@ class ModelTemplate:
     def _probe(self) -> tuple[str, ...]:
         """An order of roles that the template takes."""
         for roles in _PROBES[:-1]:
-            if self._try_render([(role, "?") for role in roles], prompt=False) is not None:
+            if self._try_render([*self._tools, *((role, "?") for role in roles)], prompt=False) is not None:
                 return roles
-        self._render([(role, "?") for role in _PROBES[-1]], prompt=False)  # or it says why not
+        self._render([*self._tools, *((role, "?") for role in _PROBES[-1])], prompt=False)  # or it says why not
         return _PROBES[-1]
 
     def _control_words(self, probe: tuple[str, ...], words: Mapping[str, Mark]) -> list[str]:
         """Words of the vocabulary that the template writes around turns, not within an answer: they are as
         good as special, though DeepSeek's `<｜User｜>`, say, is not called so."""
-        turns = [(role, f"{self._stand_in}{number}x") for number, role in enumerate(probe)]
+        turns = [*self._tools, *((role, f"{self._stand_in}{number}x") for number, role in enumerate(probe))]
         before = self._try_render(turns[:-1], prompt=True) or ""
         after = self._render(turns, prompt=False).rpartition(turns[-1][1])[2]
         literals = [*self._split(before)[::2], after]
@@ -126,7 +146,7 @@ class ModelTemplate:
         return re.split(rf"{self._stand_in}(\d+)x", text)
 
     def _frame(self, turns: Sequence[Turn], prompt: bool) -> _Frame:
-        key = tuple((role, None if content.strip() else content) for role, content in turns)
+        key = tuple((turn[0], turn[1] if _is_kept(turn) else None, *turn[2:]) for turn in turns)
         key += (("", None),) if prompt else ()
         if key not in self._frames:
             if len(self._frames) >= _FRAMES:
@@ -137,8 +157,8 @@ class ModelTemplate:
     def _look(self, turns: Sequence[Turn], prompt: bool) -> _Frame:
         """Blank contents stay as they are: templates treat empty ones in their own way."""
         neutral = [
-            (role, f"{self._stand_in}{number}x" if content.strip() else content)
-            for number, (role, content) in enumerate(turns)
+            turn if _is_kept(turn) else (turn[0], f"{self._stand_in}{number}x", *turn[2:])
+            for number, turn in enumerate(turns)
         ]
         text = self._render(neutral, prompt)
         parts = self._split(text)
@@ -148,14 +168,20 @@ class ModelTemplate:
         for slot, turn in enumerate(frame.slots):
             slots.setdefault(turn, []).append(slot)
         marks = [mark.start() for mark in self._pattern.finditer(text)]
-        for turn, (role, content) in enumerate(neutral):
-            if role == "assistant" and not prompt:
-                rendered = self._try_render(neutral[:turn], prompt=True) if 0 < turn < _RENDERED else None
-                given = len(rendered) if rendered is not None and text.startswith(rendered) else -1
+        for turn, one in enumerate(neutral):
+            if one[0] == "assistant" and not prompt and is_learned(one):
+                given = self._prompt_end(neutral[:turn], text) if turn < _RENDERED else -1
                 own = [slot for slot in slots.get(turn, ()) if begins[slot] + len(frame.literals[slot]) >= given]
-                if own or not content.strip():
+                if "tool_calls" in fields_of(one):
+                    frame.answers.append(self._place_calls(turn, neutral, given, text, frame, begins, marks))
+                elif own or not one[1].strip():
                     frame.answers.extend(self._place(turn, own[:1], given, text, frame.literals, begins, marks))
         return frame
+
+    def _prompt_end(self, turns: Sequence[Turn], text: str) -> int:
+        """Where in `text` a prompt of these turns ends; -1 where the text does not begin with it."""
+        rendered = self._try_render(turns, prompt=True) if turns else None
+        return len(rendered) if rendered is not None and text.startswith(rendered) else -1
 
     def _place(
         self, turn: int, own: list[int], given: int, text: str, literals: list[str], begins: list[int], marks: list[int]
@@ -181,7 +207,49 @@ class ModelTemplate:
             end = -1  # a mark that comes after further words is that of another turn
         if not own and end < 0:
             return []
-        return [_Answer(turn, begin, prompted, own[0] if own else -1, end)]
+        before = bisect_left(marks, begins[begin[0]] + begin[1]) - 1
+        return [_Answer(turn, begin, prompted, before, own[0] if own else -1, end)]
+
+    def _place_calls(
+        self,
+        turn: int,
+        turns: Sequence[Turn],
+        given: int,
+        text: str,
+        frame: _Frame,
+        begins: list[int],
+        marks: list[int],
+    ) -> _Answer:
+        """Where a turn with tool calls stands in `text`: where the prompt ends (`given`), or where what the template
+        writes for the turn alone is found behind the answer before it. Raises `data.chat_refused`."""
+        alone = self._calls_alone(turns, turns[turn])
+        last = max((marks[answer.end] for answer in frame.answers if answer.end >= 0), default=0)
+        start = given if given >= 0 else text.find(alone, last)
+        if start < 0 and turn >= _RENDERED:
+            start = given = self._prompt_end(turns[:turn], text)
+        if not alone or start < 0:
+            raise _lost()
+        own, first = self._pattern.findall(alone), bisect_left(marks, start)
+        ends = [place for place in range(first, len(marks)) if frame.marks[place] == own[-1]]
+        end = ends[own.count(own[-1]) - 1] if len(ends) >= own.count(own[-1]) else -1
+        places = [begins[slot] + len(frame.literals[slot]) for slot, owner in enumerate(frame.slots) if owner != turn]
+        number = bisect_right(begins, start) - 1
+        is_inside_content = start - begins[number] > len(frame.literals[number])
+        if end < 0 or is_inside_content or any(start <= place < marks[end] for place in places):
+            raise _lost()
+        return _Answer(turn, (number, start - begins[number]), given >= 0, first - 1, -1, end)
+
+    def _calls_alone(self, turns: Sequence[Turn], turn: Turn) -> str:
+        """What the template writes for a turn with tool calls behind a prompt, up to the mark that ends it; empty where
+        it takes no such turn."""
+        prompt = [*(one for one in turns[:1] if one[0] == TOOLS), ("user", "?")]
+        given, text = self._try_render(prompt, prompt=True), self._try_render([*prompt, turn], prompt=False)
+        if given is None or text is None or not text.startswith(given):
+            return ""
+        alone = text[len(given) :].rstrip()
+        marks = self._pattern.findall(alone)
+        names = [call["function"]["name"] for call in fields_of(turn)["tool_calls"]]
+        return alone if marks and alone.endswith(marks[-1]) and all(name in alone for name in names) else ""
 
     def _head(self, literal: str) -> int:
         """How much of the literal before an answer is given to the model: up to its last mark, and what stands
@@ -194,8 +262,9 @@ class ModelTemplate:
     # --- rendering ----------------------------------------------------------------------------------
 
     def _render(self, turns: Sequence[Turn], prompt: bool) -> str:
-        messages = [{"role": role, "content": content} for role, content in turns]
-        return self._template.render(messages, add_generation_prompt=prompt, **self._variables)
+        tools = json.loads(turns[0][1]) if turns and turns[0][0] == TOOLS else None
+        messages = [message_of(turn) for turn in turns if turn[0] != TOOLS]
+        return self._template.render(messages, tools, add_generation_prompt=prompt, **self._variables)
 
     def _try_render(self, turns: Sequence[Turn], prompt: bool) -> str | None:
         try:
@@ -205,6 +274,15 @@ class ModelTemplate:
 
     # --- writing ------------------------------------------------------------------------------------
 
+    def supported(self, turns: Sequence[Turn]) -> Sequence[Turn]:
+        def takes(turn: Turn) -> bool:
+            return bool(self._calls_alone(turns, turn))
+
+        kept = without_calls(turns, True, takes)
+        if len(kept) == len(turns):
+            return kept
+        return max(kept, without_calls(with_short_ids(turns), True, takes), key=len)
+
     def segments(self, turns: Sequence[Turn]) -> list[Segment]:
         return self._write(turns, prompt=False)
 
@@ -213,9 +291,10 @@ class ModelTemplate:
 
     def _write(self, turns: Sequence[Turn], prompt: bool) -> list[Segment]:
         check(turns)
-        frame, real = self._frame(turns, prompt), self._render(turns, prompt)
-        contents = [content for _, content in turns]
-        disguise = _Disguise(self._pattern, self._firsts, contents)
+        contents = [turn[1] for turn in turns]
+        disguise = _Disguise(self._spelled, self._firsts, [part for turn in turns for part in turn[1:]])
+        hidden = [(turn[0], *map(disguise.on, turn[1:])) for turn in turns] if disguise.is_needed else turns
+        frame, real = self._frame(hidden, prompt), self._render(turns, prompt)
         filled = _fill(frame, real, contents)
         if filled is not None:
             shown = [disguise.on(content) for content in filled]
@@ -223,7 +302,6 @@ class ModelTemplate:
             marks = self._marks_in(text, frame)
             learned = _learned_in_frame(frame, shown)
         else:
-            hidden = [(role, disguise.on(content)) for role, content in turns]
             text = self._render(hidden, prompt)
             if disguise.off(text) != real:
                 raise _lost()
@@ -251,9 +329,9 @@ class ModelTemplate:
             if not text.startswith(generation):
                 raise _lost()
             return _Learned(len(generation), stop, answer.end)
-        literal, begin = frame.literals[answer.begin[0]], marks[answer.end - 1].end()
+        literal, begin = frame.literals[answer.begin[0]][: answer.begin[1]], marks[answer.before].end()
         before = [mark.end() for mark in self._pattern.finditer(literal)]
-        head = literal[before[-1] : answer.begin[1]] if before and answer.end else None
+        head = literal[before[-1] :] if before and answer.before >= 0 else None
         if head is None or not text.startswith(head, begin):
             raise _lost()
         return _Learned(begin + len(head), stop, answer.end)
@@ -303,6 +381,7 @@ class _Disguise:
             free = (chr(code) for code in _DISGUISES if chr(code) not in taken)
             self._on = dict(zip(firsts, free, strict=False))
             self._off = {ord(disguised): first for first, disguised in self._on.items()}
+        self.is_needed = bool(self._on)
 
     def on(self, content: str) -> str:
         while self._on and self._marks.search(content):  # again: marks may overlap
@@ -314,6 +393,11 @@ class _Disguise:
 
 
 # --- frames --------------------------------------------------------------------------------------------
+
+
+def _is_kept(turn: Turn) -> bool:
+    """Whether no stand-in takes the place of a turn's content."""
+    return turn[0] == TOOLS or not turn[1].strip()
 
 
 def _interleave(literals: Sequence[str], contents: Sequence[str]) -> str:

@@ -56,11 +56,11 @@ class Template:
         except Exception as error:  # also RecursionError, and whatever Jinja makes of odd input
             raise refused(_told(error)) from error
 
-    def render(self, messages: Sequence[dict[str, str]], **variables: Any) -> str:
+    def render(self, messages: Sequence[dict[str, Any]], tools: Sequence[Any] | None = None, **variables: Any) -> str:
         """Raises `data.chat_refused`, whatever the template raised."""
         self._steps, length, parts = 0, 0, list[str]()
         try:
-            for part in self._template.generate(messages=list(messages), tools=None, documents=None, **variables):
+            for part in self._template.generate(messages=list(messages), tools=tools, documents=None, **variables):
                 parts.append(part)
                 length += len(part)
                 if length > _MOST_WRITTEN:

@@ -16,7 +16,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from trainer_core import files
-from trainer_core.data.columns import Task, Turn
+from trainer_core.data.columns import TOOLS, Task, Turn
 from trainer_core.data.tokenizing import chat
 from trainer_core.data.tokenizing.chat import ChatMl, ChatTemplate, Mark, Place
 from trainer_core.data.tokenizing.chat_batch import (
@@ -99,11 +99,16 @@ class Codec:
         words = {one.content: Mark(number, one.lstrip, one.rstrip) for number, one in added.items() if not one.special}
         self.prefix, suffix = added_ids(tokenizer)
         self._adds_eos = bool(suffix)
-        self._template, self._problem = self._find_template(special, words)
+        told = self._description
+        self._template, self._problem = self._find_template(told.template, special, words)
+        self._tool_template: ChatTemplate | None = None
+        if told.tool_template:
+            self._tool_template = self._find_template(told.tool_template, special, words, for_tools=True)[0]
         self.end_of_text = self._find_end_of_text(self._template.ends if self._template else frozenset())
         self.end_of_turn = self._template.end if self._template else self.end_of_text
-        self.ends = frozenset((self.end_of_text, *(self._template.ends if self._template else ())))
-        hidden = {*special, *(self._template.promoted if self._template else ())}
+        templates = [one for one in (self._template, self._tool_template) if one is not None]
+        self.ends = frozenset((self.end_of_text, *(end for one in templates for end in one.ends)))
+        hidden = {*special, *(word for one in templates for word in one.promoted)}
         try:
             self._pieces = PieceEncoder(tokenizer, hidden, fast)
         except Unfit as error:
@@ -124,20 +129,23 @@ class Codec:
     # --- what the tokenizer has -----------------------------------------------------------------------
 
     def _find_template(
-        self, special: dict[str, Mark], words: dict[str, Mark]
+        self, source: str, special: dict[str, Mark], words: dict[str, Mark], for_tools: bool = False
     ) -> tuple[ChatTemplate | None, dict[str, Any]]:
         """The template, or why there is none: that is of no consequence to those who learn plain text."""
         told = self._description
-        if told.template in (chat.CHATML, _chatml(self.tokenizer, self.prefix)):
-            before = self.prefix if told.template != chat.CHATML else ()
+        if source in (chat.CHATML, _chatml(self.tokenizer, self.prefix)):
+            before = self.prefix if source != chat.CHATML else ()
             return ChatMl(self._require(chat.IM_START), self._require(chat.IM_END), before), {}
         from trainer_core.data.tokenizing.chat_jinja import ModelTemplate  # Jinja: only for models that have a template
         from trainer_core.data.tokenizing.sandbox import within
 
         now, last = datetime.fromisoformat(told.now) if told.now else datetime.now(), self._find_end_of_text()
+
+        def make() -> ModelTemplate:
+            return ModelTemplate(source, told.tokens, special, words, last, now, for_tools)
+
         try:
-            made = within(_PATIENCE_S, lambda: ModelTemplate(told.template, told.tokens, special, words, last, now))
-            return made, {}
+            return within(_PATIENCE_S, make), {}
         except TraindeckError as error:
             return None, {"path": str(told.template_path), "reason": error.params["reason"]}
 
@@ -190,7 +198,7 @@ class Codec:
         self, chats: Sequence[Sequence[Turn]], on_refused: Callable[[int, TraindeckError], None] | None = None
     ) -> list[Chat]:
         """As `encode_conversations`, each on its own."""
-        ids, lengths, spans, counts = self.encode_conversations(chats, on_refused)
+        ids, lengths, spans, counts, _ = self.encode_conversations(chats, on_refused)
         stops, last = np.cumsum(lengths).tolist(), np.cumsum(counts).tolist()
         starts, first = [0, *stops], [0, *last]
         learned = list(map(tuple, spans.tolist()))
@@ -204,34 +212,49 @@ class Codec:
         One that the template refuses is told to `on_refused` by its number and comes out empty; without
         that, raises `data.chat_refused`. Raises `data.bad_template` and `EncoderDiffers`.
         """
-        batch, write = Batch(), self._writer()
+        batch, left_out = Batch(), 0
         for number, turns in enumerate(chats):
+            kept = turns
+            if chat.has_tools(turns):
+                kept = self.supported(turns)
+                left_out += chat.count_turns(turns) - chat.count_turns(kept)
             try:
-                write(batch, turns)
+                if kept is turns or any(turn[0] == "assistant" for turn in kept):  # else all answers are left out
+                    self._write(batch, kept)
             except TraindeckError as error:
                 if on_refused is None:
                     raise
                 on_refused(number, error)
             batch.end()
-        return batch.encoded(self._encode_pieces)
+        return batch.encoded(self._encode_pieces)._replace(left_out=left_out)
 
-    def _writer(self) -> Callable[[Batch, Sequence[Turn]], None]:
-        """What adds a conversation to a batch, or raises `data.chat_refused` and adds nothing."""
-        template, segments = self.template, self._segments
+    def supported(self, turns: Sequence[Turn]) -> Sequence[Turn]:
+        """A conversation without tool calls that the chat template cannot write. Raises `data.bad_template`."""
+        return self._template_for(turns).supported(turns)
+
+    def _template_for(self, turns: Sequence[Turn]) -> ChatTemplate:
+        """Of a model with several templates, `tool_use` is the one for conversations with tools."""
+        has_tools = bool(turns) and turns[0][0] == TOOLS
+        return self._tool_template if has_tools and self._tool_template is not None else self.template
+
+    def _write(self, batch: Batch, turns: Sequence[Turn]) -> None:
+        """Adds a conversation to a batch, or raises `data.chat_refused` and adds nothing."""
+        template = self._template_for(turns)
         if not isinstance(template, ChatMl):
-            return lambda batch, turns: segments.write(batch, up_to_the_last_learned(template.segments(turns)))
+            self._segments.write(batch, up_to_the_last_learned(template.segments(turns)))
+            return
         if self._chatml is None:
             self._chatml = ChatMlWriter(template, self._pieces.encode)
-        return self._chatml.write
+        self._chatml.write(batch, turns)
 
     def encode_prompt(self, prompt: str | Sequence[Turn]) -> list[int]:
         """A prompt, or a conversation, up to where the model begins to write.
 
         Raises `data.chat_refused` and `data.bad_template`.
         """
-        turns = (("user", prompt),) if isinstance(prompt, str) else prompt
+        turns = self.supported((("user", prompt),) if isinstance(prompt, str) else prompt)
         batch = Batch()
-        self._segments.write(batch, self.template.prompt(turns))
+        self._segments.write(batch, self._template_for(turns).prompt(turns))
         return batch.encoded(self._encode_pieces).ids.tolist()  # type: ignore[no-any-return]
 
     def _encode_pieces(self, pieces: Sequence[tuple[str, Place]]) -> list[Ids]:
@@ -274,11 +297,13 @@ class Codec:
         if isinstance(template, ChatMl):
             tokens.setdefault("bos_token", names["end_of_text"])
             further["additional_special_tokens"] = [chat.IM_START, chat.IM_END]
+        named = {"default": told.template, "tool_use": told.tool_template}
+        several = [{"name": name, "template": source} for name, source in named.items()]
         values = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             **tokens,
             **further,
-            "chat_template": told.template,
+            "chat_template": several if told.tool_template else told.template,
             "add_bos_token": bool(self.prefix),
             "add_eos_token": self._adds_eos,
             "clean_up_tokenization_spaces": False,

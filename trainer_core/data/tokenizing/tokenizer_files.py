@@ -4,6 +4,7 @@
     tokenizer_config.json       its named tokens (bos_token …) and its chat template
     special_tokens_map.json     older models: named tokens
     chat_template.jinja, .json  the chat template, where it has a file of its own
+    additional_chat_templates/tool_use.jinja  beside chat_template.jinja: the one for conversations with tools
 
 Caches, runs and checkpoints hold the first two; what only Traindeck wants to know stands in the second,
 below `traindeck`.
@@ -27,7 +28,8 @@ from trainer_core.data.tokenizing import chat
 from trainer_core.messages import TraindeckError
 
 CONFIG: Final = "tokenizer_config.json"
-COMPANIONS: Final = (CONFIG, "special_tokens_map.json", "chat_template.jinja", "chat_template.json")
+TOOL_TEMPLATE: Final = "additional_chat_templates/tool_use.jinja"
+COMPANIONS: Final = (CONFIG, "special_tokens_map.json", "chat_template.jinja", TOOL_TEMPLATE, "chat_template.json")
 _LARGEST: Final = 256 * 1024 * 1024  # bytes; the largest tokenizers known have 35 MB
 
 
@@ -48,6 +50,7 @@ class Description:
     path: Path = field(default_factory=Path)  # of the tokenizer.json
     tokens: Mapping[str, str] = field(default_factory=dict)  # bos_token, eos_token …
     template: str = chat.CHATML
+    tool_template: str = ""  # for conversations with tools; empty: `template`
     template_path: Path = field(default_factory=Path)
     added: Sequence[AddedToken] = ()  # further tokens that it names, in the order of their ids
     end_of_text: str = ""  # empty: not said
@@ -59,7 +62,7 @@ class Description:
 def describe(path: Path) -> Description:
     """Reads what stands beside a tokenizer.json. Raises `data.bad_tokenizer` or `data.bad_template`."""
     config = _json(path.with_name(CONFIG))
-    template, template_path = _template(path, config)
+    templates, template_path = _templates(path, config)
     ours = config.get("traindeck")
     ours = ours if isinstance(ours, dict) else {}
     if isinstance(ours.get("tokens"), dict):
@@ -70,7 +73,8 @@ def describe(path: Path) -> Description:
     return Description(
         path=path,
         tokens=tokens,
-        template=template or chat.CHATML,
+        template=templates.get("default") or chat.CHATML,
+        tool_template=templates.get("tool_use") or "",
         template_path=template_path,
         added=_added(config),
         end_of_text=str(ours.get("end_of_text", "")),
@@ -107,23 +111,27 @@ def task_of(folder: Path) -> Task:
     return "sft" if config.get("eos_token") == chat.IM_END else "pretrain"  # written by Traindeck 0.1
 
 
-def _template(path: Path, config: Mapping[str, Any]) -> tuple[str, Path]:
-    """A model's chat template and where it was found, empty where there is none. In transformers' order."""
+def _templates(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, str], Path]:
+    """A model's chat templates by name (default, tool_use …) and where they were found, in transformers' order."""
     file = path.with_name("chat_template.jinja")
     if file.is_file():
-        try:
-            return content_of(file).decode("utf-8").replace("\r\n", "\n"), file
-        except UnicodeDecodeError as error:
-            raise TraindeckError("data.bad_template", path=str(file), reason=str(error)) from error
+        tool_use = path.parent / TOOL_TEMPLATE
+        return {"default": _text(file), "tool_use": _text(tool_use) if tool_use.is_file() else ""}, file
     for file in (path.with_name(CONFIG), path.with_name("chat_template.json")):
         found = (config if file.name == CONFIG else _json(file)).get("chat_template")
         if isinstance(found, list):  # several, by name
             found = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
-        if isinstance(found, dict):
-            found = found.get("default")
-        if isinstance(found, str) and found:
-            return found, file
-    return "", path
+        named = found if isinstance(found, dict) else {"default": found}
+        if isinstance(named.get("default"), str) and named["default"]:
+            return {name: one for name, one in named.items() if isinstance(one, str)}, file
+    return {}, path
+
+
+def _text(file: Path) -> str:
+    try:
+        return content_of(file).decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise TraindeckError("data.bad_template", path=str(file), reason=str(error)) from error
 
 
 def _added(config: Mapping[str, Any]) -> list[AddedToken]:

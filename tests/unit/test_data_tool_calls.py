@@ -1,0 +1,430 @@
+"""Tool calls: as the model's own chat template writes them, learned like any answer, or left out and counted."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.preparing import Listener, prepared
+from tests.unit.model_folders import TOOL_FAMILIES, model_folder
+from trainer_core.config import Config
+from trainer_core.data import columns
+from trainer_core.data.columns import BadRow, Layout, Turn
+from trainer_core.data.insight.report import of_prepared, preview
+from trainer_core.data.tokenizing import tokenizer
+from trainer_core.data.tokenizing.tokenizer import Codec
+
+Row = dict[str, Any]
+LAYOUT = Layout("messages", messages="messages", tools="tools")
+
+WEATHER: Row = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Today's weather, in °C.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "description": "城市"}, "days": {"type": "integer"}},
+            "required": ["city"],
+        },
+    },
+}
+
+
+def call(name: str = "get_weather", number: int = 1, **arguments: Any) -> Row:
+    return {
+        "id": f"call0000{number}",
+        "type": "function",
+        "function": {"name": name, "arguments": arguments or {"city": "北京", "days": number}},
+    }
+
+
+def user(content: str) -> Row:
+    return {"role": "user", "content": content}
+
+
+def calling(*calls: Row, **fields: Any) -> Row:
+    return {"role": "assistant", "content": None, "tool_calls": list(calls) or [call()], **fields}
+
+
+def result(content: str = '{"celsius": 21}', number: int = 1) -> Row:
+    return {"role": "tool", "name": "get_weather", "tool_call_id": f"call0000{number}", "content": content}
+
+
+def answer(content: str) -> Row:
+    return {"role": "assistant", "content": content}
+
+
+CONVERSATIONS: dict[str, list[Row]] = {
+    "one call": [user("Weather in 北京?"), calling(), result(), answer("21 °C.")],
+    "system": [{"role": "system", "content": "Be brief."}, user("Weather?"), calling(), result(), answer("21 °C.")],
+    "ends with a call": [user("Hi"), answer("Hello"), user("Weather?"), calling()],
+    "several turns": [
+        user("Weather in 北京?"),
+        calling(),
+        result(),
+        answer("21 °C."),
+        user("And tomorrow?"),
+        calling(call(number=2)),
+        result("18", 2),
+        answer("18 °C."),
+        user("Thanks"),
+        answer("Bye"),
+    ],
+    "calls in a row": [
+        user("Both?"),
+        calling(),
+        result(),
+        calling(call(number=2)),
+        result("5", 2),
+        answer("21 and 5."),
+    ],
+    "no call": [user("Hi"), answer("Hello")],
+}
+
+
+def read(messages: Sequence[Row], tools: Any = (WEATHER,)) -> tuple[Turn, ...]:
+    return columns.turns_of({"messages": list(messages), "tools": list(tools) if tools else None}, LAYOUT)
+
+
+@functools.cache
+def codec_of(family: str) -> Codec:
+    with tempfile.TemporaryDirectory() as folder:
+        return tokenizer.load_given(model_folder(Path(folder), family) / "tokenizer.json")[0]
+
+
+@functools.cache
+def theirs_of(family: str) -> Any:
+    transformers = pytest.importorskip("transformers")
+    with tempfile.TemporaryDirectory() as folder:
+        return transformers.AutoTokenizer.from_pretrained(model_folder(Path(folder), family))
+
+
+def written(codec: Codec, turns: Sequence[Turn]) -> str:
+    """What the template of a codec writes, marks and all."""
+    segments = codec._template_for(turns).segments(turns)
+    return "".join(one.text if one.mark < 0 else codec.tokenizer.id_to_token(one.mark) or "" for one in segments)
+
+
+def learned(codec: Codec, turns: Sequence[Turn]) -> list[str]:
+    made = codec.encode_chats([turns])[0]
+    return [codec.decode(made.ids[slice(*span)].tolist(), skip_special_tokens=False) for span in made.spans]
+
+
+# --- as transformers writes them -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+@pytest.mark.parametrize("family", TOOL_FAMILIES)
+def test_text_and_ids_are_those_of_transformers(family: str, name: str) -> None:
+    codec, theirs, messages = codec_of(family), theirs_of(family), CONVERSATIONS[name]
+    turns = read(messages)
+    assert codec.supported(turns) == list(turns) or codec.supported(turns) == turns
+    assert written(codec, turns) == theirs.apply_chat_template(messages, tools=[WEATHER], tokenize=False)
+    made = codec.encode_chats([turns])[0]
+    whole = theirs.apply_chat_template(messages, tools=[WEATHER], return_dict=False)
+    assert made.ids.tolist() == whole[: len(made.ids)]
+    assert not theirs.decode(whole[len(made.ids) :], skip_special_tokens=True).strip()
+    before = messages[: [one["role"] for one in messages].index("assistant")]
+    prompt = theirs.apply_chat_template(before, tools=[WEATHER], add_generation_prompt=True, return_dict=False)
+    assert codec.encode_prompt(turns[: 1 + len(before)]) == prompt
+
+
+@pytest.mark.parametrize("family", TOOL_FAMILIES)
+def test_without_tools_text_is_that_of_transformers(family: str) -> None:
+    messages = CONVERSATIONS["no call"]
+    expected = theirs_of(family).apply_chat_template(messages, tokenize=False)
+    assert written(codec_of(family), read(messages, None)) == expected
+
+
+CALLS = {
+    "qwen2.5-tools": '<tool_call>\n{"name": "get_weather", "arguments": {"city": "北京", "days": %d}}\n'
+    "</tool_call><|im_end|>",
+    "llama3.1-tools": '{"name": "get_weather", "parameters": {"city": "北京", "days": %d}}<|eot_id|>',
+    "mistral-tools": '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "北京", "days": %d}, '
+    '"id": "call0000%d"}]</s>',
+}
+CALLS["hermes-tools"] = CALLS["qwen3-tools"] = CALLS["qwen2.5-tools"]
+ENDS = {"llama3.1-tools": "<|eot_id|>", "mistral-tools": "</s>"}
+
+
+@pytest.mark.parametrize("family", TOOL_FAMILIES)
+def test_calls_are_learned_with_the_token_that_ends_them_and_results_are_not(family: str) -> None:
+    codec, end = codec_of(family), ENDS.get(family, "<|im_end|>")
+    found = learned(codec, read(CONVERSATIONS["several turns"]))
+    calls = [CALLS[family] % ((n, n) if "call0000" in CALLS[family] else n) for n in (1, 2)]
+    expected = [calls[0], f"21 °C.{end}", calls[1], f"18 °C.{end}", f"Bye{end}"]
+    if family == "qwen3-tools":
+        expected[-1] = f"<think>\n\n</think>\n\n{expected[-1]}"
+    assert [one.strip() for one in found] == expected
+
+
+@pytest.mark.parametrize("family", ["qwen2.5-tools", "qwen3-tools"])
+def test_words_before_a_call_and_several_calls_are_learned_together(family: str) -> None:
+    messages = [user("Both?"), calling(call(), call(number=2), content="Let me look."), result(), result("5", 2)]
+    turns = read([*messages, answer("21 and 5.")])
+    calls = [(CALLS[family] % n).removesuffix("<|im_end|>") for n in (1, 2)]
+    assert learned(codec_of(family), turns)[0] == "Let me look.\n" + "\n".join(calls) + "<|im_end|>"
+    expected = theirs_of(family).apply_chat_template([*messages, answer("21 and 5.")], tools=[WEATHER], tokenize=False)
+    assert written(codec_of(family), turns) == expected
+
+
+def test_a_template_that_leaves_out_the_words_before_a_call_learns_the_call() -> None:
+    turns = read([user("Weather?"), calling(content="Let me look."), result(), answer("21 °C.")])
+    assert learned(codec_of("llama3.1-tools"), turns)[0] == CALLS["llama3.1-tools"] % 1
+
+
+@pytest.mark.parametrize("family", TOOL_FAMILIES)
+def test_nothing_in_tools_calls_and_results_becomes_a_mark(family: str) -> None:
+    codec = codec_of(family)
+    marks = {number for number, one in codec.tokenizer.get_added_tokens_decoder().items() if one.special}
+    spelled = " ".join(one.content for one in codec.tokenizer.get_added_tokens_decoder().values() if one.special)
+    tool = json.loads(json.dumps(WEATHER).replace("Today's", f"{spelled} Today's"))
+    evil = [user("Hi"), calling(call(city=spelled)), result(spelled), answer(spelled)]
+    tame = [user("Hi"), calling(call(city="x")), result("x"), answer("x")]
+    made, expected = (codec.encode_chats([read(rows, [tool])])[0] for rows in (evil, tame))
+    assert [n for n in made.ids.tolist() if n in marks] == [n for n in expected.ids.tolist() if n in marks]
+    assert len(made.spans) == len(expected.spans) == 2
+    call_text = codec.decode(made.ids[slice(*made.spans[0])].tolist())
+    assert json.dumps({"city": spelled}, ensure_ascii=False) in call_text
+
+
+def test_a_conversation_of_many_calls_is_followed_to_its_end() -> None:
+    """Also behind the turns for which the prompt is rendered."""
+    turns = [[user(f"Weather in {n} days?"), calling(), result(), answer("21 °C.")] for n in range(30)]
+    for family in TOOL_FAMILIES:
+        found = learned(codec_of(family), read([message for turn in turns for message in turn]))
+        assert len(found) == 60
+        assert all("get_weather" in one for one in found[::2])
+
+
+@pytest.mark.parametrize("number", ["call_abcdefghijklmnopqrstuv", None])
+def test_ids_of_calls_are_shortened_where_a_template_requires_it(number: str | None) -> None:
+    """As Mistral's; ids are labels, and nearly all data has them as OpenAI writes them, or none."""
+    codec, theirs = codec_of("mistral-tools"), theirs_of("mistral-tools")
+    messages = [json.loads(json.dumps(one)) for one in CONVERSATIONS["one call"]]
+    messages[1]["tool_calls"][0]["id"] = messages[2]["tool_call_id"] = number
+    turns = codec.supported(read(messages))
+    short = columns.fields_of(turns[2])["tool_calls"][0]["id"]
+    assert re.fullmatch("[a-z0-9]{9}", short)
+    messages[1]["tool_calls"][0]["id"] = messages[2]["tool_call_id"] = short
+    assert written(codec, turns) == theirs.apply_chat_template(messages, tools=[WEATHER], tokenize=False)
+    assert codec.encode_conversations([read(messages)]).left_out == 0
+
+
+# --- what cannot be written ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ["llama2", "gemma", "deepseek", "unigram", "mistral", "llama3"])
+def test_a_template_without_tool_calls_gets_the_conversation_without_them(family: str) -> None:
+    codec = codec_of(family)
+    chats = codec.encode_conversations([read(CONVERSATIONS["several turns"])])
+    alone = [one for one in CONVERSATIONS["several turns"] if one["role"] != "tool" and not one.get("tool_calls")]
+    assert chats.left_out == 4
+    assert chats.ids.tolist() == codec.encode_chats([read(alone, None)])[0].ids.tolist()
+
+
+def test_only_the_calls_that_a_template_refuses_are_left_out() -> None:
+    codec = codec_of("llama3.1-tools")
+    turns = read([user("Both?"), calling(call(), call(number=2)), result(), result("5", 2), answer("21 and 5."),
+                  user("More?"), calling(), result(), answer("21")])  # fmt: skip
+    chats = codec.encode_conversations([turns])
+    assert chats.left_out == 3  # one turn with two calls, and their results
+    assert [codec.decode(chats.ids[slice(*span)].tolist()) for span in chats.spans] == [
+        "21 and 5.", (CALLS["llama3.1-tools"] % 1).removesuffix("<|eot_id|>"), "21",
+    ]  # fmt: skip
+
+
+def test_a_conversation_of_nothing_but_calls_is_left_out_and_is_no_bad_row() -> None:
+    refused: list[int] = []
+    chats = codec_of("unigram").encode_conversations(
+        [read([user("Weather?"), calling()]), read([user("Hi"), answer("Hello")])],
+        lambda number, error: refused.append(number),
+    )
+    assert (refused, chats.left_out, chats.lengths[0]) == ([], 1, 0)
+    assert chats.lengths[1] > 0
+
+
+def chats_file(folder: Path, count: int = 1200) -> Path:
+    path = folder / "chats.jsonl"
+    rows = [
+        {"messages": [*CONVERSATIONS["one call"][:-1], answer(f"{n} °C.")], "tools": [WEATHER]} for n in range(count)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_more_than_a_thousand_calls_do_not_end_preparation_and_are_counted(tmp_path: Path) -> None:
+    listener, path = Listener(), chats_file(tmp_path)
+    made = prepared(path, listener=listener, max_seq_len=128)
+    assert made.train.documents + made.validation.documents == 1200
+    assert listener.warnings == {"data.turns_left_out": {"count": 2400}}
+    config = Config(data=[str(path)], vocab_size=320, max_seq_len=128)
+    assert of_prepared(made, config).left_out_turns == 2400
+    assert preview(config, Listener()).left_out_turns == 2400
+
+
+def test_calls_that_the_template_writes_are_in_the_cache_and_nothing_is_left_out(tmp_path: Path) -> None:
+    listener, given = Listener(), model_folder(tmp_path / "given", "qwen2.5-tools")
+    made = prepared(chats_file(tmp_path, 60), listener=listener, max_seq_len=2048, tokenizer=str(given))
+    assert listener.warnings == {}
+    assert made.train.documents + made.validation.documents == 60
+    split = made.split("train")
+    text = made.codec().decode(split.read(0, split.tokens).tolist(), skip_special_tokens=False)
+    assert text.count(CALLS["qwen2.5-tools"] % 1) == split.documents
+    assert len(split.spans) == 2 * split.documents
+
+
+def test_tools_and_calls_are_the_same_without_a_token_cache(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [{"messages": CONVERSATIONS["one call"], "tools": json.dumps([WEATHER])} for _ in range(40)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "chats.parquet")
+    knobs: dict[str, Any] = {"tokenizer": str(model_folder(tmp_path / "given", "mistral-tools")), "max_seq_len": 2048}
+    kept = prepared(tmp_path / "chats.parquet", **knobs).split("train")
+    direct = prepared(tmp_path / "chats.parquet", **knobs, token_cache=False).split("train")
+    assert kept.read(0, kept.tokens).tolist() == direct.read(0, direct.tokens).tolist()
+    assert (
+        codec_of("mistral-tools").encode_chats([read(CONVERSATIONS["one call"])])[0].ids.tolist()
+        == kept.read(0, int(kept.offsets[1])).tolist()
+    )
+
+
+def test_held_out_conversations_are_asked_for_what_is_learned(tmp_path: Path) -> None:
+    """Also where the last call is left out: then the answer before it is asked for."""
+    codec = codec_of("unigram")
+    kept = columns.up_to_last_answer(codec.supported(read([user("Hi"), answer("Hello"), user("Weather?"), calling()])))
+    assert kept == [("user", "Hi"), ("assistant", "Hello")]
+
+
+# --- the ways in which rows say it -----------------------------------------------------------------
+
+EXPECTED = read(CONVERSATIONS["one call"])
+
+
+def test_arguments_may_be_json_text_as_openai_writes_them() -> None:
+    written_as_text = call()
+    written_as_text["function"]["arguments"] = json.dumps(written_as_text["function"]["arguments"])
+    messages = [user("Weather in 北京?"), calling(written_as_text), result(), answer("21 °C.")]
+    assert read(messages) == EXPECTED
+    row = {"messages": json.dumps(messages), "tools": json.dumps([WEATHER]), "parallel_tool_calls": False}
+    assert columns.turns_of(row, LAYOUT) == EXPECTED
+
+
+@pytest.mark.parametrize(("arguments", "kept"), [("", {}), (None, {}), ("not JSON", "not JSON"), ("[1]", "[1]")])
+def test_arguments_that_are_no_object_stay_as_they_are(arguments: Any, kept: Any) -> None:
+    one = {"type": "function", "function": {"name": "f", "arguments": arguments}}
+    turns = read([user("Hi"), calling(one)])
+    assert columns.fields_of(turns[-1])["tool_calls"][0]["function"]["arguments"] == kept
+
+
+def test_older_and_bare_forms_of_calls_tools_and_results_are_read() -> None:
+    function = call()["function"]
+    older = {
+        "role": "assistant",
+        "content": None,
+        "function_call": {**function, "arguments": json.dumps(function["arguments"])},
+    }
+    messages = [user("Hi"), older, {"role": "function", "name": "get_weather", "content": "21"}, answer("21")]
+    turns = columns.turns_of({"messages": messages, "functions": [WEATHER["function"]]},
+                             Layout("messages", messages="messages", tools="functions"))  # fmt: skip
+    assert turns[0] == (columns.TOOLS, json.dumps([WEATHER], ensure_ascii=False))
+    assert columns.fields_of(turns[2])["tool_calls"] == [{"type": "function", "function": function}]
+    assert turns[3] == ("tool", "21", '{"name": "get_weather"}')
+
+
+def test_sharegpt_has_calls_and_results_as_roles_of_their_own() -> None:
+    function = call()["function"]
+    conversation = [
+        {"from": "human", "value": "Hi"},
+        {"from": "function_call", "value": json.dumps(function)},
+        {"from": "observation", "value": "21"},
+        {"from": "gpt", "value": "21 °C."},
+    ]
+    row = {"conversations": conversation, "tools": json.dumps([WEATHER["function"]])}
+    turns = columns.turns_of(row, columns.find_layout(["conversations", "tools"], Config()))
+    assert columns.fields_of(turns[2])["tool_calls"] == [{"type": "function", "function": function}]
+    assert learned(codec_of("qwen2.5-tools"), turns) == [CALLS["qwen2.5-tools"] % 1, "21 °C.<|im_end|>"]
+
+
+def test_nulls_that_a_table_fills_in_are_no_part_of_a_call() -> None:
+    filled = {**call(), "index": None}
+    filled["function"] = {**filled["function"], "arguments": {"city": "北京", "days": 1, "unit": None}}
+    rows = [{**one, "tool_calls": None} for one in CONVERSATIONS["one call"]]
+    rows[1] = calling(filled, name=None, tool_call_id=None)
+    tool = {**WEATHER, "strict": None}
+    assert read(rows, [tool]) == EXPECTED
+    assert written(codec_of("llama3.1-tools"), read(rows)) == written(codec_of("llama3.1-tools"), EXPECTED)
+
+
+def test_a_turn_of_weight_0_is_not_learned() -> None:
+    for family in ("unigram", "qwen2.5", "llama3"):
+        messages = [user("Hi"), {**answer("Nonsense"), "weight": 0}, user("Hi!"), {**answer("Hello"), "weight": 1}]
+        codec, turns = codec_of(family), read(messages, None)
+        made, plain = codec.encode_chats([turns])[0], codec.encode_chats([[turn[:2] for turn in turns]])[0]
+        assert made.ids.tolist() == plain.ids.tolist()
+        assert [codec.decode(made.ids[slice(*span)].tolist()) for span in made.spans] == ["Hello"]
+    assert read([*messages, user("More?"), {**answer("No"), "weight": 0}], None) == turns
+
+
+@pytest.mark.parametrize(
+    ("messages", "tools", "reason"),
+    [
+        ([user("Hi"), calling({"type": "function", "function": {"arguments": {}}})], None, "names no function"),
+        ([user("Hi"), {"role": "function_call", "content": "not JSON"}], None, "names no function"),
+        ([user("Hi"), calling(call(when=b"bytes"))], None, "unsupported value"),
+        ([user("Hi"), answer("Hello")], ["not a tool"], "not a list of tools"),
+        ([user("Hi"), {"role": "assistant", "content": None, "tool_calls": []}], None, "has no text"),
+        ([user("Hi"), {**answer("Hello"), "weight": 0}], None, "has no answer"),
+    ],
+)
+def test_what_is_no_call_is_a_bad_row(messages: list[Row], tools: Any, reason: str) -> None:
+    with pytest.raises(BadRow, match=reason):
+        read(messages, tools)
+
+
+def test_deep_nesting_is_a_bad_row() -> None:
+    deep: Any = "x"
+    for _ in range(5000):
+        deep = [deep]
+    with pytest.raises(BadRow, match="unsupported value"):
+        read([user("Hi"), calling(call(deep=deep))])
+
+
+# --- what others load ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", TOOL_FAMILIES)
+def test_the_files_of_a_checkpoint_write_calls_in_the_same_way(tmp_path: Path, family: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    codec, messages = codec_of(family), CONVERSATIONS["one call"]
+    codec.save(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer_config.json").write_bytes(codec.config("sft", 256))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    again = Codec.load(tmp_path / "tokenizer.json")
+    expected = theirs_of(family).apply_chat_template(messages, tools=[WEATHER], tokenize=False)
+    assert theirs.apply_chat_template(messages, tools=[WEATHER], tokenize=False) == expected
+    assert written(again, EXPECTED) == expected
+
+
+def test_a_template_for_tools_may_stand_in_a_file_of_its_own(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    folder = model_folder(tmp_path, "hermes-tools")
+    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    default, tool_use = (one["template"] for one in config.pop("chat_template"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "chat_template.jinja").write_text(default, encoding="utf-8")
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "tool_use.jinja").write_text(tool_use, encoding="utf-8")
+    codec, _ = tokenizer.load_given(folder / "tokenizer.json")
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    expected = theirs.apply_chat_template(CONVERSATIONS["one call"], tools=[WEATHER], tokenize=False)
+    assert written(codec, EXPECTED) == expected == written(codec_of("hermes-tools"), EXPECTED)
