@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from PySide6.QtCore import QCoreApplication, QEvent, QSize, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QKeySequence, QPainter, QPaintEvent
-from PySide6.QtWidgets import (
-    QFileDialog,
-    QHBoxLayout,
-    QListWidget,
-    QListWidgetItem,
-    QMenu,
-    QPushButton,
-    QToolButton,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeySequence
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QPushButton, QToolButton, QVBoxLayout, QWidget
 
 from app.state.data_glance import Glance
-from app.state.folders import first_there
 from app.theme.tokens import SPACE
 from app.views import data_words, words
-from app.views.widgets import ElidedLabel, Retranslating, SignButton, button, hand_over, named, plain_tip, restyle
+from app.views.setup import source_list
+from app.views.setup.source_list import SourceList
+from app.views.widgets import ElidedLabel, Retranslating, SignButton, button, hand_over, named, restyle
 
-_ROWS = 2
 _AS_WRITTEN = QKeySequence.SequenceFormat.NativeText
-_PATH = Qt.ItemDataRole.UserRole
 
 
 class DataList(Retranslating):
@@ -82,12 +70,7 @@ class DataList(Retranslating):
     def display(self, paths: list[str]) -> None:
         """Show these sources."""
         self._paths = paths
-        self.list.clear()
-        for path in paths:
-            item = QListWidgetItem(words.data_name(path))
-            item.setData(_PATH, path)
-            item.setToolTip(plain_tip(words.data_name(path)))
-            self.list.addItem(item)
+        self.list.show_paths(paths)
         self._enable()
         self.show_glance(None)
 
@@ -104,9 +87,7 @@ class DataList(Retranslating):
 
     def select(self, paths: Sequence[str]) -> None:
         """Choose these sources and no others."""
-        for row in range(self.list.count()):
-            item = self.list.item(row)
-            item.setSelected(item.data(_PATH) in paths)
+        self.list.select_paths(paths)
 
     def retranslate(self) -> None:
         glance = self._glance
@@ -127,24 +108,24 @@ class DataList(Retranslating):
         self._remove.setEnabled(bool(self.list.selectedItems()))
 
     def ask_files(self) -> None:
-        paths = ask_data_files(self, self.tr("Add files to train on"), self.tr("Training data"), self._folder())
+        title, kind = self.tr("Add files to train on"), self.tr("Training data")
+        self._emit_added(source_list.ask_files(self, title, kind, self._beside()))
+
+    def ask_folder(self) -> None:
+        self._emit_added(source_list.ask_folder(self, self.tr("Add a folder to train on"), self._beside()))
+
+    def _emit_added(self, paths: list[str]) -> None:
         if paths:
             self.added.emit(paths)
 
-    def ask_folder(self) -> None:
-        path = QFileDialog.getExistingDirectory(self, self.tr("Add a folder to train on"), self._folder())
-        if path:
-            self.added.emit([str(Path(path))])
-
-    def _folder(self) -> str:
-        """Where to look for more: beside what was added or trained on last."""
-        own = [path for path in (*reversed(self._paths), *self.recent) if not path.startswith("builtin:")]
-        return str(first_there(Path(path).parent for path in own) or Path.home())
+    def _beside(self) -> list[str]:
+        """Paths beside which a dialog opens: those added or trained on last."""
+        return [*reversed(self._paths), *self.recent]
 
     def _remove_selected(self) -> None:
-        if chosen := self.list.selectedItems():
+        if chosen := self.list.selected_paths():
             hand_over(self._remove, self.list)
-            self.removed.emit([str(item.data(_PATH)) for item in chosen])
+            self.removed.emit(chosen)
 
     def _fill_menu(self) -> None:
         self._menu.clear()
@@ -159,53 +140,3 @@ class DataList(Retranslating):
         shown = self.fontMetrics().elidedText(words.data_name(path), Qt.TextElideMode.ElideMiddle, 420)
         action = self._menu.addAction(shown.replace("&", "&&"))
         action.triggered.connect(lambda: self.added.emit([path]))
-
-
-def ask_data_files(parent: QWidget, title: str, kind: str, folder: str) -> list[str]:
-    """A file dialog for data: its filter named `kind` lists every format that the trainer reads."""
-    from trainer_core.data.formats import file_patterns  # imports take 20 ms that the start does not need
-
-    all_files = QCoreApplication.translate("DataList", "All files (*)")
-    filters = f"{kind} ({' '.join(file_patterns())});;{all_files}"
-    short = QFileDialog.Option.HideNameFilterDetails
-    paths, _ = QFileDialog.getOpenFileNames(parent, title, folder, filters, options=short)
-    return [str(Path(path)) for path in paths]
-
-
-class SourceList(QListWidget):
-    """A list that says, while it is empty, how to fill it. Drops are taken by the window, wherever they fall."""
-
-    delete_pressed = Signal()
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hint = ""
-        self.setObjectName("dataList")
-        self.setSelectionMode(QListWidget.SelectionMode.ExtendedSelection)
-        self.setTextElideMode(Qt.TextElideMode.ElideMiddle)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setUniformItemSizes(True)
-
-    def sizeHint(self) -> QSize:  # noqa: N802 - Qt's name
-        return QSize(200, self.fontMetrics().lineSpacing() * _ROWS + 3 * SPACE)
-
-    def minimumSizeHint(self) -> QSize:  # noqa: N802 - Qt's name
-        return QSize(80, self.sizeHint().height())
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: N802 - Qt's name
-        if event.matches(QKeySequence.StandardKey.Delete):
-            self.delete_pressed.emit()
-        else:
-            super().keyPressEvent(event)
-
-    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802 - Qt's name
-        super().paintEvent(event)
-        if self.count() == 0:
-            painter = QPainter(self.viewport())
-            painter.setPen(self.palette().placeholderText().color())
-            painter.drawText(self.viewport().rect(), Qt.AlignmentFlag.AlignCenter, self.hint)
-
-    def changeEvent(self, event: QEvent) -> None:  # noqa: N802 - Qt's name
-        if event.type() == QEvent.Type.LanguageChange:
-            self.viewport().update()
-        super().changeEvent(event)

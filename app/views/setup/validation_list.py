@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QListWidgetItem, QMenu, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QPushButton, QVBoxLayout, QWidget
 
 from app.state.data_glance import Glance
-from app.state.folders import first_there
 from app.theme.tokens import SPACE
-from app.views import data_words, words
-from app.views.setup.data_list import SourceList, ask_data_files
-from app.views.widgets import ElidedLabel, Retranslating, button, hand_over, named, plain_tip, restyle
-
-_PATH = Qt.ItemDataRole.UserRole
+from app.views import data_words
+from app.views.setup import source_list
+from app.views.setup.source_list import SourceList
+from app.views.widgets import ElidedLabel, Retranslating, button, hand_over, named, restyle
 
 
 class ValidationList(Retranslating):
@@ -60,12 +56,7 @@ class ValidationList(Retranslating):
         if paths != self._paths:
             self._glance = None
         self._paths, self._near, self._fraction = paths, near, fraction
-        self.list.clear()
-        for path in paths:
-            item = QListWidgetItem(words.data_name(path))
-            item.setData(_PATH, path)
-            item.setToolTip(plain_tip(words.data_name(path)))
-            self.list.addItem(item)
+        self.list.show_paths(paths)
         self.list.setVisible(bool(paths))
         self._remove.setVisible(bool(paths))
         self._enable()
@@ -100,20 +91,20 @@ class ValidationList(Retranslating):
         self._remove.setEnabled(bool(self.list.selectedItems()))
 
     def _ask_files(self) -> None:
-        paths = ask_data_files(self, self.tr("Add files to evaluate"), self.tr("Validation data"), self._folder())
+        title, kind = self.tr("Add files to evaluate"), self.tr("Validation data")
+        self._emit_added(source_list.ask_files(self, title, kind, self._beside()))
+
+    def _ask_folder(self) -> None:
+        self._emit_added(source_list.ask_folder(self, self.tr("Add a folder to evaluate"), self._beside()))
+
+    def _emit_added(self, paths: list[str]) -> None:
         if paths:
             self.added.emit(paths)
 
-    def _ask_folder(self) -> None:
-        path = QFileDialog.getExistingDirectory(self, self.tr("Add a folder to evaluate"), self._folder())
-        if path:
-            self.added.emit([str(Path(path))])
-
-    def _folder(self) -> str:
-        own = [path for path in (*reversed(self._paths), *reversed(self._near)) if not path.startswith("builtin:")]
-        return str(first_there(Path(path).parent for path in own) or Path.home())
+    def _beside(self) -> list[str]:
+        return [*reversed(self._paths), *reversed(self._near)]
 
     def _remove_selected(self) -> None:
-        if chosen := self.list.selectedItems():
+        if chosen := self.list.selected_paths():
             hand_over(self._remove, self._add)
-            self.removed.emit([str(item.data(_PATH)) for item in chosen])
+            self.removed.emit(chosen)
