@@ -21,8 +21,10 @@ from trainer_core.model import hugging_face
 from trainer_core.model.decoder import Decoder, ModelConfig
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
+from trainer_core.session import Session
 from trainer_core.train import checkpoint, exactness, optim
 from trainer_core.train.checkpoint import TrainState
+from trainer_core.wire import Wire
 
 CONFIG = Config(hidden_dim=8, n_layers=1, n_heads=1, max_seq_len=8, vocab_size=300, cpu_threads=1)
 SHAPE = ModelConfig.of(CONFIG, 16)
@@ -34,6 +36,11 @@ values = st.recursive(
     ),
     max_leaves=6,
 )
+
+MADE_WITH: dict[str, Any] = {
+    "data": "x", "max_seq_len": 8, "packing": False, "warmup_steps": 2, "samples_per_epoch": 10, "eval_batches": 5,
+    "eval_sequences": 4,
+}  # fmt: skip
 
 
 def state() -> TrainState:
@@ -48,7 +55,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run.create()
     sum(weight.sum() for weight in made.model.parameters()).backward()  # type: ignore[union-attr]
     made.optimizer.step()
-    made.counters.step, made.made_with = 1, {"data": "x"}
+    made.counters.step, made.made_with = 1, dict(MADE_WITH)
     companions = {"config.json": json.dumps(hugging_face.to_dict(SHAPE, 0, 0)).encode()}
     saved = checkpoint.save(run, made, "regular", companions, eval_loss=None, keep_last=1, keep_best=0)
     return run.checkpoints / saved.path
@@ -72,7 +79,9 @@ def load_all(folder: Path) -> None:
         lambda: checkpoint.read_shape(folder),
         lambda: checkpoint.read_made_with(folder),
         lambda: checkpoint.read_engine(folder),
-        lambda: exactness.require_the_same_run(folder, Decoder(SHAPE), {"data": "x"}),
+        lambda: exactness.require_the_same_run(folder, Decoder(SHAPE), MADE_WITH),
+        lambda: exactness.require_steps_left(folder, CONFIG),
+        lambda: exactness.keep_eval_sample(Session(Wire()), checkpoint.read_made_with(folder), dict(MADE_WITH)),
         lambda: checkpoint.load(folder, state()),
     ):
         with contextlib.suppress(TraindeckError):

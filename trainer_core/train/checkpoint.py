@@ -33,6 +33,7 @@ from trainer_core.train.transaction import Content, Keep
 
 _TIED_HEAD: Final = "lm_head.weight"
 _MOMENTS: Final = {"adamw": ("step", "exp_avg", "exp_avg_sq"), "muon": ("momentum_buffer",)}  # by a group's kind
+_MADE_WITH_COUNTS: Final = {"eval_batches", "eval_sequences", "samples_per_epoch"}
 _DAMAGE: Final = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
@@ -148,10 +149,14 @@ def _to_json(document: dict[str, Any]) -> bytes:
 
 
 def read_made_with(folder: Path) -> dict[str, Any]:
-    """What a checkpoint was made with, without loading it."""
+    """The settings that a checkpoint was made with, without loading it."""
     with _told_as_damage(folder):
         # What there was at first, when it was not written down
-        return {"optimizer": "adamw", "ranks": 1, **_read_json(folder, "state.json")["made_with"]}
+        found = {"optimizer": "adamw", "ranks": 1, **_read_json(folder, "state.json")["made_with"]}
+        for name in _MADE_WITH_COUNTS & found.keys():
+            if not isinstance(found[name], int):
+                raise TypeError(f"{name} is {found[name]!r:.40}")
+        return found
 
 
 def read_counters(folder: Path) -> Counters:

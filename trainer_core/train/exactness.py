@@ -51,10 +51,10 @@ def eval_sequences(config: Config, available: int) -> int:
 
 def keep_eval_sample(session: Session, before: dict[str, Any], now: dict[str, Any]) -> None:
     """Keep the validation sample of the run, so that its losses stay comparable whatever `batch_size` is now."""
-    if before["eval_batches"] != now["eval_batches"]:
-        told = {"before": before["eval_batches"], "after": now["eval_batches"]}
-        session.warn("resume.eval_sample_kept", sequences=before["eval_sequences"], **told)
-    now["eval_sequences"] = before["eval_sequences"]
+    now["eval_sequences"] = before.get("eval_sequences", now["eval_sequences"])
+    if before.get("eval_batches", now["eval_batches"]) != now["eval_batches"]:
+        changed = {"before": before["eval_batches"], "after": now["eval_batches"]}
+        session.warn("resume.eval_sample_kept", sequences=now["eval_sequences"], **changed)
 
 
 def made_by(engine: Engine, device: torch.device) -> dict[str, Any]:
