@@ -137,7 +137,7 @@ _WORDS: Final[tuple[tuple[str, str], ...]] = (  # the first that is found; what 
     (r"signal: Bus error|/torch_\d+_\d+.*No space left", "failure.shared_memory"),
     (r"DefaultCPUAllocator: (can't allocate memory|not enough memory)|std::bad_alloc|bad allocation", "memory.out"),
     (r"^MemoryError|^numpy\S*MemoryError|Unable to allocate .* for an array with shape", "memory.out"),
-    (r"Cannot allocate memory|not enough memory resources", "memory.out"),
+    (r"Cannot allocate memory|not enough memory resources|can't start new thread", "memory.out"),
     # what PyTorch was built for, and the driver
     (r"no kernel image is available|not compatible with the current PyTorch installation", "failure.no_kernel_image"),
     (r"Torch not compiled with CUDA enabled|CUDA_VISIBLE_DEVICES.* CPU-only", "failure.cpu_torch"),

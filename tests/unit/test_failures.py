@@ -43,6 +43,7 @@ TEXTS = [
         "memory.out",
     ),
     ("RuntimeError: std::bad_alloc", "memory.out"),
+    ("RuntimeError: can't start new thread", "memory.out"),  # its stack is memory, too
     (
         "MemoryError: Unable to allocate 29.8 GiB for an array with shape (4000000000,) and data type int64",
         "memory.out",
