@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -40,7 +41,7 @@ def test_a_wrong_flag_is_refused_in_the_output_that_was_asked_for(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell closes a descriptor")
 def test_a_closed_stdout_is_an_output_that_nobody_reads() -> None:
-    command = f"{sys.executable} -m trainer_core train --batch-sise 4 >&-"
+    command = f"{shlex.quote(sys.executable)} -m trainer_core train --batch-sise 4 >&-"
     ended = subprocess.run(["sh", "-c", command], cwd=ROOT, stderr=subprocess.PIPE, check=False)
     assert (ended.returncode, ended.stderr) == (2, b"")
 

@@ -159,6 +159,11 @@ def test_every_stretch_of_documents_gives_its_share_to_validation(fraction: floa
     assert all(chosen[i : i + block].any() for i in range(0, 4000 - block, block))
 
 
+def test_numbers_of_32_bits_as_windows_has_them_choose_the_same_documents() -> None:
+    numbers = np.arange(100_000)
+    assert np.array_equal(HeldOut(0.05).among(numbers.astype(np.int32)), HeldOut(0.05).among(numbers))
+
+
 def test_preparing_needs_no_torch(home: Path, text: Path) -> None:
     script = (
         "import sys; from trainer_core.config import Config; from trainer_core.data.prepare import prepare;"

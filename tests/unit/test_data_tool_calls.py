@@ -292,10 +292,9 @@ def test_tools_and_calls_are_the_same_without_a_token_cache(tmp_path: Path) -> N
     kept = prepared(tmp_path / "chats.parquet", **knobs).split("train")
     direct = prepared(tmp_path / "chats.parquet", **knobs, token_cache=False).split("train")
     assert kept.read(0, kept.tokens).tolist() == direct.read(0, direct.tokens).tolist()
-    assert (
-        codec_of("mistral-tools").encode_chats([read(CONVERSATIONS["one call"])])[0].ids.tolist()
-        == kept.read(0, int(kept.offsets[1])).tolist()
-    )
+    messages = pq.read_table(tmp_path / "chats.parquet").to_pylist()[0]["messages"]  # pyarrow 17 sorts the keys
+    expected = codec_of("mistral-tools").encode_chats([read(messages)])[0].ids.tolist()
+    assert kept.read(0, int(kept.offsets[1])).tolist() == expected
 
 
 def test_held_out_conversations_are_asked_for_what_is_learned(tmp_path: Path) -> None:

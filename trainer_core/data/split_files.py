@@ -41,8 +41,9 @@ class HeldOut:
         """Which of these are."""
         if not self._share or not len(units):
             return np.zeros(len(units), np.bool_)
-        blocks, place = np.unique(units * self._share // _PARTS, return_inverse=True)
-        chosen = np.array([self._chosen(block) for block in blocks.tolist()])
+        # numpy 1 counts in 32 bits on Windows, where a product would overflow.
+        blocks, place = np.unique(units.astype(np.int64) * self._share // _PARTS, return_inverse=True)
+        chosen = np.array([self._chosen(block) for block in blocks.tolist()], np.int64)
         found: Mask = chosen[place] == units
         return found
 
@@ -106,8 +107,8 @@ class SplitFiles:
 
         Of a text that goes on behind a part that is in the other split, the rest counts as a document of its own.
         """
-        numbers = np.array([self._number, *(document.number for document in documents)])
-        units = np.array([self._unit, *(document.unit for document in documents)])
+        numbers = np.array([self._number, *(document.number for document in documents)], np.int64)
+        units = np.array([self._unit, *(document.unit for document in documents)], np.int64)
         another = np.diff(numbers) != 0
         new = another | (np.diff(units) > 1)
         ended = another & (numbers[:-1] >= 0)
@@ -134,7 +135,7 @@ class SplitFiles:
     def finish(self) -> dict[str, int]:
         """End the last text and close; counts documents and tokens."""
         if self._number >= 0:
-            self._writer.add_block(Block(np.array([self._end_of_text]), NO_NUMBERS))
+            self._writer.add_block(Block(np.array([self._end_of_text], np.int64), NO_NUMBERS))
         self._writer.finish()
         return {"documents": self._writer.documents, "tokens": self._writer.tokens}
 
