@@ -4,11 +4,11 @@
     train_gpu.py                     the window
     train_gpu.py setup [options]     set up and stop; the options are remembered (setup --help)
     train_gpu.py shortcut            a shortcut on the desktop (Windows)
-    train_gpu.py uninstall [options] remove what was made here, after asking (uninstall --help)
+    train_gpu.py uninstall [options] remove what Traindeck created, after confirmation (uninstall --help)
     train_gpu.py test [pytest args]  every check of the repository
     train_gpu.py ANYTHING ELSE       the headless trainer with these arguments
 
-What it does is in launcher/, whose __init__.py says why the syntax stays within Python 3.6.
+The code is in launcher/, whose __init__.py explains the limits of its syntax.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 if "launcher" not in sys.modules:
-    # By its place, not through sys.path: a json.py that someone left in this folder must not become Python's own.
+    # By path, not through sys.path: a json.py in this folder must not shadow the standard library.
     package = Path(__file__).resolve().parent / "launcher" / "__init__.py"
     spec = importlib.util.spec_from_file_location("launcher", str(package))
     assert spec is not None
@@ -27,24 +27,24 @@ if "launcher" not in sys.modules:
     spec.loader.exec_module(sys.modules["launcher"])
 
 from launcher import places
-from launcher.choices import get_choices, why_set_up
-from launcher.environment import coming, current, leaving
+from launcher.choices import get_choices, setup_reason
+from launcher.environment import current_environment, new_environment, previous_environment
 from launcher.failures import SetupError
-from launcher.locking import only_one
-from launcher.pythons import OLDEST, find_python
+from launcher.locking import setup_lock
+from launcher.messages import message, print_and_log, print_message
+from launcher.pythons import OLDEST_PYTHON, find_python
 from launcher.removing import uninstall
 from launcher.shortcuts import make_shortcut
-from launcher.starting import hand_over, run_checks, start_window
-from launcher.updating import make_ready, settle
-from launcher.words import say, show
+from launcher.starting import exec_command, run_checks, start_window
+from launcher.updating import ensure_environment, recover_switch
 
 
 def main(argv: "list[str]") -> int:
-    """Do what was asked; what fails ends in words and an exit code."""
+    """Run a command. Returns its exit code; errors are printed."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a path in Chinese must not break a console of code page 1252
-    with contextlib.suppress(OSError):  # train_gpu.bat had to leave it; what is typed is meant from there
+            stream.reconfigure(errors="replace")  # code page 1252 cannot show Chinese paths
+    with contextlib.suppress(OSError):  # train_gpu.bat changes the folder; paths are relative to the previous one
         os.chdir(os.environ.pop("TRAINDECK_CALLED_FROM", "."))
     command = argv[0] if argv else ""
     if command in ("--help", "-h"):
@@ -54,38 +54,40 @@ def main(argv: "list[str]") -> int:
     try:
         return uninstall(argv[1:]) if command == "uninstall" else start(command, argv)
     except SetupError as error:
-        say(f"ERROR: {error}")
+        print_and_log(message("launcher.error", error=error))
         return error.code
     except OSError as error:
-        say(f"ERROR: {error}\nTraindeck must be able to write in {places.ROOT}; is the disk full, or another running?")
+        print_and_log(message("launcher.not_writable", error=error, folder=places.ROOT))
         return 7 if error.errno == 28 else 1
     except KeyboardInterrupt:
-        say("\nInterrupted. Start again to go on from here.")
+        print_and_log(message("launcher.interrupted"))
         return 130
 
 
 def start(command: str, argv: "list[str]") -> int:
-    """Set up if anything changed, then start."""
-    before = current().folder
+    """Set up if anything has changed, then start."""
+    before = current_environment().folder
     choices = get_choices(argv[1:] if command == "setup" else None)
     dev = command == "test" or (command == "setup" and "--dev" in argv)
-    if coming().folder.exists() or leaving().folder.exists():
-        with only_one():
-            settle()
-    if sys.version_info < OLDEST and why_set_up(current(), choices, dev):
-        return hand_over([find_python(choices["python"]), str(Path(__file__).resolve()), *argv])
-    as_wanted = make_ready(choices, dev, asked=command == "setup")
+    if new_environment().folder.exists() or previous_environment().folder.exists():
+        with setup_lock():
+            recover_switch()
+    if sys.version_info < OLDEST_PYTHON and setup_reason(current_environment(), choices, dev):
+        return exec_command([find_python(choices["python"]), str(Path(__file__).resolve()), *argv])
+    as_wanted = ensure_environment(choices, dev, requested=command == "setup")
     if command == "setup":
         if as_wanted:
-            show(f"Traindeck is ready: PyTorch {current().torch()}")
-            if before != current().folder and before.exists():
-                say(f"The packages in {before} are no longer used: that folder can be deleted.")
+            print_message(message("launcher.ready", version=current_environment().torch_version()))
+            if before != current_environment().folder and before.exists():
+                print_and_log(message("launcher.unused_packages", folder=before))
         return 0
     if command == "shortcut":
         return make_shortcut()
     if command == "test":
         return run_checks(argv[1:])
-    return hand_over([str(current().python), "-P", "-m", "trainer_core", *argv]) if argv else start_window()
+    return (
+        exec_command([str(current_environment().python), "-P", "-m", "trainer_core", *argv]) if argv else start_window()
+    )
 
 
 if __name__ == "__main__":

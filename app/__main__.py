@@ -1,4 +1,4 @@
-"""`python -m app [RUN_DIR]`: the window. Everything here is on the way to the first paint, so it is short."""
+"""Entry point: `python -m app [RUN_DIR]`. Imports here delay the first paint."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from app.controller import Controller
 
-_BEGAN: Final = time.perf_counter()
+_STARTED_AT: Final = time.perf_counter()
 _APP_ID: Final = "Traindeck.Traindeck"
-NO_DISPLAY: Final = (
+NO_DISPLAY_MESSAGE: Final = (
     "There is no display for the window. Train in the terminal instead: ./train_gpu.sh train --preset quickstart\n"
     "没有可用的显示器，无法打开窗口。请改在终端中训练：./train_gpu.sh train --preset quickstart"
 )
@@ -28,10 +28,10 @@ NO_DISPLAY: Final = (
 
 def main(arguments: list[str] | None = None) -> int:
     """Show the window and run until it is closed. Returns the exit code."""
-    gc.disable()  # a tenth of the time to the first paint; nothing is thrown away until then
-    chosen = options(arguments)
+    gc.disable()  # takes 10 % of the time to the first paint
+    chosen = parse_arguments(arguments)
     if sys.platform == "linux" and not _has_display():
-        print(NO_DISPLAY, file=sys.stderr)  # noqa: T201 - Qt would end the process without a word for people
+        print(NO_DISPLAY_MESSAGE, file=sys.stderr)  # noqa: T201 - Qt would end the process without a word for people
         return 1
     _prepare_environment()
     crash_log = _open_crash_log()
@@ -39,20 +39,20 @@ def main(arguments: list[str] | None = None) -> int:
     from PySide6.QtWidgets import QApplication
 
     application = QApplication([sys.argv[0]])
-    dress(application)
-    controller = make_controller(application, chosen)
-    hook_exceptions(controller, crash_log)
+    configure_application(application)
+    controller = build_controller(application, chosen)
+    install_exception_hook(controller, crash_log)
     if os.environ.get("TRAINDECK_TIMING"):
         _print_timing(controller)
     controller.start()
-    controller.window.painted.connect(collect_garbage)  # after what else follows the first paint
+    controller.window.first_painted.connect(freeze_and_enable_gc)  # last of the slots
     if chosen.run_dir:
-        controller.window.painted.connect(lambda: controller.open_run(Path(chosen.run_dir).resolve()))
+        controller.window.first_painted.connect(lambda: controller.open_run(Path(chosen.run_dir).resolve()))
     return application.exec()
 
 
-def collect_garbage() -> None:
-    """From now on, and never of what is there by now: to look through the window took 40 ms each time."""
+def freeze_and_enable_gc() -> None:
+    """Enable garbage collection without the objects that exist now: scanning the window takes 40 ms."""
     gc.freeze()
     gc.enable()
 
@@ -61,7 +61,7 @@ def _has_display() -> bool:
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"))
 
 
-def options(arguments: list[str] | None) -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="traindeck", description="Train a language model on your own machine.")
     parser.add_argument("run_dir", nargs="?", default="", help="a run to open, with its plots")
     parser.add_argument("--lang", choices=("en", "zh"), help="the language of the window")
@@ -80,9 +80,9 @@ def _prepare_environment() -> None:
 
 
 def _import_qt() -> None:
-    """Import PySide6, and keep it from reading the source of every module imported after it.
+    """Import PySide6, and keep it from reading the source of every module.
 
-    It looks there for users of `__feature__`, which Traindeck has none of, and keeps all that it read: 16 MB.
+    It searches for `__feature__`, which Traindeck does not use, and keeps the sources in memory: 16 MB.
     """
     import linecache
 
@@ -94,8 +94,8 @@ def _import_qt() -> None:
     linecache.clearcache()
 
 
-def dress(application: QApplication) -> None:
-    """Name, style and icon."""
+def configure_application(application: QApplication) -> None:
+    """Set name, style and icon."""
     from PySide6.QtGui import QIcon
 
     application.setApplicationName("Traindeck")
@@ -104,30 +104,30 @@ def dress(application: QApplication) -> None:
     application.setWindowIcon(QIcon(str(Path(__file__).resolve().parent.parent / "assets" / "traindeck.png")))
 
 
-def make_controller(application: QApplication, chosen: argparse.Namespace) -> Controller:
+def build_controller(application: QApplication, options: argparse.Namespace) -> Controller:
     from app.controller import Controller
-    from app.i18n import Translator, system_language
-    from app.state.settings import SettingsStore
+    from app.core.settings import SettingsStore
+    from app.texts import Translator, system_language
     from app.theme import style
 
     store = SettingsStore()
     settings = store.load()
-    settings.theme = chosen.theme or settings.theme
-    language = chosen.lang or (system_language() if settings.language == "system" else settings.language)
-    application.setFont(style.font(language))
+    settings.theme = options.theme or settings.theme
+    language = options.lang or (system_language() if settings.language == "system" else settings.language)
+    application.setFont(style.ui_font(language))
     translator = Translator()
-    translator.switch(language)
+    translator.set_language(language)
     controller = Controller(store, translator)
-    # After the widgets are there: with a style sheet, each addWidget would polish its children again.
-    style.apply(application, style.resolve(settings.theme), language)
+    # Last: with a style sheet, each addWidget polishes its children again.
+    style.apply_theme(application, style.resolve_theme(settings.theme), language)
     return controller
 
 
-# --- when the window itself goes wrong -------------------------------------------------------------------
+# --- errors of the window --------------------------------------------------------------------------------
 
 
 def _open_crash_log() -> TextIO | None:
-    """Where tracebacks go: pythonw has no stderr, and a window that dies in silence cannot be mended."""
+    """Open the log for tracebacks: pythonw has no stderr."""
     from trainer_core.runs.run_dir import home
 
     path = home() / "logs" / "window.log"
@@ -140,8 +140,8 @@ def _open_crash_log() -> TextIO | None:
     return log
 
 
-def hook_exceptions(controller: Controller, log: TextIO | None) -> None:
-    """An exception in a slot is written down and shown, once for each place: a timer would repeat it."""
+def install_exception_hook(controller: Controller, log: TextIO | None) -> None:
+    """Log exceptions in slots, and show each once per source line: timers repeat them."""
     shown: set[str] = set()
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -156,28 +156,28 @@ def hook_exceptions(controller: Controller, log: TextIO | None) -> None:
         place = text.rsplit("File", 1)[-1]
         if place not in shown:
             shown.add(place)
-            from app.views.dialogs import show_crash
+            from app.widgets.dialogs import show_error_dialog
 
-            show_crash(controller.window, f"{kind.__name__}: {error}", log.name if log else "stderr")
+            show_error_dialog(controller.window, f"{kind.__name__}: {error}", log.name if log else "stderr")
 
     sys.excepthook = hook
 
 
 def _print_timing(controller: Controller) -> None:
-    """TRAINDECK_TIMING=1: tell when the first paint was done and when the plots were there, and the memory then."""
+    """TRAINDECK_TIMING=1: print the times of the first paint and of the plots, and the memory."""
     import psutil
     from PySide6.QtCore import QTimer
 
     def on_painted() -> None:
-        first = time.perf_counter() - _BEGAN
+        first = time.perf_counter() - _STARTED_AT
 
         def tell() -> None:
-            ready, rss = time.perf_counter() - _BEGAN, psutil.Process().memory_info().rss / 1e6
+            ready, rss = time.perf_counter() - _STARTED_AT, psutil.Process().memory_info().rss / 1e6
             sys.stderr.write(f"first paint {first:.3f} s, plots {ready:.3f} s, {rss:.0f} MB\n")
 
         QTimer.singleShot(0, tell)
 
-    controller.window.painted.connect(on_painted)
+    controller.window.first_painted.connect(on_painted)
 
 
 if __name__ == "__main__":

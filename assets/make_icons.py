@@ -9,7 +9,7 @@ from PySide6.QtCore import QBuffer, QIODevice, QPointF, Qt
 from PySide6.QtGui import QColor, QGuiApplication, QImage, QPainter, QPen
 from PySide6.QtSvg import QSvgRenderer
 
-from app.theme.tokens import DARK, LIGHT
+from app.theme.palette import DARK, LIGHT
 
 _FOLDER = Path(__file__).resolve().parent
 _STROKES = {

@@ -100,8 +100,8 @@ def _start(language: str, theme: str) -> tuple[QApplication, Controller]:
     from app import __main__ as start
 
     application = QApplication([sys.argv[0]])
-    start.dress(application)
-    controller = start.make_controller(application, start.options(["--lang", language, "--theme", theme]))
+    start.configure_application(application)
+    controller = start.build_controller(application, start.parse_arguments(["--lang", language, "--theme", theme]))
     controller.start()
     return application, controller
 
@@ -126,8 +126,8 @@ def _pictures(
             _take(folder / f"{name}-{tail}.png", application, controller)
 
     window.show_page("data")
-    controller.looker.start()
-    _wait(application, lambda: controller.looker.running is None, 60.0)
+    controller.preview_job.start()
+    _wait(application, lambda: controller.preview_job.running is None, 60.0)
     take("data")
     window.show_page("plots")
     _replay(controller, runs / "quickstart")
@@ -144,7 +144,7 @@ def _pictures(
     _compare(controller, application, runs)
     window.show_page("runs")
     take("runs")
-    controller.runs.show_in_plots([runs / "quickstart_sft"], False)
+    controller.runs_controller.set_overlay_shown([runs / "quickstart_sft"], False)
     _end(controller)
     _try(controller, application, runs / "quickstart_sft")
     take("try")
@@ -158,7 +158,7 @@ def _pictures(
         take("extremes")
     controller.form.reset()
     controller.open_run(runs / "quickstart_sft")
-    _wait(application, lambda: bool(controller.viewing and controller.viewing.loaded == 1.0))
+    _wait(application, lambda: bool(controller.viewed_run and controller.viewed_run.loaded_fraction == 1.0))
     take("earlier-run")
 
 
@@ -172,19 +172,19 @@ def _take(path: Path, application: QApplication, controller: Controller) -> None
 
 def _take_welcome(folder: Path, tail: str, application: QApplication, controller: Controller) -> None:
     """The first start: before there are runs, and once the machine is known."""
-    welcoming = controller.welcoming
+    welcoming = controller.welcome_controller
     _wait(application, lambda: welcoming.is_shown and welcoming._machine is not None)
     _take(folder / f"welcome-{tail}.png", application, controller)
 
 
 def _line_up(controller: Controller) -> None:
     """Two runs that wait, while another one trains."""
-    from app.state.queue import new_item
+    from app.core.queue import new_item
 
     names = {"narrow": {"hidden_dim": 96}, "deep": {"n_layers": 6}}
     data = ["builtin:python"]
-    controller.queueing.queue.add([new_item(name, "quickstart", knobs, data) for name, knobs in names.items()])
-    controller.queueing.refresh()
+    controller.queue_controller.queue.add([new_item(name, "quickstart", knobs, data) for name, knobs in names.items()])
+    controller.queue_controller.refresh()
 
 
 def _compare(controller: Controller, application: QApplication, runs: Path) -> None:
@@ -192,45 +192,45 @@ def _compare(controller: Controller, application: QApplication, runs: Path) -> N
     other = runs / "quickstart_sft"
     controller.window.show_page("runs")
     _wait(application, lambda: len(controller.window.runs.model.rows) >= 2)
-    controller.runs.show_in_plots([other], True)
+    controller.runs_controller.set_overlay_shown([other], True)
     controller.window.runs.select([other])
-    _wait(application, lambda: bool(controller.runs.overlays.of_plots(None)))
+    _wait(application, lambda: bool(controller.runs_controller.overlays.visible_overlays(None)))
 
 
 def _try(controller: Controller, application: QApplication, run: Path) -> None:
     """Let the newest checkpoint of a run answer, for real."""
-    page, voice = controller.window.trying, controller.trier.voices[0]
+    page, voice = controller.window.playground, controller.playground_controller.sessions[0]
     controller.window.show_page("try")
     [*_, newest] = sorted(path for path in (run / "checkpoints").iterdir() if path.name.startswith("step-"))
-    controller.trier.choose(newest)
+    controller.playground_controller.select_checkpoint(newest)
     page.prompt.setPlainText(_PROMPT)
     page.write.click()
-    _wait(application, lambda: voice.state != "off" and not voice.busy, 120.0)
+    _wait(application, lambda: voice.state != "off" and not voice.is_busy, 120.0)
 
 
 def _replay(controller: Controller, run: Path) -> None:
     """The first three quarters of a run, as if a trainer sent its events now."""
-    from app.state.run_machine import Started
-    from app.state.runs.history import load_events
+    from app.core.history.run_list import load_events
+    from app.core.run_state import ProcessStarted
     from trainer_core import protocol
 
-    controller.own.machine.feed(Started(str(run)), time.monotonic())
+    controller.active_run.machine.feed(ProcessStarted(str(run)), time.monotonic())
     first = None
     for event in load_events(run):
         first = first or event.t
-        controller.own.machine.elapsed_s = event.t - first
-        controller.own.take(event)
+        controller.active_run.machine.elapsed_s = event.t - first
+        controller.active_run.handle_event(event)
         if isinstance(event, protocol.Progress) and event.unit == "steps" and event.done >= 300:
             break
     controller.render()
 
 
 def _end(controller: Controller) -> None:
-    from app.state.run_machine import Exited
+    from app.core.run_state import ProcessExited
     from trainer_core import protocol
 
-    controller.own.machine.feed(protocol.Done(reason="stopped", steps=300, total_steps=400), time.monotonic())
-    controller.own.machine.feed(Exited(3), time.monotonic())
+    controller.active_run.machine.feed(protocol.Done(reason="stopped", steps=300, total_steps=400), time.monotonic())
+    controller.active_run.machine.feed(ProcessExited(3), time.monotonic())
     controller.render()
 
 

@@ -8,6 +8,7 @@ FOLDER/validation.npy
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,6 @@ from typing import Any, Final
 import numpy as np
 
 from bench import measure
-from trainer_core.benchmark.data import fill
 
 PYTHON: Final = "builtin:python"  # the standard library's sources: about 12 MB, there on every machine
 
@@ -65,15 +65,19 @@ def _tokenizer(folder: Path, vocab_size: int) -> Path:
     trained += ["--tokenizer-sample-mib", "8"]
     measure.run(measure.trainer("prepare", *trained, "--output", "json"), {"TRAINDECK_HOME": str(cache)})
     found, _ = measure.finished_cache(cache)
+    document = json.loads((found / "tokenizer.json").read_text(encoding="utf-8"))
+    vocabulary = document["model"]["vocab"]
+    used = {*vocabulary.values(), *(token["id"] for token in document["added_tokens"])}
+    vocabulary.update({f"unused-{number}": number for number in range(vocab_size) if number not in used})
     path = folder / "filled.json"
-    fill(found / "tokenizer.json", vocab_size, path)
+    path.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
     measure.remove(cache)
     return path
 
 
 def _export(split: Path, vocab_size: int, path: Path) -> int:
     """One split's ids as an array of the smallest type; their number."""
-    from trainer_core.data.store import Split
+    from trainer_core.data.token_files import Split
 
     opened = Split(split, vocab_size)
     try:

@@ -97,13 +97,9 @@ def recipes(folder: Path) -> Part:
             Target("tuned against untuned, speed per token", 4.0, times and times["median"], form="{:.2f} x"),
             Target("GPU utilisation of the tuned recipe (NVML)", 0.95, tuned.get("utilization"), form="{:.1%}"),
         ],
-        [f"{one['name']}: its batch did not fit, and went on in parts" for one in document["recipes"] if _parts(one)],
+        [f"{one['name']} failed: {one['error']['code']}" for one in document["recipes"] if one["error"]],
         document,
     )
-
-
-def _parts(recipe: dict[str, Any]) -> bool:
-    return bool(recipe.get("in_parts"))
 
 
 def mfu(folder: Path) -> Part:
@@ -123,6 +119,10 @@ def mfu(folder: Path) -> Part:
         gpus = [gpu for event in told for gpu in event["gpus"] if gpu["torch_allocated"]]
         busy = [gpu["utilization"] for gpu in gpus if gpu["utilization"] is not None]
         part.targets.append(Target(f"MFU, {trained.parameters / 1e6:,.0f}M weights", wanted, reached, form="{:.1%}"))
+        waits = [event["data_ratio"] for event in trained.of("performance")]
+        if waits:
+            share = statistics.median(waits)
+            part.targets.append(Target(f"waiting for data, {name}, share of a step", 0.01, share, "less", "{:.2%}"))
         used = f"{statistics.mean(busy):.1%}" if busy else "unknown"
         part.notes.append(f"{shape.words()}: {trained.step_ms(_WARM):.1f} ms a step, GPU busy {used}")
         part.document[name] = {
@@ -141,12 +141,11 @@ _WARM: Final = 20  # the first of which only warm it up
 def _largest(shape: runs.Shape, text: corpus.Corpus, folder: Path) -> tuple[float | None, runs.Shape, runs.Trained]:
     """Train with this micro-batch, or the largest half of it that fits; the effective batch stays. What went on in
     smaller parts says little of the card."""
+    more = {"hardware-interval-s": 0.2, "perf-steps": 10}
     while True:
-        sooner = "memory_move" if shape.batch > 1 else ""
+        sooner = "oom_recovery" if shape.batch > 1 else ""
         try:
-            trained = runs.ours(
-                shape, text, folder / "run", _STEPS, 5, {"hardware-interval-s": 0.2}, sooner=sooner, limit_s=_TRAINED_S
-            )
+            trained = runs.ours(shape, text, folder / "run", _STEPS, 5, more, sooner=sooner, limit_s=_TRAINED_S)
             if not sooner or not trained.of(sooner):
                 found = [event["mfu"] for event in trained.of("step") if event["step"] >= _WARM]
                 known = [value for value in found if value is not None]
@@ -197,14 +196,6 @@ def telemetry(folder: Path) -> Part:
     )
 
 
-def loading(folder: Path) -> Part:
-    """The share of a step that waits for data."""
-    _run(["bench.loading", "--device", "cuda", "--steps", "10", "--work", str(folder)], 900)
-    found = _result("loading")["steps"]
-    share = found["-1"]["share"]
-    return Part([Target("waiting for data, share of a step", 0.01, share, "less", "{:.2%}")], document=found)
-
-
 def tests(folder: Path) -> Part:
     """The tests of the core, those that need a GPU among them."""
     said = _run(["pytest", "tests/core", "-q"], 600, fails=True)
@@ -221,7 +212,6 @@ PARTS: Final[dict[str, Callable[[Path], Part]]] = {
     "recipes": recipes,
     "mfu": mfu,
     "telemetry": telemetry,
-    "loading": loading,
     "tests": tests,
 }
 
@@ -318,10 +308,10 @@ def _gpu() -> str:
     """The card that is measured, with what drives it."""
     import torch
 
-    from trainer_core.machine import hardware
+    from trainer_core.system import hardware
 
     card = torch.cuda.get_device_properties(0)
-    driver = hardware.probe().driver or "unknown"
+    driver = hardware.probe().driver_version or "unknown"
     return f"{card.name}, {card.total_memory / 2**30:.1f} GiB, driver {driver}, CUDA {torch.version.cuda}"
 
 

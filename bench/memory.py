@@ -1,7 +1,7 @@
 """Peak memory of `traindeck prepare`, all its processes together, on data of 0.1, 1 and 5 GB.
 
     python -m bench.memory                          prompt/response rows in parquet
-    python -m bench.memory --format jsonl --kind text --gigabytes 0.1 1
+    python -m bench.memory --gigabytes 0.1 1
 
 A gigabyte is 10⁹ bytes of text in UTF-8. Each size is prepared once, in a fresh process with a fresh cache, the
 training of the tokenizer included. Needs about three times the largest size on disk.
@@ -20,11 +20,11 @@ TARGET: Final = 600  # MB; with more than two processes TARGET_MANY
 TARGET_MANY: Final = 1000
 
 
-def measured(folder: Path, kind: texts.Kind, ending: str, gigabytes: float, more: list[str]) -> dict[str, Any]:
+def measured(folder: Path, gigabytes: float, more: list[str]) -> dict[str, Any]:
     """Make the data, prepare it under watch, and remove both."""
-    data, cache = folder / f"data.{ending}", folder / "cache"
+    data, cache = folder / "data.parquet", folder / "cache"
     try:
-        written = texts.write(data, texts.until(texts.endless(kind), gigabytes * 1000), kind)
+        written = texts.write(data, texts.until(texts.pairs(), gigabytes * 1000), "pairs")
         command = measure.prepare_command([data], cache, more=more)
         finished = measure.run(command, {"TRAINDECK_HOME": str(cache)}, watched=True)
         _, meta = measure.finished_cache(cache)
@@ -55,22 +55,18 @@ def lines(found: list[dict[str, Any]]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
     parser.add_argument("--gigabytes", type=float, nargs="+", default=[0.1, 1, 5])
-    parser.add_argument("--format", choices=["parquet", "jsonl", "txt"], default="parquet")
-    parser.add_argument("--kind", choices=["pairs", "text"], default=None, help="default: pairs; text for txt")
     parser.add_argument("--work", help="folder for large files; default: bench/results")
     parser.add_argument("more", nargs="*", help="flags for prepare, after --")
     chosen = parser.parse_args()
-    kind: texts.Kind = chosen.kind or ("text" if chosen.format == "txt" else "pairs")
     told, found = measure.machine(), []
     with measure.work_folder(chosen.work) as folder:
         for gigabytes in chosen.gigabytes:
-            found.append(measured(folder, kind, chosen.format, gigabytes, chosen.more))
+            found.append(measured(folder, gigabytes, chosen.more))
             peak = found[-1]["memory"]["peak"] / 1e6
             print(f"{gigabytes:g} GB: {peak:.0f} MB, {found[-1]['seconds']:.0f} s", file=sys.stderr, flush=True)
-    name = f"memory-{chosen.format}-{kind}"
-    measure.report(name, lines(found), {"kind": kind, "format": chosen.format, "sizes": found}, told)
+    measure.report("memory", lines(found), {"sizes": found}, told)
     curves = {f"{one['text_bytes'] / 1e9:g} GB": one["memory"]["series"] for one in found}
-    chart.memory(measure.RESULTS / f"{name}.svg", curves)
+    chart.write_memory(measure.RESULTS / "memory.svg", curves)
 
 
 if __name__ == "__main__":

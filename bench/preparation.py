@@ -25,7 +25,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from bench import measure, texts
-from trainer_core.data.store import Split
+from trainer_core.data.token_files import Split
 
 COMPARED: Final = 2000  # rows whose ids are compared
 _TARGETS: Final = {"pairs": 4.0, "text": 3.0}

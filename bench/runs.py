@@ -88,6 +88,7 @@ class Trained:
 
         Parts, not single reports: on a GPU reports are read late, and may come in twos.
         """
+        warm = max(warm, self.first("compiled").get("step", 0) + 2)
         steps = [event for event in self.of("step") if event["step"] >= warm]
         if len(steps) < 2:
             raise RuntimeError(f"only {len(steps)} reports behind step {warm}")
@@ -233,13 +234,6 @@ def flags(settings: Mapping[str, Any]) -> list[str]:
 
 def peer(name: str, shape: Shape, corpus: Corpus, steps: int, log_steps: int, more: Iterable[str] = ()) -> Trained:
     """A peer of bench/peers on the same tokens."""
-    return train(peer_command(name, shape, corpus, steps, log_steps, more))
-
-
-def peer_command(
-    name: str, shape: Shape, corpus: Corpus, steps: int, log_steps: int, more: Iterable[str] = ()
-) -> list[str]:
-    """The command of a peer."""
     settings = {
         "layers": shape.layers, "width": shape.width, "heads": shape.heads, "length": shape.length,
         "batch": shape.batch, "accumulation": shape.accumulation, "vocab-size": shape.vocab_size,
@@ -247,19 +241,4 @@ def peer_command(
     }  # fmt: skip
     if name == "hf_trainer":
         settings["mlp"] = shape.mlp
-    return [sys.executable, "-m", f"bench.peers.{name}", str(corpus.folder), *flags(settings), *more]
-
-
-def peak_memory(command: Sequence[str], env: Mapping[str, str] | None = None) -> int:
-    """Peak bytes of system memory of a command and its processes: a run of its own, since looking costs time."""
-    found = measure.run(command, {**_alike(), **(env or {})}, watched=True).memory
-    assert found is not None
-    return found.peak
-
-
-def ours_command(
-    shape: Shape, corpus: Corpus, run: Path, steps: int, more: Mapping[str, Any] | None = None
-) -> list[str]:
-    """Traindeck to the end of a short run: for its memory."""
-    settings = {**_QUIET, **size(shape), "max-steps": steps, **(more or {})}
-    return measure.trainer("train", *corpus.flags, *flags(settings), "--run-dir", str(run), "--restarts", "0")
+    return train([sys.executable, "-m", f"bench.peers.{name}", str(corpus.folder), *flags(settings), *more])

@@ -30,7 +30,7 @@ from bench import corpus, measure, runs
 from bench.runs import Shape
 
 if TYPE_CHECKING:
-    from trainer_core.train.loop import Trainer
+    from trainer_core.train.trainer import Trainer
 
 TARGET_SHARE: Final = 0.01
 TARGET_MS: Final = 0.5
@@ -42,12 +42,12 @@ def trainer_of(shape: Shape, text: corpus.Corpus, folder: Path, log_steps: int, 
     """A trainer as `train` makes it, with a stream and a file for its events."""
     from trainer_core.config import Config
     from trainer_core.data.prepare import prepare
-    from trainer_core.report import Quiet
+    from trainer_core.progress import NullReporter
+    from trainer_core.run_context import RunContext
     from trainer_core.runs.run_dir import RunDir
-    from trainer_core.session import Session
-    from trainer_core.train.device import choose_device, choose_precision, set_up_arithmetic
-    from trainer_core.train.loop import Trainer
-    from trainer_core.wire import FileSink, StreamSink, Wire
+    from trainer_core.train.device import choose_device, choose_precision, configure_arithmetic
+    from trainer_core.train.trainer import Trainer
+    from trainer_core.wire import EventDispatcher, FileSink, StreamSink
 
     knobs = {name.replace("-", "_"): value for name, value in runs.size(shape).items()}
     data = dict(zip(text.flags[::2], text.flags[1::2], strict=True))
@@ -61,14 +61,14 @@ def trainer_of(shape: Shape, text: corpus.Corpus, folder: Path, log_steps: int, 
         compile="auto" if compiled else "off",
     )
     device = choose_device(config.device)
-    set_up_arithmetic(config, device)
+    configure_arithmetic(config, device)
     run = RunDir(folder)
     run.create()
     stream = Path(os.devnull).open("wb", buffering=0)  # noqa: SIM115 - as long as the process lives
-    wire = Wire(StreamSink(stream))
-    wire.add(FileSink(run.events))
-    precision = choose_precision(config.mixed_precision, device, Quiet())
-    made = Trainer(config, prepare(config, Quiet()), run, Session(wire), device, precision)
+    wire = EventDispatcher(StreamSink(stream))
+    wire.add_sink(FileSink(run.events))
+    precision = choose_precision(config.mixed_precision, device, NullReporter())
+    made = Trainer(config, prepare(config, NullReporter()), run, RunContext(wire), device, precision)
     made.set_up()
     return made
 
@@ -87,8 +87,8 @@ class Calls:
     def __init__(self, made: Trainer) -> None:
         self.seconds = 0.0
         for owner, name in (
-            (made, "_ask"),
-            (made, "_hear"),
+            (made, "_record_metrics"),
+            (made, "_process_metrics"),
             (made.clock, "mark"),
             (made.session, "progress"),
         ):
@@ -107,10 +107,10 @@ class Calls:
 
 def block(made: Trainer, calls: Calls, steps: int, on: bool) -> Taken:
     """What a step of so many takes."""
-    from trainer_core.machine.sampler import Sampler
+    from trainer_core.system.hardware_monitor import HardwareMonitor
 
     made.telemetry = made.clock.enabled = on
-    sampler = Sampler(made.session.emit, 2.0, made.run_dir.path, lambda: None) if on else None
+    sampler = HardwareMonitor(made.session.emit, 2.0, made.run_dir.path, lambda: None) if on else None
     made.clock.catch_up()
     _wait(made)
     calls.seconds = 0.0
@@ -121,8 +121,8 @@ def block(made: Trainer, calls: Calls, steps: int, on: bool) -> Taken:
         made.session.poll()
         with made.clock.step():
             made._step(made._next_window())
-            made._ask()
-            made._hear(wait=False)
+            made._record_metrics()
+            made._process_metrics(wait=False)
         made._after_step()
     _wait(made)
     seconds, processor = time.perf_counter() - begun, time.thread_time() - used
@@ -212,14 +212,14 @@ def main() -> None:
         os.environ["TRAINDECK_HOME"] = str(folder)
         made = trainer_of(shape, text, folder / "run", 10, not chosen.eager)
         calls = Calls(made)
-        with made.garbage.kept_out():  # as in a run
+        with made.garbage.disabled():  # as in a run
             for name, every in (("every 10 steps", 10), ("every step", 1)):
                 made.log_steps = every
                 found[name] = measured(made, calls, chosen.steps, chosen.pairs)
                 print(f"{name}: {found[name]['more_ms']['median']:+.3f} ms", file=sys.stderr, flush=True)
         made.train_data.close()
         made.held_out.close()
-        made.session.wire.close()
+        made.session.dispatcher.close()
     name = "telemetry" if chosen.device == "cpu" else f"telemetry-{chosen.device}"
     document = {"shape": shape.words(), "steps": chosen.steps, "pairs": chosen.pairs, "intervals": found}
     measure.report(name, [shape.words(), "", *lines(found)], document, told)

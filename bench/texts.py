@@ -1,7 +1,5 @@
 """Made-up texts for the benchmarks: the same ones for the same seed, as much as is wanted, from nothing but Python.
 
-    python -m bench.texts --megabytes 100 --kind pairs FILE.parquet
-
 What is fast on text that repeats itself may be slow on real text, so these do not repeat themselves:
 - English is a Markov chain over the words of the standard library's docstrings, in which one word in fifty
   is one that never was before (real text has as many names, numbers and misspellings);
@@ -12,7 +10,6 @@ What is fast on text that repeats itself may be slow on real text, so these do n
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,13 +18,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trainer_core.data.builtin import python_library
+from trainer_core.data.builtin import list_python_library
 
 Kind = Literal["pairs", "text"]
 Bounds = tuple[int, int]
@@ -65,7 +61,7 @@ class _Chain(NamedTuple):
 
 @cache
 def _sources() -> list[str]:
-    _, files = python_library()
+    _, files = list_python_library()
     return [file.read_text(encoding="utf-8", errors="ignore").replace("\r\n", "\n") for file in files]
 
 
@@ -256,8 +252,8 @@ class Written:
 
 
 def write(path: Path, made: Iterable[Row], kind: Kind) -> Written:
-    """Write rows as the file's ending says: .parquet (groups of 10,000 rows), .jsonl, or .txt (one below the other)."""
-    writers = {".parquet": _write_parquet, ".jsonl": _write_jsonl, ".txt": _write_txt}
+    """Write rows as the file's ending says: .parquet (groups of 10,000 rows) or .txt (one below the other)."""
+    writers = {".parquet": _write_parquet, ".txt": _write_txt}
     path.parent.mkdir(parents=True, exist_ok=True)
     count, size = writers[path.suffix](path, made, COLUMNS[kind])
     return Written(count, size, path.stat().st_size)
@@ -276,16 +272,6 @@ def _write_parquet(path: Path, made: Iterable[Row], columns: tuple[str, ...]) ->
     return count, size
 
 
-def _write_jsonl(path: Path, made: Iterable[Row], columns: tuple[str, ...]) -> tuple[int, int]:
-    count = size = 0
-    encode = msgspec.json.Encoder().encode
-    with path.open("wb") as file:
-        for row in made:
-            file.write(encode(dict(zip(columns, row, strict=True))) + b"\n")
-            count, size = count + 1, size + sum(utf8_size(text) for text in row)
-    return count, size
-
-
 def _write_txt(path: Path, made: Iterable[Row], columns: tuple[str, ...]) -> tuple[int, int]:
     count = 0
     with path.open("wb") as file:
@@ -293,17 +279,3 @@ def _write_txt(path: Path, made: Iterable[Row], columns: tuple[str, ...]) -> tup
             file.write("\n".join(row).encode("utf-8") + b"\n")
             count += 1
         return count, file.tell()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.texts", description="Write made-up texts to a file.")
-    parser.add_argument("file", type=Path, help="ends in .parquet, .jsonl or .txt")
-    parser.add_argument("--megabytes", type=float, default=100, help="size of the texts in UTF-8")
-    parser.add_argument("--kind", choices=["pairs", "text"], default="pairs")
-    parser.add_argument("--seed", type=int, default=0)
-    chosen = parser.parse_args()
-    print(write(chosen.file, until(endless(chosen.kind, chosen.seed), chosen.megabytes), chosen.kind))
-
-
-if __name__ == "__main__":
-    main()

@@ -77,8 +77,6 @@ def measured(shape: Shape, text: corpus.Corpus, folder: Path, chosen: argparse.N
             speed = shape.tokens / found[name][-1].step_ms(warm) * 1000
             _say(f"round {round_ + 1}/{chosen.rounds} {name}: {speed:,.0f} tokens/s")
     told = {name: _told(shape, done, warm) for name, done in found.items() if done and name not in failed}
-    if shape.device == "cpu" and chosen.memory:
-        _add_memory(told, shape, text, folder, chosen)
     ratios = {name: _ratios(told[OURS], one) for name, one in told.items() if name != OURS and OURS in told}
     return {"shape": shape.words(), "ways": told, "times_as_fast": ratios, "failed": failed}
 
@@ -91,25 +89,10 @@ def _told(shape: Shape, done: list[Trained], warm: int) -> dict[str, Any]:
         "each": speeds,
         "to_first_report_s": measure.spread([one.to_first_step for one in done]),
         "peak_vram": done[-1].peak_vram,
-        "compile_s": done[-1].first("ready").get("compile_s"),
-        "fast_paths": done[-1].first("ready").get("fast_paths"),
+        "compile_s": done[-1].first("compiled").get("compile_s"),
+        "fast_paths": (done[-1].first("compiled") or done[-1].first("ready")).get("fast_paths"),
         "mfu": done[-1].of("step")[-1].get("mfu"),
     }
-
-
-def _add_memory(
-    told: dict[str, Any], shape: Shape, text: corpus.Corpus, folder: Path, chosen: argparse.Namespace
-) -> None:
-    """Peak system memory, each in a run of its own."""
-    steps = min(50, chosen.steps)
-    if OURS in told:
-        command = runs.ours_command(shape, text, folder / "run", steps)
-        told[OURS]["peak_memory"] = runs.peak_memory(command, text.home)
-        measure.remove(folder / "run")
-    for name, (module, more) in ways(shape.device, chosen.peers).items():
-        if name in told:
-            command = runs.peer_command(module, shape, text, steps, 10, more)
-            told[name]["peak_memory"] = runs.peak_memory(command)
 
 
 def _ratios(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
@@ -119,10 +102,10 @@ def _ratios(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
 
 def lines(device: str, found: dict[str, Any]) -> list[str]:
     """A table and a sentence for each peer."""
-    head = ["", "weights", "tokens/s", "from", "to", "first report, s", "peak MB", "Traindeck is"]
+    head = ["", "weights", "tokens/s", "from", "to", "first report, s", "VRAM, MB", "Traindeck is"]
     rows = []
     for name, one in found["ways"].items():
-        speed, peak = one["tokens_per_s"], one.get("peak_memory") or one["peak_vram"]
+        speed, peak = one["tokens_per_s"], one["peak_vram"]
         ratio = found["times_as_fast"].get(name)
         times = "" if ratio is None else f"{ratio['median']:.2f} x ({ratio['min']:.2f} to {ratio['max']:.2f})"
         shown = "–" if peak is None else f"{peak / 1e6:,.0f}"
@@ -145,7 +128,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--steps", type=int, help="default: 400 on a CPU, 100 on a GPU")
     made.add_argument("--rounds", type=int, default=5)
     made.add_argument("--peers", choices=["all", "eager", "targets"], default="all")
-    made.add_argument("--no-memory", dest="memory", action="store_false", help="leave out the runs for memory")
     made.add_argument("--work", help="folder for large files; default: bench/results")
     return made
 

@@ -25,7 +25,6 @@ from typing import Any, Final
 
 from bench import chart, corpus, measure, runs
 from bench.runs import Shape, Trained
-from trainer_core.benchmark import svg
 
 TARGET: Final = 1 / 3
 RECIPE: Final[dict[str, Any]] = {
@@ -96,8 +95,8 @@ def measured(shape: Shape, text: corpus.Corpus, folder: Path, chosen: argparse.N
                 "goal": goal,
                 "plain": {**last, "parameters": theirs.parameters, "curve": curve(theirs)},
                 "ours": {"reached": got, "best": best, "parameters": mine.parameters, "curve": curve(mine)},
-                "compile_s": mine.first("ready").get("compile_s"),
-                "fast_paths": mine.first("ready").get("fast_paths"),
+                "compile_s": mine.first("compiled").get("compile_s"),
+                "fast_paths": (mine.first("compiled") or mine.first("ready")).get("fast_paths"),
             }
         )
         when = "not reached" if got is None else f"reached after {got['seconds']:.1f} s"
@@ -149,7 +148,7 @@ def picture(path: Path, found: dict[str, Any]) -> None:
             points = one[key]["curve"]
             drawn[f"{name}, seed {one['seed']}"] = points[1:] if len(points) > 2 else points
     goal = found["rounds"][0]["goal"]
-    chart.write(path, [svg.curves("Held-out loss", drawn, "seconds from the start", "nats a token", ("goal", goal))])
+    chart.write(path, "Held-out loss", drawn, "seconds from the start", "nats a token", ("goal", goal))
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -27,7 +27,6 @@ from typing import Any, Final
 
 import psutil
 
-from app.state.measurements import digest
 from bench import measure, window_events
 from trainer_core.runs.run_dir import RunDir
 
@@ -106,7 +105,7 @@ def start(folder: Path, chosen: argparse.Namespace) -> tuple[list[Figure], Any]:
 def frame(folder: Path, _: argparse.Namespace) -> tuple[list[Figure], Any]:
     found = scene("frame", "", folder, 300)
     return [
-        Figure(f"frame of the plots, 1,000,000 points a curve, {words}", "ms", 30, one["clock_ms"]["median"],
+        Figure(f"frame of the plots, 200,000 points a curve, {words}", "ms", 30, one["clock_ms"]["median"],
                one["processor_ms"]["median"], f"{one['clock_ms']['min']:.0f} to {one['clock_ms']['max']:.0f}")
         for words, one in (("a point comes in", found["follow"]), ("the view is moved", found["move"]))
     ], found  # fmt: skip
@@ -140,11 +139,9 @@ def overlay(folder: Path, chosen: argparse.Namespace) -> tuple[list[Figure], Any
         run.create()
         shutil.copy2(whole.config, run.config)
         try:
-            os.link(whole.events, run.events)  # ten runs of one content: half a gigabyte in place of five
+            os.link(whole.events, run.events)  # ten runs of one content
         except OSError:
             shutil.copy2(whole.events, run.events)
-        if (whole.path / digest.FOLDER).is_dir():  # as when they were opened before
-            shutil.copytree(whole.path / digest.FOLDER, run.path / digest.FOLDER)
     found = scene("overlay", str(whole.path.parent), folder, 900)
     peak = f"on the way {found['peak_mb']:.0f}; read in {found['seconds']:.0f} s"
     what = f"resident memory, {found['runs']} runs of {chosen.events:,} events overlaid"
@@ -198,7 +195,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.window", description=__doc__)
     parser.add_argument("--only", default=",".join(SCENES), help="scenes, with commas")
     parser.add_argument("--times", type=int, default=5, help="starts of the window")
-    parser.add_argument("--events", type=int, default=1_000_000, help="of the run that is opened; a fifth is taken in")
+    parser.add_argument("--events", type=int, default=300_000, help="of the run that is opened; a fifth is taken in")
     parser.add_argument("--minutes", type=float, default=1.5, help="of 1,000 events a second; 10: the target")
     parser.add_argument("--seconds", type=float, default=60, help="that processor use is measured for")
     parser.add_argument("--work", help="folder for large files; default: bench/results")

@@ -28,7 +28,7 @@ from bench.window_idle import Idle  # noqa: E402
 
 WATCH_MS: Final = 5
 SIZE: Final = (1280, 720)
-_CURVE: Final = 1_000_000
+_CURVE: Final = 200_000
 _FRAMES: Final = 40
 _SETTLE_S: Final = 2.0
 
@@ -82,15 +82,15 @@ def open_window(command: list[str] | None = None) -> Any:
     from PySide6.QtWidgets import QApplication
 
     application = QApplication(sys.argv[:1])
-    program.dress(application)
-    controller = program.make_controller(application, argparse.Namespace(theme="light", lang="en"))
+    program.configure_application(application)
+    controller = program.build_controller(application, argparse.Namespace(theme="light", lang="en"))
     if command:
-        controller.own.process._command = command
+        controller.active_run.process._command = command
     controller._settings.welcome = False  # plots from the beginning
     controller.start()
     controller.window.resize(*SIZE)
     wait(lambda: controller.window.plots.is_built)
-    program.collect_garbage()
+    program.freeze_and_enable_gc()
     controller.window.show_page("plots")
     turn(0.5)
     return controller
@@ -98,14 +98,14 @@ def open_window(command: list[str] | None = None) -> Any:
 
 def begin_run(controller: Any) -> None:
     """Let the window believe that its trainer trains, as far as what it shows goes."""
-    from app.state.run_machine import Started
+    from app.core.run_state import ProcessStarted
     from trainer_core import protocol
 
-    own = controller.own
-    own.machine.feed(Started(str(Path("run").absolute())), time.monotonic())
+    own = controller.active_run
+    own.machine.feed(ProcessStarted(str(Path("run").absolute())), time.monotonic())
     hello = protocol.Hello(seq=1, t=time.time(), pid=os.getpid(), run_dir="", traindeck="0", python="3", torch="2")
-    own.take(hello)
-    own.take(protocol.Phase(seq=2, t=time.time(), phase="training"))
+    own.handle_event(hello)
+    own.handle_event(protocol.Phase(seq=2, t=time.time(), phase="training"))
     controller.render()
     controller.window.show_page("plots")
     turn(1.0)
@@ -164,10 +164,10 @@ def start(_: str) -> dict[str, Any]:
 
         def done() -> None:
             found["resident_mb"] = resident_mb()
-            controller.leave()
+            controller.shutdown()
             QApplication.quit()
 
-        controller.window.painted.connect(painted)
+        controller.window.first_painted.connect(painted)
 
     program._print_timing = hook
     os.environ["TRAINDECK_TIMING"] = "1"
@@ -176,15 +176,15 @@ def start(_: str) -> dict[str, Any]:
 
 
 def frame(_: str) -> dict[str, Any]:
-    """ms of a frame of the plots with a million points a curve: as a point comes in, and as the view is moved."""
+    """ms of a frame of the plots with 200,000 points a curve: as a point comes in, and as the view is moved."""
     import gc
 
     from bench import window_events
 
     controller = open_window()
     begin_run(controller)
-    record = controller.own.record
-    record.metrics.add_rows(_rows(_CURVE))
+    record = controller.active_run.record
+    _fill(record.metrics, _CURVE)
     plots = controller.window.plots
     lines = window_events.measurements(20 * _FRAMES, time.time())
     controller.render()
@@ -235,28 +235,22 @@ def _next_step(lines: Any) -> Any:
     return next(event for event in map(protocol.decode_event, lines) if isinstance(event, protocol.Step))
 
 
-def _rows(count: int) -> Any:
-    """Measurements of a whole run: every column of every table with a figure for each step."""
+def _fill(store: Any, count: int) -> None:
+    """Measurements of a whole run: a figure for each step in every column of the table of steps and of a GPU."""
     import numpy as np
 
-    from app.state.measurements import metrics
+    from app.core.metrics import metric_store
+    from app.core.metrics.table import MetricTable
 
     dice = np.random.default_rng(7)
-
-    def table(columns: int) -> Any:
-        made = dice.random((columns, count))
-        made[0], made[1] = np.arange(count), np.arange(count) * 0.05
-        return made
-
-    steps = table(4 + len(metrics.STEP_FIELDS))
-    steps[2], steps[3] = np.arange(1, count + 1), np.arange(1, count + 1) * 8192.0
-    steps[4] = 2.0 + 3.0 / np.sqrt(1 + steps[2] / 1000) + 0.1 * dice.normal(size=count)
-    steps[4, ::9973] = 9.0  # what must not be lost
-    performance = table(3 + len(metrics.PERFORMANCE_FIELDS))[:, ::10]
-    performance[2] = performance[0] + 1
-    host = table(2 + len(metrics.HOST_FIELDS))
-    gpu = table(2 + len(metrics.GPU_COLUMNS))
-    return metrics.Rows(steps, performance, host, {0: gpu})
+    step = np.arange(1.0, count + 1)
+    axes = [step, step * 8192.0, step * 0.05]
+    loss = 2.0 + 3.0 / np.sqrt(1 + step / 1000) + 0.1 * dice.normal(size=count)
+    loss[::9973] = 9.0  # what must not be lost
+    store._steps.extend([*axes, loss, *dice.random((len(metric_store.STEP_FIELDS) - 1, count))])
+    store._host.extend([*axes, *dice.random((len(metric_store.HOST_FIELDS), count))])
+    store._gpus[0] = MetricTable(metric_store.GPU_COLUMNS)
+    store._gpus[0].extend([*axes, *dice.random((len(metric_store.GPU_COLUMNS), count))])
 
 
 def overlay(folder: str) -> dict[str, Any]:
@@ -283,10 +277,10 @@ def overlay(folder: str) -> dict[str, Any]:
 
 def _overlaid(controller: Any, runs: list[Path]) -> list[Any]:
     """Ask the window to lay these runs over the plots, as a person does on the Runs page."""
-    overlays = controller.runs.overlays
-    overlays.show(runs, on=True)
-    wait(lambda: len(overlays.of_plots(None)) == len(runs), 800)
-    found: list[Any] = overlays.of_plots(None)
+    overlays = controller.runs_controller.overlays
+    overlays.set_shown(runs, on=True)
+    wait(lambda: len(overlays.visible_overlays(None)) == len(runs), 800)
+    found: list[Any] = overlays.visible_overlays(None)
     return found
 
 
@@ -300,16 +294,16 @@ def intake(count: str) -> dict[str, Any]:
     """Seconds from the first of many events to the last one in the record, through a pipe."""
     controller = open_window([sys.executable, "-P", "-m", "bench.window_events", count, "0"])
     began: list[tuple[float, float]] = []
-    controller.own.process.output.connect(  # "ready": all lines are made
+    controller.active_run.process.output_received.connect(  # "ready": all lines are made
         lambda text: began.append((time.perf_counter(), time.process_time())) if text == "ready" else None
     )
     watch: list[Watchdog] = []
     _launch(controller)
     wait(lambda: bool(began))
     watch.append(Watchdog())
-    wait(lambda: controller.own.machine.done is not None, 300)
+    wait(lambda: controller.active_run.machine.done is not None, 300)
     ended = (time.perf_counter(), time.process_time())
-    took = controller.own.record.metrics.series("train_loss")[0].size
+    took = controller.active_run.record.metrics.series("train_loss")[0].size
     return {
         "seconds": ended[0] - began[0][0], "processor_s": ended[1] - began[0][1], "steps": took,
         "blocked": watch[0].found(),
@@ -333,16 +327,16 @@ def opening(run: str) -> dict[str, Any]:
     """Seconds until a run from disk is on the plots, and how long the event loop was blocked meanwhile."""
     controller = open_window()
     told: list[float] = []
-    controller._earlier._opener.progressed.connect(told.append)
+    controller._run_viewer._run_loader.progressed.connect(told.append)
     watch = Watchdog()
     began = (time.perf_counter(), time.process_time())
     controller.open_run(Path(run))
-    wait(lambda: bool(controller.viewing and controller.viewing.loaded == 1.0))
+    wait(lambda: bool(controller.viewed_run and controller.viewed_run.loaded_fraction == 1.0))
     seconds, processor = time.perf_counter() - began[0], time.process_time() - began[1]
     turn(1.0)  # its first frame belongs to it
     return {
         "seconds": seconds, "processor_s": processor, "progress": len(told), "blocked": watch.found(),
-        "resident_mb": resident_mb(), "steps": controller.shown.metrics.series("train_loss")[0].size,
+        "resident_mb": resident_mb(), "steps": controller.shown_record.metrics.series("train_loss")[0].size,
     }  # fmt: skip
 
 
@@ -353,12 +347,12 @@ def flood(minutes: str) -> dict[str, Any]:
     count = round(60_000 * float(minutes))
     controller = open_window([sys.executable, "-P", "-m", "bench.window_events", str(count), "1000"])
     _launch(controller)
-    metrics = controller.own.record.metrics
+    metrics = controller.active_run.record.metrics
     wait(lambda: metrics.series("train_loss")[0].size > 0)
     idle = Idle()
     watch, used, began = Watchdog(), time.process_time(), time.monotonic()
     memory: list[tuple[float, float, float]] = []  # seconds, resident MB, MB of the rows
-    while controller.own.machine.done is None and time.monotonic() - began < 120 + 120 * float(minutes):
+    while controller.active_run.machine.done is None and time.monotonic() - began < 120 + 120 * float(minutes):
         turn(5.0)
         memory.append((time.monotonic() - began, resident_mb(), metrics.nbytes / 1e6))
     seconds = time.monotonic() - began
@@ -370,25 +364,25 @@ def flood(minutes: str) -> dict[str, Any]:
 
 def trainer(seconds: str) -> dict[str, Any]:
     """A real run, compiled: the event loop while it starts, compiles, saves and is killed; processor time meanwhile."""
-    from app.state.run_machine import RunState
+    from app.core.run_state import RunState
 
     controller = open_window()
-    own = controller.own
+    own = controller.active_run
     found: dict[str, Any] = {"blocked": {}}
     _choose(controller, max_steps="10000000", max_epochs="1000000", compile="on", save_steps="40")
     turn(0.5)
     idle, watch = Idle(), Watchdog()
     controller.start_run()
     wait(lambda: own.machine.state is RunState.TRAINING and bool(own.record.metrics.checkpoints()), 900)
-    found["compile_s"] = own.record.computing.compile_s
+    found["compile_s"] = own.record.execution.compile_s
     found["blocked"]["starting, compiling, saving"] = beside(watch, idle)
     for name, hide in (("visible", False), ("hidden", True)):
         controller.window.setHidden(hide)
         turn(2.0)
-        used, began, events = time.process_time(), time.monotonic(), own._last_seq
+        used, began, step = time.process_time(), time.monotonic(), own.machine.step
         turn(float(seconds))
         took = time.monotonic() - began
-        found[name] = {"share": (time.process_time() - used) / took, "events_s": (own._last_seq - events) / took}
+        found[name] = {"share": (time.process_time() - used) / took, "events_s": (own.machine.step - step) / took}
     controller.window.show()
     idle = Idle()
     turn(1.0)

@@ -1,6 +1,6 @@
-"""How Traindeck sets itself up, keeps itself up to date, and starts: what train_gpu.py is made of.
+"""Setup, updates and start of Traindeck: the implementation of train_gpu.py.
 
-An old interpreter must get as far as finding a better one: so the standard library only, no syntax that is newer than
-Python 3.6 (hence the quoted annotations), and no newer library before `main` has handed over. Nothing here is imported
-by the window or the trainer, nor imports them: they live in the environment that is made here.
+An old Python must be able to find a newer one. Therefore: standard library only, the syntax of Python 3.6 (hence quoted
+annotations), and no newer library functions before `main` has switched. The window and the trainer neither import this
+package nor are imported by it.
 """

@@ -1,4 +1,4 @@
-"""What is wanted, and whether an environment is that."""
+"""Options of `setup`, and whether an environment matches them."""
 
 import argparse
 import contextlib
@@ -9,50 +9,51 @@ from pathlib import Path
 from launcher import places
 from launcher.environment import Environment
 from launcher.failures import SetupError
+from launcher.messages import message
 from launcher.places import read_json, write_json
-from launcher.torch_builds import MIRRORS, TORCH_TAGS, ask_driver, choose_torch, driver_present, find_mirror
+from launcher.torch_builds import MIRRORS, TORCH_TAGS, choose_torch, driver_present, find_mirror, query_driver
 
-# Each also as environment variable TRAINDECK_NAME.
-CHOICES = ("torch", "mirror", "python", "constraints", "environment")
+# Also environment variables: TRAINDECK_NAME.
+CHOICE_NAMES = ("torch", "mirror", "python", "constraints", "environment")
 
 
 def get_choices(arguments: "list[str] | None") -> "dict[str, str]":
-    """The choices of `setup` (then remembered), else of the environment, else of an earlier `setup`."""
-    parser = argparse.ArgumentParser("train_gpu setup", description="Set Traindeck up and remember these choices.")
+    """Options of `setup` (which are stored), else environment variables, else options of an earlier `setup`."""
+    parser = argparse.ArgumentParser("train_gpu setup", description="Set up Traindeck and store these options.")
     tags = ("auto", *TORCH_TAGS)
     parser.add_argument("--torch", choices=tags, help="which PyTorch build; auto: by the NVIDIA driver")
     parser.add_argument("--mirror", help=f"{', '.join(MIRRORS)}, none, or PYPI_URL[,TORCH_WHEELS_URL]")
     parser.add_argument("--python", help="the Python (3.11 to 3.13) to build .venv with; auto: search")
-    parser.add_argument("--constraints", help="a file of version pins that go before constraints.txt; none: forget")
-    parser.add_argument("--environment", help="the folder to put .venv in; here: beside this; auto: where it fits")
-    parser.add_argument("--dev", action="store_true", help="with the tools that the tests need")
+    parser.add_argument("--constraints", help="a file of version pins that override constraints.txt; none: forget")
+    parser.add_argument("--environment", help="the folder of .venv; here: Traindeck's folder; auto: where paths fit")
+    parser.add_argument("--dev", action="store_true", help="also install the tools of the tests")
     given = vars(parser.parse_args(arguments or []))
-    told = os.environ.get("TRAINDECK_ENVIRONMENT")
-    if given["environment"] and told:  # `home` goes by what is remembered, but by this before
-        raise SetupError(f"TRAINDECK_ENVIRONMENT={told} goes before --environment: unset it first.", 2)
-    remembered = read_json(places.KEEP / "choices.json")
+    overriding = os.environ.get("TRAINDECK_ENVIRONMENT")
+    if given["environment"] and overriding:
+        raise SetupError(message("launcher.environment_variable", value=overriding), 2)
+    stored = read_json(places.STATE_FOLDER / "choices.json")
     choices = {}
-    for name in CHOICES:
-        value = given[name] or os.environ.get("TRAINDECK_" + name.upper()) or remembered.get(name) or ""
+    for name in CHOICE_NAMES:
+        value = given[name] or os.environ.get("TRAINDECK_" + name.upper()) or stored.get(name) or ""
         choices[name] = "" if value in ("auto", "none") else str(value)
     if choices["torch"] and choices["torch"] not in TORCH_TAGS:
-        raise SetupError(f"There is no PyTorch build {choices['torch']!r}; there are {', '.join(tags)}.", 2)
+        raise SetupError(message("launcher.no_such_build", name=choices["torch"], builds=", ".join(tags)), 2)
     if Path(choices["python"]).is_file():
         choices["python"] = str(Path(choices["python"]).absolute())
     if choices["constraints"]:
         choices["constraints"] = str(Path(choices["constraints"]).resolve())
         if not Path(choices["constraints"]).is_file():
-            raise SetupError(f"There is no constraints file {choices['constraints']}", 2)
+            raise SetupError(message("launcher.no_constraints", path=choices["constraints"]), 2)
     find_mirror(choices["mirror"])
     if choices["environment"] not in ("", "here"):
-        choices["environment"] = str(Path(choices["environment"]).absolute())  # of now: the folder may be another then
+        choices["environment"] = str(Path(choices["environment"]).absolute())  # independent of the current folder
     if arguments is not None:
-        write_json(places.KEEP / "choices.json", choices)
+        write_json(places.STATE_FOLDER / "choices.json", choices)
     return choices
 
 
-def make_stamp(choices: "dict[str, str]", python: str) -> str:
-    """A fingerprint of everything that a set-up depends on."""
+def setup_fingerprint(choices: "dict[str, str]", python: str) -> str:
+    """Fingerprint of all inputs of a setup."""
     parts = [python, choices["python"], choices["torch"], str(driver_present())]
     digest = hashlib.sha256("|".join(parts).encode("utf-8"))
     own = Path(choices["constraints"] or os.devnull)
@@ -62,32 +63,35 @@ def make_stamp(choices: "dict[str, str]", python: str) -> str:
     return digest.hexdigest()
 
 
-def why_set_up(env: Environment, choices: "dict[str, str]", dev: bool) -> str:
-    """The reason why a set-up is needed, or nothing when everything is as it was left."""
+def setup_reason(env: Environment, choices: "dict[str, str]", dev: bool) -> "str | None":
+    """Return the reason why a setup is needed, or None."""
     state = env.state
     if not env.folder.exists():
-        return "this is the first start"
+        return message("launcher.reason.first_start")
     if not state.get("complete"):
-        return "an earlier set-up did not finish"
-    if env.torch() != state.get("torch"):
-        return f"PyTorch was changed from {state.get('torch')} to {env.torch() or 'nothing'} since then"
+        return message("launcher.reason.unfinished")
+    if env.torch_version() != state.get("torch"):
+        after = env.torch_version() or message("launcher.none")
+        return message("launcher.reason.torch_changed", before=state.get("torch"), after=after)
     if dev and not state.get("dev"):
-        return "the tests need their tools"
-    if state.get("stamp") != make_stamp(choices, env.version()):
-        return "the requirements, the choices, Python or the driver changed"
+        return message("launcher.reason.test_tools")
+    if state.get("stamp") != setup_fingerprint(choices, env.python_version()):
+        return message("launcher.reason.inputs_changed")
     unused_driver = state.get("tag") == "cpu" and driver_present() and not choices["torch"]
-    if unused_driver and choose_torch(ask_driver())[0] != "cpu":
-        return "the NVIDIA driver can be used now"
-    return ""
+    if unused_driver and choose_torch(query_driver())[0] != "cpu":
+        return message("launcher.reason.driver_available")
+    return None
 
 
-def why_other_torch(env: Environment, choices: "dict[str, str]") -> str:
-    """The reason why the command `setup` takes another PyTorch: the GPU or its driver is another one than it was. To
-    ask the driver takes too long for every start. A driver that is away for a while costs nobody the build for GPUs."""
+def torch_change_reason(env: Environment, choices: "dict[str, str]") -> "str | None":
+    """Return the reason why the command `setup` changes the PyTorch build, or None: the GPU or its driver changed.
+
+    Querying the driver takes too long for every start. A driver that does not respond keeps the current build.
+    """
     if choices["torch"] or not env.state.get("complete"):
-        return ""
-    driver = ask_driver()
-    if driver is None or not driver.compute_capability:  # an answer without the card says too little
-        return ""
+        return None
+    driver = query_driver()
+    if driver is None or not driver.compute_capability:  # without the GPU the build is unknown
+        return None
     fitting = choose_torch(driver)[0]
-    return "" if fitting in ("cpu", env.state.get("tag")) else "another PyTorch fits this GPU and its driver"
+    return None if fitting in ("cpu", env.state.get("tag")) else message("launcher.reason.other_build")

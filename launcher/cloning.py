@@ -1,4 +1,4 @@
-"""A second environment from the files of the first, which takes no room on the disk while it stays the same."""
+"""Clones an environment with hard links, which need no disk space."""
 
 import contextlib
 import os
@@ -8,41 +8,42 @@ import time
 from pathlib import Path
 
 from launcher.environment import Environment
+from launcher.messages import message
 from launcher.places import WINDOWS
-from launcher.processes import heartbeat
-from launcher.users import users
+from launcher.processes import show_activity
+from launcher.users import processes_using
 
-LOADED = (".dll", ".pyd", ".exe")
+LOADABLE_SUFFIXES = (".dll", ".pyd", ".exe")
 
 
-def clone(old: Environment, new: Environment) -> None:
-    """Hard links where the disk has them, else copies; all but the state, which says that something is whole.
+def clone_environment(old: Environment, new: Environment) -> None:
+    """Link or copy all files except the state file.
 
-    pip, like Python with its .pyc files, writes anew and renames; what may be written in place is copied. So is, on
-    Windows, what runs: there no name of a loaded library can be deleted, and pip has to.
+    pip and Python replace files rather than write into them; files that may be written in place are copied. So are
+    libraries in use on Windows: no hard link to a loaded library can be deleted there.
     """
-    # Files of .venv itself (pyvenv.cfg, constraints.txt), programs that name their folder, and setuptools' lists.
+    # Written in place: files of .venv itself (pyvenv.cfg, constraints.txt), scripts, and setuptools' lists.
     in_place = (".pth", ".egg-link")
-    copied = in_place + (LOADED if WINDOWS and users(old.folder) else ())
-    started = told = time.monotonic()
-    for place, folders, files in os.walk(str(old.folder)):
-        source = Path(place)
+    copied = in_place + (LOADABLE_SUFFIXES if WINDOWS and processes_using(old.folder) else ())
+    started = shown = time.monotonic()
+    for path, folders, files in os.walk(str(old.folder)):
+        source = Path(path)
         target = new.folder / source.relative_to(old.folder)
         target.mkdir(parents=True, exist_ok=True)
-        apart = source in (old.folder, old.programs)
+        copies = source in (old.folder, old.programs)
         for name in folders:
             if (source / name).is_symlink():
                 (target / name).symlink_to((source / name).readlink())
         for name in files:
             if source / name != old.state_file:
-                take(source / name, target / name, apart or name.lower().endswith(copied))
-        if time.monotonic() - told >= 1:
-            told = time.monotonic()
-            heartbeat(f"preparing {new.folder.name}", told - started, target.name)
+                link_or_copy(source / name, target / name, copies or name.lower().endswith(copied))
+        if time.monotonic() - shown >= 1:
+            shown = time.monotonic()
+            show_activity(message("launcher.activity.prepare", name=new.folder.name), shown - started, target.name)
 
 
-def take(source: Path, target: Path, copy: bool) -> None:
-    """One file by a link or a copy; one that went away meanwhile (a .pyc in the making) is nothing lost."""
+def link_or_copy(source: Path, target: Path, copy: bool) -> None:
+    """Link or copy one file. A file that disappears meanwhile (a temporary .pyc) is skipped."""
     with contextlib.suppress(FileNotFoundError):
         if source.is_symlink():
             target.symlink_to(source.readlink())
@@ -58,11 +59,11 @@ def take(source: Path, target: Path, copy: bool) -> None:
         shutil.copy2(str(source), str(target))
 
 
-def say_name(env: Environment, name: str) -> None:
-    """Let the environment's scripts name the folder that it is going to be: its folder is still called otherwise.
+def rewrite_folder_name(env: Environment, name: str) -> None:
+    """Replace the folder's name in the environment's scripts by `name`, which it is going to be renamed to.
 
-    Those are the first lines of scripts, the activate scripts, and the line between program and archive in pip's
-    .exe files; archives may have anything before them, of any length.
+    In first lines of scripts, activate scripts, and the line between program and archive in pip's .exe files. An
+    archive may be preceded by data of any length.
     """
     before, after = re.escape(env.folder.name.encode("ascii")), name.encode("ascii")
     text = re.compile(rb"([\\/])" + before + rb"(?![\w.-])")

@@ -1,4 +1,4 @@
-"""An environment: a folder with a Python of its own, its packages, and what is remembered of how it was made."""
+"""Virtual environments of Traindeck, with a state file of their setup."""
 
 import re
 import subprocess
@@ -7,12 +7,12 @@ from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any
 
-from launcher.homes import home
-from launcher.places import WINDOWS, read_json, write_json
+from launcher.messages import message
+from launcher.places import WINDOWS, environment_home, read_json, write_json
 
 
 class Environment:
-    """The folder may be missing, half-made or broken: every question has an answer for that too."""
+    """A virtual environment. Its folder may be missing, incomplete or damaged: no method raises for that."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -22,19 +22,19 @@ class Environment:
 
     @property
     def state(self) -> "dict[str, Any]":
-        """What was set up; `complete` only after everything was verified."""
+        """Content of the state file. `complete` is set after verification."""
         return read_json(self.state_file)
 
-    def remember(self, state: "dict[str, Any]") -> None:
+    def write_state(self, state: "dict[str, Any]") -> None:
         write_json(self.state_file, state)
 
     @property
     def site_packages(self) -> Path:
-        """The folder of the packages (which may not exist)."""
+        """Folder of the packages; may not exist."""
         return next(iter(self.folder.glob("[Ll]ib/python3*/site-packages")), self.folder / "Lib" / "site-packages")
 
-    def torch(self) -> str:
-        """The version with its build tag as torch itself states it, read without importing it; or nothing."""
+    def torch_version(self) -> str:
+        """torch.__version__ with its build tag, without importing torch; empty if not installed."""
         try:
             text = (self.site_packages / "torch" / "version.py").read_text(encoding="utf-8")
         except OSError:
@@ -42,22 +42,22 @@ class Environment:
         match = re.search(r"^__version__ *= *['\"](.+?)['\"]", text, re.MULTILINE)
         return match.group(1) if match else ""
 
-    def half_made(self) -> str:
-        """Why the packages cannot be trusted, or nothing. pip writes INSTALLER after all other files."""
+    def incomplete_reason(self) -> "str | None":
+        """Return why the packages are incomplete, or None. pip writes INSTALLER after all other files."""
         site = self.site_packages
         for info in site.glob("*.dist-info"):
             if not (info / "INSTALLER").exists():
-                return f"{info.name} was left half-installed"
+                return message("launcher.reason.half_installed", name=info.name)
         leftover = next(iter(site.glob("~*")), None)
         if leftover:
-            return f"an interrupted removal left {leftover.name}"
-        whole_pip = next(iter(site.glob("pip-*.dist-info/INSTALLER")), None)  # ensurepip may have been cut off
-        return "" if whole_pip else "it has no pip"
+            return message("launcher.reason.half_removed", name=leftover.name)
+        whole_pip = next(iter(site.glob("pip-*.dist-info/INSTALLER")), None)  # ensurepip may have been interrupted
+        return None if whole_pip else message("launcher.reason.no_pip")
 
-    def version(self) -> str:
+    def python_version(self) -> str:
         """The Python version, found by running it; empty if it is missing or broken."""
         own = "{}.{}".format(*sys.version_info)
-        if Path(sys.prefix) == self.folder and self.says(f"version = {own}."):  # an update may have exchanged it
+        if Path(sys.prefix) == self.folder and self.has_config_line(f"version = {own}."):  # not replaced by an update
             return own
         try:
             command = [str(self.python), "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
@@ -65,29 +65,29 @@ class Environment:
         except (OSError, ValueError, subprocess.SubprocessError):
             return ""
 
-    def says(self, words: str) -> bool:
-        """Whether pyvenv.cfg has a line that begins like this."""
+    def has_config_line(self, words: str) -> bool:
+        """Whether pyvenv.cfg has a line that starts with `words`."""
         try:
             lines = (self.folder / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return False
         return any(line.startswith(words) for line in lines)
 
-    def working(self) -> bool:
-        """Whether it was set up to the end, and nothing broke it since."""
-        return bool(self.state.get("complete") and self.version() and not self.half_made())
+    def is_usable(self) -> bool:
+        """Whether setup has completed and the environment is still intact."""
+        return bool(self.state.get("complete") and self.python_version() and not self.incomplete_reason())
 
 
-def current() -> Environment:
-    """The one that everything runs in."""
-    return Environment(home() / ".venv")
+def current_environment() -> Environment:
+    """The environment in use."""
+    return Environment(environment_home() / ".venv")
 
 
-def coming() -> Environment:
-    """The one that an update is making, or has made."""
-    return Environment(home() / ".venv.new")
+def new_environment() -> Environment:
+    """The environment of an update, finished or not."""
+    return Environment(environment_home() / ".venv.new")
 
 
-def leaving() -> Environment:
-    """The one that an update has replaced."""
-    return Environment(home() / ".venv.old")
+def previous_environment() -> Environment:
+    """The environment that an update has replaced."""
+    return Environment(environment_home() / ".venv.old")

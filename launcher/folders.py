@@ -1,7 +1,7 @@
-"""Moving and deleting environments, also while the Python that does it runs from one of them.
+"""Renames and deletes environments, even the one that runs this code.
 
-On Windows a program that runs can be neither deleted nor be in a folder that is renamed, but it can itself be renamed:
-so it steps aside first, to a folder that stays.
+On Windows a running program cannot be deleted and blocks renaming its folder, but it can be renamed itself: it is moved
+to another folder first.
 """
 
 import contextlib
@@ -14,38 +14,38 @@ from pathlib import Path
 from launcher import places
 from launcher.environment import Environment
 from launcher.places import WINDOWS
-from launcher.users import users
+from launcher.users import processes_using
 
-ASIDE = itertools.count()
+MOVE_COUNTER = itertools.count()
 
 
-def step_aside(env: Environment, copies: bool) -> None:
-    """Move the programs that run out of the environment; `copies` of them stay in their place."""
-    aside = beside(env)
+def move_running_programs(env: Environment, keep_copies: bool) -> None:
+    """Move the Python programs out of the environment; `keep_copies` leaves copies in their place."""
+    aside = moved_programs_folder(env)
     aside.mkdir(exist_ok=True)
     for program in env.programs.glob("python*.exe"):
         copy = program.with_suffix(".copy")
-        if copies:
+        if keep_copies:
             shutil.copy2(str(program), str(copy))
-        program.replace(aside / f"old-{os.getpid()}-{next(ASIDE)}-{program.name}")
-        if copies:
+        program.replace(aside / f"old-{os.getpid()}-{next(MOVE_COUNTER)}-{program.name}")
+        if keep_copies:
             copy.replace(program)
 
 
-def beside(env: Environment) -> Path:
-    """The folder that stays: a program that runs cannot be moved to another disk."""
-    return env.folder.parent / places.KEEP.name
+def moved_programs_folder(env: Environment) -> Path:
+    """Folder of moved programs, on the same disk: a running program cannot be moved to another."""
+    return env.folder.parent / places.STATE_FOLDER.name
 
 
-def sweep(env: Environment) -> None:
-    """Delete what stepped aside, but for what still runs."""
-    for program in beside(env).glob("old-*.exe"):
+def delete_moved_programs(env: Environment) -> None:
+    """Delete moved programs that no longer run."""
+    for program in moved_programs_folder(env).glob("old-*.exe"):
         with contextlib.suppress(OSError):
             program.unlink()
 
 
-def finish_step_aside(env: Environment) -> None:
-    """Put back the copies of programs that stepped aside, if that was cut off."""
+def restore_programs(env: Environment) -> None:
+    """Restore programs after an interrupted move."""
     for copy in env.programs.glob("python*.copy"):
         program = copy.with_suffix(".exe")
         if program.exists():
@@ -54,11 +54,11 @@ def finish_step_aside(env: Environment) -> None:
             copy.replace(program)
 
 
-def move(source: Environment, target: Environment, patience: float = 3.0) -> None:
-    """Rename an environment to where none is; a virus scanner that looks into new files is waited for, in seconds."""
+def rename_environment(source: Environment, target: Environment, timeout_s: float = 3.0) -> None:
+    """Rename an environment; on Windows, retry while a virus scanner reads its files."""
     if WINDOWS:
-        step_aside(source, copies=True)
-    until = time.monotonic() + patience
+        move_running_programs(source, keep_copies=True)
+    until = time.monotonic() + timeout_s
     while True:
         try:
             source.folder.rename(target.folder)
@@ -70,18 +70,18 @@ def move(source: Environment, target: Environment, patience: float = 3.0) -> Non
             return
 
 
-def remove(env: Environment) -> None:
-    """Delete an environment; raises OSError where a file in it is in use."""
+def remove_environment(env: Environment) -> None:
+    """Delete an environment. Raises OSError if a file in it is in use."""
     if not env.folder.exists():
         return
     if WINDOWS:
-        step_aside(env, copies=False)
+        move_running_programs(env, keep_copies=False)
     shutil.rmtree(str(env.folder))
-    sweep(env)
+    delete_moved_programs(env)
 
 
-def discard(env: Environment) -> None:
-    """Delete an environment that nothing runs from, as far as that can be; the next start goes on with it."""
-    if env.folder.exists() and not users(env.folder):
+def remove_if_unused(env: Environment) -> None:
+    """Delete an environment if no process uses it; what remains is deleted at the next start."""
+    if env.folder.exists() and not processes_using(env.folder):
         with contextlib.suppress(OSError):
-            remove(env)
+            remove_environment(env)

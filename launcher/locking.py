@@ -1,4 +1,4 @@
-"""One set-up at a time."""
+"""Lock that allows one setup at a time."""
 
 import contextlib
 import os
@@ -7,36 +7,36 @@ import time
 from collections.abc import Iterator
 
 from launcher import places
+from launcher.messages import message, print_and_log
 from launcher.places import WINDOWS
-from launcher.processes import KEPT_OPEN
-from launcher.users import announced
-from launcher.words import say
+from launcher.processes import INHERITED_DESCRIPTORS
+from launcher.users import waiting_marker
 
 
 @contextlib.contextmanager
-def only_one() -> "Iterator[None]":
-    """Hold the set-up lock; the system lets go of it when its owner dies."""
-    places.KEEP.mkdir(exist_ok=True)
-    with announced(), (places.KEEP / "lock").open("a+b") as file:
-        said = False
+def setup_lock() -> "Iterator[None]":
+    """Hold the setup lock; the system releases it when its owner exits."""
+    places.STATE_FOLDER.mkdir(exist_ok=True)
+    with waiting_marker(), (places.STATE_FOLDER / "lock").open("a+b") as file:
+        announced = False
         while not try_lock(file.fileno()):
-            if not said:
+            if not announced:
                 file.seek(0)
                 owner = file.read(20).decode("ascii", "replace").strip()
-                say(f"Another set-up is running (process {owner}); waiting for it.")
-                said = True
+                print_and_log(message("launcher.waiting_for_setup", pid=owner))
+                announced = True
             time.sleep(0.5)
         file.seek(0)
         file.truncate()
         file.write(str(os.getpid()).encode("ascii"))
         file.flush()
-        KEPT_OPEN[:] = [] if WINDOWS else [file.fileno()]
+        INHERITED_DESCRIPTORS[:] = [] if WINDOWS else [file.fileno()]
         yield
-        KEPT_OPEN.clear()
+        INHERITED_DESCRIPTORS.clear()
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock a file without waiting. On Windows a byte far behind the end, so that the pid stays readable."""
+    """Lock a file without waiting. On Windows lock a byte far beyond the end, so that the PID stays readable."""
     try:
         if sys.platform == "win32":
             import msvcrt

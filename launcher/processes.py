@@ -1,4 +1,4 @@
-"""Programs that are run here: in which environment, with their words in the log and a sign of life meanwhile."""
+"""Runs programs with a clean environment, logging and a progress line."""
 
 import contextlib
 import os
@@ -10,39 +10,37 @@ from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Any
 
 from launcher import places
-from launcher.homes import home_of_runs
-from launcher.places import WINDOWS
-from launcher.words import cut, log, show, shown
+from launcher.messages import fit_to_width, log, message, print_message
+from launcher.places import WINDOWS, runs_home
 
-KEPT_OPEN: "list[int]" = []  # POSIX: the lock's descriptor; a pip that outlives its killed parent keeps the lock
-FOREIGN = {f"PYTHON{name}" for name in ("HOME", "PATH", "STARTUP", "USERBASE", "EXECUTABLE", "IOENCODING")}
-FOREIGN |= {f"PIP_{name}" for name in ("TARGET", "PREFIX", "ROOT", "USER", "REQUIRE_VIRTUALENV", "PYTHON")}
-FOREIGN |= {"CONDA_PREFIX", "CONDA_DEFAULT_ENV", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"}
+INHERITED_DESCRIPTORS: "list[int]" = []  # POSIX: pip keeps the lock if it outlives its parent
+FOREIGN_VARIABLES = {f"PYTHON{name}" for name in ("HOME", "PATH", "STARTUP", "USERBASE", "EXECUTABLE", "IOENCODING")}
+FOREIGN_VARIABLES |= {f"PIP_{name}" for name in ("TARGET", "PREFIX", "ROOT", "USER", "REQUIRE_VIRTUALENV", "PYTHON")}
+FOREIGN_VARIABLES |= {"CONDA_PREFIX", "CONDA_DEFAULT_ENV", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"}
 
 
-def own_env() -> "dict[str, str]":
-    """The environment without what would lead Python elsewhere or let pip install elsewhere than in .venv."""
-    return {name: value for name, value in os.environ.items() if name.upper() not in FOREIGN}
+def clean_env() -> "dict[str, str]":
+    """Environment variables without those that redirect Python or pip to other places than .venv."""
+    return {name: value for name, value in os.environ.items() if name.upper() not in FOREIGN_VARIABLES}
 
 
 def child_env() -> "dict[str, str]":
-    """The environment of Traindeck's own processes: UTF-8, and importable from any folder."""
-    env = dict(own_env(), PYTHONUTF8="1", PYTHONPATH=str(places.ROOT))
-    if home_of_runs() != places.ROOT:
-        env["TRAINDECK_HOME"] = str(home_of_runs())
+    """Environment variables of Traindeck's processes: UTF-8, importable from any folder."""
+    env = dict(clean_env(), PYTHONUTF8="1", PYTHONPATH=str(places.ROOT))
+    if runs_home() != places.ROOT:
+        env["TRAINDECK_HOME"] = str(runs_home())
     if WINDOWS:
         env["USE_LIBUV"] = "0"  # torch's Windows wheels are built without libuv
     return env
 
 
-def run_logged(command: "list[str]", doing: str, **options: Any) -> "tuple[int, str]":
-    """Run a command with its output in the log and a sign of life on the terminal: (exit code, output)."""
-    log(f"{doing}: {command}")
+def run_logged(command: "list[str]", activity: str, **options: Any) -> "tuple[int, str]":
+    """Run a command with its output in the log and a progress line on the terminal: (exit code, output)."""
+    log(f"{activity}: {command}")
     started = time.monotonic()
-    # A pipe, not the log file itself: the last line is shown, and errors are looked up in the text.
-    places.LOG.touch()  # a log that cannot be written ends here in one sentence
+    places.LOG.touch()  # raises here, rather than in the thread, if the log is not writable
     child: subprocess.Popen[bytes] = subprocess.Popen(
-        command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, pass_fds=KEPT_OPEN, **options
+        command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, pass_fds=INHERITED_DESCRIPTORS, **options
     )
     lines: list[str] = []
 
@@ -57,9 +55,9 @@ def run_logged(command: "list[str]", doing: str, **options: Any) -> "tuple[int, 
     try:
         while reader.is_alive():
             reader.join(1.0)
-            heartbeat(doing, time.monotonic() - started, lines[-1] if lines else "")
+            show_activity(activity, time.monotonic() - started, lines[-1] if lines else "")
         code = child.wait()
-    except BaseException:  # Ctrl+C reaches the child too; it gets a moment to tidy up
+    except BaseException:  # Ctrl+C reaches the child too: let it clean up
         with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
             child.wait(10)
         child.kill()
@@ -71,10 +69,10 @@ def run_logged(command: "list[str]", doing: str, **options: Any) -> "tuple[int, 
     return code, "\n".join(lines)
 
 
-def heartbeat(doing: str, seconds: float, last_line: str) -> None:
-    """Show that work goes on: one line rewritten on a terminal, a line every half minute elsewhere."""
+def show_activity(activity: str, seconds: float, last_line: str) -> None:
+    """Show progress: one line that is rewritten on a terminal, a line every 30 s elsewhere."""
     if sys.stderr.isatty():
-        text = f"  {shown(doing)}: {seconds:.0f} s  {last_line.strip()[:60]}"
-        print("\r" + cut(text, 99), end="", file=sys.stderr, flush=True)
+        text = f"  {activity}: {seconds:.0f} s  {last_line.strip()[:60]}"
+        print("\r" + fit_to_width(text, 99), end="", file=sys.stderr, flush=True)
     elif int(seconds) % 30 == 29:
-        show(f"  {doing}: {seconds:.0f} s so far")
+        print_message(message("launcher.elapsed", activity=activity, seconds=round(seconds)), indent="  ")

@@ -1,4 +1,4 @@
-"""A Python to make an environment with."""
+"""Finds a supported Python."""
 
 import contextlib
 import os
@@ -11,13 +11,13 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 
 from launcher.failures import SetupError
+from launcher.messages import log, message
 from launcher.places import WINDOWS
-from launcher.processes import own_env
-from launcher.words import log
+from launcher.processes import clean_env
 
-OLDEST, NEWEST = (3, 11), (3, 13)
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 13)
 
-PROBE = """
+PROBE_SCRIPT = """
 import sys, struct
 try:
     import venv, ensurepip
@@ -35,47 +35,47 @@ getattr(sys.stdout, "buffer", sys.stdout).write(("TRAINDECK|" + "|".join(out)).e
 """
 
 
-def try_python(command: "list[str]") -> "tuple[str, str]":
-    """Run a candidate: (its base executable, "") if it fits, ("", why not) otherwise."""
+def try_python(command: "list[str]") -> "tuple[str, str | None]":
+    """Run a candidate. Returns (base executable, None) if it is supported, else ("", reason)."""
     try:
         output = subprocess.run(
-            [*command, "-c", PROBE],
+            [*command, "-c", PROBE_SCRIPT],
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=DEVNULL,
-            env=dict(own_env(), PYTHONUTF8="1"),
+            env=dict(clean_env(), PYTHONUTF8="1"),
             timeout=30,
         ).stdout.decode("utf-8", "replace")
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return "", f"does not run ({type(error).__name__})"
+        return "", message("launcher.reason.python_not_running", error=type(error).__name__)
     match = re.search(r"TRAINDECK\|(\d+)\|(\d+)\|(\d+)\|([^|]*)\|(.+)", output)
     if not match:
-        return "", "does not run (no answer)"
+        return "", message("launcher.reason.python_no_answer")
     version = (int(match.group(1)), int(match.group(2)))
-    name = "Python {}.{}".format(*version)
-    if version < OLDEST:
-        return "", f"{name} is too old"
-    if version > NEWEST:
-        return "", f"{name} is too new"
+    name = "{}.{}".format(*version)
+    if version < OLDEST_PYTHON:
+        return "", message("launcher.reason.python_too_old", version=name)
+    if version > NEWEST_PYTHON:
+        return "", message("launcher.reason.python_too_new", version=name)
     if match.group(3) != "64":
-        return "", f"{name} is a {match.group(3)}-bit build; PyTorch needs 64 bits"
+        return "", message("launcher.reason.python_not_64_bit", version=name, bits=match.group(3))
     if match.group(4) == "free-threaded":
-        return "", f"{name} is a free-threaded build, for which not every package has wheels"
+        return "", message("launcher.reason.python_free_threaded", version=name)
     if match.group(4):
-        return "", f"{name} has no venv module; on Debian and Ubuntu: sudo apt install python3-venv"
-    return match.group(5).strip(), ""
+        return "", message("launcher.reason.python_without_venv", version=name)
+    return match.group(5).strip(), None
 
 
 def python_candidates() -> "Iterator[list[str]]":
-    """Commands that may start a fitting Python, the likeliest first; executable and arguments kept apart."""
+    """Commands that may start a supported Python, most likely first, as argument lists."""
     yield [sys.executable]
-    versions = [f"3.{minor}" for minor in range(NEWEST[1], OLDEST[1] - 1, -1)]
+    versions = [f"3.{minor}" for minor in range(NEWEST_PYTHON[1], OLDEST_PYTHON[1] - 1, -1)]
     if WINDOWS:
         launcher = shutil.which("py") or str(Path(os.environ.get("WINDIR", "C:\\Windows")) / "py.exe")
         if Path(launcher).exists():
             for version in versions:
                 yield [launcher, "-" + version]
-        for place in windows_places(versions):
+        for place in windows_python_paths(versions):
             yield [str(place)]
     names = [f"python{version}" for version in versions] + ["python3", "python"]
     folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
@@ -90,8 +90,8 @@ def python_candidates() -> "Iterator[list[str]]":
                 yield [str(path)]
 
 
-def windows_places(versions: "list[str]") -> "Iterator[Path]":
-    """Where Windows keeps Pythons: the registry (PEP 514) and the installers' usual folders."""
+def windows_python_paths(versions: "list[str]") -> "Iterator[Path]":
+    """Pythons of the registry (PEP 514) and of the usual folders of installers."""
     if sys.platform == "win32":
         import winreg
 
@@ -114,27 +114,23 @@ def windows_places(versions: "list[str]") -> "Iterator[Path]":
 
 
 def find_python(chosen: str = "") -> str:
-    """The executable of a fitting Python; raises with every candidate's reason if there is none."""
+    """Executable of a supported Python. Raises SetupError with the reason for each candidate if there is none."""
     rejected: dict[str, str] = {}
     for command in [[chosen]] if chosen else python_candidates():
         shown = " ".join(command)
         if shown in rejected:
             continue
-        # The placeholder in WindowsApps is not Python: it prints nothing or opens the Store.
+        # The placeholder in WindowsApps is not Python: it opens the Store.
         if "\\windowsapps\\" in command[0].lower() and command[0] != sys.executable and not chosen:
-            rejected[shown] = "the Microsoft Store placeholder"
+            rejected[shown] = message("launcher.reason.store_placeholder")
             continue
         executable, reason = try_python(command)
-        if executable:
-            log(f"Python: {executable} (passed over: {rejected})")
+        if reason is None:
+            log(f"Python: {executable}. Rejected: {', '.join(rejected)}")
             return executable
         rejected[shown] = reason
-    found = "\n".join(f"  {shown}: {reason}" for shown, reason in rejected.items())
+    found = [message("launcher.rejected_python", path=shown, reason=reason) for shown, reason in rejected.items()]
     if chosen:
-        raise SetupError(f"The chosen Python cannot be used:\n{found}\nChoose another: setup --python PATH (or auto)")
-    get = (
-        "Install Python 3.12 (64 bit) from https://www.python.org/downloads/windows/ and start again."
-        if WINDOWS
-        else "Install one, for example: sudo apt install python3 python3-venv   (or pyenv install 3.12)"
-    )
-    raise SetupError(f"Traindeck needs Python 3.11, 3.12 or 3.13, and none was found:\n{found}\n{get}")
+        raise SetupError("\n".join([message("launcher.chosen_python"), *found, message("launcher.advice.python")]))
+    advice = message("launcher.advice.install_windows" if WINDOWS else "launcher.advice.install_posix")
+    raise SetupError("\n".join([message("launcher.no_python"), *found, advice]))

@@ -1,4 +1,4 @@
-"""Removal of what was made here."""
+"""Command `uninstall`."""
 
 import argparse
 import contextlib
@@ -8,79 +8,77 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from launcher import places
-from launcher.environment import Environment, current
+from launcher.environment import Environment, current_environment
 from launcher.failures import SetupError
-from launcher.folders import discard
-from launcher.homes import home_of_runs
-from launcher.places import WINDOWS, read_json
-from launcher.users import users
-from launcher.words import show, shown
+from launcher.folders import remove_if_unused
+from launcher.messages import message, print_message
+from launcher.places import WINDOWS, read_json, runs_home
+from launcher.users import processes_using
 
 
 def uninstall(arguments: "list[str]") -> int:
-    """Remove what Traindeck made: .venv, cache, logs, shortcuts; runs and settings only when that is asked for."""
-    parser = argparse.ArgumentParser("train_gpu uninstall", description="Remove what was made here, after asking.")
+    """Remove .venv, cache, logs and shortcuts; runs and settings only on request."""
+    parser = argparse.ArgumentParser(
+        "train_gpu uninstall", description="Remove what Traindeck created, after confirmation."
+    )
     parser.add_argument("--runs", action="store_true", help="also all runs with their checkpoints")
     parser.add_argument("--settings", action="store_true", help="also the window's settings and queue")
     parser.add_argument("--yes", action="store_true", help="do not ask")
-    asked = parser.parse_args(arguments)
-    running = users(current().folder)
+    options = parser.parse_args(arguments)
+    running = processes_using(current_environment().folder)
     if running:
-        numbers = ", ".join(map(str, running))
-        raise SetupError(f"Traindeck is running (process {numbers}): close it, or wait for it, and start again.")
-    home = home_of_runs()
-    links = [Path(link) for link in read_json(places.SHORTCUTS).get("made", []) if leads_here(Path(link))]
-    made_in = dict.fromkeys([places.ROOT, current().folder.parent])
+        raise SetupError(message("launcher.running", pids=", ".join(map(str, running))))
+    home = runs_home()
+    links = [Path(link) for link in read_json(places.SHORTCUTS).get("made", []) if points_here(Path(link))]
+    made_in = dict.fromkeys([places.ROOT, current_environment().folder.parent])
     ours = [folder / name for folder in made_in for name in (".venv", ".venv.new", ".venv.old")]
-    ours += [folder for folder in made_in if folder != places.ROOT] + [places.KEEP]
-    wishes = [*([home / "runs"] if asked.runs else []), *(settings() if asked.settings else [])]
-    folders = [home / "cache", *compiled(home), home / "logs", places.LOG.parent, *wishes, *ours]
+    ours += [folder for folder in made_in if folder != places.ROOT] + [places.STATE_FOLDER]
+    wishes = [*([home / "runs"] if options.runs else []), *(settings_files() if options.settings else [])]
+    folders = [home / "cache", *compile_caches(home), home / "logs", places.LOG.parent, *wishes, *ours]
     found = [path for path in dict.fromkeys([*links, *folders]) if path.exists()]
     if not found:
-        show("There is nothing to remove.")
+        print_message(message("launcher.nothing_to_remove"))
         return 0
-    show("This is removed:\n" + "\n".join(f"  {path}" for path in found))
-    for words in kept(asked, home):
-        show(words)
-    if not asked.yes and not agreed("Remove? [y/N]"):
-        show("Nothing was removed.")
+    print_message("\n".join([message("launcher.to_remove"), *(f"  {path}" for path in found)]))
+    for notice in kept_notices(options, home):
+        print_message(notice)
+    if not options.yes and not confirm(message("launcher.confirm_removal")):
+        print_message(message("launcher.nothing_removed"))
         return 3
-    left = [path for path in found if not removed(path)]
-    if asked.settings:
-        with contextlib.suppress(OSError):  # somebody else's files are in it
-            settings()[0].parent.rmdir()
-    for path in left:  # among them the python.exe that runs this
-        show(f"In use, remove it later: {path}")
+    left = [path for path in found if not try_remove(path)]
+    if options.settings:
+        with contextlib.suppress(OSError):  # other files are in it
+            settings_files()[0].parent.rmdir()
+    for path in left:  # such as the python.exe that runs this
+        print_message(message("launcher.remove_later", path=path))
     if not left:
-        show("Traindeck's own folder can be deleted now.")
+        print_message(message("launcher.removed"))
     return 0 if all(path in ours for path in left) else 1
 
 
-def compiled(home: Path) -> "list[Path]":
-    """Where compiled models are kept for a folder with a space in its path (trainer_core/train/engine/compiling.py);
-    other copies of Traindeck make theirs again."""
+def compile_caches(home: Path) -> "list[Path]":
+    """Cache of compiled models if the path has a space (trainer_core/train/engine/compilation.py); shared by copies."""
     return [Path.home() / ".cache" / "traindeck"] if " " in str(home) else []
 
 
-def kept(asked: argparse.Namespace, home: Path) -> "Iterator[str]":
-    """What is a person's own, and how it would go too."""
-    if not asked.runs and (home / "runs").exists():
-        yield f"Runs are kept: {home / 'runs'}  (uninstall --runs removes them too)"
-    if not asked.settings and any(path.exists() for path in settings()):
-        place = settings()[0].parent
-        yield f"The window's settings and queue are kept: {place}  (uninstall --settings removes them too)"
+def kept_notices(options: argparse.Namespace, home: Path) -> "Iterator[str]":
+    """Return what is kept, and the option that removes it."""
+    if not options.runs and (home / "runs").exists():
+        yield message("launcher.runs_kept", folder=home / "runs")
+    if not options.settings and any(path.exists() for path in settings_files()):
+        yield message("launcher.settings_kept", folder=settings_files()[0].parent)
 
 
-def leads_here(link: Path) -> bool:
-    """Whether a shortcut that was made here still is ours: another copy of Traindeck may have written its own there."""
+def points_here(link: Path) -> bool:
+    """Whether a shortcut points to this copy of Traindeck: another copy may have replaced it."""
     try:
         return str(places.ROOT).encode("utf-16-le") in link.read_bytes()
     except OSError:
         return False
 
 
-def settings() -> "list[Path]":
-    """The window's own files, where app/state/settings.py keeps them; other copies of Traindeck have the same."""
+def settings_files() -> "list[Path]":
+    """Settings and queue of the window (app/core/settings.py), shared by all copies of Traindeck."""
     variable, usual, name = (
         ("APPDATA", "AppData/Roaming", "Traindeck") if WINDOWS else ("XDG_CONFIG_HOME", ".config", "traindeck")
     )
@@ -89,18 +87,18 @@ def settings() -> "list[Path]":
     return [folder / "settings.json", folder / "queue.json"]
 
 
-def agreed(question: str) -> bool:
-    """Whether a person says yes; nobody there means no."""
+def confirm(question: str) -> bool:
+    """Ask on the terminal. Returns False without a terminal."""
     try:
-        return input(shown(question) + " ").strip().lower() in ("y", "yes")
+        return input(question + " ").strip().lower() in ("y", "yes")
     except EOFError:
         return False
 
 
-def removed(path: Path) -> bool:
-    """Delete a file or folder as far as it can be; whether it is gone."""
+def try_remove(path: Path) -> bool:
+    """Delete a file or folder. Returns whether it is gone."""
     if path.name in (".venv", ".venv.new", ".venv.old"):
-        discard(Environment(path))
+        remove_if_unused(Environment(path))
     elif path.is_dir():
         shutil.rmtree(str(path), ignore_errors=True)
     else:

@@ -1,86 +1,99 @@
-"""Making an environment: the Python in it, and how it is filled. Every step can be cut off and run again."""
+"""Creates an environment and installs its packages. Each step can be interrupted and repeated."""
 
 import time
 from pathlib import Path
 
-from launcher import homes
-from launcher.choices import make_stamp
+from launcher import places
+from launcher.choices import setup_fingerprint
 from launcher.environment import Environment
-from launcher.failures import SetupError, failure
-from launcher.folders import remove
-from launcher.packages import install_rest, install_torch, torch_pin, verify
+from launcher.failures import SetupError, tool_error
+from launcher.folders import remove_environment
+from launcher.messages import message, print_and_log
+from launcher.packages import install_rest, install_torch, torch_pin, verify_torch
 from launcher.processes import run_logged
 from launcher.pythons import find_python, try_python
-from launcher.torch_builds import ask_driver, choose_torch
-from launcher.words import say
+from launcher.torch_builds import choose_torch, query_driver
 
 
-def unfit_python(env: Environment, chosen: str) -> str:
-    """Why the environment's Python cannot stay, or nothing."""
+def python_problem(env: Environment, chosen: str) -> "str | None":
+    """Return why the Python of the environment must be replaced, or None."""
     base, reason = try_python([str(env.python)])
-    if not base:
-        return f"its Python {reason}" if reason.startswith("does") else reason
+    if reason:
+        return message("launcher.reason.unusable_python", reason=reason)
     if chosen and Path(find_python(chosen)).resolve() != Path(base).resolve():
-        return "another Python was chosen"
-    return ""
+        return message("launcher.reason.other_python")
+    return None
 
 
-def make_home(folder: Path) -> None:
-    """Where the environment goes; a chosen one may be on a disk that is not there."""
+def create_home(folder: Path) -> None:
+    """Create the folder of the environment. Raises SetupError, such as for a missing disk."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        another = "Choose another: setup --environment PATH (or auto)"
-        raise SetupError(f"The folder for the packages cannot be made: {error}.\n{another}", 2) from error
-    homes.note_home()
+        raise SetupError(message("launcher.folder_not_created", error=error), 2) from error
+    places.write_home_file()
 
 
-def make(env: Environment, chosen: str) -> None:
-    """An environment with nothing but pip in it."""
+def location_notes() -> "list[str]":
+    """Return notes on folders outside Traindeck's own and on paths that may be too long, shown before any download."""
+    found = []
+    home, runs = places.environment_home(), places.runs_home()
+    if home != places.ROOT:
+        found.append(message("launcher.packages_in", folder=home))
+    if runs != places.ROOT:
+        found.append(message("launcher.runs_in", folder=runs))
+    if not places.path_fits(home):
+        limit = 259 - places.MAX_ENVIRONMENT_SUBPATH
+        found.append(message("launcher.long_path", folder=home, length=len(str(home)), limit=limit))
+    return found
+
+
+def create_environment(env: Environment, chosen: str) -> None:
+    """Create an environment with only pip in it."""
     python = find_python(chosen)
-    remove(env)
-    make_home(env.folder.parent)
-    for note in homes.notes():
-        say(f"  {note}")
-    say(f"  Python: {python}")
-    name = env.folder.name
-    code, output = run_logged([python, "-I", "-m", "venv", "--prompt", "traindeck", str(env.folder)], f"making {name}")
-    if code or not env.version():
-        raise failure(f"Python could not make {env.folder}:", output)
+    remove_environment(env)
+    create_home(env.folder.parent)
+    for note in location_notes():
+        print_and_log(note, indent="  ")
+    print_and_log(message("launcher.python", path=python), indent="  ")
+    activity = message("launcher.activity.create", name=env.folder.name)
+    code, output = run_logged([python, "-I", "-m", "venv", "--prompt", "traindeck", str(env.folder)], activity)
+    if code or not env.python_version():
+        raise tool_error(message("launcher.venv_failed", folder=env.folder), output)
 
 
-def fill(env: Environment, choices: "dict[str, str]", dev: bool) -> None:
-    """Install what is missing, and try it out. What is there and right stays."""
+def install_packages(env: Environment, choices: "dict[str, str]", dev: bool) -> None:
+    """Install missing packages and verify them."""
     state = dict(env.state, complete=False, dev=dev)
-    env.remember(state)
-    tag, reason = choose_torch(ask_driver())
+    env.write_state(state)
+    tag, reason = choose_torch(query_driver())
     if choices["torch"]:
-        tag, reason = choices["torch"], "chosen"
-    say(f"  PyTorch build: {tag} ({reason})")
-    if (tag, env.torch()) != (state.get("tag"), state.get("torch")) or state.get("torch_pin") != torch_pin():
+        tag, reason = choices["torch"], message("launcher.reason.chosen")
+    print_and_log(message("launcher.torch_build", tag=tag, reason=reason), indent="  ")
+    if (tag, env.torch_version()) != (state.get("tag"), state.get("torch")) or state.get("torch_pin") != torch_pin():
         install_torch(env, tag, choices)
-        state.update(tag=tag, torch=env.torch(), torch_pin=torch_pin())
-        env.remember(state)
+        state.update(tag=tag, torch=env.torch_version(), torch_pin=torch_pin())
+        env.write_state(state)
     install_rest(env, choices, dev)
-    verify(env, tag)
+    verify_torch(env, tag)
 
 
-def complete(env: Environment, choices: "dict[str, str]") -> None:
-    """Everything was verified: a start finds it as it was wanted."""
-    env.remember(dict(env.state, complete=True, stamp=make_stamp(choices, env.version())))
+def mark_complete(env: Environment, choices: "dict[str, str]") -> None:
+    """Record that the environment is verified, and for which inputs."""
+    env.write_state(dict(env.state, complete=True, stamp=setup_fingerprint(choices, env.python_version())))
 
 
 def set_up(env: Environment, choices: "dict[str, str]", dev: bool) -> None:
-    """Make the environment what it should be, in its place: there is none that works."""
+    """Create or complete an environment in place. It does not work yet."""
     started = time.monotonic()
     dev = dev or bool(env.state.get("dev"))
     if env.state:
-        env.remember(dict(env.state, complete=False))
-    fault = unfit_python(env, choices["python"]) or env.half_made() if env.folder.exists() else "it is missing"
+        env.write_state(dict(env.state, complete=False))
+    fault = env.folder.exists() and (python_problem(env, choices["python"]) or env.incomplete_reason())
     if fault:
-        if env.folder.exists():
-            say(f"  .venv is made anew: {fault}")
-        make(env, choices["python"])
-    fill(env, choices, dev)
-    complete(env, choices)
-    say(f"Set up in {time.monotonic() - started:.0f} s.")
+        print_and_log(message("launcher.recreating", reason=fault), indent="  ")
+    if fault or not env.folder.exists():
+        create_environment(env, choices["python"])
+    install_packages(env, choices, dev)
+    mark_complete(env, choices)
+    print_and_log(message("launcher.set_up", seconds=round(time.monotonic() - started)))

@@ -1,4 +1,4 @@
-"""A shortcut on the desktop, through the shell's COM objects."""
+"""Command `shortcut`: a desktop shortcut, through COM objects of the Windows shell."""
 
 import ctypes
 import sys
@@ -7,19 +7,19 @@ from typing import Any
 
 from launcher import places
 from launcher.failures import SetupError
+from launcher.messages import message, print_and_log
 from launcher.places import read_json, write_json
-from launcher.words import say
 
 if sys.platform == "win32":
 
-    def com_call(thing: ctypes.c_void_p, place: int, *arguments: Any) -> None:
-        """Call a method of a COM object by its place in the vtable (shobjidl_core.h); raises OSError if it fails."""
-        table = ctypes.cast(thing, ctypes.POINTER(ctypes.POINTER(ctypes.c_void_p))).contents
+    def com_call(interface: ctypes.c_void_p, index: int, *arguments: Any) -> None:
+        """Call a method of a COM object by its index in the vtable (shobjidl_core.h). Raises OSError."""
+        table = ctypes.cast(interface, ctypes.POINTER(ctypes.POINTER(ctypes.c_void_p))).contents
         kinds = [type(argument) for argument in arguments]
-        ctypes.WINFUNCTYPE(ctypes.HRESULT, ctypes.c_void_p, *kinds)(table[place])(thing, *arguments)
+        ctypes.WINFUNCTYPE(ctypes.HRESULT, ctypes.c_void_p, *kinds)(table[index])(interface, *arguments)
 
     def write_shortcut(link: Path, target: Path, icon: Path) -> None:
-        """A .lnk that starts `target` minimised: its console has nothing to say unless something fails."""
+        """Write a .lnk file that starts `target` minimized."""
         text = ctypes.c_wchar_p
         shell_link, persist_file = (
             ctypes.c_char_p(first + bytes.fromhex("00000000c000000000000046"))
@@ -37,18 +37,18 @@ if sys.platform == "win32":
         com_call(file, 6, text(str(link)), ctypes.c_int(1))  # Save
 
     def desktop() -> Path:
-        """The folder of the desktop, which OneDrive may have moved."""
+        """Folder of the desktop; OneDrive may have moved it."""
         place = ctypes.create_unicode_buffer(260)
         ctypes.oledll.shell32.SHGetFolderPathW(None, 0x10, None, 0, place)  # CSIDL_DESKTOPDIRECTORY
         return Path(place.value)
 
 
 def make_shortcut() -> int:
-    """Put a shortcut on the desktop, and remember it for `uninstall`."""
+    """Create a desktop shortcut and record it for `uninstall`."""
     if sys.platform == "win32":
         link = desktop() / "Traindeck.lnk"
         write_shortcut(link, places.ROOT / "train_gpu.bat", places.ROOT / "assets" / "traindeck.ico")
         write_json(places.SHORTCUTS, {"made": sorted({str(link), *read_json(places.SHORTCUTS).get("made", [])})})
-        say(f"Made {link}")
+        print_and_log(message("launcher.shortcut_created", path=link))
         return 0
-    raise SetupError("Shortcuts are made on Windows only.", 2)
+    raise SetupError(message("launcher.shortcut_windows_only"), 2)

@@ -1,4 +1,4 @@
-"""Starting: the window, the trainer, the checks."""
+"""Starts the window, the trainer and the checks."""
 
 import os
 import signal
@@ -7,15 +7,15 @@ import sys
 from subprocess import DEVNULL
 
 from launcher import places
-from launcher.environment import current
+from launcher.environment import current_environment
 from launcher.failures import SetupError
+from launcher.messages import message, print_and_log
 from launcher.places import WINDOWS
 from launcher.processes import child_env
-from launcher.words import say
 
 
-def hand_over(command: "list[str]") -> int:
-    """Become the command (POSIX), or run it in the foreground and return its exit code (Windows)."""
+def exec_command(command: "list[str]") -> int:
+    """Replace this process by the command (POSIX), or run it in the foreground and return its exit code (Windows)."""
     sys.stdout.flush()
     sys.stderr.flush()
     if not WINDOWS:
@@ -24,16 +24,16 @@ def hand_over(command: "list[str]") -> int:
 
 
 def run_foreground(command: "list[str]", cwd: "str | None" = None) -> int:
-    """Run with our standard streams. Ctrl+C goes to the whole console, so here it is only outwaited."""
+    """Run with our standard streams. Ctrl+C reaches the child, so it is ignored here."""
     child = subprocess.Popen(command, env=child_env(), cwd=cwd)
     before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
     code = child.wait()
     signal.signal(signal.SIGINT, before)
-    return code if code < 2**31 else code - 2**32  # Windows states crashes as large unsigned numbers
+    return code if code < 2**31 else code - 2**32  # Windows reports crashes as unsigned numbers
 
 
-# pythonw has no streams, and files as streams at the level of the system fail in some places: so in Python.
-WINDOW = """
+# pythonw has no standard streams.
+WINDOW_SCRIPT = """
 import faulthandler, runpy, sys
 sys.stdout = sys.stderr = open(sys.argv.pop(), "a", encoding="utf-8", buffering=1)
 faulthandler.enable(sys.stderr)
@@ -42,31 +42,39 @@ runpy.run_module("app", run_name="__main__", alter_sys=True)
 
 
 def start_window() -> int:
-    """Start the window; on Windows detached from the console, once it has outlived its first seconds."""
+    """Start the window. On Windows it is detached from the console, and observed for 4 s."""
     if not WINDOWS:
-        return hand_over([str(current().python), "-P", "-m", "app"])
+        return exec_command([str(current_environment().python), "-P", "-m", "app"])
     words = places.LOG.with_name("window.log")
-    words.parent.mkdir(parents=True, exist_ok=True)  # somebody may have tidied it away
+    words.parent.mkdir(parents=True, exist_ok=True)  # it may have been deleted
     words.write_bytes(b"")
     detached = 0x00000008 | 0x00000200  # DETACHED_PROCESS | CREATE_NEW_PROCESS_GROUP
-    command = [str(current().python.with_name("pythonw.exe")), "-P", "-c", WINDOW, str(words)]
-    root = str(places.ROOT)  # as administrator one is in System32, which is no place to choose files from
+    command = [str(current_environment().python.with_name("pythonw.exe")), "-P", "-c", WINDOW_SCRIPT, str(words)]
+    root = str(places.ROOT)  # not System32, the folder of an administrator's console
     child = subprocess.Popen(
         command, env=child_env(), cwd=root, creationflags=detached, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL
     )
-    say("Traindeck starts; this console closes by itself.")
+    print_and_log(message("launcher.window_starting"))
     try:
         code = child.wait(4)
     except subprocess.TimeoutExpired:
         return 0
     if code:
         last = "\n".join(words.read_text(encoding="utf-8", errors="replace").splitlines()[-20:])
-        raise SetupError(f"The window could not start (exit code {code}):\n{last}")
+        raise SetupError(message("launcher.window_failed", code=code, output=last))
     return 0
 
 
 def run_checks(arguments: "list[str]") -> int:
-    """Run every check even if one fails; the exit code is the first failure's."""
+    """Run all checks. Returns the exit code of the first that fails.
+
+    Without arguments, skip slow tests (tests/slow.py); with `--all`, run every test. Other arguments go to pytest.
+    """
+    parallel = ["-n", "2", "--dist", "loadfile"]
+    if not arguments:
+        arguments = [*parallel, "-m", "not slow"]
+    elif arguments == ["--all"]:
+        arguments = parallel
     lint_imports = "import sys; from importlinter.cli import lint_imports_command as main; sys.exit(main())"
     checks = {
         "ruff": ["-m", "ruff", "check", "."],
@@ -77,7 +85,7 @@ def run_checks(arguments: "list[str]") -> int:
     codes = {}
     for name, command in checks.items():
         print(f"== {name}", file=sys.stderr, flush=True)
-        codes[name] = run_foreground([str(current().python), *command], cwd=str(places.ROOT))
+        codes[name] = run_foreground([str(current_environment().python), *command], cwd=str(places.ROOT))
         if codes[name] in (130, -signal.SIGINT):  # Ctrl+C means all of them
             break
     failed = {name: code for name, code in codes.items() if code}

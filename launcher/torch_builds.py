@@ -1,4 +1,4 @@
-"""Which build of torch, by the driver; and where it can be had."""
+"""Selects the torch build for the driver and GPU, and its sources."""
 
 import contextlib
 import ctypes
@@ -12,8 +12,8 @@ from subprocess import DEVNULL, PIPE, STDOUT
 from typing import NamedTuple
 
 from launcher.failures import SetupError
+from launcher.messages import log, message
 from launcher.places import WINDOWS
-from launcher.words import log
 
 # The builds of torch 2.13; there is no cu128 any more (https://github.com/pytorch/pytorch/issues/178665).
 TORCH_TAGS = ("cpu", "cu126", "cu130", "cu132")
@@ -22,7 +22,7 @@ PYPI_LINUX_TAG = "cu130"  # what PyPI's plain Linux wheel of torch 2.13 is built
 
 
 class Mirror(NamedTuple):
-    """Where to fetch from instead of PyPI and of torch's own index."""
+    """Replaces PyPI and torch's own index."""
 
     pypi: str
     torch: str  # {tag} stands for cpu, cu130 ...; empty: no torch wheels there
@@ -43,29 +43,29 @@ MIRRORS = {
 
 
 class Driver(NamedTuple):
-    """What the NVIDIA driver says; version is empty when it is there but does not answer."""
+    """The NVIDIA driver. `version` is empty if it is installed but does not respond."""
 
     version: str
-    compute_capability: float  # of the best card; 0 when unknown
+    compute_capability: float  # of the newest GPU; 0: unknown
 
 
 def nvidia_smi() -> str:
-    """The path of nvidia-smi, or nothing. Windows has it in System32, which a trimmed PATH may lack."""
+    """Path of nvidia-smi, or empty. PATH may lack System32."""
     spots = [str(Path(os.environ.get("WINDIR", "C:\\Windows")) / "System32/nvidia-smi.exe")] if WINDOWS else []
     spots += ["/usr/lib/wsl/lib/nvidia-smi"]
     return shutil.which("nvidia-smi") or next((spot for spot in spots if Path(spot).exists()), "")
 
 
 def driver_present() -> bool:
-    """Whether an NVIDIA driver seems to be there: no process started, for every start asks this."""
+    """Whether an NVIDIA driver seems to be installed. Fast: called at every start."""
     return bool(nvidia_smi()) or Path("/dev/nvidiactl").exists()
 
 
-def ask_driver() -> "Driver | None":
-    """Driver version and best compute capability through nvidia-smi, else the version through NVML."""
+def query_driver() -> "Driver | None":
+    """Driver version and highest compute capability from nvidia-smi, else the version from NVML."""
     if not driver_present():
         return None
-    for fields in ("driver_version,compute_cap", "driver_version"):  # old drivers do not know compute_cap
+    for fields in ("driver_version,compute_cap", "driver_version"):  # old drivers lack compute_cap
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             done = subprocess.run(
                 [nvidia_smi() or "nvidia-smi", "--query-gpu=" + fields, "--format=csv,noheader"],
@@ -83,7 +83,7 @@ def ask_driver() -> "Driver | None":
 
 
 def nvml_version() -> str:
-    """The driver's version from its own library, or nothing."""
+    """Driver version from NVML, or empty."""
     try:
         nvml = ctypes.CDLL("nvml.dll" if WINDOWS else "libnvidia-ml.so.1")
         text, count = ctypes.create_string_buffer(96), ctypes.c_uint(0)
@@ -95,63 +95,64 @@ def nvml_version() -> str:
 
 
 def choose_torch(driver: "Driver | None", windows: bool = WINDOWS) -> "tuple[str, str]":
-    """The torch build for a driver, and the reason in words.
+    """Return the torch build for a driver, and the reason.
 
     Minimum drivers: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html and
     table 2 of the CUDA 12.6 and 13.0 release notes (12.x: Linux 525.60.13, Windows 528.33; 13.x: 580, Linux
     580.65.06). Cards: RELEASE.md of PyTorch (12.6: compute capability 5.0 to 9.0; 13.0: from 7.5 on).
     """
     if driver is None:
-        return "cpu", "no NVIDIA driver found"
+        return "cpu", message("launcher.driver.none")
     if not driver.version:
-        return "cpu", "WARNING: an NVIDIA driver is installed but does not answer; try nvidia-smi"
+        return "cpu", message("launcher.driver.no_answer")
     version = tuple(int(part) for part in driver.version.split("."))
-    said = f"driver {driver.version}"
+    reason = message("launcher.driver.version", version=driver.version)
     card = driver.compute_capability
     if version >= ((580,) if windows else (580, 65, 6)) and not 0 < card < 7.5:
-        return "cu130", said
+        return "cu130", reason
     if version >= ((528, 33) if windows else (525, 60, 13)) and (card == 0 or 5 <= card < 10):
-        return "cu126", said + (f", compute capability {card}" if 0 < card < 7.5 else "")
+        if 0 < card < 7.5:
+            reason = message("launcher.driver.version_and_gpu", version=driver.version, capability=card)
+        return "cu126", reason
     if 0 < card < 5:
-        return "cpu", f"WARNING: PyTorch no longer supports this GPU (compute capability {card})"
+        return "cpu", message("launcher.driver.old_gpu", capability=card)
     needed = "580" if card >= 10 else "528.33" if windows else "525.60.13"
-    return "cpu", f"WARNING: {said} is too old for this GPU and PyTorch; install {needed} or newer, then start again"
+    return "cpu", message("launcher.driver.too_old", version=driver.version, needed=needed)
 
 
-class Source(NamedTuple):
-    """One way to get a torch build: the version to ask pip for, and pip's options for it."""
+class TorchSource(NamedTuple):
+    """A source of a torch build: the version for pip, and its options."""
 
     label: str
     version: str
     options: "list[str]"
-    warning: str = ""
+    warning: "str | None" = None
 
 
 def find_mirror(name: str) -> "Mirror | None":
-    """A mirror by its name, or one's own as PYPI_URL[,TORCH_URL]."""
+    """A mirror by name, or PYPI_URL[,TORCH_URL]."""
     if not name or name == "none":
         return None
     if name in MIRRORS:
         return MIRRORS[name]
     pypi, _, torch = name.partition(",")
     if not re.match(r"(https?|file)://", pypi):
-        raise SetupError(f"Unknown mirror {name!r}: use {', '.join(MIRRORS)}, none, or URL[,TORCH_URL]", 2)
+        raise SetupError(message("launcher.unknown_mirror", name=name, mirrors=", ".join(MIRRORS)), 2)
     return Mirror(pypi, torch if not torch or "{tag}" in torch else torch.rstrip("/") + "/{tag}")
 
 
-def torch_sources(tag: str, version: str, mirror: "Mirror | None", platform: str = sys.platform) -> "list[Source]":
-    """Where to look for a torch build, in this order; nothing that would swap CUDA for CPU is in the list."""
+def torch_sources(tag: str, version: str, mirror: "Mirror | None", platform: str = sys.platform) -> "list[TorchSource]":
+    """Sources of a torch build in order of preference. None replaces a CUDA build by a CPU build."""
     build, linux = f"{version}+{tag}", platform.startswith("linux")
     pypi = ["--index-url", mirror.pypi] if mirror else []
-    configured = "the mirror" if mirror else "the sources pip is configured with"
-    sources = [Source(configured, build, pypi)]
+    configured = message("launcher.source.mirror" if mirror else "launcher.source.configured")
+    sources = [TorchSource(configured, build, pypi)]
     if tag == (PYPI_LINUX_TAG if linux else "cpu"):
-        sources.append(Source(configured, version, pypi))
+        sources.append(TorchSource(configured, version, pypi))
     if mirror and mirror.torch:
         place = mirror.torch.replace("{tag}", tag)
-        sources.insert(0, Source(place, build, [*pypi, mirror.torch_option, place]))
-    sources.append(Source(TORCH_INDEX + tag, build, [*pypi, "--extra-index-url", TORCH_INDEX + tag]))
+        sources.insert(0, TorchSource(place, build, [*pypi, mirror.torch_option, place]))
+    sources.append(TorchSource(TORCH_INDEX + tag, build, [*pypi, "--extra-index-url", TORCH_INDEX + tag]))
     if tag == "cpu" and linux:
-        big = "No CPU-only build was found; taking the CUDA build, which works too but is several GB."
-        sources.append(Source(configured, version, pypi, big))
+        sources.append(TorchSource(configured, version, pypi, message("launcher.source.large_build")))
     return sources

@@ -1,7 +1,7 @@
-"""An update that cannot break what works: made beside it in .venv.new, tried out, and switched when it is whole.
+"""Transactional updates: the new environment is made and verified in .venv.new, then renamed.
 
-.venv → .venv.old, .venv.new → .venv. It may be cut off at any instant: `settle` finds out from what lies there, and
-the next start goes on. While something runs from .venv the finished .venv.new waits.
+.venv → .venv.old, .venv.new → .venv. After an interruption, `recover_switch` and the next start continue from the
+folders that exist. While a process runs from .venv, the finished .venv.new is kept for a later start.
 """
 
 import hashlib
@@ -10,170 +10,170 @@ import time
 from pathlib import Path
 
 from launcher import places
-from launcher.choices import make_stamp, why_other_torch, why_set_up
-from launcher.cloning import clone, say_name
-from launcher.environment import Environment, coming, current, leaving
+from launcher.choices import setup_fingerprint, setup_reason, torch_change_reason
+from launcher.cloning import clone_environment, rewrite_folder_name
+from launcher.environment import Environment, current_environment, new_environment, previous_environment
 from launcher.failures import SetupError
-from launcher.folders import discard, finish_step_aside, move, remove
-from launcher.locking import only_one
-from launcher.packages import opens_windows
+from launcher.folders import remove_environment, remove_if_unused, rename_environment, restore_programs
+from launcher.locking import setup_lock
+from launcher.messages import log, message, print_and_log, print_message
+from launcher.packages import can_load_window
 from launcher.places import WINDOWS, read_json, write_json
-from launcher.setting_up import complete, fill, make, set_up, unfit_python
-from launcher.users import users
-from launcher.words import log, say, show
+from launcher.setting_up import create_environment, install_packages, mark_complete, python_problem, set_up
+from launcher.users import processes_using
 
-SETUP = "train_gpu.bat setup" if WINDOWS else "./train_gpu.sh setup"
+SETUP_COMMAND = "train_gpu.bat setup" if WINDOWS else "./train_gpu.sh setup"
 
 
-def settle() -> None:
-    """Finish, or take back, a switch that was cut off."""
-    old, new, gone = current(), coming(), leaving()
+def recover_switch() -> None:
+    """Complete or revert an interrupted switch."""
+    old, new, gone = current_environment(), new_environment(), previous_environment()
     for env in (old, new, gone):
-        finish_step_aside(env)
+        restore_programs(env)
     if not old.folder.exists():
         if new.state.get("complete"):
-            move(new, old)
+            rename_environment(new, old)
         elif gone.folder.exists():
-            move(gone, old)
-    discard(gone)
+            rename_environment(gone, old)
+    remove_if_unused(gone)
 
 
-def make_ready(choices: "dict[str, str]", dev: bool, asked: bool) -> bool:
-    """See to it that .venv is what is wanted (True), or at least still what it was, which was said then.
+def ensure_environment(choices: "dict[str, str]", dev: bool, requested: bool) -> bool:
+    """Set up or update .venv if needed. Returns whether it is current; if not, the previous one still works.
 
-    `asked`: by the command `setup`, so that a failure is told as one (SetupError) and one of before is tried again.
+    `requested`, by the command `setup`: a failure raises SetupError, and an update that failed before is retried.
     """
-    reason = why(choices, dev, asked)
-    if not reason and not coming().folder.exists():
+    reason = update_reason(choices, dev, requested)
+    if not reason and not new_environment().folder.exists():
         return True
-    if reason and not asked and went_wrong(reason, choices, dev):
+    if reason and not requested and has_failed_before(reason, choices, dev):
         return False
-    with only_one():
-        reason = why(choices, dev, asked)
-        if reason and current().working():
-            return update(reason, choices, dev, asked)
+    with setup_lock():
+        reason = update_reason(choices, dev, requested)
+        if reason and current_environment().is_usable():
+            return update(reason, choices, dev, requested)
         if reason:
-            tell(current(), reason)
-            set_up(current(), choices, dev)
-        discard(coming())
+            announce_setup(current_environment(), reason)
+            set_up(current_environment(), choices, dev)
+        remove_if_unused(new_environment())
         return True
 
 
-def why(choices: "dict[str, str]", dev: bool, asked: bool) -> str:
-    """The reason why .venv is not what is wanted, or nothing."""
-    return why_set_up(current(), choices, dev) or (asked and why_other_torch(current(), choices)) or ""
+def update_reason(choices: "dict[str, str]", dev: bool, requested: bool) -> "str | None":
+    """Return the reason why .venv must change, or None."""
+    reason = setup_reason(current_environment(), choices, dev)
+    return reason or (torch_change_reason(current_environment(), choices) if requested else None)
 
 
-def tell(env: Environment, reason: str) -> None:
-    say(f"Setting up Traindeck in {env.folder}: {reason}. Details: {places.LOG}")
+def announce_setup(env: Environment, reason: str) -> None:
+    print_and_log(message("launcher.setting_up", folder=env.folder, reason=reason, log=places.LOG))
 
 
-def update(reason: str, choices: "dict[str, str]", dev: bool, asked: bool) -> bool:
-    """Make and switch, or say why not and leave everything as it was."""
+def update(reason: str, choices: "dict[str, str]", dev: bool, requested: bool) -> bool:
+    """Prepare .venv.new and switch to it. Returns whether it is in use; a failure leaves .venv unchanged."""
     started = time.monotonic()
-    lacking = dev and not current().state.get("dev")  # what was asked for cannot go on without
-    dev = dev or bool(current().state.get("dev"))
-    wish = wish_of(reason, choices, dev)
+    required = dev and not current_environment().state.get("dev")  # the tests cannot run without
+    dev = dev or bool(current_environment().state.get("dev"))
+    wish = update_fingerprint(reason, choices, dev)
     try:
-        if why_set_up(coming(), choices, dev):  # nothing says that it is finished, and what is wanted
-            tell(coming(), reason)
-            prepare(wish, choices, dev)
-        forget_failure()
-        done = switched()
+        if setup_reason(new_environment(), choices, dev):  # not finished, or of other inputs
+            announce_setup(new_environment(), reason)
+            prepare_update(wish, choices, dev)
+        clear_failure()
+        done = switch_environments()
     except (SetupError, OSError) as error:
-        told = error if isinstance(error, SetupError) else SetupError(f"{error}")
-        discard(coming())
-        if isinstance(error, SetupError):  # what the system refuses may be granted in a minute
-            write_json(failed_file(), {"wish": wish, "why": told.brief})
-        if asked or lacking:
-            words = f"The update failed, and what was there before goes on working. {told}"
-            raise SetupError(words, told.code) from error
-        log(f"The update failed: {told}")
-        say(f"The update failed, so Traindeck starts as it was: {told.brief} To try again: {SETUP}")
+        failure = error if isinstance(error, SetupError) else SetupError(str(error))
+        remove_if_unused(new_environment())
+        if isinstance(error, SetupError):  # an OSError may be temporary
+            write_json(failure_file(), {"wish": wish, "why": failure.summary})
+        if requested or required:
+            raise SetupError(message("launcher.update_failed", error=failure), failure.code) from error
+        log(f"Update failed: {failure}")
+        print_and_log(message("launcher.update_failed_starting", error=failure.summary, command=SETUP_COMMAND))
         return False
     if done:
-        say(f"Updated in {time.monotonic() - started:.0f} s.")
+        print_and_log(message("launcher.updated", seconds=round(time.monotonic() - started)))
         return True
-    ready = "The update is ready, and takes effect when Traindeck is closed and started again."
-    if lacking:
+    ready = message("launcher.update_ready")
+    if required:
         raise SetupError(ready)
-    say(ready)
+    print_and_log(ready)
     return False
 
 
-def prepare(wish: str, choices: "dict[str, str]", dev: bool) -> None:
-    """Make .venv.new, from .venv's files as far as they stay the same, and try it out."""
-    old, new = current(), coming()
-    wait_for_the_installer()
-    if new.state.get("wish") != wish or unfit_python(new, choices["python"]) or new.half_made():
-        remove(new)
-        unfit = unfit_python(old, choices["python"])
+def prepare_update(wish: str, choices: "dict[str, str]", dev: bool) -> None:
+    """Create .venv.new from the files of .venv, install what has changed, and verify it."""
+    old, new = current_environment(), new_environment()
+    wait_for_installer()
+    if new.state.get("wish") != wish or python_problem(new, choices["python"]) or new.incomplete_reason():
+        remove_environment(new)
+        unfit = python_problem(old, choices["python"])
         if unfit:
-            say(f"  It is made from nothing: {unfit}")
-            make(new, choices["python"])
+            print_and_log(message("launcher.recreating", reason=unfit), indent="  ")
+            create_environment(new, choices["python"])
         else:
-            clone(old, new)
+            clone_environment(old, new)
         made_of = {} if unfit else old.state
-        new.remember(dict(made_of, complete=False, wish=wish))  # the last file: what lies there is whole
-    fill(new, choices, dev)
-    if not opens_windows(new) and opens_windows(old):
-        raise SetupError("The window's packages can no longer be loaded. The whole story is in the log.")
-    say_name(new, old.folder.name)
-    complete(new, choices)
+        new.write_state(dict(made_of, complete=False, wish=wish))  # written last: the copy is complete
+    install_packages(new, choices, dev)
+    if not can_load_window(new) and can_load_window(old):
+        raise SetupError(message("launcher.window_unloadable", log=places.LOG))
+    rewrite_folder_name(new, old.folder.name)
+    mark_complete(new, choices)
 
 
-def wait_for_the_installer() -> None:
-    """On Windows a pip may outlive its parent that was killed; elsewhere it keeps the lock."""
-    said = False
-    while users(coming().folder):
-        if not said:
-            say("An earlier update still installs; waiting for it.")
-            said = True
+def wait_for_installer() -> None:
+    """On Windows pip may outlive a killed parent; elsewhere it keeps the lock."""
+    announced = False
+    while processes_using(new_environment().folder):
+        if not announced:
+            print_and_log(message("launcher.waiting_for_update"))
+            announced = True
         time.sleep(0.5)
 
 
-def switched() -> bool:
-    """Put the finished environment in the place of the old one; False where that is in use, and nothing happened."""
-    old, new, gone = current(), coming(), leaving()
-    discard(gone)
-    who = users(old.folder) or users(gone.folder)
+def switch_environments() -> bool:
+    """Replace .venv by .venv.new. Returns False, without changes, if .venv is in use."""
+    old, new, gone = current_environment(), new_environment(), previous_environment()
+    remove_if_unused(gone)
+    who = processes_using(old.folder) or processes_using(gone.folder)
     if who:
         log(f"{old.folder} is in use by {who}")
         return False
     try:
-        remove(gone)
-        move(old, gone)
+        remove_environment(gone)
+        rename_environment(old, gone)
         try:
-            move(new, old)
+            rename_environment(new, old)
         except OSError:
-            move(gone, old)
+            rename_environment(gone, old)
             raise
     except PermissionError as error:  # on Windows, an open file is enough
         log(f"{old.folder} cannot be moved: {error}")
         return False
-    discard(gone)
+    remove_if_unused(gone)
     return True
 
 
-# --- an update that failed is not tried again at every start: that would mean to wait for a network that is not there
+# --- failed updates are not retried at every start: without a network each would take long
 
 
-def failed_file() -> Path:
-    return places.KEEP / "failed.json"
+def failure_file() -> Path:
+    return places.STATE_FOLDER / "failed.json"
 
 
-def forget_failure() -> None:
-    if failed_file().exists():
-        failed_file().unlink()
+def clear_failure() -> None:
+    if failure_file().exists():
+        failure_file().unlink()
 
 
-def wish_of(reason: str, choices: "dict[str, str]", dev: bool) -> str:
-    """A fingerprint of the update and of everything that it may fail by, but for what the network holds."""
+def update_fingerprint(reason: str, choices: "dict[str, str]", dev: bool) -> str:
+    """Fingerprint of an update and of the settings on which its success depends."""
     sources = {name: value for name, value in os.environ.items() if name.upper().startswith("PIP_")}
     sources.update((name, value) for name, value in os.environ.items() if name.upper().endswith("_PROXY"))
     parts = [
         reason,
-        make_stamp(choices, current().version()),
+        setup_fingerprint(choices, current_environment().python_version()),
         choices["mirror"],
         str(dev),
         str(sorted(sources.items())),
@@ -181,12 +181,12 @@ def wish_of(reason: str, choices: "dict[str, str]", dev: bool) -> str:
     return hashlib.sha256("|".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def went_wrong(reason: str, choices: "dict[str, str]", dev: bool) -> bool:
-    """Whether just this update failed before, which is then said; not where the tests need their tools."""
-    if dev and not current().state.get("dev"):
+def has_failed_before(reason: str, choices: "dict[str, str]", dev: bool) -> bool:
+    """Whether the same update has failed before; prints so. Always False if the tests need their tools."""
+    if dev and not current_environment().state.get("dev"):
         return False
-    failed = read_json(failed_file())
-    if failed.get("wish") != wish_of(reason, choices, dev or bool(current().state.get("dev"))):
+    failed = read_json(failure_file())
+    if failed.get("wish") != update_fingerprint(reason, choices, dev or bool(current_environment().state.get("dev"))):
         return False
-    show(f"Traindeck starts as it was before an update that failed: {failed.get('why')} To try again: {SETUP}")
+    print_message(message("launcher.update_failed_before", error=failed.get("why"), command=SETUP_COMMAND))
     return True

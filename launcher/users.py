@@ -1,4 +1,4 @@
-"""Who runs from an environment: its files must not be exchanged below a window or a training."""
+"""Finds processes that run from an environment: its files must not be replaced meanwhile."""
 
 import contextlib
 import ctypes
@@ -14,17 +14,17 @@ PROC = Path("/proc")
 
 
 def is_in(path: str, folder: Path) -> bool:
-    """Whether a path is below a folder, by its name alone."""
+    """Whether a path is below a folder, by its text."""
     return os.path.normcase(path).startswith(os.path.normcase(str(folder) + os.sep))
 
 
-def users(folder: Path) -> "list[int]":
-    """The processes that run from this folder, but for train_gpu.py (this one, and those that wait for it)."""
-    return windows_users(folder) if sys.platform == "win32" else posix_users(folder)
+def processes_using(folder: Path) -> "list[int]":
+    """PIDs of processes that run from this folder, except train_gpu.py (this one and those that wait for the lock)."""
+    return windows_processes_using(folder) if sys.platform == "win32" else posix_processes_using(folder)
 
 
-def posix_users(folder: Path) -> "list[int]":
-    """By their command lines, and by what they have loaded: in an activated shell a command line is just `python`."""
+def posix_processes_using(folder: Path) -> "list[int]":
+    """By command line and by loaded libraries: in an activated shell a command line is only `python`."""
     found = []
     for process in PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -40,24 +40,24 @@ def posix_users(folder: Path) -> "list[int]":
 
 
 @contextlib.contextmanager
-def announced() -> "Iterator[None]":
-    """While this lasts, our own processes are known for no users: on Windows command lines are hard to come by.
+def waiting_marker() -> "Iterator[None]":
+    """Exclude this process from `processes_using` of others inside the context, on Windows.
 
-    An open file cannot be deleted there, so one that can be is a dead process's.
+    There an open file cannot be deleted: a marker that can be is of a process that has exited.
     """
     if not WINDOWS:
         yield
         return
-    mark = places.KEEP / f"waiting-{os.getppid()}"  # .venv's python.exe only starts the real one, and waits
+    mark = places.STATE_FOLDER / f"waiting-{os.getppid()}"  # .venv's python.exe is only the parent of the real one
     with mark.open("wb"):
         yield
     with contextlib.suppress(OSError):
         mark.unlink()
 
 
-def waiting() -> "set[int]":
+def waiting_pids() -> "set[int]":
     found = {os.getpid(), os.getppid()}
-    for mark in places.KEEP.glob("waiting-*"):
+    for mark in places.STATE_FOLDER.glob("waiting-*"):
         try:
             mark.unlink()
         except OSError:
@@ -65,8 +65,8 @@ def waiting() -> "set[int]":
     return found
 
 
-def windows_users(folder: Path) -> "list[int]":
-    """By the program that runs: each Python of an environment has a parent that is the environment's python.exe."""
+def windows_processes_using(folder: Path) -> "list[int]":
+    """By executable: each Python of an environment has the environment's python.exe as its parent."""
     found: list[int] = []
     if sys.platform == "win32":
         from ctypes import wintypes
@@ -82,7 +82,7 @@ def windows_users(folder: Path) -> "list[int]":
         kernel.CloseHandle.argtypes = (wintypes.HANDLE,)
         processes, size = (wintypes.DWORD * 16384)(), wintypes.DWORD()
         kernel.K32EnumProcesses(processes, ctypes.sizeof(processes), ctypes.byref(size))
-        others = set(processes[: size.value // ctypes.sizeof(wintypes.DWORD)]) - waiting()
+        others = set(processes[: size.value // ctypes.sizeof(wintypes.DWORD)]) - waiting_pids()
         for process in sorted(others):
             handle = kernel.OpenProcess(0x1000, False, process)  # PROCESS_QUERY_LIMITED_INFORMATION
             if handle:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from trainer_core.config import Config
-from trainer_core.data.arrange import SPLITS, arrange
-from trainer_core.data.prepare import Prepared, SplitCounts
-from trainer_core.data.sequences import windows
-from trainer_core.data.store import Split, Writer
-from trainer_core.report import Quiet
+from trainer_core.data.prepare import PreparedData, SplitCounts
+from trainer_core.data.sequence_layout import SPLITS, build_sequences
+from trainer_core.data.sequences import count_text_sequences
+from trainer_core.data.token_files import Split, TokenBlock, TokenFileWriter
+from trainer_core.progress import NullReporter
 
 END = 0  # ends each text, and pads
 VOCABULARY = 300
@@ -18,36 +20,46 @@ VOCABULARY = 300
 Chat = tuple[Sequence[int], Sequence[tuple[int, int]]]  # tokens; [start, stop) of those that are trained on
 
 
-def conversations(folder: Path, config: Config, train: Sequence[Chat], validation: Sequence[Chat] = ()) -> Prepared:
+def add_document(writer: TokenFileWriter, ids: Sequence[int], spans: Sequence[tuple[int, int]] | None = None) -> None:
+    """Append a document: a text, or a conversation of which the tokens in `spans` are trained on."""
+    start = np.zeros(1, np.int64)
+    if spans is None:
+        writer.add_block(TokenBlock(np.asarray(ids, np.int64), start))
+    else:
+        pairs = np.array(spans, np.int64).reshape(-1, 2)
+        writer.add_block(TokenBlock(np.asarray(ids, np.int64), start, pairs, np.array([len(spans)])))
+
+
+def conversations(folder: Path, config: Config, train: Sequence[Chat], validation: Sequence[Chat] = ()) -> PreparedData:
     """A cache of conversations."""
     for split, chats in zip(SPLITS, (train, validation), strict=True):
-        writer = Writer(folder / split, VOCABULARY)
+        writer = TokenFileWriter(folder / split, VOCABULARY)
         for ids, spans in chats:
-            writer.begin_document()
-            writer.add_chat(ids, spans)
+            add_document(writer, ids, spans)
         writer.finish()
     return described(folder, config, "sft")
 
 
-def texts(folder: Path, config: Config, train: Sequence[Sequence[int]]) -> Prepared:
+def texts(folder: Path, config: Config, train: Sequence[Sequence[int]]) -> PreparedData:
     """A cache of plain texts; each gets `END` as its last token."""
     for split, documents in zip(SPLITS, (train, ()), strict=True):
-        writer = Writer(folder / split, VOCABULARY)
+        writer = TokenFileWriter(folder / split, VOCABULARY)
         for ids in documents:
-            writer.begin_document()
-            writer.add([*ids, END])
+            add_document(writer, [*ids, END])
         writer.finish()
     return described(folder, config, "pretrain")
 
 
-def described(folder: Path, config: Config, task: str) -> Prepared:
+def described(folder: Path, config: Config, task: str) -> PreparedData:
     stores = {split: Split(folder / split, VOCABULARY) for split in SPLITS}
     if task == "sft":
-        samples = {split: one.samples for split, one in arrange(folder, VOCABULARY, config, Quiet()).items()}
+        samples = {
+            split: one.samples for split, one in build_sequences(folder, VOCABULARY, config, NullReporter()).items()
+        }
     else:
-        samples = {split: windows(one.tokens, config.max_seq_len, split) for split, one in stores.items()}
+        samples = {split: count_text_sequences(one.tokens, config.max_seq_len, split) for split, one in stores.items()}
     counts = {split: SplitCounts(one.documents, one.tokens, samples[split]) for split, one in stores.items()}
-    return Prepared(
+    return PreparedData(
         fingerprint="made",
         folder=folder,
         task=task,  # type: ignore[arg-type]

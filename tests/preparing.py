@@ -7,12 +7,12 @@ from typing import Any
 
 from trainer_core.config import Config
 from trainer_core.data import prepare
-from trainer_core.data.prepare import Prepared
-from trainer_core.messages import CATALOGUE, Value
-from trainer_core.report import Quiet, StopRequested
+from trainer_core.data.prepare import PreparedData
+from trainer_core.messages import Value, is_known
+from trainer_core.progress import NullReporter, StopRequested
 
 
-class Listener(Quiet):
+class Listener(NullReporter):
     """Notes warnings; stops at poll number `stop_at`."""
 
     def __init__(self, stop_at: int = 0) -> None:
@@ -20,7 +20,7 @@ class Listener(Quiet):
         self.polls, self.stop_at = 0, stop_at
 
     def warn(self, code: str, **params: Value) -> None:
-        assert code in CATALOGUE
+        assert is_known(code)
         self.warnings[code] = params
 
     def poll(self) -> None:
@@ -29,14 +29,14 @@ class Listener(Quiet):
             raise StopRequested
 
 
-def prepared(*data: Path, listener: Listener | None = None, **knobs: Any) -> Prepared:
+def prepared(*data: Path, listener: Listener | None = None, **knobs: Any) -> PreparedData:
     values = {"vocab_size": 320, "max_seq_len": 32, **knobs}
     return prepare.prepare(Config(data=[str(path) for path in data], **values), listener or Listener())
 
 
-def decoded(result: Prepared, split: str) -> str:
-    tokens = result.split(split)
-    return result.codec().decode(tokens.read(0, tokens.tokens).tolist(), skip_special_tokens=False)
+def decoded(result: PreparedData, split: str) -> str:
+    tokens = result.open_split(split)
+    return result.load_codec().decode(tokens.read(0, tokens.tokens).tolist(), skip_special_tokens=False)
 
 
 def caches(home: Path) -> list[Path]:

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from trainer_core.data.encodings import Tally
-from trainer_core.data.formats import FORMATS, Request, Source
-from trainer_core.data.readers import arrow, columnar, json_array, json_rows, lines, streams, tar
+from trainer_core.data.encodings import ReadStats
+from trainer_core.data.formats import FORMATS, ReadOptions, SourceFile
+from trainer_core.data.readers import columnar, json_array, json_rows, lines, streams, tar
 
 TABLES = ("jsonl", "json", "csv", "tsv", "parquet", "arrow", "feather", "tar")
 
@@ -29,27 +29,32 @@ def random_bytes(size: int, seed: int = 0) -> bytes:
     return random.Random(seed).randbytes(size)
 
 
-def source_of(path: Path, kind: str, encoding: str = "utf-8", compression: str = "") -> Source:
+def source_of(path: Path, kind: str, encoding: str = "utf-8", compression: str = "") -> SourceFile:
     kind = "arrow" if kind == "feather" else kind
-    return Source(path, kind, "" if FORMATS[kind].binary else encoding, path.stat().st_size, compression)
+    return SourceFile(path, kind, "" if FORMATS[kind].binary else encoding, path.stat().st_size, compression)
 
 
-def read(source: Source, columns: tuple[str, ...] = (), skip: int = 0, piece: int = 64 * 1024) -> list[dict[str, Any]]:
+def read(
+    source: SourceFile, columns: tuple[str, ...] = (), skip: int = 0, piece: int = 64 * 1024
+) -> list[dict[str, Any]]:
     """All rows."""
-    return [dict(row) for row in FORMATS[source.format].read(source, Request(columns, piece, skip), Tally())]
+    return [dict(row) for row in FORMATS[source.format].read(source, ReadOptions(columns, piece, skip), ReadStats())]
 
 
 def read_and_tally(
-    source: Source, columns: tuple[str, ...] = (), before: dict[str, int | str] | None = None, piece: int = 64 * 1024
-) -> tuple[list[dict[str, Any]], list[dict[str, int | str]], Tally]:
+    source: SourceFile,
+    columns: tuple[str, ...] = (),
+    before: dict[str, int | str] | None = None,
+    piece: int = 64 * 1024,
+) -> tuple[list[dict[str, Any]], list[dict[str, int | str]], ReadStats]:
     """The rows from where a reading stopped that was in the state `before`; the state after each; the tally."""
-    tally = Tally()
+    tally = ReadStats()
     if before is not None:
-        tally.restore(before)
+        tally.load_state_dict(before)
     rows, states = [], []
-    for row in FORMATS[source.format].read(source, Request(columns, piece, tally.read), tally):
+    for row in FORMATS[source.format].read(source, ReadOptions(columns, piece, tally.read), tally):
         rows.append(dict(row))
-        states.append(tally.state())
+        states.append(tally.state_dict())
     return rows, states, tally
 
 
@@ -58,13 +63,12 @@ def limits(chunk: int = 64, longest: int | None = None, batch: int = 512) -> Ite
     """Chunks, batches and the longest line so small that a short file has many."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(streams, "CHUNK", chunk)
-        patch.setattr(json_rows, "_HEAD", 3)
-        patch.setattr(columnar, "_BATCH", batch)
-        patch.setattr(columnar, "_LARGE", 4 * batch)
-        patch.setattr(arrow, "_MAPPED", 4 * batch)
+        patch.setattr(json_rows, "_HEAD_BYTES", 3)
+        patch.setattr(columnar, "_BATCH_LIMIT", batch)
+        patch.setattr(columnar, "_LARGE_BATCH_BYTES", 4 * batch)
         for module in (lines, json_array, tar, columnar):
             if longest is not None:
-                patch.setattr(module, "LONGEST", longest)
+                patch.setattr(module, "MAX_ROW_BYTES", longest)
         yield
 
 

@@ -78,6 +78,7 @@ class Project:
         for launcher in ("train_gpu.py", "train_gpu.sh", "train_gpu.bat"):
             shutil.copy(ROOT / launcher, self.root)
         shutil.copytree(ROOT / "launcher", self.root / "launcher", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "trainer_core" / "texts", self.root / "trainer_core" / "texts")
         (self.root / "trainer_core" / "__init__.py").touch()
         (self.root / "trainer_core" / "__main__.py").write_text(TRAINER, encoding="utf-8")
         (self.root / "constraints.txt").write_text("torch==2.13.0\nsmall==1.0\n", encoding="utf-8")

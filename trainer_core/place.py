@@ -1,7 +1,7 @@
-"""Which of several processes that train one model together this one is.
+"""Rank of this process among those that train one model together.
 
-Processes are called ranks and counted from 0. Rank 0 is the one that a person or the window started, or the first
-that `torchrun` did: it alone is spoken to and answers. No torch, no Qt.
+Rank 0 was started by the user or the window, or is the first process of `torchrun`; only rank 0 communicates. No torch,
+no Qt.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from trainer_core.messages import TraindeckError
 
 NONE: Final = {"WORLD_SIZE": "1"}
-"""In the environment of a process that takes no part in what the launcher has started."""
+"""Environment of a child process that is no rank of the launcher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Place:
 
 
 def given(environment: Mapping[str, str] = os.environ) -> Place | None:
-    """The place that a launcher such as `torchrun` has given to this process; None: none, or it is the only one.
+    """The rank that a launcher such as `torchrun` assigned to this process; None: none, or the only one.
 
     Raises `ranks.one_machine`.
     """

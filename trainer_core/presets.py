@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from trainer_core import yaml_files
-from trainer_core.config import Config, Layer, check_value, nearest, resolve, unknown_key, with_auto_batch
+from trainer_core.config import Config, ConfigLayer, check_value, expand_auto_batch, nearest, resolve, unknown_key_error
 from trainer_core.messages import Language, TraindeckError
+from trainer_core.system import yaml_files
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "presets"
 _KEYS: Final = {"title", "summary", "fits", "origin", "extends", "for_gpu", "knobs"}
@@ -26,37 +26,38 @@ _KEYS: Final = {"title", "summary", "fits", "origin", "extends", "for_gpu", "kno
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One preset with its inherited knobs filled in."""
+    """A preset with its inherited knobs resolved."""
 
     name: str
     title: dict[str, str]
     summary: dict[str, str]
     fits: dict[str, str]
     origin: str
-    for_gpu: bool  # on a CPU it would take for ever
+    for_gpu: bool  # too slow on a CPU
     knobs: dict[str, Any]
 
-    def text(self, which: dict[str, str], language: Language) -> str:
+    def localized(self, which: dict[str, str], language: Language) -> str:
         return which.get(language) or which.get("en", "")
 
-    def layer(self) -> Layer:
-        return Layer(f"presets/{self.name}.yaml", {**self.knobs, "preset": self.name})
+    def layer(self) -> ConfigLayer:
+        return ConfigLayer(f"presets/{self.name}.yaml", {**self.knobs, "preset": self.name})
 
     def config(self) -> Config:
         return resolve([self.layer()])
 
 
 def names(folder: Path = FOLDER) -> list[str]:
-    """All preset names; the quick starts first, then as in the alphabet."""
+    """All preset names: quick starts first, then alphabetically."""
     found = sorted(path.stem for path in folder.glob("*.yaml"))
     return sorted(found, key=lambda name: not name.startswith("quickstart"))
 
 
-def load(name: str, folder: Path = FOLDER, heirs: tuple[str, ...] = ()) -> Preset:
-    """A preset by name. Raises `config.unknown_preset`, `config.unreadable`, `config.preset_loop`,
-    `config.unknown_key` or `config.bad_value`."""
-    if name in heirs:
-        raise TraindeckError("config.preset_loop", name=name, chain=" → ".join([*heirs, name]))
+def load(name: str, folder: Path = FOLDER, descendants: tuple[str, ...] = ()) -> Preset:
+    """Load a preset by name. Raises `config.unknown_preset`, `config.unreadable`, `config.preset_loop`,
+    `config.unknown_key` or `config.bad_value`.
+    """
+    if name in descendants:
+        raise TraindeckError("config.preset_loop", name=name, chain=" → ".join([*descendants, name]))
     if name not in names(folder):
         known = names(folder)
         near = nearest(name, known)
@@ -66,11 +67,11 @@ def load(name: str, folder: Path = FOLDER, heirs: tuple[str, ...] = ()) -> Prese
     where = f"presets/{name}.yaml"
     for key in content:
         if key not in _KEYS:
-            raise unknown_key(where, str(key), _KEYS)
-    own = with_auto_batch(_part(content, "knobs", where))
+            raise unknown_key_error(where, str(key), _KEYS)
+    own = expand_auto_batch(_part(content, "knobs", where))
     values = {key: check_value(key, value, where) for key, value in own.items()}
     parent = content.get("extends")
-    heritage = load(str(parent), folder, (*heirs, name)) if parent else None
+    heritage = load(str(parent), folder, (*descendants, name)) if parent else None
     return Preset(
         name=name,
         title=_part(content, "title", where) or {"en": name},
@@ -83,7 +84,7 @@ def load(name: str, folder: Path = FOLDER, heirs: tuple[str, ...] = ()) -> Prese
 
 
 def _part(content: dict[str, Any], key: str, where: str) -> dict[str, Any]:
-    """A mapping inside a preset. For a text in several languages one plain text will do: it is English."""
+    """A mapping inside a preset. A plain text stands for its English version."""
     part = content.get(key) or {}
     if isinstance(part, str) and key != "knobs":
         return {"en": part}

@@ -1,8 +1,8 @@
-"""Where events go: stdout and `events.jsonl`, without ever making training wait.
+"""Event output to stdout and `events.jsonl`, without blocking training.
 
-The trainer speaks on a private copy of stdout. File descriptor 1 itself is pointed at stderr, so a
-print in any library, in C too, cannot break the stream. A thread writes; when the reader is slow the
-queue drops what is droppable (see `protocol.DROPPABLE`) and says how many.
+Events go to a private copy of stdout. File descriptor 1 itself is redirected to stderr, so that a print in any library,
+also in C, cannot corrupt the stream. A thread writes; if the reader is slow, the queue drops droppable events
+(`protocol.DROPPABLE`) and reports how many.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from trainer_core import protocol
 from trainer_core.messages import Value
 
 _QUEUE_LENGTH: Final = 1000
-_FULL_SECONDS: Final = 0.01  # between two tries to write to a full stream that does not block
-_DRAIN_SECONDS: Final = 5.0  # how long a reader may keep us at exit
+_WRITE_RETRY_S: Final = 0.01  # delay between writes to a full non-blocking stream
+_DRAIN_TIMEOUT_S: Final = 5.0  # maximum wait for a reader at exit
 
 
 class Sink(Protocol):
-    """Takes events. `write` must be quick and must not raise."""
+    """Receives events. `write` must be fast and must not raise."""
 
     def write(self, event: protocol.AnyEvent) -> None: ...
 
@@ -35,12 +35,12 @@ class Sink(Protocol):
 
 
 Listener = Callable[[protocol.AnyEvent], Iterable[protocol.AnyEvent]]
-"""Takes an event that was sent; what it gives back is sent after it."""
+"""Receives an event that was sent; returned events are sent after it."""
 
 
 def claim_stdout() -> BinaryIO:
     """A private binary stream to stdout; from now on descriptor 1 and `print` go to stderr."""
-    if sys.stdout is None:  # closed by whoever started us: descriptor 1 must not become one of our files
+    if sys.stdout is None:  # closed by the parent: descriptor 1 must not become one of our files
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for good
         os.dup2(sys.stdout.fileno(), 1)
     sys.stdout.flush()
@@ -55,31 +55,31 @@ def claim_stdout() -> BinaryIO:
 
 
 class StreamSink:
-    """JSON lines to a stream that somebody reads, from a thread with a bounded queue."""
+    """JSON lines to a stream, written by a thread from a bounded queue."""
 
     def __init__(self, stream: BinaryIO, capacity: int = _QUEUE_LENGTH) -> None:
         self._stream, self._capacity = stream, capacity
         self._queue: deque[protocol.AnyEvent] = deque()
         self._changed = threading.Condition()
         self._dropped, self._closing = 0, False
-        self._when_gone: Callable[[], object] = bool
+        self._disconnect_callback: Callable[[], object] = bool
         self._thread = threading.Thread(target=self._run, name="wire", daemon=True)
         self._thread.start()
 
-    def on_reader_gone(self, call: Callable[[], object]) -> None:
-        """`call`, once and in another thread, when nobody reads any more."""
-        self._when_gone = call
+    def on_disconnect(self, callback: Callable[[], object]) -> None:
+        """Call `call` once, in another thread, when the reader has disconnected."""
+        self._disconnect_callback = callback
 
     def write(self, event: protocol.AnyEvent) -> None:
         with self._changed:
-            full = len(self._queue) >= self._capacity and not self._make_room()
+            full = len(self._queue) >= self._capacity and not self._drop_oldest()
             if full and isinstance(event, protocol.DROPPABLE):
                 self._dropped += 1
                 return
             self._queue.append(event)
             self._changed.notify()
 
-    def _make_room(self) -> bool:
+    def _drop_oldest(self) -> bool:
         """Drop the oldest droppable event; False if there is none."""
         for index, waiting in enumerate(self._queue):
             if isinstance(waiting, protocol.DROPPABLE):
@@ -89,32 +89,32 @@ class StreamSink:
         return False
 
     def close(self) -> None:
-        """Send what waits, but do not wait for a reader that has stopped reading."""
+        """Send pending events, but do not wait for a reader that has stopped reading."""
         with self._changed:
             self._closing = True
             self._changed.notify()
-        self._thread.join(_DRAIN_SECONDS)
+        self._thread.join(_DRAIN_TIMEOUT_S)
 
     def _run(self) -> None:
         try:
-            while batch := self._take():
+            while batch := self._next_batch():
                 self._send(b"".join(map(protocol.encode, batch)))
-        except (OSError, ValueError):  # the reader is gone: nobody to tell
-            self._when_gone()
+        except (OSError, ValueError):  # the reader has disconnected
+            self._disconnect_callback()
         with self._changed:
-            self._capacity = 0  # keep nothing for nobody
+            self._capacity = 0  # accept no more events
 
     def _send(self, content: bytes) -> None:
-        """Everything, to an unbuffered stream that may take less (or, if it does not block, nothing) at a time."""
+        """Write everything to an unbuffered stream that may accept less at a time (nothing, if it is non-blocking)."""
         rest = memoryview(content)
         while rest:
             taken = self._stream.write(rest)
             if not taken:
-                time.sleep(_FULL_SECONDS)
+                time.sleep(_WRITE_RETRY_S)
             rest = rest[taken or 0 :]
 
-    def _take(self) -> list[protocol.AnyEvent]:
-        """Everything that waits, once there is something; empty when closed and drained."""
+    def _next_batch(self) -> list[protocol.AnyEvent]:
+        """All pending events, once there are any; empty when closed and drained."""
         with self._changed:
             while not self._queue and not self._closing:
                 self._changed.wait()
@@ -128,22 +128,22 @@ class StreamSink:
 
 
 class FileSink:
-    """All events to `events.jsonl`, appended; each line reaches the system before `write` returns."""
+    """Appends all events to `events.jsonl`; each line is passed to the system before `write` returns."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: BinaryIO | None = None
-        self._half = False  # the file ends in half a line
-        self.problem: OSError | None = None  # the first failure; the owner says it once
+        self._partial_line = False  # the file ends in an incomplete line
+        self.problem: OSError | None = None  # first failure, reported once by the owner
 
     def write(self, event: protocol.AnyEvent) -> None:
         try:
             if self._file is None:
                 self._file = self._open()
             line = protocol.encode(event)
-            content = b"\n" + line if self._half else line
-            self._half = (self._file.write(content) or 0) < len(content)
-            if self._half:  # a disk that has become full takes a part, and says nothing yet
+            content = b"\n" + line if self._partial_line else line
+            self._partial_line = (self._file.write(content) or 0) < len(content)
+            if self._partial_line:  # a disk that becomes full may accept part of a line without an error
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             self.problem = self.problem or error
@@ -151,7 +151,7 @@ class FileSink:
     def _open(self) -> BinaryIO:
         file = self._path.open("ab", buffering=0)
         if file.tell() and not _ends_with_newline(self._path):
-            file.write(b"\n")  # a killed process left half a line: do not glue ours to it
+            file.write(b"\n")  # a killed process left an incomplete line
         return file
 
     def close(self) -> None:
@@ -167,19 +167,19 @@ def _ends_with_newline(path: Path) -> bool:
         return file.read(1) == b"\n"
 
 
-class Wire:
-    """Numbers and dates events and hands them to every sink. Safe to use from several threads."""
+class EventDispatcher:
+    """Numbers and timestamps events and passes them to all sinks. Thread-safe."""
 
     def __init__(self, *sinks: Sink) -> None:
         self._sinks, self._seq, self._lock = list(sinks), 0, threading.Lock()
         self._listeners: list[Listener] = []
 
-    def add(self, sink: Sink) -> None:
+    def add_sink(self, sink: Sink) -> None:
         with self._lock:
             self._sinks.append(sink)
 
-    def listen(self, listener: Listener) -> None:
-        """Ask `listener` about every event from now on, once it is sent. It must be quick and must not raise."""
+    def add_listener(self, listener: Listener) -> None:
+        """Pass every event to `listener` once it is sent. It must be fast and must not raise."""
         with self._lock:
             self._listeners.append(listener)
 

@@ -12,14 +12,14 @@ from typing import Final
 
 from PySide6.QtCore import QObject, Signal
 
-from trainer_core.machine import hardware
-from trainer_core.machine.hardware import GpuInfo, Machine
-from trainer_core.machine.nvml import NoGpu
+from trainer_core.system import hardware
+from trainer_core.system.hardware import GpuInfo, MachineInfo
+from trainer_core.system.nvml import NoGpuReason
 
-__all__ = ["GpuInfo", "GpuProbe", "Machine", "NoGpu", "nvidia_card_present", "probe", "torch_version"]
+__all__ = ["GpuInfo", "GpuProbe", "MachineInfo", "NoGpuReason", "nvidia_card_present", "probe", "torch_version"]
 
 
-def probe() -> Machine:
+def probe() -> MachineInfo:
     """Look now. Some 20 ms as a rule, seconds where a driver has to wake up: the window uses `GpuProbe`."""
     return hardware.probe()
 
@@ -30,53 +30,53 @@ class GpuProbe(QObject):
     By then `card_seen` tells whether an NVIDIA card is there, whatever its driver says, and `torch` which build of it.
     """
 
-    found = Signal(object)  # hardware.Machine
+    completed = Signal(object)  # hardware.Machine
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self.card_seen = False
-        self.torch = ""
+        self.nvidia_card_found = False
+        self.torch_version = ""
 
     def start(self) -> None:
-        threading.Thread(target=self._look, daemon=True).start()
+        threading.Thread(target=self._run, daemon=True).start()
 
-    def _look(self) -> None:
+    def _run(self) -> None:
         machine = probe()
-        self.card_seen = nvidia_card_present()
-        self.torch = torch_version()
+        self.nvidia_card_found = nvidia_card_present()
+        self.torch_version = torch_version()
         with contextlib.suppress(RuntimeError):  # the window was closed meanwhile
-            self.found.emit(machine)
+            self.completed.emit(machine)
 
 
 _DISPLAY_CLASS: Final = "{4d36e968-e325-11ce-bfc1-08002be10318}"  # GUID_DEVCLASS_DISPLAY
 PCI_DEVICES: Final = Path("/sys/bus/pci/devices")
-_PRESENT_OF_CLASS: Final = 0x100 | 0x200  # CM_GETIDLIST_FILTER_PRESENT | CM_GETIDLIST_FILTER_CLASS
+_PRESENT_DEVICES_FILTER: Final = 0x100 | 0x200  # CM_GETIDLIST_FILTER_PRESENT | CM_GETIDLIST_FILTER_CLASS
 
 
 def nvidia_card_present() -> bool:
     """Whether an NVIDIA display adapter is on the bus, also one that no NVIDIA driver knows."""
     with contextlib.suppress(OSError, AttributeError):
         if sys.platform == "win32":
-            return any("VEN_10DE" in name for name in _windows_adapters())
+            return any("VEN_10DE" in name for name in _windows_adapter_ids())
         else:  # noqa: RET505 - the type checker follows platforms only through else
-            return _on_linux_bus()
+            return _linux_adapter_present()
     return False
 
 
 if sys.platform == "win32":
 
-    def _windows_adapters() -> list[str]:
+    def _windows_adapter_ids() -> list[str]:
         """The instance ids of the display adapters that are plugged in: PCI\\VEN_10DE&DEV_2504&…"""
         manager, length = ctypes.WinDLL("cfgmgr32"), ctypes.c_ulong()
-        if manager.CM_Get_Device_ID_List_SizeW(ctypes.byref(length), _DISPLAY_CLASS, _PRESENT_OF_CLASS) != 0:
+        if manager.CM_Get_Device_ID_List_SizeW(ctypes.byref(length), _DISPLAY_CLASS, _PRESENT_DEVICES_FILTER) != 0:
             return []
         buffer = ctypes.create_unicode_buffer(length.value)
-        if manager.CM_Get_Device_ID_ListW(_DISPLAY_CLASS, buffer, length, _PRESENT_OF_CLASS) != 0:
+        if manager.CM_Get_Device_ID_ListW(_DISPLAY_CLASS, buffer, length, _PRESENT_DEVICES_FILTER) != 0:
             return []
         return "".join(buffer).upper().split("\0")
 
 
-def _on_linux_bus() -> bool:
+def _linux_adapter_present() -> bool:
     devices = PCI_DEVICES
     return any(
         (device / "vendor").read_text(encoding="ascii").strip() == "0x10de"

@@ -15,10 +15,10 @@ from ctypes import POINTER, byref, c_int, c_long, c_ubyte, c_ulong, c_ulonglong,
 from ctypes import Structure as CStructure
 from typing import Any, Final, Literal
 
-Progress = Literal["none", "unknown", "normal", "paused", "error"]
+ProgressState = Literal["none", "unknown", "normal", "paused", "error"]
 
 _WINDOWS: Final = os.name == "nt"
-_STATES: Final[dict[Progress, int]] = {"none": 0, "unknown": 1, "normal": 2, "error": 4, "paused": 8}  # TBPF_…
+_STATES: Final[dict[ProgressState, int]] = {"none": 0, "unknown": 1, "normal": 2, "error": 4, "paused": 8}  # TBPF_…
 _HR_INIT: Final = 3  # ITaskbarList, after the three methods of IUnknown
 _SET_PROGRESS_VALUE: Final = 9  # ITaskbarList3
 _SET_PROGRESS_STATE: Final = 10
@@ -37,31 +37,31 @@ _CLSID: Final = _guid(0x56FDF344, 0xFD6D, 0x11D0, "958a006097c9a090")  # Taskbar
 _IID: Final = _guid(0xEA1AFB91, 0x9E28, 0x4B86, "90e99e9f8a5eefaf")  # ITaskbarList3
 
 
-class Taskbar:
+class TaskbarProgress:
     """The button of one window. Whatever fails, fails in silence: progress is not worth an error."""
 
     def __init__(self) -> None:
-        self._list: Any = None
-        self._tried = False
-        self._shown: tuple[Progress, int] = ("none", 0)
+        self._taskbar_list: Any = None
+        self._initialized = False
+        self._last_progress: tuple[ProgressState, int] = ("none", 0)
         self.results: list[int] = []  # HRESULTs of the last `display`; 0: worked
 
-    def display(self, window: int, state: Progress, permille: int = 0) -> None:
+    def set_progress(self, window: int, state: ProgressState, permille: int = 0) -> None:
         """Show `permille` (0..1000) of the work in the colour of `state`; `window` is its HWND."""
-        if not _WINDOWS or (state, permille) == self._shown:
+        if not _WINDOWS or (state, permille) == self._last_progress:
             return
-        self._shown, self.results = (state, permille), []
-        if not self._tried:
-            self._tried = True
-            self._list = self._make()
-        if self._list is None:
+        self._last_progress, self.results = (state, permille), []
+        if not self._initialized:
+            self._initialized = True
+            self._taskbar_list = self._create_taskbar_list()
+        if self._taskbar_list is None:
             return
         if state not in ("none", "unknown"):
             total = c_ulonglong(1000)
             self._call(_SET_PROGRESS_VALUE, (c_void_p, c_ulonglong, c_ulonglong), window, c_ulonglong(permille), total)
         self._call(_SET_PROGRESS_STATE, (c_void_p, c_int), window, _STATES[state])  # last: a value makes it normal
 
-    def _make(self) -> Any:
+    def _create_taskbar_list(self) -> Any:
         """Qt's main thread is a COM apartment already."""
         made = c_void_p()
         create = ctypes.windll.ole32.CoCreateInstance  # type: ignore[attr-defined,unused-ignore]  # on Windows
@@ -71,12 +71,12 @@ class Taskbar:
         self.results.append(result)
         if result != 0 or not made.value:
             return None
-        self._list = made
+        self._taskbar_list = made
         return made if self._call(_HR_INIT, ()) == 0 else None
 
-    def _call(self, place: int, types: tuple[Any, ...], *arguments: Any) -> int:
-        methods = cast(cast(self._list, POINTER(c_void_p))[0], POINTER(c_void_p))
-        method = ctypes.WINFUNCTYPE(c_long, c_void_p, *types)(methods[place])  # type: ignore[attr-defined,unused-ignore]
-        result = int(method(self._list, *arguments))
+    def _call(self, method_index: int, types: tuple[Any, ...], *arguments: Any) -> int:
+        methods = cast(cast(self._taskbar_list, POINTER(c_void_p))[0], POINTER(c_void_p))
+        method = ctypes.WINFUNCTYPE(c_long, c_void_p, *types)(methods[method_index])  # type: ignore[attr-defined,unused-ignore]
+        result = int(method(self._taskbar_list, *arguments))
         self.results.append(result)
         return result

@@ -11,19 +11,19 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QFont, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication
 
-from app.theme.tokens import DARK, LIGHT, ThemeChoice, Tokens
+from app.theme.palette import DARK, LIGHT, Palette, ThemeChoice
 from trainer_core.messages import Language
 
-_LATIN: Final = {"win32": ["Segoe UI"], "darwin": ["Helvetica Neue"]}
-_CHINESE: Final = {"win32": ["Microsoft YaHei UI", "Microsoft YaHei"], "darwin": ["PingFang SC"]}
-_FIXED_FAMILIES: Final = {
+_LATIN_FAMILIES: Final = {"win32": ["Segoe UI"], "darwin": ["Helvetica Neue"]}
+_CHINESE_FAMILIES: Final = {"win32": ["Microsoft YaHei UI", "Microsoft YaHei"], "darwin": ["PingFang SC"]}
+_MONOSPACE_FAMILIES: Final = {
     "win32": ["Consolas", "Microsoft YaHei UI", "Microsoft YaHei"],
     "darwin": ["Menlo", "PingFang SC"],
 }
-_OTHER_FIXED_FAMILIES: Final = ["DejaVu Sans Mono", "Noto Sans Mono", "Noto Sans CJK SC"]
-_IMAGES: Final = Path(__file__).resolve().parent / "images"  # made by assets/make_icons.py
+_DEFAULT_MONOSPACE_FAMILIES: Final = ["DejaVu Sans Mono", "Noto Sans Mono", "Noto Sans CJK SC"]
+_IMAGES_DIR: Final = Path(__file__).resolve().parent / "images"  # made by assets/make_icons.py
 
-_SHEET: Final = string.Template("""
+_STYLE_SHEET: Final = string.Template("""
 QMainWindow, QDialog, #page { background: $window; }
 QToolTip { color: $text; background: $surface; border: 1px solid $border; padding: 4px; }
 #card { background: $surface; border: 1px solid $border; border-radius: 6px; }
@@ -47,15 +47,17 @@ QLabel[level="good"] { color: $good; }
 QLabel[level="warn"] { color: $warn; }
 QLabel[level="bad"] { color: $bad; }
 
-QLineEdit, QPlainTextEdit, QTextBrowser, QListWidget, QTableView, QComboBox {
+QLineEdit, QDoubleSpinBox, QPlainTextEdit, QTextBrowser, QListWidget, QTableView, QComboBox {
     background: $field; border: 1px solid $border; border-radius: 4px;
     selection-background-color: $accent; selection-color: $on_accent;
 }
-QLineEdit, QComboBox { padding: 3px 6px; min-height: 18px; }
+QLineEdit, QComboBox, QDoubleSpinBox { padding: 3px 6px; min-height: 18px; }
+QDoubleSpinBox::up-button, QDoubleSpinBox::down-button { width: 0; border: none; }
+QDoubleSpinBox QLineEdit { padding: 0 6px; min-height: 0; border: none; background: transparent; }
 QPlainTextEdit, QListWidget { padding: 0 3px; }
 #transcript, #samples { background: $field; border: 1px solid $border; border-radius: 4px; }
 #transcript:focus, #samples:focus { border-color: $accent; }
-QLineEdit:focus, QComboBox:focus, QListWidget:focus, QPlainTextEdit:focus, QTableView:focus { border-color: $accent; }
+QLineEdit:focus, QDoubleSpinBox:focus, QComboBox:focus, QListWidget:focus, QPlainTextEdit:focus, QTableView:focus { border-color: $accent; }
 QLineEdit[wrong="true"], QComboBox[wrong="true"] { border: 1px solid $bad; background: $bad_surface; }
 QLineEdit:disabled, QComboBox:disabled { color: $muted; background: $window; }
 QComboBox QAbstractItemView { background: $surface; border: 0 solid $border; border-width: 0 1px; selection-background-color: $accent;
@@ -150,7 +152,7 @@ QMenu::separator { height: 1px; background: $border; margin: 4px 8px; }
 """)  # noqa: E501
 
 
-def resolve(choice: ThemeChoice) -> Tokens:
+def resolve_theme(choice: ThemeChoice) -> Palette:
     """The theme to show. `system` follows the desktop, where it tells; light where it does not."""
     if choice == "system":
         dark = QGuiApplication.styleHints().colorScheme() == Qt.ColorScheme.Dark
@@ -158,22 +160,25 @@ def resolve(choice: ThemeChoice) -> Tokens:
     return DARK if choice == "dark" else LIGHT
 
 
-def apply(application: QApplication, tokens: Tokens, language: Language) -> None:
+def apply_theme(application: QApplication, palette: Palette, language: Language) -> None:
     """Put font, palette and style sheet on the whole program."""
-    spoken = font(language)
+    spoken = ui_font(language)
     if spoken != application.font():  # setting it again would lay everything out again
         application.setFont(spoken)
-    application.setPalette(palette(tokens))
+    application.setPalette(build_qpalette(palette))
     # With a style sheet, widgets take another font of the program's up only when that changes too.
-    wanted = f"/* {language} */{sheet(tokens)}"
+    wanted = f"/* {language} */{build_style_sheet(palette)}"
     if wanted != application.styleSheet():  # setting it again would polish every widget again
         application.setStyleSheet(wanted)
 
 
-def font(language: Language) -> QFont:
+def ui_font(language: Language) -> QFont:
     """The interface font: the platform's own for Latin, its usual one for Chinese; first that of the language, for
     quotes and dashes are in both and of another width."""
-    latin, chinese = _LATIN.get(sys.platform, ["Noto Sans"]), _CHINESE.get(sys.platform, ["Noto Sans CJK SC"])
+    latin, chinese = (
+        _LATIN_FAMILIES.get(sys.platform, ["Noto Sans"]),
+        _CHINESE_FAMILIES.get(sys.platform, ["Noto Sans CJK SC"]),
+    )
     chosen = QFont(QGuiApplication.font())
     families = [*chinese, *latin] if language == "zh" else [*latin, *chinese]
     chosen.setFamilies([*families, "DejaVu Sans"])
@@ -183,43 +188,43 @@ def font(language: Language) -> QFont:
     return chosen
 
 
-def fixed_families() -> list[str]:
+def monospace_families() -> list[str]:
     """For text as it stands, code too: letters of one width; Chinese as in the rest of the window."""
-    return list(_FIXED_FAMILIES.get(sys.platform, _OTHER_FIXED_FAMILIES))
+    return list(_MONOSPACE_FAMILIES.get(sys.platform, _DEFAULT_MONOSPACE_FAMILIES))
 
 
-def sheet(tokens: Tokens) -> str:
+def build_style_sheet(palette: Palette) -> str:
     """The style sheet of one theme."""
-    colours = {name: getattr(tokens, name) for name in Tokens.__slots__}
-    mono = ", ".join(f'"{family}"' for family in fixed_families())
-    return _SHEET.substitute(colours, mono=mono, images=_IMAGES.as_posix())
+    colours = {name: getattr(palette, name) for name in Palette.__slots__}
+    mono = ", ".join(f'"{family}"' for family in monospace_families())
+    return _STYLE_SHEET.substitute(colours, mono=mono, images=_IMAGES_DIR.as_posix())
 
 
-def palette(tokens: Tokens) -> QPalette:
+def build_qpalette(palette: Palette) -> QPalette:
     """The palette of one theme: for what a style sheet does not reach (dialogs, placeholder text)."""
     made = QPalette()
     role = QPalette.ColorRole
     everywhere = {
-        role.Window: tokens.window,
-        role.WindowText: tokens.text,
-        role.Base: tokens.field,
-        role.AlternateBase: tokens.window,
-        role.Text: tokens.text,
-        role.PlaceholderText: tokens.muted,
-        role.Button: tokens.surface,
-        role.ButtonText: tokens.text,
-        role.BrightText: tokens.bad,
-        role.ToolTipBase: tokens.surface,
-        role.ToolTipText: tokens.text,
-        role.Highlight: tokens.accent,
-        role.HighlightedText: tokens.on_accent,
-        role.Link: tokens.accent,
-        role.Mid: tokens.border,
-        role.Light: tokens.hover,
-        role.Dark: tokens.border,
+        role.Window: palette.window,
+        role.WindowText: palette.text,
+        role.Base: palette.field,
+        role.AlternateBase: palette.window,
+        role.Text: palette.text,
+        role.PlaceholderText: palette.muted,
+        role.Button: palette.surface,
+        role.ButtonText: palette.text,
+        role.BrightText: palette.bad,
+        role.ToolTipBase: palette.surface,
+        role.ToolTipText: palette.text,
+        role.Highlight: palette.accent,
+        role.HighlightedText: palette.on_accent,
+        role.Link: palette.accent,
+        role.Mid: palette.border,
+        role.Light: palette.hover,
+        role.Dark: palette.border,
     }
     for which, colour in everywhere.items():
         made.setColor(which, QColor(colour))
     for which in (role.WindowText, role.Text, role.ButtonText):
-        made.setColor(QPalette.ColorGroup.Disabled, which, QColor(tokens.muted))
+        made.setColor(QPalette.ColorGroup.Disabled, which, QColor(palette.muted))
     return made

@@ -150,7 +150,7 @@ def _break_memory(steps: int, seed: int) -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     from trainer_core.train import oom
-    from trainer_core.train.loop import Trainer
+    from trainer_core.train.trainer import Trainer
 
     class Ends(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __init__(self, at: int) -> None:
@@ -173,7 +173,7 @@ def _break_memory(steps: int, seed: int) -> None:
         with Ends(draw.randint(1, _OPERATIONS)):
             return gradients(self, *arguments)
 
-    oom._PATIENCE = oom._MOST_PATIENCE = 1  # type: ignore[misc]
+    oom._RETRY_STEPS = oom._MAX_RETRY_STEPS = 1  # type: ignore[misc]
     Trainer._gradients = failing  # type: ignore[method-assign, assignment]
 
 

@@ -27,7 +27,7 @@ from bench import measure
 from bench.faults import small
 from bench.faults.small import Child, Unbroken
 from trainer_core import protocol
-from trainer_core.runs.checkpoint_dir import WORKING_PREFIX
+from trainer_core.runs.checkpoint_dir import TEMPORARY_PREFIX
 
 STEPS: Final = 120
 _FAR: Final = 24  # steps that one process gets at most before its kill
@@ -136,7 +136,7 @@ def _looked_at(child: Child, run: Path, waiting: bool, wrong: list[str]) -> Kill
 
 def _where(child: Child, run: Path) -> str:
     """What was being done: by what lies about, else by what was said last."""
-    left = [entry.name.removeprefix(WORKING_PREFIX) for entry in (run / "checkpoints").glob(f"{WORKING_PREFIX}*")]
+    left = [entry.name.removeprefix(TEMPORARY_PREFIX) for entry in (run / "checkpoints").glob(f"{TEMPORARY_PREFIX}*")]
     for beginning, words in (("step-", "writing a checkpoint"), ("removed-", "rotating checkpoints"),
                              ("replaced-", "replacing a checkpoint")):  # fmt: skip
         if any(name.startswith(beginning) for name in left):

@@ -35,7 +35,7 @@ def broken(folder: Path, failures: int, seed: int) -> dict[str, Any]:
     child = Child([sys.executable, "-m", "bench.faults.harmed", harm, *arguments], folder)
     code = child.ended()
     losses = {event.step: event.loss for event in child.of(protocol.Step)}
-    moves = child.of(protocol.MemoryMove)
+    moves = child.of(protocol.OomRecovery)
     failed = [move for move in moves if move.action != "grown"]
     differences = [
         abs(loss - theirs) / theirs

@@ -165,7 +165,7 @@ def newest(run: Path) -> tuple[int, list[str]]:
     """The step of the newest checkpoint that is whole (0: none), and what is wrong with others."""
     found, wrong = 0, []
     for folder in checkpoint_dir.list_checkpoints(run / "checkpoints"):
-        reason = checkpoint_dir.problem(folder)
+        reason = checkpoint_dir.find_problem(folder)
         if reason is None:
             found = int(folder.name.removeprefix("step-"))
         else:

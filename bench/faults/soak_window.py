@@ -21,9 +21,9 @@ os.environ["PYQTGRAPH_QT_LIB"] = "PySide6"
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 
-from app.__main__ import dress, make_controller
+from app.__main__ import build_controller, configure_application
 from app.controller import Controller
-from app.state.run_machine import RunState
+from app.core.run_state import RunState
 from trainer_core import protocol
 
 KNOBS: Final = {"max_steps": "100000000", "max_epochs": "1000000", "log_steps": "1", "cpu_threads": "1",
@@ -59,14 +59,14 @@ class Received:
 def main() -> int:
     minutes, file = float(sys.argv[1]), Path(sys.argv[2])
     application = QApplication(sys.argv[:1])
-    dress(application)
-    controller = make_controller(application, argparse.Namespace(theme="light", lang="en"))
+    configure_application(application)
+    controller = build_controller(application, argparse.Namespace(theme="light", lang="en"))
     received = Received()
-    controller.own.process.event.connect(received.take)
+    controller.active_run.process.event_received.connect(received.take)
     controller.start()
     controller.window.show()
     QTimer.singleShot(3_000, lambda: _begin(controller))
-    QTimer.singleShot(int(minutes * 60_000), controller.own.stop)
+    QTimer.singleShot(int(minutes * 60_000), controller.active_run.stop)
     looking = QTimer(interval=_LOOK_MS)
     looking.timeout.connect(lambda: _end(controller, received, file))
     looking.start()
@@ -81,10 +81,10 @@ def _begin(controller: Controller) -> None:
 
 
 def _end(controller: Controller, received: Received, file: Path) -> None:
-    if controller.own.machine.state in _ENDED:
-        ending = {"state": controller.own.machine.state.name, "step": controller.own.machine.step}
+    if controller.active_run.machine.state in _ENDED:
+        ending = {"state": controller.active_run.machine.state.name, "step": controller.active_run.machine.step}
         file.write_text(json.dumps({**received.document(), **ending}), encoding="utf-8")
-        controller.leave()
+        controller.shutdown()
         QApplication.quit()
 
 

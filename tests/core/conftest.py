@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer_core.train.engine import compiling
+from trainer_core.train.engine import compilation
 
 
 @pytest.fixture(scope="session")
 def compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A machine on which models are compiled; the folder where their code is kept."""
-    if compiling.missing(torch.device("cpu")) is not None:
+    if compilation.unavailable_reason(torch.device("cpu")) is not None:
         pytest.skip("needs a C++ compiler")
     folder = tmp_path_factory.mktemp("compiled")
     with pytest.MonkeyPatch.context() as patch:

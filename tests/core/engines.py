@@ -8,17 +8,17 @@ from typing import Any
 import torch
 
 from trainer_core.config import Config
-from trainer_core.data.batches import IGNORED, Batch
-from trainer_core.model.decoder import Decoder, ModelConfig
+from trainer_core.data.loader import IGNORE_INDEX, Batch
+from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.progress import NullReporter, Reporter
 from trainer_core.protocol import FastPath
-from trainer_core.report import Quiet, Reporter
 from trainer_core.train.device import Precision
-from trainer_core.train.engine import build as building
-from trainer_core.train.engine.compiling import Recipe
+from trainer_core.train.engine import select as building
+from trainer_core.train.engine.compilation import CompileKey
 from trainer_core.train.engine.engine import Engine
 
 CPU = torch.device("cpu")
-FP32 = Precision.named("fp32", CPU)
+FP32 = Precision.from_name("fp32", CPU)
 VOCABULARY, LENGTH, ROWS = 64, 32, 3
 
 
@@ -30,28 +30,28 @@ def settings(**more: Any) -> Config:
 
 def decoder(config: Config) -> Decoder:
     torch.manual_seed(1)
-    return Decoder(ModelConfig.of(config, VOCABULARY))
+    return Decoder(ModelConfig.from_config(config, VOCABULARY))
 
 
 def batch(length: int = LENGTH, rows: int = ROWS, packed: bool = False) -> Batch:
     """Random tokens; `packed`: three documents a sequence."""
     ids = torch.randint(0, VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(length))
     labels = ids.roll(-1, 1)
-    labels[:, -1] = IGNORED
+    labels[:, -1] = IGNORE_INDEX
     segments = positions = None
     if packed:
         begins = torch.tensor([0, length // 3, length // 2])
         segments = (torch.searchsorted(begins, torch.arange(length), right=True) - 1).expand(rows, -1)
         positions = (torch.arange(length) - begins[segments]).contiguous()
         segments = segments.to(torch.int32).contiguous()
-    return Batch(ids, labels, int((labels != IGNORED).sum()), rows, segments=segments, positions=positions)
+    return Batch(ids, labels, int((labels != IGNORE_INDEX).sum()), rows, segments=segments, positions=positions)
 
 
-def recipe(config: Config, **more: Any) -> Recipe:
+def recipe(config: Config, **more: Any) -> CompileKey:
     """What the engine would compile for such settings."""
-    shape = asdict(ModelConfig.of(config, VOCABULARY))
+    shape = asdict(ModelConfig.from_config(config, VOCABULARY))
     usual = {"rows": ROWS, "length": LENGTH, "segments": False, "varying": False, "device": "cpu"}
-    return Recipe(shape, **{**usual, "precision": "fp32", "attention": "sdpa", "chunk": 0, "threads": 2, **more})
+    return CompileKey(shape, **{**usual, "precision": "fp32", "attention": "sdpa", "chunk": 0, "threads": 2, **more})
 
 
 def build(
@@ -63,10 +63,20 @@ def build(
     recorded: dict[str, Any] | None = None,
     reporter: Reporter | None = None,
     thorough: bool = False,
+    step: int = 0,
+    switch: bool = True,
 ) -> Engine:
-    """The engine of a run of so many steps on this CPU."""
-    model, example, reporter = model or decoder(config), example or batch(), reporter or Quiet()
-    return building.build(config, model, CPU, FP32, reporter, example, steps, recorded, thorough=thorough)
+    """The engine of a run of so many steps on this CPU; `switch`: as after its switch to compiled code."""
+    model, example, reporter = model or decoder(config), example or batch(), reporter or NullReporter()
+    built = building.build_engine(
+        config, model, CPU, FP32, reporter, example, steps, recorded, step=step, thorough=thorough
+    )
+    if switch and built.switch is not None:
+        try:
+            built.switch.finish(example)
+        finally:
+            built.close()
+    return built
 
 
 def path(built: Engine, name: str) -> FastPath:

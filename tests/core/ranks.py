@@ -20,7 +20,7 @@ from tests.core.ranks import joined
 from tests.core.test_loop import config, trainer
 from trainer_core.train.following import obey
 from trainer_core.train.ranks import EndedByLeader, RankLost
-from trainer_core.train.taken import Taken
+from trainer_core.train.peak_memory import PeakMemory
 
 folder, rank, size = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 ranks = joined(folder / "meet", rank, size)

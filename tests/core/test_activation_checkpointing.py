@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer_core.model.decoder import Decoder, ModelConfig
+from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.train.activation_checkpointing import checkpoint_activations
 from trainer_core.train.loss import token_loss
-from trainer_core.train.memory import checkpoint_activations
 
 SHAPE = ModelConfig(67, 32, 3, 4, 2, 48, max_seq_len=16, dropout=0.2, qk_norm=True)
 Mode = Literal["off", "selective", "full"]
@@ -57,7 +57,7 @@ def kept(model: Decoder) -> int:
 
     ids = torch.arange(32).view(2, 16)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        hidden = model.hidden(ids)
+        hidden = model.forward_hidden(ids)
     hidden.sum().backward()
     return sum(found.values())
 

@@ -34,5 +34,5 @@ def test_a_run_is_advised_where_that_is_wanted(tmp_path: Path, wanted: bool) -> 
     assert len(said) == len(recorded) == int(wanted)
     if wanted:
         assert said[0].code == "advice.truncated"
-        assert said[0].fix == {"max_seq_len": 64, "batch_size": 2, "gradient_accumulation_steps": 6}
+        assert said[0].suggested_settings == {"max_seq_len": 64, "batch_size": 2, "gradient_accumulation_steps": 6}
         assert [event.seq for event in ended.events] == list(range(1, 1 + len(ended.events)))

@@ -14,12 +14,13 @@ from torch import nn
 
 from tests.core.test_loop import config, pairs_file, trainer
 from tests.core.test_model import FAMILIES, drawn, variant
-from trainer_core import generate, protocol
-from trainer_core.generate import Answer, Sampling, answer_all, write_tokens
-from trainer_core.model.decoder import Decoder, ModelConfig, RaggedKvCache
-from trainer_core.report import Quiet
+from trainer_core import protocol
+from trainer_core.generation import generate
+from trainer_core.generation.generate import Completion, SamplingParams, generate_batch, generate_tokens
+from trainer_core.models.decoder import Decoder, ModelConfig, RaggedKvCache
+from trainer_core.progress import NullReporter
 from trainer_core.train.evaluate import answer_quality, answer_tokens
-from trainer_core.train.samples import Example
+from trainer_core.train.samples import HeldOutExample
 
 WINDOW, LIMIT = 96, 24
 ENDS = frozenset(range(12))
@@ -32,8 +33,8 @@ def prompts(count: int = 64) -> list[list[int]]:
     return [[dice.randrange(97) for _ in range(length)] for length in lengths]
 
 
-def answers(model: Decoder, asked: Sequence[list[int]], ends: frozenset[int] = ENDS) -> list[Answer]:
-    return answer_all(model, asked, [LIMIT] * len(asked), ends, lambda: None)
+def answers(model: Decoder, asked: Sequence[list[int]], ends: frozenset[int] = ENDS) -> list[Completion]:
+    return generate_batch(model, asked, [LIMIT] * len(asked), ends, lambda: None)
 
 
 def model_of(settings: ModelConfig) -> Decoder:
@@ -47,7 +48,7 @@ def model_of(settings: ModelConfig) -> Decoder:
 def test_an_answer_is_the_same_alone_and_in_any_batch(family: str) -> None:
     model, asked = model_of(FAMILIES[family]), prompts()
     alone = [answers(model, [prompt])[0] for prompt in asked]
-    assert {answer.stop for answer in alone} >= {"end", "limit"}
+    assert {answer.finish_reason for answer in alone} >= {"end", "limit"}
     dice = random.Random(7)
     for size in (64, 33, 2):
         order = dice.sample(range(64), size)
@@ -59,24 +60,28 @@ def test_answers_of_a_batch_equal_those_written_one_by_one(family: str) -> None:
     model, asked = model_of(FAMILIES[family]), prompts(8)
     for prompt, answer in zip(asked, answers(model, asked), strict=True):
         room = min(LIMIT, WINDOW - len(prompt))
-        assert answer.tokens == list(write_tokens(model, prompt, room, Sampling(temperature=0), ENDS))
+        assert answer.tokens == list(generate_tokens(model, prompt, room, SamplingParams(temperature=0), ENDS))
 
 
 def test_each_answer_is_bounded_by_its_own_room_and_its_own_limit() -> None:
     model = model_of(FAMILIES["llama"])
     asked = [[1] * 3, [2] * 80, [3] * (WINDOW - 1)]
-    found = answer_all(model, asked, [7, 30, 30], frozenset(), lambda: None)
-    assert [(len(answer.tokens), answer.stop) for answer in found] == [(7, "limit"), (16, "context"), (1, "context")]
+    found = generate_batch(model, asked, [7, 30, 30], frozenset(), lambda: None)
+    assert [(len(answer.tokens), answer.finish_reason) for answer in found] == [
+        (7, "limit"),
+        (16, "context"),
+        (1, "context"),
+    ]
 
 
 def test_an_answer_that_ends_right_behind_its_limit_is_whole() -> None:
     model = model_of(FAMILIES["llama"])
     (free,) = answers(model, [[1, 2, 3]], frozenset())
     end = next(at for at in range(1, LIMIT) if free.tokens[at] not in free.tokens[:at])
-    (found,) = answer_all(model, [[1, 2, 3]], [end], frozenset({free.tokens[end]}), lambda: None)
-    assert (found.tokens, found.stop) == (free.tokens[:end], "end")
-    (cut,) = answer_all(model, [[1, 2, 3]], [end - 1], frozenset({free.tokens[end]}), lambda: None)
-    assert (cut.tokens, cut.stop) == (free.tokens[: end - 1], "limit")
+    (found,) = generate_batch(model, [[1, 2, 3]], [end], frozenset({free.tokens[end]}), lambda: None)
+    assert (found.tokens, found.finish_reason) == (free.tokens[:end], "end")
+    (cut,) = generate_batch(model, [[1, 2, 3]], [end - 1], frozenset({free.tokens[end]}), lambda: None)
+    assert (cut.tokens, cut.finish_reason) == (free.tokens[: end - 1], "limit")
 
 
 def test_rows_that_ended_are_not_computed_any_further() -> None:
@@ -103,7 +108,7 @@ def test_batches_hold_no_more_tokens_than_allowed(monkeypatch: pytest.MonkeyPatc
     model, asked = model_of(FAMILIES["llama"]), prompts()
     whole = answers(model, asked)
     sizes.clear()
-    assert answer_tokens(model, asked, [LIMIT] * 64, ENDS, 500, Quiet()) == whole
+    assert answer_tokens(model, asked, [LIMIT] * 64, ENDS, 500, NullReporter()) == whole
     assert sum(rows for rows, _ in sizes) == 64
     assert max(rows * capacity for rows, capacity in sizes) <= 500
     assert len(sizes) < 20  # short prompts share large batches
@@ -121,7 +126,7 @@ def test_a_batch_that_does_not_fit_into_memory_is_split_and_the_answers_stay_the
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     model.model.layers[1].register_forward_pre_hook(too_large)
-    assert answer_tokens(model, asked, [LIMIT] * 64, ENDS, 64 * WINDOW, Quiet()) == whole
+    assert answer_tokens(model, asked, [LIMIT] * 64, ENDS, 64 * WINDOW, NullReporter()) == whole
     assert 0 < failures < 6
     assert model.training
 
@@ -130,24 +135,24 @@ def test_a_batch_that_does_not_fit_into_memory_is_split_and_the_answers_stay_the
 
 
 def test_a_cut_answer_is_counted_and_is_no_exact_match() -> None:
-    found = [Answer([1], "end"), Answer([1], "limit"), Answer([1], "context"), Answer([], "context")]
+    found = [Completion([1], "end"), Completion([1], "limit"), Completion([1], "context"), Completion([], "context")]
     quality = answer_quality(found, ["yes", "yes\n", "yes", ""], ["yes"] * 4)
     assert (quality.exact_match, quality.examples) == (0.25, 4)
-    assert (quality.cut_by_limit, quality.cut_by_context) == (1, 2)
+    assert (quality.truncated_by_limit, quality.truncated_by_context) == (1, 2)
 
 
 def test_held_out_prompts_without_room_for_an_answer_are_counted_as_cut(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, config(tmp_path, pairs_file(tmp_path)))
-    made.writer._examples[0] = Example([("user", "a long question")], list(range(100)), "42", 3)
+    made.writer._examples[0] = HeldOutExample([("user", "a long question")], list(range(100)), "42", 3)
     made.set_up()
     made.evaluate()
     (event,) = kept.of(protocol.Eval)
     assert event.examples == len(made.writer._examples) > 1
-    assert event.cut_by_context >= 1
+    assert event.truncated_by_context >= 1
     made.writer._examples = made.writer._examples[:1]
     made.evaluate()
     event = kept.of(protocol.Eval)[1]
-    assert (event.exact_match, event.examples, event.cut_by_context) == (0.0, 1, 1)
+    assert (event.exact_match, event.examples, event.truncated_by_context) == (0.0, 1, 1)
 
 
 @pytest.mark.parametrize(("setting", "limit"), [(0, None), (7, 7)], ids=["the references'", "a set one"])
@@ -155,7 +160,7 @@ def test_the_limit_of_an_answer_follows_its_reference_unless_it_is_set(
     tmp_path: Path, setting: int, limit: int | None
 ) -> None:
     made, kept = trainer(tmp_path, config(tmp_path, pairs_file(tmp_path), eval_max_new_tokens=setting))
-    made.writer._codec.ends = frozenset()  # so no answer ends
+    made.writer._codec.stop_token_ids = frozenset()  # so no answer ends
     made.set_up()
     lengths: list[int] = []
     decode = made.writer._codec.decode
@@ -169,7 +174,7 @@ def test_the_limit_of_an_answer_follows_its_reference_unless_it_is_set(
     examples = made.writer._examples
     assert lengths == [min(limit or 2 * example.answer_tokens, 48 - len(example.prompt)) for example in examples]
     (event,) = kept.of(protocol.Eval)
-    assert event.cut_by_limit + event.cut_by_context == event.examples == len(examples)
+    assert event.truncated_by_limit + event.truncated_by_context == event.examples == len(examples)
 
 
 def test_answers_of_more_than_128_tokens_match_beside_a_prompt_that_fills_the_context(tmp_path: Path) -> None:
@@ -186,8 +191,8 @@ def test_answers_of_more_than_128_tokens_match_beside_a_prompt_that_fills_the_co
     examples = made.writer._examples
     assert min(example.answer_tokens for example in examples) > 200
     long = (examples[0].prompt * 320)[: 320 - 5]
-    examples.append(Example([("user", "long")], long, text, examples[0].answer_tokens))
+    examples.append(HeldOutExample([("user", "long")], long, text, examples[0].answer_tokens))
     made.run()
     (event,) = kept.of(protocol.Eval)
     assert event.exact_match == (event.examples - 1) / event.examples
-    assert (event.cut_by_limit, event.cut_by_context) == (0, 1)
+    assert (event.truncated_by_limit, event.truncated_by_context) == (0, 1)

@@ -14,13 +14,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer_core.model.attention import BACKENDS, Backend, Spans, document_mask, mask_of, spans_of
+from trainer_core.models.attention import (
+    BACKENDS,
+    AttentionBackend,
+    CuSeqlens,
+    cu_seqlens_from_segments,
+    document_mask,
+    mask_from_cu_seqlens,
+)
 
 CUDA = torch.device("cuda")
 CPU = torch.device("cpu")
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}  # of the largest value
 SEGMENTS = torch.tensor([[0] * 7 + [1] * 13, [0] * 12 + [1] * 3 + [-1] * 5], dtype=torch.int32)
-SPANS = Spans(torch.tensor([0, 7, 20, 32, 35, 40], dtype=torch.int32), 13)
+SPANS = CuSeqlens(torch.tensor([0, 7, 20, 32, 35, 40], dtype=torch.int32), 13)
 
 
 def by_formula(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
@@ -37,16 +44,16 @@ def inputs(kv_heads: int, device: torch.device, dtype: torch.dtype, width: int =
 
 
 def result_and_gradients(
-    backend: Backend, given: list[Tensor], mask: Tensor | None, spans: Spans | None
+    backend: AttentionBackend, given: list[Tensor], mask: Tensor | None, cu_seqlens: CuSeqlens | None
 ) -> list[Tensor]:
     q, k, v = (x.detach().requires_grad_() for x in given[:3])
-    mixed = backend.attend(q, k, v, mask=mask, spans=spans)
+    mixed = backend.attend(q, k, v, mask=mask, cu_seqlens=cu_seqlens)
     assert mixed.dtype == given[0].dtype
     return [mixed.detach(), *torch.autograd.grad(mixed, (q, k, v), given[3])]
 
 
 def compare(
-    backend: Backend, kv_heads: int, packed: bool, device: torch.device, dtype: torch.dtype, width: int = 16
+    backend: AttentionBackend, kv_heads: int, packed: bool, device: torch.device, dtype: torch.dtype, width: int = 16
 ) -> None:
     given = inputs(kv_heads, device, dtype, width)
     mask = document_mask(SEGMENTS) if packed else torch.ones(20, 20, dtype=torch.bool).tril()
@@ -54,10 +61,10 @@ def compare(
     leaves = [x.requires_grad_() for x in (q, k, v)]
     mixed = by_formula(*leaves, mask)
     expected = [mixed.detach(), *torch.autograd.grad(mixed, leaves, outer)]
-    ways: list[dict[str, Any]] = [{"mask": None, "spans": None}]
+    ways: list[dict[str, Any]] = [{"mask": None, "cu_seqlens": None}]
     if packed:
         spans = replace(SPANS, offsets=SPANS.offsets.to(device))
-        ways = [{"mask": mask.to(device), "spans": None}, {"mask": None, "spans": spans}]
+        ways = [{"mask": mask.to(device), "cu_seqlens": None}, {"mask": None, "cu_seqlens": spans}]
     for way in ways:
         for ours, right in zip(result_and_gradients(backend, given, **way), expected, strict=True):
             assert float((ours.cpu().double() - right).abs().max() / right.abs().max()) < TOLERANCE[dtype]
@@ -65,7 +72,9 @@ def compare(
 
 @pytest.mark.parametrize("packed", [False, True], ids=["one document", "several documents"])
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
-@pytest.mark.parametrize("name", [name for name, one in BACKENDS.items() if not one.missing(CPU, torch.float32, 16)])
+@pytest.mark.parametrize(
+    "name", [name for name, one in BACKENDS.items() if not one.unavailable_reason(CPU, torch.float32, 16)]
+)
 def test_what_is_there_on_a_cpu_equals_the_formula(name: str, kv_heads: int, packed: bool) -> None:
     compare(BACKENDS[name], kv_heads, packed, CPU, torch.float32)
 
@@ -76,26 +85,26 @@ def test_what_is_there_on_a_cpu_equals_the_formula(name: str, kv_heads: int, pac
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", BACKENDS)
 def test_what_is_there_on_a_gpu_equals_the_formula(name: str, dtype: torch.dtype, kv_heads: int, packed: bool) -> None:
-    if BACKENDS[name].missing(CUDA, dtype, 64):
+    if BACKENDS[name].unavailable_reason(CUDA, dtype, 64):
         pytest.skip("not on this GPU")
     compare(BACKENDS[name], kv_heads, packed, CUDA, dtype, 64)
 
 
 def test_on_a_cpu_there_are_at_least_torchs_own_ways_and_that_of_documents() -> None:
-    there = {name for name, one in BACKENDS.items() if not one.missing(CPU, torch.float32, 16)}
+    there = {name for name, one in BACKENDS.items() if not one.unavailable_reason(CPU, torch.float32, 16)}
     assert there == {"sdpa", "flash", "math", "documents"}
     for name in BACKENDS.keys() - there:
-        assert BACKENDS[name].missing(CPU, torch.float32, 16) == ("path.no_gpu", {})
+        assert BACKENDS[name].unavailable_reason(CPU, torch.float32, 16) == ("path.no_gpu", {})
 
 
 def test_the_reason_of_every_way_that_is_missing_has_words() -> None:
-    from trainer_core.messages.engine import ENGINE
+    from trainer_core.messages import template
 
     dtypes, widths = (torch.float32, torch.bfloat16), (16, 20, 512)
     devices = [CPU, *([CUDA] if torch.cuda.is_available() else [])]
     for backend, *where in itertools.product(BACKENDS.values(), devices, dtypes, widths):
-        code, params = backend.missing(*where) or ("path.on", {})
-        assert ENGINE[code][0][0].format(**params)
+        code, params = backend.unavailable_reason(*where) or ("path.on", {})
+        assert template(code, "en")[0].format(**params)
 
 
 def test_ways_are_called_as_the_setting_calls_them() -> None:
@@ -105,13 +114,13 @@ def test_ways_are_called_as_the_setting_calls_them() -> None:
 
 
 def test_spans_are_the_documents_of_segments_and_what_is_behind_them() -> None:
-    found = spans_of(SEGMENTS)
+    found = cu_seqlens_from_segments(SEGMENTS)
     assert found.offsets.tolist() == SPANS.offsets.tolist()
-    assert (found.offsets.dtype, found.longest) == (torch.int32, 13)
+    assert (found.offsets.dtype, found.max_seqlen) == (torch.int32, 13)
 
 
 def test_the_mask_of_spans_is_that_of_segments() -> None:
-    assert torch.equal(mask_of(SPANS, 2, 20), document_mask(SEGMENTS))
+    assert torch.equal(mask_from_cu_seqlens(SPANS, 2, 20), document_mask(SEGMENTS))
 
 
 class Kernels:
@@ -153,7 +162,7 @@ def test_flash_packages_are_given_what_they_take(
 
 
 def test_torchs_variable_length_attention_is_given_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainer_core.model import attention
+    from trainer_core.models import attention
 
     def varlen_attn(  # as torch 2.13 declares it
         query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int, max_k: int, *,
@@ -168,7 +177,7 @@ def test_torchs_variable_length_attention_is_given_what_it_takes(monkeypatch: py
 
     varlen = pytest.importorskip("torch.nn.attention.varlen")
     monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
-    attention._torch_varlen.cache_clear()
+    attention._load_torch_varlen.cache_clear()
     for kv_heads in (4, 2):
         compare(BACKENDS["varlen"], kv_heads, True, CPU, torch.float32)
-    attention._torch_varlen.cache_clear()
+    attention._load_torch_varlen.cache_clear()

@@ -8,7 +8,8 @@ import yaml
 
 from tests.core.test_check_command import TINY, report_of
 from tests.core.trainer import run, text_file
-from trainer_core import files, protocol
+from trainer_core import protocol
+from trainer_core.system import files
 
 
 def test_an_automatic_batch_is_kept_as_a_number_with_which_a_resume_is_exact(tmp_path: Path) -> None:

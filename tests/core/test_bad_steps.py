@@ -13,10 +13,10 @@ from tests.core.trainer import text_file
 from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.messages import ExitCode, TraindeckError
-from trainer_core.report import StopRequested
+from trainer_core.progress import StopRequested
 from trainer_core.runs import checkpoint_dir
-from trainer_core.train.loop import Trainer
-from trainer_core.train.transfer import Window
+from trainer_core.train.device_transfer import AccumulationWindow
+from trainer_core.train.trainer import Trainer
 
 
 def wanted(folder: Path, **values: object) -> Config:
@@ -29,7 +29,7 @@ def wanted(folder: Path, **values: object) -> Config:
 
 def order(made: Trainer) -> list[tuple[int, ...]]:
     """The samples of the first epoch's steps."""
-    found = [batch.ids for batch in made.train_data.iterate(0)]
+    found = [batch.sample_ids for batch in made.train_data.iterate_epoch(0)]
     return found[:20]
 
 
@@ -38,7 +38,7 @@ def poison(made: Trainer, *windows: tuple[int, ...], factor: float = math.nan) -
     made.set_up()
     loss = made.engine.loss
     bad = {number for window in windows for number in window}
-    made.engine.loss = lambda batch, *scale: loss(batch, *scale) * (factor if bad & set(batch.ids) else 1.0)  # type: ignore[method-assign]
+    made.engine.loss = lambda batch, *scale: loss(batch, *scale) * (factor if bad & set(batch.sample_ids) else 1.0)  # type: ignore[method-assign]
 
 
 def used(made: Trainer) -> list[tuple[int, ...]]:
@@ -46,8 +46,8 @@ def used(made: Trainer) -> list[tuple[int, ...]]:
     seen: list[tuple[int, ...]] = []
     step = made._step
 
-    def recording(window: Window) -> None:
-        seen.append(window.whole[0].ids)
+    def recording(window: AccumulationWindow) -> None:
+        seen.append(window.whole[0].sample_ids)
         step(window)
 
     made._step = recording  # type: ignore[method-assign]
@@ -102,7 +102,7 @@ def test_a_report_about_nothing_but_bad_steps_has_no_loss(tmp_path: Path) -> Non
 
 def test_a_gradient_that_jumps_is_left_out_once_its_usual_size_is_known(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=25, spike_factor=8.0, save_steps=0))
-    poison(made, *[batch.ids for batch in made.train_data.iterate(0)][22:23], factor=1000.0)
+    poison(made, *[batch.sample_ids for batch in made.train_data.iterate_epoch(0)][22:23], factor=1000.0)
     made.run()
     (event,) = kept.of(protocol.BadStep)
     assert (event.step, event.kind) == (23, "spike")
@@ -149,7 +149,7 @@ def test_a_run_that_went_back_resumes_exactly(tmp_path: Path, stop_at: int) -> N
     with pytest.raises(StopRequested):
         made.run()
     again, kept_again = trainer(tmp_path, settings)
-    found, _ = checkpoint_dir.latest_good(again.run_dir.checkpoints)
+    found, _ = checkpoint_dir.latest_valid(again.run_dir.checkpoints)
     assert found is not None
     again.resume(found)
     poison(again, shown[5], shown[7])
@@ -215,8 +215,8 @@ def test_bad_steps_are_known_before_anything_is_saved_however_late_they_are_read
 
 def _read_late(made: Trainer) -> None:
     """As on a GPU: answers come only when somebody waits for them."""
-    answered = made._late.answered
-    made._late.answered = lambda wait=False: answered(wait) if wait else iter(())  # type: ignore[method-assign]
+    answered = made._late.completed
+    made._late.completed = lambda wait=False: answered(wait) if wait else iter(())  # type: ignore[method-assign]
 
 
 def test_overflows_of_fp16_are_no_bad_steps(tmp_path: Path) -> None:

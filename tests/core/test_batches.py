@@ -16,10 +16,10 @@ import pytest
 import torch
 
 from trainer_core.config import Config
-from trainer_core.data.batches import IGNORED, Batch, Loader, Samples, side_by_side
-from trainer_core.data.prepare import Prepared, prepare
-from trainer_core.model.attention import spans_of
-from trainer_core.report import Quiet
+from trainer_core.data.loader import IGNORE_INDEX, Batch, BatchLoader, SequenceDataset, concat_batches
+from trainer_core.data.prepare import PreparedData, prepare
+from trainer_core.models.attention import cu_seqlens_from_segments
+from trainer_core.progress import NullReporter
 
 LENGTH = 32
 
@@ -35,38 +35,38 @@ def config_for(data: Path, cache: Path, **knobs: Any) -> Config:
 
 
 @pytest.fixture(scope="module")
-def plain(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Prepared, Config]:
+def plain(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[PreparedData, Config]:
     path = tmp_path_factory.mktemp("data") / "text.txt"
     path.write_text("".join(f"Line {i} of a text about {i * 7} things.\n" for i in range(1000)), encoding="utf-8")
     config = config_for(path, cache)
-    return prepare(config, Quiet()), config
+    return prepare(config, NullReporter()), config
 
 
 @pytest.fixture(scope="module")
-def paired(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Prepared, Config]:
+def paired(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[PreparedData, Config]:
     path = tmp_path_factory.mktemp("data") / "pairs.jsonl"
     rows = [{"prompt": f"Add {i}", "response": f"It is {i + 1}"} for i in range(200)]
     rows[50] = {"prompt": "too long " * 40, "response": "never seen"}
     rows[51] = {"prompt": "cut", "response": "in the middle " * 20}
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     config = config_for(path, cache)
-    return prepare(config, Quiet()), config
+    return prepare(config, NullReporter()), config
 
 
 @pytest.fixture(scope="module")
-def packed(paired: tuple[Prepared, Config]) -> tuple[Prepared, Config]:
+def packed(paired: tuple[PreparedData, Config]) -> tuple[PreparedData, Config]:
     config = with_workers(paired[1], 0, packing=True, max_seq_len=96)
-    return prepare(config, Quiet()), config
+    return prepare(config, NullReporter()), config
 
 
 def same(a: list[Batch], b: list[Batch]) -> bool:
     return len(a) == len(b) and all(
         torch.equal(x.input_ids, y.input_ids)
         and torch.equal(x.labels, y.labels)
-        and (x.tokens, x.samples, x.ids, x.epoch) == (y.tokens, y.samples, y.ids, y.epoch)
+        and (x.loss_tokens, x.samples, x.sample_ids, x.epoch) == (y.loss_tokens, y.samples, y.sample_ids, y.epoch)
         and same_or_none(x.segments, y.segments)
         and same_or_none(x.positions, y.positions)
-        and (x.spans is None) == (y.spans is None)
+        and (x.cu_seqlens is None) == (y.cu_seqlens is None)
         for x, y in zip(a, b, strict=True)
     )
 
@@ -83,9 +83,9 @@ def with_workers(config: Config, workers: int, **knobs: Any) -> Config:
 # --- what a sample is ------------------------------------------------------------------------------
 
 
-def test_windows_of_text_follow_each_other_and_labels_are_the_next_tokens(plain: tuple[Prepared, Config]) -> None:
+def test_windows_of_text_follow_each_other_and_labels_are_the_next_tokens(plain: tuple[PreparedData, Config]) -> None:
     prepared, _ = plain
-    samples, split = Samples(prepared, "train"), prepared.split("train")
+    samples, split = SequenceDataset(prepared, "train"), prepared.open_split("train")
     tokens = torch.from_numpy(split.read(0, split.tokens))
     assert len(samples) == (split.tokens - 1) // LENGTH == prepared.train.samples
     for i in (0, 1, len(samples) - 1):
@@ -94,45 +94,45 @@ def test_windows_of_text_follow_each_other_and_labels_are_the_next_tokens(plain:
         assert torch.equal(labels, tokens[i * LENGTH + 1 : (i + 1) * LENGTH + 1])
 
 
-def test_validation_counts_every_held_out_token_once(plain: tuple[Prepared, Config]) -> None:
+def test_validation_counts_every_held_out_token_once(plain: tuple[PreparedData, Config]) -> None:
     prepared, config = plain
-    batches = list(Loader(prepared, config, "validation").iterate(0))
-    assert sum(batch.tokens for batch in batches) == prepared.validation.tokens - 1
+    batches = list(BatchLoader(prepared, config, "validation").iterate_epoch(0))
+    assert sum(batch.loss_tokens for batch in batches) == prepared.validation.tokens - 1
     assert all(batch.input_ids.shape[1] == LENGTH for batch in batches)
 
 
-def test_only_the_response_and_its_end_are_learned(paired: tuple[Prepared, Config]) -> None:
+def test_only_the_response_and_its_end_are_learned(paired: tuple[PreparedData, Config]) -> None:
     prepared, config = paired
-    codec = prepared.codec()
-    for batch in Loader(prepared, config, "validation").iterate(0):
+    codec = prepared.load_codec()
+    for batch in BatchLoader(prepared, config, "validation").iterate_epoch(0):
         for inputs, labels in zip(batch.input_ids, batch.labels, strict=True):
-            counted = labels != IGNORED
+            counted = labels != IGNORE_INDEX
             response = codec.decode(labels[counted].tolist(), skip_special_tokens=False)
             first = int(counted.nonzero()[0])
             number = int(codec.decode(inputs[: first + 1].tolist()).split("Add")[1].split()[0])
             assert response == f"It is {number + 1}<|im_end|>"
             assert inputs[: first + 1].tolist() == codec.encode_prompt(f"Add {number}")
-            assert labels[first - 1] == IGNORED
+            assert labels[first - 1] == IGNORE_INDEX
 
 
-def test_pairs_are_padded_on_the_right_to_a_multiple_of_eight(paired: tuple[Prepared, Config]) -> None:
+def test_pairs_are_padded_on_the_right_to_a_multiple_of_eight(paired: tuple[PreparedData, Config]) -> None:
     prepared, config = paired
-    for batch in Loader(prepared, config).iterate(0):
+    for batch in BatchLoader(prepared, config).iterate_epoch(0):
         assert batch.input_ids.shape == batch.labels.shape
         assert batch.input_ids.shape[1] % 8 == 0
         assert batch.input_ids.shape[1] <= LENGTH
-        assert batch.tokens == int((batch.labels != IGNORED).sum()) > 0
+        assert batch.loss_tokens == int((batch.labels != IGNORE_INDEX).sum()) > 0
         assert batch.samples == len(batch.input_ids)
         assert batch.input_ids.dtype == batch.labels.dtype == torch.int64
 
 
 def test_a_pair_without_room_for_a_response_is_never_shown_and_a_long_one_is_cut(
-    paired: tuple[Prepared, Config],
+    paired: tuple[PreparedData, Config],
 ) -> None:
     prepared, config = paired
     assert (prepared.dropped, prepared.truncated) == (1, 1)
-    shown = [row.tolist() for batch in Loader(prepared, config).iterate(0) for row in batch.input_ids]
-    texts = [prepared.codec().decode(row) for row in shown]
+    shown = [row.tolist() for batch in BatchLoader(prepared, config).iterate_epoch(0) for row in batch.input_ids]
+    texts = [prepared.load_codec().decode(row) for row in shown]
     assert len(texts) == prepared.train.samples
     assert not [text for text in texts if "too long" in text]
     assert len([text for text in texts if "in the middle" in text]) == 1
@@ -141,99 +141,102 @@ def test_a_pair_without_room_for_a_response_is_never_shown_and_a_long_one_is_cut
 # --- order -----------------------------------------------------------------------------------------
 
 
-def test_an_epoch_shows_every_sample_once_and_the_next_in_another_order(plain: tuple[Prepared, Config]) -> None:
+def test_an_epoch_shows_every_sample_once_and_the_next_in_another_order(plain: tuple[PreparedData, Config]) -> None:
     prepared, config = plain
-    loader = Loader(prepared, config)
-    epochs = [torch.cat([batch.input_ids for batch in loader.iterate(epoch)]).tolist() for epoch in (0, 1)]
-    everything = sorted(Samples(prepared, "train")[i][0].tolist() for i in range(loader.samples))
+    loader = BatchLoader(prepared, config)
+    epochs = [torch.cat([batch.input_ids for batch in loader.iterate_epoch(epoch)]).tolist() for epoch in (0, 1)]
+    everything = sorted(SequenceDataset(prepared, "train")[i][0].tolist() for i in range(loader.samples))
     assert [sorted(epoch) for epoch in epochs] == [everything, everything]
     assert epochs[0] != epochs[1]
-    assert len(list(loader.iterate(0))) == loader.batches_per_epoch
+    assert len(list(loader.iterate_epoch(0))) == loader.batches_per_epoch
 
 
-def test_a_batch_names_its_samples_and_its_epoch(plain: tuple[Prepared, Config]) -> None:
+def test_a_batch_names_its_samples_and_its_epoch(plain: tuple[PreparedData, Config]) -> None:
     prepared, config = plain
-    samples = Samples(prepared, "train")
-    for batch in Loader(prepared, config).iterate(2):
+    samples = SequenceDataset(prepared, "train")
+    for batch in BatchLoader(prepared, config).iterate_epoch(2):
         assert batch.epoch == 2
-        assert [samples[number].input_ids.tolist() for number in batch.ids] == batch.input_ids.tolist()
+        assert [samples[number].input_ids.tolist() for number in batch.sample_ids] == batch.input_ids.tolist()
 
 
-def test_spans_say_the_same_as_segments(packed: tuple[Prepared, Config]) -> None:
-    batches = [batch for batch in Loader(*packed).iterate(0) if batch.segments is not None]
+def test_spans_say_the_same_as_segments(packed: tuple[PreparedData, Config]) -> None:
+    batches = [batch for batch in BatchLoader(*packed).iterate_epoch(0) if batch.segments is not None]
     assert batches
     for batch in batches:
         assert batch.segments is not None
-        assert batch.spans is not None
-        expected = spans_of(batch.segments)
-        assert torch.equal(batch.spans.offsets, expected.offsets)
-        assert batch.spans.longest == expected.longest
+        assert batch.cu_seqlens is not None
+        expected = cu_seqlens_from_segments(batch.segments)
+        assert torch.equal(batch.cu_seqlens.offsets, expected.offsets)
+        assert batch.cu_seqlens.max_seqlen == expected.max_seqlen
 
 
-def loading(loader: Loader, how: str) -> Loader:
+def loading(loader: BatchLoader, how: str) -> BatchLoader:
     """Batches made when they are asked for, kept ready by a thread, or by processes."""
     if how == "thread":
-        loader.choice = replace(loader.choice, ahead=3)
+        loader.settings = replace(loader.settings, prefetch_batches=3)
     return loader
 
 
 @pytest.mark.parametrize("how", ["here", "thread", "processes"])
 def test_resuming_at_any_batch_gives_exactly_the_rest_of_the_epoch(
-    plain: tuple[Prepared, Config], paired: tuple[Prepared, Config], packed: tuple[Prepared, Config], how: str
+    plain: tuple[PreparedData, Config],
+    paired: tuple[PreparedData, Config],
+    packed: tuple[PreparedData, Config],
+    how: str,
 ) -> None:
     for prepared, config in (plain, paired, packed):
-        expected = list(Loader(prepared, with_workers(config, 0)).iterate(3))
-        loader = loading(Loader(prepared, with_workers(config, 2 if how == "processes" else 0)), how)
+        expected = list(BatchLoader(prepared, with_workers(config, 0)).iterate_epoch(3))
+        loader = loading(BatchLoader(prepared, with_workers(config, 2 if how == "processes" else 0)), how)
         for start in (0, 5, len(expected) - 1, len(expected)):
-            assert same(list(loader.iterate(3, min(start * config.batch_size, loader.samples))), expected[start:])
+            assert same(list(loader.iterate_epoch(3, min(start * config.batch_size, loader.samples))), expected[start:])
         loader.close()
 
 
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("how", ["here", "thread", "processes"])
 def test_epochs_follow_each_other_as_if_each_were_opened_anew(
-    packed: tuple[Prepared, Config], how: str, persistent: bool
+    packed: tuple[PreparedData, Config], how: str, persistent: bool
 ) -> None:
     prepared, config = packed
-    expected = [list(Loader(prepared, with_workers(config, 0)).iterate(epoch)) for epoch in range(4)]
+    expected = [list(BatchLoader(prepared, with_workers(config, 0)).iterate_epoch(epoch)) for epoch in range(4)]
     workers = 2 if how == "processes" else 0
-    loader = loading(Loader(prepared, with_workers(config, workers, persistent_workers=persistent)), how)
+    loader = loading(BatchLoader(prepared, with_workers(config, workers, persistent_workers=persistent)), how)
     for epoch in (0, 1, 2, 0, 3):
-        assert same(list(loader.iterate(epoch)), expected[epoch])
+        assert same(list(loader.iterate_epoch(epoch)), expected[epoch])
     loader.close()
 
 
 @pytest.mark.parametrize("how", ["here", "thread", "processes"])
-def test_leaving_an_epoch_half_way_does_not_disturb_the_next(plain: tuple[Prepared, Config], how: str) -> None:
+def test_leaving_an_epoch_half_way_does_not_disturb_the_next(plain: tuple[PreparedData, Config], how: str) -> None:
     prepared, config = plain
-    expected = list(Loader(prepared, config).iterate(1))
-    loader = loading(Loader(prepared, with_workers(config, 2 if how == "processes" else 0)), how)
-    abandoned = loader.iterate(0)
+    expected = list(BatchLoader(prepared, config).iterate_epoch(1))
+    loader = loading(BatchLoader(prepared, with_workers(config, 2 if how == "processes" else 0)), how)
+    abandoned = loader.iterate_epoch(0)
     next(abandoned)
-    assert same(list(loader.iterate(1)), expected)
+    assert same(list(loader.iterate_epoch(1)), expected)
     loader.close()
 
 
 @pytest.mark.parametrize("how", ["thread", "processes"])
-def test_the_next_epoch_is_begun_before_this_one_ends(plain: tuple[Prepared, Config], how: str) -> None:
+def test_the_next_epoch_is_begun_before_this_one_ends(plain: tuple[PreparedData, Config], how: str) -> None:
     """Nothing stalls at the boundary: the source is asked for the next epoch while this one is handed out."""
     prepared, config = plain
-    loader = loading(Loader(prepared, with_workers(config, 2 if how == "processes" else 0)), how)
+    loader = loading(BatchLoader(prepared, with_workers(config, 2 if how == "processes" else 0)), how)
     asked: list[int] = []
-    plan = loader._batches._epoch
-    loader._batches._epoch = lambda epoch, start: asked.append(epoch) or plan(epoch, start)  # type: ignore[func-returns-value,assignment]
-    for _ in loader.iterate(0):
+    plan = loader._batch_sampler._epoch_batches
+    loader._batch_sampler._epoch_batches = lambda epoch, start: asked.append(epoch) or plan(epoch, start)  # type: ignore[func-returns-value,assignment]
+    for _ in loader.iterate_epoch(0):
         seen = list(asked)
     assert seen == [0, 1]
     loader.close()
 
 
-def test_loading_draws_nothing_from_the_global_generators(plain: tuple[Prepared, Config]) -> None:
+def test_loading_draws_nothing_from_the_global_generators(plain: tuple[PreparedData, Config]) -> None:
     prepared, config = plain
     for workers in (0, 2):
         state = torch.get_rng_state()
-        loader = Loader(prepared, with_workers(config, workers))
-        list(loader.iterate(0))
+        loader = BatchLoader(prepared, with_workers(config, workers))
+        list(loader.iterate_epoch(0))
         loader.close()
         assert torch.equal(torch.get_rng_state(), state)
 
@@ -248,10 +251,10 @@ def test_without_a_token_cache_an_epoch_holds_the_same(
     pq.write_table(pa.Table.from_pylist(rows), path)
     config = config_for(path, cache, packing=packing, max_seq_len=64)
     cached, direct = (
-        list(Loader(prepare(one, Quiet()), one).iterate(1))
+        list(BatchLoader(prepare(one, NullReporter()), one).iterate_epoch(1))
         for one in (config, with_workers(config, 0, token_cache=False))
     )
-    assert sum(batch.tokens for batch in cached) == sum(batch.tokens for batch in direct)
+    assert sum(batch.loss_tokens for batch in cached) == sum(batch.loss_tokens for batch in direct)
     assert sum(batch.samples for batch in cached) == sum(batch.samples for batch in direct)
     if not packing:  # with packing, others share a sequence: only neighbours do
         assert shown(cached) == shown(direct)
@@ -260,7 +263,7 @@ def test_without_a_token_cache_an_epoch_holds_the_same(
 def shown(batches: list[Batch]) -> list[list[int]]:
     """All sequences, in an order that does not depend on theirs."""
     return sorted(
-        [token for token, label in zip(inputs, labels, strict=True) if label != IGNORED]
+        [token for token, label in zip(inputs, labels, strict=True) if label != IGNORE_INDEX]
         for batch in batches
         for inputs, labels in zip(batch.input_ids.tolist(), batch.labels.tolist(), strict=True)
     )
@@ -269,57 +272,57 @@ def shown(batches: list[Batch]) -> list[list[int]]:
 # --- processes and files ---------------------------------------------------------------------------
 
 
-def test_closing_ends_the_loader_processes(plain: tuple[Prepared, Config]) -> None:
+def test_closing_ends_the_loader_processes(plain: tuple[PreparedData, Config]) -> None:
     prepared, config = plain
     before = {child.pid for child in psutil.Process().children()}
-    loader = Loader(prepared, with_workers(config, 2))
-    next(loader.iterate(0))
+    loader = BatchLoader(prepared, with_workers(config, 2))
+    next(loader.iterate_epoch(0))
     started = {child.pid for child in psutil.Process().children()} - before
-    assert len(started) >= loader.choice.num_workers > 0  # never more than there are cores
+    assert len(started) >= loader.settings.num_workers > 0  # never more than there are cores
     loader.close()
     assert {child.pid for child in psutil.Process().children()} <= before
 
 
-def test_held_out_data_starts_no_processes(plain: tuple[Prepared, Config]) -> None:
+def test_held_out_data_starts_no_processes(plain: tuple[PreparedData, Config]) -> None:
     prepared, config = plain
-    loader = Loader(prepared, with_workers(config, 2), "validation")
+    loader = BatchLoader(prepared, with_workers(config, 2), "validation")
     before = {child.pid for child in psutil.Process().children()}
-    list(loader.iterate(0))
+    list(loader.iterate_epoch(0))
     assert {child.pid for child in psutil.Process().children()} <= before
 
 
 def test_samples_can_be_sent_to_a_process_that_was_spawned(
-    paired: tuple[Prepared, Config], packed: tuple[Prepared, Config]
+    paired: tuple[PreparedData, Config], packed: tuple[PreparedData, Config]
 ) -> None:
     for prepared, _ in (paired, packed):
-        samples = Samples(prepared, "train")
+        samples = SequenceDataset(prepared, "train")
         first = samples[10]
         again = pickle.loads(pickle.dumps(samples))
         assert again[10].input_ids.tolist() == first.input_ids.tolist()
         assert again[10].labels.tolist() == first.labels.tolist()
-        assert list(again[10].begins) == list(first.begins)
+        assert list(again[10].document_starts) == list(first.document_starts)
         assert len(pickle.dumps(samples)) < 2000  # no arrays in it
 
 
-def test_a_cache_can_be_deleted_once_it_is_closed(plain: tuple[Prepared, Config], tmp_path: Path) -> None:
+def test_a_cache_can_be_deleted_once_it_is_closed(plain: tuple[PreparedData, Config], tmp_path: Path) -> None:
     prepared, config = plain
     moved = replace(prepared, folder=Path(shutil.copytree(prepared.folder, tmp_path / "copy")))
-    loader = Loader(moved, config)
-    next(loader.iterate(0))
+    loader = BatchLoader(moved, config)
+    next(loader.iterate_epoch(0))
     loader.close()
     maps = [entry.path for entry in psutil.Process().memory_maps()] if hasattr(psutil.Process, "memory_maps") else []
     assert not [path for path in maps if str(tmp_path) in path]
     shutil.rmtree(moved.folder)
 
 
-def test_every_part_of_a_batch_knows_how_many_labels_of_it_count(paired: tuple[Prepared, Config]) -> None:
+def test_every_part_of_a_batch_knows_how_many_labels_of_it_count(paired: tuple[PreparedData, Config]) -> None:
     """To count them on a GPU would have the loop wait for it."""
     prepared, config = paired
-    batch = next(Loader(prepared, config).iterate(0))
-    assert batch.tokens == sum(batch.row_tokens) == int((batch.labels != IGNORED).sum())
-    unknown = replace(batch, row_tokens=())
-    for part, counted in zip(batch.rows(3), unknown.rows(3), strict=True):
-        assert part.tokens == sum(part.row_tokens) == counted.tokens
-    whole = side_by_side(batch.rows(3))
-    assert (whole.tokens, whole.row_tokens) == (batch.tokens, batch.row_tokens)
+    batch = next(BatchLoader(prepared, config).iterate_epoch(0))
+    assert batch.loss_tokens == sum(batch.row_loss_tokens) == int((batch.labels != IGNORE_INDEX).sum())
+    unknown = replace(batch, row_loss_tokens=())
+    for part, counted in zip(batch.split_rows(3), unknown.split_rows(3), strict=True):
+        assert part.loss_tokens == sum(part.row_loss_tokens) == counted.loss_tokens
+    whole = concat_batches(batch.split_rows(3))
+    assert (whole.loss_tokens, whole.row_loss_tokens) == (batch.loss_tokens, batch.row_loss_tokens)
     assert torch.equal(whole.labels, batch.labels)

@@ -14,14 +14,13 @@ import torch
 from tests.core.trainer import ROOT, Ended, environment, finish, run, start, text_file
 from tests.kept import Kept
 from trainer_core import protocol
-from trainer_core.checking import running, trial
-from trainer_core.checking.estimate import Needs
-from trainer_core.checking.outcome import Request
+from trainer_core.check import trial, trial_process
+from trainer_core.check.trial_result import TrialRequest
 from trainer_core.config import Config
-from trainer_core.machine.ram import Ram, system_memory
-from trainer_core.session import Session
+from trainer_core.run_context import RunContext
+from trainer_core.system.memory import SystemMemory, system_memory
 from trainer_core.train.device import Precision
-from trainer_core.wire import Wire
+from trainer_core.wire import EventDispatcher
 
 # fmt: off
 TINY = (
@@ -59,7 +58,7 @@ def test_real_steps_say_that_a_small_model_fits_and_are_remembered(tmp_path: Pat
     data = text_file(tmp_path)
     ended = run(tmp_path, "check", *TINY, "--data", str(data))
     report = report_of(ended)
-    assert (ended.code, report.verdict, report.offers, report.from_cache) == (0, "fits", [], False)
+    assert (ended.code, report.verdict, report.alternatives, report.from_cache) == (0, "fits", [], False)
     assert report.chosen.fits
     assert 100 * 2**20 < report.chosen.peak == report.chosen.ram_peak < 2**30  # Python and torch alone are so large
     assert report.chosen.tokens_per_s
@@ -108,7 +107,7 @@ def test_how_long_a_run_that_counts_epochs_is_decides_whether_its_check_compiles
 def test_a_model_far_beyond_the_memory_is_refused_by_arithmetic(tmp_path: Path) -> None:
     ended = run(tmp_path, "check", *TINY, "--hidden-dim", "65536", "--n-layers", "24", "--max-steps", "5")
     report = report_of(ended)
-    assert (ended.code, report.verdict, report.offers) == (5, "does_not_fit", [])
+    assert (ended.code, report.verdict, report.alternatives) == (5, "does_not_fit", [])
     assert report.chosen.peak is None
     assert report.parameters > 10**12
     assert {"check.nothing_fits", "check.disk"} <= set(codes(ended))
@@ -117,7 +116,7 @@ def test_a_model_far_beyond_the_memory_is_refused_by_arithmetic(tmp_path: Path) 
 
 def memory_of_imports() -> int:
     """KiB of data memory of a trial before it begins: 190,000 with torch's CPU build, 760,000 with a CUDA build."""
-    status = "import trainer_core.checking.trial; print(open('/proc/self/status').read())"
+    status = "import trainer_core.check.trial; print(open('/proc/self/status').read())"
     ended = subprocess.run([sys.executable, "-c", status], cwd=ROOT, capture_output=True, text=True, check=True)
     return next(int(line.split()[1]) for line in ended.stdout.splitlines() if line.startswith("VmData:"))
 
@@ -135,13 +134,13 @@ def test_where_memory_ends_a_smaller_micro_batch_is_measured_and_offered(
     ended = finish(process)
     report = report_of(ended)
     assert (ended.code, report.verdict, report.chosen.fits) == (5, "does_not_fit", False)
-    first = report.offers[0]
+    first = report.alternatives[0]
     assert first.fits
     assert first.batch_size < 16
     assert first.batch_size * first.gradient_accumulation_steps == 16
     assert first.peak
     assert first.tokens_per_s
-    speeds = [offer.tokens_per_s for offer in report.offers]
+    speeds = [offer.tokens_per_s for offer in report.alternatives]
     assert speeds == sorted(speeds, reverse=True)
 
 
@@ -159,17 +158,17 @@ def test_a_stop_ends_the_check_and_its_process(tmp_path: Path) -> None:
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
 
 
-class _Flips(Session):
+class _Flips(RunContext):
     """A session whose machine has no memory left as soon as steps begin."""
 
     short = False
 
-    def enter(self, *about: object, **more: object) -> None:
+    def set_phase(self, *about: object, **more: object) -> None:
         self.short = True
 
 
 def test_a_process_is_ended_before_it_takes_the_last_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = _Flips(Wire(Kept()))
+    session = _Flips(EventDispatcher(Kept()))
     really = psutil.virtual_memory
 
     def seen() -> object:
@@ -178,7 +177,7 @@ def test_a_process_is_ended_before_it_takes_the_last_memory(monkeypatch: pytest.
 
     monkeypatch.setattr(psutil, "virtual_memory", seen)
     tiny = Config(hidden_dim=16, n_layers=1, n_heads=1, max_seq_len=32, batch_size=4, device="cpu", compile="off")
-    outcome = running.run(Request.of(tiny, 320, "sft", 10), session)
+    outcome = trial_process.run_trial_process(TrialRequest.from_config(tiny, 320, "sft", 10), session)
     assert not outcome.fits
     assert outcome.parameters
 
@@ -192,10 +191,11 @@ def test_the_memory_of_a_process_that_is_tried_is_not_counted_twice(monkeypatch:
     """A container of 1.4 GiB had 1.5 GiB free: libraries were taken for used memory and for free memory."""
     config = Config(hidden_dim=16, n_layers=1, n_heads=1)
     cpu = torch.device("cpu")
-    needs = Needs(config, 320, Precision("fp32", "cpu", None))
+    request = TrialRequest.from_config(config, 320, "pretrain", 10)
+    precision = Precision("fp32", "cpu", None)
     info = psutil.Process().memory_info()
     used = info.rss - getattr(info, "shared", 0)
     total = 8 * 2**30
     for available, most in ((total - used, total), (total // 2, total // 2 + used + 2**24), (total, total)):
-        monkeypatch.setattr(trial, "system_memory", lambda available=available: Ram(total, available))
-        assert available <= trial._foreseen(config, needs, [cpu]).memory_free <= most
+        monkeypatch.setattr(trial, "system_memory", lambda available=available: SystemMemory(total, available))
+        assert available <= trial.estimate(config, request, [cpu], precision).memory_free <= most

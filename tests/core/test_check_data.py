@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import pytest
 
-from trainer_core.checking import made_up
 from trainer_core.config import Config
-from trainer_core.data.batches import Loader
+from trainer_core.data import synthetic_data
+from trainer_core.data.loader import BatchLoader
 
 LENGTH, ROWS = 33, 3
 
@@ -28,13 +28,15 @@ def test_every_batch_is_as_large_as_it_may_be(
     tmp_path: Path, task: Literal["pretrain", "sft"], knobs: dict[str, Any], divided: bool, rows: int
 ) -> None:
     config = Config(batch_size=rows, max_seq_len=LENGTH, **knobs)
-    prepared = made_up.prepared(tmp_path, config, task, 70_000, 2 * rows)
+    prepared = synthetic_data.build_synthetic_cache(tmp_path, config, task, 70_000, 2 * rows)
     for split, batches in (("train", 2), ("validation", 1)):
-        loader = Loader(prepared, config, split)  # type: ignore[arg-type]
+        loader = BatchLoader(prepared, config, split)  # type: ignore[arg-type]
         assert loader.batches_per_epoch == batches
-        for batch in loader.iterate(0):
+        for batch in loader.iterate_epoch(0):
             assert batch.input_ids.shape == (rows, LENGTH)
             assert (batch.segments is not None) == divided
-            assert batch.tokens >= rows * (LENGTH - 2 * divided)  # no document predicts the first token of the next
+            assert batch.loss_tokens >= rows * (
+                LENGTH - 2 * divided
+            )  # no document predicts the first token of the next
             assert batch.input_ids.max() >= 60_000
         loader.close()

@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer_core import files
 from trainer_core.config import Config
-from trainer_core.model import hugging_face
-from trainer_core.model.decoder import Decoder, ModelConfig
+from trainer_core.models import hf_config
+from trainer_core.models.decoder import Decoder, ModelConfig
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.train import checkpoint, optim, transaction
+from trainer_core.system import files
+from trainer_core.train import checkpoint, checkpoint_writer, optimizers
 from trainer_core.train.checkpoint import TrainState
-from trainer_core.train.transaction import Keep
+from trainer_core.train.checkpoint_writer import RetentionPolicy
 
 NAME = "step-00000004"
 
@@ -50,22 +50,22 @@ def test_a_checkpoint_comes_back_when_its_successor_cannot_take_its_place(
     really = files.replace
 
     def held_open(source: Path, target: Path, seconds: float = 10.0) -> None:
-        if source.name.startswith(f"{checkpoint_dir.WORKING_PREFIX}step"):
+        if source.name.startswith(f"{checkpoint_dir.TEMPORARY_PREFIX}step"):
             raise PermissionError(13, "held open")
         really(source, target, seconds)
 
     monkeypatch.setattr(files, "replace", held_open)
     (tmp_path / "other").rename(tmp_path / NAME)
     with pytest.raises(Exception, match="held open"):
-        transaction.adopt(run, tmp_path / NAME)
+        checkpoint_writer.copy_checkpoint(run, tmp_path / NAME)
     assert content(run) == b"before"
     assert [entry.name for entry in run.checkpoints.iterdir()] == [NAME]
 
 
 def test_a_kill_while_a_checkpoint_is_replaced_loses_neither_of_them(run: RunDir) -> None:
-    aside = run.checkpoints / f"{checkpoint_dir.WORKING_PREFIX}replaced-{NAME}-123"
+    aside = run.checkpoints / f"{checkpoint_dir.TEMPORARY_PREFIX}replaced-{NAME}-123"
     (run.checkpoints / NAME).rename(aside)
-    transaction.clean(run)
+    checkpoint_writer.remove_leftovers(run)
     assert content(run) == b"before"
     assert not aside.exists()
 
@@ -73,13 +73,13 @@ def test_a_kill_while_a_checkpoint_is_replaced_loses_neither_of_them(run: RunDir
 def test_litter_that_is_held_open_does_not_keep_a_run_from_starting(
     run: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(run.checkpoints / f"{checkpoint_dir.WORKING_PREFIX}{NAME}-123", b"half")
+    fill(run.checkpoints / f"{checkpoint_dir.TEMPORARY_PREFIX}{NAME}-123", b"half")
 
     def held_open(path: Path, seconds: float = 10.0) -> None:
         raise PermissionError(13, "held open")
 
     monkeypatch.setattr(files, "remove_tree", held_open)
-    transaction.clean(run)
+    checkpoint_writer.remove_leftovers(run)
     assert content(run) == b"before"
 
 
@@ -105,11 +105,11 @@ def test_rotation_hardly_waits_for_a_held_checkpoint_and_removes_it_at_a_later_s
     since = time.monotonic()
     with monkeypatch.context() as held:
         held.setattr(*((Path, "replace") if where == "rename" else (shutil, "rmtree")), held_open)
-        removed = transaction.rotate(run, Keep(last=1, best=0))
+        removed = checkpoint_writer.rotate(run, RetentionPolicy(last=1, best=0))
     assert time.monotonic() - since < 4.0
     assert removed == ([] if where == "rename" else [NAME])
     assert len(names(run)) == 2
-    transaction.rotate(run, Keep(last=1, best=0))
+    checkpoint_writer.rotate(run, RetentionPolicy(last=1, best=0))
     assert names(run) == ["step-00000006"]
 
 
@@ -117,19 +117,19 @@ def state(optimizer: str, steps: int = 0) -> TrainState:
     """A small model with as many updates behind it."""
     config = Config(hidden_dim=16, n_layers=1, n_heads=2, max_seq_len=8, optimizer=optimizer)  # type: ignore[arg-type]
     torch.manual_seed(5)
-    model = Decoder(ModelConfig.of(config, 64))
+    model = Decoder(ModelConfig.from_config(config, 64))
     scaler = torch.amp.GradScaler("cpu", enabled=False)
-    made = TrainState(model, optim.build_optimizer(model, config), scaler)
+    made = TrainState(model, optimizers.build_optimizer(model, config), scaler)
     for step in range(steps):
         update(made, step)
-    made.made_with = {"optimizer": optimizer}
+    made.run_fingerprint = {"optimizer": optimizer}
     return made
 
 
 def update(made: TrainState, step: int) -> None:
     ids = torch.randint(64, (2, 8), generator=torch.Generator().manual_seed(step))
     made.model(ids).square().mean().backward()
-    optim.update(made.optimizer, made.scaler, torch.zeros(()))
+    optimizers.update(made.optimizer, made.scaler, torch.zeros(()))
     made.optimizer.zero_grad()
 
 
@@ -137,7 +137,7 @@ def save(folder: Path, made: TrainState) -> Path:
     run = RunDir(folder / "saved")
     run.create()
     made.counters.step = 3
-    shape = json.dumps(hugging_face.to_dict(made.model.config, 0, 0)).encode()
+    shape = json.dumps(hf_config.to_hf_config(made.model.config, 0, 0)).encode()
     saved = checkpoint.save(run, made, "regular", {"config.json": shape}, eval_loss=None, keep_last=1, keep_best=0)
     return run.checkpoints / saved.path
 
@@ -175,7 +175,7 @@ def test_another_optimizer_takes_the_moments_that_it_shares_and_begins_the_other
         name for name, _ in made.model.named_parameters() if not name.endswith("_proj.weight")
     }
     assert all(torch.equal(new[name], old[name]) for name in new)
-    assert checkpoint.read_made_with(folder)["optimizer"] == before  # by which a resume says it
+    assert checkpoint.read_run_fingerprint(folder)["optimizer"] == before  # by which a resume says it
     update(resumed, 4)
     assert all(weight.isfinite().all() for weight in resumed.model.parameters())
 
@@ -193,11 +193,11 @@ def test_a_checkpoint_from_before_there_was_all_that_still_loads(tmp_path: Path)
     made, resumed = state("adamw", 2), state("adamw")
     folder = save(tmp_path, made)
     document = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-    del document["engine"], document["numerics"], document["made_with"]["optimizer"]
+    del document["engine"], document["numerics"], document["run_fingerprint"]["optimizer"]
     (folder / "state.json").write_text(json.dumps(document), encoding="utf-8")
     checkpoint.load(folder, resumed)
     assert (resumed.engine, resumed.numerics) == ({}, {})
-    assert checkpoint.read_made_with(folder)["optimizer"] == "adamw"
+    assert checkpoint.read_run_fingerprint(folder)["optimizer"] == "adamw"
     assert checkpoint.read_engine(folder) == {}
     assert all(torch.equal(value, moments(made)[name]) for name, value in moments(resumed).items())
     assert len(moments(resumed)) == len(moments(made)) > 0

@@ -40,7 +40,7 @@ def test_latest_passes_over_starts_that_failed_before_anything_was_trained(tmp_p
     assert run_dir.find_run("latest", tmp_path).path == good.path
     killed = a_run(tmp_path, "killed early", 300.0, trained=False)
     assert run_dir.find_run("latest", tmp_path).path == killed.path, "it can be started over"
-    assert run_dir.find_run("latest", tmp_path, trained=True).path == good.path
+    assert run_dir.find_run("latest", tmp_path, require_checkpoint=True).path == good.path
 
 
 def test_it_is_said_which_run_latest_is_and_which_newer_one_has_nothing_yet(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_it_is_said_which_run_latest_is_and_which_newer_one_has_nothing_yet(tmp_
         return done.stderr.decode()
 
     told = said("generate", "latest", "--prompt", "x")
-    assert f"{newest.path.name}, the newest run, has no checkpoint yet." in told
+    assert f"The newest run, {newest.path.name}, has no checkpoint yet." in told
     assert str(good.checkpoints / "step-00000005") in told
     assert str(newest.path) in said("runs", "verify")
 
@@ -120,15 +120,15 @@ def test_the_window_without_a_display_says_what_to_do_instead(tmp_path: Path) ->
 
 LATE = """
 from trainer_core import cli, protocol
-from trainer_core.train import start
+from trainer_core.train import build
 
-class Late(start.Sampler):
+class Late(build.HardwareMonitor):
     def stop(self):  # a look that was under way
         super().stop()
         host = protocol.Host(ram_used=1, ram_total=2, rss=1, cpu=0.0, disk_free=1)
         self._callback(protocol.Hardware(gpus=[], host=host))
 
-start.Sampler = Late
+build.HardwareMonitor = Late
 cli.main()
 """
 

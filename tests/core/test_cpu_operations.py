@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer_core.model import cpu, decoder
-from trainer_core.model.decoder import Decoder, ModelConfig, RmsNorm, rotary_table
+from trainer_core.models import cpu_ops, decoder
+from trainer_core.models.decoder import Decoder, ModelConfig, RmsNorm, rotary_table
 
 
 def drawn(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
@@ -27,19 +27,19 @@ def heads_first(seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def test_gradients_of_the_norm_are_those_of_its_formula() -> None:
-    assert torch.autograd.gradcheck(cpu.rms_norm, (drawn(2, 3, 6), drawn(6, seed=1), 1e-5))
+    assert torch.autograd.gradcheck(cpu_ops.rms_norm, (drawn(2, 3, 6), drawn(6, seed=1), 1e-5))
 
 
 def test_gradients_of_the_rotation_are_those_of_its_formula() -> None:
     cos, sin = table(5, 8, torch.float64)
-    assert torch.autograd.gradcheck(lambda x: cpu.rotate(x, cos, sin), (heads_first(),))
+    assert torch.autograd.gradcheck(lambda x: cpu_ops.apply_rotary(x, cos, sin), (heads_first(),))
 
 
 def by_formula(monkeypatch: pytest.MonkeyPatch, compute: Any, *inputs: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     """Value and gradients by `cpu`, and as everywhere else."""
     found: list[list[Tensor]] = []
     for suits in (True, False):
-        monkeypatch.setattr(decoder.cpu, "suits", lambda x, answer=suits: answer)
+        monkeypatch.setattr(decoder.cpu_ops, "is_supported", lambda x, answer=suits: answer)
         value = compute()
         grown = torch.randn(value.shape, dtype=value.dtype, generator=torch.Generator().manual_seed(9))
         found.append([value.detach(), *torch.autograd.grad(value, inputs, grown)])
@@ -58,7 +58,7 @@ def test_the_norm_is_the_decoders(shape: tuple[int, ...], monkeypatch: pytest.Mo
 
 def test_the_norm_of_zeros_is_finite() -> None:
     x, weight = torch.zeros(2, 4, requires_grad=True), torch.ones(4, requires_grad=True)
-    value = cpu.rms_norm(x, weight, 1e-5)
+    value = cpu_ops.rms_norm(x, weight, 1e-5)
     value.sum().backward()
     assert not value.any()
     assert x.grad is not None
@@ -72,7 +72,7 @@ def test_the_rotation_is_the_decoders(by_position: bool, monkeypatch: pytest.Mon
         positions = torch.tensor([[0, 1, 2, 0, 1], [0, 1, 2, 3, 4]])
         cos, sin = cos[0][positions], sin[0][positions]
     x = heads_first(dtype=torch.float32)
-    ours, formula = by_formula(monkeypatch, lambda: decoder.rotate(x, cos, sin), x)
+    ours, formula = by_formula(monkeypatch, lambda: decoder.apply_rotary(x, cos, sin), x)
     torch.testing.assert_close(ours, formula, rtol=1e-5, atol=1e-6)
 
 
@@ -86,14 +86,14 @@ def test_a_whole_model_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_other_devices_precisions_and_compilers_keep_the_formulas() -> None:
-    assert cpu.suits(torch.zeros(1))
-    assert not cpu.suits(torch.zeros(1, dtype=torch.bfloat16))
-    assert not cpu.suits(torch.zeros(1, device="meta"))
+    assert cpu_ops.is_supported(torch.zeros(1))
+    assert not cpu_ops.is_supported(torch.zeros(1, dtype=torch.bfloat16))
+    assert not cpu_ops.is_supported(torch.zeros(1, device="meta"))
     seen: list[bool] = []
 
     @torch.compile(backend="eager", fullgraph=True)
     def within(x: Tensor) -> Tensor:
-        return x + 1 if cpu.suits(x) else x
+        return x + 1 if cpu_ops.is_supported(x) else x
 
     seen.append(bool(within(torch.zeros(1)) == 0))
     assert seen == [True]

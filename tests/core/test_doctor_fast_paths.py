@@ -13,8 +13,7 @@ import msgspec
 import pytest
 
 from tests.core.trainer import ROOT, TINY, environment, run, text_file
-from trainer_core import protocol
-from trainer_core.messages.engine import PATHS
+from trainer_core import protocol, texts
 from trainer_core.protocol import FastPath
 
 
@@ -42,7 +41,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Fast
 
 def test_every_path_is_told_with_what_was_measured_and_why_not(told: tuple[Path, dict[str, FastPath], str]) -> None:
     _, found, _ = told
-    assert found.keys() == PATHS.keys()
+    assert found.keys() == {key.split(".")[1] for key in texts.catalogue("en") if key.startswith("fast_path.")}
     assert (found["compile"].used, found["compile"].reason) == (False, "path.no_compiler")
     assert found["tf32"].reason == "path.no_gpu"
     assert (found["fused_adamw"].error or 0.0) < 1e-3
@@ -53,8 +52,8 @@ def test_every_path_is_told_with_what_was_measured_and_why_not(told: tuple[Path,
 
 def test_what_is_tried_is_said_beside_the_result(told: tuple[Path, dict[str, FastPath], str]) -> None:
     said = told[2]
-    assert said.index("trying: Attention") < said.index("trying: Fused AdamW")
-    assert "trying: Compiled model" not in said
+    assert said.index("measuring: Attention") < said.index("measuring: Fused AdamW")
+    assert "measuring: Compiled model" not in said
 
 
 def test_a_run_tells_in_its_hello_what_was_measured(told: tuple[Path, dict[str, FastPath], str]) -> None:
@@ -68,7 +67,7 @@ def test_a_run_tells_in_its_hello_what_was_measured(told: tuple[Path, dict[str, 
 
 def test_a_terminal_is_told_in_chinese(tmp_path: Path) -> None:
     out, err = start(tmp_path, "--output", "plain", language="zh").communicate(timeout=120)
-    assert "正在尝试：融合 AdamW" in err.decode("utf-8")
+    assert "正在测量：融合 AdamW" in err.decode("utf-8")
     lines = out.decode("utf-8").splitlines()
     assert any(line.split()[:3] == ["编译模型", "否", "-"] and "未找到 C++ 编译器。" in line for line in lines)
 
@@ -92,7 +91,7 @@ def test_where_torch_does_not_load_the_findings_say_so(tmp_path: Path) -> None:
 def test_ctrl_c_ends_it_plainly(tmp_path: Path) -> None:
     process = start(tmp_path)
     assert process.stderr is not None
-    while b"trying" not in process.stderr.readline():
+    while b"measuring" not in process.stderr.readline():
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 
 from tests.made_cache import END, VOCABULARY, Chat, conversations, texts
 from trainer_core.config import Config
-from trainer_core.data.batches import IGNORED, PADDING, Batch, Loader
-from trainer_core.data.prepare import Prepared
-from trainer_core.model.decoder import Decoder, ModelConfig, document_mask
+from trainer_core.data.loader import IGNORE_INDEX, PADDING_SEGMENT, Batch, BatchLoader
+from trainer_core.data.prepare import PreparedData
+from trainer_core.models.decoder import Decoder, ModelConfig, document_mask
 from trainer_core.train.evaluate import batch_loss
 
 LENGTH = 24
@@ -37,12 +37,12 @@ def config(**knobs: object) -> Config:
 
 
 @pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def packed(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
     return conversations(tmp_path_factory.mktemp("cache"), config(packing=True), chats())
 
 
 @pytest.fixture(scope="module")
-def alone(packed: Prepared) -> Prepared:
+def alone(packed: PreparedData) -> PreparedData:
     return conversations(packed.folder.with_name("alone"), config(), chats())
 
 
@@ -73,10 +73,10 @@ def losses(model: Decoder, batches: Iterable[Batch]) -> Losses:
         mask = None if batch.segments is None else document_mask(batch.segments)
         with torch.no_grad():
             logits = model(batch.input_ids, positions_BT=batch.positions, mask_B1TS=mask)
-        each = F.cross_entropy(logits.transpose(1, 2), batch.labels, ignore_index=IGNORED, reduction="none")
+        each = F.cross_entropy(logits.transpose(1, 2), batch.labels, ignore_index=IGNORE_INDEX, reduction="none")
         segments = segments_of(batch)
         for row, segment in {(row, int(number)) for row, line in enumerate(segments) for number in line}:
-            here = (segments[row] == segment) & (batch.labels[row] != IGNORED)
+            here = (segments[row] == segment) & (batch.labels[row] != IGNORE_INDEX)
             if here.any():
                 tokens = tuple(batch.labels[row][here].tolist())
                 assert tokens not in found
@@ -93,9 +93,11 @@ def assert_close(some: Losses, others: Losses) -> None:
 # --- conversations ---------------------------------------------------------------------------------
 
 
-def test_every_conversation_has_the_losses_that_it_has_alone(model: Decoder, packed: Prepared, alone: Prepared) -> None:
-    together = list(Loader(packed, config()).iterate(0))
-    one_by_one = list(Loader(alone, Config(max_seq_len=LENGTH, batch_size=1)).iterate(0))
+def test_every_conversation_has_the_losses_that_it_has_alone(
+    model: Decoder, packed: PreparedData, alone: PreparedData
+) -> None:
+    together = list(BatchLoader(packed, config()).iterate_epoch(0))
+    one_by_one = list(BatchLoader(alone, Config(max_seq_len=LENGTH, batch_size=1)).iterate_epoch(0))
     assert packed.train.samples < alone.train.samples
     assert any(batch.segments is not None for batch in together)
     assert all(batch.segments is None for batch in one_by_one)
@@ -103,12 +105,12 @@ def test_every_conversation_has_the_losses_that_it_has_alone(model: Decoder, pac
 
 
 def test_a_window_of_packs_has_the_gradient_of_the_same_conversations_alone(
-    model: Decoder, packed: Prepared, alone: Prepared
+    model: Decoder, packed: PreparedData, alone: PreparedData
 ) -> None:
     gradients, counted = [], []
     for prepared in (packed, alone):
-        window = list(Loader(prepared, config()).iterate(0))  # one step over all of an epoch
-        tokens = sum(batch.tokens for batch in window)
+        window = list(BatchLoader(prepared, config()).iterate_epoch(0))  # one step over all of an epoch
+        tokens = sum(batch.loss_tokens for batch in window)
         model.zero_grad()
         for batch in window:
             (batch_loss(model, batch) / tokens).backward()
@@ -120,9 +122,9 @@ def test_a_window_of_packs_has_the_gradient_of_the_same_conversations_alone(
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-6)
 
 
-def test_the_answers_of_a_conversation_are_learned_and_nothing_else(alone: Prepared) -> None:
+def test_the_answers_of_a_conversation_are_learned_and_nothing_else(alone: PreparedData) -> None:
     shown = {}
-    for batch in Loader(alone, config()).iterate(0):
+    for batch in BatchLoader(alone, config()).iterate_epoch(0):
         for inputs, labels in zip(batch.input_ids.tolist(), batch.labels.tolist(), strict=True):
             shown[tuple(inputs[:3])] = labels
     for ids, spans in chats():
@@ -131,16 +133,16 @@ def test_the_answers_of_a_conversation_are_learned_and_nothing_else(alone: Prepa
             assert tuple(ids[:3]) not in shown
             continue
         labels = shown[tuple(ids[:3])]
-        assert {at + 1 for at, label in enumerate(labels) if label != IGNORED} == learned
+        assert {at + 1 for at, label in enumerate(labels) if label != IGNORE_INDEX} == learned
         assert all(labels[at - 1] == ids[at] for at in learned)
 
 
-def test_padding_is_a_segment_of_its_own_that_teaches_nothing(packed: Prepared) -> None:
-    for batch in Loader(packed, config()).iterate(0):
+def test_padding_is_a_segment_of_its_own_that_teaches_nothing(packed: PreparedData) -> None:
+    for batch in BatchLoader(packed, config()).iterate_epoch(0):
         if batch.segments is None:  # long conversations alone: padding comes last, and nobody looks back at it
             continue
-        padding = batch.segments == PADDING
-        assert (batch.labels[padding] == IGNORED).all()
+        padding = batch.segments == PADDING_SEGMENT
+        assert (batch.labels[padding] == IGNORE_INDEX).all()
         assert (batch.input_ids[padding] == END).all()
         assert batch.positions is not None
         assert int(batch.positions.max()) < LENGTH
@@ -158,12 +160,12 @@ def written() -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def divided(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def divided(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
     return texts(tmp_path_factory.mktemp("cache"), config(attend_across_documents=False), written())
 
 
-def test_the_part_of_a_text_in_a_window_has_the_losses_that_it_has_alone(model: Decoder, divided: Prepared) -> None:
-    found = losses(model, Loader(divided, config()).iterate(0))
+def test_the_part_of_a_text_in_a_window_has_the_losses_that_it_has_alone(model: Decoder, divided: PreparedData) -> None:
+    found = losses(model, BatchLoader(divided, config()).iterate_epoch(0))
     expected: Losses = {}
     start = 0  # of the document, in all tokens
     for ids in written():
@@ -182,24 +184,26 @@ def test_the_part_of_a_text_in_a_window_has_the_losses_that_it_has_alone(model: 
     assert_close(found, expected)
 
 
-def test_a_text_is_never_asked_for_the_first_token_of_the_next(divided: Prepared) -> None:
-    for batch in Loader(divided, config()).iterate(0):
+def test_a_text_is_never_asked_for_the_first_token_of_the_next(divided: PreparedData) -> None:
+    for batch in BatchLoader(divided, config()).iterate_epoch(0):
         ends = batch.input_ids == END
-        assert (batch.labels[ends] == IGNORED).all()
-        assert (batch.labels[~ends] != IGNORED).all()
+        assert (batch.labels[ends] == IGNORE_INDEX).all()
+        assert (batch.labels[~ends] != IGNORE_INDEX).all()
         assert batch.samples == len(batch.input_ids)
 
 
-def test_attending_across_documents_divides_nothing(divided: Prepared) -> None:
+def test_attending_across_documents_divides_nothing(divided: PreparedData) -> None:
     whole = texts(divided.folder.with_name("whole"), config(), written())
-    pairs = zip(Loader(divided, config()).iterate(0), Loader(whole, config()).iterate(0), strict=True)
+    pairs = zip(
+        BatchLoader(divided, config()).iterate_epoch(0), BatchLoader(whole, config()).iterate_epoch(0), strict=True
+    )
     for apart, together in pairs:
         assert torch.equal(apart.input_ids, together.input_ids)
         assert together.segments is None
         assert together.positions is None
-        assert together.tokens == together.labels.numel()
+        assert together.loss_tokens == together.labels.numel()
 
 
 def test_a_window_without_a_boundary_needs_no_mask(tmp_path: Path) -> None:
     prepared = texts(tmp_path, config(attend_across_documents=False), [[1] * (LENGTH * 10)])
-    assert all(batch.segments is None for batch in Loader(prepared, config()).iterate(0))
+    assert all(batch.segments is None for batch in BatchLoader(prepared, config()).iterate_epoch(0))

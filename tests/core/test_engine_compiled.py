@@ -18,25 +18,25 @@ from torch import Tensor
 
 from tests.core.engines import LENGTH, ROWS, VOCABULARY, batch, build, decoder, path, recipe, settings
 from tests.core.trainer import ROOT
-from trainer_core import children
-from trainer_core.data.batches import Batch
-from trainer_core.model.decoder import Decoder
-from trainer_core.report import Quiet, StopRequested
+from trainer_core.data.loader import Batch
+from trainer_core.models.decoder import Decoder
+from trainer_core.progress import NullReporter, StopRequested
+from trainer_core.system import child_process
+from trainer_core.train.activation_checkpointing import checkpoint_activations
 from trainer_core.train.device import Precision
-from trainer_core.train.engine import build as building
-from trainer_core.train.engine import compiling, trials
-from trainer_core.train.engine.compiling import Recipe
+from trainer_core.train.engine import compilation, trials
+from trainer_core.train.engine import select as building
+from trainer_core.train.engine.compilation import CompileKey
 from trainer_core.train.loss import batch_loss
-from trainer_core.train.memory import checkpoint_activations
 
 TOLERANCE = trials.TOLERANCE["fp32"]
 
 
-def made(how: Recipe) -> tuple[Any, trials.LossOf, trials.LossOf]:
+def made(how: CompileKey) -> tuple[Any, trials.LossOf, trials.LossOf]:
     """A model with its compiled and its plain loss."""
     model = decoder(settings(**{"n_layers": how.shape["n_layers"], "dropout": how.shape["dropout"]}))
     checkpoint_activations(model, how.checkpointing)
-    compiled = compiling.compile_whole(model, how)
+    compiled = compilation.compile_whole(model, how)
     return (
         model,
         lambda batch: compiled(batch.input_ids, batch.labels, batch.segments, batch.positions),
@@ -46,9 +46,9 @@ def made(how: Recipe) -> tuple[Any, trials.LossOf, trials.LossOf]:
 
 COMPILES = """
 import os, torch
-from trainer_core.train.engine import compiling
+from trainer_core.train.engine import compilation
 assert " " in torch.__file__
-compiling.fix_extensions()
+compilation.fix_extensions()
 assert torch.compile(lambda x: x.sin() + 1, fullgraph=True)(torch.ones(64)).shape == (64,)
 """
 
@@ -66,7 +66,7 @@ def test_torch_in_a_folder_with_a_space_in_its_name_compiles(compiler: Path, tmp
 @pytest.mark.skipif(not torch.version.cuda, reason="only CUDA builds of torch look for a toolkit")
 def test_a_cuda_toolkit_without_a_driver_is_not_warned_of_among_our_words(tmp_path: Path) -> None:
     given = {**os.environ, "CUDA_HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": "-1"}
-    program = "from trainer_core.train.engine import compiling; compiling.fix_extensions()"
+    program = "from trainer_core.train.engine import compilation; compilation.fix_extensions()"
     done = subprocess.run([sys.executable, "-c", program], env=given, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -104,7 +104,7 @@ def test_a_budget_for_what_is_kept_changes_neither_loss_nor_gradients(
     compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
-    monkeypatch.setattr(compiling, "fill_cache", lambda *_: None)  # once is enough here
+    monkeypatch.setattr(compilation, "is_cached", lambda key: True)  # once is enough here
     config = settings(compile="on", n_layers=1, activation_memory_budget=0.2)
     model = decoder(config)
     built = build(config, model=model)
@@ -125,12 +125,12 @@ def test_an_engine_that_was_told_to_compile(compiler: Path, monkeypatch: pytest.
     assert said.error < TOLERANCE
     assert built.compile_s
     assert built.choices["compile"] is True
-    assert built.recipe is not None
+    assert built.compile_key is not None
     assert trials.loss_difference(model, built.loss, built.eager_loss, batch()) < TOLERANCE
     with torch.compiler.set_stance("fail_on_recompile"):  # a shape that it was not made for is computed eagerly
         assert float(built.loss(batch(LENGTH - 4)).detach()) > 0
-    assert compiling.is_kept(built.recipe)
-    monkeypatch.setattr(compiling.subprocess, "Popen", None)  # the second time nothing is started
+    assert compilation.is_cached(built.compile_key)
+    monkeypatch.setattr(compilation.subprocess, "Popen", None)  # the second time nothing is started
     again = build(config, model=model, recorded=built.choices)
     assert path(again, "compile").used
     assert again.choices == built.choices
@@ -149,11 +149,15 @@ def recorded_graphs() -> int:
 @pytest.mark.parametrize("name", ["fp32", "bf16", "fp16"])
 def test_a_recorded_graph_is_right_for_other_batches_and_other_weights(own_cache: Path, name: str) -> None:
     device = torch.device("cuda", 0)
-    if compiling.missing(device) is not None:
+    if compilation.unavailable_reason(device) is not None:
         pytest.skip("needs a compiler")
     config = settings(compile="on", cuda_graphs="on", n_layers=1, tf32=False)
     model = decoder(config).to(device)
-    built = building.build(config, model, device, Precision.named(name, device), Quiet(), batch(), 3, None)
+    built = building.build_engine(
+        config, model, device, Precision.from_name(name, device), NullReporter(), batch(), 3, None
+    )
+    assert built.switch is not None
+    built.switch.finish(batch().to(device))
     assert path(built, "cuda_graphs").used, path(built, "cuda_graphs")
     recorded = recorded_graphs()
     assert recorded > 0
@@ -165,28 +169,28 @@ def test_a_recorded_graph_is_right_for_other_batches_and_other_weights(own_cache
         for weight in model.parameters():
             weight.data.mul_(0.8)  # in place, as an update changes them
     assert recorded_graphs() == recorded, "it was recorded anew rather than played"
-    built.forget_graphs()
+    built.reset_graphs()
 
 
 def test_compiling_steps_back_for_what_a_person_does_meanwhile() -> None:
     """With the compilers that it starts: they take every processor there is."""
     code = (
-        "import subprocess, sys, psutil; from trainer_core import children; own = psutil.Process().nice();"
-        "children.step_back(); below = subprocess.check_output([sys.executable, '-c',"
+        "import subprocess, sys, psutil; from trainer_core.system import child_process; own = psutil.Process().nice();"
+        "child_process.lower_priority(); below = subprocess.check_output([sys.executable, '-c',"
         "'import psutil; print(int(psutil.Process().nice()))']);"
         "print(int(own), int(psutil.Process().nice()), int(below))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     usual, own, below = map(int, done.stdout.split())
     assert usual != own == below
-    command = [sys.executable, "-P", "-m", "trainer_core.train.engine.compiling"]
-    with subprocess.Popen(command, cwd=ROOT, env=children.environment(), stdin=subprocess.PIPE) as compiling_apart:
+    command = [sys.executable, "-P", "-m", "trainer_core.train.engine.compilation"]
+    with subprocess.Popen(command, cwd=ROOT, env=child_process.environment(), stdin=subprocess.PIPE) as compiling_apart:
         try:
             while not any(int(process.nice()) == own for process in with_children(compiling_apart.pid)):
                 assert compiling_apart.poll() is None
                 time.sleep(0.05)
         finally:
-            children.end(compiling_apart)
+            child_process.kill_tree(compiling_apart)
 
 
 def with_children(pid: int) -> list[psutil.Process]:
@@ -253,12 +257,12 @@ def test_a_compiler_that_fails(own_cache: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_compiler_that_takes_too_long(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", script(own_cache, "sleep 600"))
-    monkeypatch.setattr(compiling, "LIMIT_S", 0.3)
+    monkeypatch.setattr(compilation, "TIMEOUT_S", 0.3)
     assert "took more than" in says_why_not(build(settings(compile="on")), "path.failed")
     assert not psutil.Process().children(recursive=True)
 
 
-class StopsWhen(Quiet):
+class StopsWhen(NullReporter):
     """Is asked to stop as soon as a file is there, and knows which processes ran then."""
 
     def __init__(self, file: Path) -> None:

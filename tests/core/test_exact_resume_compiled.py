@@ -5,8 +5,12 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import torch
+
 from tests.core.trainer import TINY, Ended, finish, run, start, text_file
 from trainer_core import protocol
+from trainer_core.system.result_cache import MeasurementCache
+from trainer_core.train.engine import measuring
 
 STEPS = 8
 LAST = f"checkpoints/step-{STEPS:08d}"
@@ -14,8 +18,8 @@ LAST = f"checkpoints/step-{STEPS:08d}"
 
 def used(ended: Ended) -> tuple[bool, str]:
     """Whether it computed by a compiled model, and why."""
-    (ready,) = ended.of(protocol.Ready)
-    (path,) = (path for path in ready.fast_paths if path.name == "compile")
+    told = (ended.of(protocol.Compiled) or ended.of(protocol.Ready))[-1]
+    (path,) = (path for path in told.fast_paths if path.name == "compile")
     return path.used, path.reason
 
 
@@ -44,6 +48,39 @@ def test_after_a_stop(compiler: Path, tmp_path: Path) -> None:
     assert resumed.losses.items() <= whole.losses.items()
     for file in ("model.safetensors", "optimizer.safetensors"):
         assert (tmp_path / "stopped" / LAST / file).read_bytes() == (tmp_path / "whole" / LAST / file).read_bytes()
+
+
+def test_over_the_switch_from_eager_to_compiled_code(compiler: Path, tmp_path: Path) -> None:
+    """A run that is stopped before the switch, and one that is resumed behind it, equal one that was not stopped."""
+    cpu = torch.device("cpu")
+    cache = MeasurementCache(tmp_path / "cache" / "engine.json")  # compiling is said to take no time: it is worth it
+    cache.store({"first_s": 1e-6, "again_s": 1e-6}, "compile", measuring.machine_key(cpu))
+    data = text_file(tmp_path)
+    arguments = (
+        "train",
+        *TINY,
+        "--max-steps",
+        str(STEPS),
+        "--save-steps",
+        "1",
+        "--keep-last",
+        "9",
+        "--data",
+        str(data),
+    )
+    whole = run(tmp_path, *arguments, "--run-dir", "whole")
+    assert whole.code == 0, whole.stderr
+    (switched,) = whole.of(protocol.Compiled)
+    assert 0 < switched.step < STEPS - 1
+    for step in (switched.step - 1, switched.step, switched.step + 1):
+        if step:
+            source = tmp_path / "whole" / "checkpoints" / f"step-{step:08d}"
+            resumed = run(tmp_path, "train", "--resume", str(source), "--run-dir", f"from-{step}")
+            assert resumed.code == 0, resumed.stderr
+            assert resumed.losses.items() <= whole.losses.items()
+            for file in ("model.safetensors", "optimizer.safetensors"):
+                ours = tmp_path / f"from-{step}" / LAST / file
+                assert ours.read_bytes() == (tmp_path / "whole" / LAST / file).read_bytes()
 
 
 def test_a_resumed_run_computes_as_it_began_even_where_it_is_told_nothing(compiler: Path, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,12 @@ import torch
 
 from tests.core.trainer import TINY, Ended, environment, run, text_file
 from tests.unit.model_folders import model_folder
-from trainer_core import exporting, generate, protocol
+from trainer_core import protocol
 from trainer_core.data.tokenizing.tokenizer import Codec
+from trainer_core.export import hugging_face
+from trainer_core.generation import generate
 from trainer_core.messages import TraindeckError
-from trainer_core.report import Quiet, StopRequested
+from trainer_core.progress import NullReporter, StopRequested
 from trainer_core.runs import checkpoint_dir
 
 SHORT = (*TINY, "--max-steps", "4", "--eval-steps", "2", "--save-steps", "2")
@@ -46,7 +47,7 @@ def test_transformers_computes_the_same_logits_and_ids_from_it(trained: Path, tm
     target = tmp_path / "模型 out"
     assert export(trained, "甲 run", str(target)).code == 0
     theirs = transformers.AutoModelForCausalLM.from_pretrained(target, attn_implementation="eager").eval()
-    model, codec = generate.load(newest(trained), torch.device("cpu"))
+    model, codec = generate.load_model(newest(trained), torch.device("cpu"))
     text = "Line 7: 7 plus 8 is 15. 第7行。\n"
     ids = transformers.AutoTokenizer.from_pretrained(target)(text, add_special_tokens=False)["input_ids"]
     assert ids == codec.encode(text)
@@ -54,8 +55,8 @@ def test_transformers_computes_the_same_logits_and_ids_from_it(trained: Path, tm
         tokens = torch.tensor([ids])
         torch.testing.assert_close(model(tokens), theirs(tokens).logits, rtol=1e-4, atol=1e-5)
     written = theirs.generate(tokens, max_new_tokens=8)
-    assert written.max() < model.config.tokens  # never a row that stands for nothing
-    assert set(theirs.generation_config.eos_token_id) == codec.ends
+    assert written.max() < model.config.n_tokens  # never a row that stands for nothing
+    assert set(theirs.generation_config.eos_token_id) == codec.stop_token_ids
 
 
 def test_it_holds_what_others_load_and_a_card_with_data_steps_and_losses(trained: Path, tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_it_holds_what_others_load_and_a_card_with_data_steps_and_losses(trained
     assert info is not None
     assert "| Data | 文本 text.txt |" in card
     assert "| Steps | 4 |" in card
-    assert f"| Held-out loss of this checkpoint | {info.eval_loss:.4f} |" in card
+    assert f"| Eval loss of this checkpoint | {info.eval_loss:.4f} |" in card
     assert str(trained) not in card  # nobody else's business
     chinese = tmp_path / "中文"
     assert export(trained, "latest", str(chinese), "--language", "zh").code == 0
@@ -82,10 +83,10 @@ def test_what_else_a_strangers_checkpoint_lists_is_left_behind(trained: Path, tm
     shutil.copytree(newest(trained), theirs)
     (theirs / "modeling.py").write_text("raise SystemExit", encoding="utf-8")
     checkpoint_dir.write_manifest(theirs, 4, "final", None)
-    assert checkpoint_dir.problem(theirs) is None
-    exporting.export(theirs, tmp_path / "model", Quiet())
+    assert checkpoint_dir.find_problem(theirs) is None
+    hugging_face.export(theirs, tmp_path / "model", NullReporter())
     made = {path.name for path in (tmp_path / "model").iterdir()}
-    assert made == {*exporting._OF_MODEL, "generation_config.json", "README.md"}
+    assert made == {*hugging_face._EXPORTED_FILES, "generation_config.json", "README.md"}
 
 
 def test_a_model_with_its_own_chat_template_keeps_it(tmp_path: Path) -> None:
@@ -127,15 +128,15 @@ def test_a_whole_drive_is_refused_in_a_sentence(trained: Path, tmp_path: Path) -
 @pytest.mark.parametrize("name", ["con", "NUL.txt", "a:b", "what?", "com1", "a<b>"])
 def test_a_name_that_windows_does_not_take_is_refused_before_anything_is_copied(name: str) -> None:
     with pytest.raises(TraindeckError) as refused:
-        exporting.target_of(Path("out", name), windows=True)
+        hugging_face.resolve_target(Path("out", name), windows=True)
     assert refused.value.code == "export.bad_name"
     other = str(refused.value.params["other"])
-    assert exporting.target_of(Path("out", other), windows=True).name == other
+    assert hugging_face.resolve_target(Path("out", other), windows=True).name == other
 
 
 def test_a_name_of_any_length_and_script_is_taken() -> None:
     for name in ("模型 v1.2", "x" * 200, "model", "my.model"):
-        assert exporting.target_of(Path("out", name), windows=True) == Path.cwd() / "out" / name
+        assert hugging_face.resolve_target(Path("out", name), windows=True) == Path.cwd() / "out" / name
 
 
 def test_a_file_or_something_below_one_is_no_place_for_a_model(trained: Path, tmp_path: Path) -> None:
@@ -170,7 +171,7 @@ def test_a_changed_byte_in_the_weights_is_refused_and_nothing_is_left(trained: P
     (damaged / "model.safetensors").write_bytes(weights)
     ended = export(trained, str(damaged), str(tmp_path / "out"))
     assert ended.error.code == "checkpoint.damaged"
-    assert ended.error.params["reason"] == "the content of model.safetensors has changed"
+    assert ended.error.params["reason"] == "the content of “model.safetensors” has changed"
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -196,40 +197,25 @@ def test_of_a_run_whose_newest_checkpoint_is_damaged_the_one_before_is_taken_and
 
 
 def test_a_stop_in_the_middle_leaves_nothing(trained: Path, tmp_path: Path) -> None:
-    class Stopping(Quiet):
+    class Stopping(NullReporter):
         def poll(self) -> None:
             raise StopRequested("stopped")
 
     with pytest.raises(StopRequested):
-        exporting.export(newest(trained), tmp_path / "out", Stopping())
+        hugging_face.export(newest(trained), tmp_path / "out", Stopping())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_killed_exports_left_beside_the_target_is_swept(trained: Path, tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        pass
-    dead = ended.pid
-    names = {
-        f".out.exporting-{dead}": False,
-        f".out.exporting-{os.getppid()}": True,  # that one lives
-        f".old.exporting-{dead}": False,
-        f".young.exporting-{dead}": True,  # on a network disk it may be another computer's
-        f"out.exporting-{dead}": True,
-        ".out.exporting-mine": True,
-    }
-    for name in names:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "model.safetensors").write_bytes(b"half")
-    long_ago = time.time() - 2 * 24 * 3600
-    os.utime(tmp_path / f".old.exporting-{dead}", (long_ago, long_ago))
-    exporting.export(newest(trained), tmp_path / "out", Quiet())
-    assert {name: (tmp_path / name).exists() for name in names} == names
-    assert (tmp_path / "out" / "model.safetensors").is_file()
+def test_what_a_killed_export_left_is_replaced(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / ".out.exporting").mkdir()
+    (tmp_path / ".out.exporting" / "model.safetensors").write_bytes(b"half")
+    hugging_face.export(newest(trained), tmp_path / "out", NullReporter())
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.skipif(os.name == "nt" or (hasattr(os, "geteuid") and os.geteuid() == 0), reason="root writes anywhere")
 def test_a_folder_that_cannot_be_written_is_told(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir(mode=0o500)
     with pytest.raises(TraindeckError) as refused:
-        exporting.export(newest(trained), tmp_path / "locked" / "out", Quiet())
+        hugging_face.export(newest(trained), tmp_path / "locked" / "out", NullReporter())
     assert refused.value.code == "disk.not_writable"

@@ -14,14 +14,13 @@ import pytest
 import torch
 
 from tests.core.engines import FP32, decoder, settings
-from trainer_core import engine_words
-from trainer_core.benchmark import words
-from trainer_core.benchmark.run import Bench
-from trainer_core.config import Config
-from trainer_core.messages.engine import ENGINE, PATHS
+from trainer_core import performance_texts, texts
+from trainer_core.benchmark import run
+from trainer_core.console.performance import FastPathReporter
+from trainer_core.messages import is_known
+from trainer_core.progress import NullReporter, StopRequested
 from trainer_core.protocol import FastPath
-from trainer_core.report import Quiet, StopRequested
-from trainer_core.train.engine import available, compiling, fast_paths, measuring
+from trainer_core.train.engine import available, compilation, fast_paths, measuring
 
 CPU = torch.device("cpu")
 
@@ -48,32 +47,32 @@ def by_name(paths: list[FastPath]) -> dict[str, FastPath]:
 
 
 def assert_worded(paths: dict[str, FastPath]) -> None:
-    assert paths.keys() == PATHS.keys()
+    assert paths.keys() == {key.split(".")[1] for key in texts.catalogue("en") if key.startswith("fast_path.")}
     for path in paths.values():
-        assert path.reason in ENGINE, path
+        assert is_known(path.reason), path
         for language in ("en", "zh"):
-            words = engine_words.path_reason(path, language)
+            words = performance_texts.fast_path_reason(path, language)
             assert words, path
             assert "{" not in words, path
 
 
 def test_every_path_is_told_with_a_reason_in_words(home: Path) -> None:
     for precision in ("fp32", "bf16", "fp16"):
-        assert_worded(by_name(fast_paths.known(CPU, precision)))
+        assert_worded(by_name(fast_paths.cached_paths(CPU, precision)))
     assert not (home / "cache").exists()
 
 
 def test_what_is_missing_is_not_told_to_be_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = by_name(fast_paths.known(CPU, "fp32"))
+    paths = by_name(fast_paths.cached_paths(CPU, "fp32"))
     assert (paths["compile"].used, paths["compile"].reason) == (False, "path.no_compiler")
     for name in ("cuda_graphs", "flash2", "flash3", "tf32", "transfer"):
         assert (paths[name].used, paths[name].reason) == (False, "path.no_gpu"), name
-    monkeypatch.setattr(compiling, "missing", lambda device: None)
-    assert by_name(fast_paths.known(CPU, "fp32"))["compile"].used
+    monkeypatch.setattr(compilation, "unavailable_reason", lambda device: None)
+    assert by_name(fast_paths.cached_paths(CPU, "fp32"))["compile"].used
 
 
 def test_what_is_tried_equals_the_reference_and_is_remembered(home: Path) -> None:
-    measured = by_name(fast_paths.measure(CPU, Quiet()))
+    measured = by_name(fast_paths.measure(CPU, NullReporter()))
     assert torch.get_num_threads() == 2
     assert_worded(measured)
     exact = ("fused_adamw", "varlen_attention", "padded_vocabulary", "activation_checkpointing")
@@ -87,7 +86,7 @@ def test_what_is_tried_equals_the_reference_and_is_remembered(home: Path) -> Non
     again = measured["activation_checkpointing"]
     assert (again.used, again.reason) == (True, "path.trades"), "it fits, though what is computed again takes time"
     assert measured["compile"].reason == "path.no_compiler"
-    known = by_name(fast_paths.known(CPU, "fp32"))
+    known = by_name(fast_paths.cached_paths(CPU, "fp32"))
     assert {name: path for name, path in known.items() if path.gain} == {
         name: path for name, path in measured.items() if path.gain
     }
@@ -103,33 +102,34 @@ def test_a_card_with_little_room_is_tried_with_less(monkeypatch: pytest.MonkeyPa
 
 def test_what_was_tried_before_a_compiler_came_is_not_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not fast_paths.is_measured(CPU, "fp32")
-    fast_paths.measure(CPU, Quiet())
+    fast_paths.measure(CPU, NullReporter())
     assert fast_paths.is_measured(CPU, "fp32")
-    monkeypatch.setattr(compiling, "missing", lambda device: None)
+    monkeypatch.setattr(compilation, "unavailable_reason", lambda device: None)
     assert not fast_paths.is_measured(CPU, "fp32")
 
 
-def test_a_benchmark_without_time_says_whether_all_or_only_some_paths_are_not_measured(
+def test_a_benchmark_without_time_uses_earlier_measurements_and_knows_what_is_missing(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    benchmark = Bench(Config(), "en", print)
-    assert not any(path["gain"] for path in benchmark._paths(CPU, 60))
-    fast_paths.measure(CPU, Quiet())
-    assert any(path["gain"] for path in benchmark._paths(CPU, 60))
-    monkeypatch.setattr(compiling, "missing", lambda device: None)
-    assert any(path["gain"] for path in benchmark._paths(CPU, 60))
-    assert [note["key"] for note in benchmark.notes] == ["late", "remembered", "partly"]
-    assert all(words.text(note["key"], language) for note in benchmark.notes for language in ("en", "zh"))
+    def results() -> tuple[bool, bool]:
+        paths, complete = run.fast_path_results(CPU, 60, FastPathReporter(print, "en"))
+        return any(path.gain for path in paths), complete
+
+    assert results() == (False, False)
+    fast_paths.measure(CPU, NullReporter())
+    assert results() == (True, True)
+    monkeypatch.setattr(compilation, "unavailable_reason", lambda device: None)
+    assert results() == (True, False)
 
 
 @pytest.mark.parametrize("damage", ["{", {"paths": [{"name": 3}]}, {"paths": 3}, 3])
 def test_a_damaged_memory_is_as_none(home: Path, damage: Any) -> None:
-    plain = fast_paths.known(CPU, "fp32")
+    plain = fast_paths.cached_paths(CPU, "fp32")
     file = home / "cache" / "engine.json"
-    measuring.Memory().remember({"paths": []}, "paths", measuring.machine(CPU), "fp32")
+    measuring.MeasurementCache().store({"paths": []}, "paths", measuring.machine_key(CPU), "fp32")
     names = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(damage if isinstance(damage, str) else json.dumps(dict.fromkeys(names, damage)), encoding="utf-8")
-    assert fast_paths.known(CPU, "fp32") == plain
+    assert fast_paths.cached_paths(CPU, "fp32") == plain
 
 
 def test_a_path_that_fails_says_why_and_the_others_are_tried(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_a_path_that_fails_says_why_and_the_others_are_tried(home: Path, monkeyp
         raise RuntimeError("no such kernel")
 
     monkeypatch.setitem(fast_paths._TRIALS, "fused_adamw", fails)
-    measured = by_name(fast_paths.measure(CPU, Quiet()))
+    measured = by_name(fast_paths.measure(CPU, NullReporter()))
     path = measured["fused_adamw"]
     assert (path.used, path.reason) == (False, "path.failed")
     assert "no such kernel" in str(path.params["reason"])
@@ -149,19 +149,19 @@ def test_a_path_that_fails_says_why_and_the_others_are_tried(home: Path, monkeyp
 def test_a_path_that_differs_does_not_fit_however_fast_it_is(
     home: Path, name: str, error: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(fast_paths._TRIALS, name, lambda *_: fast_paths.Tried(9.0, error, 0.1))
-    path = by_name(fast_paths.measure(CPU, Quiet()))[name]
+    monkeypatch.setitem(fast_paths._TRIALS, name, lambda *_: fast_paths.TrialResult(9.0, error, 0.1))
+    path = by_name(fast_paths.measure(CPU, NullReporter()))[name]
     assert (path.used, path.reason, path.gain) == (False, "path.differs", 9.0)
     assert path.params == {"error": error, "tolerance": 0.1}
     for told in (path, msgspec.json.decode(msgspec.json.encode(path), type=FastPath)):
-        assert ("0.5" if error == 0.5 else "∞") in engine_words.path_reason(told, "en")
+        assert ("0.5" if error == 0.5 else "∞") in performance_texts.fast_path_reason(told, "en")
 
 
 def test_an_optimizer_that_needs_fewer_steps_fits_though_its_updates_are_slower(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(fast_paths._TRIALS, "muon", lambda *_: fast_paths.Tried(0.1))
-    path = by_name(fast_paths.measure(CPU, Quiet()))["muon"]
+    monkeypatch.setitem(fast_paths._TRIALS, "muon", lambda *_: fast_paths.TrialResult(0.1))
+    path = by_name(fast_paths.measure(CPU, NullReporter()))["muon"]
     assert (path.used, path.reason, path.gain) == (True, "path.fewer_steps", 0.1)
 
 
@@ -169,8 +169,8 @@ def test_an_optimizer_that_needs_fewer_steps_fits_though_its_updates_are_slower(
 def test_what_is_used_by_itself_fits_where_it_is_no_slower(
     home: Path, gain: float, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(fast_paths._TRIALS, "padded_vocabulary", lambda *_: fast_paths.Tried(gain, 0.0))
-    path = by_name(fast_paths.measure(CPU, Quiet()))["padded_vocabulary"]
+    monkeypatch.setitem(fast_paths._TRIALS, "padded_vocabulary", lambda *_: fast_paths.TrialResult(gain, 0.0))
+    path = by_name(fast_paths.measure(CPU, NullReporter()))["padded_vocabulary"]
     assert (path.used, path.reason) == (fits, "path.on" if fits else "path.slower")
 
 
@@ -181,22 +181,22 @@ def test_a_trial_that_computes_wrongly_is_found_out(home: Path, monkeypatch: pyt
                 weight.data.mul_(2.0 if group["fused"] else 1.0)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", wrong)
-    assert by_name(fast_paths.measure(CPU, Quiet()))["fused_adamw"].reason == "path.differs"
+    assert by_name(fast_paths.measure(CPU, NullReporter()))["fused_adamw"].reason == "path.differs"
 
 
 def test_a_run_claims_of_the_optimizer_only_what_was_found_when_it_was_tried(home: Path) -> None:
     config = settings(compile="off")
 
     def said() -> FastPath:
-        return by_name(available.of_run(config, decoder(config), CPU, FP32))["fused_adamw"]
+        return by_name(available.run_paths(config, decoder(config), CPU, FP32))["fused_adamw"]
 
     assert (said().used, said().reason, said().error) == (True, "path.found", None)
-    measured = by_name(fast_paths.measure(CPU, Quiet()))["fused_adamw"]
+    measured = by_name(fast_paths.measure(CPU, NullReporter()))["fused_adamw"]
     assert said() == msgspec.structs.replace(measured, used=True)
     assert said().error is not None
 
 
-class Stops(Quiet):
+class Stops(NullReporter):
     def poll(self) -> None:
         raise StopRequested
 
@@ -218,6 +218,6 @@ def test_what_else_a_machine_does_now_and_then_changes_no_measurement(monkeypatc
         return run
 
     monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock[0])  # type: ignore[attr-defined]
-    taken = measuring.seconds({"slow": way(2.0), "fast": way(1.0)}, CPU, Quiet(), 1000.0)
+    taken = measuring.time_alternatives({"slow": way(2.0), "fast": way(1.0)}, CPU, NullReporter(), 1000.0)
     assert taken == {"slow": pytest.approx(2.0), "fast": pytest.approx(1.0)}
     assert clock[0] < 1000.0

@@ -13,17 +13,17 @@ from torch import Tensor
 
 from tests.core.engines import CPU, FP32, LENGTH, VOCABULARY, batch, decoder, settings
 from trainer_core.config import Config
-from trainer_core.data.batches import IGNORED, Batch, Loader
+from trainer_core.data.loader import IGNORE_INDEX, Batch, BatchLoader
 from trainer_core.data.prepare import prepare
-from trainer_core.generate import Sampling, answer_all, write_tokens
-from trainer_core.model.decoder import Decoder
-from trainer_core.report import Quiet
+from trainer_core.generation.generate import SamplingParams, generate_batch, generate_tokens
+from trainer_core.models.decoder import Decoder
+from trainer_core.progress import NullReporter
 from trainer_core.train.device import Precision, native_bf16
+from trainer_core.train.device_transfer import WindowLoader
 from trainer_core.train.engine import measuring, trials
 from trainer_core.train.engine.engine import Engine
 from trainer_core.train.loss import batch_loss
-from trainer_core.train.optim import build_optimizer
-from trainer_core.train.transfer import Windows
+from trainer_core.train.optimizers import build_optimizer
 
 CUDA = torch.device("cuda", 0)
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -64,7 +64,7 @@ def test_two_threads_compute_what_one_does(chunk: int) -> None:
 
 @pytest.mark.parametrize("factor", [1.0, 2.0**8], ids=["in range", "overflows at first"])
 def test_in_fp16_paths_are_compared_as_training_computes_them_with_a_scaled_loss(factor: float) -> None:
-    fp16 = Precision.named("fp16", CPU)
+    fp16 = Precision.from_name("fp16", CPU)
     model, given = decoder(settings()), batch()
     engine = Engine(model, fp16, chunk=16)
     received: list[tuple[float, float]] = []
@@ -80,7 +80,7 @@ def test_in_fp16_paths_are_compared_as_training_computes_them_with_a_scaled_loss
     parts, whole = watched(engine.eager_loss), watched(engine.reference_loss)
     assert trials.loss_difference(model, parts, whole, given, fp16) < 2e-3
     assert all(gradient == scale for gradient, scale in received)
-    begins = 2.0**16 / given.tokens  # as GradScaler does
+    begins = 2.0**16 / given.loss_tokens  # as GradScaler does
     wanted = [begins, begins] if factor == 1.0 else [begins, begins / 16, begins / 16]
     assert [scale for _, scale in received] == pytest.approx(wanted)
 
@@ -92,7 +92,11 @@ def test_in_fp16_paths_are_compared_as_training_computes_them_with_a_scaled_loss
 def plain_and_filled(request: pytest.FixtureRequest) -> tuple[Decoder, Decoder]:
     """A model, and the same with rows behind those of its tokens, many of which are likelier than any token."""
     plain, filled = (decoder(settings(vocab_multiple=many, tie_embeddings=request.param)) for many in (1, 100))
-    assert (plain.config.vocab_size, filled.config.vocab_size, filled.config.used_vocab) == (64, 100, VOCABULARY)
+    assert (plain.config.vocab_size, filled.config.vocab_size, filled.config.unpadded_vocab_size) == (
+        64,
+        100,
+        VOCABULARY,
+    )
     weights = plain.state_dict()
     for name, weight in filled.state_dict().items():
         weight[: len(weights[name])] = weights[name]
@@ -105,8 +109,8 @@ def test_filling_rows_change_neither_hidden_states_nor_the_logits_of_tokens(
 ) -> None:
     plain, filled = plain_and_filled
     ids = batch().input_ids
-    assert torch.equal(filled.hidden(ids), plain.hidden(ids))
-    assert measuring.difference([filled(ids)[..., :VOCABULARY]], [plain(ids)]) < SUMS
+    assert torch.equal(filled.forward_hidden(ids), plain.forward_hidden(ids))
+    assert measuring.relative_error([filled(ids)[..., :VOCABULARY]], [plain(ids)]) < SUMS
 
 
 def gradients(model: Decoder, loss: Tensor) -> list[Tensor]:
@@ -121,23 +125,27 @@ def test_filling_rows_add_to_the_loss_what_their_share_of_the_softmax_is_and_not
     plain, filled = plain_and_filled
     given = batch()
     share = filled(given.input_ids).double().softmax(-1)[..., VOCABULARY:].sum(-1)
-    added = -torch.log1p(-share)[given.labels != IGNORED].sum()
+    added = -torch.log1p(-share)[given.labels != IGNORE_INDEX].sum()
     own, loss = batch_loss(plain, given), batch_loss(filled, given, chunk=chunk)
     wanted = gradients(filled, added)
     for whole, part in zip(wanted, gradients(plain, own), strict=True):
         whole[: len(part)] += part
-    assert measuring.difference([loss], [own + added]) < SUMS
-    assert measuring.difference(gradients(filled, loss), wanted) < SUMS
+    assert measuring.relative_error([loss], [own + added]) < SUMS
+    assert measuring.relative_error(gradients(filled, loss), wanted) < SUMS
 
 
 def test_no_filling_row_is_ever_written(plain_and_filled: tuple[Decoder, Decoder]) -> None:
     prompts = [[1, 2, 3], [4], [5, 6, 7, 8, 9]]
     likeliest = plain_and_filled[1](torch.tensor(prompts[:1])).argmax(-1)
     assert int(likeliest.max()) >= VOCABULARY, "else this shows nothing"
-    answers, wanted = (answer_all(model, prompts, [12] * 3, frozenset(), lambda: None) for model in plain_and_filled)
+    answers, wanted = (
+        generate_batch(model, prompts, [12] * 3, frozenset(), lambda: None) for model in plain_and_filled
+    )
     assert answers == wanted
-    for sampling in (Sampling(temperature=0), Sampling(temperature=1.0, top_k=0, top_p=1.0, seed=3)):
-        texts = [list(write_tokens(model, prompts[0], 2 * LENGTH, sampling, frozenset())) for model in plain_and_filled]
+    for sampling in (SamplingParams(temperature=0), SamplingParams(temperature=1.0, top_k=0, top_p=1.0, seed=3)):
+        texts = [
+            list(generate_tokens(model, prompts[0], 2 * LENGTH, sampling, frozenset())) for model in plain_and_filled
+        ]
         assert texts[0] == texts[1]
 
 
@@ -149,7 +157,7 @@ def step_of(engine: Engine, given: Batch) -> tuple[list[Tensor], list[Tensor]]:
     model, device_type = engine.model, given.input_ids.device.type
     optimizer = build_optimizer(model, Config())
     scaler = torch.amp.GradScaler(device_type, enabled=engine.precision.needs_scaler)
-    loss = engine.loss(given) / given.tokens
+    loss = engine.loss(given) / given.loss_tokens
     torch.autograd.backward(scaler.scale(loss))
     scaler.unscale_(optimizer)
     found = [weight.grad for weight in model.parameters() if weight.grad is not None]
@@ -165,10 +173,10 @@ def test_a_whole_model_in_few_bits_learns_what_it_does_in_fp32(
     device: torch.device, name: str, given: Batch, chunk: int
 ) -> None:
     model, given = decoder(settings()).to(device), given.to(device)
-    narrow = step_of(Engine(model, Precision.named(name, device), chunk=chunk), given)
-    exact = step_of(Engine(model, Precision.named("fp32", device)), given)
+    narrow = step_of(Engine(model, Precision.from_name(name, device), chunk=chunk), given)
+    exact = step_of(Engine(model, Precision.from_name("fp32", device)), given)
     assert len(narrow[1]) == len(list(model.parameters()))
-    errors = [measuring.difference(*pair) for pair in zip(narrow, exact, strict=True)]
+    errors = [measuring.relative_error(*pair) for pair in zip(narrow, exact, strict=True)]
     assert max(errors) < trials.TOLERANCE[name]
     assert max(errors) > 10 * SUMS, "it was fp32 after all"
 
@@ -203,13 +211,13 @@ def test_a_whole_model_with_tf32_learns_what_it_does_in_fp32(products: None, giv
 STEPS, PER_STEP = 40, 2
 
 
-def loader(folder: Path, device_type: str) -> Loader:
+def loader(folder: Path, device_type: str) -> BatchLoader:
     """Batches of 2 MiB a tensor, whose copies take longer than it takes to ask for what comes next."""
     text = folder / "text.txt"
     if not text.exists():
         text.write_text("".join(random.Random(0).choices("abcdefgh \n", k=1_200_000)), encoding="utf-8")
     config = Config(data=[str(text)], cache_dir=str(folder), vocab_size=300, batch_size=256, max_seq_len=1024)
-    return Loader(prepare(config, Quiet()), config, device_type=device_type)
+    return BatchLoader(prepare(config, NullReporter()), config, device_type=device_type)
 
 
 def tensors(batches: list[Batch]) -> list[Tensor]:
@@ -220,16 +228,16 @@ def tensors(batches: list[Batch]) -> list[Tensor]:
 @pytest.mark.parametrize("busy", [True, False], ids=["while it computes", "while it waits"])
 def test_batches_arrive_on_a_gpu_bit_for_bit_as_they_were_loaded(tmp_path: Path, busy: bool) -> None:
     made, sent = loader(tmp_path, "cpu"), loader(tmp_path, "cuda")
-    arriving = Windows(sent.windows(0, PER_STEP), CUDA)
+    arriving = WindowLoader(sent.step_batches(0, PER_STEP), CUDA)
     arrived: list[list[Tensor]] = []
     for _ in range(STEPS):
-        share = arriving.take().share
+        share = arriving.next_window().share
         if busy:
             torch.cuda._sleep(20_000_000)  # type: ignore[no-untyped-call]  # cycles: the host is steps ahead by the end
         arrived.append([tensor.clone() for tensor in tensors(share)])  # read behind that, as a step reads them
         if busy:
             arriving.prefetch()
-    loaded = [tensors(window) for window in itertools.islice(made.windows(0, PER_STEP), STEPS)]
+    loaded = [tensors(window) for window in itertools.islice(made.step_batches(0, PER_STEP), STEPS)]
     for there, here in zip(arrived, loaded, strict=True):
         assert [tensor.device for tensor in there] == [CUDA] * len(here)
         assert all(torch.equal(one.cpu(), other) for one, other in zip(there, here, strict=True))

@@ -56,10 +56,12 @@ class Service:
         assert last(seen[-1]), seen
         return seen
 
-    def written(self, number: int) -> tuple[str, protocol.Generated]:
-        seen = self.until(protocol.Generated, id=number)
-        text = "".join(event.piece for event in seen if isinstance(event, protocol.Text) and event.id == number)
-        assert isinstance(seen[-1], protocol.Generated)
+    def written(self, number: int) -> tuple[str, protocol.GenerationDone]:
+        seen = self.until(protocol.GenerationDone, id=number)
+        text = "".join(
+            event.piece for event in seen if isinstance(event, protocol.GeneratedPiece) and event.id == number
+        )
+        assert isinstance(seen[-1], protocol.GenerationDone)
         return text, seen[-1]
 
 
@@ -85,9 +87,9 @@ def in_terminal(home: Path, model: str, prompt: str, *flags: str) -> str:
 
 def test_the_pieces_make_up_what_a_terminal_shows_for_the_same_seed(home: Path, serve: Callable[..., Service]) -> None:
     service = serve("text")
-    (loaded,) = service.until(protocol.Loaded)
+    (loaded,) = service.until(protocol.ModelLoaded)
     checkpoints = checkpoint_dir.list_checkpoints(RunDir(home / "runs" / "text").checkpoints)
-    assert isinstance(loaded, protocol.Loaded)
+    assert isinstance(loaded, protocol.ModelLoaded)
     assert (loaded.checkpoint, loaded.step, loaded.chat) == (str(checkpoints[-1]), 2, False)
     assert loaded.max_seq_len == 32
     service.send(protocol.Generate(id=1, prompt="Line 第", max_tokens=70, top_k=50, seed=11))
@@ -106,11 +108,11 @@ def test_an_interrupt_ends_the_text_and_what_waits_and_keeps_the_process(serve: 
     service = serve("text")
     service.send(protocol.Generate(id=1, prompt="a", max_tokens=FOREVER))  # before the model is there
     service.send(protocol.Generate(id=2, prompt="b", max_tokens=FOREVER))
-    service.until(protocol.Text, id=1)
+    service.until(protocol.GeneratedPiece, id=1)
     service.send(protocol.Interrupt(id=3))
     service.until(protocol.Ack, id=3)
-    later = service.until(protocol.Generated, id=1)
-    assert isinstance(over := later[-1], protocol.Generated)
+    later = service.until(protocol.GenerationDone, id=1)
+    assert isinstance(over := later[-1], protocol.GenerationDone)
     assert over.reason == "interrupted"
     assert len(later) <= 2  # the piece that waited, and the end: no token after the interrupt was heard
     text, over = service.written(2)
@@ -121,8 +123,8 @@ def test_an_interrupt_ends_the_text_and_what_waits_and_keeps_the_process(serve: 
 
 def test_a_conversation_goes_on_with_its_turns(home: Path, serve: Callable[..., Service]) -> None:
     service = serve(str(home / "runs" / "chat"))
-    (loaded,) = service.until(protocol.Loaded)
-    assert isinstance(loaded, protocol.Loaded)
+    (loaded,) = service.until(protocol.ModelLoaded)
+    assert isinstance(loaded, protocol.ModelLoaded)
     assert loaded.chat
     service.send(protocol.Generate(id=1, prompt="1 加 1？", max_tokens=5, seed=1))
     first, one = service.written(1)
@@ -137,7 +139,7 @@ def test_a_conversation_goes_on_with_its_turns(home: Path, serve: Callable[..., 
 
 def test_what_cannot_be_written_is_told_and_the_next_is_written(serve: Callable[..., Service]) -> None:
     service = serve("text")
-    service.until(protocol.Loaded)
+    service.until(protocol.ModelLoaded)
     service.send(protocol.Generate(id=1, prompt="a", top_p=0.0))
     refused = service.until(protocol.Ack, id=1)[-1]
     assert isinstance(refused, protocol.Ack)
@@ -155,7 +157,7 @@ def test_what_cannot_be_written_is_told_and_the_next_is_written(serve: Callable[
 def test_a_stop_and_the_end_of_input_end_it_in_the_middle_of_a_text(serve: Callable[..., Service], how: str) -> None:
     service = serve("text")
     service.send(protocol.Generate(id=1, prompt="a", max_tokens=FOREVER))
-    service.until(protocol.Text)
+    service.until(protocol.GeneratedPiece)
     if how == "stop":
         service.send(protocol.Stop())
     assert finish(service.process).code == 0  # closes the input, too
@@ -164,7 +166,7 @@ def test_a_stop_and_the_end_of_input_end_it_in_the_middle_of_a_text(serve: Calla
 def test_a_checkpoint_that_goes_while_it_is_in_use_goes_on_writing(home: Path, serve: Callable[..., Service]) -> None:
     older = checkpoint_dir.list_checkpoints(RunDir(home / "runs" / "text").checkpoints)[0]
     service = serve(str(older))
-    service.until(protocol.Loaded, step=1)
+    service.until(protocol.ModelLoaded, step=1)
     away = older.with_name("away")
     older.rename(away)
     try:
@@ -188,9 +190,9 @@ def test_json_without_commands_is_one_text(home: Path) -> None:
         home, "generate", "text", "--prompt", "Line", "--max-tokens", "6", "--device", "cpu", "--output", "json"
     )
     assert ended.code == 0
-    assert [type(event) for event in ended.events if not isinstance(event, protocol.Text)] == [
-        protocol.Loaded,
-        protocol.Generated,
+    assert [type(event) for event in ended.events if not isinstance(event, protocol.GeneratedPiece)] == [
+        protocol.ModelLoaded,
+        protocol.GenerationDone,
     ]
-    text = "".join(event.piece for event in ended.of(protocol.Text))
+    text = "".join(event.piece for event in ended.of(protocol.GeneratedPiece))
     assert f"Line{text}" == in_terminal(home, "text", "Line", "--max-tokens", "6", "--device", "cpu")

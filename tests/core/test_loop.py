@@ -14,18 +14,18 @@ import torch
 from tests.core.trainer import text_file
 from tests.kept import Kept
 from trainer_core import protocol
-from trainer_core.config import Config, Layer, resolve
-from trainer_core.data.batches import Batch
+from trainer_core.config import Config, ConfigLayer, resolve
+from trainer_core.data.loader import Batch
 from trainer_core.data.prepare import prepare
-from trainer_core.report import Quiet, StopRequested
+from trainer_core.progress import NullReporter, StopRequested
+from trainer_core.run_context import RunContext
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.session import Session
-from trainer_core.train.device import Precision, choose_precision, set_up_arithmetic
-from trainer_core.train.loop import Trainer
+from trainer_core.train.device import Precision, choose_precision, configure_arithmetic
 from trainer_core.train.ranks import ALONE, Ranks
 from trainer_core.train.schedule import Schedule
-from trainer_core.wire import Wire
+from trainer_core.train.trainer import Trainer
+from trainer_core.wire import EventDispatcher
 
 CPU = torch.device("cpu")
 
@@ -45,18 +45,20 @@ def config(folder: Path, data: Path, **values: object) -> Config:
         "log_steps": 1, "eval_steps": 4, "eval_batches": 2, "sample_steps": 0, "sample_tokens": 4,
         "save_steps": 0, "max_steps": 6, "device": "cpu",
     }  # fmt: skip
-    return resolve([Layer("here", {**tiny, **values})])
+    return resolve([ConfigLayer("here", {**tiny, **values})])
 
 
 def trainer(
     folder: Path, wanted: Config, name: str = "run", ranks: Ranks = ALONE, precision: Precision | None = None
 ) -> tuple[Trainer, Kept]:
     kept, device = Kept(), torch.device(wanted.device)
-    set_up_arithmetic(wanted, device)
+    configure_arithmetic(wanted, device)
     run = RunDir(folder / name)
     run.create()
-    precision = precision or choose_precision(wanted.mixed_precision, device, Quiet())
-    made = Trainer(wanted, prepare(wanted, Quiet()), run, Session(Wire(kept)), device, precision, ranks)
+    precision = precision or choose_precision(wanted.mixed_precision, device, NullReporter())
+    made = Trainer(
+        wanted, prepare(wanted, NullReporter()), run, RunContext(EventDispatcher(kept)), device, precision, ranks
+    )
     return made, kept
 
 
@@ -64,7 +66,7 @@ def trainer(
 def test_in_fp16_the_loss_knows_its_gradient_before_backward(tmp_path: Path, chunked: str) -> None:
     """In every micro-batch, and in the halves that follow when memory runs out."""
     wanted = config(tmp_path, pairs_file(tmp_path), gradient_accumulation_steps=2, chunked_loss=chunked, eval_steps=0)
-    made, kept = trainer(tmp_path, wanted, precision=Precision.named("fp16", CPU))
+    made, kept = trainer(tmp_path, wanted, precision=Precision.from_name("fp16", CPU))
     made.set_up()
     loss = made.engine.loss
     expected: list[torch.Tensor] = []
@@ -82,7 +84,7 @@ def test_in_fp16_the_loss_knows_its_gradient_before_backward(tmp_path: Path, chu
     for _ in range(4):
         made.step()
     made.train_data.close(), made.held_out.close()
-    assert [move.action for move in kept.of(protocol.MemoryMove)] == ["halved"]
+    assert [move.action for move in kept.of(protocol.OomRecovery)] == ["halved"]
     assert len(received) == 2 + 2 + 4 + 4
     assert torch.equal(torch.stack(expected), torch.stack(received))
     assert all(weight.isfinite().all() for weight in made.model.parameters())
@@ -143,9 +145,9 @@ def test_evaluating_and_sampling_do_not_change_what_is_learnt(tmp_path: Path) ->
     data = text_file(tmp_path)
     plain, _ = trainer(tmp_path, config(tmp_path, data, eval_steps=0, dropout=0.2), "plain")
     watched, kept = trainer(tmp_path, config(tmp_path, data, eval_steps=1, sample_steps=1, dropout=0.2), "watched")
-    set_up_arithmetic(plain.config, CPU)
+    configure_arithmetic(plain.config, CPU)
     plain.run()
-    set_up_arithmetic(plain.config, CPU)
+    configure_arithmetic(plain.config, CPU)
     watched.run()
     assert len(kept.of(protocol.Eval)) == 6
     assert len(kept.of(protocol.Sample)) >= 6
@@ -177,7 +179,7 @@ def test_a_stop_during_evaluation_is_taken_up_again_where_it_was(tmp_path: Path)
         made.run()
     assert [event.step for event in kept.of(protocol.Eval)] == []
     again, kept_again = trainer(tmp_path, wanted)
-    found, _ = checkpoint_dir.latest_good(again.run_dir.checkpoints)
+    found, _ = checkpoint_dir.latest_valid(again.run_dir.checkpoints)
     assert found is not None
     assert found.name == "step-00000004"
     again.resume(found)
@@ -294,7 +296,7 @@ def test_what_is_drawn_in_a_step_that_failed_is_drawn_again(tmp_path: Path) -> N
     whole, kept = trainer(tmp_path, wanted, "whole")
     whole.run()
     again, kept_again = trainer(tmp_path, wanted)
-    found, _ = checkpoint_dir.latest_good(made.run_dir.checkpoints)
+    found, _ = checkpoint_dir.latest_valid(made.run_dir.checkpoints)
     assert found is not None
     again.resume(found)
     again.run()
@@ -316,7 +318,7 @@ def test_checkpoints_that_need_not_be_kept_are_removed_only_after_a_new_one_is_w
 @pytest.mark.parametrize(("schedule", "end"), [("cosine", 1e-4), ("linear", 1e-4), ("constant", 1e-3)])
 def test_the_learning_rate_rises_to_its_peak_and_ends_where_it_should(schedule: str, end: float) -> None:
     values = {"learning_rate": 1e-3, "warmup_steps": 10, "lr_schedule": schedule, "max_steps": 100}
-    wanted = Schedule(resolve([Layer("here", values)]), samples_per_epoch=50)
+    wanted = Schedule(resolve([ConfigLayer("here", values)]), samples_per_epoch=50)
     rates = [wanted.learning_rate(step, position=step * 8) for step in range(1, 101)]
     assert rates[0] == pytest.approx(1e-4)
     assert rates[9] == pytest.approx(1e-3) == max(rates)

@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from trainer_core.generate import Sampling, answer_all, write_tokens
-from trainer_core.messages import Language, TraindeckError, word
-from trainer_core.model import hugging_face
-from trainer_core.model.decoder import Decoder, KvCache, ModelConfig, decoder_on, document_mask
+from trainer_core.generation.generate import SamplingParams, generate_batch, generate_tokens
+from trainer_core.messages import Language, TraindeckError, format_message
+from trainer_core.models import hf_config
+from trainer_core.models.decoder import Decoder, KvCache, ModelConfig, build_decoder, document_mask
 from trainer_core.train.checkpoint import load_weights, read_shape
 
 SMALL = ModelConfig(
@@ -59,7 +59,7 @@ def test_logits_equal_those_of_transformers(config: ModelConfig, tmp_path: Path)
     if config.tie_embeddings:
         del weights["lm_head.weight"]
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    (tmp_path / "config.json").write_text(json.dumps(hugging_face.to_dict(config, 0, 1)), encoding="utf-8")
+    (tmp_path / "config.json").write_text(json.dumps(hf_config.to_hf_config(config, 0, 1)), encoding="utf-8")
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager").eval()
     with torch.no_grad():
         torch.testing.assert_close(model(ids(2, 20)), theirs(ids(2, 20)).logits, rtol=1e-4, atol=1e-5)
@@ -67,7 +67,7 @@ def test_logits_equal_those_of_transformers(config: ModelConfig, tmp_path: Path)
 
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
 def test_config_json_describes_the_same_decoder_again(config: ModelConfig) -> None:
-    assert hugging_face.from_dict(hugging_face.to_dict(config, 0, 1), "x") == config
+    assert hf_config.from_hf_config(hf_config.to_hf_config(config, 0, 1), "x") == config
 
 
 def small_config(family: str, version: int, **changed: Any) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def small_config(family: str, version: int, **changed: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("version", [4, 5])
 def test_the_position_base_is_read_as_either_version_of_transformers_writes_it(family: str, version: int) -> None:
-    assert hugging_face.from_dict(small_config(family, version), "x").rope_theta == 250_000.0
+    assert hf_config.from_hf_config(small_config(family, version), "x").rope_theta == 250_000.0
 
 
 def test_a_model_that_transformers_saved_has_the_same_logits_here(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_model_that_transformers_saved_has_the_same_logits_here(tmp_path: Path
 
 
 def test_our_config_json_gives_the_position_base_to_both_versions_of_transformers() -> None:
-    written = hugging_face.to_dict(variant(rope_theta=250_000.0), 0, 1)
+    written = hf_config.to_hf_config(variant(rope_theta=250_000.0), 0, 1)
     assert written["rope_theta"] == written["rope_parameters"]["rope_theta"] == 250_000.0
     assert written["rope_parameters"]["rope_type"] == "default"
 
@@ -150,9 +150,9 @@ UNSUPPORTED: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize(("name", "changed"), UNSUPPORTED.values(), ids=UNSUPPORTED.keys())
 def test_what_the_decoder_does_not_compute_is_refused_by_name(name: str, changed: dict[str, Any]) -> None:
     with pytest.raises(TraindeckError) as caught:
-        hugging_face.from_dict(small_config("llama", 5, **changed), "folder")
+        hf_config.from_hf_config(small_config("llama", 5, **changed), "folder")
     assert (caught.value.code, caught.value.params["name"]) == ("model.unsupported", name)
-    english, chinese = (word(caught.value.code, caught.value.params, language) for language in LANGUAGES)
+    english, chinese = (format_message(caught.value.code, caught.value.params, language) for language in LANGUAGES)
     assert f"asks for {name} = " in english
     assert f"要求 {name} = " in chinese
 
@@ -169,24 +169,24 @@ def test_a_sliding_window_is_refused_where_it_is_narrower_than_the_context(
 ) -> None:
     values = small_config("qwen2", 4, **changed)
     if not matters:
-        assert hugging_face.from_dict(values, "x").max_seq_len == 64
+        assert hf_config.from_hf_config(values, "x").max_seq_len == 64
         return
     with pytest.raises(TraindeckError) as caught:
-        hugging_face.from_dict(values, "x")
+        hf_config.from_hf_config(values, "x")
     assert caught.value.params["name"] == "sliding_window"
 
 
 def test_missing_keys_mean_what_they_mean_to_transformers() -> None:
     names = ("rope_theta", "rope_scaling", "head_dim", "hidden_act", "tie_word_embeddings", "num_key_value_heads")
     values = {name: value for name, value in small_config("llama", 4).items() if name not in names}
-    shape = hugging_face.from_dict(values, "x")
+    shape = hf_config.from_hf_config(values, "x")
     assert (shape.rope_theta, shape.head_dim, shape.tie_embeddings, shape.n_kv_heads) == (10_000.0, 8, False, 6)
 
 
 @pytest.mark.parametrize("name", ["rope_theta", "num_key_value_heads", "rms_norm_eps"])
 def test_zero_is_not_taken_for_a_missing_value(name: str) -> None:
     with pytest.raises(TraindeckError) as caught:
-        hugging_face.from_dict(small_config("llama", 4, **{name: 0}), "x")
+        hf_config.from_hf_config(small_config("llama", 4, **{name: 0}), "x")
     assert name in caught.value.params["what"]
 
 
@@ -243,7 +243,7 @@ def test_every_weight_is_drawn_once_with_its_spread(config: ModelConfig) -> None
         assert float(weight.detach().std()) == pytest.approx(wanted, rel=0.2), name
         assert float(weight.detach().mean()) == pytest.approx(0, abs=0.2 * wanted), name
     torch.manual_seed(5)
-    again = decoder_on(torch.device("cpu"), config)
+    again = build_decoder(torch.device("cpu"), config)
     for name, weight in again.named_parameters():
         assert torch.equal(weight, model.get_parameter(name)), name
 
@@ -252,9 +252,9 @@ def test_every_weight_is_drawn_once_with_its_spread(config: ModelConfig) -> None
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
 def test_a_seed_gives_the_same_model_on_a_gpu(config: ModelConfig) -> None:
     torch.manual_seed(5)
-    here = decoder_on(torch.device("cpu"), config).state_dict()
+    here = build_decoder(torch.device("cpu"), config).state_dict()
     torch.manual_seed(5)
-    there = decoder_on(torch.device("cuda"), config)
+    there = build_decoder(torch.device("cuda"), config)
     assert {tensor.device.type for tensor in [*there.parameters(), *there.buffers()]} == {"cuda"}
     for name, weight in there.state_dict().items():
         assert torch.equal(weight.cpu(), here[name]), name
@@ -265,9 +265,9 @@ def test_text_is_written_from_logits_of_the_last_position_alone() -> None:
     model, seen = drawn(SMALL), []
     model.lm_head.register_forward_hook(lambda module, given, logits: seen.append(logits.numel()))
     prompts = [[1, 2, 3, 4, 5], [6, 7]]
-    answers = answer_all(model, prompts, [3, 3], frozenset(), lambda: None)
+    answers = generate_batch(model, prompts, [3, 3], frozenset(), lambda: None)
     assert [len(answer.tokens) for answer in answers] == [3, 3]
     assert set(seen) == {len(prompts) * SMALL.vocab_size}
     seen.clear()
-    assert len(list(write_tokens(model, [1, 2, 3], 4, Sampling(temperature=0), frozenset()))) == 4
+    assert len(list(generate_tokens(model, [1, 2, 3], 4, SamplingParams(temperature=0), frozenset()))) == 4
     assert set(seen) == {SMALL.vocab_size}

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from trainer_core.config import Config
-from trainer_core.model.decoder import Decoder, ModelConfig
-from trainer_core.train import muon, optim
-from trainer_core.train.muon import MuonWithAdamW, orthogonal
+from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.train import muon, optimizers
+from trainer_core.train.muon import MuonWithAdamW, orthogonalize
 
 SHAPES = ((48, 48), (32, 80), (80, 32), (48, 48), (32, 80))
 
@@ -30,8 +30,8 @@ def give_gradients(weights: list[nn.Parameter], seed: int) -> None:
 def small(optimizer: str = "muon", **knobs: object) -> tuple[Decoder, torch.optim.Optimizer]:
     config = Config(hidden_dim=32, n_layers=2, n_heads=2, max_seq_len=16, optimizer=optimizer, **knobs)  # type: ignore[arg-type]
     torch.manual_seed(0)
-    model = Decoder(ModelConfig.of(config, 64))
-    return model, optim.build_optimizer(model, config)
+    model = Decoder(ModelConfig.from_config(config, 64))
+    return model, optimizers.build_optimizer(model, config)
 
 
 def train(model: Decoder, optimizer: torch.optim.Optimizer, step: int, bad: float | Tensor = 0.0) -> None:
@@ -44,7 +44,7 @@ def train(model: Decoder, optimizer: torch.optim.Optimizer, step: int, bad: floa
         for weight in model.parameters():
             assert weight.grad is not None
             weight.grad.fill_(torch.nan)
-    optim.update(optimizer, torch.amp.GradScaler("cpu", enabled=False), flag)
+    optimizers.update(optimizer, torch.amp.GradScaler("cpu", enabled=False), flag)
     optimizer.zero_grad()
 
 
@@ -59,7 +59,7 @@ def test_an_update_is_that_of_torchs_muon_where_both_orthogonalise_alike(monkeyp
     def one_by_one(stacked: Tensor) -> Tensor:
         return torch.stack([theirs_of(one, (3.4445, -4.7750, 2.0315), 5, 1e-7) for one in stacked])
 
-    monkeypatch.setattr(muon, "orthogonal", one_by_one)
+    monkeypatch.setattr(muon, "orthogonalize", one_by_one)
     ours, theirs = matrices(), matrices()
     mine = MuonWithAdamW([{"params": ours, "kind": "muon", "weight_decay": 0.1}], lr=0.02)
     torchs = torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw")
@@ -86,15 +86,15 @@ def test_our_four_steps_come_as_near_to_orthogonal_as_torchs_five(shape: tuple[i
         return torch.cosine_similarity(found.float().flatten(1), exact.flatten(1)).mean().item()
 
     theirs = torch.stack([theirs_of(one, (3.4445, -4.7750, 2.0315), 5, 1e-7) for one in stacked])
-    assert nearness(orthogonal(stacked)) > nearness(theirs) - 0.005
-    found = torch.linalg.svdvals(orthogonal(stacked).float())
+    assert nearness(orthogonalize(stacked)) > nearness(theirs) - 0.005
+    found = torch.linalg.svdvals(orthogonalize(stacked).float())
     assert found.min() > 0.7
     assert found.max() < 1.3
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-30, 1e12])
 def test_matrices_of_any_size_stay_finite(value: float) -> None:
-    assert orthogonal(torch.full((2, 8, 12), value)).isfinite().all()
+    assert orthogonalize(torch.full((2, 8, 12), value)).isfinite().all()
 
 
 @pytest.mark.parametrize("shape", [(8, 32, 64), (8, 64, 64), (4, 96, 32)])
@@ -105,8 +105,8 @@ def test_bfloat16_gives_what_fp32_gives_to_its_precision(
     stacked = torch.randn(*shape)
     found: dict[torch.dtype, Tensor] = {}
     for dtype in (torch.float32, torch.bfloat16):
-        monkeypatch.setattr(muon, "arithmetic", lambda _, dtype=dtype: dtype)
-        found[dtype] = orthogonal(stacked).float()
+        monkeypatch.setattr(muon, "compute_dtype", lambda _, dtype=dtype: dtype)
+        found[dtype] = orthogonalize(stacked).float()
     assert torch.cosine_similarity(found[torch.float32].flatten(1), found[torch.bfloat16].flatten(1)).min() > 0.99
     assert torch.linalg.matrix_norm(found[torch.bfloat16], 2).max() < 1.3  # no value is blown up by rounding
 
@@ -184,7 +184,7 @@ def test_gradients_that_are_still_scaled_are_unscaled_by_the_update(kind: str) -
         scaler = torch.amp.GradScaler("cpu", init_scale=scale or 1.0, enabled=scale is not None)
         for _ in range(3):
             scaler.scale(model(torch.ones(1, 4, dtype=torch.long)).square().mean()).backward()
-            optim.update(optimizer, scaler, torch.zeros(()))
+            optimizers.update(optimizer, scaler, torch.zeros(()))
             optimizer.zero_grad()
         ends.append(everything(model, optimizer))
     for one, other in zip(*ends, strict=True):
@@ -230,7 +230,7 @@ def scaled(grow: float) -> tuple[Callable[[float], None], Decoder, torch.optim.O
         scaler.scale(model(torch.zeros(1, 4, dtype=torch.long)).square().mean()).backward()
         assert model.lm_head.weight.grad is not None
         model.lm_head.weight.grad.add_(value)
-        optim.update(optimizer, scaler, torch.tensor(bad))
+        optimizers.update(optimizer, scaler, torch.tensor(bad))
         optimizer.zero_grad()
 
     return step, model, optimizer, scaler
@@ -259,7 +259,7 @@ def test_with_a_scaler_overflows_and_bad_steps_are_left_out_and_only_overflows_l
 def test_on_a_gpu_an_update_never_waits_for_the_device(kind: str) -> None:
     model, optimizer = small(kind)
     model = model.cuda()
-    optimizer = optim.build_optimizer(model, Config(optimizer=kind))  # type: ignore[arg-type]
+    optimizer = optimizers.build_optimizer(model, Config(optimizer=kind))  # type: ignore[arg-type]
     scaler = torch.amp.GradScaler("cuda", enabled=True)
     flag = torch.zeros((), device="cuda")
     before = [weight.detach().clone() for weight in model.parameters()]
@@ -268,7 +268,7 @@ def test_on_a_gpu_an_update_never_waits_for_the_device(kind: str) -> None:
         scaler.scale(model(torch.zeros(1, 4, dtype=torch.long, device="cuda")).square().mean()).backward()
         torch.cuda.set_sync_debug_mode("error")
         try:
-            optim.update(optimizer, scaler, flag)
+            optimizers.update(optimizer, scaler, flag)
         finally:
             torch.cuda.set_sync_debug_mode("default")
         optimizer.zero_grad()

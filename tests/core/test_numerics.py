@@ -11,20 +11,20 @@ import torch
 
 from trainer_core.config import Config
 from trainer_core.train import numerics
-from trainer_core.train.numerics import Bad, Noise, Plateau, Watch
+from trainer_core.train.numerics import BadStepRecord, GradientMonitor, GradientNoise, Plateau
 from trainer_core.train.schedule import Schedule
 
 CPU = torch.device("cpu")
 
 
-def judge(watch: Watch, *norms: float, first: int = 1) -> list[float]:
+def judge(watch: GradientMonitor, *norms: float, first: int = 1) -> list[float]:
     """The flags of steps with these norms."""
     return [float(watch.judge(torch.tensor(norm), step, (step, -step), 7)) for step, norm in enumerate(norms, first)]
 
 
-def warmed_up(**knobs: Any) -> Watch:
+def warmed_up(**knobs: Any) -> GradientMonitor:
     """One that has seen 30 steps with a norm of 2."""
-    watch = Watch(Config(**knobs), CPU)
+    watch = GradientMonitor(Config(**knobs), CPU)
     assert judge(watch, *[2.0] * 30) == [0.0] * 30
     return watch
 
@@ -33,20 +33,20 @@ def test_a_spike_is_left_out_and_told_with_its_batch_and_what_was_usual() -> Non
     watch = warmed_up(spike_factor=5.0)
     assert judge(watch, 9.9, 14.0, 2.0, first=31) == [0.0, 1.0, 0.0]
     (bad,) = watch.read()
-    assert bad == Bad(32, "spike", 14.0, pytest.approx(2.0, rel=0.2), epoch=7, samples=(32, -32))  # type: ignore[arg-type]
+    assert bad == BadStepRecord(32, "spike", 14.0, pytest.approx(2.0, rel=0.2), epoch=7, samples=(32, -32))  # type: ignore[arg-type]
     assert watch.read() == []
     assert watch.total == 1
 
 
 @pytest.mark.parametrize("norm", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_bad_from_the_first_step_on(norm: float) -> None:
-    watch = Watch(Config(spike_factor=0.0), CPU)
+    watch = GradientMonitor(Config(spike_factor=0.0), CPU)
     assert judge(watch, norm, 1.0) == [1.0, 0.0]
-    assert watch.read() == [Bad(1, "not_finite", None, None, 7, (1, -1))]
+    assert watch.read() == [BadStepRecord(1, "not_finite", None, None, 7, (1, -1))]
 
 
 def test_norms_that_fall_from_far_above_at_the_beginning_are_no_spikes() -> None:
-    assert judge(Watch(Config(spike_factor=2.0), CPU), *[1.0, 9.0, 30.0, 3.0]) == [0.0] * 4
+    assert judge(GradientMonitor(Config(spike_factor=2.0), CPU), *[1.0, 9.0, 30.0, 3.0]) == [0.0] * 4
 
 
 def test_without_a_factor_no_finite_norm_is_a_spike() -> None:
@@ -60,7 +60,7 @@ def test_bad_norms_do_not_count_as_usual() -> None:
 
 
 def test_bad_steps_in_a_row_are_counted_until_a_good_one() -> None:
-    watch = Watch(Config(), CPU)
+    watch = GradientMonitor(Config(), CPU)
     judge(watch, 1.0, math.nan, math.nan, math.nan)
     watch.read()
     assert watch.in_a_row == 3
@@ -74,14 +74,14 @@ def test_bad_steps_in_a_row_are_counted_until_a_good_one() -> None:
 
 def test_none_is_lost_when_nobody_reads_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numerics, "_ROWS", 8)
-    watch = Watch(Config(), CPU)
+    watch = GradientMonitor(Config(), CPU)
     judge(watch, *[math.nan if step % 5 == 0 else 1.0 for step in range(1, 31)])
     assert [bad.step for bad in watch.read()] == [5, 10, 15, 20, 25, 30]
 
 
 def test_overflows_of_fp16_are_counted_apart_until_the_scale_cannot_be_the_reason() -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    watch = Watch(Config(), CPU, scaler)
+    watch = GradientMonitor(Config(), CPU, scaler)
     judge(watch, math.inf)
     assert watch.read() == []
     assert (watch.overflows, watch.in_a_row, watch.total) == (1, 0, 0)
@@ -97,9 +97,9 @@ def test_a_watch_that_was_saved_judges_on_exactly_as_if_it_had_not_been(at: int)
     random = torch.Generator().manual_seed(0)
     norms = torch.rand(100, generator=random).mul(3).exp().tolist()
     norms[30], norms[59] = math.nan, 900.0
-    whole = Watch(Config(spike_factor=3.0), CPU)
+    whole = GradientMonitor(Config(spike_factor=3.0), CPU)
     flags = judge(whole, *norms)
-    begun, resumed = Watch(Config(spike_factor=3.0), CPU), Watch(Config(spike_factor=3.0), CPU)
+    begun, resumed = GradientMonitor(Config(spike_factor=3.0), CPU), GradientMonitor(Config(spike_factor=3.0), CPU)
     before = judge(begun, *norms[:at])
     resumed.load_state(json.loads(json.dumps(begun.state())))
     assert before + judge(resumed, *norms[at:], first=at + 1) == flags
@@ -117,7 +117,7 @@ def test_going_back_forgets_what_was_judged_since() -> None:
     assert watch.state() == state
 
 
-def gradients(noise: Noise, sizes: list[int], steps: int, scale: float = 1.0) -> None:
+def gradients(noise: GradientNoise, sizes: list[int], steps: int, scale: float = 1.0) -> None:
     """Steps whose token gradients are drawn around a mean: |mean|² = 4, trace of the covariance = 800."""
     random = torch.Generator().manual_seed(3)
     mean = torch.full((400,), 0.1)
@@ -129,37 +129,37 @@ def gradients(noise: Noise, sizes: list[int], steps: int, scale: float = 1.0) ->
             summed += (mean + math.sqrt(2 / size) * torch.randn(400, generator=random)) * size / total
             if number == 0:
                 weight.grad = summed * scale
-                noise.first([weight], size)
-        noise.last(summed.norm(), total)
+                noise.record_first([weight], size)
+        noise.record_last(summed.norm(), total)
 
 
 @pytest.mark.parametrize("sizes", [[16, 16], [10, 40, 30]])
 def test_the_noise_scale_is_the_covariances_trace_over_the_squared_mean(sizes: list[int]) -> None:
-    noise = Noise(CPU)
+    noise = GradientNoise(CPU)
     gradients(noise, sizes, 300)
     assert noise.read() == pytest.approx(800 / 4, rel=0.15)
 
 
 def test_the_noise_scale_does_not_depend_on_the_scale_of_fp16() -> None:
-    plain, scaled = Noise(CPU), Noise(CPU, torch.amp.GradScaler("cpu", init_scale=1024.0))
+    plain, scaled = GradientNoise(CPU), GradientNoise(CPU, torch.amp.GradScaler("cpu", init_scale=1024.0))
     gradients(plain, [16, 16], 20)
     gradients(scaled, [16, 16], 20, scale=1024.0)
     assert scaled.read() == pytest.approx(plain.read(), rel=1e-4)
 
 
 def test_one_micro_batch_tells_no_noise_and_an_overflow_is_left_out() -> None:
-    noise = Noise(CPU)
-    noise.last(torch.tensor(1.0), 10)
+    noise = GradientNoise(CPU)
+    noise.record_last(torch.tensor(1.0), 10)
     assert noise.read() is None
     gradients(noise, [16, 16], 20)
     before = noise.state()
-    noise.first([torch.nn.Parameter(torch.zeros(1))], 5)
-    noise.last(torch.tensor(math.nan), 10)
+    noise.record_first([torch.nn.Parameter(torch.zeros(1))], 5)
+    noise.record_last(torch.tensor(math.nan), 10)
     assert noise.state() == before
 
 
 def test_the_noise_goes_on_from_a_checkpoint() -> None:
-    noise, other = Noise(CPU), Noise(CPU)
+    noise, other = GradientNoise(CPU), GradientNoise(CPU)
     gradients(noise, [16, 16], 20)
     other.load_state(json.loads(json.dumps(noise.state())))
     assert other.read() == noise.read() is not None
@@ -214,14 +214,14 @@ def test_a_plateau_warms_up_like_any_other() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="for GPUs")
 def test_on_a_gpu_judging_and_measuring_noise_never_wait_for_the_device() -> None:
     device = torch.device("cuda")
-    watch, noise = Watch(Config(), device), Noise(device)
+    watch, noise = GradientMonitor(Config(), device), GradientNoise(device)
     weight = torch.nn.Parameter(torch.zeros(8, device=device))
     weight.grad = torch.ones(8, device=device)
     norm = torch.tensor(math.nan, device=device)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        noise.first([weight], 4)
-        noise.last(norm, 8)
+        noise.record_first([weight], 4)
+        noise.record_last(norm, 8)
         flag = watch.judge(norm, 1)
     finally:
         torch.cuda.set_sync_debug_mode("default")

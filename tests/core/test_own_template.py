@@ -11,7 +11,7 @@ from tests.core.trainer import TINY, run
 from tests.unit.model_folders import model_folder
 from trainer_core import protocol
 from trainer_core.data.tokenizing.tokenizer import Codec
-from trainer_core.generate import is_chat
+from trainer_core.generation.generate import is_chat
 
 LONGER = (*TINY, "--max-seq-len", "128", "--max-steps", "6", "--eval-steps", "6", "--validation-fraction", "0.1")
 

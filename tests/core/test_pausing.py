@@ -13,8 +13,8 @@ from torch._dynamo.utils import counters
 
 from tests.core.trainer import TINY, Ended, finish, run, start, text_file
 from trainer_core import protocol
-from trainer_core.train.pausing import Parking
 from trainer_core.train.ranks import Ranks
+from trainer_core.train.state_offload import StateOffloader
 
 CPU = torch.device("cpu")
 GIB = 2**30
@@ -39,13 +39,13 @@ def test_everything_comes_back_into_the_same_tensors(room: int, tmp_path: Path) 
     layer, optimizer, tensors = trained()
     before = [tensor.detach().clone() for tensor in tensors]
     places = [tensor.data_ptr() for tensor in tensors if tensor.numel()]
-    parking = Parking(lambda: tensors, CPU, tmp_path, system_memory=lambda: room)
-    assert parking.park() == ("memory" if room else "disk")
+    parking = StateOffloader(lambda: tensors, CPU, tmp_path, system_memory=lambda: room)
+    assert parking.offload() == ("memory" if room else "disk")
     assert [tensor.data_ptr() for tensor in tensors if tensor.numel()] != places
     for tensor, was in zip(tensors, before, strict=True):
         assert torch.equal(tensor, was), "what is parked can be read, so a Stop can save it"
     assert any(tmp_path.iterdir()) == (room == 0)
-    assert parking.unpark()
+    assert parking.restore()
     for tensor, was in zip(tensors, before, strict=True):
         assert torch.equal(tensor, was)
         assert (tensor.dtype, tensor.stride()) == (was.dtype, was.stride())
@@ -59,7 +59,7 @@ def test_the_memory_of_what_is_parked_is_free(tmp_path: Path) -> None:
     layer, _, tensors = trained()
     storage = weakref.ref(layer.weight.untyped_storage())
     where = layer.weight.untyped_storage()._cdata
-    Parking(lambda: tensors, CPU, tmp_path).park()
+    StateOffloader(lambda: tensors, CPU, tmp_path).offload()
     assert storage() is None
     assert layer.weight.untyped_storage()._cdata != where
 
@@ -67,15 +67,15 @@ def test_the_memory_of_what_is_parked_is_free(tmp_path: Path) -> None:
 def test_without_room_on_the_device_nothing_changes_until_there_is(tmp_path: Path) -> None:
     layer, _, tensors = trained()
     was, free = layer.weight.detach().clone(), [GIB]
-    parking = Parking(lambda: tensors, CPU, tmp_path, device_memory=lambda device: free[0])
-    parking.park()
+    parking = StateOffloader(lambda: tensors, CPU, tmp_path, device_memory=lambda device: free[0])
+    parking.offload()
     free[0] = 0
     place = layer.weight.data_ptr()
-    assert not parking.unpark()
+    assert not parking.restore()
     assert layer.weight.data_ptr() == place
     assert torch.equal(layer.weight, was)
     free[0] = GIB
-    assert parking.unpark()
+    assert parking.restore()
     assert torch.equal(layer.weight, was)
 
 
@@ -88,7 +88,7 @@ def test_a_peak_that_can_never_be_free_is_not_waited_for(room: int, tmp_path: Pa
     """As after an attempt that took the whole card, or where Windows lends a card system memory."""
     layer, _, tensors = trained()
     storage, free = weakref.ref(layer.weight.untyped_storage()), [10 * GIB]
-    parking = Parking(
+    parking = StateOffloader(
         lambda: tensors,
         CPU,
         tmp_path,
@@ -96,12 +96,12 @@ def test_a_peak_that_can_never_be_free_is_not_waited_for(room: int, tmp_path: Pa
         device_memory=lambda device: free[0] if storage() is None else GIB,
         most_used=lambda device: 24 * GIB,
     )
-    assert parking.park()
+    assert parking.offload()
     assert parking.needed == int(9.5 * GIB), "of what is free when all is away"
     free[0] = 9 * GIB
-    assert not parking.unpark()
+    assert not parking.restore()
     free[0] = int(9.6 * GIB)  # a desktop holds a little more than before
-    assert parking.unpark()
+    assert parking.restore()
 
 
 @pytest.mark.parametrize(
@@ -118,16 +118,16 @@ def test_what_is_waited_for_was_free_in_the_pause_and_is_what_is_held_where_that
 ) -> None:
     _, _, tensors = trained()
     held = held_by(tensors)
-    parking = Parking(
+    parking = StateOffloader(
         lambda: tensors,
         CPU,
         tmp_path,
         device_memory=lambda device: int(free * held),
         most_used=lambda device: int(peak * held),
     )
-    parking.park()
+    parking.offload()
     assert parking.needed == int(needed * held)
-    assert parking.unpark()
+    assert parking.restore()
 
 
 def test_ranks_that_park_at_the_same_moment_take_their_share_of_what_is_free(
@@ -138,32 +138,32 @@ def test_ranks_that_park_at_the_same_moment_take_their_share_of_what_is_free(
     _, _, tensors = trained()
     held = held_by(tensors)
     memory, disk = [3 * held], [3 * (held + GIB)]
-    monkeypatch.setattr("trainer_core.files.free_bytes", lambda path: disk[0])
-    parking = Parking(lambda: tensors, CPU, tmp_path, system_memory=lambda: memory[0], ranks=three)
-    assert parking.park() == "memory"
-    assert parking.unpark()
+    monkeypatch.setattr("trainer_core.system.files.free_bytes", lambda path: disk[0])
+    parking = StateOffloader(lambda: tensors, CPU, tmp_path, system_memory=lambda: memory[0], ranks=three)
+    assert parking.offload() == "memory"
+    assert parking.restore()
     memory[0] -= 1
-    assert parking.park() == "disk"
-    assert parking.unpark()
+    assert parking.offload() == "disk"
+    assert parking.restore()
     disk[0] -= 1
-    assert parking.park() == ""
-    assert parking.unpark()
+    assert parking.offload() == ""
+    assert parking.restore()
 
 
 def test_with_room_nowhere_all_stays(tmp_path: Path) -> None:
     layer, _, tensors = trained()
     place = layer.weight.data_ptr()
-    parking = Parking(lambda: tensors, CPU, tmp_path / "no such folder", system_memory=lambda: 0)
-    assert parking.park() == ""
+    parking = StateOffloader(lambda: tensors, CPU, tmp_path / "no such folder", system_memory=lambda: 0)
+    assert parking.offload() == ""
     assert layer.weight.data_ptr() == place
-    assert parking.unpark()
+    assert parking.restore()
 
 
 def test_a_file_left_by_a_killed_pause_is_removed(tmp_path: Path) -> None:
     _, _, tensors = trained()
-    Parking(lambda: tensors, CPU, tmp_path, system_memory=lambda: 0).park()
+    StateOffloader(lambda: tensors, CPU, tmp_path, system_memory=lambda: 0).offload()
     assert any(tmp_path.iterdir())
-    Parking(lambda: tensors, CPU, tmp_path)
+    StateOffloader(lambda: tensors, CPU, tmp_path)
     assert not any(tmp_path.iterdir())
 
 
@@ -172,9 +172,9 @@ def test_a_compiled_model_goes_on_with_what_it_was_compiled_to(compiler: Path, t
     compiled, given = torch.compile(layer, fullgraph=True, dynamic=False), torch.randn(5, 64)
     before, graphs = compiled(given), counters["stats"]["unique_graphs"]
     for room in (GIB, 0):
-        parking = Parking(lambda: tensors, CPU, tmp_path, system_memory=lambda room=room: room)  # type: ignore[misc]
-        parking.park()
-        assert parking.unpark()
+        parking = StateOffloader(lambda: tensors, CPU, tmp_path, system_memory=lambda room=room: room)  # type: ignore[misc]
+        parking.offload()
+        assert parking.restore()
         assert torch.equal(compiled(given), before)
     assert graphs > 0
     assert counters["stats"]["unique_graphs"] == graphs, "nothing is compiled again"

@@ -15,12 +15,12 @@ from tests.core.test_loop import config, losses, pairs_file, trainer
 from tests.core.trainer import text_file
 from trainer_core import protocol
 from trainer_core.config import Config
-from trainer_core.data.batches import side_by_side
-from trainer_core.session import Hold
+from trainer_core.data.loader import concat_batches
+from trainer_core.run_context import PauseState
 from trainer_core.train import flops
-from trainer_core.train.garbage import Garbage
-from trainer_core.train.loop import Trainer
-from trainer_core.train.peaks import Peak, peak
+from trainer_core.train.gc_control import GarbageCollector
+from trainer_core.train.gpu_specs import PeakFlops, lookup_peak
+from trainer_core.train.trainer import Trainer
 
 
 def wanted(folder: Path, **values: object) -> Config:
@@ -64,13 +64,13 @@ class Once:
     def __init__(self, made: Trainer, step: int, does: Callable[[], object] = bool, waits: int = 0) -> None:
         self._made, self._step, self._does, self._asked, self._waits = made, step, does, 0, waits
 
-    def __call__(self) -> Hold | None:
+    def __call__(self) -> PauseState | None:
         if self._made.state.counters.step != self._step:
             return None
         self._asked += 1
         if self._asked == 1:
             self._does()
-        return Hold("schedule") if self._asked <= self._waits else None
+        return PauseState("schedule") if self._asked <= self._waits else None
 
 
 @pytest.mark.parametrize("what", ["a pause", "a return to a checkpoint"])
@@ -79,8 +79,8 @@ def test_no_energy_is_told_of_an_interval_that_is_not_all_training(tmp_path: Pat
     meter = itertools.count(0, 10)
     made.reports.energy = lambda: float(next(meter))
     counters = made.state.counters
-    back = Once(made, 5, lambda: made.reports.begin(counters.tokens, counters.samples))
-    made.session.holds.append(Once(made, 5, waits=2) if what == "a pause" else back)
+    back = Once(made, 5, lambda: made.reports.start(counters.tokens, counters.samples))
+    made.session.pause_conditions.append(Once(made, 5, waits=2) if what == "a pause" else back)
     made.run()
     events = kept.of(protocol.Performance)
     assert [event.energy_j for event in events] == [None, 10.0, None, 10.0, 10.0]
@@ -129,8 +129,8 @@ def test_time_to_save_is_told_apart_from_the_steps(tmp_path: Path, low_memory: b
 
 def test_intervals_can_be_set_while_training(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, perf_steps=1, max_steps=4))
-    made.session.settable["perf_steps"](4.0)
-    made.session.settable["flops_steps"](3.0)
+    made.session.live_settings["perf_steps"](4.0)
+    made.session.live_settings["flops_steps"](3.0)
     made.run()
     assert [event.step for event in kept.of(protocol.Performance)] == [4]
     assert [event.step for event in kept.of(protocol.FlopsProfile)] == [3]
@@ -179,8 +179,8 @@ def test_mfu_counts_the_positions_that_are_computed_and_attention_within_documen
     files = {"text": text_file, "documents": documents_file}
     file = files.get(data, pairs_file)(tmp_path)
     made, kept = trainer(tmp_path, config(tmp_path, file, **settings))
-    made.reports._peak = Peak(1e9, "a card")
-    batches = list(itertools.islice(made.train_data.iterate(0), 2))
+    made.reports._peak = PeakFlops(1e9, "a card")
+    batches = list(itertools.islice(made.train_data.iterate_epoch(0), 2))
     made.run()
     (event,) = kept.of(protocol.Performance)
     positions = sum(batch.input_ids.numel() for batch in batches)
@@ -189,9 +189,11 @@ def test_mfu_counts_the_positions_that_are_computed_and_attention_within_documen
         assert (batch.segments is not None) == (data in ("packed", "documents"))
         for row in batch.input_ids * 0 if batch.segments is None else batch.segments:
             pairs += sum(int((row == number).sum()) ** 2 for number in row.unique())
-    parts = [part for batch in batches for part in batch.rows(1)]
+    parts = [part for batch in batches for part in batch.split_rows(1)]
     assert (
-        sum(part.attended for part in parts) == side_by_side(batches[0].rows(1)).attended + batches[1].attended == pairs
+        sum(part.attention_pairs for part in parts)
+        == concat_batches(batches[0].split_rows(1)).attention_pairs + batches[1].attention_pairs
+        == pairs
     )
     assert (pairs / positions < 256) == (data != "text")
     assert event.flops_per_token == flops.flops_per_token(made.model, pairs / positions)
@@ -221,11 +223,11 @@ def test_mfu_counts_the_positions_that_are_computed_and_attention_within_documen
 )
 def test_peaks_are_those_of_the_data_sheets(card: str, bf16: float, tf32: float) -> None:
     for precision, tera in (("bf16", bf16), ("fp16", bf16), ("tf32", tf32)):
-        found = peak(card, precision)
+        found = lookup_peak(card, precision)
         assert found is not None
         assert found.flops / 1e12 == pytest.approx(tera, abs=0.06)
         assert found.name.endswith(precision)
-    assert peak(card, "fp32") is None
+    assert lookup_peak(card, "fp32") is None
 
 
 @pytest.mark.parametrize(
@@ -234,10 +236,10 @@ def test_peaks_are_those_of_the_data_sheets(card: str, bf16: float, tf32: float)
      ("Tesla V100-SXM2-16GB", 125.0)],
 )  # fmt: skip
 def test_cards_before_ampere_have_a_peak_in_fp16_alone(card: str, fp16: float) -> None:
-    found = peak(card, "fp16")
+    found = lookup_peak(card, "fp16")
     assert found is not None
     assert found.flops / 1e12 == pytest.approx(fp16, abs=0.06)
-    assert peak(card, "bf16") is peak(card, "tf32") is None
+    assert lookup_peak(card, "bf16") is lookup_peak(card, "tf32") is None
 
 
 @pytest.mark.parametrize(
@@ -248,7 +250,7 @@ def test_cards_before_ampere_have_a_peak_in_fp16_alone(card: str, fp16: float) -
      "NVIDIA GeForce RTX 5090 D", "NVIDIA GeForce GTX 1080 Ti"],
 )  # fmt: skip
 def test_no_peak_is_told_of_a_card_that_only_sounds_alike(card: str) -> None:
-    assert peak(card, "bf16") is None
+    assert lookup_peak(card, "bf16") is None
 
 
 # --- garbage ------------------------------------------------------------------------------------------------
@@ -272,8 +274,8 @@ def test_no_garbage_is_collected_in_steps_and_everything_is_as_before_afterwards
 
 def test_garbage_is_still_collected_when_it_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
     collected: list[None] = []
-    garbage = Garbage()
-    with garbage.kept_out():
+    garbage = GarbageCollector()
+    with garbage.disabled():
         monkeypatch.setattr(gc, "collect", lambda: collected.append(None))
         garbage.collect_if_due()
         assert not collected

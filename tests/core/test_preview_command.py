@@ -41,7 +41,7 @@ def test_a_preview_in_words_has_no_colours_where_nobody_sees_them(tmp_path: Path
         [*command, *FLAGS, "--data", str(data)], capture_output=True, env=chinese, cwd=tmp_path, timeout=60, check=True
     )
     text = shown.stdout.decode("utf-8")
-    for words in ("已读取全部", "文档长度（词元）", "模型看到的前几个样本", "序列长度 32", "[["):
+    for words in ("已读取全部", "文档长度（词元）", "输入模型的前几个样本", "序列长度 32", "[["):
         assert words in text
     assert "\x1b" not in text
 

@@ -17,13 +17,13 @@ from torch.utils.data import dataloader
 from tests.core.engines import CPU, FP32, batch, decoder, settings
 from tests.core.test_loop import config
 from tests.core.trainer import ROOT, text_file
-from trainer_core.data.batches import Loader
+from trainer_core.data.loader import BatchLoader
 from trainer_core.data.prepare import prepare
-from trainer_core.report import Quiet
-from trainer_core.train import optim
+from trainer_core.progress import NullReporter
+from trainer_core.train import optimizers
 from trainer_core.train.device import native_bf16
-from trainer_core.train.engine import build as building
-from trainer_core.train.engine import compiling
+from trainer_core.train.engine import compilation
+from trainer_core.train.engine import select as building
 
 METHODS = ("zero_grad", "add_param_group", "state_dict", "load_state_dict")
 
@@ -31,10 +31,10 @@ METHODS = ("zero_grad", "add_param_group", "state_dict", "load_state_dict")
 def trained() -> list[torch.Tensor]:
     """The weights after three updates, the last of which follows a saved and loaded state."""
     model = decoder(settings())
-    optimizer = optim.build_optimizer(model, settings())
+    optimizer = optimizers.build_optimizer(model, settings())
     for _ in range(3):
         model(batch().input_ids).square().mean().backward()
-        optim.update(optimizer, torch.amp.GradScaler("cpu", enabled=False), torch.zeros(()))
+        optimizers.update(optimizer, torch.amp.GradScaler("cpu", enabled=False), torch.zeros(()))
         optimizer.zero_grad()
         optimizer.load_state_dict(optimizer.state_dict())
     return [weight.detach() for weight in model.parameters()]
@@ -44,11 +44,11 @@ def test_optimizers_need_no_wrapped_methods(monkeypatch: pytest.MonkeyPatch) -> 
     usual = trained()
     for name in METHODS:
         method = getattr(torch.optim.Optimizer, name)
-        assert hasattr(method, "__wrapped__"), "else `keep_compiler_unloaded` has nothing to do for this torch"
+        assert hasattr(method, "__wrapped__"), "else `avoid_compiler_import` has nothing to do for this torch"
         monkeypatch.setattr(
             torch.optim.Optimizer, name, lambda self, *given, of=method, **named: of(self, *given, **named)
         )
-    optim.keep_compiler_unloaded()
+    optimizers.avoid_compiler_import()
     assert all(torch.equal(one, other) for one, other in zip(usual, trained(), strict=True))
 
 
@@ -59,8 +59,8 @@ def test_loader_processes_end_without_the_method_that_ends_them(
     monkeypatch.setattr(iterator, "__del__", iterator._shutdown_workers)
     monkeypatch.delattr(iterator, "_shutdown_workers")
     wanted = config(tmp_path, text_file(tmp_path), num_workers=2)
-    loader = Loader(prepare(wanted, Quiet()), wanted, "train", "cpu")
-    assert next(loader.iterate(0)).input_ids.numel() > 0
+    loader = BatchLoader(prepare(wanted, NullReporter()), wanted, "train", "cpu")
+    assert next(loader.iterate_epoch(0)).input_ids.numel() > 0
     assert len(multiprocessing.active_children()) == 2
     loader.close()
     gc.collect()
@@ -71,14 +71,16 @@ def test_loader_processes_end_without_the_method_that_ends_them(
 def test_a_run_that_cannot_be_compiled_computes_eagerly(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch._dynamo
 
-    monkeypatch.setattr(compiling, "missing", lambda device: None)
-    monkeypatch.setattr(compiling, "fill_cache", lambda *_: None)
+    monkeypatch.setattr(compilation, "unavailable_reason", lambda device: None)
+    monkeypatch.setattr(compilation, "is_cached", lambda key: True)
     if missing == "torch._dynamo.mark_dynamic":
         monkeypatch.delattr(torch._dynamo, "mark_dynamic")
     else:
         monkeypatch.setitem(sys.modules, "torch._functorch.config", None)
     model, wanted = decoder(settings()), settings(compile="on", cpu_threads=1)
-    built = building.build(wanted, model, CPU, FP32, Quiet(), batch(), 3, None, varying=True)
+    built = building.build_engine(wanted, model, CPU, FP32, NullReporter(), batch(), 3, None, varying=True)
+    assert built.switch is not None
+    built.switch.finish(batch())
     (said,) = (path for path in built.fast_paths if path.name == "compile")
     assert (said.used, said.reason) == (False, "path.failed")
     assert torch.equal(built.loss(batch()), built.eager_loss(batch()))
@@ -86,8 +88,8 @@ def test_a_run_that_cannot_be_compiled_computes_eagerly(missing: str, monkeypatc
 
 def test_graphs_are_forgotten_without_the_function_that_frees_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch._inductor.cudagraph_trees", SimpleNamespace())
-    compiling.forget_graphs()
-    compiling.forget_tried_graphs()
+    compilation.reset_graphs()
+    compilation.reset_trial_graphs()
 
 
 def test_a_cpu_that_torch_cannot_describe_has_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 from tests.core.ranks import joined, others
 from tests.core.trainer import TINY, Ended, environment, finish, read_until, run, start, text_file
 from trainer_core import protocol
-from trainer_core.checking.trial import micro_batches
-from trainer_core.config import Config, Layer, resolve
-from trainer_core.data.batches import Batch
+from trainer_core.check.trial import num_micro_batches
+from trainer_core.config import Config, ConfigLayer, resolve
+from trainer_core.data.loader import Batch
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.train.ranks import RankLost, cuts, deal, pieces, share_of
 
@@ -205,7 +205,7 @@ def test_of_several_the_time_for_adding_up_gradients_is_told_and_of_one_there_is
 
 def test_more_processes_than_sequences_are_refused() -> None:
     with pytest.raises(TraindeckError) as refused:
-        resolve([Layer("here", {"ranks": 4, "batch_size": 3})])
+        resolve([ConfigLayer("here", {"ranks": 4, "batch_size": 3})])
     assert refused.value.code == "ranks.too_many"
 
 
@@ -248,7 +248,7 @@ def test_pieces_of_several_micro_batches_are_their_rows_in_order() -> None:
     dealt = [piece for rank in range(2) for piece in deal(window, rank, 2, 4)]
     assert torch.equal(torch.cat([piece.input_ids for piece in dealt]), torch.cat([b.input_ids for b in window]))
     assert torch.equal(torch.cat([piece.labels for piece in dealt]), torch.cat([b.labels for b in window]))
-    assert [piece.tokens for piece in dealt] == [3 * 8] * 4
+    assert [piece.loss_tokens for piece in dealt] == [3 * 8] * 4
     assert all(piece.segments is not None and piece.segments.shape == (3, 8) for piece in dealt)
 
 
@@ -274,7 +274,7 @@ def test_a_check_takes_pieces_of_the_size_that_the_run_takes(ranks: int) -> None
         for accumulation in range(1, 13):
             if batch_size * accumulation >= ranks:
                 run = Config(batch_size=batch_size, gradient_accumulation_steps=accumulation, ranks=ranks)
-                tried = msgspec.structs.replace(run, gradient_accumulation_steps=micro_batches(run))
+                tried = msgspec.structs.replace(run, gradient_accumulation_steps=num_micro_batches(run))
                 assert share_of(tried).batch_size == share_of(run).batch_size
 
 
@@ -295,7 +295,7 @@ def batch_of(rows: int, begin: int = 0, width: int = 8) -> Batch:
     """Rows that can be told apart, divided into two documents each."""
     ids = torch.arange(begin, begin + rows).unsqueeze(1) * 100 + torch.arange(width)
     segments = (torch.arange(width) >= width // 2).int().expand(rows, width)
-    return Batch(ids, ids + 1, tokens=rows * width, samples=rows, segments=segments, positions=ids % 100)
+    return Batch(ids, ids + 1, loss_tokens=rows * width, samples=rows, segments=segments, positions=ids % 100)
 
 
 ADDS = """
@@ -311,7 +311,7 @@ def test_a_rank_that_has_no_sequence_in_a_short_step_takes_part_in_it(tmp_path: 
     with others(tmp_path, ADDS, size=3):
         ranks = joined(tmp_path / "meet", 0, 3)
         one = torch.zeros(1, 8, dtype=torch.int64)
-        assert ranks.share([Batch(one, one, tokens=8, samples=1)] * 2, 1) == []
+        assert ranks.share([Batch(one, one, loss_tokens=8, samples=1)] * 2, 1) == []
         weights = [torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2, 2))]
         loss = torch.zeros((), dtype=torch.float64)
         ranks.add_up_gradients(weights, loss)

@@ -11,12 +11,12 @@ from tests.core.test_loop import config, trainer
 from tests.core.trainer import TINY, run, text_file
 from tests.kept import Kept
 from trainer_core import protocol
-from trainer_core.config import Config, Layer, resolve
-from trainer_core.report import StopRequested
+from trainer_core.config import Config, ConfigLayer, resolve
+from trainer_core.progress import StopRequested
 from trainer_core.runs import checkpoint_dir
-from trainer_core.train.loop import Trainer
+from trainer_core.train.device_transfer import AccumulationWindow
 from trainer_core.train.schedule import Schedule
-from trainer_core.train.transfer import Window
+from trainer_core.train.trainer import Trainer
 
 
 def settings(folder: Path, batch_size: int, accumulation: int = 1, **values: object) -> Config:
@@ -30,8 +30,8 @@ def recorded(made: Trainer) -> list[int]:
     numbers: list[int] = []
     step = made._step
 
-    def recording(window: Window) -> None:
-        numbers.extend(number for batch in window.whole for number in batch.ids)
+    def recording(window: AccumulationWindow) -> None:
+        numbers.extend(number for batch in window.whole for number in batch.sample_ids)
         step(window)
 
     made._step = recording  # type: ignore[method-assign]
@@ -56,7 +56,7 @@ def train_until(made: Trainer, last: int) -> None:
 def continued(folder: Path, wanted: Config, stop_at: int = 0) -> tuple[Trainer, list[int], Kept]:
     """The run of `folder` resumed from its newest checkpoint, with the samples it used."""
     made, kept = trainer(folder, wanted)
-    found, _ = checkpoint_dir.latest_good(made.run_dir.checkpoints)
+    found, _ = checkpoint_dir.latest_valid(made.run_dir.checkpoints)
     assert found is not None
     made.resume(found)
     numbers = recorded(made)
@@ -80,7 +80,9 @@ def test_every_sample_of_the_epoch_is_used_exactly_once_whatever_the_sizes(
 ) -> None:
     made, _ = trainer(tmp_path, settings(tmp_path, *sizes[0], max_epochs=epochs))
     samples = made.train_data.samples
-    expected = [i for epoch in range(epochs) for batch in made.train_data.iterate(epoch) for i in batch.ids]
+    expected = [
+        i for epoch in range(epochs) for batch in made.train_data.iterate_epoch(epoch) for i in batch.sample_ids
+    ]
     numbers = recorded(made)
     stops = [3, 5, 0] if len(sizes) == 3 else [3, 0]
     train_until(made, stops[0])
@@ -108,7 +110,7 @@ def test_the_steps_that_are_left_are_counted_with_the_new_batch_size(tmp_path: P
 
 def test_with_max_steps_the_steps_stay_and_the_samples_follow(tmp_path: Path) -> None:
     made, _ = trainer(tmp_path, settings(tmp_path, 4, max_steps=10, max_epochs=1))
-    order = [number for batch in made.train_data.iterate(0) for number in batch.ids]
+    order = [number for batch in made.train_data.iterate_epoch(0) for number in batch.sample_ids]
     numbers = recorded(made)
     train_until(made, 4)
     made, more, _ = continued(tmp_path, settings(tmp_path, 8, max_steps=10))
@@ -132,7 +134,7 @@ def test_the_learning_rate_continues_without_a_jump(tmp_path: Path, stop_at: int
 
 
 def test_a_warmup_longer_than_an_epoch_has_as_many_steps_as_it_says() -> None:
-    wanted = resolve([Layer("here", {"batch_size": 8, "warmup_steps": 5, "max_epochs": 9, "learning_rate": 1.0})])
+    wanted = resolve([ConfigLayer("here", {"batch_size": 8, "warmup_steps": 5, "max_epochs": 9, "learning_rate": 1.0})])
     schedule = Schedule(wanted, samples_per_epoch=10)  # two steps an epoch, of 8 and of 2
     positions = [8, 10, 18, 20, 28, 30, 38]
     rates = [schedule.learning_rate(step, position) for step, position in enumerate(positions, 1)]

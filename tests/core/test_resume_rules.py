@@ -10,13 +10,13 @@ import pytest
 
 from tests.core.trainer import TINY, finish, run, start, text_file
 from tests.kept import Kept
-from trainer_core import plans, protocol
+from trainer_core import protocol, run_plan
 from trainer_core.messages import TraindeckError
+from trainer_core.run_context import RunContext
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir, summarize
-from trainer_core.session import Session
-from trainer_core.train import exactness
-from trainer_core.wire import Wire
+from trainer_core.train import run_fingerprint
+from trainer_core.wire import EventDispatcher
 
 FIRST, NEWEST = "step-00000004", "step-00000008"
 
@@ -67,7 +67,7 @@ def test_a_branch_holds_the_checkpoint_that_it_began_with_even_when_stopped_at_o
     ended = finish(process)
     assert ended.code == 3
     assert ended.of(protocol.Done)[0].steps == 4
-    found, skipped = checkpoint_dir.latest_good(home / "branch" / "checkpoints")
+    found, skipped = checkpoint_dir.latest_valid(home / "branch" / "checkpoints")
     assert found is not None
     assert (found.name, skipped) == (FIRST, [])
 
@@ -88,8 +88,8 @@ def two_checkpoints(tmp_path: Path) -> RunDir:
     return made
 
 
-def planned(resume: Path, run_dir: Path | None = None) -> plans.Plan:
-    return plans.plan({"preset": None, "config_file": None, "run_dir": run_dir, "resume": str(resume)})
+def planned(resume: Path, run_dir: Path | None = None) -> run_plan.RunPlan:
+    return run_plan.plan_run({"preset": None, "config_file": None, "run_dir": run_dir, "resume": str(resume)})
 
 
 def test_going_back_never_trains_into_a_folder_that_holds_a_run(two_checkpoints: RunDir) -> None:
@@ -110,5 +110,7 @@ def test_the_newest_checkpoint_begins_a_new_run_where_a_folder_is_named(two_chec
 def test_the_shape_that_was_compiled_is_not_told_beside_the_settings_that_it_follows_from() -> None:
     kept = Kept()
     before = {"batch_size": 16, "compiled_for": [16, 0], "threads": 2}
-    exactness.say_what_changed(Session(Wire(kept)), before, {"batch_size": 32, "compiled_for": [32, 0], "threads": 2})
+    run_fingerprint.warn_about_changes(
+        RunContext(EventDispatcher(kept)), before, {"batch_size": 32, "compiled_for": [32, 0], "threads": 2}
+    )
     assert [event.params["what"] for event in kept.of(protocol.Warn)] == ["batch_size"]

@@ -18,13 +18,14 @@ from tests.core.test_checkpoint import HeldError
 from tests.core.test_loop import config, trainer
 from tests.core.trainer import text_file
 from tests.kept import Kept
-from trainer_core import files, protocol
+from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.messages import ExitCode, TraindeckError
-from trainer_core.report import StopRequested
+from trainer_core.progress import StopRequested
 from trainer_core.runs import checkpoint_dir
-from trainer_core.train import checkpoint, saving, transaction
-from trainer_core.train.loop import Trainer
+from trainer_core.system import files
+from trainer_core.train import async_checkpointer, checkpoint, checkpoint_writer
+from trainer_core.train.trainer import Trainer
 
 GIB = 1024**3
 
@@ -37,8 +38,8 @@ def wanted(folder: Path, **values: object) -> Config:
 def steps_saved(made: Trainer) -> list[int]:
     """Of the checkpoints that are whole."""
     found = checkpoint_dir.list_checkpoints(made.run_dir.checkpoints)
-    assert all(checkpoint_dir.problem(path) is None for path in found)
-    return [info.step for info in checkpoint_dir.infos_of(made.run_dir.checkpoints)]
+    assert all(checkpoint_dir.find_problem(path) is None for path in found)
+    return [info.step for info in checkpoint_dir.list_infos(made.run_dir.checkpoints)]
 
 
 def at_boundaries(made: Trainer, do: Callable[[int], None]) -> None:
@@ -56,14 +57,14 @@ def at_boundaries(made: Trainer, do: Callable[[int], None]) -> None:
 def writing(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
     """What is done, in the thread that writes, before a checkpoint is."""
     before: list[Callable[[], None]] = []
-    really = transaction.write
+    really = checkpoint_writer.write
 
     def write(*arguments: object) -> protocol.Checkpoint:
         for do in before:
             do()
         return really(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(transaction, "write", write)
+    monkeypatch.setattr(checkpoint_writer, "write", write)
     return before
 
 
@@ -80,7 +81,7 @@ def test_what_is_written_is_the_state_of_its_step_whatever_training_does_meanwhi
     tensors: dict[int, dict[str, dict[str, torch.Tensor]]] = {}
 
     def remember(step: int) -> None:
-        live = checkpoint.content(made.state, {}).tensors
+        live = checkpoint.build_content(made.state, {}).tensors
         tensors[step] = {file: {name: value.clone() for name, value in of.items()} for file, of in live.items()}
         if step == 5:
             assert not kept.of(protocol.Checkpoint), "that of step 3 is still being written"
@@ -147,9 +148,9 @@ def test_where_memory_is_short_or_it_is_wanted_a_checkpoint_is_written_before_tr
     knobs = {"low_memory": way == "low_memory", "background_saving": way != "background_saving"}
     made, _ = trainer(tmp_path, wanted(tmp_path, **knobs))
     if way == "all memory is used":
-        monkeypatch.setattr(saving, "_SPARED", 1.0)
+        monkeypatch.setattr(async_checkpointer, "_MIN_FREE_SHARE", 1.0)
     if way == "none is given":
-        monkeypatch.setattr(made.saver._copies, "_new", no_memory)
+        monkeypatch.setattr(made.saver._copies, "_allocate", no_memory)
     threads: list[str] = []
     writing.append(lambda: threads.append(threading.current_thread().name))
     made.run()
@@ -172,7 +173,7 @@ def test_a_failure_of_writing_ends_the_run_in_its_own_words_and_what_was_saved_s
         made.run()
     assert failed.value.code == "disk.not_writable"
     assert [event.step for event in kept.of(protocol.Checkpoint)] == [2]
-    assert checkpoint_dir.problem(aside / "step-00000002") is None
+    assert checkpoint_dir.find_problem(aside / "step-00000002") is None
 
 
 def test_an_unknown_failure_of_writing_is_raised_and_the_newest_state_saved(
@@ -302,7 +303,7 @@ def test_a_stop_on_a_full_disk_ends_the_run_at_once(tmp_path: Path, full: thread
 def test_a_wait_for_space_is_said_again_and_again(
     tmp_path: Path, full: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(saving, "_REMIND_S", 0.1)
+    monkeypatch.setattr(async_checkpointer, "_REMINDER_INTERVAL_S", 0.1)
     made, kept = trainer(tmp_path, wanted(tmp_path))
     full.set()
 
@@ -319,7 +320,7 @@ def test_a_wait_for_space_is_said_again_and_again(
 def test_a_disk_that_is_full_half_way_is_waited_out_too_and_the_same_state_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(saving, "_AGAIN_S", 0.1)
+    monkeypatch.setattr(async_checkpointer, "_RETRY_S", 0.1)
     made, kept = trainer(tmp_path, wanted(tmp_path))
     flushed, failures = os.fsync, iter([True])
 

@@ -14,9 +14,9 @@ from tokenizers import Tokenizer
 
 from tests.preparing import prepared
 from trainer_core.config import Config
-from trainer_core.data.batches import IGNORED, Samples
-from trainer_core.data.insight.report import of_prepared
-from trainer_core.data.insight.views import token_texts
+from trainer_core.data.loader import IGNORE_INDEX, SequenceDataset
+from trainer_core.data.report.report import report_prepared_data
+from trainer_core.data.report.sample_view import decode_tokens
 from trainer_core.data.tokenizing.bpe import train
 from trainer_core.data.tokenizing.tokenizer import Codec
 
@@ -50,25 +50,29 @@ def test_shown_samples_are_those_of_training(tmp_path: Path, kind: str, option: 
     data.write_text("\n".join(json.dumps(row) for row in rows(kind)), encoding="utf-8")
     knobs = {**KNOBS, ("attend_across_documents" if kind == "text" else "packing"): option}
     result = prepared(data, **knobs)
-    report = of_prepared(result, Config(data=[str(data)], **knobs))
-    samples = Samples(result, "train")
+    report = report_prepared_data(result, Config(data=[str(data)], **knobs))
+    samples = SequenceDataset(result, "train")
     assert len(report.samples) == 5
     several = False
     for index, shown in enumerate(report.samples):
         item = samples[index]
-        begins = [*item.begins, len(item.input_ids)]
-        several = several or len(item.begins) > 1
+        begins = [*item.document_starts, len(item.input_ids)]
+        several = several or len(item.document_starts) > 1
         if kind == "text":
             ids = [token.id for token in shown.tokens]
             assert ids == [*item.input_ids.tolist(), ids[-1]]
-            learned = [ids[place + 1] if shown.tokens[place + 1].learned else IGNORED for place in range(len(ids) - 1)]
+            learned = [
+                ids[place + 1] if shown.tokens[place + 1].in_loss else IGNORE_INDEX for place in range(len(ids) - 1)
+            ]
             assert learned == item.labels.tolist()
             continue
-        assert {token.document for token in shown.tokens} == set(range(len(item.begins)))
+        assert {token.document for token in shown.tokens} == set(range(len(item.document_starts)))
         for number, (start, stop) in enumerate(itertools.pairwise(begins)):
             tokens = [token for token in shown.tokens if token.document == number]
             assert [token.id for token in tokens[:-1]] == item.input_ids[start:stop].tolist()
-            assert [token.id if token.learned else IGNORED for token in tokens[1:]] == item.labels[start:stop].tolist()
+            assert [token.id if token.in_loss else IGNORE_INDEX for token in tokens[1:]] == item.labels[
+                start:stop
+            ].tolist()
     assert several == ((kind == "text" and not option) or (kind == "chat" and option))
 
 
@@ -85,20 +89,20 @@ def codec() -> Codec:
 @given(st.text(alphabet=st.characters(exclude_categories=("Cs",), exclude_characters="\ufffd"), max_size=60))
 def test_the_texts_of_tokens_make_up_the_text(codec: Codec, text: str) -> None:
     ids = codec.encode(text)
-    texts = token_texts(codec, ids)
+    texts = decode_tokens(codec, ids)
     assert len(texts) == len(ids)
     assert "".join(texts) == codec.decode(ids, skip_special_tokens=False)
     assert "\ufffd" not in "".join(texts)
 
 
 def test_a_character_of_several_tokens_stands_with_the_first_of_them(codec: Codec) -> None:
-    assert token_texts(codec, codec.encode("a🙂b")) == ["a", "🙂", "", "", "", "b"]
+    assert decode_tokens(codec, codec.encode("a🙂b")) == ["a", "🙂", "", "", "", "b"]
 
 
 def test_bytes_that_are_no_character_do_not_hold_up_what_follows(codec: Codec) -> None:
     smile = codec.encode("🙂")
-    texts = token_texts(codec, [smile[0], smile[0], *codec.encode("the cat")])
+    texts = decode_tokens(codec, [smile[0], smile[0], *codec.encode("the cat")])
     assert "".join(texts).endswith("cat")
     assert "\ufffd" in "".join(texts)
-    assert token_texts(codec, smile[:2]) == ["\ufffd", ""]
-    assert token_texts(codec, []) == []
+    assert decode_tokens(codec, smile[:2]) == ["\ufffd", ""]
+    assert decode_tokens(codec, []) == []

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.model_folders import FAMILIES, model_folder
 from trainer_core.data.tokenizing import tokenizer
-from trainer_core.generate import TextStream
+from trainer_core.generation.generate import IncrementalDetokenizer
 
 TEXT = "The quick brown 床😀 fox jumps 床前😀, twice"
 
@@ -16,20 +16,20 @@ TEXT = "The quick brown 床😀 fox jumps 床前😀, twice"
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_text_goes_on_where_it_was_cut(tmp_path: Path, family: str) -> None:
     """Tokenizers of SentencePiece's kind decode `▁the` as `the` at the beginning, and write a space there."""
-    codec, _ = tokenizer.load_given(model_folder(tmp_path, family) / "tokenizer.json")
+    codec, _ = tokenizer.load_user_tokenizer(model_folder(tmp_path, family) / "tokenizer.json")
     whole = codec.encode(TEXT)
     for cut in range(1, len(whole)):
         before = codec.decode(whole[:cut])
         if "\ufffd" in before:  # within a character: no prompt ends so
             continue
-        stream = TextStream(codec, whole[:cut])
+        stream = IncrementalDetokenizer(codec, whole[:cut])
         assert before + "".join(stream.add(token) for token in whole[cut:]) == TEXT
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_answer_comes_out_in_whole_characters(tmp_path: Path, family: str) -> None:
-    codec, _ = tokenizer.load_given(model_folder(tmp_path, family) / "tokenizer.json")
-    stream = TextStream(codec)
+    codec, _ = tokenizer.load_user_tokenizer(model_folder(tmp_path, family) / "tokenizer.json")
+    stream = IncrementalDetokenizer(codec)
     pieces = [stream.add(token) for token in codec.encode(TEXT)]
     assert "".join(pieces) == TEXT
     assert not any("\ufffd" in piece for piece in pieces)

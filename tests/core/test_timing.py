@@ -7,9 +7,9 @@ import time
 import pytest
 import torch
 
-from trainer_core.train import timing
-from trainer_core.train.late import Late
-from trainer_core.train.timing import SECTIONS, StepClock
+from trainer_core.train import step_timer
+from trainer_core.train.async_metrics import AsyncMetrics
+from trainer_core.train.step_timer import SECTIONS, StepClock
 
 CPU = torch.device("cpu")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -30,7 +30,7 @@ class Hands:
 @pytest.fixture
 def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
     made = Hands()
-    monkeypatch.setattr(timing, "time", made)
+    monkeypatch.setattr(step_timer, "time", made)
     return made
 
 
@@ -48,7 +48,7 @@ def test_the_sections_of_steps_add_up_to_their_wall_time(hands: Hands) -> None:
     for _ in range(5):
         a_step(clock, hands)
     with clock.step():
-        interval = clock.cut()
+        interval = clock.take_interval()
     assert list(interval.seconds.values()) == [5, 10, 15, 20, 25, 30, 35]
     assert interval.wall == clock.seconds == hands.now
     assert interval.per_step().forward == pytest.approx(1000 * 15 / 6)
@@ -62,7 +62,7 @@ def test_what_lies_between_steps_is_no_part_of_them_but_saving_is_told(hands: Ha
         hands.move(8)
     hands.move(100)
     with clock.step():
-        interval = clock.cut()
+        interval = clock.take_interval()
     assert interval.wall == clock.seconds == 28
     assert interval.steps == 2
     told = interval.per_step()
@@ -77,10 +77,10 @@ def test_an_interval_ends_with_the_step_that_is_under_way(hands: Hands) -> None:
     with clock.step():
         hands.move(2)
         clock.mark("forward")
-        first = clock.cut()
+        first = clock.take_interval()
         hands.move(1)
     with clock.step():
-        second = clock.cut()
+        second = clock.take_interval()
     assert (first.steps, first.seconds["forward"]) == (2, 5)
     assert (second.steps, second.seconds["other"], second.wall) == (1, 1, 1)
 
@@ -89,7 +89,7 @@ def test_a_clock_that_is_off_tells_sections_not_apart_and_times_steps_all_the_sa
     clock = StepClock(CPU, enabled=False)
     a_step(clock, hands)
     with clock.step():
-        interval = clock.cut()
+        interval = clock.take_interval()
     assert interval.wall == interval.seconds["other"] == 28
 
 
@@ -141,7 +141,7 @@ class Played:
 @pytest.fixture
 def stream(monkeypatch: pytest.MonkeyPatch) -> Stream:
     made = Stream()
-    monkeypatch.setattr(timing, "_new_event", made.event)
+    monkeypatch.setattr(step_timer, "_new_event", made.event)
     return made
 
 
@@ -161,7 +161,7 @@ def test_on_a_gpu_nothing_is_read_before_the_gpu_has_passed_it(stream: Stream) -
     assert clock.seconds == pytest.approx(0.003)
     clock.catch_up()
     assert clock.seconds == pytest.approx(4 * 0.003)
-    assert clock.cut().steps == 5  # the one under way included
+    assert clock.take_interval().steps == 5  # the one under way included
 
 
 def test_on_a_gpu_an_interval_is_filled_in_without_waiting_once_it_was_passed(stream: Stream) -> None:
@@ -169,7 +169,7 @@ def test_on_a_gpu_an_interval_is_filled_in_without_waiting_once_it_was_passed(st
     queue_step(clock)
     with clock.step():
         clock.mark("forward")
-        interval = clock.cut()
+        interval = clock.take_interval()
         passed = len(stream.recorded)
     queue_step(clock)
     stream.run(passed)
@@ -187,8 +187,8 @@ def test_on_a_gpu_the_events_are_few_however_seldom_they_are_read(stream: Stream
     clock = StepClock(torch.device("cuda"))
     for _ in range(500):
         queue_step(clock)
-    assert Played.made <= 4 * (timing._STEPS_AHEAD + 2)
-    assert stream.waited == 500 - timing._STEPS_AHEAD  # with so many steps queued, which the GPU does not notice
+    assert Played.made <= 4 * (step_timer._STEPS_AHEAD + 2)
+    assert stream.waited == 500 - step_timer._STEPS_AHEAD  # with so many steps queued, which the GPU does not notice
 
 
 @needs_gpu
@@ -207,7 +207,7 @@ def test_the_sections_of_steps_on_a_real_gpu_add_up_to_their_wall_time() -> None
     torch.cuda.synchronize()
     wall = time.perf_counter() - since
     clock.catch_up()
-    interval = clock.cut()
+    interval = clock.take_interval()
     assert interval.wall == pytest.approx(wall, rel=0.02)
     assert interval.seconds["other"] < 0.1 * interval.wall
 
@@ -216,21 +216,21 @@ def test_the_sections_of_steps_on_a_real_gpu_add_up_to_their_wall_time() -> None
 
 
 def test_what_is_asked_on_a_cpu_is_answered_at_once_as_it_was_then() -> None:
-    late: Late[str] = Late(CPU)
+    late: AsyncMetrics[str] = AsyncMetrics(CPU)
     total = torch.zeros(())
-    late.ask("first", [total, torch.tensor([7.0, 8.0])])
+    late.record("first", [total, torch.tensor([7.0, 8.0])])
     total += 1
-    late.ask("second", [total])
+    late.record("second", [total])
     total.zero_()
-    assert list(late.answered()) == [("first", [0.0, 7.0, 8.0]), ("second", [1.0])]
-    assert list(late.answered(wait=True)) == []
+    assert list(late.completed()) == [("first", [0.0, 7.0, 8.0]), ("second", [1.0])]
+    assert list(late.completed(wait=True)) == []
 
 
 @needs_gpu
 def test_what_is_asked_on_a_gpu_is_answered_in_turn_as_it_was_then() -> None:
-    late: Late[int] = Late(torch.device("cuda"))
+    late: AsyncMetrics[int] = AsyncMetrics(torch.device("cuda"))
     total = torch.zeros((), device="cuda")
     for number in range(20):
         total += 1
-        late.ask(number, [total])
-    assert list(late.answered(wait=True)) == [(number, [number + 1.0]) for number in range(20)]
+        late.record(number, [total])
+    assert list(late.completed(wait=True)) == [(number, [number + 1.0]) for number in range(20)]

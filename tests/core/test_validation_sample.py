@@ -14,10 +14,10 @@ from tests.core.test_loop import config, pairs_file, trainer
 from tests.core.trainer import text_file
 from trainer_core import protocol
 from trainer_core.config import Config
-from trainer_core.data.batches import Batch, Samples
+from trainer_core.data.loader import Batch, SequenceDataset
 from trainer_core.data.order import fixed_sample
 from trainer_core.train.evaluate import batch_loss, validation_sample
-from trainer_core.train.loop import Trainer
+from trainer_core.train.trainer import Trainer
 
 
 def two_sources(folder: Path) -> Path:
@@ -37,7 +37,7 @@ def evaluated(made: Trainer) -> list[int]:
     measure = held_out._loss_of
 
     def noted(batch: Batch | None) -> torch.Tensor:
-        found.extend(batch.ids if batch else ())
+        found.extend(batch.sample_ids if batch else ())
         return measure(batch)
 
     held_out._loss_of = noted
@@ -107,13 +107,13 @@ def test_the_loss_is_the_mean_over_tokens_whatever_the_batches(tmp_path: Path, b
     wanted = config(tmp_path, pairs_file(tmp_path), eval_batches=0, batch_size=batch_size, validation_fraction=0.3)
     made, _ = trainer(tmp_path, wanted)
     made.set_up()
-    samples = Samples(made.prepared, "validation")
+    samples = SequenceDataset(made.prepared, "validation")
     summed = tokens = 0.0
     with torch.no_grad():
         for number in range(len(samples)):
             batch = samples.collate([samples[number]])
             summed += float(batch_loss(made.model, batch))
-            tokens += batch.tokens
+            tokens += batch.loss_tokens
     loss = made.held_out_pass().run(made.session)
     assert loss.tokens == tokens
     assert loss.mean == pytest.approx(summed / tokens, rel=1e-5)
@@ -126,8 +126,8 @@ def test_ranks_share_the_sample_out_without_loss_or_repetition(tmp_path: Path, w
     found = [
         number
         for rank in range(world)
-        for batch in made.held_out.batches_of(sample, rank, world)
-        for number in batch.ids
+        for batch in made.held_out.iterate_samples(sample, rank, world)
+        for number in batch.sample_ids
     ]
     assert sorted(found) == sample.tolist()
 
@@ -149,4 +149,4 @@ def test_a_sample_is_spread_evenly() -> None:
 def test_sample_of_new_runs_has_eval_batches_times_batch_size_sequences(tmp_path: Path) -> None:
     wanted: Config = config(tmp_path, text_file(tmp_path, 4000), eval_batches=3, batch_size=7)
     made, _ = trainer(tmp_path, wanted)
-    assert made.state.made_with["eval_sequences"] == 21
+    assert made.state.run_fingerprint["eval_sequences"] == 21

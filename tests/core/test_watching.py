@@ -13,10 +13,10 @@ import torch
 
 from tests.unit.test_hardware import Metered
 from trainer_core.config import Config
-from trainer_core.machine.sampler import Sampler
-from trainer_core.session import Session
-from trainer_core.train import start
-from trainer_core.wire import Wire
+from trainer_core.run_context import RunContext
+from trainer_core.system.hardware_monitor import HardwareMonitor
+from trainer_core.train import build
+from trainer_core.wire import EventDispatcher
 
 
 @pytest.fixture
@@ -27,13 +27,13 @@ def three_gpus(monkeypatch: pytest.MonkeyPatch) -> Metered:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: uuids[device.index])
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 5)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 7)
-    monkeypatch.setattr(start, "Sampler", partial(Sampler, library=nvml))
+    monkeypatch.setattr(build, "HardwareMonitor", partial(HardwareMonitor, library=nvml))
     return nvml
 
 
 def energy(path: Path, device: str, ranks: int) -> float | None:
     """Joules that a run on so many cards tells of after half a second."""
-    job: Any = SimpleNamespace(session=Session(Wire()))
+    job: Any = SimpleNamespace(run_context=RunContext(EventDispatcher()))
     trainer: Any = SimpleNamespace(
         device=torch.device(device),
         ranks=SimpleNamespace(size=ranks),
@@ -41,7 +41,7 @@ def energy(path: Path, device: str, ranks: int) -> float | None:
         run_dir=SimpleNamespace(path=path),
         reports=SimpleNamespace(energy=lambda: None),
     )
-    with start._watching(job, trainer):
+    with build._monitoring(job, trainer):
         time.sleep(1.0)
         told: float | None = trainer.reports.energy()
     return told

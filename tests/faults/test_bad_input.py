@@ -20,7 +20,7 @@ import pytest
 from tests.core.trainer import TINY, Ended, environment, read_until, run, start, text_file
 from tests.reading import columnar_file, random_bytes, tar_of
 from trainer_core import protocol
-from trainer_core.messages import CATALOGUE
+from trainer_core.messages import is_known, template
 from trainer_core.runs import checkpoint_dir
 
 # One process start with torch costs seconds, so what can be refused before torch is refused before it.
@@ -38,9 +38,8 @@ def told(ended: Ended, code: str, exit_code: int) -> protocol.Error:
     error = ended.error
     assert (error.code, ended.code) == (code, exit_code), (error, ended.stderr)
     assert error.exit_code == exit_code
-    assert code in CATALOGUE
-    words = CATALOGUE[code].en
-    wanted = {name for _, name, _, _ in string.Formatter().parse(words.what + words.do) if name}
+    assert is_known(code)
+    wanted = {name for _, name, _, _ in string.Formatter().parse("".join(template(code, "en"))) if name}
     assert wanted <= error.params.keys(), "no gap in the sentence"
     assert "Traceback" not in ended.stderr
     assert isinstance(ended.events[-1], protocol.Error), "the error is the last word"
@@ -208,7 +207,7 @@ def test_on_a_full_disk_a_run_waits_and_goes_on_and_a_stop_says_what_is_not_save
     error = told(ended, "disk.unsaved", 7)
     saved = checkpoint_dir.list_checkpoints(folder / "checkpoints")
     assert [path.name for path in saved] == [event.path for event in ended.of(protocol.Checkpoint)]
-    assert all(checkpoint_dir.problem(path) is None for path in saved)
+    assert all(checkpoint_dir.find_problem(path) is None for path in saved)
     assert error.params["saved"] == ended.of(protocol.Checkpoint)[-1].step
     left = [path for path in (folder / "checkpoints").iterdir() if path not in saved]
     assert not left, "nothing half-written stays behind"

@@ -24,8 +24,8 @@ from safetensors.torch import load_file
 from tests.core.trainer import ROOT
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.train import transaction
-from trainer_core.train.transaction import Content, Keep
+from trainer_core.train import checkpoint_writer
+from trainer_core.train.checkpoint_writer import CheckpointContent, RetentionPolicy
 
 _OPERATIONS = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "os.link", "os.symlink"}
 
@@ -124,13 +124,13 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path, Callabl
     _WATCHES.clear()
 
 
-def content(step: int, value: float) -> Content:
+def content(step: int, value: float) -> CheckpointContent:
     """A state that says by its values which one it is."""
     tensors = {
         "model.safetensors": {"weight": torch.full((8, 8), value), "bias": torch.full((), value)},
         "optimizer.safetensors": {"moment": torch.full((8, 8), value), "state": torch.zeros(5, dtype=torch.uint8)},
     }
-    return Content(step, tensors, {"config.json": b"{}", "state.json": str(value).encode()})
+    return CheckpointContent(step, tensors, {"config.json": b"{}", "state.json": str(value).encode()})
 
 
 def values(checkpoint: Path) -> set[float]:
@@ -143,7 +143,7 @@ def values(checkpoint: Path) -> set[float]:
 
 
 def save(run: RunDir, step: int, value: float, keep: int = 2) -> None:
-    transaction.write(run, content(step, value), "regular", None, Keep(last=keep, best=0))
+    checkpoint_writer.write(run, content(step, value), "regular", None, RetentionPolicy(last=keep, best=0))
 
 
 def first(run: RunDir) -> None:
@@ -212,10 +212,10 @@ def test_after_a_kill_at_any_file_operation_the_newest_checkpoint_is_the_old_or_
 def examine(name: str, run: RunDir, allowed: list[float | None]) -> float | None:
     """What the next process finds: the value that its newest checkpoint says."""
     for checkpoint in checkpoint_dir.list_checkpoints(run.checkpoints):
-        assert checkpoint_dir.problem(checkpoint) is None, name
+        assert checkpoint_dir.find_problem(checkpoint) is None, name
         assert len(values(checkpoint)) == 1, f"{name}: never parts of two"
-    transaction.clean(run)
-    newest, skipped = checkpoint_dir.latest_good(run.checkpoints)
+    checkpoint_writer.remove_leftovers(run)
+    newest, skipped = checkpoint_dir.latest_valid(run.checkpoints)
     assert not skipped, name
     found = values(newest).pop() if newest else None
     assert found in allowed, name

@@ -36,7 +36,7 @@ def copy_of(unbroken: Unbroken, folder: Path) -> Path:
 
 
 def newest(run: Path) -> tuple[str | None, list[str]]:
-    good, skipped = checkpoint_dir.latest_good(run / "checkpoints")
+    good, skipped = checkpoint_dir.latest_valid(run / "checkpoints")
     return (None if good is None else good.name), [path.name for path, _ in skipped]
 
 
@@ -53,7 +53,7 @@ def test_a_byte_changed_in_any_file_of_a_checkpoint_is_noticed_and_the_older_one
             file.write_bytes(content[:place] + bytes([content[place] ^ draw.randint(1, 255)]) + content[place + 1 :])
             if file.name != checkpoint_dir.MANIFEST:  # a byte of its own may be one that nobody needs, as a space
                 assert newest(made) == (before.name, [last.name]), (file.name, place)
-            checkpoint_dir.infos_of(made / "checkpoints")
+            checkpoint_dir.list_infos(made / "checkpoints")
         file.write_bytes(content)
         assert newest(made) == (last.name, [])
 

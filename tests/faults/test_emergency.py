@@ -19,7 +19,7 @@ ARGUMENTS = ("train", *TINY, "--max-steps", str(STEPS), "--save-steps", "4", "--
 FAILS = """
 import sys
 from trainer_core import cli
-from trainer_core.train.loop import Trainer
+from trainer_core.train.trainer import Trainer
 step = Trainer._step
 def fails(self, window):
     step(self, window)
@@ -75,7 +75,7 @@ def test_a_polite_end_saves_the_step(home: Path, number: str) -> None:
     ended = Ended(process.wait(), events, "")
     assert ended.code == 3
     (done,) = ended.of(protocol.Done)
-    newest, skipped = checkpoint_dir.latest_good(home / number / "checkpoints")
+    newest, skipped = checkpoint_dir.latest_valid(home / number / "checkpoints")
     assert newest is not None
     assert not skipped
     assert newest.name == checkpoint_dir.folder_name(done.steps)

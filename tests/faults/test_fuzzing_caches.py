@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from trainer_core.data import cache
 from trainer_core.data.tokenizing import tokenizer
 from trainer_core.messages import TraindeckError
-from trainer_core.remembered import Memory
-from trainer_core.report import Quiet
+from trainer_core.progress import NullReporter
+from trainer_core.system.result_cache import MeasurementCache
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -32,11 +32,11 @@ contents = st.binary(max_size=60) | anything.map(lambda value: json.dumps(value)
 @example(content=b'{"\\"a\\"": 5}')
 def test_a_damaged_memory_of_measurements_costs_only_another_measurement(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        memory = Memory(Path(folder, "engine.json"))
+        memory = MeasurementCache(Path(folder, "engine.json"))
         memory.path.write_bytes(content)
-        assert memory.recall("a") is None
-        memory.remember({"x": 1}, "a")
-        assert memory.recall("a") == {"x": 1}
+        assert memory.get("a") is None
+        memory.store({"x": 1}, "a")
+        assert memory.get("a") == {"x": 1}
 
 
 @settings(max_examples=100, deadline=None)
@@ -47,12 +47,12 @@ def test_damaged_hashes_of_files_cost_only_another_reading(content: bytes, entry
         file, remembered = Path(folder, "data.txt"), Path(folder, "contents.json")
         file.write_bytes(b"some words")
         remembered.write_bytes(b"{}")
-        wanted = cache._KnownContents(Path(folder), Quiet(), 10).hash_of(file)
+        wanted = cache._ContentHashes(Path(folder), NullReporter(), 10).get(file)
         status = file.stat()
         for damaged in (content, json.dumps({str(file): entry}).encode(), json.dumps(
             {str(file): [status.st_size, status.st_mtime_ns]}).encode()):  # fmt: skip
             remembered.write_bytes(damaged)
-            assert cache._KnownContents(Path(folder), Quiet(), 10).hash_of(file) == wanted
+            assert cache._ContentHashes(Path(folder), NullReporter(), 10).get(file) == wanted
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_any_tokenizer_with_any_companions_is_taken_or_refused(real: dict[str, A
             data.draw(words.map(lambda value: json.dumps(value).encode()) | contents)
         )
         with contextlib.suppress(TraindeckError):
-            codec, _ = tokenizer.load_given(path)
+            codec, _ = tokenizer.load_user_tokenizer(path)
             codec.encode("ab")
             codec.require_template()
             codec.encode_prompt("a")

@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 
 from trainer_core.config import Config
 from trainer_core.messages import TraindeckError
-from trainer_core.model import hugging_face
-from trainer_core.model.decoder import Decoder, ModelConfig
+from trainer_core.models import hf_config
+from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.run_context import RunContext
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.session import Session
-from trainer_core.train import checkpoint, exactness, optim
+from trainer_core.train import checkpoint, optimizers, run_fingerprint
 from trainer_core.train.checkpoint import TrainState
-from trainer_core.wire import Wire
+from trainer_core.wire import EventDispatcher
 
 CONFIG = Config(hidden_dim=8, n_layers=1, n_heads=1, max_seq_len=8, vocab_size=300, cpu_threads=1)
-SHAPE = ModelConfig.of(CONFIG, 16)
+SHAPE = ModelConfig.from_config(CONFIG, 16)
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 10**7) | st.floats() | st.sampled_from(["", "MT19937", "F32", "x"]),
@@ -45,7 +45,7 @@ MADE_WITH: dict[str, Any] = {
 
 def state() -> TrainState:
     model = Decoder(SHAPE)
-    return TrainState(model, optim.build_optimizer(model, CONFIG), torch.amp.GradScaler("cpu", enabled=False))
+    return TrainState(model, optimizers.build_optimizer(model, CONFIG), torch.amp.GradScaler("cpu", enabled=False))
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +55,8 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run.create()
     sum(weight.sum() for weight in made.model.parameters()).backward()  # type: ignore[union-attr]
     made.optimizer.step()
-    made.counters.step, made.made_with = 1, dict(MADE_WITH)
-    companions = {"config.json": json.dumps(hugging_face.to_dict(SHAPE, 0, 0)).encode()}
+    made.counters.step, made.run_fingerprint = 1, dict(MADE_WITH)
+    companions = {"config.json": json.dumps(hf_config.to_hf_config(SHAPE, 0, 0)).encode()}
     saved = checkpoint.save(run, made, "regular", companions, eval_loss=None, keep_last=1, keep_best=0)
     return run.checkpoints / saved.path
 
@@ -77,11 +77,13 @@ def load_all(folder: Path) -> None:
     """Everything that is read of a checkpoint when a run goes on from it, or a model is used."""
     for reading in (
         lambda: checkpoint.read_shape(folder),
-        lambda: checkpoint.read_made_with(folder),
+        lambda: checkpoint.read_run_fingerprint(folder),
         lambda: checkpoint.read_engine(folder),
-        lambda: exactness.require_the_same_run(folder, Decoder(SHAPE), MADE_WITH),
-        lambda: exactness.require_steps_left(folder, CONFIG),
-        lambda: exactness.keep_eval_sample(Session(Wire()), checkpoint.read_made_with(folder), dict(MADE_WITH)),
+        lambda: run_fingerprint.require_the_same_run(folder, Decoder(SHAPE), MADE_WITH),
+        lambda: run_fingerprint.require_steps_left(folder, CONFIG),
+        lambda: run_fingerprint.preserve_eval_sample(
+            RunContext(EventDispatcher()), checkpoint.read_run_fingerprint(folder), dict(MADE_WITH)
+        ),
         lambda: checkpoint.load(folder, state()),
     ):
         with contextlib.suppress(TraindeckError):
@@ -99,7 +101,7 @@ def test_changed_bytes_anywhere_are_noticed_or_read_without_harm(original: Path,
         changed = bytes(content) != (original / name).read_bytes()
         (folder / name).write_bytes(content)
         if name != checkpoint_dir.MANIFEST and changed:
-            assert checkpoint_dir.problem(folder), "the manifest knows"
+            assert checkpoint_dir.find_problem(folder), "the manifest knows"
         checkpoint_dir.read_info(folder)
         vouch_for(folder)
         load_all(folder)
@@ -167,7 +169,7 @@ def test_a_manifest_with_anything_in_it_is_a_problem_and_never_an_exception(mani
         folder.mkdir()
         (folder / "state.json").write_bytes(b"{}")
         (folder / checkpoint_dir.MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
-        assert checkpoint_dir.problem(folder)
-        assert checkpoint_dir.latest_good(Path(root))[0] is None
-        infos = checkpoint_dir.infos_of(Path(root))
-        checkpoint_dir.to_remove(infos, 1, 1)
+        assert checkpoint_dir.find_problem(folder)
+        assert checkpoint_dir.latest_valid(Path(root))[0] is None
+        infos = checkpoint_dir.list_infos(Path(root))
+        checkpoint_dir.select_expired(infos, 1, 1)

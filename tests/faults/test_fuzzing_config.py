@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trainer_core import presets
-from trainer_core.config import Config, Layer, knobs, resolve, to_dict
-from trainer_core.messages import CATALOGUE, TraindeckError
+from trainer_core.config import Config, ConfigLayer, knobs, resolve, to_dict
+from trainer_core.messages import TraindeckError, is_known
 from trainer_core.runs import run_dir
 from trainer_core.runs.run_dir import RunDir
 
@@ -30,14 +30,14 @@ mappings = st.dictionaries(names, anything | likely, max_size=6)
 def resolved_or_refused(values: dict[Any, Any]) -> None:
     refusal: TraindeckError | None = None
     try:
-        config = resolve([Layer("here", values)])
+        config = resolve([ConfigLayer("here", values)])
     except TraindeckError as error:
         refusal = error
     if refusal is not None:
-        assert refusal.code in CATALOGUE
+        assert is_known(refusal.code)
         assert len(str(refusal.params)) < 20_000
         return
-    assert resolve([Layer("again", to_dict(config))]) == config
+    assert resolve([ConfigLayer("again", to_dict(config))]) == config
 
 
 @settings(max_examples=150, deadline=None)
@@ -85,5 +85,5 @@ def test_any_preset_is_read_or_refused(preset: dict[str, Any]) -> None:
         Path(folder, "mine.yaml").write_bytes(text)
         with contextlib.suppress(TraindeckError):
             made = presets.load("mine", Path(folder))
-            assert isinstance(made.text(made.title, "zh"), str)
+            assert isinstance(made.localized(made.title, "zh"), str)
             made.config()

@@ -14,17 +14,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.state.following import Follower
-from app.state.runs import history
+from app.core.history import run_list
 from tests.kept import Kept
 from trainer_core import protocol
-from trainer_core.control import StdinControl
-from trainer_core.reference.examples import COMMANDS, EVENTS
-from trainer_core.report import StopRequested
-from trainer_core.runs import owners, run_dir
+from trainer_core.command_reader import StdinCommandSource
+from trainer_core.docgen.examples import COMMANDS, EVENTS
+from trainer_core.progress import StopRequested
+from trainer_core.run_context import RunContext
+from trainer_core.runs import file_locks, run_dir
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.session import Session
-from trainer_core.wire import Wire
+from trainer_core.wire import EventDispatcher
 
 LINES = [protocol.encode(event) for event in EVENTS.values()]
 TOLD = [protocol.encode(command) for command in COMMANDS.values()]
@@ -85,7 +84,7 @@ def test_whatever_is_written_to_a_trainer_it_answers_and_works_on(pieces: list[b
     """Every line is answered by an `ack` or a warning; only `stop` and the end of input stop it."""
     read, write = os.pipe()
     kept = Kept()
-    session = Session(Wire(kept), StdinControl(read))
+    session = RunContext(EventDispatcher(kept), StdinCommandSource(read))
     lines = [piece.replace(b"\n", b"") for piece in pieces if b'"stop"' not in piece and b"pause" not in piece]
     content = b"".join(line + b"\n" for line in lines)
     try:
@@ -127,11 +126,8 @@ def test_a_record_of_events_is_read_as_far_as_it_holds_events(lines: list[bytes]
         run = RunDir(Path(folder))
         run.config.write_text("data: [a.txt]\n", encoding="utf-8")
         run.events.write_bytes(b"\n".join(lines) + end)
-        read = list(history.load_events(run.path))
+        read = list(run_list.load_events(run.path))
         assert len(read) <= sum(line.count(b"\n") + 1 for line in lines)
-        follower = Follower(run.path)
-        follower._place = 0
-        assert len(list(follower.rest(0))) <= len(read)
         assert run_dir.summarize(run).path == run.path
 
 
@@ -146,8 +142,8 @@ def test_a_damaged_lock_of_a_run_is_an_owner_that_is_gone(content: bytes) -> Non
     with tempfile.TemporaryDirectory() as folder:
         lock = Path(folder, "run.lock")
         lock.write_bytes(content)
-        owner = owners.read_owner(lock)
+        owner = file_locks.read_owner(lock)
         assert owner is not None
         assert not owner.alive
-        with owners.held(lock):
-            assert owners.read_owner(lock).alive  # type: ignore[union-attr]
+        with file_locks.file_lock(lock):
+            assert file_locks.read_owner(lock).alive  # type: ignore[union-attr]

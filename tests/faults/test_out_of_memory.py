@@ -14,21 +14,21 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.core.test_engine import NoCompiler
 from tests.core.test_loop import config, losses, pairs_file, trainer
 from tests.core.trainer import ROOT, environment, text_file
 from tests.kept import Kept
 from trainer_core import protocol
 from trainer_core.config import Config
-from trainer_core.data.batches import Batch
+from trainer_core.data.loader import Batch
 from trainer_core.messages import ExitCode, TraindeckError
-from trainer_core.model.decoder import call_layer
-from trainer_core.report import StopRequested
+from trainer_core.models.decoder import call_layer
+from trainer_core.progress import StopRequested
 from trainer_core.runs import checkpoint_dir
 from trainer_core.train import oom
-from trainer_core.train.engine import choosing_compile, compiling
-from trainer_core.train.engine.choosing import Choosing
+from trainer_core.train.engine import compilation, compile_switch
 from trainer_core.train.engine.engine import Engine
-from trainer_core.train.loop import Trainer
+from trainer_core.train.trainer import Trainer
 
 MESSAGE = "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 23.64 GiB."
 
@@ -57,7 +57,7 @@ def limit(made: Trainer, rows: int, when: Callable[[], bool] = lambda: True) -> 
 def moves(kept: Kept) -> list[tuple[str, str, int, int]]:
     return [
         (event.action, event.during, event.batch_size, event.gradient_accumulation_steps)
-        for event in kept.of(protocol.MemoryMove)
+        for event in kept.of(protocol.OomRecovery)
     ]
 
 
@@ -70,14 +70,12 @@ def test_a_run_that_fits_only_by_the_last_moves_starts_where_it_could_be_compile
     needs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those moves are the first step's: what is built knows nothing of them."""
-    monkeypatch.setattr(Choosing, "may_take", lambda self, seconds: True)
-    monkeypatch.setattr(compiling, "missing", lambda device: None)
-    monkeypatch.setattr(choosing_compile, "_cost", lambda job: 0.0)
-    monkeypatch.setattr(compiling, "fill_cache", lambda *_: None)
+    monkeypatch.setattr(compilation, "unavailable_reason", lambda device: None)
+    monkeypatch.setattr(compile_switch, "BackgroundCompiler", NoCompiler)
     compute = Engine.eager_loss
 
     def eager(self: Engine, batch: Batch, *grad_scale: Any) -> torch.Tensor:
-        less = self.model.model.call is not call_layer if needs == "checkpointing" else bool(self.smaller_chunk)
+        less = self.model.model.layer_call is not call_layer if needs == "checkpointing" else bool(self.smaller_chunk)
         if not less or batch.input_ids.shape[0] > 1:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return compute(self, batch, *grad_scale)
@@ -86,14 +84,14 @@ def test_a_run_that_fits_only_by_the_last_moves_starts_where_it_could_be_compile
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr(Engine, "eager_loss", eager)
-    monkeypatch.setattr(compiling, "compile_whole", lambda *_: too_large)
+    monkeypatch.setattr(compilation, "compile_whole", lambda *_: too_large)
     data = text_file(tmp_path)
-    made, kept = trainer(tmp_path, config(tmp_path, data, compile="auto", cpu_threads=2, batch_size=4, eval_steps=0))
+    made, kept = trainer(tmp_path, config(tmp_path, data, compile="on", cpu_threads=2, batch_size=4, eval_steps=0))
     made.set_up()
     made.step()
     made.train_data.close(), made.held_out.close()
     wanted = ["halved", "halved", "checkpointing", *([] if needs == "checkpointing" else ["chunked_loss"])]
-    assert [event.action for event in kept.of(protocol.MemoryMove)] == wanted
+    assert [event.action for event in kept.of(protocol.OomRecovery)] == wanted
 
 
 def test_a_micro_batch_that_does_not_fit_is_computed_in_halves_and_the_loss_stays(tmp_path: Path) -> None:
@@ -113,7 +111,7 @@ def test_what_was_asked_for_in_vain_is_told(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=1))
     limit(made, 6)
     made.run()
-    (event,) = kept.of(protocol.MemoryMove)
+    (event,) = kept.of(protocol.OomRecovery)
     assert event.requested == int(2.5 * 2**30)
     assert event.total is not None
     assert event.free is not None
@@ -126,11 +124,11 @@ def test_what_was_free_when_memory_ended_is_told_not_what_is_free_once_the_attem
     made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=1))
     limit(made, 6)
     undone: list[bool] = []
-    give_back = oom.give_back
+    give_back = oom.release_memory
     monkeypatch.setattr(oom, "_free", lambda device: 2**40 if undone else 2**20)
-    monkeypatch.setattr(oom, "give_back", lambda device: (undone.append(True), give_back(device))[1])
+    monkeypatch.setattr(oom, "release_memory", lambda device: (undone.append(True), give_back(device))[1])
     made.run()
-    (event,) = kept.of(protocol.MemoryMove)
+    (event,) = kept.of(protocol.OomRecovery)
     assert event.free == 2**20
 
 
@@ -165,8 +163,8 @@ def test_at_fifty_random_operations_no_batch_is_skipped_or_doubled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of 50 steps fails once, at any operation of its forward or backward pass."""
-    monkeypatch.setattr(oom, "_PATIENCE", 1)
-    monkeypatch.setattr(oom, "_MOST_PATIENCE", 1)
+    monkeypatch.setattr(oom, "_RETRY_STEPS", 1)
+    monkeypatch.setattr(oom, "_MAX_RETRY_STEPS", 1)
     steps = {"max_steps": 52, "batch_size": 4, "max_seq_len": 16, "gradient_accumulation_steps": 2}
     plain, said = trainer(tmp_path, wanted(tmp_path, **steps), "plain")
     plain.run()
@@ -223,7 +221,7 @@ def test_when_nothing_is_left_the_last_step_is_saved_and_the_failure_says_what_t
         made.run()
     assert failure.value.code == "memory.exhausted"
     assert failure.value.exit_code == ExitCode.OUT_OF_MEMORY
-    newest, _ = checkpoint_dir.latest_good(made.run_dir.checkpoints)
+    newest, _ = checkpoint_dir.latest_valid(made.run_dir.checkpoints)
     assert newest is not None
     info = checkpoint_dir.read_info(newest)
     assert info is not None
@@ -237,7 +235,7 @@ def test_what_was_saved_then_goes_on_to_the_same_end(tmp_path: Path) -> None:
     limit(made, 0, when=lambda: made.state.counters.step >= 3)
     with pytest.raises(TraindeckError):
         made.run()
-    newest, _ = checkpoint_dir.latest_good(made.run_dir.checkpoints)
+    newest, _ = checkpoint_dir.latest_valid(made.run_dir.checkpoints)
     assert newest is not None
     again, later = trainer(tmp_path, wanted(tmp_path))
     again.resume(newest)
@@ -250,8 +248,8 @@ def test_memory_that_comes_back_is_used_again(tmp_path: Path) -> None:
     made.ladder._patience = 4
     limit(made, 6, when=lambda: made.state.counters.step < 3)
     made.run()
-    assert [(event.step, event.action) for event in kept.of(protocol.MemoryMove)] == [(1, "halved"), (4, "grown")]
-    assert made.ladder.rows == 12
+    assert [(event.step, event.action) for event in kept.of(protocol.OomRecovery)] == [(1, "halved"), (4, "grown")]
+    assert made.ladder.max_rows == 12
 
 
 def test_where_it_does_not_come_back_it_is_waited_twice_as_long(tmp_path: Path) -> None:
@@ -259,7 +257,7 @@ def test_where_it_does_not_come_back_it_is_waited_twice_as_long(tmp_path: Path) 
     made.ladder._patience = 3
     limit(made, 6)
     made.run()
-    told = [(event.step, event.action) for event in kept.of(protocol.MemoryMove)]
+    told = [(event.step, event.action) for event in kept.of(protocol.OomRecovery)]
     assert told == [(1, "halved"), (3, "grown"), (4, "halved"), (9, "grown"), (10, "halved")]
 
 
@@ -281,7 +279,7 @@ def test_a_run_that_is_stopped_in_halves_goes_on_in_halves_bit_for_bit(tmp_path:
     first._step = stopping  # type: ignore[method-assign]
     with pytest.raises(StopRequested):
         first.run()
-    newest, _ = checkpoint_dir.latest_good(first.run_dir.checkpoints)
+    newest, _ = checkpoint_dir.latest_valid(first.run_dir.checkpoints)
     assert newest is not None
     second, after = trainer(tmp_path, same, "made")
     second.resume(newest)
@@ -366,6 +364,7 @@ import json, sys, resource
 from pathlib import Path
 from tests.core.test_loop import config, losses, trainer
 from tests.core.trainer import text_file
+from tests.core.test_engine import NoCompiler
 from trainer_core import protocol
 
 folder = Path(sys.argv[1])
@@ -376,7 +375,7 @@ made.set_up()
 size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (size + int(sys.argv[2]) * 2**20,) * 2)
 made.run()
-print(json.dumps([event.action for event in kept.of(protocol.MemoryMove)]))
+print(json.dumps([event.action for event in kept.of(protocol.OomRecovery)]))
 print(json.dumps(losses(kept)))
 """
 

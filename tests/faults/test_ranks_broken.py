@@ -22,10 +22,10 @@ from tests.kept import Kept
 from trainer_core import protocol
 from trainer_core.data.prepare import prepare
 from trainer_core.messages import ExitCode, TraindeckError
-from trainer_core.report import Quiet
+from trainer_core.progress import NullReporter
 from trainer_core.runs import checkpoint_dir
-from trainer_core.train import optim
-from trainer_core.train.loop import Trainer
+from trainer_core.train import optimizers
+from trainer_core.train.trainer import Trainer
 
 LONG = ["--max-steps", "1000000", "--save-steps", "5", "--compile", "off"]
 ENDLESS = ["train", *TINY, *LONG, "--run-dir", "run", "--ranks", "2"]
@@ -36,7 +36,7 @@ made.telemetry = False
 CHANGE
 made.windows or made.set_up()
 try:
-    obey(made, ranks, Taken(torch.device("cpu")))
+    obey(made, ranks, PeakMemory(torch.device("cpu")))
 except EndedByLeader:
     print([weight.detach().double().sum().item() for weight in made.model.parameters()], made.ladder.state())
 ranks.close()
@@ -52,7 +52,7 @@ def script(change: str = "", **values: object) -> str:
 def led(folder: Path, **values: object) -> tuple[Trainer, Kept]:
     """Rank 0 of two."""
     same = wanted(folder, **{**SMALL, **values})
-    prepare(same, Quiet())  # before the other one does
+    prepare(same, NullReporter())  # before the other one does
     return trainer(folder, same, "run", joined(folder / "meet", 0, 2))
 
 
@@ -80,7 +80,7 @@ def test_memory_that_ends_on_one_of_them_is_met_by_both_in_the_same_step(
         made, kept = led(tmp_path)
         made.ladder._patience = 64
         run_both(made, processes)
-    assert [(event.step, *move) for event, move in zip(kept.of(protocol.MemoryMove), moves(kept), strict=True)] == [
+    assert [(event.step, *move) for event, move in zip(kept.of(protocol.OomRecovery), moves(kept), strict=True)] == [
         (3, "halved", "forward", 3, 4)
     ]
     assert losses(kept) == pytest.approx(losses(alone[1]), rel=1e-5)
@@ -95,7 +95,7 @@ def test_memory_that_comes_back_is_used_again_by_both(tmp_path: Path, alone: tup
         made.ladder._patience = 2
         limit(made, 3, when=lambda: made.state.counters.step == 1)
         run_both(made, processes)
-    assert [(event.step, event.action) for event in kept.of(protocol.MemoryMove)] == [(2, "halved"), (3, "grown")]
+    assert [(event.step, event.action) for event in kept.of(protocol.OomRecovery)] == [(2, "halved"), (3, "grown")]
     assert losses(kept) == pytest.approx(losses(alone[1]), rel=1e-5)
 
 
@@ -113,14 +113,14 @@ def test_an_evaluation_that_does_not_fit_on_one_is_done_in_parts_by_both(
 
 
 SHORT = """
-from trainer_core.train import optim
-allocate, short = optim.allocate, [1]
+from trainer_core.train import optimizers
+allocate, short = optimizers.allocate, [1]
 def too_little(optimizer):
     if short:
         short.pop()
         raise MemoryError("Tried to allocate 512 MiB")
     allocate(optimizer)
-optim.allocate = too_little
+optimizers.allocate = too_little
 """
 
 
@@ -132,10 +132,10 @@ def test_memory_that_ends_on_one_before_the_first_step_is_met_by_both(
     with others(tmp_path, script(SHORT if where else "")) as processes:
         made, kept = led(tmp_path)
         if not where:
-            monkeypatch.setattr(optim, "allocate", optim.allocate)  # so that it is put back
+            monkeypatch.setattr(optimizers, "allocate", optimizers.allocate)  # so that it is put back
             exec(SHORT, {})
         run_both(made, processes)
-    (move,) = kept.of(protocol.MemoryMove)
+    (move,) = kept.of(protocol.OomRecovery)
     assert (move.step, move.action, move.during, move.requested) == (0, "halved", "forward", 512 * 2**20)
     assert losses(kept) == pytest.approx(losses(alone[1]), rel=1e-5)
 
@@ -148,7 +148,7 @@ def test_when_nothing_is_left_on_one_of_them_the_last_step_is_saved_and_the_run_
         with pytest.raises(TraindeckError) as failure:
             made.run()
     assert failure.value.code == "memory.exhausted"
-    newest, _ = checkpoint_dir.latest_good(made.run_dir.checkpoints)
+    newest, _ = checkpoint_dir.latest_valid(made.run_dir.checkpoints)
     assert newest is not None
     info = checkpoint_dir.read_info(newest)
     assert info is not None
@@ -210,7 +210,7 @@ def test_a_killed_rank_ends_the_run_with_its_reason_and_the_last_step_saved(tmp_
     assert ended.code == ended.error.exit_code == TraindeckError("failure.killed").exit_code
     (warned,) = [event for event in ended.of(protocol.Warn) if event.code == "ranks.ended"]
     assert warned.params == {"number": 2, "of": 2, "log": "rank-1.log"}
-    newest, _ = checkpoint_dir.latest_good(tmp_path / "run" / "checkpoints")
+    newest, _ = checkpoint_dir.latest_valid(tmp_path / "run" / "checkpoints")
     assert newest is not None
     info = checkpoint_dir.read_info(newest)
     last = Ended(0, seen + ended.events, "").of(protocol.Step)[-1].step

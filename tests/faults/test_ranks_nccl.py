@@ -23,13 +23,13 @@ from tests.core.trainer import ROOT, TINY, Ended, finish, read_until, run, start
 from tests.faults.stand_in_nccl import ECC, PLAN, SHARED_MEMORY, SITE, StandIn
 from trainer_core import protocol
 from trainer_core.messages import ExitCode, TraindeckError
+from trainer_core.run_context import RunContext
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.session import Session
 from trainer_core.train import nccl
 from trainer_core.train.joined import Joined
 from trainer_core.train.leading import Others
-from trainer_core.wire import Wire
+from trainer_core.wire import EventDispatcher
 
 SHORT = ["train", *TINY, "--max-steps", "6", "--dropout", "0", "--compile", "off", "--run-dir", "run", "--ranks", "2"]
 ENDLESS = [*SHORT, "--max-steps", "1000000", "--save-steps", "1000000"]
@@ -234,7 +234,7 @@ def test_a_rank_that_is_seen_to_have_gone_is_no_reason_to_save(
 ) -> None:
     """The loop saves in an emergency after what has no name."""
     ranks, other = both
-    leading = Others(config(tmp_path, text_file(tmp_path), ranks=2), RunDir(tmp_path), Session(Wire()))
+    leading = Others(config(tmp_path, text_file(tmp_path), ranks=2), RunDir(tmp_path), RunContext(EventDispatcher()))
     leading._ranks, leading._processes = ranks, [other]  # type: ignore[list-item]
     leading._look()
     other.kill()

@@ -23,10 +23,10 @@ BREAKING = """
 # Stands for the driver: ends the trainer when it says that step, for as many starts as the file has lines.
 import faulthandler, os, time
 from pathlib import Path
-from trainer_core import protocol, restarts, wire
+from trainer_core import protocol, restart_policy, wire
 
-restarts._FIRST_WAIT_S = float(os.environ["WAIT"])
-plan, emit = Path(os.environ["BREAKS"]), wire.Wire.emit
+restart_policy._INITIAL_DELAY_S = float(os.environ["WAIT"])
+plan, emit = Path(os.environ["BREAKS"]), wire.EventDispatcher.emit
 saved = 0  # the newest step that is on disk
 
 def breaking(self, event):
@@ -45,7 +45,7 @@ def breaking(self, event):
             os._exit(0)  # as some programs end others on Windows
         raise RuntimeError("CUDA error: unspecified launch failure" if lines[0].endswith("cuda") else "something else")
 
-wire.Wire.emit = breaking
+wire.EventDispatcher.emit = breaking
 """
 
 
@@ -191,7 +191,7 @@ def test_when_both_are_killed_at_once_the_run_is_offered_to_go_on(home: Path) ->
     done = subprocess.run(
         [sys.executable, "-m", "trainer_core", "runs"], capture_output=True, env=environment(home), cwd=home, check=True
     )
-    assert "orphan broke off at step " in done.stdout.decode("utf-8")  # its lock names a process that is gone
+    assert "orphan was interrupted at step " in done.stdout.decode("utf-8")  # its lock names a process that is gone
     resumed = run(home, "train", "--resume", "latest", "--max-steps", "12")
     assert resumed.code == 0
     assert resumed.of(protocol.Hello)[0].resumed_from_step >= 4

@@ -15,7 +15,7 @@ import torch
 from tests.core.trainer import TINY, start, text_file
 from trainer_core import protocol
 from trainer_core.runs import checkpoint_dir
-from trainer_core.train.engine import compiling
+from trainer_core.train.engine import compilation
 
 LONG = "100000"  # steps: it ends only by being stopped
 Seen = Callable[[protocol.AnyEvent], bool]
@@ -62,7 +62,7 @@ class Talk:
             return
         newest = checkpoint_dir.list_checkpoints(self.run / "checkpoints")[-1]
         assert newest.name == checkpoint_dir.folder_name(done.steps)
-        assert checkpoint_dir.problem(newest) is None
+        assert checkpoint_dir.find_problem(newest) is None
 
 
 def acknowledged(number: int) -> Seen:
@@ -131,7 +131,7 @@ def test_pause_and_stop_while(state: str, talk: Callable[..., Talk]) -> None:
     pause_and_stop(talk(state, *arguments), there)
 
 
-@pytest.mark.skipif(compiling.missing(torch.device("cpu")) is not None, reason="needs a C++ compiler")
+@pytest.mark.skipif(compilation.unavailable_reason(torch.device("cpu")) is not None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("ranks", ["1", "2"])
 def test_pause_and_stop_while_compiling(
     ranks: str, talk: Callable[..., Talk], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -145,7 +145,7 @@ def test_pause_and_stop_while_compiling(
 def test_stop_while_writing_a_sample(talk: Callable[..., Talk]) -> None:
     one = talk("sampling")
     one.until(a_step)
-    one.say(protocol.SampleNow(id=1, prompt="Line", max_tokens=60_000))
+    one.say(protocol.SampleCommand(id=1, prompt="Line", max_tokens=60_000))
     one.until(acknowledged(1))
     one.until(a_step)  # the one after which it is written
     done = one.stopped()

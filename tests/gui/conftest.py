@@ -16,11 +16,11 @@ from PySide6.QtGui import QFontInfo, QTextCursor
 from PySide6.QtWidgets import QApplication, QPlainTextEdit, QTextEdit
 from pytestqt.qtbot import QtBot
 
-from app.__main__ import dress
+from app.__main__ import configure_application
 from app.controller import Controller
-from app.i18n import Translator
+from app.core.settings import SettingsStore
 from app.services.trainer_process import TrainerProcess
-from app.state.settings import SettingsStore
+from app.texts import Translator
 from app.theme import style
 from tests.gui import golden
 from trainer_core.messages import Language
@@ -40,7 +40,7 @@ def span(edit: QTextEdit | QPlainTextEdit, text: str) -> tuple[int, int]:
 
 def has_own_font() -> bool:
     """Whether the window has the font that its pictures are of; another may be wider."""
-    return QFontInfo(style.font("en")).family() == golden.FONT
+    return QFontInfo(style.ui_font("en")).family() == golden.FONT
 
 
 def stop_refreshing(controller: Controller) -> None:
@@ -74,14 +74,14 @@ def make_window(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeWindow]:
         look: str | None = None,
         check: str | None = None,
     ) -> Controller:
-        dress(qapp)
+        configure_application(qapp)
         spoken: Language = "zh" if language == "zh" else "en"
-        qapp.setFont(style.font(spoken))
-        translator.switch(spoken)
+        qapp.setFont(style.ui_font(spoken))
+        translator.set_language(spoken)
         store = SettingsStore()
         store.load().theme = "dark" if theme == "dark" else "light"
         controller = Controller(store, translator, process(mode), process(look), process(check))
-        style.apply(qapp, style.resolve(store.settings.theme), spoken)
+        style.apply_theme(qapp, style.resolve_theme(store.settings.theme), spoken)
         made.append(controller)
         controller.window.resize(1280, 800)  # the screen of the offscreen platform, 800 x 800, makes it smaller
         controller.start()
@@ -90,9 +90,9 @@ def make_window(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeWindow]:
 
     yield make
     for controller in made:
-        for process_ in (controller.own.process, controller.looker.process, controller.checker.process):
+        for process_ in (controller.active_run.process, controller.preview_job.process, controller.check_job.process):
             process_.blockSignals(True)
             process_.shutdown(grace_s=0.1)
-        controller.leave()
+        controller.shutdown()
         shiboken6.delete(controller.window)  # or every later style sheet polishes it again
-    translator.switch("en")
+    translator.set_language("en")

@@ -68,8 +68,10 @@ def events(
     yield protocol.Ready(
         t=began + 4, task="pretrain", train_documents=9120, train_tokens=48_210_000, validation_documents=480,
         validation_tokens=2_530_000, vocab_size=config.vocab_size, parameters=27_400_000, steps_per_epoch=total,
-        total_steps=total, fast_paths=_PATHS if gpu else [], compile_s=34.2 if gpu else None,
+        total_steps=total, fast_paths=_PATHS if gpu else [],
     )  # fmt: skip
+    if gpu:
+        yield protocol.Compiled(t=began + 4, step=0, compile_s=34.2, fast_paths=_PATHS)
     yield protocol.Phase(t=began + 4, phase="training", step=0)
     speed = 92_000.0 if gpu else 5_400.0
     tokens_per_step = config.effective_batch * config.max_seq_len

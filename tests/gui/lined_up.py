@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.state.queue import Item
-from app.state.run_machine import RunState
+from app.core.queue import QueueItem
+from app.core.run_state import RunState
 from tests.gui.conftest import MakeWindow
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,7 +73,7 @@ def window_opener(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> Open
 
     def make(**chosen: str) -> Controller:
         controller = make_window("ok", **chosen)
-        controller.own.process._command = [sys.executable, "-u", "-X", "utf8", str(program), str(ROOT)]
+        controller.active_run.process._command = [sys.executable, "-u", "-X", "utf8", str(program), str(ROOT)]
         controller.window.show_page("queue")
         controller.window.activateWindow()
         qtbot.waitUntil(controller.window.isActiveWindow)
@@ -95,12 +95,12 @@ def train(qtbot: QtBot, controller: Controller, name: str) -> None:
     """Start a run, long or held, as a person does, and have it train."""
     controller.form.set_run_name(name)
     controller.start_run()
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
 
 
 def let_go(controller: Controller) -> None:
     """Have the runs that are held end."""
-    Path(controller.own.process._command[4]).with_name("let go").touch()
+    Path(controller.active_run.process._command[4]).with_name("let go").touch()
 
 
 def click(qtbot: QtBot, button: QPushButton) -> None:
@@ -109,8 +109,8 @@ def click(qtbot: QtBot, button: QPushButton) -> None:
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
 
 
-def items(controller: Controller) -> list[Item]:
-    return controller.queueing.queue.items
+def items(controller: Controller) -> list[QueueItem]:
+    return controller.queue_controller.queue.items
 
 
 def states(controller: Controller) -> str:

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.views.runs.page import RunsPage
+from app.pages.runs.page import RunsPage
 from trainer_core.runs import checkpoint_dir
 
 LEFT = Qt.MouseButton.LeftButton
@@ -43,7 +43,7 @@ def hold(path: Path) -> None:
 def open_page(qtbot: QtBot, controller: Controller, count: int) -> RunsPage:
     page = controller.window.runs
     controller.window.show_page("runs")
-    qtbot.waitUntil(lambda: len(page.model.all_rows) == count, timeout=10_000)
+    qtbot.waitUntil(lambda: len(page.model.rows) == count, timeout=10_000)
     return page
 
 
@@ -55,7 +55,7 @@ def focus(qtbot: QtBot, page: RunsPage) -> None:
 
 
 def names(page: RunsPage) -> list[str]:
-    return [run.name for run in page.model.runs]
+    return [row.run.name for row in page.table.proxy.rows]
 
 
 def press(qtbot: QtBot, controller: Controller, name: str) -> None:
@@ -66,4 +66,4 @@ def press(qtbot: QtBot, controller: Controller, name: str) -> None:
 
 
 def said(page: RunsPage) -> str:
-    return page.told.text.text() if page.told.isVisible() else ""
+    return page.message_bar.text.text() if page.message_bar.isVisible() else ""

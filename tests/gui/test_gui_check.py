@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QLabel, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.state.run_machine import RunState
+from app.core.run_state import RunState
 from tests.gui.conftest import MakeWindow, stop_refreshing
 
 
@@ -20,12 +20,12 @@ def click(qtbot: QtBot, button: QWidget) -> None:
 def check(controller: Controller, qtbot: QtBot) -> None:
     """Press the button and wait for the end."""
     click(qtbot, controller.window.run_bar.check)
-    qtbot.waitUntil(lambda: controller.checker.running is None, timeout=30_000)
+    qtbot.waitUntil(lambda: controller.check_job.running is None, timeout=30_000)
 
 
 def test_a_check_says_that_it_fits_and_what_it_takes(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(check="check")
-    card = controller.window.check
+    card = controller.window.check_card
     assert not card.isVisible()
     controller.form.set_text("batch_size", "8")
     check(controller, qtbot)
@@ -46,12 +46,12 @@ def test_a_check_says_that_it_fits_and_what_it_takes(make_window: MakeWindow, qt
 
 def test_the_result_has_its_height_at_once_and_no_frame_shows_it_cut(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(check="check")
-    card = controller.window.check
+    card = controller.window.check_card
     controller.form.set_text("batch_size", "8")
     click(qtbot, controller.window.run_bar.check)
     qtbot.waitUntil(card.cancel.isVisible)
     running = card._state
-    qtbot.waitUntil(lambda: controller.checker.running is None, timeout=30_000)
+    qtbot.waitUntil(lambda: controller.check_job.running is None, timeout=30_000)
     stop_refreshing(controller)
     qtbot.waitUntil(lambda: card.height() == card.sizeHint().height())
     found, height = card._state, card.height()
@@ -66,9 +66,9 @@ def test_the_check_is_given_what_start_would_be_given(make_window: MakeWindow, q
     controller.form.set_text("learning_rate", "1e-3")
     controller.form.add_data(["D:/数据 集/a & b.txt"])
     click(qtbot, controller.window.run_bar.check)
-    checked = controller.checker.process.arguments
+    checked = controller.check_job.process.arguments
     click(qtbot, controller.window.run_bar.start)
-    started = controller.own.process.arguments
+    started = controller.active_run.process.arguments
     assert checked[checked.index("check") + 1 :] == [
         one for one in started[started.index("train") + 1 :] if one != "--run-dir" and "runs" not in one
     ]
@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_offered_smaller_and_apply_puts_it_into_the_form(
     make_window: MakeWindow, qtbot: QtBot
 ) -> None:
     controller = make_window(check="check")
-    card, form = controller.window.check, controller.form
+    card, form = controller.window.check_card, controller.form
     form.set_text("batch_size", "64")
     check(controller, qtbot)
     assert card.verdict.text() == "Does not fit"
@@ -101,7 +101,7 @@ def test_only_a_change_that_matters_makes_a_check_stale_and_going_back_brings_it
     make_window: MakeWindow, qtbot: QtBot
 ) -> None:
     controller = make_window(check="check")
-    card, form = controller.window.check, controller.form
+    card, form = controller.window.check_card, controller.form
     check(controller, qtbot)
     assert card.verdict.text() == "Tight"
     form.set_text("learning_rate", "1e-3")
@@ -114,7 +114,7 @@ def test_only_a_change_that_matters_makes_a_check_stale_and_going_back_brings_it
 
 def test_a_check_is_cancelled_and_leaves_nothing(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(check="slow_check")
-    card = controller.window.check
+    card = controller.window.check_card
     click(qtbot, controller.window.run_bar.check)
     qtbot.waitUntil(lambda: "2 / 6" in card.facts.text())
     assert not controller.window.run_bar.check.isEnabled()
@@ -126,17 +126,17 @@ def test_a_check_is_cancelled_and_leaves_nothing(make_window: MakeWindow, qtbot:
 def test_start_ends_a_check_and_its_card(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("echo", check="slow_check")
     click(qtbot, controller.window.run_bar.check)
-    qtbot.waitUntil(lambda: "2 / 6" in controller.window.check.facts.text())
+    qtbot.waitUntil(lambda: "2 / 6" in controller.window.check_card.facts.text())
     click(qtbot, controller.window.run_bar.start)
-    assert not controller.window.check.isVisible()
-    qtbot.waitUntil(lambda: controller.checker.running is None, timeout=20_000)
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
+    assert not controller.window.check_card.isVisible()
+    qtbot.waitUntil(lambda: controller.check_job.running is None, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
     assert not controller.window.run_bar.check.isEnabled()
 
 
 def test_a_check_that_fails_says_why(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(check="error")
-    card = controller.window.check
+    card = controller.window.check_card
     check(controller, qtbot)
     assert "does not exist" in card.failure.text()
     assert not card.bar.isVisible()
@@ -146,7 +146,7 @@ def test_a_check_that_fails_says_why(make_window: MakeWindow, qtbot: QtBot) -> N
 @pytest.mark.parametrize("size", [(860, 560), (1100, 700), (1280, 800)])
 def test_nothing_of_a_check_is_cut(make_window: MakeWindow, qtbot: QtBot, language: str, size: tuple[int, int]) -> None:
     controller = make_window(language=language, check="check")
-    window, card = controller.window, controller.window.check
+    window, card = controller.window, controller.window.check_card
     window.resize(*size)
     controller.form.set_text("batch_size", "64")
     check(controller, qtbot)

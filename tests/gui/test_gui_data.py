@@ -13,15 +13,15 @@ from PySide6.QtWidgets import QFrame, QLabel
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.state.looks import Look
-from app.theme.tokens import DARK, LIGHT
-from app.views.data import figures
-from app.views.data.histogram import Histogram, position, short
-from app.views.data.page import DataPage
-from app.views.widgets import ElidedLabel
+from app.core.preview_cache import PreviewResult
+from app.pages.data import figures
+from app.pages.data.histogram import Histogram, position, short
+from app.pages.data.page import DataPage
+from app.theme.palette import DARK, LIGHT
+from app.widgets.basic import ElidedLabel
 from tests.gui.conftest import MakeWindow, has_own_font
 from trainer_core import protocol
-from trainer_core.reference.examples import EVENTS
+from trainer_core.docgen.examples import EVENTS
 
 REPORT: protocol.DataReport = EVENTS[protocol.DataReport]
 
@@ -30,15 +30,15 @@ def look(controller: Controller, qtbot: QtBot) -> None:
     """Press the button and wait for the end."""
     controller.window.show_page("data")
     qtbot.mouseClick(controller.window.data.look, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: controller.looker.running is None, timeout=30_000)
+    qtbot.waitUntil(lambda: controller.preview_job.running is None, timeout=30_000)
 
 
 def show(controller: Controller, report: protocol.DataReport) -> DataPage:
     """Show a report as if a look at what the form says had found it."""
     controller.window.show_page("data")
-    found = Look(controller.looker.key_of_form(), protocol.DataReport, report=report)
-    controller.looker.looks.keep(found)
-    controller.looker.display(None)
+    found = PreviewResult(controller.preview_job.compute_key(), protocol.DataReport, report=report)
+    controller.preview_job.cache.store(found)
+    controller.preview_job.display(None)
     return controller.window.data
 
 
@@ -89,8 +89,8 @@ def test_a_look_shows_what_was_found_and_what_was_said(make_window: MakeWindow, 
     assert not page.failure.isVisible()
     text = page.samples.text.toPlainText()
     assert text == "<|im_start|>user↵\n2+2?<|im_end|>↵\n<|im_start|>assistant↵\n4<|im_end|>"
-    assert backgrounds(controller)["4"] in (LIGHT.learned_a, LIGHT.learned_b)
-    assert backgrounds(controller)["2"] in (LIGHT.given_a, LIGHT.given_b)
+    assert backgrounds(controller)["4"] in (LIGHT.loss_token_a, LIGHT.loss_token_b)
+    assert backgrounds(controller)["2"] in (LIGHT.context_token_a, LIGHT.context_token_b)
 
 
 def test_a_report_stays_with_its_configuration_and_another_one_gets_a_hint(
@@ -136,7 +136,7 @@ def test_a_look_that_takes_long_can_be_cancelled(make_window: MakeWindow, qtbot:
     assert not page.look.isEnabled()
     qtbot.mouseClick(page.cancel, Qt.MouseButton.LeftButton)
     assert not page.cancel.isEnabled()
-    qtbot.waitUntil(lambda: controller.looker.running is None, timeout=30_000)
+    qtbot.waitUntil(lambda: controller.preview_job.running is None, timeout=30_000)
     assert page.look.isEnabled()
     assert not page.failure.isVisible()
     assert not page.bar.isVisible()
@@ -146,9 +146,9 @@ def test_a_trainer_that_hears_nothing_is_ended_all_the_same(make_window: MakeWin
     controller = make_window(look="family")
     controller.window.show_page("data")
     qtbot.mouseClick(controller.window.data.look, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: controller.looker.process.pid is not None)
-    controller.looker.cancel()
-    qtbot.waitUntil(lambda: controller.looker.running is None, timeout=30_000)
+    qtbot.waitUntil(lambda: controller.preview_job.process.pid is not None)
+    controller.preview_job.cancel()
+    qtbot.waitUntil(lambda: controller.preview_job.running is None, timeout=30_000)
     assert controller.window.data.look.isEnabled()
 
 
@@ -168,18 +168,18 @@ def test_a_look_that_fails_says_why(make_window: MakeWindow, qtbot: QtBot, mode:
 def test_a_run_goes_on_beside_a_look(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("slow_stop", look="look")
     qtbot.mouseClick(controller.window.run_bar.start, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: controller.own.machine.step > 2, timeout=30_000)
+    qtbot.waitUntil(lambda: controller.active_run.machine.step > 2, timeout=30_000)
     look(controller, qtbot)
-    assert controller.own.machine.is_active
-    step = controller.own.machine.step
-    qtbot.waitUntil(lambda: controller.own.machine.step > step, timeout=30_000)
+    assert controller.active_run.machine.is_active
+    step = controller.active_run.machine.step
+    qtbot.waitUntil(lambda: controller.active_run.machine.step > step, timeout=30_000)
 
 
 def test_what_the_run_on_show_trains_on_is_said(make_window: MakeWindow) -> None:
     controller = make_window()
     controller.window.show_page("data")
     assert not controller.window.data.run.isVisible()
-    controller.own.take(EVENTS[protocol.Ready])
+    controller.active_run.handle_event(EVENTS[protocol.Ready])
     controller.render()
     assert "11,482,330 tokens: 700 steps per epoch, 2,100 in all" in controller.window.data.run.text()
 
@@ -201,7 +201,7 @@ def test_the_page_follows_language_and_theme(make_window: MakeWindow, qtbot: QtB
     assert page.tiles["tokens"].value.text() == "≈ 6.375 亿"
     assert "样本中有 402 个" in page.notes.text()
     controller.set_theme("dark")
-    assert backgrounds(controller)["4"] in (DARK.learned_a, DARK.learned_b)
+    assert backgrounds(controller)["4"] in (DARK.loss_token_a, DARK.loss_token_b)
     assert page.samples.text.document().characterCount() > 40
     picture = page.grab().toImage()
     assert picture.pixelColor(3, picture.height() - 3) in (QColor(DARK.window), QColor(DARK.surface))
@@ -254,7 +254,7 @@ def test_a_short_step_is_told_where_the_figures_are_exact() -> None:
 
 
 def test_tool_messages_that_are_left_out_are_counted_where_there_are_any() -> None:
-    report = msgspec.structs.replace(REPORT, left_out_turns=2400)
+    report = msgspec.structs.replace(REPORT, skipped_turns=2400)
     assert ("Tool messages left out", "2,400") in figures.rows(report)
     assert "Tool messages left out" not in dict(figures.rows(REPORT))
 
@@ -304,7 +304,7 @@ def test_a_new_report_is_shown_from_its_beginning(make_window: MakeWindow, qtbot
     scroll = page._area.verticalScrollBar()
     qtbot.waitUntil(lambda: scroll.maximum() > 50)
     scroll.setValue(50)
-    controller.looker.display(None)
+    controller.preview_job.display(None)
     controller.set_language("zh")
     assert scroll.value() == 50  # the same report: one reads on
     show(controller, msgspec.structs.replace(REPORT, duplicates=38))
@@ -319,7 +319,10 @@ def test_no_cards_text_is_cut(
 ) -> None:
     controller = make_window(language=language)
     controller.window.resize(*size)
-    page = show(controller, msgspec.structs.replace(REPORT, complete=complete, packs=81_207, fill=0.98, fill_alone=0.3))
+    page = show(
+        controller,
+        msgspec.structs.replace(REPORT, complete=complete, packed_sequences=81_207, fill=0.98, fill_alone=0.3),
+    )
     qtbot.wait(50)
     cards = page.findChildren(QFrame, "card")
     texts = [text for card in cards for text in card.findChildren(QLabel) if text.isVisible() and text.text().strip()]

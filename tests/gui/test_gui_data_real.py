@@ -8,7 +8,7 @@ from pathlib import Path
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from app.theme.tokens import LIGHT
+from app.theme.palette import LIGHT
 from tests.gui.conftest import MakeWindow
 from tests.gui.test_gui_data import backgrounds, look
 
@@ -36,8 +36,8 @@ def test_ones_own_data_is_looked_at_and_looked_at_again_when_it_was_mended(
     assert page.samples.text.toPlainText() == (
         "<|im_start|>user↵\n0 加 0？<|im_end|>↵\n<|im_start|>assistant↵\n等于0。<|im_end|>"
     )
-    assert backgrounds(controller)["等"] in (LIGHT.learned_a, LIGHT.learned_b)
-    assert backgrounds(controller)["加"] in (LIGHT.given_a, LIGHT.given_b)
+    assert backgrounds(controller)["等"] in (LIGHT.loss_token_a, LIGHT.loss_token_b)
+    assert backgrounds(controller)["加"] in (LIGHT.context_token_a, LIGHT.context_token_b)
     assert not (own_folders / "cache").exists()
     data.write_text("\n".join(lines), encoding="utf-8")
     look(controller, qtbot)
@@ -55,15 +55,17 @@ def test_a_look_while_training_and_its_cancelling_leave_the_run_alone(
     controller.form.set_text("vocab_size", "8192")
     controller.window.show_page("data")
     qtbot.mouseClick(controller.window.data.look, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: bool(controller.looker.running and controller.looker.running.progress), timeout=60_000)
+    qtbot.waitUntil(
+        lambda: bool(controller.preview_job.running and controller.preview_job.running.progress), timeout=60_000
+    )
     qtbot.mouseClick(controller.window.run_bar.start, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: controller.own.machine.step > 2, timeout=30_000)
+    qtbot.waitUntil(lambda: controller.active_run.machine.step > 2, timeout=30_000)
     controller.window.show_page("data")
     qtbot.mouseClick(controller.window.data.cancel, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: controller.looker.running is None, timeout=30_000)
+    qtbot.waitUntil(lambda: controller.preview_job.running is None, timeout=30_000)
     assert controller.window.data.failure.text() == ""
-    step = controller.own.machine.step
-    qtbot.waitUntil(lambda: controller.own.machine.step > step, timeout=30_000)
+    step = controller.active_run.machine.step
+    qtbot.waitUntil(lambda: controller.active_run.machine.step > step, timeout=30_000)
 
 
 def test_data_that_is_not_there_is_said_in_words(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
@@ -80,7 +82,7 @@ def test_the_step_data_tells_the_truth(make_window: MakeWindow, qtbot: QtBot, tm
     chats.write_text("\n".join(json.dumps(row) for row in ROWS), encoding="utf-8")
     binary.write_bytes(bytes(range(256)) * 20)
     controller = make_window(None)
-    form, path = controller.form, controller.window.setup.path
+    form, path = controller.form, controller.window.setup.onboarding
     form.set_text("vocab_size", "300")
 
     def says(state: str, words: str = "") -> bool:

@@ -12,13 +12,13 @@ from PySide6.QtWidgets import QApplication, QLabel, QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
+from app.core.run_state import RunState
+from app.pages.setup.knob_field import KnobField
+from app.pages.welcome.page import WelcomePage
 from app.services import gpu_probe
-from app.state.run_machine import RunState
-from app.views.setup.knob_field import KnobField
-from app.views.welcome import Welcome
 from tests.gui.conftest import MakeWindow
-from trainer_core.machine.hardware import GpuInfo, Machine
-from trainer_core.machine.nvml import NoGpu
+from trainer_core.system.hardware import GpuInfo, MachineInfo
+from trainer_core.system.nvml import NoGpuReason
 
 GIB = 2**30
 CARD = GpuInfo(0, "NVIDIA GeForce RTX 3060", "GPU-0", 12 * GIB, (8, 6))
@@ -29,9 +29,11 @@ HasMachine = Callable[..., None]
 def has_machine(monkeypatch: pytest.MonkeyPatch) -> HasMachine:
     """What the window finds when it looks at the machine; at first one with a card of 12 GB."""
 
-    def has(*gpus: GpuInfo, no_gpu: NoGpu = "no_library", cuda: tuple[int, int] = (13, 0), seen: bool = False) -> None:
+    def has(
+        *gpus: GpuInfo, no_gpu: NoGpuReason = "no_library", cuda: tuple[int, int] = (13, 0), seen: bool = False
+    ) -> None:
         why, driver = (None, "580.65") if gpus else (no_gpu, None)
-        found = Machine(
+        found = MachineInfo(
             gpus, why, "", driver, cuda if gpus else None, 16 * GIB, 9 * GIB, "AMD  Ryzen 7", 8, 16, "Windows"
         )
         monkeypatch.setattr(gpu_probe, "probe", lambda: found)
@@ -47,11 +49,11 @@ def click(qtbot: QtBot, button: QWidget) -> None:
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
 
 
-def welcome(controller: Controller, qtbot: QtBot) -> Welcome:
+def welcome(controller: Controller, qtbot: QtBot) -> WelcomePage:
     """The page, once the machine was looked at."""
-    page = controller.welcoming.page
+    page = controller.welcome_controller.page
     assert page is not None
-    qtbot.waitUntil(page.use.isEnabled, timeout=10_000)
+    qtbot.waitUntil(page.use_preset_button.isEnabled, timeout=10_000)
     return page
 
 
@@ -64,7 +66,7 @@ def field_of(controller: Controller, name: str) -> KnobField:
 
 
 def marks(controller: Controller) -> list[str]:
-    return [str(step.property("mark")) for step in controller.window.setup.path.steps.values()]
+    return [str(step.property("mark")) for step in controller.window.setup.onboarding.steps.values()]
 
 
 # --- the welcome -----------------------------------------------------------------------------------------
@@ -82,14 +84,14 @@ def test_the_first_start_tells_the_machine_in_words_and_proposes_what_fits(
     assert "16.0 GiB, of which 9.0 GiB are free" in said
     assert "AMD Ryzen 7, 8 cores" in said
     assert page.preset_title.text() == "The preset that fits: GPU"
-    assert "12.0 GiB of VRAM" in page.reason.text()
-    click(qtbot, page.use)
+    assert "12.0 GiB of VRAM" in page.reason_label.text()
+    click(qtbot, page.use_preset_button)
     assert controller.form.preset is not None
     assert controller.form.preset.name == "gpu"
-    assert not page.use.isEnabled()
-    assert "drop" in page.chosen.text()
+    assert not page.use_preset_button.isEnabled()
+    assert "drop" in page.next_step_label.text()
     controller.form.add_data(["D:/mine.txt"])
-    assert "Check or Start" in page.chosen.text()
+    assert "Check or Start" in page.next_step_label.text()
 
 
 def test_without_a_card_that_is_said_and_the_processor_is_proposed_for(
@@ -99,7 +101,7 @@ def test_without_a_card_that_is_said_and_the_processor_is_proposed_for(
     page = welcome(make_window(), qtbot)
     qtbot.waitUntil(lambda: "No NVIDIA GPU: small models train on the processor" in words_of(page))
     assert page.preset_title.text() == "The preset that fits: CPU"
-    assert page.trouble.isHidden()
+    assert page.driver_problem_label.isHidden()
 
 
 @pytest.mark.parametrize(
@@ -115,9 +117,9 @@ def test_a_driver_that_is_in_the_way_is_told_with_what_to_do(
 ) -> None:
     has_machine(*(() if given.pop("none", False) else (CARD,)), **given)
     page = welcome(make_window(), qtbot)
-    assert page.trouble.isVisible()
+    assert page.driver_problem_label.isVisible()
     for part in told:
-        assert part in page.trouble.text()
+        assert part in page.driver_problem_label.text()
     assert page.preset_title.text() == "The preset that fits: CPU"
 
 
@@ -126,15 +128,15 @@ def test_one_click_tries_it_with_built_in_data(make_window: MakeWindow, qtbot: Q
     page = welcome(controller, qtbot)
     controller.form.add_data(["D:/mine.txt"])
     controller.form.set_text("batch_size", "3")
-    click(qtbot, page.try_now)
-    arguments = controller.own.process.arguments
+    click(qtbot, page.quickstart_button)
+    arguments = controller.active_run.process.arguments
     assert arguments[arguments.index("--preset") + 1] == "quickstart"
     assert "D:/mine.txt" not in arguments  # the preset's own data, which needs no flag
     assert controller.form.data == ["builtin:python"]
     assert "--batch-size" not in arguments
     assert not page.isVisible()
     assert controller.window.plots.isVisible()
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.FINISHED, timeout=30_000)
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.FINISHED, timeout=30_000)
     controller.form.undo()
     assert controller.form.data == ["D:/mine.txt"]
     assert controller.form.changes() == {"batch_size": 3}
@@ -146,7 +148,7 @@ def test_it_is_put_away_for_good_and_comes_back_from_the_menu(make_window: MakeW
     assert first.window.plots.isVisible()
     first.window.close()
     second = make_window()
-    assert second.welcoming.page is None
+    assert second.welcome_controller.page is None
     assert second.window.plots.isVisible()
     second.window.show_page("log")
     second.window.menus.actions["welcome"].trigger()
@@ -159,7 +161,7 @@ def test_where_there_are_runs_the_window_begins_with_plots(
 ) -> None:
     (own_folders / "runs" / "earlier").mkdir(parents=True)
     controller = make_window()
-    assert controller.welcoming.page is None
+    assert controller.welcome_controller.page is None
     assert controller.window.plots.isVisible()
 
 
@@ -169,18 +171,18 @@ def test_who_has_chosen_data_already_is_not_greeted_again(
     first = make_window()
     first.form.add_data([str(tmp_path / "mine.txt")])
     first.window.close()
-    assert make_window().welcoming.page is None
+    assert make_window().welcome_controller.page is None
 
 
 def test_it_speaks_chinese_as_soon_as_the_window_does(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     page = welcome(controller, qtbot)
     controller.set_language("zh")
-    assert page.try_now.text() == "用内置数据立即试试"
+    assert page.quickstart_button.text() == "用内置数据立即试试"
     qtbot.waitUntil(lambda: "显存 12.0 GiB" in words_of(page))
     assert "GPU" in page.preset_title.text()
     controller.set_language("en")
-    assert page.use.text() == "Use this preset"
+    assert page.use_preset_button.text() == "Use this preset"
 
 
 # --- the four steps --------------------------------------------------------------------------------------
@@ -190,7 +192,7 @@ def test_the_steps_tell_what_is_done_what_is_next_and_why_start_is_not_possible(
     make_window: MakeWindow, qtbot: QtBot
 ) -> None:
     controller = make_window(check="check")
-    path = controller.window.setup.path
+    path = controller.window.setup.onboarding
     controller.form.set_text("batch_size", "8")
     assert marks(controller) == ["done", "done", "next", "open"]
     height = path.height()
@@ -204,7 +206,7 @@ def test_the_steps_tell_what_is_done_what_is_next_and_why_start_is_not_possible(
     assert path.steps["preset"].accessibleName() == "Preset: to be put right"
     controller.form.undo()
     click(qtbot, path.steps["check"])
-    qtbot.waitUntil(lambda: controller.checker.verdict is not None, timeout=30_000)
+    qtbot.waitUntil(lambda: controller.check_job.verdict is not None, timeout=30_000)
     qtbot.waitUntil(lambda: marks(controller) == ["done", "done", "done", "next"])
     assert path.hint.text() == "It fits. Next: Start"
     assert path.height() == height  # nothing has jumped
@@ -214,18 +216,18 @@ def test_the_steps_tell_what_is_done_what_is_next_and_why_start_is_not_possible(
 
 def test_a_click_on_start_starts_or_leads_to_what_is_in_the_way(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("slow")
-    path = controller.window.setup.path
+    path = controller.window.setup.onboarding
     controller.window.activateWindow()
     controller.form.set_text("n_layers", "0")
     click(qtbot, path.steps["start"])
     qtbot.waitUntil(field_of(controller, "n_layers").editor.hasFocus)
-    assert controller.own.machine.can_start
+    assert controller.active_run.machine.can_start
     controller.window.setup.run_name.setFocus()
     qtbot.mouseClick(path.hint, Qt.MouseButton.LeftButton)  # the sentence leads there, too
     qtbot.waitUntil(field_of(controller, "n_layers").editor.hasFocus)
     controller.form.undo()
     click(qtbot, path.steps["start"])
-    assert controller.own.machine.is_active
+    assert controller.active_run.machine.is_active
     assert path.hint.text() == "A run is under way"
     assert marks(controller)[3] == "working"
 
@@ -234,23 +236,23 @@ def test_a_click_on_data_or_preset_puts_the_cursor_there(make_window: MakeWindow
     controller = make_window()
     setup = controller.window.setup
     controller.window.activateWindow()
-    click(qtbot, setup.path.steps["data"])
+    click(qtbot, setup.onboarding.steps["data"])
     qtbot.waitUntil(setup.data.list.hasFocus)
-    click(qtbot, setup.path.steps["preset"])
-    qtbot.waitUntil(setup.presets.choice.hasFocus)
+    click(qtbot, setup.onboarding.steps["preset"])
+    qtbot.waitUntil(setup.presets.combo_box.hasFocus)
 
 
 def test_the_steps_can_be_hidden_for_good(make_window: MakeWindow, qtbot: QtBot) -> None:
     first = make_window()
-    click(qtbot, first.window.setup.path.close_button)
-    assert not first.window.setup.path.isVisible()
+    click(qtbot, first.window.setup.onboarding.close_button)
+    assert not first.window.setup.onboarding.isVisible()
     first.window.close()
     second = make_window()
     action = second.window.menus.actions["path"]
-    assert not second.window.setup.path.isVisible()
+    assert not second.window.setup.onboarding.isVisible()
     assert not action.isChecked()
     action.trigger()
-    assert second.window.setup.path.isVisible()
+    assert second.window.setup.onboarding.isVisible()
     assert action.isChecked()
 
 
@@ -274,13 +276,13 @@ def test_the_reason_leads_to_a_field_that_only_all_settings_have(make_window: Ma
     window = controller.window
     window.activateWindow()
     controller.form.set_text("beta1", "2")
-    click(qtbot, window.run_bar.lead)
+    click(qtbot, window.run_bar.show_reason_button)
     assert window.tabs.currentWidget() is window.pages["settings"]
     qtbot.waitUntil(lambda: window.advanced.is_built, timeout=10_000)
     editor = next(field.editor for field in window.advanced.fields if field.knob.name == "beta1")
     qtbot.waitUntil(lambda: editor.hasFocus() and not editor.visibleRegion().isEmpty())  # scrolled to
     window.advanced.search.setText("learning rate")  # a search that does not find it is in nobody's way
-    click(qtbot, window.run_bar.lead)
+    click(qtbot, window.run_bar.show_reason_button)
     qtbot.waitUntil(lambda: editor.hasFocus() and not editor.visibleRegion().isEmpty())
 
 
@@ -325,14 +327,14 @@ def test_files_over_the_window_are_told_and_taken_when_they_fall(
     entered = hover(controller.window, mime)
     assert entered.isAccepted()
     assert entered.dropAction() == Qt.DropAction.CopyAction  # never a move
-    assert controller.guide.veil.text == "Drop to train on it\n语料 one, chats.jsonl"
+    assert controller.setup_controller.drop_indicator.text == "Drop to train on it\n语料 one, chats.jsonl"
     QApplication.sendEvent(controller.window, QDragLeaveEvent())
-    assert controller.guide.veil.text == ""
+    assert controller.setup_controller.drop_indicator.text == ""
     hover(controller.window, mime)
     let_go(controller.window, mime)
-    assert controller.guide.veil.text == ""
+    assert controller.setup_controller.drop_indicator.text == ""
     assert controller.form.data == [str(folder), str(table)]
-    seen = controller.window.setup.data.seen
+    seen = controller.window.setup.data.summary
     qtbot.waitUntil(lambda: seen.text() == "Text, JSON Lines · 4 files · 1.5 KiB", timeout=5_000)
     assert table.exists()
 
@@ -343,14 +345,14 @@ def test_a_link_is_no_file(make_window: MakeWindow) -> None:
     mime.setUrls([QUrl("https://example.org/data.txt")])
     hover(controller.window, mime)
     let_go(controller.window, mime)
-    assert controller.guide.veil.text == ""
+    assert controller.setup_controller.drop_indicator.text == ""
     assert controller.form.data == ["builtin:python"]
 
 
 def test_a_source_that_is_gone_is_told_at_once(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
     controller = make_window()
     controller.form.add_data([str(tmp_path / "gone.csv")])
-    seen = controller.window.setup.data.seen
+    seen = controller.window.setup.data.summary
     qtbot.waitUntil(lambda: seen.text() == "Not found: gone.csv", timeout=5_000)
     assert seen.objectName() == "warnText"
 
@@ -365,9 +367,9 @@ def test_a_source_that_is_gone_keeps_start_from_being_pressed_until_it_is_back(
     controller.form.add_data([str(text), str(tmp_path / "gone.csv")])
     qtbot.waitUntil(lambda: not bar.start.isEnabled(), timeout=5_000)
     assert bar.start.toolTip() == "Not found: gone.csv"
-    assert bar.reason.text() == "Start is not possible yet: Not found: gone.csv"
+    assert bar.reason_label.text() == "Start is not possible yet: Not found: gone.csv"
     assert not bar.check.isEnabled()
-    click(qtbot, bar.lead)
+    click(qtbot, bar.show_reason_button)
     sources = controller.window.setup.data.list
     assert controller.window.focusWidget() is sources
     qtbot.keyClick(sources, Qt.Key.Key_Delete)  # it is chosen
@@ -377,15 +379,15 @@ def test_a_source_that_is_gone_keeps_start_from_being_pressed_until_it_is_back(
     qtbot.waitUntil(lambda: not bar.start.isEnabled(), timeout=10_000)
     (tmp_path / "gone.csv").write_text("text\na\n", encoding="utf-8")
     qtbot.waitUntil(bar.start.isEnabled, timeout=10_000)
-    assert not bar.reason.isVisible()
+    assert not bar.reason_label.isVisible()
 
 
 def test_one_click_looks_at_the_data(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(look="look")
-    click(qtbot, controller.window.setup.data.look)
+    click(qtbot, controller.window.setup.data.preview_button)
     assert controller.window.tabs.currentWidget() is controller.window.pages["data"]
-    assert controller.looker.running is not None
-    qtbot.waitUntil(lambda: controller.looker.running is None, timeout=30_000)
+    assert controller.preview_job.running is not None
+    qtbot.waitUntil(lambda: controller.preview_job.running is None, timeout=30_000)
 
 
 def test_a_file_on_a_field_for_a_path_becomes_its_text(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:

@@ -13,16 +13,16 @@ from pytestqt.qtbot import QtBot
 from runs_page import add, focus, open_page
 
 from app.controller import Controller
-from app.state.measurements.metrics import MetricStore
-from app.views.banner import BannerText
-from app.views.plots.overlays import Overlay, token
+from app.core.metrics.metric_store import MetricStore
+from app.pages.plots.overlays import Overlay, token
+from app.window.banner import BannerContent
 from tests.gui.conftest import MakeWindow
 
 
 @pytest.fixture
 def controller(make_window: MakeWindow, qtbot: QtBot) -> Controller:
     made = make_window(check="check")
-    made.welcoming.hide()
+    made.welcome_controller.hide()
     made.window.activateWindow()
     qtbot.waitUntil(made.window.isActiveWindow)
     return made
@@ -67,7 +67,7 @@ def test_a_checkpoint_that_is_being_exported_leaves_the_focus_with_the_checkpoin
     export = page.details.checkpoints.export
     qtbot.waitUntil(export.isEnabled)
     export.setFocus(Qt.FocusReason.TabFocusReason)
-    page.details.checkpoints.allow(can_resume=True, exporting=True)
+    page.details.checkpoints.set_exporting(True)
     focused(qtbot, lambda: page.details.checkpoints.table)
 
 
@@ -76,7 +76,7 @@ def test_a_banner_that_is_dismissed_leads_to_the_next_and_the_last_one_to_what_i
 ) -> None:
     window = controller.window
     for words in ("one", "two"):
-        window.banners.add(BannerText("error", words.title))
+        window.banners.add(BannerContent("error", words.title))
     qtbot.waitUntil(lambda: window.banners.isVisible())
     first, second = window.banners._banners
     press(qtbot, first.close_button)
@@ -88,8 +88,8 @@ def test_a_banner_that_is_dismissed_leads_to_the_next_and_the_last_one_to_what_i
 def test_who_removes_data_by_the_button_is_in_the_list_of_data(controller: Controller, qtbot: QtBot) -> None:
     data = controller.window.setup.data
     controller.form.add_data(["builtin:tasks"])
-    data.select(["builtin:tasks"])
-    press(qtbot, data._remove)
+    data.list.select_paths(["builtin:tasks"])
+    press(qtbot, data.remove_button)
     assert "builtin:tasks" not in controller.form.data
     focused(qtbot, lambda: data.list)
 
@@ -111,7 +111,7 @@ def test_the_queue_has_the_focus_when_it_is_first_shown(controller: Controller, 
 def test_a_button_of_the_queue_that_can_do_no_more_gives_the_focus_to_the_table(
     controller: Controller, qtbot: QtBot
 ) -> None:
-    controller.queueing.hold = "person"
+    controller.queue_controller.hold_reason = "person"
     line_up(qtbot, controller, "one", "two", "three")
     controller.window.show_page("queue")
     queue = controller.window.queue
@@ -128,14 +128,14 @@ def test_keys_go_on_from_where_a_row_was_taken_away(controller: Controller, qtbo
     page = open_page(qtbot, controller, 5)
     focus(qtbot, page)
     page.select([paths[2]])
-    page.does.all["archive"].trigger()
-    qtbot.waitUntil(lambda: len(page.model.rows) == 4)
+    page.run_actions["archive"].trigger()
+    qtbot.waitUntil(lambda: page.table.proxy.rowCount() == 4)
     qtbot.keyClick(page.table, Qt.Key.Key_Up)
     assert page.paths() == [paths[1]]
 
 
 def test_keys_go_on_from_where_a_waiting_run_was_taken_away(controller: Controller, qtbot: QtBot) -> None:
-    controller.queueing.hold = "person"
+    controller.queue_controller.hold_reason = "person"
     controller.window.show_page("queue")
     line_up(qtbot, controller, "one", "two", "three", "four")
     table = controller.window.queue.table
@@ -145,4 +145,4 @@ def test_keys_go_on_from_where_a_waiting_run_was_taken_away(controller: Controll
     qtbot.keyClick(table, Qt.Key.Key_Delete)
     assert [item.name for item in items(controller)] == ["one", "two", "four"]
     qtbot.keyClick(table, Qt.Key.Key_Up)
-    assert [item.name for item in table.chosen()] == ["two"]
+    assert [item.name for item in table.selected_items()] == ["two"]

@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QScrollArea, QScrollBar, QWidget
 from pytestqt.qtbot import QtBot
 from runs_page import add, open_page
 
-from app.parts import remembering
-from app.state.run_machine import RunState
+from app.core.run_state import RunState
+from app.window import window_state
 from tests.gui.conftest import MakeWindow, has_own_font
 
 
@@ -30,7 +30,7 @@ def test_page_and_place_come_back(make_window: MakeWindow, qtbot: QtBot) -> None
     first.close()
     second = make_window().window
     assert second.page == "settings"
-    assert second.advanced.fields  # built, though the page was on show before there was one
+    qtbot.waitUntil(lambda: bool(second.advanced.fields))  # built, though the tab was shown before the page existed
     assert (second.width(), second.height()) == (860, 600)
     assert second.geometry().y() == 60
 
@@ -60,8 +60,8 @@ def test_a_window_of_a_screen_that_is_gone_is_put_where_it_can_be_moved(qtbot: Q
     window = QWidget()
     qtbot.addWidget(window)
     window.setGeometry(*left, 900, 600)
-    remembering.place("", window)
-    remembering.place(saved(gone), window)
+    window_state.restore_geometry("", window)
+    window_state.restore_geometry(saved(gone), window)
     room = QGuiApplication.primaryScreen().availableGeometry()
     seen = QRect(window.x(), window.y() - 30, window.width(), 60) & room
     assert seen.width() >= 80, window.geometry()
@@ -73,7 +73,7 @@ def test_settings_that_hold_nonsense_leave_the_window_alone(qtbot: QtBot) -> Non
     qtbot.addWidget(window)
     window.setGeometry(100, 100, 500, 400)
     for nonsense in ("", "???", base64.b64encode(b"abc").decode()):
-        remembering.place(nonsense, window)
+        window_state.restore_geometry(nonsense, window)
         assert window.geometry() == QRect(100, 100, 500, 400)
     assert window.windowState() == Qt.WindowState.WindowNoState
 
@@ -82,7 +82,7 @@ def test_settings_that_hold_nonsense_leave_the_window_alone(qtbot: QtBot) -> Non
 def test_all_tabs_are_there_in_the_narrowest_window(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
     window = make_window("ok", language).window
     window.resize(window.minimumSize())
-    window.show_waiting(12)
+    window.set_queue_count(12)
     bar = window.tabs.tabBar()
     qtbot.waitUntil(lambda: bar.tabRect(bar.count() - 1).right() <= window.tabs.width())
     assert bar.tabRect(0).left() >= 0
@@ -112,9 +112,11 @@ def test_a_low_page_of_runs_is_for_the_table(make_window: MakeWindow, qtbot: QtB
     page = open_page(qtbot, controller, 1)
     controller.open_run(path)
     controller.window.show_page("runs")
-    qtbot.waitUntil(lambda: controller.window.viewing.isVisible() and controller.window.interrupted.isVisible())
+    qtbot.waitUntil(
+        lambda: controller.window.viewed_run_bar.isVisible() and controller.window.interrupted_run_bar.isVisible()
+    )
     qtbot.waitUntil(lambda: not page.details.isVisible())
-    assert not page.unfold.isEnabled()
+    assert not page.toggle_details.isEnabled()
     assert page.status.mapTo(page, QPoint(0, 0)).y() >= page.table.mapTo(page, page.table.rect().bottomLeft()).y()
     controller.window.resize(1280, 900)
     qtbot.waitUntil(page.details.isVisible)
@@ -128,7 +130,7 @@ def test_the_setup_is_not_cut_in_the_narrowest_window_while_a_run_is_on(
     window = controller.window
     window.resize(window.minimumSize())
     controller.start_run()
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
     area = window.setup.findChild(QScrollArea)
     assert area is not None
     qtbot.waitUntil(lambda: area.verticalScrollBar().isVisible())

@@ -27,21 +27,21 @@ from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 import psutil
 kept = []
-make = start.make_controller
+make = start.build_controller
 def watched(application, chosen):
     controller = make(application, chosen)
     kept.append(controller)
-    controller.window.painted.connect(lambda: kept.append(time.process_time()))
+    controller.window.first_painted.connect(lambda: kept.append(time.process_time()))
     def look():
         if not controller.window.plots.is_built:
             return QTimer.singleShot(50, look)
         torch = "torch" in sys.modules
         calm = gc.isenabled() and len(gc.get_objects()) < 0.2 * gc.get_freeze_count()
         print(kept[1], psutil.Process().memory_info().rss / 1e6, torch, calm, flush=True)
-        controller.leave()
+        controller.shutdown()
     QTimer.singleShot(500, look)
     return controller
-start.make_controller = watched
+start.build_controller = watched
 start.main([])
 """
 
@@ -72,7 +72,7 @@ def test_the_first_paint_is_quick_and_the_window_small_and_without_torch() -> No
 def test_a_frame_of_long_plots_is_painted_in_time(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     for event in steps(POINTS):
-        controller.own.record.metrics.add(event)
+        controller.active_run.record.metrics.add(event)
     controller.render()
     canvas = controller.window.plots.charts["loss"].canvas
     assert canvas is not None
@@ -102,12 +102,12 @@ def test_an_exception_in_the_window_is_shown_and_written_down(
 ) -> None:
     from PySide6.QtWidgets import QMessageBox
 
-    from app.__main__ import hook_exceptions
+    from app.__main__ import install_exception_hook
 
     controller = make_window()
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     with (tmp_path / "window.log").open("w", encoding="utf-8") as log:
-        hook_exceptions(controller, log)
+        install_exception_hook(controller, log)
         try:
             raise ValueError("裂开了")
         except ValueError as error:

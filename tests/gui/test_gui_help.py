@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ET
 import zipfile
 from pathlib import Path
 from typing import TypeVar
@@ -16,14 +15,12 @@ from pytestqt.qtbot import QtBot
 
 import trainer_core
 from app.controller import Controller
-from app.i18n import FOLDER
-from app.i18n.knob_words import knob_words
-from app.services import desktop
-from app.views.help.about import About
-from app.views.help.bundle import BundleView
-from app.views.help.document import Document
+from app.help.about import About
+from app.help.bug_report_dialog import BugReportDialog
+from app.help.text_dialog import Document
+from app.services import desktop_shell
 from tests.gui.conftest import MakeWindow
-from trainer_core.config import knobs
+from trainer_core import texts
 from trainer_core.messages import Language
 
 D = TypeVar("D", bound=QDialog)
@@ -56,6 +53,7 @@ def test_about_names_the_versions_which_can_be_copied(make_window: MakeWindow, q
     assert "Apache License" in licence.text.toPlainText()
 
 
+ROOT = Path(__file__).resolve().parents[2]
 NAMED = {
     "en": (r"\*\*([^*]+)\*\*|(?<!\*)\*([^*]+)\*(?!\*)", "guide.md"),
     "zh": (r"“([^”]+)”|\*\*([^*]+)\*\*", "guide.zh.md"),
@@ -65,10 +63,8 @@ NAMED = {
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_what_the_guide_names_is_called_so_in_the_window(language: Language) -> None:
     pattern, file = NAMED[language]
-    text = (FOLDER.parents[1] / "docs" / file).read_text(encoding="utf-8").replace("\n", " ")
-    messages = ET.parse(FOLDER / "traindeck_zh_CN.ts").getroot().iter("message")
-    known = {plain(each.findtext("source" if language == "en" else "translation") or "") for each in messages}
-    known |= {plain(knob_words(language).label(knob)) for knob in knobs().values()}
+    text = (ROOT / "docs" / file).read_text(encoding="utf-8").replace("\n", " ")
+    known = {plain(each) for each in texts.catalogue(language).values()}
     found = [one for pair in re.findall(pattern, text) for one in pair if one]
     names = {plain(name) for one in found for name in re.split(r" → |, |、", one)} - {"⋯"}
     assert len(names) > 20
@@ -111,9 +107,9 @@ def test_a_bundle_is_looked_through_and_then_saved(
     make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folders: list[Path] = []
-    monkeypatch.setattr(desktop, "open_folder", folders.append)
+    monkeypatch.setattr(desktop_shell, "open_folder", folders.append)
     controller = make_window()
-    view = opened(controller, "bundle", BundleView)
+    view = opened(controller, "bundle", BugReportDialog)
     assert view.wait.isVisible()
     assert not view.save.isEnabled()
     qtbot.waitUntil(view.save.isEnabled, timeout=60_000)
@@ -130,38 +126,38 @@ def test_a_bundle_is_looked_through_and_then_saved(
     press(qtbot, view, "bundleFolder")
     assert folders == [out]
     press(qtbot, view, "bundleClose")
-    assert controller.helping.bundler is None
+    assert controller.help_controller.bundler is None
 
 
 def test_a_bundle_that_cannot_be_saved_says_why_and_can_be_saved_elsewhere(
     make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
 ) -> None:
     controller = make_window()
-    view = opened(controller, "bundle", BundleView)
+    view = opened(controller, "bundle", BugReportDialog)
     qtbot.waitUntil(view.save.isEnabled, timeout=60_000)
     tmp_path.joinpath("file").write_text("", encoding="utf-8")
-    view.save_asked.emit(str(tmp_path / "file" / "a.zip"))
+    view.save_requested.emit(str(tmp_path / "file" / "a.zip"))
     assert "could not be made" in view.note.text()
-    view.save_asked.emit(str(tmp_path / "a.zip"))
+    view.save_requested.emit(str(tmp_path / "a.zip"))
     assert tmp_path.joinpath("a.zip").is_file()
 
 
 def test_after_esc_a_bundle_can_be_made_again(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
-    view = opened(controller, "bundle", BundleView)
+    view = opened(controller, "bundle", BugReportDialog)
     qtbot.keyClick(view, Qt.Key.Key_Escape)
-    assert controller.helping.bundler is None
-    qtbot.waitUntil(lambda: not controller.window.findChildren(BundleView))
-    opened(controller, "bundle", BundleView).close()
+    assert controller.help_controller.bundler is None
+    qtbot.waitUntil(lambda: not controller.window.findChildren(BugReportDialog))
+    opened(controller, "bundle", BugReportDialog).close()
 
 
 def test_leaving_in_the_middle_of_it_ends_the_process_and_keeps_nothing(make_window: MakeWindow) -> None:
     controller = make_window()
-    view = opened(controller, "bundle", BundleView)
-    bundler = controller.helping.bundler
+    view = opened(controller, "bundle", BugReportDialog)
+    bundler = controller.help_controller.bundler
     assert bundler is not None
     folder = bundler._folder
     assert folder.is_dir()
     view.close()
     assert not folder.exists()
-    assert controller.helping.bundler is None
+    assert controller.help_controller.bundler is None

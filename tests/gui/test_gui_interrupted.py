@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.state.run_machine import RunState
+from app.core.run_state import RunState
 from tests.gui.conftest import MakeWindow
 from tests.gui.demo_run import write_run
 from trainer_core import protocol
@@ -23,7 +23,7 @@ def broken(home: Path, name: str = "broken", *, age_s: float = 3600.0) -> Path:
 
 
 def shown(qtbot: QtBot, controller: Controller) -> str:
-    strip = controller.window.interrupted
+    strip = controller.window.interrupted_run_bar
     qtbot.waitUntil(strip.isVisible, timeout=10_000)
     return strip.text.text()
 
@@ -34,11 +34,11 @@ def test_it_is_offered_and_resumed_from_its_last_checkpoint(
     path = broken(own_folders)
     controller = make_window("echo")
     assert shown(qtbot, controller).startswith("The run broken was interrupted at step 40, ")
-    qtbot.mouseClick(controller.window.interrupted.resume, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
-    given = controller.own.process.arguments
+    qtbot.mouseClick(controller.window.interrupted_run_bar.resume, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    given = controller.active_run.process.arguments
     assert given[given.index("--resume") + 1] == str(path)
-    assert not controller.window.interrupted.isVisible()
+    assert not controller.window.interrupted_run_bar.isVisible()
 
 
 def test_dismissed_it_is_not_offered_again_but_a_newer_one_is(
@@ -47,12 +47,12 @@ def test_dismissed_it_is_not_offered_again_but_a_newer_one_is(
     broken(own_folders)
     first = make_window("echo", "zh")
     assert shown(qtbot, first).startswith("运行 broken 在第 40 步中断")
-    qtbot.mouseClick(first.window.interrupted.dismiss, Qt.MouseButton.LeftButton)
-    assert not first.window.interrupted.isVisible()
+    qtbot.mouseClick(first.window.interrupted_run_bar.dismiss, Qt.MouseButton.LeftButton)
+    assert not first.window.interrupted_run_bar.isVisible()
     first.window.close()
     second = make_window("echo")
     qtbot.waitUntil(lambda: second.window.runs.model.rowCount() == 1, timeout=10_000)
-    assert not second.window.interrupted.isVisible()
+    assert not second.window.interrupted_run_bar.isVisible()
     second.window.close()
     broken(own_folders, "newer", age_s=60.0)
     assert "newer" in shown(qtbot, make_window("echo"))
@@ -72,4 +72,4 @@ def test_a_run_that_ended_well_is_no_news(make_window: MakeWindow, qtbot: QtBot,
     write_run(own_folders / "runs" / "fine", "quickstart", ["builtin:python"], steps=40)
     controller = make_window("echo")
     qtbot.waitUntil(lambda: controller.window.runs.model.rowCount() == 1, timeout=10_000)
-    assert not controller.window.interrupted.isVisible()
+    assert not controller.window.interrupted_run_bar.isVisible()

@@ -26,11 +26,13 @@ from PySide6.QtWidgets import (
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.state.run_machine import RunState
-from app.views.main_window import PAGES, MainWindow
+from app.core.run_state import RunState
+from app.pages.registry import PAGES
+from app.window.main_window import MainWindow
 from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
 
+PAGE_IDS = [page.id for page in PAGES]
 CONTROLS = (
     QAbstractButton, QAbstractItemView, QAbstractSlider, QAbstractSpinBox, QComboBox, QLineEdit, QPlainTextEdit,
     QTextEdit,
@@ -99,7 +101,7 @@ def of(widget: QWidget) -> str:
     return f"{type(widget).__name__} {widget.objectName()!r} in {type(widget.parentWidget()).__name__}"
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", PAGE_IDS)
 def test_tab_reaches_every_control(make_window: MakeWindow, qtbot: QtBot, page: str) -> None:
     window = show(qtbot, make_window(), page)
     reached = tabbed(window)
@@ -108,7 +110,7 @@ def test_tab_reaches_every_control(make_window: MakeWindow, qtbot: QtBot, page: 
     assert window.tabs.tabBar() in reached
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", PAGE_IDS)
 def test_tab_goes_the_way_one_reads(make_window: MakeWindow, qtbot: QtBot, page: str) -> None:
     """From the setup at the left to the run bar and the page below it; within each down, or on to the right."""
     window = show(qtbot, make_window(), page)
@@ -142,8 +144,10 @@ def test_dividers_are_reached_and_moved_by_keys(make_window: MakeWindow, qtbot: 
 def test_what_appears_during_a_run_is_reached_too(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("echo")
     controller.window.menus.actions["start"].trigger()
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
-    controller.own.take(protocol.Warn(code="disk.waiting", params={"path": "D:", "needed_mib": 2, "free_mib": 1}))
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    controller.active_run.handle_event(
+        protocol.Warn(code="disk.waiting", params={"path": "D:", "needed_mib": 2, "free_mib": 1})
+    )
     window = show(qtbot, controller, "log")
     reached = tabbed(window)
     here = controls(window)
@@ -158,7 +162,7 @@ def test_what_appears_during_a_run_is_reached_too(make_window: MakeWindow, qtbot
 def test_every_control_says_what_it_is(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
     controller = make_window(language=language)
     nameless = []
-    for page in PAGES:
+    for page in PAGE_IDS:
         window = show(qtbot, controller, page)
         nameless += [f"{page}: {of(widget)}" for widget in controls(window) if not told(widget).strip()]
     assert not nameless
@@ -170,12 +174,12 @@ def test_the_hint_of_the_steps_is_reached_and_followed_by_keys(
 ) -> None:
     controller = make_window(language=language)
     window = show(qtbot, controller, "plots")
-    hint = window.setup.path.hint
+    hint = window.setup.onboarding.hint
     controller.form.set_text("batch_size", "0")
     assert hint in tabbed(window)
     interface = QAccessible.queryAccessibleInterface(hint)
     assert interface.role() == QAccessible.Role.Button
-    assert interface.text(QAccessible.Text.Name) == controller._blocked()
+    assert interface.text(QAccessible.Text.Name) == controller._blocked_text()
     assert interface.text(QAccessible.Text.Description)
     hint.setFocus(Qt.FocusReason.TabFocusReason)
     qtbot.keyClick(hint, Qt.Key.Key_Space)
@@ -187,9 +191,9 @@ def test_the_hint_of_the_steps_is_reached_and_followed_by_keys(
 def test_the_hint_leads_to_the_data_the_check_and_start(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     window = show(qtbot, controller, "plots")
-    hint, bar = window.setup.path.hint, window.run_bar
+    hint, bar = window.setup.onboarding.hint, window.run_bar
     for verdict, leads_to in ((None, bar.check), ("fits", bar.start)):
-        controller.checker.verdict = verdict
+        controller.check_job.verdict = verdict
         hint.setFocus()
         qtbot.keyClick(hint, Qt.Key.Key_Space)
         assert QApplication.focusWidget() is leads_to
@@ -202,7 +206,7 @@ def test_the_hint_leads_to_the_data_the_check_and_start(make_window: MakeWindow,
 def test_what_a_step_or_the_hint_says_to_the_mouse_it_shows_on_focus(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     window = show(qtbot, controller, "plots")
-    path = window.setup.path
+    path = window.setup.onboarding
     for step, made in path.steps.items():
         window.run_bar.start.setFocus()
         made.setFocus(Qt.FocusReason.TabFocusReason)

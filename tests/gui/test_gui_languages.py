@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import re
-import subprocess
-import sys
-import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -25,95 +20,16 @@ from PySide6.QtWidgets import (
 )
 from pytestqt.qtbot import QtBot
 
-from app.i18n import FOLDER
-from app.i18n.knob_words import knob_words
-from app.i18n.update import sources
-from app.state.log_store import LOG_CODES, LogStore
-from app.views import words
-from app.views.log_words import WORDERS, sentence
-from app.views.widgets import ElidedLabel
+from app.core.log_store import LOG_CODES, LogStore
+from app.pages.log.entry_texts import FORMATTERS, format_entry
+from app.widgets import formatting
+from app.widgets.basic import ElidedLabel
 from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
-from trainer_core.config import knobs
-
-TS = FOLDER / "traindeck_zh_CN.ts"
-
-
-def tr_calls(path: Path) -> list[ast.Call]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    known = (".tr", "QCoreApplication.translate", "QT_TRANSLATE_NOOP")  # a painter translates, too
-    return [call for call in calls if ast.unparse(call.func).endswith(known)]
-
-
-def messages() -> list[tuple[str, str, ET.Element]]:
-    found = []
-    for context in ET.parse(TS).getroot().iter("context"):
-        name = context.findtext("name") or ""
-        for message in context.iter("message"):
-            translation = message.find("translation")
-            assert translation is not None
-            found.append((name, message.findtext("source") or "", translation))
-    return found
-
-
-def test_only_literals_are_translated() -> None:
-    """lupdate takes an f-string or a variable without a word, and the text is never found again."""
-    for path in sources():
-        for call in tr_calls(path):
-            for argument in call.args:
-                literal = isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-                assert literal, f"{path.name}:{call.lineno}: {ast.unparse(call)}"
-
-
-def test_every_text_in_the_sources_has_its_chinese() -> None:
-    known = {source for _, source, _ in messages()}
-    texts = {call.args[-1].value for path in sources() for call in tr_calls(path)}  # type: ignore[attr-defined]
-    assert texts - known == set(), "run python -m app.i18n.update"
-    assert known - texts == set(), "run python -m app.i18n.update"
-
-
-def test_no_translation_is_unfinished_and_placeholders_agree() -> None:
-    for context, source, translation in messages():
-        text = translation.text or ""
-        assert translation.get("type") is None, f"{context}: {source}"
-        assert text.strip(), f"{context}: {source}"
-        assert set(re.findall(r"{\w*}", source)) == set(re.findall(r"{\w*}", text)), source
-
-
-def test_the_compiled_file_is_newer_than_its_source_or_says_the_same(qapp: object) -> None:
-    from PySide6.QtCore import QTranslator
-
-    translator = QTranslator()
-    assert translator.load(str(TS.with_suffix(".qm")))
-    for context, source, translation in messages():
-        assert translator.translate(context, source) == translation.text, "run python -m app.i18n.update"
-
-
-def test_every_knob_and_group_has_chinese_words() -> None:
-    table = knob_words("zh").table
-    assert set(table["knobs"]) == set(knobs())
-    assert {knob.group for knob in knobs().values()} <= set(table["groups"])
-    assert {knob.unit for knob in knobs().values() if knob.unit} <= set(table["units"])
-    for name, entry in table["knobs"].items():
-        assert set(entry) == {"label", "help"}, name
-
-
-def test_every_choice_has_chinese_words_or_is_a_name() -> None:
-    worded, offered = knob_words("zh").table["values"], {choice for knob in knobs().values() for choice in knob.choices}
-    names = {
-        "jsonl", "json", "csv", "tsv", "parquet", "arrow", "tar", "gpt-2", "llama-bpe", "qwen2", "adamw", "muon",
-        "bf16", "fp16", "flash", "efficient", "cudnn", "math", "flash2", "flash3",
-    }  # fmt: skip
-    assert offered - names == set(worded)
-
-
-def test_the_english_table_names_only_knobs_that_exist() -> None:
-    assert set(knob_words("en").table["labels"]) <= set(knobs())
 
 
 def test_every_code_of_the_log_is_worded() -> None:
-    assert set(WORDERS) == set(LOG_CODES)
+    assert set(FORMATTERS) == set(LOG_CODES)
 
 
 def test_the_log_says_how_many_answers_of_an_evaluation_were_cut(make_window: MakeWindow) -> None:
@@ -122,14 +38,14 @@ def test_the_log_says_how_many_answers_of_an_evaluation_were_cut(make_window: Ma
         step=9, loss=1.0, perplexity=2.7, tokens=1, seconds=1, exact_match=0.5, bleu4=1.0, examples=64
     )
     whole = LogStore().add(event)
-    cut = LogStore().add(msgspec.structs.replace(event, cut_by_limit=3, cut_by_context=2))
+    cut = LogStore().add(msgspec.structs.replace(event, truncated_by_limit=3, truncated_by_context=2))
     assert whole is not None
     assert cut is not None
-    assert "cut" not in sentence(whole)
-    assert "answers cut: 3 of 64 by the answer limit, 2 by the sequence length" in sentence(cut)
+    assert "cut" not in format_entry(whole)
+    assert "answers cut: 3 of 64 by the answer limit, 2 by the sequence length" in format_entry(cut)
     controller.set_language("zh")
-    assert "截断" not in sentence(whole)
-    assert "64 个回答中，3 个因回答上限、2 个因序列长度被截断" in sentence(cut)
+    assert "截断" not in format_entry(whole)
+    assert "64 个回答中，3 个因回答上限、2 个因序列长度被截断" in format_entry(cut)
 
 
 def test_the_language_is_switched_while_the_window_is_open(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -142,7 +58,7 @@ def test_the_language_is_switched_while_the_window_is_open(make_window: MakeWind
     assert window.run_bar.start.text() == "开始"
     assert window.tabs.tabText(0) == "图表"
     assert window.setup.data.list.item(0).text() == "Python 标准库（内置）"
-    assert "批大小" in window.run_bar.reason.text()
+    assert "批大小" in window.run_bar.reason_label.text()
     field = next(field for field in window.advanced.fields if field.knob.name == "batch_size")
     assert field.error_text == "允许的值：1 到 65,536 之间的整数"
     controller.set_language("en")
@@ -180,11 +96,11 @@ def test_a_message_names_the_field_where_a_terminal_would_name_the_flag(make_win
     controller = make_window()
     said = ("data.missing_columns", {"path": "a.parquet", "wanted": "text", "found": "question"})
     controller.set_language("en")
-    assert "“Prompt column”" in words.message(*said)
+    assert "“Prompt column”" in formatting.localized_message(*said)
     controller.set_language("zh")
-    assert "“提示列”" in words.message(*said)
-    assert "--" not in words.message(*said)
-    disk = words.message("check.disk", {"needed_mib": 2, "free_mib": 1})
+    assert "“提示列”" in formatting.localized_message(*said)
+    assert "--" not in formatting.localized_message(*said)
+    disk = formatting.localized_message("check.disk", {"needed_mib": 2, "free_mib": 1})
     assert "“保留最新”" in disk, disk
     assert "keep_last" not in disk
 
@@ -255,23 +171,3 @@ def _has_no_room(choice: QComboBox) -> bool:
     control, part = QStyle.ComplexControl.CC_ComboBox, QStyle.SubControl.SC_ComboBoxEditField
     room = choice.style().subControlRect(control, option, part, choice).width()
     return room < choice.fontMetrics().horizontalAdvance(choice.currentText())
-
-
-def test_an_update_that_writes_the_translations_anew_does_not_end_the_window(tmp_path: Path) -> None:
-    """Qt maps a file of translations; one that was cut while it was mapped was a bus error at the next word."""
-    program = f"""
-import shutil
-from pathlib import Path
-import app.i18n
-app.i18n.FOLDER = Path({str(tmp_path)!r})
-shutil.copy({str(FOLDER / "traindeck_zh_CN.qm")!r}, app.i18n.FOLDER)
-from PySide6.QtCore import QCoreApplication
-core = QCoreApplication([])
-translator = app.i18n.Translator()
-translator.switch("zh")
-(app.i18n.FOLDER / "traindeck_zh_CN.qm").write_bytes(b"")
-print(ascii(QCoreApplication.translate("MainWindow", "Plots")))
-"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=FOLDER.parents[1], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == ascii("图表")

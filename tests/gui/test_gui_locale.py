@@ -10,34 +10,34 @@ from PySide6.QtCore import QCoreApplication, QLocale
 from PySide6.QtWidgets import QDialogButtonBox, QFileDialog, QLabel, QLineEdit, QMessageBox
 from pytestqt.qtbot import QtBot
 
-from app.i18n import Translator
-from app.views import words
+from app.texts import Translator
+from app.widgets import formatting
 from tests.gui.conftest import MakeWindow
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_figures_are_written_as_the_locale_writes_them(qapp: object, language: str) -> None:
     translator = Translator()
-    translator.switch("zh" if language == "zh" else "en")
+    translator.set_language("zh" if language == "zh" else "en")
     locale = QLocale()
     for value in (0, 7, 999, 1000, 1_234_567, 12_345_678_901):
-        assert words.count(value) == words.rate(value) == locale.toString(value)
-    assert words.loss(2.34567) == locale.toString(2.34567, "f", 4)
-    assert words.size(1.5 * 1024**3) == f"{locale.toString(1.5, 'f', 1)} GiB"
-    translator.switch("en")
+        assert formatting.format_count(value) == formatting.format_rate(value) == locale.toString(value)
+    assert formatting.format_loss(2.34567) == locale.toString(2.34567, "f", 4)
+    assert formatting.format_bytes(1.5 * 1024**3) == f"{locale.toString(1.5, 'f', 1)} GiB"
+    translator.set_language("en")
 
 
 def test_dates_are_written_as_the_language_writes_them(qapp: object) -> None:
     translator = Translator()
     then = time.mktime((2025, 3, 9, 21, 5, 0, 0, 0, -1))
     now = time.time()
-    assert words.when(then) == "9 Mar 2025 21:05"
-    assert words.when(now).startswith("today ")
-    translator.switch("zh")
-    assert words.when(then) == "2025/3/9 21:05"
-    assert words.when(now).startswith("今天")
-    assert words.clock(then) == "2025/3/9 21:05"
-    translator.switch("en")
+    assert formatting.format_timestamp(then) == "9 Mar 2025 21:05"
+    assert formatting.format_timestamp(now).startswith("today ")
+    translator.set_language("zh")
+    assert formatting.format_timestamp(then) == "2025/3/9 21:05"
+    assert formatting.format_timestamp(now).startswith("今天")
+    assert formatting.format_clock_time(then) == "2025/3/9 21:05"
+    translator.set_language("en")
 
 
 def test_dialogs_of_qt_itself_are_chinese_and_change_with_the_language(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -82,6 +82,9 @@ def test_the_menu_of_a_text_field_is_chinese(make_window: MakeWindow, qtbot: QtB
 
 
 def test_values_of_settings_are_written_as_one_types_them() -> None:
-    rates = [words.setting("learning_rate", value) for value in (3e-05, 0.006, 0.012, 1.0)]
+    rates = [formatting.format_setting_value("learning_rate", value) for value in (3e-05, 0.006, 0.012, 1.0)]
     assert rates == ["3e-5", "6e-3", "0.012", "1"]
-    assert [words.setting("batch_size", 16), words.setting("compile", "auto")] == ["16", "auto"]
+    assert [formatting.format_setting_value("batch_size", 16), formatting.format_setting_value("compile", "auto")] == [
+        "16",
+        "auto",
+    ]

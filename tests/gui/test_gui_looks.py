@@ -11,11 +11,10 @@ from PySide6.QtWidgets import QLabel, QScrollArea
 from pytestqt.qtbot import QtBot
 from runs_page import add, focus, open_page
 
-from app.theme.tokens import DARK, LIGHT, Tokens
-from app.views import computing_words
-from app.views.performance import figures
-from app.views.plots.axes import Axis, tick_text
-from app.views.runs.model import NAME
+from app.pages.performance import execution_texts, figures
+from app.pages.plots.axes import Axis, tick_text
+from app.pages.runs.table_model import NAME
+from app.theme.palette import DARK, LIGHT, Palette
 from tests.gui.conftest import MakeWindow
 
 
@@ -35,7 +34,7 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("tokens", [LIGHT, DARK], ids=["light", "dark"])
-def test_texts_and_curves_stand_out(tokens: Tokens) -> None:
+def test_texts_and_curves_stand_out(tokens: Palette) -> None:
     for text in (tokens.text, tokens.muted, tokens.good, tokens.warn, tokens.bad, tokens.accent):
         assert contrast(text, tokens.surface) >= 4.5
         assert contrast(text, tokens.window) >= 4.5
@@ -125,9 +124,9 @@ def test_shares_of_a_step_have_one_decimal_each() -> None:
 
 def test_a_cpu_is_told_in_the_language_of_the_window(make_window: MakeWindow) -> None:
     make_window(language="zh")
-    assert computing_words.device("CPU (2 threads)") == "CPU（2 个线程）"
-    assert computing_words.device("2 × CPU (1 thread)") == "2 × CPU（1 个线程）"
-    assert computing_words.device("NVIDIA RTX A6000") == "NVIDIA RTX A6000"
+    assert execution_texts.format_device("CPU (2 threads)") == "CPU（2 个线程）"
+    assert execution_texts.format_device("2 × CPU (1 thread)") == "2 × CPU（1 个线程）"
+    assert execution_texts.format_device("NVIDIA RTX A6000") == "NVIDIA RTX A6000"
 
 
 def test_every_page_is_reached_by_its_menu_entry(make_window: MakeWindow) -> None:
@@ -144,7 +143,7 @@ def test_quotes_are_as_wide_as_the_language_has_them(make_window: MakeWindow, qt
     controller = make_window(language="zh" if language == "en" else "en")
     controller.set_language("zh" if language == "zh" else "en")
     bar = controller.window.run_bar
-    for widget in (bar.note, bar.state, controller.window.log.search):
+    for widget in (bar.status_label, bar.state_label, controller.window.log.search):
         metrics = QFontMetricsF(widget.font())
         wide = metrics.horizontalAdvance("“") > 0.8 * metrics.horizontalAdvance("中")
         chinese_font = QFontInfo(widget.font()).family().startswith("Noto Sans CJK")
@@ -160,7 +159,7 @@ def test_the_words_of_the_current_cell_are_as_strong_as_all_others(
     page = open_page(qtbot, controller, 1)
     page.select([path])
     focus(qtbot, page)
-    cell = page.table.visualRect(page.model.index(0, NAME))
+    cell = page.table.visualRect(page.table.proxy.index(0, NAME))
     picture = page.table.viewport().grab(cell).toImage()
     seen = {picture.pixelColor(x, y).name() for x in range(picture.width()) for y in range(picture.height())}
     tokens = DARK if theme == "dark" else LIGHT

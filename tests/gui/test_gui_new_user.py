@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QApplication, QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
+from app.core.run_state import RunState
 from app.services import gpu_probe
-from app.state.run_machine import RunState
 from tests.gui.conftest import MakeWindow
 from trainer_core.runs.run_dir import list_runs
 
@@ -61,39 +61,39 @@ def test_from_the_welcome_to_a_trained_model(
     text = tmp_path / "我的 文本.txt"
     text.write_text("The quick brown fox jumps over the lazy dog. 春眠不觉晓。\n" * 2000, encoding="utf-8")
     controller = make_window(None)
-    window, path = controller.window, controller.window.setup.path
-    page = controller.welcoming.page
+    window, path = controller.window, controller.window.setup.onboarding
+    page = controller.welcome_controller.page
     assert page is not None
-    qtbot.waitUntil(page.use.isEnabled, timeout=20_000)
+    qtbot.waitUntil(page.use_preset_button.isEnabled, timeout=20_000)
 
-    qtbot.mouseClick(page.use, LEFT)  # the preset that fits
+    qtbot.mouseClick(page.use_preset_button, LEFT)  # the preset that fits
     assert path.hint.text() == "Next: add a file or a folder, or drop it here"
     drop(window, text)
-    qtbot.waitUntil(lambda: window.setup.data.seen.text().startswith("Text · 1 file"), timeout=20_000)
+    qtbot.waitUntil(lambda: window.setup.data.summary.text().startswith("Text · 1 file"), timeout=20_000)
 
-    qtbot.mouseClick(window.setup.data.look, LEFT)
-    qtbot.waitUntil(lambda: controller.looker.running is None, timeout=90_000)
+    qtbot.mouseClick(window.setup.data.preview_button, LEFT)
+    qtbot.waitUntil(lambda: controller.preview_job.running is None, timeout=90_000)
     assert window.data.failure.text() == ""
     assert int(window.data.tiles["documents"].value.text()) > 0
 
     type_settings(controller, qtbot)
     qtbot.mouseClick(path.steps["check"], LEFT)
-    qtbot.waitUntil(lambda: controller.checker.running is None, timeout=120_000)
+    qtbot.waitUntil(lambda: controller.check_job.running is None, timeout=120_000)
     qtbot.waitUntil(lambda: path.hint.text() == "It fits. Next: Start")
 
     qtbot.mouseClick(path.steps["start"], LEFT)
     assert window.plots.isVisible()  # where the run is seen, not the data that was looked at before
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.FINISHED, timeout=150_000)
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.FINISHED, timeout=150_000)
     assert not page.isVisible()
-    assert len(controller.own.record.metrics.series("train_loss")[0]) == 12
-    assert controller.own.record.samples
+    assert len(controller.active_run.record.metrics.series("train_loss")[0]) == 12
+    assert controller.active_run.record.samples
     [run] = list_runs(own_folders / "runs")
     assert (run.path / "checkpoints").is_dir()
     assert text.exists()
-    assert controller.form.undoes is not None  # what was typed can still be taken back
+    assert controller.form.undo_label is not None  # what was typed can still be taken back
     assert path.hint.text() == "Trained. Next: Try it"
     qtbot.mouseClick(path.hint, LEFT)
     assert window.tabs.currentWidget() is window.pages["try"]
-    qtbot.waitUntil(window.trying.write.isEnabled, timeout=20_000)
+    qtbot.waitUntil(window.playground.write.isEnabled, timeout=20_000)
     controller.form.set_text("max_steps", "13")
     assert path.hint.text() == "Next: check that it fits, or start at once"

@@ -10,20 +10,22 @@ from PySide6.QtWidgets import QApplication, QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.state.run_machine import RunState
-from app.views.notes import NoteRow
+from app.core.run_state import RunState
+from app.pages.plots.advice_list import AdviceRow
 from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
 
 GIB = 1024**3
 CONFIG = {"batch_size": 16, "gradient_accumulation_steps": 4}
 HELLO = protocol.Hello(pid=1, run_dir="a", traindeck="1", python="3", torch="2", config=CONFIG)
-MOVE = protocol.MemoryMove(
+MOVE = protocol.OomRecovery(
     step=3012, action="halved", during="backward", batch_size=8, gradient_accumulation_steps=8, requested=2 * GIB,
     free=GIB, total=24 * GIB,
 )  # fmt: skip
 FEW = protocol.Advice(
-    code="data.few_tokens", params={"tokens": 604_333, "parameters": 4_507_392}, fix={"hidden_dim": 192, "n_layers": 3}
+    code="data.few_tokens",
+    params={"tokens": 604_333, "parameters": 4_507_392},
+    suggested_settings={"hidden_dim": 192, "n_layers": 3},
 )
 
 
@@ -32,9 +34,9 @@ def click(qtbot: QtBot, button: QWidget) -> None:
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
 
 
-def show(controller: Controller, *events: protocol.AnyEvent) -> list[NoteRow]:
+def show(controller: Controller, *events: protocol.AnyEvent) -> list[AdviceRow]:
     for event in events:
-        controller.own.take(event)
+        controller.active_run.handle_event(event)
     controller.render()
     QApplication.processEvents()  # lay it out
     return controller.window.plots.notes.rows
@@ -45,33 +47,33 @@ def test_advice_is_a_line_that_folds_out_and_goes_when_it_is_over(make_window: M
     strip = controller.window.plots.notes
     assert not strip.isVisible()
     [row] = show(controller, HELLO, FEW)
-    assert "604,333 tokens" in row.text.text()
-    assert not row.more.isVisible()
-    click(qtbot, row.fold)
-    assert row.more.isVisible()
-    assert "Model width 192, Layers 3" in row.more.text()
+    assert "604,333 tokens" in row.summary_label.text()
+    assert not row.details_label.isVisible()
+    click(qtbot, row.details_button)
+    assert row.details_label.isVisible()
+    assert "Model width 192, Layers 3" in row.details_label.text()
     assert controller.window.banners.texts == []  # said once, and calmly
-    show(controller, protocol.Advice(code=FEW.code, params=FEW.params, over=True))
+    show(controller, protocol.Advice(code=FEW.code, params=FEW.params, resolved=True))
     assert not strip.isVisible()
-    log = [(entry.level, entry.code) for entry in controller.own.record.log]
-    assert log[-2:] == [("advice", FEW.code), ("info", "log.over")]
+    log = [(entry.level, entry.code) for entry in controller.active_run.record.log]
+    assert log[-2:] == [("advice", FEW.code), ("info", "log.advice_cleared")]
 
 
 def test_a_fix_is_put_into_the_form_and_given_to_the_next_start(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("echo")
     click(qtbot, controller.window.run_bar.start)
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
     [row] = show(controller, FEW)
-    assert row.fix.text() == "Apply at next start"
-    click(qtbot, row.fix)
+    assert row.apply_button.text() == "Apply at next start"
+    click(qtbot, row.apply_button)
     controller.render()
     [row] = controller.window.plots.notes.rows
-    assert (row.fix.text(), row.fix.isEnabled()) == ("Applied", False)
-    assert "for the next start" in row.more.text()
+    assert (row.apply_button.text(), row.apply_button.isEnabled()) == ("Applied", False)
+    assert "for the next start" in row.details_label.text()
     click(qtbot, controller.window.run_bar.stop)
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.STOPPED, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.STOPPED, timeout=20_000)
     click(qtbot, controller.window.run_bar.start)
-    given = controller.own.process.arguments
+    given = controller.active_run.process.arguments
     assert given[given.index("--hidden-dim") + 1] == "192"
     assert given[given.index("--n-layers") + 1] == "3"
 
@@ -79,11 +81,11 @@ def test_a_fix_is_put_into_the_form_and_given_to_the_next_start(make_window: Mak
 def test_notes_are_the_newest_first_and_many_are_folded_away(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     strip = controller.window.plots.notes
-    others = [protocol.Advice(code=f"later.{number}", fix={"unknown_knob": 1}) for number in range(4)]
+    others = [protocol.Advice(code=f"later.{number}", suggested_settings={"unknown_knob": 1}) for number in range(4)]
     assert [row.code for row in show(controller, HELLO, FEW, *others)] == ["later.3", "later.2", "later.1"]
-    assert not strip.rows[0].fix.isVisible()  # nothing here can be set
-    assert strip.more.text() == "2 more"
-    click(qtbot, strip.more)
+    assert not strip.rows[0].apply_button.isVisible()  # nothing here can be set
+    assert strip.more_button.text() == "2 more"
+    click(qtbot, strip.more_button)
     assert [row.code for row in strip.rows][-1] == FEW.code
     assert show(controller, FEW)[0].code == FEW.code  # said again
 
@@ -104,11 +106,11 @@ def test_memory_that_was_found_is_told_on_the_page_and_in_the_log(
 ) -> None:
     controller = make_window(language=language)
     [row] = show(controller, HELLO, MOVE)
-    assert row.text.text() == words
-    assert figures in row.more.text()
-    again = protocol.MemoryMove(step=3500, action="grown", during="none", batch_size=16, gradient_accumulation_steps=4)
+    assert row.summary_label.text() == words
+    assert figures in row.details_label.text()
+    again = protocol.OomRecovery(step=3500, action="grown", during="none", batch_size=16, gradient_accumulation_steps=4)
     [row] = show(controller, again)
-    assert "8 → 16" in row.text.text()
+    assert "8 → 16" in row.summary_label.text()
     controller.window.show_page("log")
     lines = controller.window.log.text.toPlainText().splitlines()
     assert [words in line for line in lines].count(True) == 1
@@ -130,14 +132,14 @@ def test_a_paused_run_says_why_and_can_be_gone_on_with(
     controller = make_window("echo")
     bar = controller.window.run_bar
     click(qtbot, bar.start)
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
     until = time.time() + 60 if reason == "schedule" else None
     show(controller, protocol.Phase(phase="paused", step=3, reason=reason, until=until))
-    assert bar.state.text() == "Paused"
-    assert bar.note.text().startswith(words)
+    assert bar.state_label.text() == "Paused"
+    assert bar.status_label.text().startswith(words)
     click(qtbot, bar.resume)
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
-    assert words not in bar.note.text() or reason == "asked"
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    assert words not in bar.status_label.text() or reason == "asked"
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -148,11 +150,11 @@ def test_in_the_smallest_window_a_note_that_is_folded_out_is_whole(
     controller.window.resize(controller.window.minimumSize())
     rows = show(controller, HELLO, FEW, MOVE)
     for row in rows:
-        row.fold.click()
+        row.details_button.click()
     qtbot.wait(50)
     for row in rows:
         for label in row.findChildren(QLabel):
             if label.isVisible() and label.wordWrap():
                 assert label.height() >= label.heightForWidth(label.width()), label.text()
-        if row.fix.isVisible():
-            assert row.fix.width() >= row.fix.sizeHint().width()
+        if row.apply_button.isVisible():
+            assert row.apply_button.width() >= row.apply_button.sizeHint().width()

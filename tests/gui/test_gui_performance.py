@@ -9,10 +9,10 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.state.computing import Computing
-from app.state.measurements.metrics import MetricStore
-from app.state.run_machine import RunState, Started
-from app.views.performance import figures
+from app.core.execution_info import ExecutionInfo
+from app.core.metrics.metric_store import MetricStore
+from app.core.run_state import ProcessStarted, RunState
+from app.pages.performance import figures
 from tests.gui.conftest import MakeWindow
 from tests.gui.demo_run import write_run
 from trainer_core import protocol
@@ -23,7 +23,9 @@ def opened(make_window: MakeWindow, qtbot: QtBot, home: Path, language: str = "e
     run = write_run(home / "runs" / "demo", "quickstart", ["builtin:python"], steps=500, gpu=gpu)
     controller = make_window("ok", language)
     controller.open_run(run.path)
-    qtbot.waitUntil(lambda: bool(controller.viewing and controller.viewing.loaded == 1.0), timeout=10_000)
+    qtbot.waitUntil(
+        lambda: bool(controller.viewed_run and controller.viewed_run.loaded_fraction == 1.0), timeout=10_000
+    )
     controller.window.show_page("performance")
     controller.render()
     return controller
@@ -92,7 +94,7 @@ def test_figures_name_the_peak_and_what_the_noise_means(
 
 
 def test_a_gpu_whose_peak_is_not_known_has_no_mfu_and_the_tile_says_why() -> None:
-    computing = Computing()
+    computing = ExecutionInfo()
     computing.add(protocol.Performance(
         step=1, data_ratio=0.1, compute_ratio=0.8, flops_per_token=1e9, peak_name="NVIDIA A10G, bf16"
     ))  # fmt: skip
@@ -104,7 +106,7 @@ def test_the_parts_of_a_step_add_up_and_saving_is_one_of_them(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
     controller = opened(make_window, qtbot, own_folders)
-    metrics, time = controller.shown.metrics, controller.window.performance.time
+    metrics, time = controller.shown_record.metrics, controller.window.performance.time
     canvas = time.chart.canvas
     assert canvas is not None
     curves = {name: canvas._curves[name][0].getOriginalDataset()[1] for name in figures.parts_of(metrics)}
@@ -125,7 +127,7 @@ def test_adding_up_gradients_is_a_part_of_a_step_where_several_gpus_do_it(
         told = {"epoch": 0.1, "tokens": 1, "samples": 1, "loss": 1.0, "learning_rate": 1.0}
         rates = {"tokens_per_s": 1.0, "samples_per_s": 1.0}
         store.add(protocol.Step(t=float(step), step=step, time_ms=times, **told, **rates))  # type: ignore[arg-type]
-    card.display(store, Computing())
+    card.display(store, ExecutionInfo())
     assert not card.amounts["sync"].isHidden()
     assert (card.amounts["sync"].text(), card.shares["sync"].text()) == ("4.00 ms", "18.2 %")
     assert card.chart.canvas is not None
@@ -163,13 +165,15 @@ def test_an_older_run_shows_its_times_and_says_what_it_did_not_tell(
     """Events of protocol 1.1: no fast paths, no performance, no time for checkpoints."""
     run = write_run(own_folders / "runs" / "old", "quickstart", ["builtin:python"], steps=100, gpu=False)
     text = run.events.read_text(encoding="utf-8")
-    for new in ('"fast_paths":[],', ',"fast_paths":[]', ',"compile_s":null', ',"bad_steps":0'):
+    for new in ('"fast_paths":[],', ',"fast_paths":[]', ',"bad_steps":0'):
         assert new in text or new == '"fast_paths":[],'
         text = text.replace(new, "")
     run.events.write_text(text.replace('"checkpoint":0.0,', ""), encoding="utf-8")
     controller = make_window("ok")
     controller.open_run(run.path)
-    qtbot.waitUntil(lambda: bool(controller.viewing and controller.viewing.loaded == 1.0), timeout=10_000)
+    qtbot.waitUntil(
+        lambda: bool(controller.viewed_run and controller.viewed_run.loaded_fraction == 1.0), timeout=10_000
+    )
     controller.window.show_page("performance")
     controller.render()
     assert set(shown_tiles(controller)) == {"step"}
@@ -207,20 +211,20 @@ def test_bad_steps_are_marked_on_the_loss_plot_and_named_in_its_legend(
     window.show_page("plots")
     marks = window.plots._canvas("loss")._marks["bad"][0]
     qtbot.waitUntil(lambda: list(marks.getData()[0]) == [297.0])
-    assert "bad step" in window.plots.charts["loss"].legend.text()
+    assert "bad step" in window.plots.charts["loss"].legend.summary()
 
 
 def test_compiling_is_shown_as_such_and_can_be_stopped(make_window: MakeWindow) -> None:
     controller = make_window("ok")
-    machine, bar = controller.own.machine, controller.window.run_bar
-    machine.feed(Started("x"), 0.0)
+    machine, bar = controller.active_run.machine, controller.window.run_bar
+    machine.feed(ProcessStarted("x"), 0.0)
     machine.feed(protocol.Phase(phase="compiling"), 1.0)
-    controller.render_bar()
+    controller.render_run_bar()
     states = [machine.state]
-    assert bar.state.text() == "Compiling"
-    assert bar.note.text() == "finding the fastest way to compute"
+    assert bar.state_label.text() == "Compiling"
+    assert bar.status_label.text() == "finding the fastest way to compute"
     assert bar.stop.isEnabled()
-    assert bar.bar.maximum() == 0  # nobody knows how long: Qt shows that something goes on
+    assert bar.progress_bar.maximum() == 0  # nobody knows how long: Qt shows that something goes on
     machine.feed(protocol.Phase(phase="training"), 2.0)
     assert [*states, machine.state] == [RunState.COMPILING, RunState.TRAINING]
 
@@ -230,7 +234,7 @@ def test_ways_that_are_all_left_for_one_reason_stand_in_one_row(make_window: Mak
     left = [protocol.FastPath(name=name, used=False, reason="path.no_gpu") for name in ("tf32", "flash2", "flash3")]
     left.append(protocol.FastPath(name="precision", used=False, choice="fp32", reason="path.no_gpu"))
     other = protocol.FastPath(name="compile", used=True, reason="path.on")
-    controller.own.take(
+    controller.active_run.handle_event(
         protocol.Hello(pid=1, run_dir="a", traindeck="1", python="3", torch="2", fast_paths=[*left, other])
     )
     controller.window.show_page("performance")

@@ -13,15 +13,15 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
+from app.core.preview_cache import PreviewResult
+from app.core.queue import new_item
+from app.core.settings import SettingsStore
 from app.services import gpu_probe
-from app.state.looks import Look
-from app.state.queue import new_item
-from app.state.settings import SettingsStore
 from tests.gui import demo_run, golden
 from tests.gui.conftest import MakeWindow, has_own_font
 from trainer_core import protocol
-from trainer_core.machine.hardware import GpuInfo, Machine
-from trainer_core.reference.examples import EVENTS
+from trainer_core.docgen.examples import EVENTS
+from trainer_core.system.hardware import GpuInfo, MachineInfo
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the pictures are made with fonts of Linux")
 PAGES = ("plots", "performance", "data", "samples", "try", "log", "runs", "queue", "settings")
@@ -29,7 +29,7 @@ PAGES = ("plots", "performance", "data", "samples", "try", "log", "runs", "queue
 
 GIB = 2**30
 CARD = GpuInfo(0, "NVIDIA GeForce RTX 3060", "GPU-0", 12 * GIB, (8, 6))
-MACHINE = Machine(
+MACHINE = MachineInfo(
     (CARD,), None, "", "580.65", (13, 0), 16 * GIB, 9 * GIB, "AMD Ryzen 7", 8, 16, "Windows"
 )  # fmt: skip
 
@@ -56,13 +56,15 @@ def stage(make_window: MakeWindow, own_folders: Path, qtbot: QtBot) -> Callable[
         store.save()
         controller = make_window(language=language, theme=theme)
         controller.window.resize(golden.SIZE)
-        controller.queueing.hold = "person"
+        controller.queue_controller.hold_reason = "person"
         items = [new_item(name, "quickstart", {"max_steps": 200}, ["builtin:python"]) for name in ("first", "第二")]
-        controller.queueing.queue.add(items)
+        controller.queue_controller.queue.add(items)
         report = protocol.DataReport, EVENTS[protocol.DataReport]
-        controller.looker.looks.keep(Look(controller.looker.key_of_form(), *report))
+        controller.preview_job.cache.store(PreviewResult(controller.preview_job.compute_key(), *report))
         controller.open_run(own_folders / "runs" / "python 24M")
-        qtbot.waitUntil(lambda: controller.viewing is not None and controller.viewing.loaded == 1.0, timeout=20_000)
+        qtbot.waitUntil(
+            lambda: controller.viewed_run is not None and controller.viewed_run.loaded_fraction == 1.0, timeout=20_000
+        )
         return controller
 
     return make
@@ -118,9 +120,9 @@ def test_the_welcome_looks_as_it_did(
 ) -> None:
     controller = make_window(language=language, theme=theme)
     controller.window.resize(golden.SIZE)
-    page = controller.welcoming.page
+    page = controller.welcome_controller.page
     assert page is not None
-    qtbot.waitUntil(page.use.isEnabled, timeout=10_000)
+    qtbot.waitUntil(page.use_preset_button.isEnabled, timeout=10_000)
     assert wrong_of(picture(controller, "plots", qtbot), f"welcome-{language}-{theme}", tmp_path) == ""
 
 

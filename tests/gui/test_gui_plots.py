@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, QRectF, Qt
-from PySide6.QtGui import QColor, QContextMenuEvent, QFontMetrics, QGuiApplication, QImage
+from PySide6.QtGui import QContextMenuEvent, QFontMetrics, QGuiApplication, QImage
 from PySide6.QtWidgets import QApplication, QFileDialog, QMenu, QToolTip
 from pytestqt.qtbot import QtBot
 
-from app.__main__ import dress
-from app.parts.saving_plots import PlotSaver
-from app.state.measurements.metrics import MetricStore
+from app.__main__ import configure_application
+from app.core.metrics.metric_store import MetricStore
+from app.pages.plots import plot_data, plot_specs, view_range
+from app.pages.plots.axes import Axis, time_text
+from app.pages.plots.canvas import Canvas
+from app.pages.plots.overlays import MOST, Overlay, look, token
+from app.pages.plots.page import PlotsPage
+from app.pages.plots.plot_export_controller import PlotSaver
 from app.theme import style
-from app.theme.tokens import DARK, LIGHT
-from app.views.banner import BannerArea
-from app.views.plots import contents, drawing, scope
-from app.views.plots.axes import Axis, time_text
-from app.views.plots.canvas import Canvas
-from app.views.plots.overlays import MOST, Overlay, look, token
-from app.views.plots.page import PlotsPage
+from app.theme.palette import DARK, LIGHT
+from app.window.banner import BannerArea
 from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
 
@@ -68,8 +68,8 @@ def filled(steps: int = 100, *, gpus: int = 2, loss: float = 4.0, spike: int = 0
 
 @pytest.fixture
 def page(qtbot: QtBot, qapp: object) -> PlotsPage:
-    dress(qapp)  # type: ignore[arg-type]
-    style.apply(qapp, LIGHT, "en")  # type: ignore[arg-type]
+    configure_application(qapp)  # type: ignore[arg-type]
+    style.apply_theme(qapp, LIGHT, "en")  # type: ignore[arg-type]
     made = PlotsPage(LIGHT)
     qtbot.addWidget(made)
     made.resize(1100, 900)
@@ -119,7 +119,7 @@ def test_the_overview_is_calm_and_detail_has_a_plot_for_all_that_gpus_tell(qtbot
     assert page.board.shown == ["loss", "speed", "memory", "learning_rate", "grad_norm"]
     show(qtbot, page, page._shown.store or filled(), detail=True)
     assert page.board.shown == [*_COMMON, *_OF_GPUS, "cpu", "ram"]
-    assert "GPU 1 RTX A6000" in page.charts["power"].legend.text() or page.charts["power"].canvas is None
+    assert "GPU 1 RTX A6000" in page.charts["power"].legend.summary() or page.charts["power"].canvas is None
     assert not page.charts["memory"].isVisible()
 
 
@@ -130,8 +130,8 @@ def test_without_a_gpu_detail_shows_cpu_and_memory_instead(qtbot: QtBot, page: P
 
 def test_plots_that_cannot_be_seen_cost_nothing(qtbot: QtBot, page: PlotsPage, monkeypatch: pytest.MonkeyPatch) -> None:
     painted: list[str] = []
-    paint = drawing.paint
-    monkeypatch.setattr(drawing, "paint", lambda *args: (painted.append(args[1]), paint(*args)))
+    paint = plot_data.paint
+    monkeypatch.setattr(plot_data, "paint", lambda *args: (painted.append(args[1]), paint(*args)))
     store = filled()
     show(qtbot, page, store)
     assert set(painted) == set(page.board.shown)
@@ -161,7 +161,7 @@ def test_sub_page_axis_and_clipping_are_remembered(make_window: MakeWindow) -> N
     plots.controls.axis_choice.setCurrentIndex(2)
     first.window.close()
     again = make_window().window.plots
-    assert (again.sub_page, again.controls.clip.isChecked(), again.controls.axis) == ("detail", True, "time")
+    assert (again.controls.clip.isChecked(), again.controls.axis) == (True, "time")
     assert again.detail.isChecked()
 
 
@@ -193,7 +193,7 @@ def test_each_different_size_of_cards_has_a_line_and_all_of_them_one_word(qtbot:
     show(qtbot, page, of_cards(*cards))
     bounds = [line for line in page.painter.lines("memory") if line.look == "dashed"]
     assert [line.series for line in bounds] == ["vram_total.0", "vram_total.1"]
-    assert page.charts["memory"].legend.text().count("total") == 1
+    assert page.charts["memory"].legend.summary().count("total") == 1
 
 
 def test_of_each_gpu_there_is_what_is_used_reserved_and_allocated(qtbot: QtBot, page: PlotsPage) -> None:
@@ -203,8 +203,8 @@ def test_of_each_gpu_there_is_what_is_used_reserved_and_allocated(qtbot: QtBot, 
     assert canvas(page, "vram.1").y_range[0] == 0.0
     heat = canvas(page, "temperature")._marks["hot"][0]
     assert sorted(heat.getData()[0])[0] == 51.0
-    assert "slowed by heat" in page.charts["temperature"].legend.text()
-    assert "limit" in page.charts["power"].legend.text()
+    assert "slowed by heat" in page.charts["temperature"].legend.summary()
+    assert "limit" in page.charts["power"].legend.summary()
 
 
 def test_moves_of_memory_and_restarts_are_marked_and_named_only_where_there_are_any(
@@ -213,18 +213,18 @@ def test_moves_of_memory_and_restarts_are_marked_and_named_only_where_there_are_
     store = filled()
     show(qtbot, page, store)
     legend = page.charts["loss"].legend
-    assert "memory" not in legend.text()
+    assert "memory" not in legend.summary()
     store.add(
-        protocol.MemoryMove(
+        protocol.OomRecovery(
             t=101.0, step=60, action="halved", during="forward", batch_size=4, gradient_accumulation_steps=2
         )
     )
     store.add(protocol.Hello(t=200.0, pid=1, run_dir="r", traindeck="0", python="3", torch="2", resumed_from_step=75))
     page.display(store)
     settle(qtbot, page)
-    assert "memory made to fit; resumed" in legend.text()
+    assert "memory made to fit; resumed" in legend.summary()
     assert canvas(page, "loss")._marks["memory"][0].getData()[0].tolist() == [60.0]
-    assert canvas(page, "loss")._lines.tolist() == [75.0]
+    assert [line.value() for line in canvas(page, "loss")._lines] == [75.0]
 
 
 def test_a_run_that_branched_off_another_one_begins_at_the_left_edge(page: PlotsPage) -> None:
@@ -235,9 +235,9 @@ def test_a_run_that_branched_off_another_one_begins_at_the_left_edge(page: Plots
     page.display(store)
     view = page.painter.view()
     assert (view.low, view.high) == (900.0, 1050.0)
-    assert scope.moved(scope.Looking(950.0, 1000.0, None), "all", (900.0, 1050.0)).low == 900.0
-    assert scope.whole([store], "tokens")[0] == 900_000.0
-    assert scope.whole([store, filled(10)], "step")[0] == 0.0, "beside one that began at 0"
+    assert view_range.moved(view_range.Looking(950.0, 1000.0, None), "all", (900.0, 1050.0)).low == 900.0
+    assert view_range.whole([store], "tokens")[0] == 900_000.0
+    assert view_range.whole([store, filled(10)], "step")[0] == 0.0, "beside one that began at 0"
 
 
 def test_one_spike_does_not_flatten_the_curve_when_outliers_are_clipped(qtbot: QtBot, page: PlotsPage) -> None:
@@ -301,15 +301,15 @@ def test_the_mouse_over_one_plot_reads_the_values_of_all_at_the_same_place(qtbot
     show(qtbot, page, filled())
     newest = values(page, "speed")
     assert newest == ["5,100"]
-    places = [cell.area for cell in page.charts["loss"].legend._cells]
+    before = page.charts["loss"].legend.geometry()
     hover(qtbot, page, "grad_norm", 40.0)
     assert values(page, "speed") == ["5,040"]
     assert values(page, "loss") == ["3.6000", "3.5000"]  # of the nearest evaluation, that of step 50
     crosses = {name: canvas(page, name)._cross for name in page.board.shown}
     assert {round(cross[0]) for cross in crosses.values() if cross} == {40}
     assert [name for name, cross in crosses.items() if cross and cross[1]] == ["grad_norm"]
-    assert [cell.area for cell in page.charts["loss"].legend._cells] == places  # nothing jumps
-    page._on_pointed("grad_norm", None)
+    assert page.charts["loss"].legend.geometry() == before  # the plot stays in place
+    page._read_at("grad_norm", None)
     settle(qtbot, page)
     assert values(page, "speed") == newest
     assert canvas(page, "loss")._cross is None
@@ -318,7 +318,7 @@ def test_the_mouse_over_one_plot_reads_the_values_of_all_at_the_same_place(qtbot
 @pytest.mark.parametrize("norm", [0.000167, 1.31e-5, 0.0123, 12.3, 98_700.0])
 def test_a_gradient_norm_however_small_is_shown_whole(qapp: QApplication, norm: float) -> None:
     measure = QFontMetrics(qapp.font()).horizontalAdvance
-    assert measure(contents.text("grad_norm", norm)) <= measure(contents.widest("grad_norm"))
+    assert measure(plot_specs.text("grad_norm", norm)) <= measure(plot_specs.widest("grad_norm"))
 
 
 def test_arrows_read_values_and_keys_zoom_move_and_show_all(qtbot: QtBot, page: PlotsPage) -> None:
@@ -420,15 +420,15 @@ def test_runs_laid_over_have_their_names_values_and_colours(qtbot: QtBot, page: 
     page.overlay([Overlay(f"run {place}", filled(60, loss=5.0 + place), token(place)) for place in range(10)])
     settle(qtbot, page)
     legend = page.charts["loss"].legend
-    assert legend.text().startswith("mine ")
-    assert all(f"run {place} " in legend.text() for place in range(10))
+    assert legend.summary().startswith("mine ")
+    assert all(f"run {place} " in legend.summary() for place in range(10))
     hover(qtbot, page, "loss", 50.0)
     assert values(page, "loss")[1:3] == ["4.1667", "5.1667"]
     drawn = {name: curve[1:] for name, curve in canvas(page, "speed")._curves.items()}
     assert len(drawn) == 11
     assert len(set(drawn.values())) == 11  # none looks like another
     assert len(canvas(page, "memory")._curves) == 11
-    assert "checkpoint" not in legend.text()
+    assert "checkpoint" not in legend.summary()
     qtbot.mouseClick(page.compared.remove, Qt.MouseButton.LeftButton)
     assert removed == [True]
     assert not page.compared.remove.isVisible()
@@ -440,11 +440,11 @@ def test_runs_that_are_looked_at_before_any_is_trained_stand_alone(qtbot: QtBot,
     page.display(MetricStore())
     page.overlay([Overlay("yesterday", filled(60, gpus=0), token(0))])
     settle(qtbot, page)
-    assert [cell.words for cell in page.compared.names._cells] == ["yesterday"]
-    assert page.charts["loss"].legend.text().startswith("yesterday ")
+    assert page.compared.names.summary() == "yesterday"
+    assert page.charts["loss"].legend.summary().startswith("yesterday ")
     assert len(canvas(page, "speed")._curves) == 1
     show(qtbot, page, filled())
-    assert [cell.words for cell in page.compared.names._cells] == ["mine", "yesterday"]
+    assert page.compared.names.summary() == "mine; yesterday"
 
 
 @pytest.mark.parametrize("width", [560, 1100, 2400])
@@ -457,18 +457,13 @@ def test_names_of_runs_stand_once_above_the_plots_and_only_values_in_them(
     page.overlay([Overlay(name, filled(60, loss=5.0 + place), token(place)) for place, name in enumerate(names)])
     settle(qtbot, page)
     strip = page.compared.names
-    qtbot.waitUntil(lambda: strip.height() == strip.sizeHint().height())
-    cells = strip._cells
-    assert [cell.words for cell in cells] == ["mine", *names]
-    assert all(cell.area.width() >= 100 and strip.rect().contains(cell.area) for cell in cells[1:])
-    assert not any(one.area.intersects(other.area) for one in cells for other in cells if one is not other)
+    assert strip.visible_count == 7
+    assert strip.heightForWidth(strip.width()) <= strip.height()
     for name in ("loss", "speed", "grad_norm"):
         legend = page.charts[name].legend
-        cells = [cell for cell in legend._cells if cell.words != "eval"]  # which says what dots are
-        assert {cell.words for cell in cells} == {""}
-        room = 12 + legend.fontMetrics().horizontalAdvance(contents.widest(name))
-        assert all(cell.area.width() >= room for cell in cells)  # none is cut
-        assert len(cells) == 7 or name != "loss"  # there is room for the values of all of them
+        assert "a long name" not in legend.text()
+        assert legend.heightForWidth(legend.width()) <= legend.height()  # nothing is cut
+        assert legend.visible_count >= 7 or name != "loss"  # there is room for the values of all runs
         assert all(name in legend.toolTip() for name in names)
 
 
@@ -480,7 +475,7 @@ def test_beside_other_runs_the_eval_curves_are_dotted_and_the_legend_says_so(qtb
     for line in page.painter.lines("loss"):
         looks[line.series].add(line.look)
     assert looks == {"train_loss": {"line"}, "eval_loss": {"dotted"}}
-    *_, last = page.charts["loss"].legend._entries
+    *_, last = page.charts["loss"].legend.entries
     assert (last.sign, last.words) == ("dotted", "eval")
 
 
@@ -500,35 +495,16 @@ def test_every_part_of_a_step_is_named_in_full_in_its_legend(qtbot: QtBot, page:
     page.resize(908, 700)  # as in a window of 1280 pixels
     show(qtbot, page, filled(), detail=True)
     legend = page.charts["time"].legend
-    metrics = legend.fontMetrics()
-    assert len(legend._cells) == 7
-    sign = metrics.horizontalAdvance("━") + 4
-    assert all(metrics.horizontalAdvance(cell.words) + sign <= cell.area.width() for cell in legend._cells)
+    assert legend.visible_count == 7
+    assert legend.toolTip() == ""  # all names are whole
+    assert legend.heightForWidth(legend.width()) <= legend.height()
 
 
-def test_each_of_ten_runs_has_a_colour_and_from_the_sixth_on_beads() -> None:
+def test_each_of_ten_runs_has_a_colour_and_from_the_sixth_on_dashes() -> None:
     runs = [Overlay(str(place), MetricStore(), token(place)) for place in range(MOST)]
-    assert [look(run) for run in runs] == ["line"] * 5 + ["beaded"] * 5
+    assert [look(run) for run in runs] == ["line"] * 5 + ["dashed"] * 5
     assert len({run.token for run in runs} | {"curve_a"}) == MOST + 1  # and the run on show
     assert len({getattr(DARK, run.token) for run in runs}) == len({getattr(LIGHT, run.token) for run in runs}) == MOST
-
-
-@pytest.mark.parametrize("log", [False, True])
-def test_a_bead_lies_on_its_curve_and_stands_in_the_legend(qtbot: QtBot, page: PlotsPage, log: bool) -> None:
-    other = filled()
-    show(qtbot, page, filled(loss=6.0))
-    page.controls.log_scale.setChecked(log)
-    page.overlay([Overlay("sixth", other, token(5))])
-    colour = QColor(LIGHT.curve_g).name()
-    qtbot.waitUntil(lambda: thick(page.charts["loss"].grab().toImage(), colour) > 0)
-    assert thick(page.compared.names.grab().toImage(), colour) == 1
-    canvas = page.charts["loss"].canvas
-    assert canvas is not None
-    places, heights = canvas._beads[token(5)]
-    curve = other.curve("train_loss", page.controls.weight)
-    assert curve is not None
-    assert len(places) >= 4
-    assert [curve.at("step", x) for x in places] == pytest.approx(heights.tolist())
 
 
 def test_on_a_fine_screen_a_curve_of_few_points_is_as_thick_as_on_others(
@@ -544,14 +520,6 @@ def test_on_a_fine_screen_a_curve_of_few_points_is_as_thick_as_on_others(
     page.retheme(DARK)
     settle(qtbot, page)
     assert width("eval") == 2.0
-
-
-def thick(picture: QImage, colour: str) -> int:
-    """How many squares of 4 x 4 pixels are all of a colour, those that touch counted once."""
-    here = {(x, y) for x in range(picture.width()) for y in range(picture.height())
-            if picture.pixelColor(x, y).name() == colour}  # fmt: skip
-    full = {(x, y) for x, y in here if all((x + dx, y + dy) in here for dx in range(4) for dy in range(4))}
-    return sum(not any((x - dx, y - dy) in full for dx in range(4) for dy in range(4) if dx or dy) for x, y in full)
 
 
 # --- pictures and tables ---------------------------------------------------------------------------------------
@@ -574,7 +542,7 @@ def test_a_table_has_all_curves_and_axes_and_excel_reads_it(
     path = tmp_path / "损失 1" / "loss.csv"
     path.parent.mkdir()
     saver.save({"loss": path})
-    qtbot.waitUntil(lambda: not saver.busy)
+    qtbot.waitUntil(lambda: not saver.is_busy)
     content = path.read_bytes()
     assert content.startswith(b"\xef\xbb\xbf")
     rows = table(content.decode("utf-8-sig"))
@@ -590,7 +558,7 @@ def test_data_of_several_runs_is_copied_with_their_names(qtbot: QtBot, page: Plo
     show(qtbot, page, filled())
     page.overlay([Overlay("other, 二", filled(10), token(0))])
     page.charts["speed"].asked.emit("copy_data")
-    qtbot.waitUntil(lambda: not saver.busy)
+    qtbot.waitUntil(lambda: not saver.is_busy)
     rows = table(QGuiApplication.clipboard().text(), "\t")
     assert {row["run"] for row in rows} == {"mine", "other, 二"}
     assert len(rows) == 110
@@ -601,7 +569,7 @@ def test_all_plots_are_saved_into_a_folder_of_their_own_as_sharp_pictures(
     qtbot: QtBot, page: PlotsPage, saver: PlotSaver, tmp_path: Path
 ) -> None:
     show(qtbot, page, filled())
-    saver.save_all(tmp_path, page.board.shown, "png")
+    saver.save_to_new_folder(tmp_path, page.board.shown, "png")
     (folder,) = tmp_path.iterdir()
     assert {path.name for path in folder.iterdir()} == {
         "loss.png", "speed.png", "memory.png", "learning-rate.png", "grad-norm.png",
@@ -635,10 +603,10 @@ def test_plots_further_down_the_page_are_saved_too(
     show(qtbot, page, filled(), detail=True)
     asked: list[tuple[str, list[str]]] = []
     page.saving_asked.connect(lambda what, names: asked.append((what, names)))
-    page.saving_asked.disconnect(saver._on_asked)  # which would ask for a folder
+    page.saving_asked.disconnect(saver._on_save_requested)  # which would ask for a folder
     page.menu().actions()[0].trigger()
     assert asked == [("save_png", page.board.shown)]
-    saver.save_all(tmp_path, asked[0][1], "png")
+    saver.save_to_new_folder(tmp_path, asked[0][1], "png")
     picture = QImage(str(next(tmp_path.glob("*/vram-1.png"))))
     drawn = {picture.pixelColor(x, y).name() for x in (400, 401) for y in range(60, picture.height() - 60)}
     assert LIGHT.curve_a in drawn
@@ -651,7 +619,7 @@ def test_a_file_that_cannot_be_written_is_told_in_one_sentence(
     (tmp_path / "taken").write_text("x", encoding="utf-8")
     for name in ("loss.csv", "loss.png"):
         saver.save({"loss": tmp_path / "taken" / name})
-        qtbot.waitUntil(lambda: not saver.busy)
+        qtbot.waitUntil(lambda: not saver.is_busy)
         (said,) = saver._banners.texts
         assert name in said
         assert "could not be saved" in said

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QApplication, QComboBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.views.setup.form import as_text
+from app.pages.setup.form import format_value
 from tests.gui.conftest import MakeWindow
 from tests.gui.test_gui_setup import main_field, type_into
 from trainer_core import presets
@@ -22,7 +22,7 @@ CTRL = Qt.KeyboardModifier.ControlModifier
 
 def pick(qtbot: QtBot, controller: Controller, name: str) -> None:
     """Choose a preset with the keys of its list, as a person does."""
-    combo = controller.window.setup.presets.choice
+    combo = controller.window.setup.presets.combo_box
     combo.setFocus()
     target = presets.names().index(name)
     while combo.currentIndex() != target:
@@ -30,7 +30,7 @@ def pick(qtbot: QtBot, controller: Controller, name: str) -> None:
 
 
 def value_of(preset: str, knob: str) -> str:
-    return as_text(presets.load(preset).knobs[knob])
+    return format_value(presets.load(preset).knobs[knob])
 
 
 def description(widget: QWidget) -> str:
@@ -39,7 +39,7 @@ def description(widget: QWidget) -> str:
 
 def test_changed_settings_survive_another_preset_and_are_named(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
-    notice = controller.window.setup.kept
+    notice = controller.window.setup.kept_notice
     type_into(qtbot, main_field(controller, "batch_size"), "3")
     type_into(qtbot, main_field(controller, "learning_rate"), "0.005")
     assert not notice.isVisible()
@@ -57,7 +57,7 @@ def test_changed_settings_survive_another_preset_and_are_named(make_window: Make
 def test_without_changes_there_is_no_notice(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     pick(qtbot, controller, "cpu")
-    assert not controller.window.setup.kept.isVisible()
+    assert not controller.window.setup.kept_notice.isVisible()
     assert controller.form.changes() == {}
 
 
@@ -71,15 +71,15 @@ def test_one_click_resets_what_was_kept_and_nothing_else(
     type_into(qtbot, main_field(controller, "batch_size"), "3")
     pick(qtbot, controller, "cpu")
     type_into(qtbot, main_field(controller, "n_layers"), "5")  # later than the preset
-    notice = controller.window.setup.kept
+    notice = controller.window.setup.kept_notice
     if by_keyboard:
         notice.reset.setFocus(Qt.FocusReason.TabFocusReason)
         qtbot.keyClick(notice.reset, Qt.Key.Key_Space)
-        assert QApplication.focusWidget() is controller.window.setup.presets.choice
+        assert QApplication.focusWidget() is controller.window.setup.presets.combo_box
     else:
         qtbot.mouseClick(notice.reset, LEFT)
     assert controller.form.changes() == {"n_layers": 5}
-    assert controller.form.text("batch_size") == as_text(controller.form.base_value("batch_size"))
+    assert controller.form.text("batch_size") == format_value(controller.form.base_value("batch_size"))
     assert not notice.isVisible()
     controller.form.undo()
     assert controller.form.changes() == {"batch_size": 3, "n_layers": 5}
@@ -90,16 +90,16 @@ def test_the_notice_is_dismissed_and_the_changes_stay(make_window: MakeWindow, q
     controller = make_window()
     type_into(qtbot, main_field(controller, "batch_size"), "3")
     pick(qtbot, controller, "cpu")
-    undoes = controller.form.undoes
-    qtbot.mouseClick(controller.window.setup.kept.dismiss, LEFT)
-    assert not controller.window.setup.kept.isVisible()
+    undoes = controller.form.undo_label
+    qtbot.mouseClick(controller.window.setup.kept_notice.dismiss, LEFT)
+    assert not controller.window.setup.kept_notice.isVisible()
     assert controller.form.changes() == {"batch_size": 3}
-    assert controller.form.undoes == undoes
+    assert controller.form.undo_label == undoes
 
 
 def test_undo_and_redo_bring_the_notice_with_the_preset(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
-    form, notice = controller.form, controller.window.setup.kept
+    form, notice = controller.form, controller.window.setup.kept_notice
     field = main_field(controller, "batch_size")
     type_into(qtbot, field, "3")
     pick(qtbot, controller, "cpu")
@@ -111,7 +111,7 @@ def test_undo_and_redo_bring_the_notice_with_the_preset(make_window: MakeWindow,
     form.undo()
     assert form.changes() == {}
     form.redo()
-    while form.redoes is not None:
+    while form.redo_label is not None:
         form.redo()
     assert form.preset is not None
     assert form.preset.name == "cpu"
@@ -126,11 +126,11 @@ def test_a_change_that_equals_one_preset_is_back_with_the_next(make_window: Make
     type_into(qtbot, main_field(controller, "batch_size"), same)
     pick(qtbot, controller, "cpu")
     assert not controller.form.is_changed("batch_size")
-    assert not controller.window.setup.kept.isVisible()
+    assert not controller.window.setup.kept_notice.isVisible()
     pick(qtbot, controller, "quickstart")
     assert controller.form.text("batch_size") == same
     assert controller.form.changes() == {"batch_size": int(same)}
-    assert "Batch size" in controller.window.setup.kept.text.text()
+    assert "Batch size" in controller.window.setup.kept_notice.text.text()
 
 
 def test_a_kept_value_that_is_wrong_is_still_marked(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -140,7 +140,7 @@ def test_a_kept_value_that_is_wrong_is_still_marked(make_window: MakeWindow, qtb
     pick(qtbot, controller, "cpu")
     assert "Allowed" in field.error_text
     assert not controller.window.run_bar.start.isEnabled()
-    qtbot.mouseClick(controller.window.setup.kept.reset, LEFT)
+    qtbot.mouseClick(controller.window.setup.kept_notice.reset, LEFT)
     assert field.error_text == ""
 
 
@@ -148,7 +148,7 @@ def test_the_notice_names_what_its_button_resets_to_screen_readers(make_window: 
     controller = make_window()
     type_into(qtbot, main_field(controller, "batch_size"), "3")
     pick(qtbot, controller, "cpu")
-    assert description(controller.window.setup.kept.reset) == "Kept your changes: Batch size"
+    assert description(controller.window.setup.kept_notice.reset) == "Kept your changes: Batch size"
 
 
 def test_resetting_all_settings_hides_the_notice(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -157,18 +157,18 @@ def test_resetting_all_settings_hides_the_notice(make_window: MakeWindow, qtbot:
     pick(qtbot, controller, "cpu")
     controller.window.menus.actions["reset_all"].trigger()
     assert controller.form.changes() == {}
-    assert not controller.window.setup.kept.isVisible()
+    assert not controller.window.setup.kept_notice.isVisible()
 
 
 def test_the_recommended_preset_keeps_changes_too(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
-    page = controller.welcoming.page
+    page = controller.welcome_controller.page
     assert page is not None
-    qtbot.waitUntil(page.use.isEnabled, timeout=20_000)
+    qtbot.waitUntil(page.use_preset_button.isEnabled, timeout=20_000)
     type_into(qtbot, main_field(controller, "batch_size"), "3")
-    qtbot.mouseClick(page.use, LEFT)
+    qtbot.mouseClick(page.use_preset_button, LEFT)
     assert controller.form.changes() == {"batch_size": 3}
-    assert controller.window.setup.kept.isVisible()
+    assert controller.window.setup.kept_notice.isVisible()
 
 
 def test_built_in_data_that_was_added_survives_another_preset(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -204,5 +204,5 @@ def test_the_preset_list_is_reached_before_its_notice(make_window: MakeWindow, q
     for _ in range(3):
         qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Tab)
         reached.append(QApplication.focusWidget())
-    notice = controller.window.setup.kept
+    notice = controller.window.setup.kept_notice
     assert reached == [notice.reset, notice.dismiss, controller.window.setup.data.list]

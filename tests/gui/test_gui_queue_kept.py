@@ -12,9 +12,9 @@ from PySide6.QtCore import QMimeData, QPointF, Qt
 from PySide6.QtGui import QDropEvent
 from pytestqt.qtbot import QtBot
 
-from app.state.run_machine import RunState
-from app.views.queue import sweep_words
-from app.views.queue.sweep_dialog import SweepDialog
+from app.core.run_state import RunState
+from app.pages.queue import sweep_texts
+from app.pages.queue.sweep_dialog import SweepDialog
 from tests.gui.conftest import MakeWindow
 
 _ = window_opener  # the fixture `open_window`
@@ -34,12 +34,12 @@ def test_keys_reorder_duplicate_remove_and_take_back(open_window: Open, qtbot: Q
 
     qtbot.keyClick(table, Qt.Key.Key_Up, alt)
     assert order() == "acb"
-    assert [item.name for item in table.chosen()] == ["c"]
+    assert [item.name for item in table.selected_items()] == ["c"]
     qtbot.keyClick(table, Qt.Key.Key_Down, alt)
     assert order() == "abc"
     qtbot.keyClick(table, Qt.Key.Key_D, Qt.KeyboardModifier.ControlModifier)
     assert order() == "abcc-2"
-    assert [item.name for item in table.chosen()] == ["c-2"]
+    assert [item.name for item in table.selected_items()] == ["c-2"]
     qtbot.keyClick(table, Qt.Key.Key_Delete)
     assert order() == "abc"
     qtbot.keyClick(table, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
@@ -48,8 +48,7 @@ def test_keys_reorder_duplicate_remove_and_take_back(open_window: Open, qtbot: Q
 
 def test_its_keys_are_listed_also_before_its_page_was_shown(make_window: MakeWindow) -> None:
     controller = make_window()
-    assert controller.window.queue is None  # nobody has lined anything up yet
-    listed = {action.text(): action.shortcut().toString() for _, action in controller.window.keys_of_tables()}
+    listed = {action.text(): action.shortcut().toString() for _, action in controller.window.table_shortcuts()}
     assert (listed["Move up"], listed["Undo removing"], listed["Duplicate"]) == ("Alt+Up", "Ctrl+Z", "Ctrl+D")
 
 
@@ -58,7 +57,7 @@ def test_the_settings_of_an_item_are_taken_into_the_form(open_window: Open, qtbo
     line_up(qtbot, controller, "first", batch_size="4")
     line_up(qtbot, controller, "second", batch_size="8", learning_rate="1e-4")
     choose(controller, "first")
-    controller.window.queue.actions_["to_form"].trigger()
+    controller.window.queue.queue_actions["to_form"].trigger()
     assert controller.form.run_name == "first"
     assert controller.form.changes() == {"batch_size": 4}
 
@@ -82,35 +81,35 @@ def test_what_has_ended_is_opened_put_back_in_line_compared_and_cleared(
     controller = open_window()
     page = controller.window.queue
     line_up(qtbot, controller, "a", "bad", "b")
-    click(qtbot, page.go)
+    click(qtbot, page.start_button)
     wait_for(qtbot, controller, "a:done bad:failed b:done")
     compared: list[list[Path]] = []
-    controller.queueing.compare_asked.connect(compared.append)
+    controller.queue_controller.compare_requested.connect(compared.append)
     qtbot.waitUntil(page.compare.isEnabled)
     choose(controller, "a", "b")
     click(qtbot, page.compare)
     assert compared == [[own_folders / "runs" / name for name in "ab"]]
-    assert list(controller.runs.overlays.chosen) == compared[0]
+    assert list(controller.runs_controller.overlays.selected_colours) == compared[0]
     controller.window.show_page("queue")
     choose(controller, "bad")
-    page.actions_["put_back"].trigger()
+    page.queue_actions["put_back"].trigger()
     assert states(controller) == "a:done bad:waiting b:done"
     qtbot.wait(50)
-    assert controller.queueing.hold  # nothing starts only because it is in line again
-    page.actions_["clear"].trigger()
+    assert controller.queue_controller.hold_reason  # nothing starts only because it is in line again
+    page.queue_actions["clear"].trigger()
     assert states(controller) == "bad:waiting"
-    page.actions_["remove"].trigger()
-    controller.queueing.go_on()
-    page.actions_["undo"].trigger()
+    page.queue_actions["remove"].trigger()
+    controller.queue_controller.start_queue()
+    page.queue_actions["undo"].trigger()
     qtbot.wait(50)
-    assert controller.queueing.hold
+    assert controller.queue_controller.hold_reason
     assert states(controller) == "bad:waiting"
     write_run(own_folders / "runs" / "shown", "quickstart", ["builtin:python"], steps=20, every=5, gpu=False)
     items(controller)[0].run_dir = str(own_folders / "runs" / "shown")
     choose(controller, "bad")
     page.table.setFocus()
     qtbot.keyClick(page.table, Qt.Key.Key_Return, Qt.KeyboardModifier.AltModifier)
-    qtbot.waitUntil(lambda: controller.viewing is not None)
+    qtbot.waitUntil(lambda: controller.viewed_run is not None)
 
 
 def test_an_item_follows_its_run_to_another_name(open_window: Open, qtbot: QtBot, own_folders: Path) -> None:
@@ -118,10 +117,10 @@ def test_an_item_follows_its_run_to_another_name(open_window: Open, qtbot: QtBot
     line_up(qtbot, controller, "old")
     item = items(controller)[0]
     item.state, item.run_dir = "done", str(own_folders / "runs" / "old")
-    controller.runs.moved.emit(own_folders / "runs" / "old", own_folders / "runs" / "新 name")
+    controller.runs_controller.run_moved.emit(own_folders / "runs" / "old", own_folders / "runs" / "新 name")
     assert states(controller) == "新 name:done"
     assert Path(item.run_dir).name == "新 name"
-    controller.runs.moved.emit(own_folders / "runs" / "新 name", None)
+    controller.runs_controller.run_moved.emit(own_folders / "runs" / "新 name", None)
     assert item.run_dir == ""
 
 
@@ -165,13 +164,13 @@ def test_after_a_crash_of_the_program_nothing_is_lost_and_nothing_starts_by_itse
 ) -> None:
     first = open_window()
     line_up(qtbot, first, "long", "good")
-    first.queueing.go_on()
-    qtbot.waitUntil(lambda: first.own.machine.state is RunState.TRAINING, timeout=20_000)
-    file = first.queueing.queue.path
+    first.queue_controller.start_queue()
+    qtbot.waitUntil(lambda: first.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    file = first.queue_controller.queue.path
     as_it_was = file.read_bytes()
-    first.own.process.blockSignals(True)
-    first.own.process.shutdown(grace_s=0.1)
-    first.leave()
+    first.active_run.process.blockSignals(True)
+    first.active_run.process.shutdown(grace_s=0.1)
+    first.shutdown()
     file.write_bytes(as_it_was)  # a program that crashes writes nothing at its end
     write_run(own_folders / "runs" / "long", "quickstart", ["builtin:python"], steps=3000, every=50, done=False)
     second = open_window()
@@ -179,16 +178,16 @@ def test_after_a_crash_of_the_program_nothing_is_lost_and_nothing_starts_by_itse
     assert states(second) == "long:interrupted good:waiting"
     assert "nothing starts by itself" in page.sentence.text()
     qtbot.wait(200)
-    assert second.own.machine.state is RunState.IDLE
+    assert second.active_run.machine.state is RunState.IDLE
     choose(second, "long")
     assert "Broken off" in page.details.text()
-    page.actions_["resume"].trigger()
-    qtbot.waitUntil(lambda: second.own.machine.state is RunState.TRAINING, timeout=20_000)
-    assert "--resume" in second.own.process.arguments
+    page.queue_actions["resume"].trigger()
+    qtbot.waitUntil(lambda: second.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    assert "--resume" in second.active_run.process.arguments
     assert states(second) == "long:running good:waiting"
-    second.own.stop()
+    second.active_run.stop()
     wait_for(qtbot, second, "long:stopped good:waiting")
-    second.queueing.go_on()
+    second.queue_controller.start_queue()
     wait_for(qtbot, second, "long:stopped good:done")
 
 
@@ -198,8 +197,8 @@ def test_a_run_that_ended_well_while_no_window_watched_is_finished(
     first = open_window()
     line_up(qtbot, first, "a")
     items(first)[0].state, items(first)[0].run_dir = "running", str(own_folders / "runs" / "a")
-    first.queueing.queue.save()
-    first.leave()
+    first.queue_controller.queue.save()
+    first.shutdown()
     write_run(own_folders / "runs" / "a", "quickstart", ["builtin:python"], steps=300, every=5, gpu=False)
     second = open_window()
     assert states(second) == "a:done"
@@ -213,8 +212,8 @@ def test_a_queue_that_another_window_has_is_left_alone_until_that_one_closes(ope
     page = second.window.queue
     assert "Another window of Traindeck has the queue" in page.sentence.text()
     assert not second.window.run_bar.queue.isEnabled()
-    assert json.loads(first.queueing.queue.path.read_text(encoding="utf-8"))["items"][0]["name"] == "a"
-    first.leave()
+    assert json.loads(first.queue_controller.queue.path.read_text(encoding="utf-8"))["items"][0]["name"] == "a"
+    first.shutdown()
     second.window.show_page("plots")
     second.window.show_page("queue")
     assert states(second) == "a:waiting"
@@ -229,7 +228,7 @@ def test_a_sweep_lines_up_every_pair_of_values(open_window: Open, qtbot: QtBot) 
     click(qtbot, controller.window.queue.sweep)
     dialog = controller.window.findChild(SweepDialog)
     assert dialog is not None
-    first, second = dialog.axes
+    first, second = dialog.editors
     first.typed.clear()
     qtbot.keyClicks(first.typed, "1e-3, 2e-3")
     second.knob.setCurrentIndex(second.names.index("batch_size"))
@@ -240,7 +239,7 @@ def test_a_sweep_lines_up_every_pair_of_values(open_window: Open, qtbot: QtBot) 
         editor.clear()
         qtbot.keyClicks(editor, text)
     assert dialog.count.text() == "Runs: 6"
-    qtbot.mouseClick(dialog.accept_, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(dialog.add_button, Qt.MouseButton.LeftButton)
     assert [item.name for item in items(controller)][:3] == ["快-lr1e-3-bs4", "快-lr1e-3-bs8", "快-lr1e-3-bs16"]
     assert len(items(controller)) == 6
     assert items(controller)[5].changes["learning_rate"] == 2e-3
@@ -250,15 +249,15 @@ def test_a_sweep_lines_up_every_pair_of_values(open_window: Open, qtbot: QtBot) 
 
 def test_a_sweep_refuses_what_no_run_takes_and_says_it_at_the_field(open_window: Open, qtbot: QtBot) -> None:
     controller = open_window()
-    controller.queueing.ask_sweep()
+    controller.queue_controller.open_sweep_dialog()
     dialog = controller.window.findChild(SweepDialog)
     assert dialog is not None
-    first, second = dialog.axes
+    first, second = dialog.editors
     for text in ("1e-3, eleven", "-1", ""):
         first.typed.clear()
         qtbot.keyClicks(first.typed, text)
         first.typed.textEdited.emit(text)
-        assert not dialog.accept_.isEnabled()
+        assert not dialog.add_button.isEnabled()
         assert first.error.text()
         assert first.typed.property("wrong")
     first.typed.setText("1e-3")
@@ -270,16 +269,16 @@ def test_a_sweep_refuses_what_no_run_takes_and_says_it_at_the_field(open_window:
     assert dialog.list.count() == 2
     assert "head" in dialog.list.item(1).text()
     assert dialog.count.text() == "Runs: 1. 1 more cannot be trained and are left out."
-    qtbot.mouseClick(dialog.accept_, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(dialog.add_button, Qt.MouseButton.LeftButton)
     assert [item.changes["n_heads"] for item in items(controller)] == [2]
 
 
 def test_a_sweep_names_the_value_that_is_wrong_and_marks_its_field_alone(open_window: Open, qtbot: QtBot) -> None:
     controller = open_window()
-    controller.queueing.ask_sweep()
+    controller.queue_controller.open_sweep_dialog()
     dialog = controller.window.findChild(SweepDialog)
     assert dialog is not None
-    axis = dialog.axes[0]
+    axis = dialog.editors[0]
     fields = (axis.typed, axis.low, axis.high, axis.steps)
 
     def says(mode: int, field: int, text: str) -> str:
@@ -291,7 +290,7 @@ def test_a_sweep_names_the_value_that_is_wrong_and_marks_its_field_alone(open_wi
         marked = [place for place, each in enumerate(fields) if each.property("wrong")]
         said = axis.error.text()
         assert marked == ([field] if said else [])
-        assert dialog.accept_.isEnabled() == (not said)
+        assert dialog.add_button.isEnabled() == (not said)
         fields[field].selectAll()
         qtbot.keyClicks(fields[field], before)
         assert not axis.error.isVisible()
@@ -306,7 +305,7 @@ def test_a_sweep_names_the_value_that_is_wrong_and_marks_its_field_alone(open_wi
     assert says(1, 2, "1e-3 2e-3") == "One value is needed here."
     assert says(2, 3, "0") == "“0” does not fit: a whole number from 1 to 32 is needed."
     assert says(2, 3, "33") == "At most 32 values."
-    assert sweep_words.of_count("５") == ""  # as a Chinese keyboard types it
+    assert sweep_texts.format_count_error("５") == ""  # as a Chinese keyboard types it
     axis.knob.setCurrentIndex(axis.names.index("weight_decay"))
     axis.knob.activated.emit(axis.knob.currentIndex())
     assert says(2, 1, "0") == "“0” does not fit: even factors go from a number above 0."

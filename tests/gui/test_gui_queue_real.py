@@ -30,8 +30,8 @@ def test_real_runs_are_trained_one_after_the_other_also_after_one_that_fails(
         form.set_text("learning_rate", rate)
         qtbot.mouseClick(window.run_bar.queue, Qt.MouseButton.LeftButton)
     texts[1].unlink()
-    qtbot.mouseClick(window.queue.go, Qt.MouseButton.LeftButton)
-    items = controller.queueing.queue.items
+    qtbot.mouseClick(window.queue.start_button, Qt.MouseButton.LeftButton)
+    items = controller.queue_controller.queue.items
     qtbot.waitUntil(lambda: items[2].state == "done", timeout=150_000)
     assert [item.state for item in items] == ["done", "failed", "done"]
     assert items[1].error == "data.not_found"
@@ -41,6 +41,6 @@ def test_real_runs_are_trained_one_after_the_other_also_after_one_that_fails(
     for item, run in zip((items[0], items[2]), runs, strict=True):
         assert item.best_loss == summarize(run).best_loss
         assert item.steps == 20
-    assert controller.own.record.metrics.series("train_loss")[0][-1] == 20  # the plots follow the newest
+    assert controller.active_run.record.metrics.series("train_loss")[0][-1] == 20  # the plots follow the newest
     table = window.queue.table
     assert "gone.txt" in table.rows.data(table.rows.index(1, 4))

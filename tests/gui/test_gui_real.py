@@ -13,7 +13,7 @@ import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from app.state.run_machine import RunState
+from app.core.run_state import RunState
 from tests.gui.conftest import MakeWindow
 from trainer_core.runs.run_dir import RunDir, list_runs
 
@@ -43,16 +43,16 @@ def test_a_file_of_ones_own_is_trained_stopped_and_resumed(
     controller.form.set_text("max_steps", "100000")
     controller.form.set_run_name("真实 run")
     qtbot.mouseClick(bar.start, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: controller.own.machine.step >= 12, timeout=90_000)
+    qtbot.waitUntil(lambda: controller.active_run.machine.step >= 12, timeout=90_000)
     qtbot.mouseClick(bar.stop, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.STOPPED, timeout=60_000)
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.STOPPED, timeout=60_000)
     assert bar.resume.isEnabled()
-    stopped_at = controller.own.machine.step
+    stopped_at = controller.active_run.machine.step
     qtbot.mouseClick(bar.resume, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: controller.own.machine.step >= stopped_at + 5, timeout=90_000)
+    qtbot.waitUntil(lambda: controller.active_run.machine.step >= stopped_at + 5, timeout=90_000)
     qtbot.mouseClick(bar.stop, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.STOPPED, timeout=60_000)
-    steps, losses = controller.own.record.metrics.series("train_loss")
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.STOPPED, timeout=60_000)
+    steps, losses = controller.active_run.record.metrics.series("train_loss")
     assert list(steps) == list(range(1, len(steps) + 1))  # no step twice, none left out
     assert losses[-1] < losses[0]
     run = RunDir(own_folders / "runs" / "真实 run")
@@ -65,14 +65,14 @@ def test_a_check_takes_real_steps_once_and_then_knows(make_window: MakeWindow, q
     text = tmp_path / "我的 文本.txt"
     text.write_text("The quick brown fox jumps over the lazy dog. 春眠不觉晓。\n" * 2000, encoding="utf-8")
     controller = make_window(None)
-    card, bar = controller.window.check, controller.window.run_bar
+    card, bar = controller.window.check_card, controller.window.run_bar
     controller.form.add_data([str(text)])
     for name, value in TINY.items():
         controller.form.set_text(name, value)
     told = []
     for _ in range(2):
         qtbot.mouseClick(bar.check, Qt.MouseButton.LeftButton)
-        qtbot.waitUntil(lambda: controller.checker.running is None, timeout=120_000)
+        qtbot.waitUntil(lambda: controller.check_job.running is None, timeout=120_000)
         told.append((card.failure.text(), card.verdict.text(), card.facts.text().rsplit("  ·  ", 1)[1]))
     assert [(failure, verdict) for failure, verdict, _ in told] == [("", "Fits")] * 2
     assert told[0][2].startswith("measured in")
@@ -100,7 +100,7 @@ import sys
 sys.argv = ["traindeck"]
 from PySide6.QtCore import QTimer
 from app import __main__ as start
-make = start.make_controller
+make = start.build_controller
 def watched(application, chosen):
     controller = make(application, chosen)
     def look():
@@ -110,7 +110,7 @@ def watched(application, chosen):
         controller.window.close()
     QTimer.singleShot(1500, look)
     return controller
-start.make_controller = watched
+start.build_controller = watched
 sys.exit(start.main(["--lang", "zh", "--theme", "dark"]))
 """
 

@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.state.run_machine import RunState
+from app.core.run_state import RunState
 from tests.gui.conftest import MakeWindow
 
 CRASHING = """
@@ -38,59 +38,59 @@ def crashed(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> Controller
     program = tmp_path / "crashing.py"
     program.write_text(CRASHING, encoding="utf-8")
     root = str(Path(__file__).resolve().parents[2])
-    controller.own.process._command = [sys.executable, "-X", "utf8", str(program), root]
+    controller.active_run.process._command = [sys.executable, "-X", "utf8", str(program), root]
     controller.start_run()
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.CRASHED, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.CRASHED, timeout=20_000)
     return controller
 
 
 def test_it_counts_down_and_then_goes_on_from_the_last_checkpoint(crashed: Controller, qtbot: QtBot) -> None:
-    pending = crashed.own.restarting.pending
+    pending = crashed.active_run.auto_restart.pending
     assert pending is not None
-    assert (pending.attempt, pending.of, pending.step) == (1, 2, 4)
-    crashed.own.restart_now()
-    assert crashed.own.restarting.pending is None
-    assert "--resume" in crashed.own.process.arguments
-    qtbot.waitUntil(lambda: crashed.own.machine.state is RunState.FINISHED, timeout=20_000)
+    assert (pending.attempt, pending.max_attempts, pending.step) == (1, 2, 4)
+    crashed.active_run.restart_now()
+    assert crashed.active_run.auto_restart.pending is None
+    assert "--resume" in crashed.active_run.process.arguments
+    qtbot.waitUntil(lambda: crashed.active_run.machine.state is RunState.FINISHED, timeout=20_000)
 
 
 def test_the_countdown_ends_in_a_start_by_itself(crashed: Controller, qtbot: QtBot) -> None:
-    crashed.own.restarting.hurry(0.0)  # time has passed
-    qtbot.waitUntil(lambda: crashed.own.machine.state is RunState.FINISHED, timeout=20_000)
+    crashed.active_run.auto_restart.skip_countdown(0.0)  # time has passed
+    qtbot.waitUntil(lambda: crashed.active_run.machine.state is RunState.FINISHED, timeout=20_000)
 
 
 def test_the_strip_tells_why_and_when_and_hurries(crashed: Controller, qtbot: QtBot) -> None:
-    strip = crashed.window.restart
+    strip = crashed.window.restart_bar
     qtbot.waitUntil(strip.isVisible)
     assert re.match(r"Restarting in \d s \(1 of 2\) from step 4: It crashed", strip.text.text())
-    qtbot.mouseClick(strip.now, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: crashed.own.machine.state is RunState.FINISHED, timeout=20_000)
+    qtbot.mouseClick(strip.restart_now, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: crashed.active_run.machine.state is RunState.FINISHED, timeout=20_000)
     assert not strip.isVisible()
 
 
 def test_cancel_on_the_strip_leaves_the_run_to_a_person(crashed: Controller, qtbot: QtBot) -> None:
-    strip = crashed.window.restart
+    strip = crashed.window.restart_bar
     qtbot.waitUntil(strip.isVisible)
     crashed.set_language("zh")
     assert "秒后自动重启（第 1 次，共 2 次），从第 4 步继续" in strip.text.text()
     qtbot.mouseClick(strip.cancel, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: not strip.isVisible())
-    assert crashed.own.restarting.pending is None
+    assert crashed.active_run.auto_restart.pending is None
 
 
 def test_cancelled_it_waits_for_a_person(crashed: Controller, qtbot: QtBot) -> None:
-    crashed.own.cancel_restart()
+    crashed.active_run.cancel_restart()
     qtbot.wait(300)
-    assert crashed.own.machine.state is RunState.CRASHED
-    assert crashed.own.machine.can_resume
+    assert crashed.active_run.machine.state is RunState.CRASHED
+    assert crashed.active_run.machine.can_resume
 
 
 def test_what_crashes_again_and_again_is_given_up_in_words(crashed: Controller, qtbot: QtBot) -> None:
-    program = Path(crashed.own.process._command[-2])  # type: ignore[index]
+    program = Path(crashed.active_run.process._command[-2])  # type: ignore[index]
     program.write_text(CRASHING.replace('say(done("finished", 20))', "faulthandler._read_null()"), encoding="utf-8")
     for _ in range(2):  # as often as the trainer allows
-        crashed.own.restart_now()
-        qtbot.waitUntil(lambda: crashed.own.machine.state is RunState.CRASHED, timeout=20_000)
-    assert crashed.own.restarting.pending is None
+        crashed.active_run.restart_now()
+        qtbot.waitUntil(lambda: crashed.active_run.machine.state is RunState.CRASHED, timeout=20_000)
+    assert crashed.active_run.auto_restart.pending is None
     assert any(text.startswith("Started again 2 times") for text in crashed.window.banners.texts)
     assert crashed.window.run_bar.resume.isEnabled()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytestqt.qtbot import QtBot
 
-from app.state.run_machine import RunState
+from app.core.run_state import RunState
 from tests.gui.conftest import MakeWindow
 from tests.gui.demo_run import write_run
 from trainer_core.runs.run_dir import runs_root
@@ -34,14 +34,14 @@ def test_elapsed_is_the_time_of_the_whole_run(make_window: MakeWindow, qtbot: Qt
     program = tmp_path / "going_on.py"
     program.write_text(GOING_ON, encoding="utf-8")
     root = str(Path(__file__).resolve().parents[2])
-    controller.own.process._command = [sys.executable, "-X", "utf8", str(program), root]
-    controller.open_run(run.path, resume=True)
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
-    reached = float(controller.shown.metrics.series("train_loss", "time")[0][-1])
+    controller.active_run.process._command = [sys.executable, "-X", "utf8", str(program), root]
+    controller.resume_run(run.path)
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    reached = float(controller.shown_record.metrics.series("train_loss", "time")[0][-1])
     assert reached > 600  # seconds until step 2000
-    bar, machine = controller.window.run_bar, controller.own.machine
-    qtbot.waitUntil(lambda: "left" in bar.clock.text())
-    hours, minutes, seconds = map(int, re.findall(r"elapsed (\d+):(\d+):(\d+)", bar.clock.text())[0])
+    bar, machine = controller.window.run_bar, controller.active_run.machine
+    qtbot.waitUntil(lambda: "left" in bar.time_label.text())
+    hours, minutes, seconds = map(int, re.findall(r"elapsed (\d+):(\d+):(\d+)", bar.time_label.text())[0])
     assert reached - 1 <= 3600 * hours + 60 * minutes + seconds < reached + 60  # neither from 0 on, nor a day
     assert machine.eta_s is not None
     assert 1100 < machine.eta_s <= 1200

@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.state.run_machine import RunState
-from app.views import tray
+from app.core.run_state import RunState
+from app.window import tray_icon
 from tests.gui.conftest import MakeWindow
 
 
@@ -22,7 +22,7 @@ def click(qtbot: QtBot, button: QPushButton) -> None:
 
 
 def wait_for(qtbot: QtBot, controller: Controller, state: RunState, seconds: float = 20.0) -> None:
-    qtbot.waitUntil(lambda: controller.own.machine.state is state, timeout=int(1000 * seconds))
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is state, timeout=int(1000 * seconds))
 
 
 def start(qtbot: QtBot, controller: Controller) -> None:
@@ -34,17 +34,17 @@ def test_a_run_from_start_to_finish_fills_plots_log_and_figures(make_window: Mak
     start(qtbot, controller)
     wait_for(qtbot, controller, RunState.FINISHED)
     bar, window = controller.window.run_bar, controller.window
-    qtbot.waitUntil(lambda: bar.state.text() == "Finished")
-    assert "step 20 of 20" in bar.note.text()
-    assert "epoch 0.20" in bar.clock.text()
+    qtbot.waitUntil(lambda: bar.state_label.text() == "Finished")
+    assert "step 20 of 20" in bar.status_label.text()
+    assert "epoch 0.20" in bar.time_label.text()
     assert bar.start.isEnabled()
     assert not bar.stop.isEnabled()
-    x, _ = controller.own.record.metrics.series("train_loss")
+    x, _ = controller.active_run.record.metrics.series("train_loss")
     assert list(x) == list(range(1, 21))
     qtbot.waitUntil(lambda: window.plots.tiles.value("eval") == "1.5000")
     window.show_page("log")
     qtbot.waitUntil(lambda: "警告：一行输出" in window.log.text.toPlainText())
-    window.log.levels["output"].click()
+    window.log.level_buttons["output"].click()
     assert "警告：一行输出" not in window.log.text.toPlainText()
     window.log.search.setText("checkpoint")
     assert window.log.text.toPlainText().count("\n") == 1  # the saving phase, the checkpoint itself
@@ -56,7 +56,7 @@ def test_the_trainer_is_given_what_the_form_says(make_window: MakeWindow, qtbot:
     controller.form.set_text("learning_rate", "1e-3")
     controller.form.set_run_name("我的:运行")
     start(qtbot, controller)
-    given = controller.own.process.arguments
+    given = controller.active_run.process.arguments
     assert given[given.index("--data") + 1] == "D:/数据 集/a & b.txt"
     assert given[given.index("--learning-rate") + 1] == "0.001"
     assert given[given.index("--run-dir") + 1].endswith("我的-运行")
@@ -84,7 +84,7 @@ def test_a_slow_stop_shows_what_it_does_and_a_countdown(make_window: MakeWindow,
     start(qtbot, controller)
     wait_for(qtbot, controller, RunState.TRAINING)
     click(qtbot, controller.window.run_bar.stop)
-    note = controller.window.run_bar.note
+    note = controller.window.run_bar.status_label
     qtbot.waitUntil(lambda: "saving a checkpoint, at most" in note.text())
     assert "s, then it is ended" in note.text()
     wait_for(qtbot, controller, RunState.STOPPED)
@@ -99,30 +99,7 @@ def test_a_trainer_that_ignores_stop_is_ended_by_a_second_press(make_window: Mak
     qtbot.waitUntil(lambda: bar.stop.isEnabled() and bar.stop.text() == "End now")
     click(qtbot, bar.stop)
     wait_for(qtbot, controller, RunState.STOPPED)
-    assert not controller.own.process.is_running
-
-
-def test_what_a_silent_pipe_kept_back_is_read_from_disk(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window("silent")
-    start(qtbot, controller)
-    wait_for(qtbot, controller, RunState.FINISHED)
-    assert controller.own.machine.step == 20
-    assert len(controller.own.record.metrics.series("train_loss")[0]) == 20
-
-
-def test_while_the_pipe_is_silent_the_plots_go_on_from_disk(
-    make_window: MakeWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.own_run._QUIET_S", 0.3)
-    controller = make_window("mute")
-    start(qtbot, controller)
-    wait_for(qtbot, controller, RunState.TRAINING)
-    qtbot.waitUntil(lambda: controller.own.machine.step > 20, timeout=20_000)
-    click(qtbot, controller.window.run_bar.stop)
-    wait_for(qtbot, controller, RunState.STOPPED)
-    steps = controller.own.record.metrics.series("train_loss")[0]
-    assert steps.tolist() == list(range(1, len(steps) + 1))
-    assert controller.own.machine.step == len(steps)
+    assert not controller.active_run.process.is_running
 
 
 @pytest.mark.parametrize(
@@ -134,11 +111,11 @@ def test_a_crash_shows_the_last_words(make_window: MakeWindow, qtbot: QtBot, mod
     wait_for(qtbot, controller, RunState.CRASHED)
     banner = controller.window.banners.newest
     assert banner is not None
-    assert "ended unexpectedly" in banner.words()
+    assert "ended unexpectedly" in banner.format_text()
     assert words in banner.detail
     if mode == "abort" and sys.platform != "win32":  # there its code, 3, tells nothing
-        assert "(code SIGABRT)" in banner.words()
-        assert "a library found an error" in banner.words()
+        assert "(code SIGABRT)" in banner.format_text()
+        assert "a library found an error" in banner.format_text()
     assert controller.window.run_bar.start.isEnabled()
 
 
@@ -154,7 +131,7 @@ def test_an_error_is_told_in_the_windows_language(
 
 def test_a_trainer_that_cannot_be_started_is_told(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("ok")
-    controller.own.process._command = ["/no/such/program"]
+    controller.active_run.process._command = ["/no/such/program"]
     start(qtbot, controller)
     wait_for(qtbot, controller, RunState.CRASHED)
     assert "could not be started" in controller.window.banners.texts[0]
@@ -173,7 +150,7 @@ def test_the_window_goes_on_breathing_under_a_flood_of_events(make_window: MakeW
     heart.start()
     start(qtbot, controller)
     wait_for(qtbot, controller, RunState.FINISHED, 60.0)
-    assert controller.own.machine.step == 200_000
+    assert controller.active_run.machine.step == 200_000
     assert max(gaps) < 1.0  # a window that handles all at once stands still for seconds
 
 
@@ -196,7 +173,7 @@ def test_closing_without_a_run_just_closes(make_window: MakeWindow) -> None:
 def test_closing_during_a_run_asks_and_cancel_changes_nothing(
     make_window: MakeWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tray, "has_tray", lambda: False)
+    monkeypatch.setattr(tray_icon, "is_tray_available", lambda: False)
     controller = make_window("echo")
     start(qtbot, controller)
     wait_for(qtbot, controller, RunState.TRAINING)
@@ -205,7 +182,7 @@ def test_closing_during_a_run_asks_and_cancel_changes_nothing(
     assert set(offered) == {"Stop and save", "Cancel"}  # without a tray, no hidden training
     click(qtbot, offered["Cancel"])
     assert controller.window.isVisible()
-    assert controller.own.machine.state is RunState.TRAINING
+    assert controller.active_run.machine.state is RunState.TRAINING
 
 
 def test_stop_and_save_closes_once_the_trainer_has_saved(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -214,36 +191,36 @@ def test_stop_and_save_closes_once_the_trainer_has_saved(make_window: MakeWindow
     wait_for(qtbot, controller, RunState.TRAINING)
     controller.window.close()
     click(qtbot, buttons(question(controller))["Stop and save"])
-    qtbot.waitUntil(lambda: "at most" in controller.window.run_bar.note.text())
+    qtbot.waitUntil(lambda: "at most" in controller.window.run_bar.status_label.text())
     assert controller.window.isVisible()
     qtbot.waitUntil(lambda: not controller.window.isVisible(), timeout=20_000)
-    assert controller.own.machine.state is RunState.STOPPED
+    assert controller.active_run.machine.state is RunState.STOPPED
 
 
 def test_a_window_is_not_hidden_for_a_run_that_ended_while_it_asked(
     make_window: MakeWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tray, "has_tray", lambda: True)
+    monkeypatch.setattr(tray_icon, "is_tray_available", lambda: True)
     controller = make_window("echo")
     start(qtbot, controller)
     wait_for(qtbot, controller, RunState.TRAINING)
     controller.window.close()
     asked = buttons(question(controller))
-    controller.own.process.stop()
+    controller.active_run.process.stop()
     wait_for(qtbot, controller, RunState.STOPPED)
     click(qtbot, asked["Keep training in the tray"])
     assert controller.window.isVisible()
 
 
 def test_a_run_can_go_on_in_the_tray(make_window: MakeWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tray, "has_tray", lambda: True)
+    monkeypatch.setattr(tray_icon, "is_tray_available", lambda: True)
     controller = make_window("echo")
     start(qtbot, controller)
     wait_for(qtbot, controller, RunState.TRAINING)
     controller.window.close()
     click(qtbot, buttons(question(controller))["Keep training in the tray"])
     assert not controller.window.isVisible()
-    assert controller.own.process.is_running
-    controller.own.process.stop()
+    assert controller.active_run.process.is_running
+    controller.active_run.process.stop()
     qtbot.waitUntil(controller.window.isVisible, timeout=20_000)  # it comes back when the run is over
-    assert controller.own.machine.state is RunState.STOPPED
+    assert controller.active_run.machine.state is RunState.STOPPED

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.state.run_machine import RunState
+from app.core.run_state import RunState
 from tests.gui.conftest import MakeWindow
 
 
@@ -20,7 +20,7 @@ def make_runs(home: Path) -> None:
 
 
 def texts(controller: Controller) -> list[list[str]]:
-    model = controller.window.runs.model
+    model = controller.window.runs.table.proxy
     return [
         [model.data(model.index(row, column)) for column in range(model.columnCount())]
         for row in range(model.rowCount())
@@ -28,10 +28,9 @@ def texts(controller: Controller) -> list[list[str]]:
 
 
 def choose(qtbot: QtBot, controller: Controller, name: str) -> None:
-    model = controller.window.runs.model
-    qtbot.waitUntil(lambda: any(run.name == name for run in model.runs))
-    table, runs = controller.window.runs.table, model.runs
-    table.selectRow(next(row for row, run in enumerate(runs) if run.name == name))
+    table = controller.window.runs.table
+    qtbot.waitUntil(lambda: name in [row.run.name for row in table.proxy.rows])
+    table.selectRow([row.run.name for row in table.proxy.rows].index(name))
 
 
 def press(qtbot: QtBot, controller: Controller, name: str) -> None:
@@ -70,16 +69,18 @@ def test_opening_a_run_brings_its_plots_back_without_standing_still(
     heart = QTimer(controller, interval=5)
 
     def beat() -> None:
-        if controller.viewing is not None:
-            seen.add(controller.viewing.loaded)
+        if controller.viewed_run is not None:
+            seen.add(controller.viewed_run.loaded_fraction)
 
     heart.timeout.connect(beat)
     heart.start()
     controller.window.show_page("runs")
     choose(qtbot, controller, "long")
     press(qtbot, controller, "openRun")
-    qtbot.waitUntil(lambda: controller.viewing is not None and controller.viewing.loaded == 1.0, timeout=30_000)
-    x, _ = controller.shown.metrics.series("train_loss")
+    qtbot.waitUntil(
+        lambda: controller.viewed_run is not None and controller.viewed_run.loaded_fraction == 1.0, timeout=30_000
+    )
+    x, _ = controller.shown_record.metrics.series("train_loss")
     assert len(x) == 20_000
     assert len(seen - {0.0, 1.0}) >= 5
 
@@ -90,9 +91,9 @@ def test_a_run_whose_folder_goes_while_it_is_read_is_not_shown_for_ever(
     write_run(own_folders / "runs" / "gone", "a6000", ["D:/a.parquet"], steps=20_000, every=1)
     controller = make_window()
     controller.open_run(own_folders / "runs" / "gone")
-    assert controller.viewing is not None
+    assert controller.viewed_run is not None
     (own_folders / "runs" / "gone").rename(own_folders / "elsewhere")
-    qtbot.waitUntil(lambda: controller.viewing is None, timeout=30_000)
+    qtbot.waitUntil(lambda: controller.viewed_run is None, timeout=30_000)
 
 
 def test_a_run_whose_trainer_died_offers_resume_and_goes_on(
@@ -105,10 +106,10 @@ def test_a_run_whose_trainer_died_offers_resume_and_goes_on(
     choose(qtbot, controller, "晚间-长跑")
     controller.window.show_page("runs")
     press(qtbot, controller, "resumeRun")
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
-    given = controller.own.process.arguments
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    given = controller.active_run.process.arguments
     assert given[given.index("--resume") + 1].endswith("晚间-长跑")
-    assert len(controller.own.record.samples) > 0  # what was there before is there still
+    assert len(controller.active_run.record.samples) > 0  # what was there before is there still
 
 
 def test_closing_an_earlier_run_shows_the_own_one_again(
@@ -117,11 +118,11 @@ def test_closing_an_earlier_run_shows_the_own_one_again(
     make_runs(own_folders)
     controller = make_window()
     controller.open_run(own_folders / "runs" / "done-run")
-    qtbot.waitUntil(lambda: controller.viewing is not None and controller.viewing.loaded == 1.0)
-    assert not controller.window.viewing.resume.isVisible()  # it is finished
+    qtbot.waitUntil(lambda: controller.viewed_run is not None and controller.viewed_run.loaded_fraction == 1.0)
+    assert not controller.window.viewed_run_bar.resume.isVisible()  # it is finished
     press(qtbot, controller, "backToCurrent")
-    assert controller.viewing is None
-    assert controller.window.viewing.isHidden()
+    assert controller.viewed_run is None
+    assert controller.window.viewed_run_bar.isHidden()
 
 
 def test_a_folder_without_a_run_is_told(make_window: MakeWindow, tmp_path: Path) -> None:

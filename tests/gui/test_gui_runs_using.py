@@ -14,12 +14,12 @@ from pytestqt.qtbot import QtBot
 from runs_page import LEFT, add, focus, open_page, press, said
 
 from app.controller import Controller
-from app.parts.exporting import Exporter, target_in
+from app.core.run_state import RunState
+from app.pages.runs.dialogs import ComparisonDialog
+from app.pages.runs.export_controller import Exporter, choose_export_folder
+from app.pages.runs.page import RunsPage
+from app.pages.runs.table_model import NAME, SHOWN
 from app.services.trainer_process import TrainerProcess
-from app.state.run_machine import RunState
-from app.views.runs.comparing import Comparison
-from app.views.runs.model import NAME, SHOWN
-from app.views.runs.page import RunsPage
 from tests.core.trainer import TINY, run, text_file
 from tests.gui.conftest import MakeWindow
 
@@ -36,12 +36,12 @@ def test_a_comparison_shows_the_settings_that_differ_and_copies_them(
     assert not page.compare.isEnabled()
     page.select(paths)
     press(qtbot, controller, "compareRuns")
-    qtbot.waitUntil(lambda: controller.window.findChild(Comparison) is not None)
-    shown = controller.window.findChild(Comparison)
+    qtbot.waitUntil(lambda: controller.window.findChild(ComparisonDialog) is not None)
+    shown = controller.window.findChild(ComparisonDialog)
     assert shown is not None
     assert [row for row in shown.rows if row[0] == "学习率"] == [["学习率", "1e-3", "2e-3"]]
     assert not [row for row in shown.rows if row[0] in ("层数", "随机种子")]
-    qtbot.mouseClick(shown.copy, LEFT)
+    qtbot.mouseClick(shown.copy_button, LEFT)
     assert "学习率\t1e-3\t2e-3\n" in QGuiApplication.clipboard().text()
     shown.close()
 
@@ -55,22 +55,22 @@ def test_chosen_runs_are_laid_over_the_plots_until_they_are_gone(
     page = open_page(qtbot, controller, 3)
     page.select(paths[:2])
     press(qtbot, controller, "showRuns")
-    kept = controller.runs.overlays
-    qtbot.waitUntil(lambda: [one.name for one in kept.of_plots(None)] == ["a", "b"], timeout=10_000)
-    store = kept.of_plots(None)[0].store
+    kept = controller.runs_controller.overlays
+    qtbot.waitUntil(lambda: [one.name for one in kept.visible_overlays(None)] == ["a", "b"], timeout=10_000)
+    store = kept.visible_overlays(None)[0].store
     assert len(store.series("train_loss")[0]) == 12
     assert page.show_runs.text() == "Hide in plots"
     controller.window.show_page("plots")
     controller.window.show_page("runs")
-    assert list(kept.chosen) == paths[:2]
-    index = page.model.index(0, SHOWN)
+    assert list(kept.selected_colours) == paths[:2]
+    index = page.table.proxy.index(0, SHOWN)
     qtbot.mouseClick(page.table.viewport(), LEFT, pos=page.table.visualRect(index).center())
-    assert list(kept.chosen) == [paths[1]]
-    controller.runs.rename(paths[1], "renamed")
-    assert [one.name for one in kept.of_plots(None)] == ["renamed"]
-    controller.runs._deleting.for_good([own_folders / "runs" / "renamed"])
-    qtbot.waitUntil(lambda: kept.chosen == {}, timeout=10_000)
-    assert kept.of_plots(None) == []
+    assert list(kept.selected_colours) == [paths[1]]
+    controller.runs_controller.rename(paths[1], "renamed")
+    assert [one.name for one in kept.visible_overlays(None)] == ["renamed"]
+    controller.runs_controller._run_deleter.delete_permanently([own_folders / "runs" / "renamed"])
+    qtbot.waitUntil(lambda: kept.selected_colours == {}, timeout=10_000)
+    assert kept.visible_overlays(None) == []
 
 
 def test_the_run_that_the_plots_show_anyway_is_not_laid_over_itself(
@@ -79,18 +79,21 @@ def test_the_run_that_the_plots_show_anyway_is_not_laid_over_itself(
     paths = [add(own_folders, name, 1000 * age) for age, name in enumerate(("a", "b"))]
     controller = make_window()
     open_page(qtbot, controller, 2)
-    controller.runs.show_in_plots(paths, True)
+    controller.runs_controller.set_overlay_shown(paths, True)
     controller.open_run(paths[0])
-    kept = controller.runs.overlays
-    qtbot.waitUntil(lambda: [one.name for one in kept.of_plots(controller.runs._on_plots)] == ["b"], timeout=10_000)
+    kept = controller.runs_controller.overlays
+    qtbot.waitUntil(
+        lambda: [one.name for one in kept.visible_overlays(controller.runs_controller._plotted_run)] == ["b"],
+        timeout=10_000,
+    )
 
 
 def test_the_plots_have_room_for_ten_runs_and_say_so(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
     paths = [add(own_folders, f"run {number}", 1000 * number, steps=15) for number in range(11)]
     controller = make_window()
     page = open_page(qtbot, controller, 11)
-    controller.runs.show_in_plots(paths, True)
-    assert len(controller.runs.overlays.chosen) == 10
+    controller.runs_controller.set_overlay_shown(paths, True)
+    assert len(controller.runs_controller.overlays.selected_colours) == 10
     assert "room for ten" in said(page)
 
 
@@ -102,9 +105,9 @@ def choose_checkpoint(qtbot: QtBot, controller: Controller, path: Path, row: int
     page = open_page(qtbot, controller, 1)
     page.select([path])
     listed = page.details.checkpoints
-    qtbot.waitUntil(lambda: len(listed.model.saved) == 2)
+    qtbot.waitUntil(lambda: len(listed.model.rows) == 2)
     listed.table.selectRow(row)
-    return page, listed.model.saved[row].info.path
+    return page, listed.model.rows[row].info.path
 
 
 def test_the_details_list_checkpoints_and_the_size_on_disk(
@@ -127,8 +130,8 @@ def test_resume_from_an_older_checkpoint_trains_in_a_new_run(
     controller = make_window("echo")
     _, checkpoint = choose_checkpoint(qtbot, controller, path, 1)
     press(qtbot, controller, "resumeFrom")
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
-    given = controller.own.process.arguments
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    given = controller.active_run.process.arguments
     assert given[given.index("--resume") + 1] == str(checkpoint)
     assert given[given.index("--run-dir") + 1] == str(path.with_name("晚间 run-from-20"))
 
@@ -140,8 +143,8 @@ def test_resume_from_the_newest_checkpoint_goes_on_with_the_run_itself(
     controller = make_window("echo")
     choose_checkpoint(qtbot, controller, path, 0)
     press(qtbot, controller, "resumeFrom")
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
-    given = controller.own.process.arguments
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
+    given = controller.active_run.process.arguments
     assert given[given.index("--resume") + 1] == str(path)
     assert "--run-dir" not in given
 
@@ -154,7 +157,7 @@ def test_generate_from_here_opens_the_page_with_that_checkpoint(
     _, checkpoint = choose_checkpoint(qtbot, controller, path, 1)
     press(qtbot, controller, "generateFrom")
     assert controller.window.tabs.currentWidget() is controller.window.pages["try"]
-    assert controller.trier.voices[0].choice.checkpoint == checkpoint
+    assert controller.playground_controller.sessions[0].selection.checkpoint == checkpoint
 
 
 def test_a_real_checkpoint_is_exported_and_its_folder_offered(
@@ -175,7 +178,7 @@ def test_a_real_checkpoint_is_exported_and_its_folder_offered(
     assert not page.details.checkpoints.export.isEnabled()
     qtbot.waitUntil(lambda: "Exported to" in said(page), timeout=30_000)
     assert (target / "model.safetensors").is_file()
-    assert page.told_folder.isVisible()
+    assert page.message_folder.isVisible()
     press(qtbot, controller, "exportFrom")  # that folder is not empty any more
     qtbot.waitUntil(lambda: (target / "真 run-step-00000002" / "README.md").is_file(), timeout=30_000)
 
@@ -186,8 +189,8 @@ def test_a_checkpoint_that_lacks_files_is_told_in_words(
     path = add(own_folders, "a")
     controller = make_window()
     page, checkpoint = choose_checkpoint(qtbot, controller, path, 1)
-    controller.runs.exporter.start(checkpoint, own_folders.parent / "out")
-    qtbot.waitUntil(lambda: "is damaged: config.json is missing" in said(page), timeout=30_000)
+    controller.runs_controller.exporter.start(checkpoint, own_folders.parent / "out")
+    qtbot.waitUntil(lambda: "is damaged: “config.json” is missing" in said(page), timeout=30_000)
     assert not (own_folders.parent / "out").exists()
 
 
@@ -200,14 +203,14 @@ def test_the_root_of_a_disk_and_what_cannot_be_replaced_get_a_folder_of_their_ow
         folder.mkdir()
     ismount = os.path.ismount
     monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == disk or ismount(path))
-    assert target_in(empty, checkpoint) == empty
-    assert target_in(tmp_path / "new", checkpoint) == tmp_path / "new"
-    assert target_in(disk, checkpoint) == disk / "my run-step-00000020"
+    assert choose_export_folder(empty, checkpoint) == empty
+    assert choose_export_folder(tmp_path / "new", checkpoint) == tmp_path / "new"
+    assert choose_export_folder(disk, checkpoint) == disk / "my run-step-00000020"
     root = Path(tmp_path.anchor)
-    assert target_in(root, checkpoint) == root / "my run-step-00000020"
+    assert choose_export_folder(root, checkpoint) == root / "my run-step-00000020"
     if os.name != "nt":
         link.symlink_to(empty)
-        assert target_in(link, checkpoint) == link / "my run-step-00000020"
+        assert choose_export_folder(link, checkpoint) == link / "my run-step-00000020"
 
 
 def test_an_export_cleans_up_when_the_window_closes(qtbot: QtBot, tmp_path: Path) -> None:
@@ -223,7 +226,7 @@ def test_an_export_cleans_up_when_the_window_closes(qtbot: QtBot, tmp_path: Path
     exporter = Exporter(TrainerProcess(command=[sys.executable, "-c", program]))
     exporter.start(tmp_path / "run" / "checkpoints" / "step-00000001", tmp_path / "out")
     qtbot.waitUntil(half.is_dir, timeout=20_000)
-    exporter.leave()
+    exporter.shutdown()
     assert not half.exists()
 
 
@@ -233,15 +236,15 @@ def test_a_run_is_found_and_opened_by_keys_alone(make_window: MakeWindow, qtbot:
     controller = make_window()
     page = open_page(qtbot, controller, 2)
     controller.window.activateWindow()
-    controller.window.search()
+    controller.window.focus_search()
     qtbot.keyClicks(page.search, "alone")
-    qtbot.waitUntil(lambda: len(page.model.rows) == 1)
+    qtbot.waitUntil(lambda: len(page.table.proxy.rows) == 1)
     qtbot.keyClick(page.search, Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: page.paths() == [path])
     qtbot.keyClick(page.table, Qt.Key.Key_Return)
-    qtbot.waitUntil(lambda: controller.viewing is not None)
-    assert controller.viewing is not None
-    assert controller.viewing.summary.path == path
+    qtbot.waitUntil(lambda: controller.viewed_run is not None)
+    assert controller.viewed_run is not None
+    assert controller.viewed_run.summary.path == path
 
 
 def test_enter_opens_the_selected_run(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
@@ -250,8 +253,10 @@ def test_enter_opens_the_selected_run(make_window: MakeWindow, qtbot: QtBot, own
     page = open_page(qtbot, controller, 1)
     page.select([path])
     focus(qtbot, page)
-    page.table.setCurrentIndex(page.model.index(0, NAME))
+    page.table.setCurrentIndex(page.table.proxy.index(0, NAME))
     qtbot.keyClick(page.table, Qt.Key.Key_Return)
-    qtbot.waitUntil(lambda: controller.viewing is not None and controller.viewing.loaded == 1.0, timeout=10_000)
-    assert controller.viewing is not None
-    assert controller.viewing.summary.path == path
+    qtbot.waitUntil(
+        lambda: controller.viewed_run is not None and controller.viewed_run.loaded_fraction == 1.0, timeout=10_000
+    )
+    assert controller.viewed_run is not None
+    assert controller.viewed_run.summary.path == path

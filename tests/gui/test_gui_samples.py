@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.views.samples import SamplesPage
+from app.pages.samples.page import SamplesPage
 from tests.gui.conftest import MakeWindow, span
 from trainer_core.protocol import Sample
 
@@ -15,7 +15,9 @@ def filled(make_window: MakeWindow, qtbot: QtBot) -> SamplesPage:
     controller = make_window()
     for step in (100, 200, 300):
         for prompt in ("def ", "import os\n"):
-            controller.own.record.samples.append(Sample(step=step, prompt=prompt, text=f"{prompt.strip()}-{step}"))
+            controller.active_run.record.samples.append(
+                Sample(step=step, prompt=prompt, text=f"{prompt.strip()}-{step}")
+            )
     controller.window.show_page("samples")
     controller.render()
     return controller.window.samples
@@ -93,7 +95,7 @@ def test_the_prompts_of_a_run_are_one_click_away(make_window: MakeWindow, qtbot:
     controller.window.activateWindow()
     controller.window.show_page("samples")
     page = controller.window.samples
-    qtbot.mouseClick(page.set_prompts, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(page.set_prompts_button, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(
         lambda: (found := QApplication.focusWidget()) is not None and "sample_prompts" in found.objectName()
     )

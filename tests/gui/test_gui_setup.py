@@ -12,19 +12,19 @@ from PySide6.QtWidgets import QApplication, QComboBox, QLabel, QLineEdit, QPlain
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.views.setup.advanced import AdvancedForm, in_sections, section_of
-from app.views.setup.form import as_text, form_knobs
-from app.views.setup.knob_field import KnobField
+from app.pages.setup.all_settings import AllSettingsPage, section_of, sort_by_section
+from app.pages.setup.form import form_knobs, format_value
+from app.pages.setup.knob_field import KnobField
 from tests.gui.conftest import MakeWindow
 from trainer_core import presets
-from trainer_core.config import Group, knobs
+from trainer_core.config import KnobGroup, knobs
 
 
 def main_field(controller: Controller, name: str) -> KnobField:
     return next(field for field in controller.window.setup.fields if field.knob.name == name)
 
 
-def all_settings(controller: Controller, qtbot: QtBot) -> AdvancedForm:
+def all_settings(controller: Controller, qtbot: QtBot) -> AllSettingsPage:
     """The page of all settings, with all its editors."""
     controller.window.show_page("settings")
     qtbot.waitUntil(lambda: controller.window.advanced.is_built)
@@ -59,7 +59,7 @@ def test_a_wrong_value_is_marked_where_it_is_typed_and_start_says_why(make_windo
     type_into(qtbot, field, "0")
     assert "1 to 65,536" in field.error_text
     assert not controller.window.run_bar.start.isEnabled()
-    assert "Batch size" in controller.window.run_bar.reason.text()
+    assert "Batch size" in controller.window.run_bar.reason_label.text()
     type_into(qtbot, field, "8")
     assert field.error_text == ""
     assert controller.window.run_bar.start.isEnabled()
@@ -72,7 +72,7 @@ def test_the_page_stays_where_it_is_while_a_wrong_value_is_typed(make_window: Ma
     field = next(field for field in all_settings(controller, qtbot).fields if field.knob.name == "batch_size")
     before = controller.window.tabs.mapToGlobal(QPoint(0, 0))
     type_into(qtbot, field, "0")
-    qtbot.waitUntil(controller.window.run_bar.lead.isVisible)
+    qtbot.waitUntil(controller.window.run_bar.show_reason_button.isVisible)
     assert controller.window.tabs.mapToGlobal(QPoint(0, 0)) == before
 
 
@@ -93,11 +93,22 @@ def test_going_back_to_the_presets_value_is_no_change(make_window: MakeWindow, q
     assert not controller.form.is_changed("n_layers")
 
 
+def test_typed_epochs_replace_the_steps_of_the_preset(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    form = controller.form
+    assert form.base_value("max_steps") == 400
+    type_into(qtbot, main_field(controller, "max_epochs"), "3")
+    assert form.value("max_steps") == 0
+    type_into(qtbot, main_field(controller, "max_steps"), "50")
+    type_into(qtbot, main_field(controller, "max_epochs"), "4")
+    assert form.value("max_steps") == 50  # typed by the user, so it stays
+
+
 def test_settings_that_do_not_fit_together_are_told(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     controller.form.set_text("n_heads", "7")
     assert not controller.window.run_bar.start.isEnabled()
-    assert "7" in controller.window.run_bar.reason.text()
+    assert "7" in controller.window.run_bar.reason_label.text()
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -114,9 +125,9 @@ def test_a_unit_stands_beside_a_field_unless_its_label_says_it(
 
 
 def test_knobs_of_one_kind_stand_together_below_the_others_of_their_group() -> None:
-    order = in_sections(form_knobs())
+    order = sort_by_section(form_knobs())
     assert [knobs()[name].group for name in order] == sorted(
-        (knobs()[name].group for name in order), key=list(get_args(Group)).index
+        (knobs()[name].group for name in order), key=list(get_args(KnobGroup)).index
     )
     sections = [section_of(name) for name in order]
     assert sections == sorted(sections, key=sections.index)  # none begins twice
@@ -137,7 +148,7 @@ def test_the_full_form_has_every_knob_and_agrees_with_the_short_one(make_window:
     assert isinstance(short, QLineEdit)
     assert short.text() == "12"
     qtbot.mouseClick(full.reset, Qt.MouseButton.LeftButton)
-    assert short.text() == as_text(controller.form.base_value("batch_size"))
+    assert short.text() == format_value(controller.form.base_value("batch_size"))
 
 
 def test_a_search_shows_its_first_hit_wherever_the_page_was(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -206,7 +217,7 @@ def test_without_data_start_asks_for_some(make_window: MakeWindow) -> None:
     controller = make_window()
     controller.form.set_data([])
     assert not controller.window.run_bar.start.isEnabled()
-    assert "file" in controller.window.run_bar.reason.text()
+    assert "file" in controller.window.run_bar.reason_label.text()
 
 
 def test_another_preset_keeps_the_own_data_and_what_was_typed(make_window: MakeWindow, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QDialog, QTextBrowser
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.state.run_machine import RunState
-from app.views.main_window import MainWindow
+from app.core.run_state import RunState
+from app.window.main_window import MainWindow
 from tests.gui.conftest import MakeWindow
 
 
@@ -55,7 +55,7 @@ def test_every_entry_of_the_menus_can_be_had_by_keys_or_stands_beside_one_that_c
     """Single languages and themes are reached by the entry that goes to the next one."""
     menus = make_window().window.menus
     choices = ("language_", "theme_")
-    without = [action.objectName() for _, action in menus.listed() if not action.shortcuts()]
+    without = [action.objectName() for _, action in menus.actions_with_titles() if not action.shortcuts()]
     assert [name for name in without if not name.startswith(choices)] == []
 
 
@@ -69,7 +69,7 @@ def test_the_list_of_shortcuts_is_made_of_the_actions(make_window: MakeWindow, q
     browser = dialog.findChild(QTextBrowser)
     assert browser is not None
     shown = browser.toPlainText()
-    for _, action in window.menus.listed():
+    for _, action in window.menus.actions_with_titles():
         assert action.text()
         for keys in action.shortcuts():
             assert action.iconText() in shown  # “Undo”, whatever it would undo just now
@@ -80,7 +80,7 @@ def test_the_list_of_shortcuts_is_made_of_the_actions(make_window: MakeWindow, q
 
 def test_a_run_is_trained_with_keys_alone(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("echo")
-    window, machine, actions = ready(qtbot, controller), controller.own.machine, controller.window.menus.actions
+    window, machine, actions = ready(qtbot, controller), controller.active_run.machine, controller.window.menus.actions
 
     def possible(*names: str) -> dict[str, bool]:
         return {name: actions[name].isEnabled() for name in names}
@@ -108,7 +108,7 @@ def test_control_and_enter_starts_too(make_window: MakeWindow, qtbot: QtBot) -> 
     window = ready(qtbot, controller)
     window.setup.run_name.setFocus()
     qtbot.keyClick(window.setup.run_name, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.FINISHED, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.FINISHED, timeout=20_000)
 
 
 def test_keys_search_switch_pages_and_change_looks(make_window: MakeWindow, qtbot: QtBot) -> None:
@@ -150,7 +150,7 @@ def test_keys_copy_the_command_line(make_window: MakeWindow, qtbot: QtBot) -> No
 def test_keys_of_tables_are_listed_with_their_pages(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     ready(qtbot, controller)
-    listed = {(title, action.text()) for title, action in controller.window.keys_of_tables()}
+    listed = {(title, action.text()) for title, action in controller.window.table_shortcuts()}
     assert {("Runs", "Rename"), ("Runs", "Delete…"), ("Runs", "Compare")} <= listed
     controller.window.menus.actions["shortcuts"].trigger()
     shown = controller.window.findChild(QDialog, "shortcuts")

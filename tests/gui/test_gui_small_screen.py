@@ -16,11 +16,13 @@ from pytestqt.qtbot import QtBot
 from runs_page import add
 
 from app.controller import Controller
-from app.views.banner import BannerText
-from app.views.main_window import PAGES, MainWindow
+from app.pages.registry import PAGES
+from app.window.banner import BannerContent
+from app.window.main_window import MainWindow
 from tests.gui.conftest import MakeWindow
 
 USABLE = QSize(900, 430)
+PAGE_IDS = [page.id for page in PAGES]
 DIALOGS = ("guide", "shortcuts", "bundle", "about", "sweep")
 
 
@@ -60,7 +62,7 @@ def small(controller: Controller, qtbot: QtBot) -> MainWindow:
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_start_is_visible_on_every_page(make_window: MakeWindow, qtbot: QtBot, language: str, theme: str) -> None:
     window = small(make_window(language=language, theme=theme), qtbot)
-    for page in PAGES:
+    for page in PAGE_IDS:
         window.show_page(page)
         qtbot.wait(30)
         assert window.size() == USABLE, page
@@ -68,7 +70,7 @@ def test_start_is_visible_on_every_page(make_window: MakeWindow, qtbot: QtBot, l
             assert is_whole(button, window), page
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", PAGE_IDS)
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_control_of_a_page_can_be_scrolled_into_view(
     make_window: MakeWindow, qtbot: QtBot, language: str, page: str
@@ -97,10 +99,10 @@ def test_messages_leave_start_and_the_page_reachable(
     window = small(controller, qtbot)
     for number in range(3):
         words = "The disk is full. " * 12
-        window.banners.add(BannerText("error", lambda words=words: words, "line\n" * 8, str(number)))  # type: ignore[misc]
-    window.restart.say("Restarts in a minute")
-    window.interrupted.say("A run broke off")
-    window.viewing.say("An earlier run")
+        window.banners.add(BannerContent("error", lambda words=words: words, "line\n" * 8, str(number)))  # type: ignore[misc]
+    window.restart_bar.set_message("Restarts in a minute")
+    window.interrupted_run_bar.set_message("A run broke off")
+    window.viewed_run_bar.set_message("An earlier run")
     window.show_page("log")
     qtbot.wait(100)
     assert window.size() == USABLE
@@ -117,7 +119,7 @@ def test_the_reason_against_start_leaves_start_visible(make_window: MakeWindow, 
     window = small(controller, qtbot)
     controller.form.set_text("batch_size", "0")
     qtbot.wait(30)
-    for part in (window.run_bar.start, window.run_bar.reason, window.run_bar.lead):
+    for part in (window.run_bar.start, window.run_bar.reason_label, window.run_bar.show_reason_button):
         assert is_whole(part, window)
 
 
@@ -143,13 +145,13 @@ _PROGRAM = """
 import json, sys
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication, QDialog
-from app.__main__ import dress
+from app.__main__ import configure_application
 from app.controller import Controller
-from app.i18n import Translator
-from app.state.settings import SettingsStore
+from app.texts import Translator
+from app.core.settings import SettingsStore
 
 application = QApplication([])
-dress(application)
+configure_application(application)
 store = SettingsStore()
 store.load()
 controller = Controller(store, Translator())
@@ -173,7 +175,7 @@ def look():
     controller._close()
     application.quit()
 
-window.painted.connect(lambda: QTimer.singleShot(1500, look))
+window.first_painted.connect(lambda: QTimer.singleShot(1500, look))
 application.exec()
 """
 

@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QLabel, QListWidget, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from app.services.trainer_process import TrainerProcess
-from app.views import dialogs
-from app.views.widgets import ElidedLabel, label, plain_tip
+from app.widgets import dialogs
+from app.widgets.basic import ElidedLabel, label, plain_tooltip
 from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
 
@@ -38,8 +38,8 @@ def test_what_looks_like_html_is_shown_as_it_stands(qtbot: QtBot) -> None:
     narrow.setText(HTML)
     assert "<img" not in narrow.toolTip()
     assert "&lt;img" in narrow.toolTip()
-    assert plain_tip("a < b & c.txt") == '<p style="white-space: pre-wrap">a &lt; b &amp; c.txt</p>'
-    assert plain_tip("D:/a & b.txt") == "D:/a & b.txt"
+    assert plain_tooltip("a < b & c.txt") == '<p style="white-space: pre-wrap">a &lt; b &amp; c.txt</p>'
+    assert plain_tooltip("D:/a & b.txt") == "D:/a & b.txt"
 
 
 def test_a_file_whose_name_is_html_has_a_plain_tooltip(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
@@ -53,15 +53,17 @@ def test_a_file_whose_name_is_html_has_a_plain_tooltip(make_window: MakeWindow, 
 
 def test_messages_samples_and_failures_are_text(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("ok")
-    controller.own.take(protocol.Warn(code="checkpoint.skipped", params={"path": HTML, "reason": HTML}, detail=HTML))
+    controller.active_run.handle_event(
+        protocol.Warn(code="checkpoint.skipped", params={"path": HTML, "reason": HTML}, detail=HTML)
+    )
     banners = controller.window.banners.findChildren(QLabel)
     assert any(HTML in found.text() for found in banners)
     assert all(found.textFormat() is Qt.TextFormat.PlainText for found in banners if HTML in found.text())
     controller.window.show_page("samples")
-    controller.own.record.samples.append(protocol.Sample(step=1, prompt=HTML, text=HTML))
+    controller.active_run.record.samples.append(protocol.Sample(step=1, prompt=HTML, text=HTML))
     controller.render()
     assert controller.window.samples.text.toPlainText().count("<img") == 2
-    box: QMessageBox = dialogs.show_crash(controller.window, HTML, "log")
+    box: QMessageBox = dialogs.show_error_dialog(controller.window, HTML, "log")
     assert box.textFormat() is Qt.TextFormat.PlainText
     box.close()
 
@@ -81,7 +83,7 @@ AWKWARD = [
 def test_awkward_names_reach_the_trainer_letter_by_letter(qtbot: QtBot) -> None:
     told: list[str] = []
     process = TrainerProcess(command=[sys.executable, "-X", "utf8", "-c", "import sys; print(ascii(sys.argv[1:]))"])
-    process.output.connect(told.append)
+    process.output_received.connect(told.append)
     with qtbot.waitSignal(process.finished, timeout=20_000):
         process.start(AWKWARD)
     (line,) = told

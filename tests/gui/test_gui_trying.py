@@ -19,15 +19,15 @@ from PySide6.QtWidgets import QAbstractButton, QLabel
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.parts.voice import Voice
+from app.core.run_state import RunState
+from app.pages.playground.page import PlaygroundPage
+from app.services.generation_session import GenerationSession
 from app.services.trainer_process import TrainerProcess
-from app.state.run_machine import RunState
-from app.views.trying.page import TryPage
 from tests.gui.conftest import FAKE, MakeWindow, span
-from trainer_core.machine.hardware import GpuInfo, probe
 from trainer_core.runs import checkpoint_dir
+from trainer_core.system.hardware import GpuInfo, probe
 
-LONG = "90000"
+LONG = 90_000
 Models = Callable[..., Path]
 
 
@@ -65,18 +65,18 @@ def opened(
     name: str = "text",
     make: Callable[[], TrainerProcess] = WRITER,
     mode: str = "ok",
-) -> tuple[Controller, TryPage]:
+) -> tuple[Controller, PlaygroundPage]:
     """The page, with the newest of a run chosen."""
     controller = make_window(mode)
-    for voice in controller.trier.voices:
-        voice.make = make
+    for voice in controller.playground_controller.sessions:
+        voice.create_process = make
     controller.window.show_page("try")
-    page = controller.window.trying
+    page = controller.window.playground
     column = page.columns[0]
     qtbot.waitUntil(lambda: column.run.findText(name) >= 0, timeout=10_000)
     column.run.setCurrentIndex(column.run.findText(name))
     column.run.activated.emit(column.run.currentIndex())
-    page.row.fields["max_tokens"].setText("3")
+    page.row.fields["max_tokens"].setValue(3)
     return controller, page
 
 
@@ -85,18 +85,18 @@ def click(qtbot: QtBot, button: QAbstractButton) -> None:
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
 
 
-def ask(controller: Controller, qtbot: QtBot, prompt: str) -> list[Voice]:
+def ask(controller: Controller, qtbot: QtBot, prompt: str) -> list[GenerationSession]:
     """Generate, and wait for the end."""
-    page = controller.window.trying
+    page = controller.window.playground
     page.prompt.setPlainText(prompt)
     click(qtbot, page.write)
-    voices = controller.trier.active
-    qtbot.waitUntil(lambda: not any(voice.busy for voice in voices), timeout=60_000)
+    voices = controller.playground_controller.visible_sessions
+    qtbot.waitUntil(lambda: not any(voice.is_busy for voice in voices), timeout=60_000)
     return voices
 
 
-def written(voice: Voice) -> str:
-    return voice.talk.exchanges[-1].text
+def written(voice: GenerationSession) -> str:
+    return voice.conversation.turns[-1].text
 
 
 def said(seed: int, step: int, words: int = 3) -> str:
@@ -104,7 +104,7 @@ def said(seed: int, step: int, words: int = 3) -> str:
     return "".join(f"seed{seed}step{step}word{number + 1} " for number in range(words))
 
 
-def pid(voice: Voice) -> int:
+def pid(voice: GenerationSession) -> int:
     assert voice.process is not None
     assert voice.process.pid is not None
     return voice.process.pid
@@ -115,7 +115,7 @@ def test_a_text_goes_on_from_its_prompt_and_can_be_copied(
 ) -> None:
     models("text")
     controller, page = opened(make_window, qtbot)
-    page.row.fields["seed"].setText("5")
+    page.row.fields["seed"].setValue(5)
     (voice,) = ask(controller, qtbot, "Line 第")
     assert written(voice) == said(5, 2)
     assert page.columns[0].transcript.toPlainText().splitlines() == [
@@ -151,9 +151,9 @@ def test_the_same_process_writes_again_and_regenerate_takes_another_seed(
     (voice,) = ask(controller, qtbot, "Line")
     assert written(voice) == first
     click(qtbot, page.again)
-    qtbot.waitUntil(lambda: not voice.busy, timeout=60_000)
-    assert len(voice.talk.exchanges) == 2  # it took the place of the last
-    assert page.row.fields["seed"].text() == str(voice.talk.exchanges[-1].sampling.seed) != "0"
+    qtbot.waitUntil(lambda: not voice.is_busy, timeout=60_000)
+    assert len(voice.conversation.turns) == 2  # it took the place of the last
+    assert page.row.fields["seed"].text() == str(voice.conversation.turns[-1].sampling.seed) != "0"
     assert written(voice) != first
     assert pid(voice) == process
 
@@ -165,7 +165,7 @@ def test_two_checkpoints_write_side_by_side_with_one_prompt_and_seed(
     controller, page = opened(make_window, qtbot)
     click(qtbot, page.compare)
     assert page.columns[1].isVisible()
-    page.row.fields["seed"].setText("8")
+    page.row.fields["seed"].setValue(8)
     first, second = ask(controller, qtbot, "Line 1")
     assert (written(first), written(second)) == (said(8, 2), said(8, 1))
     other = pid(second)
@@ -179,23 +179,23 @@ def test_ctrl_enter_writes_and_esc_stops_and_what_was_written_stays(
 ) -> None:
     models("text")
     controller, page = opened(make_window, qtbot)
-    page.row.fields["max_tokens"].setText(LONG)
+    page.row.fields["max_tokens"].setValue(LONG)
     controller.window.activateWindow()
     page.prompt.setFocus()
     qtbot.keyClicks(page.prompt, "Line")
     qtbot.keyClick(page.prompt, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
-    (voice,) = controller.trier.active
-    qtbot.waitUntil(lambda: voice.busy and len(written(voice)) > 20, timeout=60_000)
+    (voice,) = controller.playground_controller.visible_sessions
+    qtbot.waitUntil(lambda: voice.is_busy and len(written(voice)) > 20, timeout=60_000)
     assert page.stop.isVisible()
     assert not page.write.isVisible()
     process = pid(voice)
     qtbot.keyClick(page.prompt, Qt.Key.Key_Escape)
-    qtbot.waitUntil(lambda: not voice.busy, timeout=20_000)
-    assert voice.talk.exchanges[-1].ending == "interrupted"
+    qtbot.waitUntil(lambda: not voice.is_busy, timeout=20_000)
+    assert voice.conversation.turns[-1].status == "interrupted"
     assert page.columns[0].transcript.toPlainText().endswith("\nstopped")
     assert page.write.isVisible()
-    assert controller.own.machine.state is RunState.IDLE  # elsewhere in the window these keys start a run
-    page.row.fields["max_tokens"].setText("3")
+    assert controller.active_run.machine.state is RunState.IDLE  # elsewhere in the window these keys start a run
+    page.row.fields["max_tokens"].setValue(3)
     ask(controller, qtbot, "Line")
     assert pid(voice) == process
 
@@ -205,18 +205,18 @@ def test_stop_pressed_again_ends_a_process_that_does_not_listen(
 ) -> None:
     models("text")
     controller, page = opened(make_window, qtbot)
-    page.row.fields["max_tokens"].setText(LONG)
+    page.row.fields["max_tokens"].setValue(LONG)
     page.prompt.setPlainText("deaf")
     click(qtbot, page.write)
-    (voice,) = controller.trier.active
-    qtbot.waitUntil(lambda: voice.busy and len(written(voice)) > 20, timeout=60_000)
+    (voice,) = controller.playground_controller.visible_sessions
+    qtbot.waitUntil(lambda: voice.is_busy and len(written(voice)) > 20, timeout=60_000)
     process = pid(voice)
     click(qtbot, page.stop)
     before = len(written(voice))
     qtbot.waitUntil(lambda: len(written(voice)) > before, timeout=20_000)
     click(qtbot, page.stop)
-    assert not voice.busy
-    assert voice.talk.exchanges[-1].ending == "interrupted"
+    assert not voice.is_busy
+    assert voice.conversation.turns[-1].status == "interrupted"
     assert len(written(voice)) > 20
     qtbot.waitUntil(lambda: not psutil.pid_exists(process), timeout=20_000)
 
@@ -228,11 +228,11 @@ def test_keys_write_again_and_begin_anew_and_are_listed(make_window: MakeWindow,
     controller.window.activateWindow()
     page.prompt.setFocus()
     qtbot.keyClick(page.prompt, Qt.Key.Key_R, Qt.KeyboardModifier.ControlModifier)
-    qtbot.waitUntil(lambda: not voice.busy and voice.talk.exchanges[-1].sampling.seed > 0, timeout=20_000)
+    qtbot.waitUntil(lambda: not voice.is_busy and voice.conversation.turns[-1].sampling.seed > 0, timeout=20_000)
     qtbot.keyClick(page.prompt, Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier)
-    assert voice.talk.exchanges == []
+    assert voice.conversation.turns == []
     assert page.prompt.toPlainText() == ""
-    listed = [action.text() for title, action in controller.window.keys_of_tables() if title == "Try it"]
+    listed = [action.text() for title, action in controller.window.table_shortcuts() if title == "Try it"]
     assert listed == ["Generate", "Stop", "Regenerate", "New conversation"]
 
 
@@ -242,7 +242,7 @@ def test_a_conversation_has_turns_and_begins_anew(make_window: MakeWindow, qtbot
     (voice,) = ask(controller, qtbot, "1 加 1？")
     assert page.prompt.toPlainText() == ""  # the next question
     ask(controller, qtbot, "和 2？")
-    one, two = voice.talk.exchanges
+    one, two = voice.conversation.turns
     assert two.chat
     assert two.prompt_tokens == len("1 加 1？" + one.text + "和 2？")  # it was given what was said before
     shown = page.columns[0].transcript.toPlainText()
@@ -250,7 +250,7 @@ def test_a_conversation_has_turns_and_begins_anew(make_window: MakeWindow, qtbot
     click(qtbot, page.new)
     assert page.columns[0].transcript.note.isVisible()
     ask(controller, qtbot, "1 加 1？")
-    assert voice.talk.exchanges[-1].prompt_tokens == one.prompt_tokens
+    assert voice.conversation.turns[-1].prompt_tokens == one.prompt_tokens
     click(qtbot, page.columns[0].copy)
     assert QGuiApplication.clipboard().text() == written(voice)  # the answer alone
 
@@ -261,13 +261,13 @@ def test_the_newest_follows_its_run_and_says_so(make_window: MakeWindow, qtbot: 
     newer.rename(kept)
     controller, page = opened(make_window, qtbot)
     (voice,) = ask(controller, qtbot, "Line")
-    assert voice.talk.exchanges[-1].step == 1
+    assert voice.conversation.turns[-1].step == 1
     kept.rename(newer)
-    controller.trier.runs_listed()
+    controller.playground_controller.on_runs_listed()
     assert page.columns[0].status.text() == "Step 2 is there now: the next text is written by it"
     assert page.columns[0].checkpoint.currentText().startswith("Newest: Step 2")
     ask(controller, qtbot, "Line")
-    assert voice.talk.exchanges[-1].step == 2
+    assert voice.conversation.turns[-1].step == 2
 
 
 def test_a_checkpoint_that_is_rotated_away_writes_on_until_another_is_chosen(
@@ -276,22 +276,22 @@ def test_a_checkpoint_that_is_rotated_away_writes_on_until_another_is_chosen(
     runs = models("text")
     older = checkpoint(runs, "text", 1)
     controller, page = opened(make_window, qtbot)
-    controller.trier.choose(older)
+    controller.playground_controller.select_checkpoint(older)
     (voice,) = ask(controller, qtbot, "Line")
     before = written(voice)
     shutil.rmtree(older)
-    controller.trier.runs_listed()
+    controller.playground_controller.on_runs_listed()
     ask(controller, qtbot, "Line")
     assert written(voice) == before
     assert page.columns[0].status.text().startswith("No longer on disk")
-    voice.end()
+    voice.unload()
     assert not page.write.isEnabled()
     assert page.columns[0].status.text().startswith("This checkpoint is no longer on disk")
     column = page.columns[0]
     column.checkpoint.setCurrentIndex(0)
     column.checkpoint.activated.emit(0)
     ask(controller, qtbot, "Line")
-    assert voice.talk.exchanges[-1].step == 2
+    assert voice.conversation.turns[-1].step == 2
 
 
 def test_a_model_that_cannot_be_loaded_is_told_and_another_can_be_tried(
@@ -302,9 +302,9 @@ def test_a_model_that_cannot_be_loaded_is_told_and_another_can_be_tried(
     (voice,) = ask(controller, qtbot, "Line")
     assert "does not exist" in page.columns[0].status.text()
     assert page.columns[0].status.property("level") == "bad"
-    assert voice.talk.exchanges[-1].ending == "failed"
-    voice.make = WRITER
-    controller.trier.choose(checkpoint(runs, "text", 1))
+    assert voice.conversation.turns[-1].status == "failed"
+    voice.create_process = WRITER
+    controller.playground_controller.select_checkpoint(checkpoint(runs, "text", 1))
     assert page.columns[0].status.text() == ""
     ask(controller, qtbot, "Line")
     assert written(voice) == said(0, 1)
@@ -319,31 +319,31 @@ def test_a_text_that_is_refused_says_why_and_the_next_is_written(
     assert "does not fit the chat template" in page.columns[0].transcript.toPlainText()
     ask(controller, qtbot, "and this?")
     assert written(voice) == said(0, 2)
-    assert voice.talk.exchanges[-1].prompt_tokens == len("and this?")  # what failed is no part of the conversation
+    assert voice.conversation.turns[-1].prompt_tokens == len("and this?")  # what failed is no part of the conversation
 
 
 def test_a_model_that_nobody_uses_goes(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
     models("text")
     controller, _ = opened(make_window, qtbot)
-    voice = controller.trier.voices[0]
+    voice = controller.playground_controller.sessions[0]
     ask(controller, qtbot, "Line")
     process = pid(voice)
-    assert voice.unused.isActive()
-    voice.unused.setInterval(200)  # instead of minutes
+    assert voice.idle_timer.isActive()
+    voice.idle_timer.setInterval(200)  # instead of minutes
     qtbot.waitUntil(lambda: voice.process is None, timeout=10_000)
     qtbot.waitUntil(lambda: not psutil.pid_exists(process), timeout=20_000)
-    assert len(voice.talk.exchanges) == 1  # what was written stays
+    assert len(voice.conversation.turns) == 1  # what was written stays
     ask(controller, qtbot, "Line")
-    assert voice.talk.exchanges[-1].ending in ("end", "length")
+    assert voice.conversation.turns[-1].status in ("end", "length")
 
 
 def test_closing_the_window_leaves_no_process(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
     models("text")
     controller, page = opened(make_window, qtbot)
-    page.row.fields["max_tokens"].setText(LONG)
+    page.row.fields["max_tokens"].setValue(LONG)
     click(qtbot, page.compare)
     click(qtbot, page.write)
-    voices = controller.trier.voices
+    voices = controller.playground_controller.sessions
     qtbot.waitUntil(lambda: all(voice.state == "writing" for voice in voices), timeout=60_000)
     processes = [pid(voice) for voice in voices]
     controller.window.close()
@@ -355,20 +355,20 @@ def test_training_has_the_only_gpu_and_a_model_that_is_loaded_there_goes(
 ) -> None:
     models("text")
     controller, page = opened(make_window, qtbot, mode="echo")
-    qtbot.waitUntil(lambda: controller.trier.machine is not None, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.playground_controller.machine is not None, timeout=20_000)
     gpu = GpuInfo(0, "NVIDIA GeForce RTX 4090", "GPU-1", 24 * 2**30, (8, 9))
-    controller.trier.show_machine(replace(probe(), gpus=(gpu,)))
-    assert page._why.text() == "On the GPU"
+    controller.playground_controller.set_machine(replace(probe(), gpus=(gpu,)))
+    assert page.device_label.text() == "On the GPU"
     (voice,) = ask(controller, qtbot, "Line")
     assert voice.key is not None
     assert voice.key[1] == "auto"
     process = pid(voice)
     controller.window.show_page("plots")
     click(qtbot, controller.window.run_bar.start)
-    qtbot.waitUntil(lambda: controller.own.machine.state is RunState.TRAINING, timeout=20_000)
+    qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
     qtbot.waitUntil(lambda: not psutil.pid_exists(process), timeout=20_000)
     controller.window.show_page("try")
-    assert page._why.text() == "On the CPU: training has the only GPU"
+    assert page.device_label.text() == "On the CPU: training has the only GPU"
     ask(controller, qtbot, "Line")
     assert voice.key is not None
     assert voice.key[1] == "cpu"
@@ -382,27 +382,23 @@ def test_training_has_the_only_gpu_and_a_model_that_is_loaded_there_goes(
 def test_without_a_checkpoint_the_page_says_what_to_do(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     controller.window.show_page("try")
-    page = controller.window.trying
+    page = controller.window.playground
     note = page.columns[0].transcript.note
     qtbot.waitUntil(lambda: "No checkpoint to try yet" in note.text())
     assert not page.write.isEnabled()
     qtbot.keyClick(page.prompt, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
-    assert not any(voice.busy for voice in controller.trier.voices)
+    assert not any(voice.is_busy for voice in controller.playground_controller.sessions)
 
 
-def test_a_wrong_value_is_marked_and_nothing_is_written_with_it(
-    make_window: MakeWindow, qtbot: QtBot, models: Models
-) -> None:
+def test_sampling_options_stay_within_their_limits(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
     models("text")
     _, page = opened(make_window, qtbot)
     field = page.row.fields["top_p"]
-    assert page.write.isEnabled()
-    for wrong in ("", "x", "0", "1.5", "nan"):
-        field.setText(wrong)
-        assert field.property("wrong")
-        assert not page.write.isEnabled()
-    field.setText("0,9")  # as it is written in many languages
-    assert page.write.isEnabled()
+    for typed, value in (("0", 1.0), ("x", 1.0), ("7", 1.0), ("0.9", 0.9)):
+        field.selectAll()
+        qtbot.keyClicks(field, typed)
+        field.clearFocus()
+        assert page.row.sampling.top_p == pytest.approx(value), typed
     qtbot.keyClick(field, Qt.Key.Key_Up)
     assert field.text() == "0.95"
 
@@ -413,7 +409,7 @@ def test_nothing_is_cut_in_the_narrowest_window(
 ) -> None:
     models("text")
     controller = make_window(language=language, theme="dark")
-    window, page = controller.window, controller.window.trying
+    window, page = controller.window, controller.window.playground
     window.resize(860, 560)
     window.show_page("try")
     qtbot.waitUntil(lambda: page.write.isEnabled(), timeout=10_000)
@@ -431,10 +427,10 @@ def test_how_texts_are_drawn_is_remembered(make_window: MakeWindow, qtbot: QtBot
     models("text")
     controller, page = opened(make_window, qtbot)
     for name, value in (("temperature", "1.25"), ("top_k", "40"), ("seed", "77")):
-        page.row.fields[name].setText(value)
+        page.row.fields[name].setValue(float(value))
     ask(controller, qtbot, "Line")
     controller.window.close()
-    fields = make_window().window.trying.row.fields
+    fields = make_window().window.playground.row.fields
     assert {name: field.text() for name, field in fields.items()} == {
         "temperature": "1.25",
         "top_k": "40",

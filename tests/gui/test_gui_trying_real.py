@@ -40,28 +40,28 @@ def test_two_checkpoints_write_what_a_terminal_shows_and_esc_and_closing_end_the
     train(own_folders, text_file(tmp_path), "文本 run")
     controller = make_window()
     controller.window.show_page("try")
-    page, voices = controller.window.trying, controller.trier.voices
+    page, voices = controller.window.playground, controller.playground_controller.sessions
     qtbot.waitUntil(lambda: page.columns[0].checkpoint.currentText().startswith("Newest: Step 2"), timeout=20_000)
     qtbot.mouseClick(page.compare, Qt.MouseButton.LeftButton)
-    page.row.fields["max_tokens"].setText("40")
-    page.row.fields["seed"].setText("5")
+    page.row.fields["max_tokens"].setValue(40)
+    page.row.fields["seed"].setValue(5)
     page.prompt.setPlainText("Line 第")
     qtbot.mouseClick(page.write, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: not any(voice.busy for voice in voices), timeout=120_000)
-    texts = [voice.talk.exchanges[-1].text for voice in voices]
+    qtbot.waitUntil(lambda: not any(voice.is_busy for voice in voices), timeout=120_000)
+    texts = [voice.conversation.turns[-1].text for voice in voices]
     assert texts[0] != texts[1]
     older = own_folders / "runs" / "文本 run" / "checkpoints" / "step-00000001"
     flags = ("--max-tokens", "40", "--seed", "5", "--device", "cpu", "--output", "json")
     ended = run(own_folders, "generate", str(older), "--prompt", "Line 第", *flags)
-    assert texts[1] == "".join(event.piece for event in ended.of(protocol.Text))
+    assert texts[1] == "".join(event.piece for event in ended.of(protocol.GeneratedPiece))
 
-    page.row.fields["max_tokens"].setText("90000")
-    page.row.fields["temperature"].setText("0")  # the likeliest, over and over: it does not come to its end by chance
+    page.row.fields["max_tokens"].setValue(90000)
+    page.row.fields["temperature"].setValue(0)  # the likeliest, over and over: it does not come to its end by chance
     qtbot.mouseClick(page.write, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: all(voice.talk.exchanges[-1].text for voice in voices), timeout=60_000)
+    qtbot.waitUntil(lambda: all(voice.conversation.turns[-1].text for voice in voices), timeout=60_000)
     qtbot.keyClick(page.prompt, Qt.Key.Key_Escape)
-    qtbot.waitUntil(lambda: not any(voice.busy for voice in voices), timeout=20_000)
-    assert [voice.talk.exchanges[-1].ending for voice in voices] == ["interrupted", "interrupted"]
+    qtbot.waitUntil(lambda: not any(voice.is_busy for voice in voices), timeout=20_000)
+    assert [voice.conversation.turns[-1].status for voice in voices] == ["interrupted", "interrupted"]
 
     processes = [voice.process.pid for voice in voices if voice.process is not None]
     assert len(processes) == 2
@@ -79,14 +79,14 @@ def test_a_model_of_pairs_answers_turn_by_turn(
     train(own_folders, pairs, "chat")
     controller = make_window()
     controller.window.show_page("try")
-    page, voice = controller.window.trying, controller.trier.voices[0]
+    page, voice = controller.window.playground, controller.playground_controller.sessions[0]
     qtbot.waitUntil(page.write.isEnabled, timeout=20_000)
-    page.row.fields["max_tokens"].setText("4")
+    page.row.fields["max_tokens"].setValue(4)
     for question in ("1 加 1？", "和 2？"):
         page.prompt.setPlainText(question)
         qtbot.mouseClick(page.write, Qt.MouseButton.LeftButton)
-        qtbot.waitUntil(lambda: not voice.busy, timeout=120_000)
+        qtbot.waitUntil(lambda: not voice.is_busy, timeout=120_000)
         assert page.prompt.toPlainText() == ""
-    first, second = voice.talk.exchanges
+    first, second = voice.conversation.turns
     assert first.chat
     assert second.prompt_tokens > first.prompt_tokens

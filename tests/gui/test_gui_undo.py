@@ -8,9 +8,9 @@ from PySide6.QtWidgets import QLineEdit, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.views.setup.advanced import AdvancedForm
-from app.views.setup.form import TOGETHER
-from app.views.setup.knob_field import KnobField
+from app.pages.setup.all_settings import AllSettingsPage
+from app.pages.setup.form import CONFLICTING_KNOBS
+from app.pages.setup.knob_field import KnobField
 from tests.gui.conftest import MakeWindow
 from trainer_core import presets
 from trainer_core.config import knobs
@@ -37,7 +37,7 @@ def type_into(qtbot: QtBot, editor: QWidget, text: str) -> QLineEdit:
     return editor
 
 
-def all_settings(controller: Controller, qtbot: QtBot) -> AdvancedForm:
+def all_settings(controller: Controller, qtbot: QtBot) -> AllSettingsPage:
     controller.window.show_page("settings")
     qtbot.waitUntil(lambda: controller.window.advanced.is_built, timeout=10_000)
     return controller.window.advanced
@@ -104,9 +104,9 @@ def test_preset_data_name_and_settings_come_back_together(make_window: MakeWindo
     form.add_data(["D:/一.txt"])
     form.set_text("batch_size", "3")
     form.choose_preset(presets.load("gpu"))
-    assert setup.presets.choice.currentText() == "GPU"
+    assert setup.presets.combo_box.currentText() == "GPU"
     form.undo()
-    assert setup.presets.choice.currentText() == "Quick start"
+    assert setup.presets.combo_box.currentText() == "Quick start"
     assert form.changes() == {"batch_size": 3}
     form.undo()
     form.undo()
@@ -125,7 +125,7 @@ def test_resetting_all_settings_can_be_undone(make_window: MakeWindow, qtbot: Qt
     reset = controller.window.findChild(QPushButton, "resetAll")
     assert reset is not None
     assert not reset.isEnabled()
-    controller.form.take({"batch_size": 8, "seed": 5})
+    controller.form.set_values({"batch_size": 8, "seed": 5})
     qtbot.mouseClick(reset, Qt.MouseButton.LeftButton)
     assert controller.form.changes() == {}
     controller.window.menus.actions["undo"].trigger()
@@ -186,9 +186,9 @@ def test_everything_that_settings_can_refuse_together_has_its_fields() -> None:
 
     from trainer_core import config
 
-    codes = set(re.findall(r'TraindeckError\("(config\.\w+)"', inspect.getsource(config.check_together)))
-    assert codes == set(TOGETHER)
-    assert {name for names in TOGETHER.values() for name in names} <= set(knobs())
+    codes = set(re.findall(r'TraindeckError\("(config\.\w+)"', inspect.getsource(config.check_combinations)))
+    assert codes == set(CONFLICTING_KNOBS)
+    assert {name for names in CONFLICTING_KNOBS.values() for name in names} <= set(knobs())
 
 
 # --- what settings do ------------------------------------------------------------------------------------

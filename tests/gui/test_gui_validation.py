@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
-from app.state import command_line
+from app.core import command_line
 from tests.gui.conftest import MakeWindow
 from trainer_core import presets, protocol
 from trainer_core.protocol import Source
@@ -27,7 +27,7 @@ def table(tmp_path: Path) -> Path:
 def arguments(controller: Controller) -> list[str]:
     form = controller.form
     assert form.preset is not None
-    return command_line.train(form.preset.name, form.changes(), form.data)
+    return command_line.train_arguments(form.preset.name, form.changes(), form.data)
 
 
 def drop(window: QWidget, place: QPoint, path: Path) -> None:
@@ -46,12 +46,12 @@ def middle_of(controller: Controller) -> QPoint:
 def test_without_validation_data_the_part_that_is_held_back_is_said(make_window: MakeWindow) -> None:
     controller = make_window()
     shown = controller.window.setup.validation
-    assert shown.note.text() == "5 % of the data, or its validation split"
+    assert shown.summary.text() == "5 % of the data, or its validation split"
     assert not shown.list.isVisible()
     controller.form.set_text("validation_fraction", "0.2")
-    assert shown.note.text() == "20 % of the data, or its validation split"
+    assert shown.summary.text() == "20 % of the data, or its validation split"
     controller.form.set_text("validation_fraction", "0")
-    assert shown.note.text() == "None, or the data's validation split"
+    assert shown.summary.text() == "None, or the data's validation split"
 
 
 def test_files_are_added_from_the_menu_and_removed_with_a_key(
@@ -67,7 +67,7 @@ def test_files_are_added_from_the_menu_and_removed_with_a_key(
     assert form.data == ["builtin:python"]
     assert shown.list.isVisible()
     assert arguments(controller)[-4:] == ["--validation-data", str(table), "--validation-data", str(table.parent)]
-    qtbot.waitUntil(lambda: "JSON Lines" in shown.note.text(), timeout=5_000)
+    qtbot.waitUntil(lambda: "JSON Lines" in shown.summary.text(), timeout=5_000)
     shown.list.item(1).setSelected(True)
     qtbot.keyClick(shown.list, Qt.Key.Key_Delete)
     assert form.validation_data == [str(table)]
@@ -85,7 +85,7 @@ def test_what_is_dropped_on_the_list_is_validation_data_and_elsewhere_training_d
             where, Qt.DropAction.CopyAction, mime, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
         )
         QApplication.sendEvent(controller.window, event)
-        assert controller.guide.veil.text == f"{said}\n{table.name}"
+        assert controller.setup_controller.drop_indicator.text == f"{said}\n{table.name}"
     drop(controller.window, place, table)
     assert controller.form.validation_data == [str(table)]
     assert controller.form.data == ["builtin:python"]
@@ -124,11 +124,11 @@ def test_a_source_that_does_not_exist_keeps_start_from_being_pressed(
 ) -> None:
     controller = make_window()
     controller.form.add_validation_data([str(tmp_path / "gone.csv")])
-    start, note = controller.window.run_bar.start, controller.window.setup.validation.note
+    start, note = controller.window.run_bar.start, controller.window.setup.validation.summary
     qtbot.waitUntil(lambda: not start.isEnabled(), timeout=5_000)
     assert note.text() == start.toolTip() == "Not found: gone.csv"
     assert note.objectName() == "warnText"
-    controller.guide.go_to_blame()
+    controller.setup_controller.reveal_blocking_field()
     assert controller.window.focusWidget() is controller.window.setup.validation.list
     (tmp_path / "gone.csv").write_text("prompt,response\na,b\n", encoding="utf-8")
     qtbot.waitUntil(start.isEnabled, timeout=10_000)
@@ -136,13 +136,13 @@ def test_a_source_that_does_not_exist_keeps_start_from_being_pressed(
 
 def test_other_validation_data_makes_a_report_on_the_data_outdated(make_window: MakeWindow, table: Path) -> None:
     controller = make_window()
-    before = controller.looker.key_of_form(), controller.checker.key_of_form()
+    before = controller.preview_job.compute_key(), controller.check_job.compute_key()
     controller.form.add_validation_data([str(table)])
-    after = controller.looker.key_of_form(), controller.checker.key_of_form()
+    after = controller.preview_job.compute_key(), controller.check_job.compute_key()
     assert before[0] != after[0]
     assert before[1] != after[1]
     table.write_text("{}\n", encoding="utf-8")
-    assert controller.looker.key_of_form(fresh=True) != after[0]
+    assert controller.preview_job.compute_key(fresh=True) != after[0]
 
 
 def test_the_data_page_shows_the_sources_of_either_kind_and_what_is_in_both(
@@ -166,8 +166,8 @@ def test_the_data_page_shows_the_sources_of_either_kind_and_what_is_in_both(
     ("language", "said"), [("en", "Validation data: /d/set (test)"), ("zh", "验证数据：/d/set（test）")]
 )
 def test_the_log_says_what_is_evaluated(make_window: MakeWindow, language: str, said: str) -> None:
-    from app.state.log_store import LogStore
-    from app.views import log_words
+    from app.core.log_store import LogStore
+    from app.pages.log import entry_texts
 
     make_window(language=language)
     log = LogStore()
@@ -178,4 +178,4 @@ def test_the_log_says_what_is_evaluated(make_window: MakeWindow, language: str, 
             validation_sources=[Source(path="/d/set", format="jsonl", split="test")],
         )
     )  # fmt: skip
-    assert said in log_words.sentence(list(log)[-1])
+    assert said in entry_texts.format_entry(list(log)[-1])

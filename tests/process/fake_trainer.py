@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from trainer_core import protocol
-from trainer_core.reference.examples import EVENTS
+from trainer_core.docgen.examples import EVENTS
 
 FLOOD = 200_000
 SLOW_SAVE_S = 3.0
@@ -120,41 +120,6 @@ def ok() -> int:
     say(checkpoint(20))
     say(done("finished", 20))
     return 0
-
-
-def silent() -> int:
-    """Trains to the end, but its pipe falls silent after the first event; everything is on disk."""
-    folder = Path(sys.argv[sys.argv.index("--run-dir") + 1])
-    folder.mkdir(parents=True, exist_ok=True)
-    first = hello()
-    first.run_dir = str(folder)
-    lines = [line_of(first)]
-    _out.write(lines[0])
-    _out.flush()
-    lines += [line_of(step(number)) for number in range(1, 21)] + [line_of(done("finished", 20))]
-    (folder / "events.jsonl").write_bytes(b"".join(lines))
-    return 0
-
-
-def mute() -> int:
-    """Its pipe falls silent while it trains: what it says is on disk only, until it is told to stop."""
-    folder = Path(sys.argv[sys.argv.index("--run-dir") + 1])
-    folder.mkdir(parents=True, exist_ok=True)
-    first = hello()
-    first.run_dir = str(folder)
-    with (folder / "events.jsonl").open("ab", buffering=0) as file:
-        begun = line_of(first)
-        file.write(begun)
-        _out.write(begun)
-        _out.flush()
-        file.write(line_of(protocol.Phase(phase="training")))
-        number = 0
-        while not isinstance(_commands.get() if not _commands.empty() else None, protocol.Stop):
-            number += 1
-            file.write(line_of(step(number)))
-            time.sleep(0.02)
-        file.write(line_of(done("stopped", number)))
-    return 3
 
 
 def traceback() -> int:
@@ -345,7 +310,7 @@ def check_report() -> protocol.CheckReport:
     size = int(given[given.index("--batch-size") + 1]) if "--batch-size" in given else report.chosen.batch_size
     report.chosen.batch_size = size
     if size <= 8:
-        report.verdict, report.offers, report.chosen.peak = "fits", [], 13 * 2**30
+        report.verdict, report.alternatives, report.chosen.peak = "fits", [], 13 * 2**30
     elif size > 16:
         report.verdict, report.chosen.fits, report.seconds = "does_not_fit", False, None
         report.chosen.peak = report.chosen.tokens_per_s = None
@@ -376,8 +341,6 @@ MODES: dict[str, Callable[[], int]] = {
     mode.__name__: mode
     for mode in (
         ok,
-        silent,
-        mute,
         traceback,
         abort,
         vanish,

@@ -21,7 +21,7 @@ def main() -> int:
     step, chat = int(folder.name.removeprefix("step-")), folder.parent.parent.name.startswith("chat")
     listen()
     say(
-        protocol.Loaded(
+        protocol.ModelLoaded(
             checkpoint=str(folder), step=step, chat=chat, parameters=1, device="CPU (1 thread)", max_seq_len=64
         )
     )
@@ -42,10 +42,10 @@ def write(command: protocol.Generate, step: int) -> None:
             reason = "interrupted"
             break
         tokens += 1
-        say(protocol.Text(id=command.id, piece=f"seed{command.seed}step{step}word{tokens} ", tokens=tokens))
+        say(protocol.GeneratedPiece(id=command.id, piece=f"seed{command.seed}step{step}word{tokens} ", tokens=tokens))
         time.sleep(0.002)
     say(
-        protocol.Generated(
+        protocol.GenerationDone(
             id=command.id,
             tokens=tokens,
             prompt_tokens=len(given),

@@ -10,7 +10,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, QTimer
 from pytestqt.qtbot import QtBot
 
-from app.services.trainer_process import Outcome, TrainerProcess
+from app.services.trainer_process import ProcessOutcome, TrainerProcess
 from trainer_core import protocol
 
 # Noise of a busy machine stays below it; a drain without a time limit takes seconds. Wine and CI on Windows: slower.
@@ -27,11 +27,11 @@ class Recorded:
         self.events: list[protocol.AnyEvent] = []
         self.output: list[str] = []
         self.incompatible: list[tuple[int, int]] = []
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[ProcessOutcome] = []
         if keep:
-            self.process.event.connect(self.events.append)
-        self.process.output.connect(self.output.append)
-        self.process.incompatible.connect(self.incompatible.append)
+            self.process.event_received.connect(self.events.append)
+        self.process.output_received.connect(self.output.append)
+        self.process.protocol_incompatible.connect(self.incompatible.append)
         self.process.finished.connect(self.outcomes.append)
         assert self.process.start(arguments)
 
@@ -42,7 +42,7 @@ class Recorded:
         self.qtbot.waitUntil(lambda: len(self.of(kind)) >= count, timeout=20_000)
         return self.of(kind)[-1]
 
-    def outcome(self, timeout_s: float = 30.0) -> Outcome:
+    def outcome(self, timeout_s: float = 30.0) -> ProcessOutcome:
         self.qtbot.waitUntil(lambda: bool(self.outcomes), timeout=int(1000 * timeout_s))
         assert len(self.outcomes) == 1
         return self.outcomes[0]

@@ -33,13 +33,13 @@ class Checkout:
         path.chmod(0o755)
 
     def run(self, **environment: str) -> tuple[int, list[str]]:
-        """Exit code, and the last two lines."""
+        """Exit code, and the last lines: one for each stage."""
         path = f"{self.tools}{os.pathsep}{os.environ['PATH']}"
         given = {**os.environ, "PATH": path, **environment}
         done = subprocess.run(
             [self.folder / ".ci" / "run"], env=given, capture_output=True, encoding="utf-8", timeout=60, check=False
         )
-        return done.returncode, done.stdout.splitlines()[-2:]
+        return done.returncode, done.stdout.splitlines()[-3:]
 
 
 @pytest.fixture
@@ -48,30 +48,44 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 def test_both_stages_that_pass_are_named_last(checkout: Checkout) -> None:
-    assert checkout.run() == (0, ["== Linux stage: passed", "== Windows stage: passed"])
+    assert checkout.run() == (0, ["== Linux stage: passed", "== Slow groups stage: passed", "== Windows stage: passed"])
 
 
 def test_a_failure_on_linux_is_named_and_windows_is_still_tested(checkout: Checkout) -> None:
     checkout.write("train_gpu.sh", "exit 3")
-    assert checkout.run() == (3, ["== Linux stage: failed (exit code 3)", "== Windows stage: passed"])
+    failed = "failed (exit code 3)"
+    assert checkout.run() == (
+        3,
+        [f"== Linux stage: {failed}", f"== Slow groups stage: {failed}", "== Windows stage: passed"],
+    )
+
+
+def test_a_failure_in_a_slow_group_counts(checkout: Checkout) -> None:
+    checkout.write("train_gpu.sh", 'case "$*" in *smoke*) exit 4;; esac')
+    code, said = checkout.run()
+    assert code == 4
+    assert said[:2] == ["== Linux stage: passed", "== Slow groups stage: failed (exit code 4)"]
 
 
 def test_a_failure_on_windows_counts(checkout: Checkout) -> None:
     checkout.write(".ci/windows", "exit 1")
-    assert checkout.run() == (1, ["== Linux stage: passed", "== Windows stage: failed (exit code 1)"])
+    assert checkout.run() == (
+        1,
+        ["== Linux stage: passed", "== Slow groups stage: passed", "== Windows stage: failed (exit code 1)"],
+    )
 
 
 def test_a_windows_that_does_not_end_in_its_time_is_a_failure(checkout: Checkout) -> None:
     checkout.write(".ci/windows", "sleep 30")
     code, said = checkout.run(TRAINDECK_WINDOWS_LIMIT="1")
-    assert (code, said[1]) == (124, "== Windows stage: failed (timed out, limit 1 s)")
+    assert (code, said[2]) == (124, "== Windows stage: failed (timed out, limit 1 s)")
 
 
 def test_a_windows_that_ran_out_of_its_own_time_is_a_failure(checkout: Checkout) -> None:
     checkout.write(".ci/windows", "exit 124")
     code, said = checkout.run()
     assert code == 124
-    assert said[1].startswith("== Windows stage: failed (timed out")
+    assert said[2].startswith("== Windows stage: failed (timed out")
 
 
 def test_a_windows_that_is_not_there_is_said_to_be_not_run(checkout: Checkout) -> None:
@@ -79,13 +93,13 @@ def test_a_windows_that_is_not_there_is_said_to_be_not_run(checkout: Checkout) -
     missing = checkout.folder / "missing"
     code, said = checkout.run(TRAINDECK_WINDOWS=str(missing))
     assert (code, said[0]) == (0, "== Linux stage: passed")
-    assert said[1] == f"== Windows stage: NOT RUN ({missing}/run, a Windows to test on, is not there)"
+    assert said[2] == f"== Windows stage: NOT RUN ({missing}/run, a Windows to test on, is not there)"
 
 
 def test_a_stage_without_its_script_is_said_to_be_not_run(checkout: Checkout) -> None:
     (checkout.folder / ".ci" / "windows").unlink()
     code, said = checkout.run()
-    assert (code, said[1]) == (0, "== Windows stage: NOT RUN (.ci/windows is missing)")
+    assert (code, said[2]) == (0, "== Windows stage: NOT RUN (.ci/windows is missing)")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root installs packages")
@@ -95,5 +109,6 @@ def test_no_stage_runs_without_the_system_libraries(checkout: Checkout) -> None:
     assert code == 100
     assert said == [
         "== Linux stage: NOT RUN (the system libraries could not be installed)",
+        "== Slow groups stage: NOT RUN (an earlier stage was interrupted)",
         "== Windows stage: NOT RUN (an earlier stage was interrupted)",
     ]

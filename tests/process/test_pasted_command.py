@@ -13,9 +13,9 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from app.core import command_line
 from app.services.trainer_process import trainer_command
-from app.state import command_line
-from trainer_core import children
+from trainer_core.system import child_process
 
 ODD: Final = """a b & c's $HOME "it" `x` 数据!"""
 SMALL: Final[dict[str, Any]] = {
@@ -48,12 +48,14 @@ def test_a_line_pasted_into_bash_anywhere_trains_what_the_window_would(tmp_path:
     data.write_text("Everything that is learned is learned step by step.\n" * 200, encoding="utf-8")
 
     def arguments(run: Path, source: str) -> list[str]:
-        return command_line.train("cpu", SMALL, [source], str(run))
+        return command_line.train_arguments("cpu", SMALL, [source], str(run))
 
     by_window, by_paste = home / "runs" / "by window", home / "runs" / f"by {ODD}"
     window = made(
-        [*trainer_command(), *arguments(by_window, str(data))], by_window, home, children.environment(), cwd=home
+        [*trainer_command(), *arguments(by_window, str(data))], by_window, home, child_process.environment(), cwd=home
     )
-    pasted = command_line.for_terminal(arguments(by_paste, data.name), "bash", python=sys.executable, home=home)
+    pasted = command_line.terminal_command(
+        arguments(by_paste, data.name), "bash", python=sys.executable, base_folder=home
+    )
     assert made(["bash", "-c", pasted], by_paste, home, os.environ, cwd=elsewhere) == window
     assert window["sample_prompts"] == SMALL["sample_prompts"]

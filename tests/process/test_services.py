@@ -11,7 +11,7 @@ from PySide6.QtCore import QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 from pytestqt.qtbot import QtBot
 
-from app.services import desktop, gpu_probe
+from app.services import desktop_shell, gpu_probe
 
 
 def test_the_machine_is_looked_at_on_another_thread_and_told_on_this_one(
@@ -22,12 +22,12 @@ def test_the_machine_is_looked_at_on_another_thread_and_told_on_this_one(
     monkeypatch.setattr(gpu_probe, "probe", lambda: (threads.append(threading.current_thread()), real())[1])
     probing = gpu_probe.GpuProbe()
     told_on: list[threading.Thread] = []
-    probing.found.connect(lambda machine: told_on.append(threading.current_thread()))
-    with qtbot.waitSignal(probing.found, timeout=20_000) as found:
+    probing.completed.connect(lambda machine: told_on.append(threading.current_thread()))
+    with qtbot.waitSignal(probing.completed, timeout=20_000) as found:
         probing.start()
     machine = found.args[0]
     assert machine.ram_total > 0
-    assert machine.gpus or machine.no_gpu
+    assert machine.gpus or machine.no_gpu_reason
     assert threads[0] is not threading.main_thread()
     assert told_on == [threading.main_thread()]
 
@@ -38,8 +38,8 @@ def test_a_window_that_closes_while_the_machine_is_looked_at_does_no_harm(
     go_on, over = threading.Event(), threading.Event()
     monkeypatch.setattr(gpu_probe, "probe", lambda: go_on.wait(10))
     probing = gpu_probe.GpuProbe()
-    look = probing._look
-    monkeypatch.setattr(probing, "_look", lambda: (look(), over.set()))
+    look = probing._run
+    monkeypatch.setattr(probing, "_run", lambda: (look(), over.set()))
     probing.start()
     probing.deleteLater()
     qtbot.wait(50)
@@ -52,12 +52,12 @@ def test_opening_a_path_shows_the_nearest_folder_that_exists(tmp_path: Path, mon
     monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(url) or True)
     (tmp_path / "file.txt").touch()
     for path in (tmp_path, tmp_path / "file.txt", tmp_path / "not" / "there"):
-        assert desktop.open_folder(path)
+        assert desktop_shell.open_folder(path)
     assert {Path(url.toLocalFile()) for url in opened} == {tmp_path.resolve()}
 
 
 def test_a_copied_text_is_on_the_clipboard(qtbot: QtBot) -> None:
-    desktop.copy_text("python -m trainer_core train --data 数据")
+    desktop_shell.copy_text("python -m trainer_core train --data 数据")
     assert QGuiApplication.clipboard().text() == "python -m trainer_core train --data 数据"
 
 

@@ -81,7 +81,7 @@ def test_an_update_is_made_of_the_old_files_and_all_programs_find_their_place(pr
     project.want("2.0")
     done = project.run("train")
     assert done.returncode == 3, done.stderr
-    assert ".venv.new: the requirements, the choices, Python or the driver changed" in done.stderr
+    assert ".venv.new: the requirements, options, Python or driver changed" in done.stderr
     assert project.says("2.0")
     assert project.folders() == {".venv"}
     assert project.torch_file().stat().st_ino == before.st_ino
@@ -107,18 +107,18 @@ def test_after_a_failed_update_the_old_one_starts_and_the_same_update_is_not_tri
     project.want("1.0", "missing")
     failed = project.run("train")
     assert failed.returncode == 3
-    assert "The update failed, so Traindeck starts as it was: The packages could not be installed" in failed.stderr
+    assert "The update failed, so Traindeck starts without it. The packages could not be installed" in failed.stderr
     assert project.folders() == {".venv"}
     before = project.log
     again = project.run("train")
     assert again.returncode == 3
-    assert "as it was before an update that failed" in again.stderr
+    assert "A previous update failed" in again.stderr
     assert "./train_gpu.sh setup" in again.stderr
     assert project.log == before
 
     asked = project.run("setup")
     assert asked.returncode == 1
-    assert "ERROR: The update failed, and what was there before goes on working." in asked.stderr
+    assert "ERROR: The update failed. The existing environment still works." in asked.stderr
     assert project.says("1.0")
 
     assert "The update failed" in project.run("train", PIP_TIMEOUT="7").stderr, "pip is told something else"
@@ -136,7 +136,9 @@ def test_an_update_after_which_no_window_would_open_is_a_failed_one(project: Upd
     project.want("1.0", "toolkit==2.0")
     done = project.run("train")
     assert done.returncode == 3
-    assert "The update failed, so Traindeck starts as it was: The window's packages can no longer be" in done.stderr
+    assert (
+        "The update failed, so Traindeck starts without it. The packages of the window cannot be loaded" in done.stderr
+    )
     assert list(project.root.glob(".venv/lib/*/site-packages/toolkit-1.0.dist-info"))
     subprocess.run([str(project.venv / "bin/python"), "-m", "pip", "uninstall", "-q", "-y", "toolkit"], check=True)
 
@@ -193,7 +195,7 @@ def test_files_are_not_exchanged_below_a_program_that_runs(project: Updated) -> 
     for _ in range(2):
         done = project.run("train")
         assert done.returncode == 3
-        assert "takes effect when Traindeck is closed and started again" in done.stderr
+        assert "takes effect when you close and restart Traindeck" in done.stderr
         assert project.says("1.0")
     assert project.run("setup").returncode == 0
     running.communicate("\n")
@@ -254,20 +256,20 @@ def test_an_old_python_settles_what_was_cut_off_and_gets_as_far_as_finding_a_bet
 
 
 def test_what_only_loaded_a_library_counts_as_a_user_too(tmp_path: Path) -> None:
-    from launcher.users import users
+    from launcher.users import processes_using
 
     folder = tmp_path / "用户 .venv"
     Environment(folder).programs.mkdir(parents=True)
     (folder / "library.so").write_bytes(b"x" * 4096)
     code = "import mmap, sys; f = open(sys.argv[1], 'rb'); m = mmap.mmap(f.fileno(), 0, access=1); print(); input()"
-    assert users(folder) == []
+    assert processes_using(folder) == []
     command = [sys.executable, "-c", code, str(folder / "library.so")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert users(folder) == [process.pid]
+        assert processes_using(folder) == [process.pid]
         process.communicate(b"\n")
-    assert users(folder) == []
+    assert processes_using(folder) == []
 
 
 # --- packages elsewhere --------------------------------------------------------------------------------------
@@ -305,5 +307,5 @@ def test_a_folder_for_packages_that_cannot_be_made_is_told(tmp_path: Path) -> No
     (tmp_path / "a file").touch()
     refused = Updated(tmp_path).run("setup", "--environment", str(tmp_path / "a file" / "in it"))
     assert refused.returncode == 2
-    assert "The folder for the packages cannot be made:" in refused.stderr
+    assert "The package folder cannot be created:" in refused.stderr
     assert "setup --environment PATH (or auto)" in refused.stderr

@@ -13,16 +13,16 @@ from fake_trainer import FLOOD, SLOW_SAVE_S
 from pytestqt.qtbot import QtBot
 from recording import LONGEST_GAP_S, Heartbeat, Recorded, Run
 
+from app.core.metrics.metric_store import MetricStore
+from app.core.run_state import ProcessExited, ProcessStarted, RunState, RunStateMachine, StopRequested, Tick
 from app.services import trainer_process
-from app.services.trainer_process import LineSplitter, Outcome, TrainerProcess
-from app.state.measurements.metrics import MetricStore
-from app.state.run_machine import AskedStop, Exited, RunMachine, RunState, Started, Tick
+from app.services.trainer_process import LineSplitter, ProcessOutcome, TrainerProcess
 from trainer_core import protocol
 
 
 def test_a_run_that_goes_well_tells_everything_in_order_and_then_finishes(run_fake: Run) -> None:
     run = run_fake("ok", "train", "--preset", "quickstart")
-    assert run.outcome() == Outcome(0, False, ["警告：一行输出"], run.outcome().seconds)
+    assert run.outcome() == ProcessOutcome(0, False, ["警告：一行输出"], run.outcome().duration_s)
     assert [event.seq for event in run.events] == list(range(1, len(run.events) + 1))
     assert isinstance(run.events[0], protocol.Hello)
     assert run.events[0].run_dir == "runs/假"
@@ -44,7 +44,7 @@ def test_a_second_start_is_refused_while_a_run_is_on_and_taken_after_it(run_fake
 def test_an_uncaught_exception_ends_in_its_traceback_as_last_words(run_fake: Run) -> None:
     outcome = run_fake("traceback").outcome()
     assert (outcome.exit_code, outcome.crashed) == (1, False)
-    assert outcome.last_words[-1] == "RuntimeError: the roof fell in"
+    assert outcome.output_tail[-1] == "RuntimeError: the roof fell in"
     assert outcome.error_event is None
 
 
@@ -52,7 +52,7 @@ def test_an_aborted_process_is_told_as_a_crash_and_its_half_line_as_output(run_f
     run = run_fake("abort")
     outcome = run.outcome()
     assert outcome.crashed or sys.platform == "win32"  # there, abort() is an exit code
-    assert "last words before the crash" in outcome.last_words
+    assert "last words before the crash" in outcome.output_tail
     assert '{"type":"step","st' in run.output
     assert len(run.of(protocol.Step)) == 1
 
@@ -64,10 +64,12 @@ def test_a_process_that_vanishes_ends_with_its_exit_code(run_fake: Run) -> None:
 def test_a_flood_of_events_arrives_whole_while_the_window_stays_alive(run_fake: Run, heartbeat: Heartbeat) -> None:
     store, steps = MetricStore(), array("q")
     run = run_fake("flood", keep=False)  # 200,000 events in a list would measure the garbage collector
-    run.process.event.connect(store.add)
-    run.process.event.connect(lambda event: steps.append(event.step) if isinstance(event, protocol.Step) else None)
+    run.process.event_received.connect(store.add)
+    run.process.event_received.connect(
+        lambda event: steps.append(event.step) if isinstance(event, protocol.Step) else None
+    )
     outcome, gap = run.outcome(timeout_s=60.0), heartbeat.longest_gap_s
-    print(f"{FLOOD / outcome.seconds:,.0f} events/s, longest gap {1000 * gap:.0f} ms")  # noqa: T201
+    print(f"{FLOOD / outcome.duration_s:,.0f} events/s, longest gap {1000 * gap:.0f} ms")  # noqa: T201
     assert steps == array("q", range(1, FLOOD + 1))
     assert store.series("train_loss")[1].size == FLOOD
     assert gap < LONGEST_GAP_S
@@ -78,13 +80,13 @@ def test_a_flood_of_output_leaves_the_window_alive_too(run_fake: Run, heartbeat:
     run = run_fake("flood_of_output")
     outcome, gap = run.outcome(), heartbeat.longest_gap_s
     assert run.output == [f"debug line {number}" for number in range(50_000)]
-    assert outcome.last_words == run.output[-trainer_process.LAST_WORDS :]
+    assert outcome.output_tail == run.output[-trainer_process.OUTPUT_TAIL_LINES :]
     assert gap < LONGEST_GAP_S
 
 
 def test_slow_readers_of_events_still_leave_turns_to_the_window(run_fake: Run, heartbeat: Heartbeat) -> None:
     run = run_fake("flood")
-    run.process.event.connect(lambda event: time.sleep(0.001))
+    run.process.event_received.connect(lambda event: time.sleep(0.001))
     run.wait_for(protocol.Step, count=500)
     assert heartbeat.longest_gap_s < LONGEST_GAP_S
     assert heartbeat.beats > 20
@@ -151,7 +153,7 @@ def test_an_error_event_is_part_of_the_outcome(run_fake: Run) -> None:
     assert outcome.error_event.params == {"path": "C:\\数据\\a.txt"}
 
 
-@pytest.mark.parametrize(("mode", "version"), [("newer", (2, 4)), ("newer_and_strange", (3, 0))])
+@pytest.mark.parametrize(("mode", "version"), [("newer", (3, 4)), ("newer_and_strange", (4, 0))])
 def test_a_trainer_with_a_newer_protocol_is_told(run_fake: Run, mode: str, version: tuple[int, int]) -> None:
     run = run_fake(mode)
     run.outcome()
@@ -192,7 +194,7 @@ def test_a_program_that_does_not_exist_is_an_outcome_and_not_an_exception(qtbot:
         assert process.start([])
     outcome = finished.args[0]
     assert outcome.failed_to_start
-    assert outcome.last_words
+    assert outcome.output_tail
     assert not process.is_running
 
 
@@ -216,34 +218,36 @@ def test_lines_split_the_same_wherever_the_pieces_end() -> None:
 # --- with the run machine, as the controller puts them together --------------------------------------
 
 
-def drive(run_machine: RunMachine, run_fake: Run, mode: str) -> Recorded:
+def drive(run_machine: RunStateMachine, run_fake: Run, mode: str) -> Recorded:
     """Feed a machine from a real child; returns the record."""
     run = run_fake(mode)
-    run_machine.feed(Started(), time.monotonic())
-    run.process.event.connect(lambda event: run_machine.feed(event, time.monotonic()))
-    run.process.finished.connect(lambda end: run_machine.feed(Exited(end.exit_code, end.crashed), time.monotonic()))
+    run_machine.feed(ProcessStarted(), time.monotonic())
+    run.process.event_received.connect(lambda event: run_machine.feed(event, time.monotonic()))
+    run.process.finished.connect(
+        lambda end: run_machine.feed(ProcessExited(end.exit_code, end.crashed), time.monotonic())
+    )
     return run
 
 
 def test_a_slow_stop_outlives_its_first_deadline_because_saving_gets_on(run_fake: Run, qtbot: QtBot) -> None:
-    machine = RunMachine(stop_s=SLOW_SAVE_S / 3)
+    machine = RunStateMachine(stop_timeout_s=SLOW_SAVE_S / 3)
     run = drive(machine, run_fake, "slow_stop")
     run.wait_for(protocol.Step)
     run.process.stop()
-    machine.feed(AskedStop(), time.monotonic())
+    machine.feed(StopRequested(), time.monotonic())
     while machine.state in (RunState.STOPPING, RunState.KILLING):
         qtbot.wait(50)
         machine.feed(Tick(), time.monotonic())
     assert (machine.state, machine.killed, machine.exit_code) == (RunState.STOPPED, False, 3)
-    assert machine.resumes_from_disk
+    assert machine.can_resume_from_disk
 
 
 def test_an_ignored_stop_ends_in_a_kill(run_fake: Run, qtbot: QtBot) -> None:
-    machine = RunMachine(stop_s=0.5)
+    machine = RunStateMachine(stop_timeout_s=0.5)
     run = drive(machine, run_fake, "ignored_stop")
     run.wait_for(protocol.Step)
     run.process.stop()
-    machine.feed(AskedStop(), time.monotonic())
+    machine.feed(StopRequested(), time.monotonic())
     assert machine.stop_deadline_s == pytest.approx(0.5, abs=0.1)
     qtbot.waitUntil(lambda: machine.feed(Tick(), time.monotonic()) or machine.state is RunState.KILLING, timeout=5_000)
     run.process.kill()
@@ -262,7 +266,7 @@ def test_an_ignored_stop_ends_in_a_kill(run_fake: Run, qtbot: QtBot) -> None:
     ],
 )
 def test_every_ending_gets_its_own_state(run_fake: Run, qtbot: QtBot, mode: str, state: RunState) -> None:
-    machine = RunMachine()
+    machine = RunStateMachine()
     drive(machine, run_fake, mode)
     qtbot.waitUntil(lambda: not machine.is_active, timeout=20_000)
     assert machine.state is state

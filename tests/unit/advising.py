@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from trainer_core import protocol
-from trainer_core.advice import Adviser
 from trainer_core.config import Config
+from trainer_core.train.advice import Advisor
 
 GIB = 1024**3
 START = 1_700_000_000.0
@@ -48,7 +48,7 @@ class Series:
     """A run that is told to an adviser. Each method tells one event or more, 2 s apart, with what is changed."""
 
     def __init__(self, config: Config = CONFIG, *, cpu: bool = False, **about: Any) -> None:
-        self.adviser = Adviser(config, **{"cores": 8, "spills": True, **about})
+        self.adviser = Advisor(config, **{"cores": 8, "spills": True, **about})
         self.said: list[protocol.Advice] = []
         self.now, self.newest, self.cpu = START, 0, cpu
         self.tell(protocol.Hello(pid=1, run_dir="runs/a", traindeck="1", python="3", torch="2", precision="bf16"))
@@ -56,7 +56,7 @@ class Series:
     def tell(self, event: protocol.AnyEvent) -> None:
         self.now += 2.0
         event.t = self.now
-        self.said += self.adviser.take(event)
+        self.said += self.adviser.process(event)
 
     def train(self, ready: protocol.Ready = READY) -> Series:
         """Past all warm-up, with everything as it should be."""
@@ -124,4 +124,4 @@ class Series:
     @property
     def codes(self) -> list[str]:
         """What was said, in order; with a minus where it was over."""
-        return [("-" if advice.over else "") + advice.code.removeprefix("advice.") for advice in self.said]
+        return [("-" if advice.resolved else "") + advice.code.removeprefix("advice.") for advice in self.said]

@@ -11,7 +11,7 @@ from typing import Any, Final
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from trainer_core.data.tokenizing.bpe import REGEXES
-from trainer_core.data.tokenizing.chat import CHATML
+from trainer_core.data.tokenizing.chat_template import CHATML_TEMPLATE
 
 CORPUS: Final = [
     "def add(a, b):\n    return a + b  # it's 12345\n",
@@ -140,7 +140,7 @@ def _hermes() -> tuple[Tokenizer, dict[str, Any]]:
     tokenizer, config = _llama31()
     tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
     templates = [
-        {"name": "default", "template": "{{bos_token}}" + CHATML},
+        {"name": "default", "template": "{{bos_token}}" + CHATML_TEMPLATE},
         {"name": "tool_use", "template": template("hermes_tools")},
     ]
     return tokenizer, {**config, "eos_token": "<|im_end|>", "chat_template": templates}

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from tests.unit.advising import CONFIG, GIB, GPU, HOST, READY, Series
 from trainer_core import protocol
-from trainer_core.advice import Adviser
-from trainer_core.advice.adviser import AGAIN_S, MOST, RULES
-from trainer_core.advice.rule import Holds, Rule, Run, Verdict
 from trainer_core.config import Config, knobs, to_dict
-from trainer_core.messages import CATALOGUE
-from trainer_core.messages.advice import ADVICE
+from trainer_core.messages import codes as message_codes
+from trainer_core.messages import template
+from trainer_core.train.advice import Advisor
+from trainer_core.train.advice.advisor import MAX_ACTIVE, REPEAT_INTERVAL_S, RULES
+from trainer_core.train.advice.rule import Finding, Rule, RunHistory, Verdict
 
 RECORDED = Path(__file__).parent / "recorded" / "quickstart_cpu.jsonl"
 
@@ -28,8 +28,8 @@ def recorded() -> list[protocol.AnyEvent]:
 
 
 def test_a_healthy_run_on_a_cpu_gets_no_advice() -> None:
-    adviser = Adviser(Config(max_steps=60))
-    assert [advice for event in recorded() for advice in adviser.take(event)] == []
+    adviser = Advisor(Config(max_steps=60))
+    assert [advice for event in recorded() for advice in adviser.process(event)] == []
 
 
 def test_a_healthy_run_on_a_gpu_gets_no_advice() -> None:
@@ -56,28 +56,28 @@ def test_what_comes_and_goes_is_left_alone_for_a_while_and_then_for_good() -> No
         run.steps(6, data=50.0).steps(4)
     assert run.codes == ["data_bound", "-data_bound"]
     for _ in range(10):
-        run.now += AGAIN_S
+        run.now += REPEAT_INTERVAL_S
         run.steps(6, data=50.0).steps(4)
-    assert run.codes == ["data_bound", "-data_bound"] * MOST
+    assert run.codes == ["data_bound", "-data_bound"] * MAX_ACTIVE
 
 
 def test_a_rule_that_fails_ends_alone(caplog: Any) -> None:
     class Broken(Rule):
         code = "advice.broken"
 
-        def look(self, event: protocol.AnyEvent, run: Run) -> Verdict:
+        def evaluate(self, event: protocol.AnyEvent, run: RunHistory) -> Verdict:
             raise ZeroDivisionError
 
     class Works(Rule):
         code = "advice.data_bound"
-        needed = 1
+        activate_after = 1
 
-        def look(self, event: protocol.AnyEvent, run: Run) -> Verdict:
-            return Holds({})
+        def evaluate(self, event: protocol.AnyEvent, run: RunHistory) -> Verdict:
+            return Finding({})
 
-    adviser = Adviser(CONFIG, rules=(Broken, Works))
-    assert [advice.code for advice in adviser.take(protocol.Phase(phase="training"))] == ["advice.data_bound"]
-    adviser.take(protocol.Phase(phase="training"))
+    adviser = Advisor(CONFIG, rules=(Broken, Works))
+    assert [advice.code for advice in adviser.process(protocol.Phase(phase="training"))] == ["advice.data_bound"]
+    adviser.process(protocol.Phase(phase="training"))
     assert len([record for record in caplog.records if "advice.broken" in record.message]) == 1
 
 
@@ -114,12 +114,12 @@ events = st.one_of(
     st.builds(protocol.Performance, memory_peak=maybe, mfu=shares, gradient_noise=numbers),
     st.builds(protocol.Eval, step=st.integers(0, 3000), loss=numbers),
     st.builds(protocol.BadStep, step=st.integers(0, 3000), epoch=st.just(0), samples=st.just([])),
-    st.builds(protocol.MemoryMove, step=st.integers(0, 3000), batch_size=st.integers(1, 64)),
+    st.builds(protocol.OomRecovery, step=st.integers(0, 3000), batch_size=st.integers(1, 64)),
     st.builds(protocol.Checkpoint, step=st.integers(0, 3000), bytes=amounts),
     st.builds(protocol.Ready, sources=st.just([]), fast_paths=st.just([])),
     st.builds(protocol.Phase),
     st.builds(protocol.Hello, config=st.just({}), fast_paths=st.just([])),
-    st.builds(protocol.Advice, fix=st.just({})),
+    st.builds(protocol.Advice, suggested_settings=st.just({})),
     st.builds(protocol.Done),
 )
 
@@ -127,11 +127,11 @@ events = st.one_of(
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(events, st.integers(1, 30), st.floats(-100, 1e6)), max_size=40), st.booleans())
 def test_any_events_in_any_order_at_any_time_are_taken(told: list[tuple[Any, int, float]], spills: bool) -> None:
-    adviser = Adviser(CONFIG, cores=4, spills=spills)
+    adviser = Advisor(CONFIG, cores=4, spills=spills)
     for event, times_told, now in told:
         for second in range(times_told):
             event.t = now + second
-            for advice in adviser.take(event):
+            for advice in adviser.process(event):
                 protocol.decode_event(protocol.encode(advice))
     assert len(adviser._standings) == len(RULES), "no rule failed"
 
@@ -141,8 +141,8 @@ def test_any_events_in_any_order_at_any_time_are_taken(told: list[tuple[Any, int
 
 def test_every_rule_has_its_words_and_every_word_its_rule() -> None:
     codes = [rule.code for rule in RULES]
-    assert sorted(codes) == sorted(ADVICE)
-    assert all(CATALOGUE[code].en.do and CATALOGUE[code].zh.do for code in codes)
+    assert sorted(codes) == sorted(message_codes("advice."))
+    assert all(template(code, "en")[1] and template(code, "zh")[1] for code in codes)
 
 
 def everything_wrong() -> list[protocol.Advice]:
@@ -157,7 +157,7 @@ def everything_wrong() -> list[protocol.Advice]:
     low.performance(3, mfu=0.05, memory_peak=GIB)
     for _ in range(2):
         move = {"during": "forward", "batch_size": 4, "gradient_accumulation_steps": 8}
-        low.tell(protocol.MemoryMove(step=low.newest, action="halved", **move))  # type: ignore[arg-type]
+        low.tell(protocol.OomRecovery(step=low.newest, action="halved", **move))  # type: ignore[arg-type]
         low.steps(1)
     low.looks(2, **full).steps(4, forward=900.0).losses(4.0, 4.0)
     low.looks(1, host={"slept_s": 0.0}).looks(1, host={"slept_s": 7200.0})
@@ -172,20 +172,20 @@ def everything_wrong() -> list[protocol.Advice]:
 
 
 def test_all_advice_that_there_is_tells_its_figures_and_knobs_that_exist() -> None:
-    said = [advice for advice in everything_wrong() if not advice.over]
-    assert {advice.code for advice in said} == set(ADVICE)
+    said = [advice for advice in everything_wrong() if not advice.resolved]
+    assert {advice.code for advice in said} == set(message_codes("advice."))
     for advice in said:
-        for words in (CATALOGUE[advice.code].en, CATALOGUE[advice.code].zh):
-            named = {part.split("}")[0] for part in (words.what + words.do).split("{")[1:]}
+        for language in ("en", "zh"):
+            named = {part.split("}")[0] for part in "".join(template(advice.code, language)).split("{")[1:]}
             assert named <= set(advice.params), advice.code
-        assert set(advice.fix) <= set(knobs())
-        msgspec.convert({**to_dict(CONFIG), **advice.fix}, Config)
+        assert set(advice.suggested_settings) <= set(knobs())
+        msgspec.convert({**to_dict(CONFIG), **advice.suggested_settings}, Config)
 
 
 def test_advice_costs_a_run_nothing_that_one_could_measure() -> None:
-    adviser = Adviser(CONFIG)
+    adviser = Advisor(CONFIG)
     told = [protocol.Hardware(t=float(second), gpus=[GPU], host=HOST) for second in range(2000)]
     start = time.perf_counter()
     for event in told:
-        adviser.take(event)
+        adviser.process(event)
     assert (time.perf_counter() - start) / len(told) < 2e-3  # seconds an event; mostly 20 µs

@@ -21,7 +21,7 @@ def test_gradients_that_are_no_numbers_again_and_again_ask_for_a_lower_rate() ->
     assert run.codes == []
     run.bad(1)
     assert run.codes == ["not_finite"]
-    assert run.said[0].fix == {"learning_rate": 1e-4}
+    assert run.said[0].suggested_settings == {"learning_rate": 1e-4}
     assert run.steps(30).codes == ["not_finite", "-not_finite"]
 
 
@@ -34,9 +34,9 @@ def test_a_loss_that_jumps_and_stays_is_told_with_what_it_was() -> None:
     run = Series().train().losses(3.1, 3.2)
     assert run.codes == ["loss_spike"]
     assert run.said[0].params == {"step": 320, "loss": 3.2, "usual": 2.0}
-    assert run.said[0].fix == {}
+    assert run.said[0].suggested_settings == {}
     unclipped = Series(changed(grad_clip=0.0)).train().losses(3.1, 3.2)
-    assert unclipped.said[0].fix == {"grad_clip": 1.0}
+    assert unclipped.said[0].suggested_settings == {"grad_clip": 1.0}
 
 
 def test_one_odd_batch_is_no_spike() -> None:
@@ -52,7 +52,7 @@ def test_a_loss_that_climbs_after_the_warm_up_asks_for_a_third_of_the_rate() -> 
     run = Series().train().losses(*[2.0 + 0.03 * rise for rise in range(30)])
     assert "rate_high" in run.codes
     advice = next(advice for advice in run.said if advice.code == "advice.rate_high")
-    assert advice.fix == {"learning_rate": 1e-4}
+    assert advice.suggested_settings == {"learning_rate": 1e-4}
     assert advice.params["before"] < advice.params["now"]  # type: ignore[operator]
 
 
@@ -108,7 +108,7 @@ def test_learning_by_heart_is_told_with_the_best_checkpoint() -> None:
         run.steps(10, loss=train).evaluations(held_out)
     assert run.codes == ["overfitting"]
     assert run.said[0].params == {"best": 2.2, "best_step": 300, "now": 2.5, "checkpoint": "step-00000300"}
-    assert run.said[0].fix == {"max_steps": 300}
+    assert run.said[0].suggested_settings == {"max_steps": 300}
 
 
 def test_an_eval_loss_that_sways_is_no_learning_by_heart() -> None:
@@ -130,7 +130,7 @@ def test_a_loss_that_stands_still_at_a_high_rate_is_a_plateau() -> None:
     for _ in range(6):
         run.steps(5).evaluations(2.2)
     assert run.codes == ["plateau"]
-    assert run.said[0].fix == {"lr_schedule": "cosine"}
+    assert run.said[0].suggested_settings == {"lr_schedule": "cosine"}
     assert run.steps(5).evaluations(2.1).codes == ["plateau", "-plateau"]
 
 
@@ -166,7 +166,7 @@ def test_conversations_that_are_cut_ask_for_longer_sequences() -> None:
     run.tell(talks(truncated=150, dropped=10))
     assert run.codes == ["truncated"]
     assert run.said[0].params == {"count": 160, "total": 1050, "percent": 15, "limit": 256}
-    assert run.said[0].fix == {"max_seq_len": 512, "batch_size": 4, "gradient_accumulation_steps": 8}
+    assert run.said[0].suggested_settings == {"max_seq_len": 512, "batch_size": 4, "gradient_accumulation_steps": 8}
 
 
 def test_a_few_long_conversations_are_usual_and_plain_text_is_never_cut() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.advising import CONFIG, GIB, GPU, READY, Series
 from trainer_core import protocol
-from trainer_core.advice.rule import Run
+from trainer_core.train.advice.rule import RunHistory
 
 FULL = {"vram_used": int(11.9 * GIB), "torch_reserved": int(11.2 * GIB)}
 
@@ -17,7 +17,7 @@ FULL = {"vram_used": int(11.9 * GIB), "torch_reserved": int(11.2 * GIB)}
 def test_memory_that_spills_is_told_with_a_batch_that_fits() -> None:
     run = Series().train().looks(2, shared_used=GIB // 8).looks(3, shared_used=2 * GIB, **FULL)
     assert run.codes == ["vram_spill"]
-    assert run.said[0].fix == {"batch_size": 4, "gradient_accumulation_steps": 8}
+    assert run.said[0].suggested_settings == {"batch_size": 4, "gradient_accumulation_steps": 8}
     assert run.said[0].params["spilled_gib"] == 1.9
 
 
@@ -56,7 +56,7 @@ def test_page_locked_memory_of_the_first_save_is_no_spill() -> None:
 def test_the_smallest_batch_spills_into_checkpointed_activations() -> None:
     config = msgspec.structs.replace(CONFIG, batch_size=1)
     run = Series(config).train().looks(1, shared_used=0).looks(3, shared_used=2 * GIB, **FULL)
-    assert run.said[0].fix == {"activation_checkpointing": "selective"}
+    assert run.said[0].suggested_settings == {"activation_checkpointing": "selective"}
 
 
 def test_heat_that_lasts_is_told_with_degrees_and_clocks() -> None:
@@ -107,7 +107,7 @@ def test_a_computer_that_slept_is_told_for_how_long() -> None:
     assert run.codes == [], "it slept before the run"
     assert run.looks(2, host={"slept_s": 41400.0}).codes == ["slept"]
     assert run.said[0].params == {"minutes": 90}
-    assert run.said[0].fix == {"keep_awake": True}
+    assert run.said[0].suggested_settings == {"keep_awake": True}
 
 
 def test_sleep_in_a_pause_is_not_told() -> None:
@@ -129,9 +129,9 @@ def test_a_clock_that_is_set_forward_is_no_sleep() -> None:
 def test_memory_of_the_machine_that_ends_is_told_before_it_does() -> None:
     run = Series().train().looks(6, host={"ram_used": 31 * GIB})
     assert run.codes == ["ram_full"]
-    assert run.said[0].fix == {"low_memory": True}
+    assert run.said[0].suggested_settings == {"low_memory": True}
     alone = Series().train(msgspec.structs.replace(READY, loader_workers=0)).looks(6, host={"ram_used": 31 * GIB})
-    assert alone.said[0].fix == {}, "without loader processes there is little to spare"
+    assert alone.said[0].suggested_settings == {}, "without loader processes there is little to spare"
 
 
 def saved(run: Series, size: int, kept: int) -> Series:
@@ -144,7 +144,7 @@ def test_a_disk_without_room_for_the_next_checkpoint_is_told() -> None:
     run = saved(Series().train(), 2 * GIB, 3).looks(2, host={"disk_free": GIB})
     assert run.codes == ["disk_low"]
     assert run.said[0].params == {"free_gib": 1.0, "needed_gib": 2.0}
-    assert run.said[0].fix == {"keep_last": 1}
+    assert run.said[0].suggested_settings == {"keep_last": 1}
     assert run.looks(2, host={"disk_free": 100 * GIB}).codes == ["disk_low", "-disk_low"]
 
 
@@ -161,7 +161,7 @@ def moved(run: Series, action: Any, batch: int, again: bool = False) -> Series:
     """Memory ends in the next step or, `again`, in the same one once more."""
     run.newest += 0 if again else 1
     run.tell(
-        protocol.MemoryMove(
+        protocol.OomRecovery(
             step=run.newest, action=action, during="backward", batch_size=batch, gradient_accumulation_steps=32 // batch
         )
     )
@@ -174,7 +174,7 @@ def test_memory_that_ends_again_is_told_with_the_batch_that_worked() -> None:
     moved(moved(run, "grown", 8), "halved", 4)
     assert run.codes == [], "whether it fits is known when the step is done"
     assert run.steps(1).codes == ["memory_moves"]
-    assert run.said[0].fix == {"batch_size": 4, "gradient_accumulation_steps": 8}
+    assert run.said[0].suggested_settings == {"batch_size": 4, "gradient_accumulation_steps": 8}
     assert run.steps(120).codes == ["memory_moves", "-memory_moves"]
 
 
@@ -190,8 +190,8 @@ def test_advice_keeps_the_effective_batch_where_halves_are_no_whole_numbers() ->
     run = Series(msgspec.structs.replace(CONFIG, batch_size=5, gradient_accumulation_steps=2)).train()
     for batch in (3, 2):
         moved(run, "halved", batch).steps(1)
-    assert run.said[0].fix == {"batch_size": 2, "gradient_accumulation_steps": 5}
-    assert Run(msgspec.structs.replace(CONFIG, batch_size=7, gradient_accumulation_steps=1)).halved() == {
+    assert run.said[0].suggested_settings == {"batch_size": 2, "gradient_accumulation_steps": 5}
+    assert RunHistory(msgspec.structs.replace(CONFIG, batch_size=7, gradient_accumulation_steps=1)).halve_batch() == {
         "batch_size": 1,
         "gradient_accumulation_steps": 7,
     }

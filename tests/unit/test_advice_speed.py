@@ -19,7 +19,7 @@ def test_a_run_that_waits_for_data_is_told_how_long_and_gets_more_workers() -> N
     run = Series().train().steps(6, data=50.0)
     assert run.codes == ["data_bound"]
     assert run.said[0].params == {"percent": 34, "ms": 50.0, "workers": 2}
-    assert run.said[0].fix == {"num_workers": 4}
+    assert run.said[0].suggested_settings == {"num_workers": 4}
     assert run.said[0].step == 360
 
 
@@ -49,7 +49,7 @@ def test_what_mends_late_data_depends_on_why_it_is_late(
     knobs: dict[str, Any], ready: dict[str, Any], host: dict[str, Any], fix: dict[str, Any]
 ) -> None:
     run = Series(changed(**knobs)).train(msgspec.structs.replace(READY, **ready)).looks(1, host=host)
-    assert run.steps(6, data=50.0).said[0].fix == fix
+    assert run.steps(6, data=50.0).said[0].suggested_settings == fix
 
 
 def test_data_that_comes_in_time_again_is_said_once() -> None:
@@ -63,7 +63,7 @@ def test_an_idle_gpu_is_told_after_a_minute_with_what_would_keep_it_busy() -> No
     assert run.codes == []
     run.looks(15, utilization=0.3)
     assert run.codes == ["gpu_idle"]
-    assert run.said[0].fix == {"compile": "auto"}
+    assert run.said[0].suggested_settings == {"compile": "auto"}
 
 
 def test_a_gpu_that_waits_for_data_is_not_called_idle_too() -> None:
@@ -87,7 +87,7 @@ def test_a_gpu_is_not_called_idle_during_an_evaluation() -> None:
 def test_a_small_batch_is_doubled_and_accumulation_halved() -> None:
     run = Series().train().performance(2, mfu=0.08, memory_peak=2 * GIB)
     assert run.codes == ["batch_small"]
-    assert run.said[0].fix == {"batch_size": 16, "gradient_accumulation_steps": 2}
+    assert run.said[0].suggested_settings == {"batch_size": 16, "gradient_accumulation_steps": 2}
     assert run.said[0].params == {"busy": 8, "memory": 17, "total_gib": 12.0, "batch_size": 8}
 
 
@@ -95,7 +95,7 @@ def test_a_small_batch_is_doubled_and_accumulation_halved() -> None:
 def test_an_update_grows_only_where_its_noise_says_that_it_gains(noise: float | None, fix: Any) -> None:
     run = Series(changed(gradient_accumulation_steps=1)).train()
     run.performance(3, mfu=0.08, memory_peak=2 * GIB, gradient_noise=noise)
-    assert [advice.fix for advice in run.said] == ([fix] if fix else [])
+    assert [advice.suggested_settings for advice in run.said] == ([fix] if fix else [])
 
 
 @pytest.mark.parametrize("used", [{"mfu": 0.35, "memory_peak": 2 * GIB}, {"mfu": 0.05, "memory_peak": 9 * GIB}])

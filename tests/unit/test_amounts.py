@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.views import words
+from app.widgets import formatting
 from trainer_core.messages import amounts
 
 
@@ -20,9 +20,9 @@ from trainer_core.messages import amounts
     ],
 )
 def test_a_size_is_told_in_the_unit_it_has_one_of_in_the_terminal_and_in_the_window(amount: float, told: str) -> None:
-    assert amounts.size(amount) == told
-    assert words.small_size(amount) == told
+    assert amounts.format_bytes(amount) == told
+    assert formatting.format_file_size(amount) == told
 
 
 def test_a_file_of_a_few_bytes_is_told_in_bytes() -> None:
-    assert words.small_size(12) == "12 B"
+    assert formatting.format_file_size(12) == "12 B"

@@ -16,10 +16,10 @@ import pytest
 
 from tests.kept import Kept
 from trainer_core import protocol
-from trainer_core.control import StdinControl
-from trainer_core.machine.awake import keeping_awake, no_sleep, slept_s
-from trainer_core.session import Session
-from trainer_core.wire import Wire
+from trainer_core.command_reader import StdinCommandSource
+from trainer_core.run_context import RunContext
+from trainer_core.system.keep_awake import inhibit_sleep, prevent_sleep, suspended_s
+from trainer_core.wire import EventDispatcher
 
 ROOT = Path(__file__).resolve().parents[2]
 needs_a_shell = pytest.mark.skipif(sys.platform == "win32", reason="there sleep is held back by a thread")
@@ -61,7 +61,7 @@ def running(folder: Path) -> list[Path]:
 
 @needs_a_shell
 def test_sleep_is_held_back_for_as_long_as_the_work_lasts(held: Path) -> None:
-    with no_sleep():
+    with inhibit_sleep():
         until(lambda: running(held))
         number, *arguments = running(held)[0].read_text(encoding="utf-8").split("\n")
         assert "--what=sleep:idle" in arguments
@@ -72,14 +72,14 @@ def test_sleep_is_held_back_for_as_long_as_the_work_lasts(held: Path) -> None:
 @needs_a_shell
 def test_a_pause_lets_the_computer_sleep(held: Path) -> None:
     reading, writing = os.pipe()
-    session = Session(Wire(Kept()), StdinControl(reading))
+    session = RunContext(EventDispatcher(Kept()), StdinCommandSource(reading))
     seen: list[int] = []
 
     def look_and_resume() -> None:
         seen.append(len(running(held)))
         os.write(writing, protocol.encode(protocol.Resume()))
 
-    with keeping_awake(session, wanted=True):
+    with prevent_sleep(session, enabled=True):
         until(lambda: running(held))
         os.write(writing, protocol.encode(protocol.Pause()))
         threading.Timer(0.3, look_and_resume).start()
@@ -87,12 +87,15 @@ def test_a_pause_lets_the_computer_sleep(held: Path) -> None:
         until(lambda: running(held))
     assert seen == [0]
     assert not running(held)
-    assert session.around_pauses == []
+    assert session.pause_contexts == []
 
 
 @needs_a_shell
 def test_a_run_that_is_killed_holds_nothing_back(held: Path) -> None:
-    program = "import time\nfrom trainer_core.machine.awake import no_sleep\nwith no_sleep():\n    time.sleep(60)\n"
+    program = (
+        "import time\nfrom trainer_core.system.keep_awake import inhibit_sleep\n"
+        "with inhibit_sleep():\n    time.sleep(60)\n"
+    )
     process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
     until(lambda: running(held))
     process.kill()
@@ -101,9 +104,9 @@ def test_a_run_that_is_killed_holds_nothing_back(held: Path) -> None:
 
 
 def test_where_it_is_not_wanted_nothing_is_held_back(held: Path) -> None:
-    session = Session(Wire(Kept()))
-    with keeping_awake(session, wanted=False):
-        assert session.around_pauses == []
+    session = RunContext(EventDispatcher(Kept()))
+    with prevent_sleep(session, enabled=False):
+        assert session.pause_contexts == []
     assert not running(held)
 
 
@@ -120,21 +123,21 @@ def test_where_it_cannot_be_done_the_work_goes_on(
             (tmp_path / "cat").symlink_to("/bin/cat")
     monkeypatch.setenv("PATH", str(tmp_path))
     done = False
-    with no_sleep():
+    with inhibit_sleep():
         done = True
     assert done
 
 
 @pytest.mark.skipif(sys.platform not in ("linux", "win32"), reason="no clock tells there")
 def test_hours_asleep_are_known_from_the_systems_own_clocks() -> None:
-    before = slept_s()
+    before = suspended_s()
     time.sleep(0.3)
-    after = slept_s()
+    after = suspended_s()
     assert before is not None
     assert after is not None
     assert after - before == pytest.approx(0, abs=0.25), "waiting is not sleeping"
     if sys.platform == "linux":  # where it may, a process has a clock as after a sleep of 90 minutes
-        told = "from trainer_core.machine.awake import slept_s\nprint(slept_s())"
+        told = "from trainer_core.system.keep_awake import suspended_s\nprint(suspended_s())"
         command = ["unshare", "--time", "--fork", "--boottime", "5400", sys.executable, "-c", told]
         with contextlib.suppress(OSError):
             done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from bench import runs, time_to_loss
+from bench import chart, runs, time_to_loss
 from bench.peers import hf_trainer, plain_gpt, training
-from trainer_core.benchmark import svg
-from trainer_core.model.decoder import Decoder, ModelConfig
+from trainer_core.models.decoder import Decoder, ModelConfig
 
 
 def gpt(shape: runs.Shape, vocab_size: int | None = None) -> plain_gpt.Gpt:
@@ -100,7 +99,7 @@ def test_a_loss_is_reached_at_the_first_evaluation_that_is_low_enough() -> None:
 
 @pytest.mark.parametrize(("least", "most"), [(0.0, 1.0), (2.87, 6.31), (-3.0, 1200.0), (5.0, 5.0), (0.0, 1e-7)])
 def test_the_axes_of_a_picture_enclose_its_values_in_a_few_round_steps(least: float, most: float) -> None:
-    made = svg.ticks(least, most)
+    made = chart.ticks(least, most)
     assert made[0] <= least
     assert made[-1] >= most
     assert 2 <= len(made) <= 9

@@ -14,21 +14,21 @@ import pytest
 
 from tests.unit.fake_nvml import GIB, FakeNvml
 from trainer_core import protocol
-from trainer_core.checking import search
-from trainer_core.checking.check import as_now
-from trainer_core.checking.outcome import Outcome, verdict
-from trainer_core.checking.search import Tried
-from trainer_core.config import Config, Layer, resolve
+from trainer_core.check import search
+from trainer_core.check.command import with_current_memory
+from trainer_core.check.search import TrialRun
+from trainer_core.check.trial_result import TrialResult, verdict
+from trainer_core.config import Config, ConfigLayer, resolve
 from trainer_core.console import check as console_check
-from trainer_core.machine import hardware
 from trainer_core.messages import TraindeckError
+from trainer_core.system import hardware
 
 ROOT = Path(__file__).resolve().parents[2]
 FREE, TOTAL, STATE = 1000, 1000, 100
 
 
-def outcome(peak: int | None, speed: float | None = 1.0, state: int = STATE) -> Outcome:
-    return Outcome(
+def outcome(peak: int | None, speed: float | None = 1.0, state: int = STATE) -> TrialResult:
+    return TrialResult(
         fits=peak is not None, device="made up", memory_total=TOTAL, memory_free=FREE, needed=state, state=state,
         parameters=1, checkpoint_bytes=1, peak=peak, ram_peak=peak, tokens_per_s=speed if peak is not None else None,
     )  # fmt: skip
@@ -41,22 +41,22 @@ class Machine:
         self.bytes_each, self.speed = bytes_each, speed
         self.asked: list[Config] = []
 
-    def __call__(self, config: Config) -> Tried:
+    def __call__(self, config: Config) -> TrialRun:
         self.asked.append(config)
         part = {"off": 1.0, "selective": 0.5, "full": 0.25}[config.activation_checkpointing]
         part *= 0.5 if config.chunked_loss == "on" else 1.0
         peak = int(STATE + part * self.bytes_each * config.batch_size)
-        return Tried(config, outcome(peak if peak <= FREE else None, self.speed(config)))
+        return TrialRun(config, outcome(peak if peak <= FREE else None, self.speed(config)))
 
 
-def settings(tried: Tried) -> tuple[int, int, str, str]:
+def settings(tried: TrialRun) -> tuple[int, int, str, str]:
     config = tried.config
     modes = config.activation_checkpointing, config.chunked_loss
     return config.batch_size, config.gradient_accumulation_steps, *modes
 
 
 def offered(machine: Machine, config: Config) -> list[tuple[int, int, str, str]]:
-    return [settings(one) for one in search.offers(machine(config), machine)]
+    return [settings(one) for one in search.find_alternatives(machine(config), machine)]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_half_of_the_batch_is_offered_beside_all_of_it_with_activations_computed
 def test_what_is_offered_has_the_same_effective_batch_however_odd() -> None:
     for size, times in ((15, 1), (12, 3), (7, 2), (6, 5)):
         machine = Machine(200)
-        found = search.offers(machine(Config(batch_size=size, gradient_accumulation_steps=times)), machine)
+        found = search.find_alternatives(machine(Config(batch_size=size, gradient_accumulation_steps=times)), machine)
         assert found
         assert {one.config.effective_batch for one in found} == {size * times}
 
@@ -88,15 +88,15 @@ def test_where_no_micro_batch_fits_activations_are_computed_again_and_the_loss_i
 
 def test_nothing_is_tried_where_weights_alone_are_too_large() -> None:
     machine = Machine(1)
-    hopeless = Tried(Config(), outcome(None, state=FREE + 1))
-    assert search.offers(hopeless, machine) == []
+    hopeless = TrialRun(Config(), outcome(None, state=FREE + 1))
+    assert search.find_alternatives(hopeless, machine) == []
     assert not machine.asked
 
 
 def test_few_configurations_are_tried_for_offers() -> None:
     for bytes_each in (55, 60, 150, 300, 1500, 3000, 5000):
         machine = Machine(bytes_each)
-        search.offers(machine(Config(batch_size=1024)), machine)
+        search.find_alternatives(machine(Config(batch_size=1024)), machine)
         assert len(machine.asked) <= 7
 
 
@@ -114,24 +114,24 @@ def test_the_fastest_micro_batch_that_leaves_memory_free_is_taken(
     bytes_each: int, speed: Callable[[Config], float], size: int
 ) -> None:
     machine = Machine(bytes_each, speed)
-    found = search.fastest(Config(batch_size=16, gradient_accumulation_steps=8, compile="off"), machine)
+    found = search.find_fastest(Config(batch_size=16, gradient_accumulation_steps=8, compile="off"), machine)
     assert found.config.batch_size == size
     assert found.config.effective_batch == 128
 
 
 def test_sizes_are_compared_uncompiled_and_the_one_that_is_taken_is_measured_as_the_run_will_be() -> None:
     machine = Machine(10)
-    found = search.fastest(Config(batch_size=16, gradient_accumulation_steps=8), machine)
+    found = search.find_fastest(Config(batch_size=16, gradient_accumulation_steps=8), machine)
     assert found.config.compile == "auto"
     assert [config.compile for config in machine.asked].count("auto") == 1
 
 
 def test_where_nothing_leaves_memory_free_the_smallest_is_told() -> None:
-    assert search.fastest(Config(batch_size=4), Machine(10_000)).config.batch_size == 1
+    assert search.find_fastest(Config(batch_size=4), Machine(10_000)).config.batch_size == 1
 
 
 def test_who_asks_needs_no_torch() -> None:
-    asked = "import sys, trainer_core.cli, trainer_core.checking.check; sys.exit('torch' in sys.modules)"
+    asked = "import sys, trainer_core.cli, trainer_core.check.command; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked], cwd=ROOT, check=False).returncode == 0
 
 
@@ -139,7 +139,7 @@ def test_who_asks_needs_no_torch() -> None:
 
 
 def resolved(*layers: dict[str, Any]) -> tuple[bool, int]:
-    config = resolve([Layer("a test", values) for values in layers])
+    config = resolve([ConfigLayer("a test", values) for values in layers])
     return config.auto_batch, config.batch_size
 
 
@@ -156,8 +156,8 @@ def test_auto_leaves_the_number_below_it_and_a_number_takes_it_back() -> None:
 # --- words -----------------------------------------------------------------------------------------------
 
 
-def trial(size: int, peak: int | None, mode: str = "off") -> protocol.Trial:
-    return protocol.Trial(
+def trial(size: int, peak: int | None, mode: str = "off") -> protocol.MeasuredSettings:
+    return protocol.MeasuredSettings(
         batch_size=size, gradient_accumulation_steps=16 // size, activation_checkpointing=mode, chunked_loss="auto",
         fits=peak is not None, peak=peak, ram_peak=3, tokens_per_s=1234.5 if peak else None,
     )  # fmt: skip
@@ -174,9 +174,9 @@ def report(**more: Any) -> protocol.CheckReport:
 
 def test_offers_are_told_with_the_flags_that_make_them() -> None:
     offers = [trial(16, 2**30, "full"), trial(8, 2**29)]
-    told = "\n".join(console_check.lines(report(offers=offers), "en"))
+    told = "\n".join(console_check.format_check_report(report(alternatives=offers), "en"))
     assert "Does not fit · NVIDIA" in told
-    assert "more than the 7.0 GiB that are free, of 8.0 GiB" in told
+    assert "exceeds the 7.0 GiB free of 8.0 GiB" in told
     assert [line.split() for line in told.splitlines()[-2:]] == [
         ["1.0", "GiB", "1,234", "tokens/s", "--activation-checkpointing", "full"],
         ["512", "MiB", "1,234", "tokens/s", "--batch-size", "8", "--gradient-accumulation-steps", "2"],
@@ -185,16 +185,16 @@ def test_offers_are_told_with_the_flags_that_make_them() -> None:
 
 def test_a_run_that_fits_is_told_with_its_memory_speed_time_and_disk_in_both_languages() -> None:
     fits = report(verdict="fits", chosen=trial(16, 2**31), seconds=3725.4, compile_s=41.6, from_cache=True)
-    assert console_check.lines(fits, "en") == [
+    assert console_check.format_check_report(fits, "en") == [
         "Fits · NVIDIA",
-        "Settings    batches of 16 x 1",
-        "GPU memory  peak 2.0 GiB of 7.0 GiB free, 8.0 GiB in all",
-        "Speed       1,234 tokens/s · compiling takes 42 s",
-        "Time        about 1:02:05 for 1,000 steps",
-        "Disk        4.0 GiB of 8.0 GiB free (4 checkpoints of 1.0 GiB)",
-        "Measured before; --again measures anew.",
+        "Settings  batch size 16 × 1",
+        "VRAM      peak 2.0 GiB, 7.0 GiB free, 8.0 GiB total",
+        "Speed     1,234 tokens/s · compiling takes 42 s",
+        "Time      about 1:02:05 for 1,000 steps",
+        "Disk      4.0 GiB needed, 8.0 GiB free (4 checkpoints of 1.0 GiB)",
+        "Measured earlier. Use --again to measure anew.",
     ]
-    assert console_check.lines(fits, "zh")[2] == "显存  峰值 2.0 GiB，可用 7.0 GiB，共 8.0 GiB"
+    assert console_check.format_check_report(fits, "zh")[2] == "显存  峰值 2.0 GiB，可用 7.0 GiB，共 8.0 GiB"
 
 
 # --- what was measured before ---------------------------------------------------------------------------
@@ -205,8 +205,8 @@ def test_what_did_not_fit_on_a_card_is_remembered_until_more_of_it_is_free(monke
     monkeypatch.setattr(hardware, "free_vram", partial(hardware.free_vram, library=card))
     in_torch = 36 * GIB - 400 * 2**20  # as a process has found it that has CUDA loaded
     tried = msgspec.structs.replace(outcome(None), uuids=["0a0b1c2d-0000"], memory_free=in_torch, memory_total=48 * GIB)
-    assert as_now(tried) is not None, "the card is as full as it was"
-    assert as_now(msgspec.structs.replace(tried, memory_free=30 * GIB)) is None, "more is free: try again"
-    known = as_now(msgspec.structs.replace(tried, fits=True, peak=int(35.8 * GIB)))
+    assert with_current_memory(tried) is not None, "the card is as full as it was"
+    assert with_current_memory(msgspec.structs.replace(tried, memory_free=30 * GIB)) is None, "more is free: try again"
+    known = with_current_memory(msgspec.structs.replace(tried, fits=True, peak=int(35.8 * GIB)))
     assert known is not None
     assert verdict(known) == "does_not_fit", "CUDA takes memory beside the peak"

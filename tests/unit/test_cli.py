@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
-from trainer_core import cli, usage
-from trainer_core.messages import ExitCode, word
+from trainer_core import cli, cli_errors
+from trainer_core.messages import ExitCode, format_message
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -69,8 +69,8 @@ def test_every_mistake_on_the_command_line_is_told_in_chinese_where_that_is_spok
     monkeypatch.setenv("TRAINDECK_LANG", "zh")
     with pytest.raises(click.ClickException) as refused:
         cli.commands.main(mistake, standalone_mode=False)
-    error = usage.refusal(refused.value)
-    said = word(error.code, error.params, "zh")
+    error = cli_errors.to_traindeck_error(refused.value)
+    said = format_message(error.code, error.params, "zh")
     assert error.exit_code == ExitCode.USAGE
     english = [text for text in re.findall(r"[A-Za-z]{4,}", said) if text not in " ".join(mistake)]
     assert set(english) <= {"help", "action", "list", "verify", "stdin", "batch", "size", "train", "rank"}, said
@@ -80,8 +80,4 @@ def test_a_value_out_of_range_is_told_with_the_allowed_ones(monkeypatch: pytest.
     monkeypatch.setenv("TRAINDECK_LANG", "en")
     with pytest.raises(click.ClickException) as refused:
         cli.commands.main(["generate", "--top-p", "2"], standalone_mode=False)
-    assert "“--top-p” was given “2.0”. Allowed: > 0, <= 1." in str(usage.refusal(refused.value))
-
-
-def test_what_click_says_in_unknown_words_stays_as_it_is() -> None:
-    assert usage.problem("Something new went wrong.", "zh") == "Something new went wrong."
+    assert "“--top-p” was given “2.0”. Allowed: > 0, <= 1." in str(cli_errors.to_traindeck_error(refused.value))

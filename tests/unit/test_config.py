@@ -10,9 +10,9 @@ import yaml
 
 from trainer_core.config import (
     Config,
-    Layer,
+    ConfigLayer,
     check_value,
-    default_heads,
+    default_n_heads,
     knobs,
     nearest,
     resolve,
@@ -100,8 +100,15 @@ def test_a_key_like_no_other_is_not_taken_for_one() -> None:
 
 
 def test_a_later_layer_wins() -> None:
-    config = resolve([Layer("a", {"batch_size": 4, "n_layers": 2}), Layer("b", {"batch_size": "8"})])
+    config = resolve([ConfigLayer("a", {"batch_size": 4, "n_layers": 2}), ConfigLayer("b", {"batch_size": "8"})])
     assert (config.batch_size, config.n_layers, config.hidden_dim) == (8, 2, Config().hidden_dim)
+
+
+def test_epochs_set_alone_replace_the_steps_of_a_lower_layer() -> None:
+    preset = ConfigLayer("preset", {"max_steps": 400})
+    assert resolve([preset, ConfigLayer("flags", {"max_epochs": "3"})]).max_steps == 0
+    assert resolve([preset, ConfigLayer("flags", {"max_epochs": "3", "max_steps": "50"})]).max_steps == 50
+    assert resolve([preset, ConfigLayer("flags", {"batch_size": "3"})]).max_steps == 400
 
 
 @pytest.mark.parametrize(
@@ -117,13 +124,13 @@ def test_a_later_layer_wins() -> None:
 )
 def test_knobs_that_do_not_fit_together_are_refused(values: dict[str, Any], code: str) -> None:
     with pytest.raises(TraindeckError) as caught:
-        resolve([Layer("here", values)])
+        resolve([ConfigLayer("here", values)])
     assert caught.value.code == code
 
 
 @pytest.mark.parametrize("hidden_dim", [8, 64, 96, 128, 192, 256, 320, 768, 1000, 4096])
 def test_the_heads_chosen_for_a_width_fit_it(hidden_dim: int) -> None:
-    heads = default_heads(hidden_dim)
+    heads = default_n_heads(hidden_dim)
     assert hidden_dim % heads == 0
     assert hidden_dim // heads % 2 == 0
 
@@ -133,17 +140,16 @@ def test_every_default_is_an_allowed_value() -> None:
         assert check_value(name, spec.default, "defaults") == spec.default
 
 
-def test_every_knob_has_a_flag_a_help_sentence_and_a_group() -> None:
+def test_every_knob_has_a_flag_and_a_group() -> None:
     for name, spec in knobs().items():
         assert spec.flag == "--" + name.replace("_", "-")
-        assert spec.help.endswith(".")
         assert spec.group
 
 
 def test_a_configuration_survives_yaml_as_it_is_written_to_a_run() -> None:
-    config = resolve([Layer("x", {"data": ["中文 文件.txt"], "learning_rate": 3e-5, "mixed_precision": "no"})])
+    config = resolve([ConfigLayer("x", {"data": ["中文 文件.txt"], "learning_rate": 3e-5, "mixed_precision": "no"})])
     text = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
-    assert resolve([Layer("file", yaml.safe_load(text))]) == config
+    assert resolve([ConfigLayer("file", yaml.safe_load(text))]) == config
 
 
 def test_lists_are_not_shared_between_configurations() -> None:
@@ -173,9 +179,9 @@ def test_nearest_of_nothing_is_nothing() -> None:
 def test_checking_a_whole_configuration_is_quick() -> None:
     """The window checks on every key stroke; reading the annotations each time cost 0.12 s."""
     values = to_dict(Config())
-    resolve([Layer("warm", values)])
+    resolve([ConfigLayer("warm", values)])
     start = time.perf_counter()
-    resolve([Layer("here", values)])
+    resolve([ConfigLayer("here", values)])
     assert time.perf_counter() - start < 0.03
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from trainer_core import protocol
 from trainer_core.console.display import ConsoleSink
+from trainer_core.docgen.examples import EVENTS
 from trainer_core.messages import Language
 from trainer_core.protocol import FastPath, Progress
-from trainer_core.reference.examples import EVENTS
 
 
 class Terminal(io.StringIO):

@@ -8,16 +8,16 @@ import msgspec
 import pytest
 
 from trainer_core import protocol
+from trainer_core.console.data_report import TerminalStyle, format_data_report
 from trainer_core.console.display import ConsoleSink
-from trainer_core.console.report import Look, lines
+from trainer_core.docgen.examples import EVENTS
 from trainer_core.messages import Language
-from trainer_core.reference.examples import EVENTS
 
 REPORT: protocol.DataReport = EVENTS[protocol.DataReport]
 
 
-def text_of(report: protocol.DataReport, look: Look) -> str:
-    return "\n".join(line.plain for line in lines(report, look))
+def text_of(report: protocol.DataReport, look: TerminalStyle) -> str:
+    return "\n".join(line.plain for line in format_data_report(report, look))
 
 
 def with_tokens(*tokens: protocol.Token, length: int = 0) -> protocol.DataReport:
@@ -26,64 +26,66 @@ def with_tokens(*tokens: protocol.Token, length: int = 0) -> protocol.DataReport
 
 
 def test_estimates_are_marked_and_exact_figures_are_not() -> None:
-    part = text_of(REPORT, Look("en"))
-    assert "16 MiB of 1.0 GiB were read" in part
+    part = text_of(REPORT, TerminalStyle("en"))
+    assert "Read 16 MiB of 1.0 GiB" in part
     assert "≈ 10,000,000" in part
-    assert "≈ 98,951 per epoch (≈ 98,950 of 96 samples and a short one)" in part
-    whole = text_of(msgspec.structs.replace(REPORT, complete=True, tokenizer="t.json"), Look("en"))
-    assert "every figure is exact" in whole
+    assert "≈ 98,951 per epoch (≈ 98,950 of 96 samples and a smaller last one)" in part
+    whole = text_of(msgspec.structs.replace(REPORT, complete=True, tokenizer="t.json"), TerminalStyle("en"))
+    assert "All figures are exact" in whole
     assert "≈" not in whole
 
 
 def test_documents_are_split_in_rows_of_a_table_but_stretches_of_a_text_are_only_explained() -> None:
-    table = text_of(REPORT, Look("en"))
-    assert "to train on ≈ 9,500,000, held back ≈ 500,000" in table
-    assert "held back ≈ 31,875,015 (5.0 %)" in table
-    counts = protocol.Counts(rows=253, documents=26, characters=9, tokens=9)
-    text = text_of(msgspec.structs.replace(REPORT, task="pretrain", read=counts), Look("en"))
-    assert "≈ 10,000,000   plain text: what is held back, and each stretch in between" in text
-    assert "held back ≈ 500,000" not in text
-    assert "held back ≈ 31,875,015 (5.0 %)" in text
+    table = text_of(REPORT, TerminalStyle("en"))
+    assert "training ≈ 9,500,000, held out ≈ 500,000" in table
+    assert "held out ≈ 31,875,015 (5.0 %)" in table
+    counts = protocol.DataCounts(rows=253, documents=26, characters=9, tokens=9)
+    text = text_of(msgspec.structs.replace(REPORT, task="pretrain", read=counts), TerminalStyle("en"))
+    assert "≈ 10,000,000   plain text: held-out segments and the text between them" in text
+    assert "held out ≈ 500,000" not in text
+    assert "held out ≈ 31,875,015 (5.0 %)" in text
 
 
-@pytest.mark.parametrize(("language", "words"), [("en", "may count tokens a little differently"), ("zh", "略有出入")])
+@pytest.mark.parametrize(("language", "words"), [("en", "Token counts may change slightly"), ("zh", "略有变化")])
 def test_without_a_given_tokenizer_counts_of_tokens_are_not_called_exact(language: Language, words: str) -> None:
-    whole = text_of(msgspec.structs.replace(REPORT, complete=True), Look(language))
+    whole = text_of(msgspec.structs.replace(REPORT, complete=True), TerminalStyle(language))
     assert words in whole
     assert "exact" not in whole
     assert "准确" not in whole
 
 
 def test_figures_of_prepared_data_are_exact_also_with_a_tokenizer_of_its_own() -> None:
-    whole = text_of(msgspec.structs.replace(REPORT, complete=True, prepared=True), Look("en"))
-    assert "every figure is exact" in whole
+    whole = text_of(msgspec.structs.replace(REPORT, complete=True, prepared=True), TerminalStyle("en"))
+    assert "All figures are exact" in whole
     assert "trained on the data" in whole
 
 
-@pytest.mark.parametrize(("language", "words"), [("en", "the default batch: --preset"), ("zh", "按默认批大小计算")])
+@pytest.mark.parametrize(
+    ("language", "words"), [("en", "for the default batch size; set --preset"), ("zh", "按默认批大小计算")]
+)
 def test_steps_of_a_batch_that_nobody_chose_say_so(language: Language, words: str) -> None:
-    assert words in text_of(msgspec.structs.replace(REPORT, batch_is_default=True), Look(language))
-    assert words not in text_of(REPORT, Look(language))
+    assert words in text_of(msgspec.structs.replace(REPORT, batch_is_default=True), TerminalStyle(language))
+    assert words not in text_of(REPORT, TerminalStyle(language))
 
 
 def test_why_the_first_row_cannot_be_used_is_told_in_chinese() -> None:
-    assert "questions.parquet 的第 4117 行，“answer”为空" in text_of(REPORT, Look("zh"))
+    assert "questions.parquet 的第 4117 行，“answer”为空" in text_of(REPORT, TerminalStyle("zh"))
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_figure_that_people_act_on_is_there(language: Language) -> None:
     packed = msgspec.structs.replace(
         REPORT,
-        packs=1234,
+        packed_sequences=1234,
         fill=0.987,
         fill_alone=0.31,
         undecodable=77,
         empty=5,
-        left_out_tokens=99,
-        left_out_turns=2400,
+        remainder_tokens=99,
+        skipped_turns=2400,
         tokenizer="t.json",
     )
-    shown = text_of(packed, Look(language))
+    shown = text_of(packed, TerminalStyle(language))
     for figure in ("414", "498", "23,118", "37 (0.024 %)", "4117", "1,234", "98.7 %", "31.0 %", "77", "99", "2,400"):
         assert figure in shown
     assert "prompt: question, response: answer" in shown
@@ -92,29 +94,29 @@ def test_every_figure_that_people_act_on_is_there(language: Language) -> None:
 
 def test_the_longest_bar_fills_its_room_and_the_shortest_is_still_seen() -> None:
     for blocks, full, least in ((True, "█" * 40, "▎"), (False, "#" * 40, "#")):
-        rows = [line.plain.strip() for line in lines(REPORT, Look("en", blocks=blocks))]
+        rows = [line.plain.strip() for line in format_data_report(REPORT, TerminalStyle("en", unicode_blocks=blocks))]
         assert f"32  {full} 84,410" in rows
         assert f"256  {least} 414" in rows
         assert rows.index("--------------------------------------------- 256") == rows.index(f"256  {least} 414") - 1
 
 
 def test_a_terminal_that_has_no_blocks_gets_only_what_its_encoding_has() -> None:
-    shown = text_of(REPORT, Look("zh", colour=False, blocks=False))
+    shown = text_of(REPORT, TerminalStyle("zh", colour=False, unicode_blocks=False))
     assert shown.encode("gb18030").decode("gb18030") == shown
     assert not set("≈█▎↵…") & set(shown)
 
 
 def test_what_is_learned_is_coloured_or_stands_between_marks() -> None:
-    without = text_of(REPORT, Look("en", colour=False))
+    without = text_of(REPORT, TerminalStyle("en", colour=False))
     assert "[[4<|im_end|>]]" in without
-    coloured = [line for line in lines(REPORT, Look("en")) if "im_end" in line.plain][-1]
+    coloured = [line for line in format_data_report(REPORT, TerminalStyle("en")) if "im_end" in line.plain][-1]
     learned = [coloured.plain[span.start : span.end] for span in coloured.spans if "green" in str(span.style)]
     assert learned == ["4", "<|im_end|>"]
 
 
 def test_another_document_and_what_is_not_shown_are_said() -> None:
     report = with_tokens(protocol.Token("a", 1, True, False, 0), protocol.Token("b", 2, False, False, 1), length=2000)
-    shown = text_of(report, Look("en", colour=False))
+    shown = text_of(report, TerminalStyle("en", colour=False))
     assert "[[a\n--- document 2\n]]b … and 1,998 more tokens" in shown
 
 
@@ -122,7 +124,7 @@ def test_text_in_the_data_gives_the_terminal_no_orders() -> None:
     report = with_tokens(protocol.Token("\x1b[2J", 1, True, False, 0))
     bad = protocol.BadRow(path="a\x1bb", position="line 1", reason="\x1b]0;x\x07")
     for changed in (report, msgspec.structs.replace(report, first_bad=bad, tokenizer="\x1b")):
-        assert "\x1b" not in text_of(changed, Look("en"))
+        assert "\x1b" not in text_of(changed, TerminalStyle("en"))
 
 
 def test_the_console_shows_the_report_on_a_stream_without_colours() -> None:

@@ -17,29 +17,29 @@ def summary(name: str, state: RunState, step: int, loss: float | None) -> RunSum
 
 def test_runs_stand_in_columns_in_the_language_of_the_terminal() -> None:
     found = [summary("我的 运行", "stopped", 104, 4.20945), summary("quick", "finished", 4, None)]
-    assert runs.as_text(found, HERE, "zh").splitlines() == [
+    assert runs.format_runs(found, HERE, "zh").splitlines() == [
         "运行       状态     步  最佳损失",
         "---------  ------  ---  --------",
         "我的 运行  已停止  104    4.2095",
         "quick      已完成    4         -",
     ]
-    assert "stopped" in runs.as_text(found, HERE, "en")
+    assert "stopped" in runs.format_runs(found, HERE, "en")
 
 
 def test_a_run_that_broke_off_is_named_as_one_types_it() -> None:
     for name, typed in (("plain-1.5", "plain-1.5"), ("50% & 快", '"50% & 快"')):
-        assert runs.as_text([summary(name, "interrupted", 7, None)], HERE, "en").endswith(f"train --resume {typed}")
+        assert runs.format_runs([summary(name, "interrupted", 7, None)], HERE, "en").endswith(f"train --resume {typed}")
 
 
 def test_the_newest_runs_that_failed_are_told_with_the_reason() -> None:
     failed = [
         replace(summary(f"try-{n}", "failed", 0, None), error=("data.empty", {"path": "a.txt"})) for n in range(5)
     ]
-    *_, last = runs.as_text([summary("good", "finished", 9, None), *failed], HERE, "en").split("\n\n")
+    *_, last = runs.format_runs([summary("good", "finished", 9, None), *failed], HERE, "en").split("\n\n")
     assert last.splitlines() == [f"try-{n}: a.txt holds no text at all." for n in range(3)]
-    assert runs.as_text(failed[:1], HERE, "zh").endswith("try-0：a.txt 中没有任何文本。")
+    assert runs.format_runs(failed[:1], HERE, "zh").endswith("try-0：a.txt 中没有任何文本。")
 
 
 def test_without_runs_it_says_where_it_looked() -> None:
-    assert str(HERE) in runs.as_text([], HERE, "en")
-    assert str(HERE) in runs.as_text([], HERE, "zh")
+    assert str(HERE) in runs.format_runs([], HERE, "en")
+    assert str(HERE) in runs.format_runs([], HERE, "zh")

@@ -9,75 +9,75 @@ import msgspec
 import pytest
 
 from trainer_core import protocol
-from trainer_core.console import words as console_words
-from trainer_core.console.words import line, progress, visible
+from trainer_core.console import events as console_words
+from trainer_core.console.events import escape_control_characters, format_event, format_progress
+from trainer_core.docgen.examples import EVENTS
 from trainer_core.messages import Language
-from trainer_core.reference.examples import EVENTS
 
 BOTH: tuple[Language, ...] = ("en", "zh")
 
 
 def test_control_characters_become_pictures_and_text_stays_text() -> None:
-    assert visible("a\x1b[2Jb\x00\x7f\r") == "a␛[2Jb␀␡␍"
-    assert visible("def f():\n\treturn '中文'") == "def f():\n\treturn '中文'"
+    assert escape_control_characters("a\x1b[2Jb\x00\x7f\r") == "a␛[2Jb␀␡␍"
+    assert escape_control_characters("def f():\n\treturn '中文'") == "def f():\n\treturn '中文'"
 
 
 @pytest.mark.parametrize("language", BOTH)
 def test_every_event_can_be_shown(language: Language) -> None:
     for event in EVENTS.values():
-        assert isinstance(line(event, language), str)
+        assert isinstance(format_event(event, language), str)
 
 
 def test_memory_that_ends_is_told_with_what_was_done_and_what_was_free() -> None:
-    halved = protocol.MemoryMove(
+    halved = protocol.OomRecovery(
         step=1, action="halved", during="forward", batch_size=16, gradient_accumulation_steps=4,
         requested=64 * 2**20, free=10 * 2**20, total=24 * 2**30,
     )  # fmt: skip
-    assert line(halved, "en") == (
-        "out of memory at step 1 (forward, 64 MiB asked for, 10 MiB free): "
+    assert format_event(halved, "en") == (
+        "out of memory at step 1 (forward, requested 64 MiB, 10 MiB free): "
         "micro-batch 16, accumulation 4; nothing was lost"
     )
-    assert line(halved, "zh") == (
+    assert format_event(halved, "zh") == (
         "第 1 步内存不足（前向，申请 64 MiB，可用 10 MiB）：微批 16，累积 4；没有丢失任何内容"
     )
     unknown = msgspec.structs.replace(halved, requested=None, action="checkpointing")
-    assert line(unknown, "en") == (
-        "out of memory at step 1 (forward): activations are computed again instead of kept; nothing was lost"
+    assert format_event(unknown, "en") == (
+        "out of memory at step 1 (forward): activation checkpointing enabled; nothing was lost"
     )
     grown = msgspec.structs.replace(halved, action="grown", during="none", requested=None)
-    assert line(grown, "en") == "memory again since step 1: micro-batch 16, accumulation 4"
+    assert format_event(grown, "en") == "enough memory since step 1: micro-batch 16, accumulation 4"
 
 
 def test_what_is_no_number_is_said_so_in_either_language() -> None:
     step: protocol.Step = msgspec.structs.replace(EVENTS[protocol.Step], loss=None, grad_norm=float("nan"))
-    assert "loss not finite" in line(step, "en")
-    assert "norm not finite" in line(step, "en")
-    assert "损失 不是有限数" in line(step, "zh")
-    assert "nan" not in line(step, "zh")
+    assert "loss not finite" in format_event(step, "en")
+    assert "norm not finite" in format_event(step, "en")
+    assert "损失 非有限值" in format_event(step, "zh")
+    assert "nan" not in format_event(step, "zh")
 
 
 def test_a_loss_scale_is_told_in_full() -> None:
     told: protocol.Performance = msgspec.structs.replace(EVENTS[protocol.Performance], loss_scale=65536.0)
-    assert "loss scale 65,536 (" in line(told, "en")
+    assert "loss scale 65,536 (" in format_event(told, "en")
 
 
 def test_a_cpus_threads_are_counted_in_the_language_of_the_terminal() -> None:
     hello: protocol.Hello = msgspec.structs.replace(EVENTS[protocol.Hello], devices=["2 × CPU (1 thread)"])
-    assert "2 × CPU（1 个线程）" in line(hello, "zh")
-    assert "2 × CPU (1 thread)" in line(hello, "en")
+    assert "2 × CPU（1 个线程）" in format_event(hello, "zh")
+    assert "2 × CPU (1 thread)" in format_event(hello, "en")
 
 
 def test_a_small_source_is_not_told_as_nothing() -> None:
     ready: protocol.Ready = msgspec.structs.replace(
         EVENTS[protocol.Ready], sources=[protocol.Source(path="a.txt", format="text", bytes=1631)]
     )
-    assert line(ready, "en").startswith("a.txt: text · 1.6 KiB\n")
+    assert format_event(ready, "en").startswith("a.txt: text · 1.6 KiB\n")
 
 
 def test_the_speed_at_the_end_of_a_run_is_called_a_mean() -> None:
     done = protocol.Done(reason="finished", steps=5, total_steps=5, tokens_per_s=118.0, model="m")
-    assert "118 tokens/s on average" in line(done, "en")
-    assert "平均 118 词元/秒" in line(done, "zh")
+    assert "118 tokens/s on average" in format_event(done, "en")
+    assert "平均 118 词元/秒" in format_event(done, "zh")
 
 
 @pytest.mark.parametrize("language", BOTH)
@@ -89,12 +89,12 @@ def test_step_and_evaluation_fit_into_80_columns(language: Language) -> None:
     )  # fmt: skip
     found = protocol.Eval(
         step=123_456, loss=4.1234, perplexity=61.77, tokens=1, seconds=1, best=True, bleu4=98.7, exact_match=0.895,
-        examples=1024, cut_by_limit=123, cut_by_context=456,
+        examples=1024, truncated_by_limit=123, truncated_by_context=456,
     )  # fmt: skip
     plain = protocol.Eval(step=123_456, loss=4.1234, perplexity=61.77, tokens=10_409_600, seconds=1, best=True)
-    assert "10,409,600" in (line(plain, language) or "")
+    assert "10,409,600" in (format_event(plain, language) or "")
     for event in (step, found, plain):
-        for text in (line(event, language) or "").splitlines():
+        for text in (format_event(event, language) or "").splitlines():
             columns = sum(2 if ord(character) > 0x2E80 else 1 for character in text)
             assert columns <= 80, text
 
@@ -103,47 +103,47 @@ def test_an_evaluation_says_how_many_answers_were_cut_and_by_which_setting() -> 
     whole = protocol.Eval(
         step=1, loss=1.0, perplexity=2.7, tokens=1, seconds=1, bleu4=1.0, exact_match=0.5, examples=64
     )  # fmt: skip
-    assert "cut" not in (line(whole, "en") or "")
-    assert "截断" not in (line(whole, "zh") or "")
-    cut = msgspec.structs.replace(whole, cut_by_limit=3, cut_by_context=2)
-    assert "answers cut: 3 by eval_max_new_tokens, 2 by max_seq_len, of 64" in (line(cut, "en") or "")
-    assert "64 个回答中被截断的：eval_max_new_tokens 3 个，max_seq_len 2 个" in (line(cut, "zh") or "")
+    assert "truncated" not in (format_event(whole, "en") or "")
+    assert "截断" not in (format_event(whole, "zh") or "")
+    cut = msgspec.structs.replace(whole, truncated_by_limit=3, truncated_by_context=2)
+    assert "truncated answers: 3 by eval_max_new_tokens, 2 by max_seq_len, of 64" in (format_event(cut, "en") or "")
+    assert "64 个回答中被截断的：eval_max_new_tokens 3 个，max_seq_len 2 个" in (format_event(cut, "zh") or "")
 
 
 def test_progress_over_bytes_is_told_in_the_unit_of_the_whole() -> None:
     event = protocol.Progress(phase="preparing", done=1_919_533, total=17_386_428, unit="bytes", eta_s=61.0)
-    assert progress(event, "en") == "1.8/16.6 MiB  about 1:01 left"
+    assert format_progress(event, "en") == "1.8/16.6 MiB  about 1:01 left"
     large = protocol.Progress(phase="preparing", done=700 * 2**20, total=50 * 2**30, unit="bytes")
-    assert progress(large, "zh") == progress(large, "en") == "0.7/50.0 GiB"
+    assert format_progress(large, "zh") == format_progress(large, "en") == "0.7/50.0 GiB"
 
 
 def test_a_stop_before_anything_was_trained_does_not_say_that_something_was_saved() -> None:
     done = protocol.Done(reason="stopped", steps=0, total_steps=60)
-    assert "nothing to save" in line(done, "en")
+    assert "There is nothing to save" in format_event(done, "en")
     resumed = protocol.Done(reason="stopped", steps=40, total_steps=60)
-    assert "at step 40" in line(resumed, "en")
+    assert "at step 40" in format_event(resumed, "en")
 
 
 def test_advice_on_a_terminal_names_the_flags_that_mend_it() -> None:
     figures = {"percent": 34, "ms": 41.7, "workers": 0}
     fix = {"num_workers": 2, "token_cache": True, "learning_rate": 1e-05, "packing": False}
-    advice = protocol.Advice(code="advice.data_bound", params=dict(figures), fix=fix)
-    told = console_words.advice(advice, "en")
+    advice = protocol.Advice(code="advice.data_bound", params=dict(figures), suggested_settings=fix)
+    told = console_words.format_advice(advice, "en")
     assert "34% of each step (41.7 ms)" in told
     assert told.endswith("(At the next start: --num-workers 2 --token-cache --learning-rate 1e-05 --no-packing)")
-    assert "下次启动：--num-workers 2" in console_words.advice(advice, "zh")
-    advice.over = True
-    assert console_words.advice(advice, "en").startswith("No longer so: The model waits for its data")
+    assert "下次启动：--num-workers 2" in console_words.format_advice(advice, "zh")
+    advice.resolved = True
+    assert console_words.format_advice(advice, "en").startswith("Resolved: The model waits for its data")
 
 
 def test_a_pause_says_why_it_is_and_until_when() -> None:
     now = datetime(2026, 11, 21, 10, 30).timestamp()
     asked = protocol.Phase(phase="paused", reason="asked", t=now)
-    assert (line(asked, "en"), line(asked, "zh")) == ("[paused]", "[已暂停]")
+    assert (format_event(asked, "en"), format_event(asked, "zh")) == ("[paused]", "[已暂停]")
     scheduled = protocol.Phase(phase="paused", reason="schedule", until=now + 7.5 * 3600, t=now)
-    assert line(scheduled, "en") == "[paused by schedule until 18:00]"
-    assert line(scheduled, "zh") == "[按计划暂停，至 18:00]"
+    assert format_event(scheduled, "en") == "[paused by schedule until 18:00]"
+    assert format_event(scheduled, "zh") == "[按计划暂停，至 18:00]"
     scheduled.until = now + 24 * 3600
-    assert line(scheduled, "en").endswith("until 2026-11-22 10:30]")
+    assert format_event(scheduled, "en").endswith("until 2026-11-22 10:30]")
     for reason in get_args(protocol.PauseReason):
-        assert line(protocol.Phase(phase="paused", reason=reason, t=now), "en").startswith("[paused")
+        assert format_event(protocol.Phase(phase="paused", reason=reason, t=now), "en").startswith("[paused")

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names files and identifiers that exist; links in all documents lead somewhere."""
+"""Documents name files and identifiers that exist, and their links lead to files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 PATH = re.compile(r"[\w./-]*[/.][\w./-]*")
 CODE = [*(ROOT / "app").rglob("*.py"), *(ROOT / "trainer_core").rglob("*.py")]
+SOURCES = [
+    f"/{path.relative_to(ROOT).as_posix()}"
+    for folder in ("app", "assets", "bench", "launcher", "presets", "tests", "trainer_core")
+    for path in (ROOT / folder).rglob("*")
+    if path.suffix in (".py", ".yaml", ".json")
+] + ["/train_gpu.py"]
 MADE_LATER = {".venv", ".venv/bin/python", "logs/setup.log"}
 EXAMPLES = {"test_a_run_that_was_stopped_resumes_at_the_same_step"}
 
@@ -44,8 +50,23 @@ def test_contributing_names_what_exists() -> None:
 
 
 def test_a_name_or_a_path_that_is_gone_is_found() -> None:
-    text = "in `app/views/plots/page.py` and `app/gone.py`, `_PLACES` or `PlotsPage`; `presets/NAME.yaml`\n\n`mypy`"
+    text = "in `app/pages/plots/page.py` and `app/gone.py`, `_PLACES` or `PlotsPage`; `presets/NAME.yaml`\n\n`mypy`"
     assert missing(text) == {"app/gone.py", "_PLACES"}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_documents_name_source_files_that_exist(document: Path) -> None:
+    names = {name for name in quoted(document.read_text(encoding="utf-8")) if re.fullmatch(r"\w+/[\w/]+\.py", name)}
+    assert {name for name in names if not any(file.endswith(f"/{name}") for file in SOURCES)} == set()
+
+
+def test_the_layout_names_folders_and_files_that_exist() -> None:
+    layout = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Layout\n\n```\n")[2]
+    lines = [line for line in layout.partition("```")[0].splitlines() if not line.startswith(" " * 8)]
+    names = {part for line in lines for part in re.findall(r"\w+", re.split(r" {2,}", line.strip())[0])}
+    modules = {part.removesuffix(".py") for file in SOURCES for part in file.split("/")}
+    assert len(names) > 100
+    assert names - modules == {"NAME"}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

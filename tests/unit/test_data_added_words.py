@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 
 from trainer_core.data.tokenizing.bpe import PreTokenizer, train
-from trainer_core.data.tokenizing.encoder import Encoder
+from trainer_core.data.tokenizing.encoder import TextEncoder
 
 CORPUS = [
     "I think that <think> is a word.\n\nThe café is 我们的 café, and 'tis 2024.",
@@ -44,18 +44,18 @@ FRAGMENTS = [
 ]
 
 
-def both(pre_tokenizer: PreTokenizer, added: list[AddedToken]) -> tuple[Encoder, Encoder, Tokenizer]:
+def both(pre_tokenizer: PreTokenizer, added: list[AddedToken]) -> tuple[TextEncoder, TextEncoder, Tokenizer]:
     """An encoder that has chosen gigatoken, and one on the reference alone."""
     tokenizer = train(CORPUS, 400, pre_tokenizer, lambda: None)
     tokenizer.add_tokens([one for one in added if not one.special])
     tokenizer.add_special_tokens([one for one in added if one.special])
-    quick, reference = Encoder(Tokenizer.from_str(tokenizer.to_str())), Encoder(tokenizer, fast=False)
+    quick, reference = TextEncoder(Tokenizer.from_str(tokenizer.to_str())), TextEncoder(tokenizer, fast=False)
     quick.encode_many(["x" * 70_000])
-    assert (quick.path, quick.reason) == ("gigatoken", "equal")
+    assert (quick.backend, quick.reason) == ("gigatoken", "equal")
     return quick, reference, tokenizer
 
 
-def assert_same(quick: Encoder, reference: Encoder, texts: list[str]) -> None:
+def assert_same(quick: TextEncoder, reference: TextEncoder, texts: list[str]) -> None:
     for text, ours, theirs in zip(texts, quick.encode_many(texts), reference.encode_many(texts), strict=True):
         assert ours.dtype == np.uint32
         assert ours.tolist() == theirs.tolist(), text
@@ -98,13 +98,13 @@ def test_a_word_that_minds_nothing_does_not_send_its_text_the_slow_way(monkeypat
     plain = [AddedToken(name, special=False, normalized=False) for name in ("<think>", "</think>")]
     quick, _, tokenizer = both("qwen2", plain)
     asked: list[str] = []
-    slowly = quick._slowly
+    slowly = quick._encode_with_reference
 
     def listen(texts: Sequence[str]) -> list[Any]:
         asked.extend(texts)
         return slowly(texts)
 
-    monkeypatch.setattr(quick, "_slowly", listen)
+    monkeypatch.setattr(quick, "_encode_with_reference", listen)
     text = "<think>\nIt is a word.\n</think>\n\nYes." + "x" * 3000
     ids = quick.encode_many([text])[0].tolist()
     assert ids[0] == tokenizer.token_to_id("<think>")

@@ -12,10 +12,10 @@ from tokenizers import Tokenizer, processors
 
 from tests.preparing import prepared
 from tests.unit.model_folders import model_folder
-from trainer_core import generate
-from trainer_core.data.prepare import Prepared
-from trainer_core.data.tokenizing import bpe, chat, tokenizer
+from trainer_core.data.prepare import PreparedData
+from trainer_core.data.tokenizing import bpe, chat_template, tokenizer
 from trainer_core.data.tokenizing.tokenizer import Codec
+from trainer_core.generation import generate
 
 TEXTS = [
     "It's 12345, they'LL say.\n",
@@ -34,11 +34,11 @@ NONE = ("qwen2.5", "qwen3", "phi3", "unigram")
 
 
 def given(folder: Path, family: str, **changed: Any) -> Codec:
-    return tokenizer.load_given(model_folder(folder, family, **changed) / "tokenizer.json")[0]
+    return tokenizer.load_user_tokenizer(model_folder(folder, family, **changed) / "tokenizer.json")[0]
 
 
-def read_all(made: Prepared, name: str = "train") -> list[int]:
-    split = made.split(name)
+def read_all(made: PreparedData, name: str = "train") -> list[int]:
+    split = made.open_split(name)
     ids: list[int] = split.read(0, split.tokens).tolist()
     return ids
 
@@ -49,19 +49,19 @@ def read_all(made: Prepared, name: str = "train") -> list[int]:
 @pytest.mark.parametrize("family", BOS)
 def test_a_tokenizer_that_asks_for_it_gets_it_before_a_text(tmp_path: Path, family: str) -> None:
     codec = given(tmp_path, family)
-    assert codec.prefix == [codec.tokenizer.token_to_id(BOS[family])]
-    assert generate.prompt_ids(codec, "Hello", chat=False) == [*codec.prefix, *codec.encode("Hello")]
+    assert codec.prefix_ids == [codec.tokenizer.token_to_id(BOS[family])]
+    assert generate.prompt_ids(codec, "Hello", chat=False) == [*codec.prefix_ids, *codec.encode("Hello")]
 
 
 @pytest.mark.parametrize("family", NONE)
 def test_a_tokenizer_that_does_not_ask_for_it_gets_none(tmp_path: Path, family: str) -> None:
     codec = given(tmp_path, family)
-    assert codec.prefix == []
+    assert codec.prefix_ids == []
     assert generate.prompt_ids(codec, "Hello", chat=False) == codec.encode("Hello")
 
 
 def test_a_tokenizer_trained_here_has_none() -> None:
-    assert Codec(bpe.train(TEXTS, 300, "qwen2", lambda: None)).prefix == []
+    assert Codec(bpe.train(TEXTS, 300, "qwen2", lambda: None)).prefix_ids == []
 
 
 @pytest.mark.parametrize("family", ["llama3", "llama2", "mistral", "gemma", "qwen2.5"])
@@ -81,12 +81,12 @@ def test_several_tokens_may_begin_a_text(tmp_path: Path) -> None:
     special = [(name, made.token_to_id(name)) for name in ("<|im_start|>", "<|endoftext|>")]
     made.post_processor = processors.TemplateProcessing(single="<|im_start|> <|endoftext|> $A", special_tokens=special)
     made.save(str(folder / "tokenizer.json"))
-    codec, _ = tokenizer.load_given(folder / "tokenizer.json")
-    assert codec.prefix == [number for _, number in special]
+    codec, _ = tokenizer.load_user_tokenizer(folder / "tokenizer.json")
+    assert codec.prefix_ids == [number for _, number in special]
 
 
 def test_what_asks_for_a_token_without_a_name_gets_none(tmp_path: Path) -> None:
-    assert given(tmp_path, "qwen2.5", add_bos_token=True).prefix == []
+    assert given(tmp_path, "qwen2.5", add_bos_token=True).prefix_ids == []
 
 
 # --- what is trained on ----------------------------------------------------------------------------
@@ -103,17 +103,17 @@ def rows(folder: Path, count: int = 40) -> Path:
 def test_every_document_begins_with_it_and_no_text_becomes_it(tmp_path: Path, family: str) -> None:
     given_folder = model_folder(tmp_path / "given", family)
     made = prepared(rows(tmp_path), tokenizer=str(given_folder), max_seq_len=16)
-    codec, count = made.codec(), 0
+    codec, count = made.load_codec(), 0
     for name in ("train", "validation"):
-        split = made.split(name)
+        split = made.open_split(name)
         ids = np.array(read_all(made, name))
         begins = split.offsets[:-1]
-        assert (ids[begins] == codec.prefix[0]).all()
-        assert np.flatnonzero(ids == codec.prefix[0]).tolist() == begins.tolist()
+        assert (ids[begins] == codec.prefix_ids[0]).all()
+        assert np.flatnonzero(ids == codec.prefix_ids[0]).tolist() == begins.tolist()
         assert (ids[split.offsets[1:] - 1] == codec.end_of_text).all()
         for start, stop in zip(begins.tolist(), split.offsets[1:].tolist(), strict=True):
             text = codec.decode(ids[start:stop].tolist())
-            assert ids[start:stop].tolist() == [*codec.prefix, *codec.encode(text), codec.end_of_text]
+            assert ids[start:stop].tolist() == [*codec.prefix_ids, *codec.encode(text), codec.end_of_text]
             count += 1
     assert count == 40
 
@@ -122,11 +122,14 @@ def test_a_stretch_of_plain_text_between_held_out_parts_begins_with_it_too(tmp_p
     (tmp_path / "novel.txt").write_text("The quick brown fox jumps. " * 4000, encoding="utf-8")
     given_folder = model_folder(tmp_path / "given", "llama3")
     made = prepared(tmp_path / "novel.txt", tokenizer=str(given_folder))
-    codec = made.codec()
+    codec = made.load_codec()
     for name in ("train", "validation"):
-        split = made.split(name)
+        split = made.open_split(name)
         assert split.documents > 1
-        assert np.flatnonzero(np.array(read_all(made, name)) == codec.prefix[0]).tolist() == split.offsets[:-1].tolist()
+        assert (
+            np.flatnonzero(np.array(read_all(made, name)) == codec.prefix_ids[0]).tolist()
+            == split.offsets[:-1].tolist()
+        )
 
 
 def test_a_long_row_that_is_encoded_in_parts_has_one(tmp_path: Path) -> None:
@@ -134,7 +137,7 @@ def test_a_long_row_that_is_encoded_in_parts_has_one(tmp_path: Path) -> None:
     path.write_text(json.dumps({"text": "The quick brown fox. " * 30_000}) + "\n", encoding="utf-8")
     given_folder = model_folder(tmp_path / "given", "llama3")
     made = prepared(path, tokenizer=str(given_folder), validation_fraction=0.0)
-    assert read_all(made).count(made.codec().prefix[0]) == 1
+    assert read_all(made).count(made.load_codec().prefix_ids[0]) == 1
 
 
 def test_without_a_token_cache_documents_begin_in_the_same_way(tmp_path: Path) -> None:
@@ -146,7 +149,7 @@ def test_without_a_token_cache_documents_begin_in_the_same_way(tmp_path: Path) -
     kept = prepared(tmp_path / "rows.parquet", **knobs)
     direct = prepared(tmp_path / "rows.parquet", **knobs, token_cache=False)
     assert read_all(kept) == read_all(direct)
-    assert read_all(kept)[0] == kept.codec().prefix[0]
+    assert read_all(kept)[0] == kept.load_codec().prefix_ids[0]
 
 
 @pytest.mark.parametrize("family", ["llama3", "mistral", "gemma", "llama2"])
@@ -154,8 +157,8 @@ def test_a_chat_template_that_writes_it_is_not_doubled_and_it_is_never_learned(t
     codec = given(tmp_path, family)
     turns = [("user", "Hello"), ("assistant", "Hello, how are you today?")]
     made = codec.encode_chats([turns])[0]
-    assert codec.encode_prompt("Hello")[:2].count(codec.prefix[0]) == 1
-    assert np.flatnonzero(made.ids == codec.prefix[0]).tolist() == [0]
+    assert codec.encode_prompt("Hello")[:2].count(codec.prefix_ids[0]) == 1
+    assert np.flatnonzero(made.ids == codec.prefix_ids[0]).tolist() == [0]
     assert all(start > 0 for start, _ in made.spans)
 
 
@@ -164,11 +167,11 @@ def test_chatml_of_a_model_without_a_template_begins_with_it(tmp_path: Path) -> 
     turns = [("user", "Hello"), ("assistant", "Yes"), ("user", "Sure?"), ("assistant", "yes")]
     chats = codec.encode_chats([turns, turns])
     for made in chats:
-        assert np.flatnonzero(made.ids == codec.prefix[0]).tolist() == [0]
+        assert np.flatnonzero(made.ids == codec.prefix_ids[0]).tolist() == [0]
         assert [codec.decode(made.ids[slice(*span)].tolist()) for span in made.spans] == ["Yes", "yes"]
     transformers = pytest.importorskip("transformers")
     codec.save(tmp_path / "tokenizer.json")
-    (tmp_path / "tokenizer_config.json").write_bytes(codec.config("sft", 256))
+    (tmp_path / "tokenizer_config.json").write_bytes(codec.config_json("sft", 256))
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     messages = [{"role": role, "content": content} for role, content in turns]
     whole = theirs.apply_chat_template(messages, return_dict=False)
@@ -176,7 +179,7 @@ def test_chatml_of_a_model_without_a_template_begins_with_it(tmp_path: Path) -> 
     prompt = theirs.apply_chat_template(messages[:1], add_generation_prompt=True, return_dict=False)
     again = Codec.load(tmp_path / "tokenizer.json")
     assert prompt == codec.encode_prompt("Hello") == again.encode_prompt("Hello")
-    assert isinstance(again.template, chat.ChatMl)
+    assert isinstance(again.template, chat_template.ChatMl)
 
 
 # --- what others load ------------------------------------------------------------------------------
@@ -191,27 +194,27 @@ def test_the_tokenizer_of_a_checkpoint_keeps_it(tmp_path: Path, family: str, tas
     codec = given(tmp_path / "given", family)
     (tmp_path / "made").mkdir()
     codec.save(tmp_path / "made" / "tokenizer.json")
-    (tmp_path / "made" / "tokenizer_config.json").write_bytes(codec.config(task, 256))
+    (tmp_path / "made" / "tokenizer_config.json").write_bytes(codec.config_json(task, 256))
     (tmp_path / "made" / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "made")
     plain = Tokenizer.from_file(str(tmp_path / "made" / "tokenizer.json"))
     again = Codec.load(tmp_path / "made" / "tokenizer.json")
     for text in TEXTS[:3]:
-        ids = [*codec.prefix, *codec.encode(text)]
+        ids = [*codec.prefix_ids, *codec.encode(text)]
         assert theirs(text)["input_ids"] == plain.encode(text).ids == ids
         assert generate.prompt_ids(again, text, chat=False) == ids
     config = json.loads((tmp_path / "made" / "tokenizer_config.json").read_text(encoding="utf-8"))
-    assert config["add_bos_token"] == bool(codec.prefix)
+    assert config["add_bos_token"] == bool(codec.prefix_ids)
 
 
 def test_a_tokenizer_that_also_ends_texts_keeps_that_and_no_document_ends_twice(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     folder = model_folder(tmp_path / "given", "llama2", add_eos_token=True)
     made = prepared(rows(tmp_path), tokenizer=str(folder), max_seq_len=16)
-    codec = made.codec()
+    codec = made.load_codec()
     theirs = transformers.AutoTokenizer.from_pretrained(made.folder)
     text = "Row 0: " + TEXTS[0]
-    assert theirs(text)["input_ids"] == [*codec.prefix, *codec.encode(text), codec.end_of_text]
+    assert theirs(text)["input_ids"] == [*codec.prefix_ids, *codec.encode(text), codec.end_of_text]
     ids = read_all(made)
     assert ids.count(codec.end_of_text) == made.train.documents
     assert generate.prompt_ids(codec, "Hello", chat=False)[-1] != codec.end_of_text

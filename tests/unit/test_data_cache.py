@@ -18,10 +18,10 @@ import psutil
 import pytest
 
 from tests.preparing import Listener, caches, content, decoded, prepared
-from trainer_core.data import cache, encode, prepare
-from trainer_core.data.store import Writer
+from trainer_core.data import cache, encoder, prepare
+from trainer_core.data.token_files import TokenFileWriter
 from trainer_core.messages import TraindeckError
-from trainer_core.report import StopRequested
+from trainer_core.progress import StopRequested
 
 ROOT = Path(prepare.__file__).resolve().parents[2]
 
@@ -29,21 +29,21 @@ ROOT = Path(prepare.__file__).resolve().parents[2]
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small batches, each of them committed."""
-    monkeypatch.setattr(encode, "_BATCH", 4096)
-    monkeypatch.setattr(encode, "_COMMIT_S", 0.0)
+    monkeypatch.setattr(encoder, "_BATCH_LIMIT", 4096)
+    monkeypatch.setattr(encoder, "_COMMIT_INTERVAL_S", 0.0)
 
 
 SCRIPT = """
 import sys
 from trainer_core.config import Config
-from trainer_core.data import encode
+from trainer_core.data import encoder
 from trainer_core.data.prepare import prepare
-from trainer_core.report import Quiet
+from trainer_core.progress import NullReporter
 if __name__ == "__main__":
-    encode._BATCH, encode._COMMIT_S = 4096, 0.0
+    encoder._BATCH_LIMIT, encoder._COMMIT_INTERVAL_S = 4096, 0.0
     processes = int(sys.argv[2])
-    encode.choose_processes = lambda *_: processes
-    done = prepare(Config(data=[sys.argv[1]], vocab_size=320, max_seq_len=32), Quiet())
+    encoder.choose_num_processes = lambda *_: processes
+    done = prepare(Config(data=[sys.argv[1]], vocab_size=320, max_seq_len=32), NullReporter())
     print(done.train.tokens, flush=True)
 """
 
@@ -63,7 +63,7 @@ def start(data: Path, folder: Path, processes: int = 0) -> subprocess.Popen[str]
 
 def test_the_same_data_is_not_tokenised_twice(home: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = prepared(text)
-    monkeypatch.setattr(prepare, "_make", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(prepare, "_build_cache", lambda *_: pytest.fail("made again"))
     second = prepared(text)
     assert (first.reused, second.reused) == (False, True)
     assert (first.folder, first.train, first.vocab_size) == (second.folder, second.train, second.vocab_size)
@@ -205,7 +205,7 @@ def test_a_finished_cache_that_could_not_be_renamed_is_put_in_place_by_the_next(
         with pytest.raises(TraindeckError) as caught:
             prepared(text)
         assert caught.value.code == "disk.not_writable"
-    monkeypatch.setattr(prepare, "_encode", lambda *_: pytest.fail("encoded again"))
+    monkeypatch.setattr(prepare, "_encode_data", lambda *_: pytest.fail("encoded again"))
     assert prepared(text).train.samples > 0
 
 
@@ -257,7 +257,7 @@ def test_killed_at_any_moment_it_goes_on_and_the_result_is_the_same(home: Path, 
         time.sleep(draw.uniform(0.0, 0.1))
         process.kill()
         process.communicate()
-        assert not (folder / cache.META).exists() or cache.read_meta(folder)
+        assert not (folder / cache.META_FILE).exists() or cache.read_meta(folder)
     assert start(text, text.parent, processes).communicate(timeout=60)[0]
     assert content(folder) == whole
 
@@ -281,15 +281,15 @@ def test_where_the_two_ways_to_encode_differ_the_slow_one_is_kept_to_after_an_in
     home: Path, text: Path, eager: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[bool] = []
-    encode_all = prepare.encode_all
+    encode_all = prepare.encode_documents
 
     def watched(*given: Any) -> Any:
         tried.append(given[-1])
         if given[-1]:
-            raise prepare.EncoderDiffers
+            raise prepare.EncoderMismatchError
         return encode_all(*given)
 
-    monkeypatch.setattr(prepare, "encode_all", watched)
+    monkeypatch.setattr(prepare, "encode_documents", watched)
     counting = Listener()
     whole = prepared(text, listener=counting)
     kept = content(whole.folder)
@@ -320,7 +320,7 @@ def test_helpers_end_with_the_process_that_is_killed(home: Path, tmp_path: Path)
 def test_a_lost_helper_costs_nothing(home: Path, text: Path, eager: None, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = content(prepared(text).folder)
     cache.files.remove_tree(home / "cache")
-    monkeypatch.setattr(encode, "choose_processes", lambda *_: 2)
+    monkeypatch.setattr(encoder, "choose_num_processes", lambda *_: 2)
 
     class Killer(Listener):
         def poll(self) -> None:
@@ -358,7 +358,7 @@ def test_processes_that_prepare_the_same_data_at_once_all_succeed_and_it_is_done
 def test_a_second_process_waits_for_the_first_and_can_be_stopped(home: Path, text: Path) -> None:
     name = prepared(text).folder.name
     cache.files.remove_tree(home / "cache" / name)
-    with cache.owners.held(home / "cache" / f"{name}.lock"), pytest.raises(StopRequested):
+    with cache.file_locks.file_lock(home / "cache" / f"{name}.lock"), pytest.raises(StopRequested):
         prepared(text, listener=Listener(stop_at=8))
 
 
@@ -366,7 +366,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(home: Path, text: Path, monkeypa
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Writer, "add_block", full)
+    monkeypatch.setattr(TokenFileWriter, "add_block", full)
     with pytest.raises(TraindeckError) as caught:
         prepared(text)
     assert caught.value.code == "disk.full"

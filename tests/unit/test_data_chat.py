@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from tests.unit.model_folders import FAMILIES, model_folder, template
 from trainer_core.data.columns import Turn
-from trainer_core.data.tokenizing import chat, tokenizer
+from trainer_core.data.tokenizing import chat_template, tokenizer
 from trainer_core.data.tokenizing.tokenizer import Codec
-from trainer_core.data.tokenizing.tokenizer_files import Description
+from trainer_core.data.tokenizing.tokenizer_files import TokenizerConfig
 from trainer_core.messages import TraindeckError
 
 CHATS: list[list[Turn]] = [
@@ -38,7 +38,7 @@ NO_SYSTEM = ("gemma",)
 @functools.cache
 def given_codec(family: str) -> Codec:
     with tempfile.TemporaryDirectory() as folder:
-        return tokenizer.load_given(model_folder(Path(folder), family) / "tokenizer.json")[0]
+        return tokenizer.load_user_tokenizer(model_folder(Path(folder), family) / "tokenizer.json")[0]
 
 
 @functools.cache
@@ -48,8 +48,8 @@ def transformers_of(family: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         theirs = transformers.AutoTokenizer.from_pretrained(model_folder(Path(folder), family))
     if theirs.chat_template is None:
-        theirs.add_special_tokens({"additional_special_tokens": [chat.IM_START, chat.IM_END]})
-        theirs.chat_template = chat.CHATML
+        theirs.add_special_tokens({"additional_special_tokens": [chat_template.IM_START, chat_template.IM_END]})
+        theirs.chat_template = chat_template.CHATML_TEMPLATE
     return theirs
 
 
@@ -62,7 +62,7 @@ def rendered_ids(theirs: Any, turns: Sequence[Turn], prompt: bool = False) -> li
 
 def special_ids(codec: Codec) -> set[int]:
     added = codec.tokenizer.get_added_tokens_decoder().items()
-    return {number for number, one in added if one.special or one.content in codec.template.promoted}
+    return {number for number, one in added if one.special or one.content in codec.template.control_tokens}
 
 
 def model_with(folder: Path, source: str, family: str = "qwen2.5", **config: Any) -> Path:
@@ -130,7 +130,7 @@ def test_every_answer_is_learned_with_the_token_that_ends_it_and_nothing_else(fa
     if family == "qwen3":  # the template writes empty reasoning into the last answer: the model has to write it too
         assert texts.pop() == "<think>\n\n</think>\n\na 3!"
     assert texts == [f"a {n}!" for n in range(len(texts))]
-    assert codec.end_of_turn in codec.ends
+    assert codec.end_of_turn in codec.stop_token_ids
     assert made.spans[-1][1] == len(made.ids)
 
 
@@ -149,7 +149,7 @@ def test_a_conversation_may_begin_with_an_answer() -> None:
 
 
 def test_a_template_without_marks_gets_an_end_of_text_after_the_last_answer(tmp_path: Path) -> None:
-    codec, _ = tokenizer.load_given(model_with(tmp_path, template("alpaca")))
+    codec, _ = tokenizer.load_user_tokenizer(model_with(tmp_path, template("alpaca")))
     turns = CHATS[2]
     made = codec.encode_chats([turns])[0]
     text = codec.decode(made.ids, skip_special_tokens=False)
@@ -158,14 +158,45 @@ def test_a_template_without_marks_gets_an_end_of_text_after_the_last_answer(tmp_
     assert learned == ["疑是地上霜。", "yes\n\nno<|im_end|>"]
 
 
-def test_blocks_of_generated_text_in_a_template_are_written_as_any_other(tmp_path: Path) -> None:
-    source = (
-        "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}"
-        "{{ m.content }}<|im_end|>{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}\n{% endfor %}"
-    )
-    codec, _ = tokenizer.load_given(model_with(tmp_path, source))
-    made = codec.encode_chats([CHATS[0]])[0]
-    assert codec.decode(made.ids[slice(*made.spans[-1])], False).endswith("It's 42.<|im_end|>")
+GENERATION = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}"
+    "{{ m.content }}<|im_end|>\n{% endgeneration %}{% else %}{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
+)
+
+
+def learned_texts(codec: Codec, turns: list[Turn]) -> list[str]:
+    made = codec.encode_chats([turns])[0]
+    return [codec.decode(made.ids[slice(*span)], skip_special_tokens=False) for span in made.spans]
+
+
+def test_the_loss_covers_the_generation_blocks_of_a_template(tmp_path: Path) -> None:
+    codec, _ = tokenizer.load_user_tokenizer(model_with(tmp_path, GENERATION))
+    turns: list[Turn] = [*CHATS[0], ("user", "\U0010fffdSure?\U0010fffc"), ("assistant", "\U0010fffdyes\U0010fffc")]
+    assert learned_texts(codec, turns) == ["It's 42.<|im_end|>\n", "\U0010fffdyes\U0010fffc<|im_end|>\n"]
+    turns[1] = (*turns[1], '{"weight": 0}')
+    assert learned_texts(codec, turns) == ["\U0010fffdyes\U0010fffc<|im_end|>\n"]
+    assert "user\n\U0010fffdSure?\U0010fffc" in codec.decode(codec.encode_chats([turns])[0].ids)
+
+
+def test_an_answer_begins_after_the_reasoning_that_the_prompt_opens(tmp_path: Path) -> None:
+    """As in Qwen3-Thinking: the prompt ends with `<think>`, and earlier answers have no reasoning."""
+    source = template("qwen3").replace("assistant\\n' }}", "assistant\\n<think>\\n' }}")
+    codec, _ = tokenizer.load_user_tokenizer(model_with(tmp_path, source, "qwen3"))
+    assert codec.decode(codec.encode_prompt("Hi")).endswith("assistant\n<think>\n")
+    assert learned_texts(codec, REASONED) == ["It's 42.<|im_end|>", "Sure.\n</think>\n\nyes<|im_end|>"]
+
+
+def test_an_answer_may_end_with_the_token_that_begins_the_next_turn(tmp_path: Path) -> None:
+    """As in GLM-4. After the last answer comes an end of text."""
+    source = "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}{% if add_generation_prompt %}"
+    path = model_with(tmp_path, source + "<|assistant|>\n{% endif %}", "phi3")
+    codec, _ = tokenizer.load_user_tokenizer(path)
+    assert learned_texts(codec, CHATS[2]) == ["疑是地上霜。<|user|>", "yes\n\nno<|endoftext|>"]
+
+
+def test_two_answers_in_a_row_are_both_learned() -> None:
+    turns: list[Turn] = [("user", "Hi"), ("assistant", "One"), ("assistant", "Two")]
+    assert learned_texts(given_codec("qwen2.5"), turns) == ["One<|im_end|>", "Two<|im_end|>"]
 
 
 # --- what people wrote stays text ------------------------------------------------------------------
@@ -202,6 +233,25 @@ def test_what_somebody_wrote_is_all_there() -> None:
     assert content in codec.decode(codec.encode_prompt(content))
 
 
+@pytest.mark.parametrize(("family", "header"), [("llama2", "[/INST]"), ("alpaca", "### Response:\n")])
+def test_a_header_that_somebody_spelled_begins_no_answer(tmp_path: Path, family: str, header: str) -> None:
+    """Where the template's headers are no special tokens."""
+    codec, _ = tokenizer.load_user_tokenizer(model_with(tmp_path, template(family), "llama2"))
+    content = f"a {header} b"
+    turns: list[Turn] = [("user", content), ("assistant", content), ("user", content), ("assistant", "yes")]
+    made = codec.encode_chats([turns])[0]
+    assert [codec.decode(made.ids[slice(*span)]).strip() for span in made.spans] == [content, "yes"]
+
+
+def test_parts_of_two_messages_make_no_mark(tmp_path: Path) -> None:
+    source = template("qwen25").replace("messages[0]['content'] + '<|im_end|>\\n'", "messages[0]['content']")
+    source = source.replace("'<|im_start|>' + message.role + '\\n' + message.content", "message.content")
+    codec, _ = tokenizer.load_user_tokenizer(model_with(tmp_path, source))
+    assert "Obey.Hi<|im_end|>" in codec.decode(codec.encode_prompt([("system", "Obey."), ("user", "Hi")]), False)
+    with pytest.raises(TraindeckError, match="cannot be followed"):
+        codec.encode_prompt([("system", "<|im_"), ("user", "end|>")])
+
+
 def test_marks_are_found_in_a_content_of_any_characters() -> None:
     codec = given_codec("qwen3")
     every = "".join(map(chr, [*range(0x4E00, 0x7000), *range(0x10F000, 0x10F040)]))
@@ -230,7 +280,7 @@ def test_text_that_spells_a_token_of_the_model_s_own_vocabulary_stays_text() -> 
 
 def test_marks_that_are_not_called_special_are_kept_from_contents_too() -> None:
     codec = given_codec("deepseek")
-    assert {"<｜User｜>", "<｜Assistant｜>"} <= codec.template.promoted
+    assert {"<｜User｜>", "<｜Assistant｜>"} <= codec.template.control_tokens
     user = codec.tokenizer.token_to_id("<｜User｜>")
     made = codec.encode_chats([[("user", "<｜User｜>Hello<｜User｜>"), ("assistant", "Yes")]])[0]
     assert made.ids.tolist().count(user) == 1
@@ -277,7 +327,7 @@ def test_a_template_that_quotes_contents_is_followed(tmp_path: Path) -> None:
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content|tojson }}<|im_end|>\n{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
-    codec, _ = tokenizer.load_given(model_with(tmp_path, source))
+    codec, _ = tokenizer.load_user_tokenizer(model_with(tmp_path, source))
     made = codec.encode_chats([[("user", 'Say "hi" <|im_end|>'), ("assistant", 'It is "hi"\n')]])[0]
     assert codec.decode(made.ids[slice(*made.spans[0])], False) == '"It is \\"hi\\"\\n"<|im_end|>'
     assert made.ids.tolist().count(codec.end_of_turn) == 2
@@ -285,7 +335,7 @@ def test_a_template_that_quotes_contents_is_followed(tmp_path: Path) -> None:
 
 def test_a_template_that_changes_what_it_writes_beyond_recognition_is_not_followed(tmp_path: Path) -> None:
     source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content|upper }}<|im_end|>{% endfor %}"
-    codec, _ = tokenizer.load_given(model_with(tmp_path, source))
+    codec, _ = tokenizer.load_user_tokenizer(model_with(tmp_path, source))
     with pytest.raises(TraindeckError, match="writes none of its answers"):
         codec.encode_chats([CHATS[0]])
 
@@ -325,7 +375,7 @@ def test_refused_conversations_can_be_counted_while_the_others_are_encoded() -> 
 @pytest.mark.parametrize("family", ["qwen2.5", "unigram"])
 def test_a_conversation_too_long_for_memory_is_refused_and_the_others_are_encoded(family: str) -> None:
     codec, found = given_codec(family), {}
-    half = "word " * (chat.LONGEST // 10 + 1)
+    half = "word " * (chat_template.MAX_CONVERSATION_CHARS // 10 + 1)
     made = codec.encode_chats([CHATS[0], [("user", half), ("assistant", half)], CHATS[0]], found.__setitem__)
     assert [len(one.ids) > 0 for one in made] == [True, False, True]
     assert found[1].params == {"reason": "it is longer than 4 million characters; divide it into several conversations"}
@@ -356,28 +406,28 @@ BAD = {
 
 @pytest.mark.parametrize("source", BAD.values(), ids=BAD.keys())
 def test_a_template_that_cannot_be_used_is_named_in_one_line(tmp_path: Path, source: str) -> None:
-    codec, _ = tokenizer.load_given(model_with(tmp_path, source))
+    codec, _ = tokenizer.load_user_tokenizer(model_with(tmp_path, source))
     with pytest.raises(TraindeckError) as caught:
         codec.encode_chats([CHATS[0]])
     assert caught.value.code == "data.bad_template"
     assert caught.value.params["path"] == str(tmp_path / "tokenizer_config.json")
     assert len(str(caught.value).splitlines()) == 1
     assert codec.decode(codec.encode("Plain text needs no template.")) == "Plain text needs no template."
-    assert codec.end_of_text in codec.ends
+    assert codec.end_of_text in codec.stop_token_ids
 
 
 def test_a_template_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     folder = model_folder(tmp_path, "qwen2.5")
     (folder / "chat_template.jinja").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(TraindeckError, match=r"chat_template\.jinja cannot be used"):
-        tokenizer.load_given(folder / "tokenizer.json")
+        tokenizer.load_user_tokenizer(folder / "tokenizer.json")
 
 
 @settings(max_examples=100, deadline=None)
 @given(source=st.text("{}%#-' m.content\n|messages(),[]0forinefd<>_", max_size=40))
 def test_whatever_stands_in_a_template_nothing_but_a_refusal_comes_of_it(source: str) -> None:
     codec = given_codec("llama3")
-    description = Description(template=source + " ", tokens={"eos_token": "<|end_of_text|>"})
+    description = TokenizerConfig(template=source + " ", special_tokens={"eos_token": "<|end_of_text|>"})
     try:
         made = Codec(codec.tokenizer, description).encode_chats([CHATS[0]])
     except TraindeckError as error:
@@ -393,13 +443,15 @@ def test_whatever_stands_in_a_template_nothing_but_a_refusal_comes_of_it(source:
 def test_a_template_s_own_file_comes_before_the_configuration(tmp_path: Path) -> None:
     folder = model_folder(tmp_path, "qwen2.5", chat_template="{{ raise_exception('this one') }}")
     (folder / "chat_template.jinja").write_text(template("qwen25"), encoding="utf-8", newline="\r\n")
-    codec, _ = tokenizer.load_given(folder / "tokenizer.json")
+    codec, _ = tokenizer.load_user_tokenizer(folder / "tokenizer.json")
     assert codec.encode_prompt("Hello") == given_codec("qwen2.5").encode_prompt("Hello")
 
 
 def test_of_several_templates_the_default_one_counts(tmp_path: Path) -> None:
     several = [{"name": "tool_use", "template": "{{ 1 }}"}, {"name": "default", "template": template("qwen25")}]
-    codec, _ = tokenizer.load_given(model_folder(tmp_path, "qwen2.5", chat_template=several) / "tokenizer.json")
+    codec, _ = tokenizer.load_user_tokenizer(
+        model_folder(tmp_path, "qwen2.5", chat_template=several) / "tokenizer.json"
+    )
     assert codec.encode_prompt("Hello") == given_codec("qwen2.5").encode_prompt("Hello")
 
 
@@ -407,13 +459,15 @@ def test_a_template_may_stand_in_a_json_file_of_its_own(tmp_path: Path) -> None:
     folder = model_folder(tmp_path, "qwen2.5", chat_template=None)
     written = json.dumps({"chat_template": template("qwen25")})
     (folder / "chat_template.json").write_text(written, encoding="utf-8")
-    codec, _ = tokenizer.load_given(folder / "tokenizer.json")
+    codec, _ = tokenizer.load_user_tokenizer(folder / "tokenizer.json")
     assert codec.encode_prompt("Hello") == given_codec("qwen2.5").encode_prompt("Hello")
 
 
 def test_a_model_without_a_template_speaks_chatml(tmp_path: Path) -> None:
-    codec, missing = tokenizer.load_given(model_folder(tmp_path, "llama3", chat_template=None) / "tokenizer.json")
-    assert missing == [chat.IM_START, chat.IM_END]
+    codec, missing = tokenizer.load_user_tokenizer(
+        model_folder(tmp_path, "llama3", chat_template=None) / "tokenizer.json"
+    )
+    assert missing == [chat_template.IM_START, chat_template.IM_END]
     text = codec.decode(codec.encode_prompt("Hello"), skip_special_tokens=False)
     assert text == "<|begin_of_text|><|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
 

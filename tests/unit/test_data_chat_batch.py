@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.unit.model_folders import model_folder
 from trainer_core.data.columns import Turn
-from trainer_core.data.tokenizing import chat, tokenizer
+from trainer_core.data.tokenizing import chat_template, tokenizer
 from trainer_core.data.tokenizing.bpe import train
-from trainer_core.data.tokenizing.chat import ROLES
+from trainer_core.data.tokenizing.chat_template import ROLES
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError
 
@@ -30,16 +30,16 @@ def codec(kind: str) -> Codec:
     if kind == "trained":
         return Codec(train(TEXTS, 400, "qwen2", lambda: None))
     with tempfile.TemporaryDirectory() as folder:
-        return tokenizer.load_given(model_folder(Path(folder), "unigram") / "tokenizer.json")[0]
+        return tokenizer.load_user_tokenizer(model_folder(Path(folder), "unigram") / "tokenizer.json")[0]
 
 
 def slowly(made: Codec, conversation: list[Turn]) -> tuple[list[int], list[tuple[int, int]]] | None:
     """Segment by segment; None where there is no answer."""
-    assert isinstance(made.template, chat.ChatMl)
+    assert isinstance(made.template, chat_template.ChatMl)
     if not any(role == "assistant" for role, _ in conversation):
         return None
-    segments = made.template.segments(conversation)
-    while not segments[-1].learned:
+    segments = made.template.render(conversation)
+    while not segments[-1].in_loss:
         segments.pop()
     ids: list[int] = []
     learned: list[bool] = []

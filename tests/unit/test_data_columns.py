@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.preparing import Listener
 from trainer_core.config import Config
 from trainer_core.data import columns
-from trainer_core.data.columns import BadRow, Layout, Missing, find_layout
-from trainer_core.data.sources import look
-from trainer_core.data.stream import Stream
+from trainer_core.data.columns import BadRow, ColumnMapping, MissingColumnError, map_columns
+from trainer_core.data.documents import DocumentStream
+from trainer_core.data.sources import scan_path
 from trainer_core.messages import TraindeckError
 
 MESSAGES = [
@@ -50,55 +50,55 @@ MESSAGES = [
     ],
 )
 def test_the_usual_columns_are_found_by_looking(found: str, kind: str, used: str) -> None:
-    layout = find_layout(found.split(), Config())
-    assert (layout.kind, " ".join(layout.used)) == (kind, used)
+    layout = map_columns(found.split(), Config())
+    assert (layout.kind, " ".join(layout.column_names)) == (kind, used)
 
 
 def test_a_task_or_a_column_that_is_set_decides() -> None:
-    assert find_layout(["text", "prompt", "response"], Config(task="sft")).kind == "pair"
-    assert find_layout(["messages", "content"], Config(task="pretrain")).text == "content"
-    assert find_layout(["q", "a", "text"], Config(task="sft", prompt_column="q", response_column="a")).used == (
+    assert map_columns(["text", "prompt", "response"], Config(task="sft")).kind == "pair"
+    assert map_columns(["messages", "content"], Config(task="pretrain")).text == "content"
+    assert map_columns(["q", "a", "text"], Config(task="sft", prompt_column="q", response_column="a")).column_names == (
         "q",
         "a",
     )
-    assert find_layout(["body"], Config(text_column="body")).text == "body"
-    assert find_layout(["instruction", "context", "output"], Config(input_column="context")).input == "context"
-    assert find_layout(["instruction", "input", "output"], Config(input_column="")).input == ""
+    assert map_columns(["body"], Config(text_column="body")).text == "body"
+    assert map_columns(["instruction", "context", "output"], Config(input_column="context")).input == "context"
+    assert map_columns(["instruction", "input", "output"], Config(input_column="")).input == ""
 
 
 def test_a_column_that_is_set_and_not_there_is_not_replaced_by_another() -> None:
     for config in (Config(text_column="body"), Config(task="sft", prompt_column="q"), Config(task="sft")):
-        with pytest.raises(Missing):
-            find_layout(["content"], config)
-    with pytest.raises(Missing) as caught:
-        find_layout(["prompt", "reply"], Config())
-    assert caught.value.wanted == "response"
+        with pytest.raises(MissingColumnError):
+            map_columns(["content"], config)
+    with pytest.raises(MissingColumnError) as caught:
+        map_columns(["prompt", "reply"], Config())
+    assert caught.value.column == "response"
 
 
 def test_alpaca_rows_become_an_instruction_with_its_input_below() -> None:
-    layout = find_layout(["instruction", "input", "output"], Config())
+    layout = map_columns(["instruction", "input", "output"], Config())
     row = {"instruction": "Add them.", "input": "1 and 2", "output": "3"}
-    assert columns.turns_of(row, layout) == (("user", "Add them.\n\n1 and 2"), ("assistant", "3"))
-    assert columns.turns_of({**row, "input": ""}, layout)[0] == ("user", "Add them.")
-    assert columns.turns_of({**row, "input": None}, layout)[0] == ("user", "Add them.")
+    assert columns.extract_turns(row, layout) == (("user", "Add them.\n\n1 and 2"), ("assistant", "3"))
+    assert columns.extract_turns({**row, "input": ""}, layout)[0] == ("user", "Add them.")
+    assert columns.extract_turns({**row, "input": None}, layout)[0] == ("user", "Add them.")
 
 
 def test_a_system_column_begins_the_conversation_where_it_is_filled() -> None:
-    layout = find_layout(["system", "prompt", "response"], Config())
+    layout = map_columns(["system", "prompt", "response"], Config())
     row = {"system": "Be brief.", "prompt": "Hi", "response": "Hello"}
-    assert columns.turns_of(row, layout)[0] == ("system", "Be brief.")
-    assert columns.turns_of({**row, "system": ""}, layout)[0] == ("user", "Hi")
+    assert columns.extract_turns(row, layout)[0] == ("system", "Be brief.")
+    assert columns.extract_turns({**row, "system": ""}, layout)[0] == ("user", "Hi")
 
 
 @pytest.mark.parametrize("as_text", [False, True])
 def test_chats_keep_all_their_turns(as_text: bool) -> None:
-    layout = Layout("messages", messages="messages")
+    layout = ColumnMapping("messages", messages="messages")
     row = {"messages": json.dumps(MESSAGES) if as_text else MESSAGES}
-    assert columns.turns_of(row, layout) == tuple((one["role"], one["content"]) for one in MESSAGES)
+    assert columns.extract_turns(row, layout) == tuple((one["role"], one["content"]) for one in MESSAGES)
 
 
 def test_the_names_of_sharegpt_are_understood_and_what_nobody_answered_is_left_out() -> None:
-    layout = Layout("messages", messages="conversations")
+    layout = ColumnMapping("messages", messages="conversations")
     row = {
         "conversations": [
             {"from": "human", "value": "Hi"},
@@ -106,7 +106,7 @@ def test_the_names_of_sharegpt_are_understood_and_what_nobody_answered_is_left_o
             {"from": "human", "value": "?"},
         ]
     }
-    assert columns.turns_of(row, layout) == (("user", "Hi"), ("assistant", "Hello"))
+    assert columns.extract_turns(row, layout) == (("user", "Hi"), ("assistant", "Hello"))
 
 
 def test_a_message_whose_content_a_table_has_filled_with_null_says_its_value() -> None:
@@ -116,25 +116,25 @@ def test_a_message_whose_content_a_table_has_filled_with_null_says_its_value() -
             {"role": "assistant", "from": None, "content": "Hello", "value": None},
         ]
     }
-    layout = find_layout(["conversations"], Config())
-    assert columns.turns_of(row, layout) == (("user", "Hi"), ("assistant", "Hello"))
+    layout = map_columns(["conversations"], Config())
+    assert columns.extract_turns(row, layout) == (("user", "Hi"), ("assistant", "Hello"))
 
 
 def test_parts_of_a_message_are_joined() -> None:
     parts = [{"type": "text", "text": "Hel"}, {"type": "image"}, {"type": "text", "text": "l"}, "o"]
     row = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": parts}]}
-    assert columns.turns_of(row, Layout("messages", messages="messages"))[1] == ("assistant", "Hello")
+    assert columns.extract_turns(row, ColumnMapping("messages", messages="messages"))[1] == ("assistant", "Hello")
 
 
 def test_a_part_whose_text_a_table_has_filled_with_null_adds_nothing() -> None:
     parts = [{"type": "text", "text": "Hello"}, {"type": "image", "text": None}, None]
     rows = pa.table({"messages": [[{"role": "assistant", "content": parts}]]}).to_pylist()
-    assert columns.turns_of(rows[0], Layout("messages", messages="messages")) == (("assistant", "Hello"),)
+    assert columns.extract_turns(rows[0], ColumnMapping("messages", messages="messages")) == (("assistant", "Hello"),)
 
 
 def test_a_message_to_the_model_may_be_empty() -> None:
     row = {"messages": [{"role": "user", "content": None}, {"role": "assistant", "content": "Hello"}]}
-    assert columns.turns_of(row, Layout("messages", messages="messages"))[0] == ("user", "")
+    assert columns.extract_turns(row, ColumnMapping("messages", messages="messages"))[0] == ("user", "")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_message_to_the_model_may_be_empty() -> None:
         ("[" * 100_000, "not a list"),
         ([1, 2], "not a list"),
         ([{"role": "user", "content": "Hi"}], "no answer"),
-        ([{"role": "wizard", "content": "Hi"}], "role is 'wizard'"),
+        ([{"role": "wizard", "content": "Hi"}], "role is “wizard”"),
         ([{"role": "assistant", "content": 7}], "not text"),
         ([{"role": "assistant", "content": [{"text": 7}]}], "not text"),
         ([{"role": "assistant", "content": [{"text": ["Hi"]}, {"text": "Hi"}]}], "not text"),
@@ -162,7 +162,7 @@ def test_a_message_to_the_model_may_be_empty() -> None:
 )
 def test_what_is_no_chat_is_a_bad_row_with_its_reason(messages: Any, reason: str) -> None:
     with pytest.raises(BadRow, match=reason):
-        columns.turns_of({"messages": messages}, Layout("messages", messages="messages"))
+        columns.extract_turns({"messages": messages}, ColumnMapping("messages", messages="messages"))
 
 
 KEYS = st.sampled_from(["role", "content", "from", "value", "text", "x"])
@@ -176,13 +176,13 @@ ANYTHING = st.recursive(
 @given(ANYTHING)
 def test_whatever_stands_in_a_column_is_a_document_or_a_bad_row(value: Any) -> None:
     for layout in (
-        Layout("messages", messages="a"),
-        Layout("pair", prompt="a", response="a"),
-        Layout("text", text="a"),
+        ColumnMapping("messages", messages="a"),
+        ColumnMapping("pair", prompt="a", response="a"),
+        ColumnMapping("text", text="a"),
     ):
         with contextlib.suppress(BadRow):
-            turns = columns.turns_of({"a": value}, layout) if layout.task == "sft" else ()
-            text = "" if turns else columns.text_of({"a": value}, Layout("text", text="a"))
+            turns = columns.extract_turns({"a": value}, layout) if layout.task == "sft" else ()
+            text = "" if turns else columns.extract_text({"a": value}, ColumnMapping("text", text="a"))
             assert turns or isinstance(text, str)
             assert all(isinstance(content, str) for _, content in turns)
 
@@ -206,9 +206,9 @@ def write(folder: Path) -> list[Path]:
 
 def test_a_stream_goes_on_from_any_position_with_the_same_documents_and_counts(tmp_path: Path) -> None:
     config = Config()
-    looks = [look(str(path), config) for path in write(tmp_path)]
-    whole = Stream(looks, config, Listener())
-    documents, positions = [], [Stream(looks, config).position]
+    looks = [scan_path(str(path), config) for path in write(tmp_path)]
+    whole = DocumentStream(looks, config, Listener())
+    documents, positions = [], [DocumentStream(looks, config).position]
     for document in whole:
         documents.append(document)
         positions.append(whole.position)
@@ -217,7 +217,7 @@ def test_a_stream_goes_on_from_any_position_with_the_same_documents_and_counts(t
     for number in range(0, len(positions), 3):
         position = positions[number]
         if position is not None:
-            rest = Stream(looks, config, Listener(), json.loads(json.dumps(position)))
+            rest = DocumentStream(looks, config, Listener(), json.loads(json.dumps(position)))
             assert list(rest) == documents[number:]
             assert rest.counts == whole.counts
 
@@ -226,16 +226,16 @@ def test_files_of_one_folder_may_have_different_columns(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"instruction": "Hi", "output": "Hello"}), encoding="utf-8")
     (tmp_path / "b.jsonl").write_text(json.dumps({"messages": MESSAGES}), encoding="utf-8")
     config = Config()
-    found = look(str(tmp_path), config)
-    assert [layout.kind for layout in found.layouts] == ["pair", "messages"]
-    assert [len(document.turns) for document in Stream([found], config)] == [2, 5]
+    found = scan_path(str(tmp_path), config)
+    assert [layout.kind for layout in found.column_mappings] == ["pair", "messages"]
+    assert [len(document.turns) for document in DocumentStream([found], config)] == [2, 5]
 
 
 def test_a_bad_row_ends_the_reading_where_that_is_wanted(tmp_path: Path) -> None:
     path = write(tmp_path)[0]
     config = Config(on_bad_row="stop")
     with pytest.raises(TraindeckError) as caught:
-        list(Stream([look(str(path), config)], config))
+        list(DocumentStream([scan_path(str(path), config)], config))
     assert (caught.value.code, caught.value.params["position"]) == ("data.bad_row", "line 12")
     assert str(path) in str(caught.value)
 
@@ -248,10 +248,10 @@ def test_more_bad_rows_than_the_limit_end_the_reading(tmp_path: Path) -> None:
     for limit, count in ((5, 6), (27, 28)):
         config = Config(bad_row_limit=limit)
         with pytest.raises(TraindeckError) as caught:
-            list(Stream([look(str(path), config)], config))
+            list(DocumentStream([scan_path(str(path), config)], config))
         assert (caught.value.code, caught.value.params["count"]) == ("data.too_many_bad_rows", count)
         assert caught.value.params["position"] == "line 21"
     for limit in (28, 0):
         config = Config(bad_row_limit=limit)
-        stream = Stream([look(str(path), config)], config)
+        stream = DocumentStream([scan_path(str(path), config)], config)
         assert (len(list(stream)), stream.counts.bad) == (272, 28)

@@ -11,15 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.preparing import prepared
-from trainer_core.data import direct
-from trainer_core.data.direct import DirectSplit
+from trainer_core.data import uncached
+from trainer_core.data.uncached import OnTheFlySplit
 from trainer_core.messages import TraindeckError
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(direct, "_RUN_TOKENS", 700)
+    monkeypatch.setattr(uncached, "_RUN_TOKENS", 700)
 
 
 @pytest.fixture(params=["text", "pairs"])
@@ -40,8 +40,8 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_any_stretch_of_tokens_is_what_the_cache_would_hold(folder: Path, split: str) -> None:
-    cached, uncached = prepared(folder).split(split), prepared(folder, token_cache=False).split(split)
-    assert isinstance(uncached, DirectSplit) == (split == "train")
+    cached, uncached = prepared(folder).open_split(split), prepared(folder, token_cache=False).open_split(split)
+    assert isinstance(uncached, OnTheFlySplit) == (split == "train")
     assert bool(list(uncached.folder.glob("tokens-*"))) == (split == "validation")  # evaluations need them each time
     assert np.array_equal(cached.offsets, uncached.offsets)
     assert np.array_equal(cached.spans, uncached.spans)
@@ -54,7 +54,7 @@ def test_any_stretch_of_tokens_is_what_the_cache_would_hold(folder: Path, split:
 
 
 def test_rows_that_changed_since_are_said(folder: Path) -> None:
-    split = prepared(folder, token_cache=False).split("train")
+    split = prepared(folder, token_cache=False).open_split("train")
     pq.write_table(pq.read_table(folder / "0.parquet").slice(0, 50), folder / "0.parquet")
     with pytest.raises(TraindeckError) as caught:
         split.read(0, 4000)

@@ -17,7 +17,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 from trainer_core.data.tokenizing import encoder as encoding
 from trainer_core.data.tokenizing.bpe import REGEXES, PreTokenizer, train
-from trainer_core.data.tokenizing.encoder import Encoder, EncoderDiffers
+from trainer_core.data.tokenizing.encoder import EncoderMismatchError, TextEncoder
 
 STDLIB = Path(json.__file__).parents[1]
 CHINESE = "我们的模型在2024年学会了中文，“你好”！今天天气很好，大家都在学习如何训练语言模型。"
@@ -38,15 +38,15 @@ def trained(pre_tokenizer: PreTokenizer) -> Tokenizer:
     return train(corpus(), 1500, pre_tokenizer, lambda: None)
 
 
-def both(tokenizer: Tokenizer) -> tuple[Encoder, Encoder]:
+def both(tokenizer: Tokenizer) -> tuple[TextEncoder, TextEncoder]:
     """An encoder that has chosen gigatoken, and one on the reference alone."""
-    quick = Encoder(Tokenizer.from_str(tokenizer.to_str()))
+    quick = TextEncoder(Tokenizer.from_str(tokenizer.to_str()))
     quick.encode_many(["x" * 70_000])
-    assert (quick.path, quick.reason) == ("gigatoken", "equal")
-    return quick, Encoder(Tokenizer.from_str(tokenizer.to_str()), fast=False)
+    assert (quick.backend, quick.reason) == ("gigatoken", "equal")
+    return quick, TextEncoder(Tokenizer.from_str(tokenizer.to_str()), fast=False)
 
 
-def same(quick: Encoder, reference: Encoder, texts: list[str]) -> bool:
+def same(quick: TextEncoder, reference: TextEncoder, texts: list[str]) -> bool:
     pairs = zip(quick.encode_many(texts), reference.encode_many(texts), strict=True)
     return all(np.array_equal(ours, theirs) for ours, theirs in pairs)
 
@@ -109,9 +109,9 @@ def test_words_added_to_a_tokenizer_are_found_in_texts_that_spell_them_otherwise
 
 
 def test_short_texts_do_not_ask_for_gigatoken() -> None:
-    short = Encoder(trained("gpt-2"))
+    short = TextEncoder(trained("gpt-2"))
     short.encode_many(["a few words"])
-    assert (short.path, short.reason) == ("tokenizers", "")
+    assert (short.backend, short.reason) == ("tokenizers", "")
 
 
 def test_a_tokenizer_of_another_kind_is_encoded_by_the_reference() -> None:
@@ -121,15 +121,15 @@ def test_a_tokenizer_of_another_kind_is_encoded_by_the_reference() -> None:
     metaspace.pre_tokenizer = pre_tokenizers.Metaspace()
     metaspace.decoder = decoders.Metaspace()
     for other in (words, metaspace):
-        encoder = Encoder(other)
+        encoder = TextEncoder(other)
         encoder.encode_many(["a " * 50_000])
-        assert (encoder.path, encoder.reason) == ("tokenizers", "unknown_kind")
+        assert (encoder.backend, encoder.reason) == ("tokenizers", "unknown_kind")
 
 
 def test_an_unusual_split_or_normalizer_is_encoded_by_the_reference() -> None:
     tokenizer = trained("gpt-2")
     tokenizer.normalizer = normalizers.Lowercase()
-    encoder = Encoder(tokenizer)
+    encoder = TextEncoder(tokenizer)
     assert len(encoder.encode_many(["ABC " * 20_000])[0])
     assert encoder.reason == "unknown_kind"
 
@@ -137,14 +137,14 @@ def test_an_unusual_split_or_normalizer_is_encoded_by_the_reference() -> None:
 def test_a_difference_on_the_way_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     quick, _ = both(trained("gpt-2"))
     assert quick._fast is not None
-    monkeypatch.setattr(quick._fast, "_composed", True)  # as if NFC were asked for, which the reference does not do
-    with pytest.raises(EncoderDiffers):
+    monkeypatch.setattr(quick._fast, "_normalizes", True)  # as if NFC were asked for, which the reference does not do
+    with pytest.raises(EncoderMismatchError):
         quick.encode_many(["e\u0301 " * 100])
 
 
 def test_memory_stays_bounded_over_texts_that_never_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding, "_RENEW_BYTES", 8 * 2**20)
-    monkeypatch.setattr(encoding, "_RENEW_AFTER", 1 * 2**20)
+    monkeypatch.setattr(encoding, "_MAX_MEMORY_GROWTH", 8 * 2**20)
+    monkeypatch.setattr(encoding, "_MEMORY_CHECK_CHARS", 1 * 2**20)
     quick, _ = both(trained("gpt-2"))
     letters = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz    ", np.uint8)
     draw = np.random.default_rng(0)

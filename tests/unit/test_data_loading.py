@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from trainer_core.config import Config
-from trainer_core.data.loading import Ahead, Choice, choose
+from trainer_core.data.prefetch import LoaderSettings, PrefetchIterator, choose_loader_settings
 
 SMALL, HUGE = 10**9, 10**12
 
 
-def chosen(device: str, cores: int, gigabytes: float, data: int = SMALL, system: str = "linux", **knobs: Any) -> Choice:
-    return choose(Config(**knobs), device, data, cores, int(gigabytes * 1e9), system)
+def chosen(
+    device: str, cores: int, gigabytes: float, data: int = SMALL, system: str = "linux", **knobs: Any
+) -> LoaderSettings:
+    return choose_loader_settings(Config(**knobs), device, data, cores, int(gigabytes * 1e9), system)
 
 
 def workers(*machine: Any, **knobs: Any) -> tuple[int, str]:
@@ -51,10 +53,10 @@ def test_memory_is_pinned_for_a_gpu_where_there_is_enough_of_it() -> None:
 
 
 def test_a_thread_keeps_all_batches_of_a_step_ready_for_a_gpu() -> None:
-    assert chosen("cpu", 8, 32).ahead == 0
-    assert chosen("cuda", 8, 32, gradient_accumulation_steps=40).ahead == 40
-    assert chosen("cuda", 8, 32, prefetch_factor=4).ahead == 4
-    assert chosen("cuda", 8, 32, num_workers=3, prefetch_factor=4).ahead == 12
+    assert chosen("cpu", 8, 32).prefetch_batches == 0
+    assert chosen("cuda", 8, 32, gradient_accumulation_steps=40).prefetch_batches == 40
+    assert chosen("cuda", 8, 32, prefetch_factor=4).prefetch_batches == 4
+    assert chosen("cuda", 8, 32, num_workers=3, prefetch_factor=4).prefetch_batches == 12
 
 
 # --- the thread ------------------------------------------------------------------------------------
@@ -66,7 +68,7 @@ def threads() -> int:
 
 @pytest.mark.parametrize("depth", [1, 3, 50])
 def test_items_come_in_order_and_end(depth: int) -> None:
-    ahead = Ahead(iter(range(20)), depth)
+    ahead = PrefetchIterator(iter(range(20)), depth)
     assert list(ahead) == list(range(20))
     assert list(ahead) == []
     ahead.close()
@@ -80,7 +82,7 @@ def test_so_many_are_made_before_anybody_asks_and_no_more() -> None:
             made.append(number)
             yield number
 
-    ahead = Ahead(source(), 5)
+    ahead = PrefetchIterator(source(), 5)
     time.sleep(0.1)
     assert len(made) == 6  # five that wait, and one in the thread's hand
     assert next(ahead) == 0
@@ -92,7 +94,7 @@ def test_a_failure_comes_where_the_item_would_have_come() -> None:
         yield 1
         raise OSError("the disk is gone")
 
-    ahead = Ahead(source(), 4)
+    ahead = PrefetchIterator(source(), 4)
     assert next(ahead) == 1
     for _ in range(2):
         with pytest.raises(OSError, match="the disk is gone"):
@@ -107,7 +109,7 @@ def test_closing_ends_the_thread_even_while_it_works_and_nobody_waits_for_ever()
             yield 0
 
     before = threads()
-    ahead = Ahead(slow(), 2)
+    ahead = PrefetchIterator(slow(), 2)
     next(ahead)
     ahead.close()
     assert threads() == before
@@ -121,7 +123,7 @@ def test_the_thread_is_set_up_before_it_takes_anything() -> None:
         seen.append("source")
         yield 1
 
-    ahead = Ahead(source(), 1, lambda: seen.append(threading.current_thread().name))
+    ahead = PrefetchIterator(source(), 1, lambda: seen.append(threading.current_thread().name))
     assert list(ahead) == [1]
     assert seen == ["batches", "source"]
     ahead.close()

@@ -11,24 +11,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainer_core.config import Config
-from trainer_core.data.insight import measures
-from trainer_core.data.insight.measures import EpochSteps, Lengths, count_duplicates, steps_per_epoch
 from trainer_core.data.order import EpochOrder
+from trainer_core.data.report import statistics
+from trainer_core.data.report.statistics import (
+    LengthStats,
+    count_duplicates,
+    measure_lengths,
+    steps_per_epoch,
+)
 from trainer_core.train.schedule import Schedule
 
 LENGTHS = st.lists(st.one_of(st.integers(1, 40), st.integers(1, 5_000_000)), min_size=1, max_size=80)
 
 
-def counted(lengths: list[int], limit: int = 128) -> Lengths:
-    found = Lengths(limit)
-    found.add(np.array(lengths, np.int64))
-    return found
+def counted(lengths: list[int], limit: int = 128) -> LengthStats:
+    return measure_lengths([np.cumsum([0, *lengths])], limit)
 
 
 @settings(max_examples=150, deadline=None)
 @given(LENGTHS)
 def test_every_document_is_in_the_one_bar_that_its_length_belongs_to(lengths: list[int]) -> None:
-    bins = counted(lengths).bins()
+    bins = counted(lengths).bins
     assert len(bins) <= 40
     assert all(one.stop == following.start for one, following in itertools.pairwise(bins))
     assert [sum(one.start <= length < one.stop for length in lengths) for one in bins] == [b.documents for b in bins]
@@ -40,27 +43,23 @@ def test_every_document_is_in_the_one_bar_that_its_length_belongs_to(lengths: li
 @given(LENGTHS, st.integers(1, 1000))
 def test_what_is_longer_than_a_sequence_is_counted_exactly(lengths: list[int], limit: int) -> None:
     found = counted(lengths, limit)
-    assert found.longer == sum(length > limit for length in lengths)
+    assert found.over_limit == sum(length > limit for length in lengths)
     assert (found.documents, found.tokens, found.longest) == (len(lengths), sum(lengths), max(lengths))
 
 
-def test_offsets_say_the_same_as_lengths_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measures, "_AT_ONCE", 3)
+def test_lengths_are_the_same_however_little_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = [5, 1, 300, 7, 7, 64, 128, 2]
-    by_offsets = Lengths(128)
-    by_offsets.add_offsets(np.cumsum([0, *lengths]))
-    assert by_offsets.bins() == counted(lengths).bins()
-    assert by_offsets.tokens == sum(lengths)
-    nothing = Lengths(128)
-    nothing.add_offsets(np.zeros(0, np.int64))
-    assert nothing.bins() == []
+    whole = counted(lengths)
+    monkeypatch.setattr(statistics, "_BLOCK_VALUES", 3)
+    assert measure_lengths([np.cumsum([0, *lengths[:5]]), np.cumsum([0, *lengths[5:]])], 128) == whole
+    assert measure_lengths([np.zeros(0, np.int64), np.zeros(1, np.int64)], 128).bins == []
 
 
 def test_bars_are_as_fine_as_the_spread_of_lengths_allows() -> None:
-    assert [b.start for b in counted(list(range(200, 260))).bins()][:4] == [200, 204, 208, 212]
-    assert [b.start for b in counted([1, 100_000]).bins()][:7] == [1, 2, 3, 4, 6, 8, 12]
-    assert 20 <= len(counted([1, 100_000]).bins()) <= 40
-    assert len(counted([7]).bins()) == 1
+    assert [b.start for b in counted(list(range(200, 260))).bins][:4] == [200, 204, 208, 212]
+    assert [b.start for b in counted([1, 100_000]).bins][:7] == [1, 2, 3, 4, 6, 8, 12]
+    assert 20 <= len(counted([1, 100_000]).bins) <= 40
+    assert len(counted([7]).bins) == 1
 
 
 @settings(max_examples=60, deadline=None)
@@ -78,33 +77,30 @@ def test_duplicates_are_what_a_set_would_say(
 def test_duplicates_are_the_same_however_little_is_held_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
-    monkeypatch.setattr(measures, "_HELD", held)
-    monkeypatch.setattr(measures, "_AT_ONCE", 13)
+    monkeypatch.setattr(statistics, "_MAX_HASHES_IN_MEMORY", held)
+    monkeypatch.setattr(statistics, "_BLOCK_VALUES", 13)
     dice = np.random.default_rng(3)
     hashes = np.concatenate([dice.integers(0, 2**64, 300, np.uint64)] * 2 + [np.full(200, 7, np.uint64)])
     (tmp_path / "hashes.bin").write_bytes(dice.permutation(hashes).astype("<u8").tobytes())
     assert count_duplicates(tmp_path / "hashes.bin") == 300 + 199
 
 
-def test_a_file_that_is_not_there_or_empty_has_no_duplicates(tmp_path: Path) -> None:
-    assert count_duplicates(tmp_path / "no.bin") == 0
+def test_an_empty_file_has_no_duplicates(tmp_path: Path) -> None:
     (tmp_path / "empty.bin").touch()
     assert count_duplicates(tmp_path / "empty.bin") == 0
 
 
 def test_ten_million_samples_make_104166_full_steps_and_a_short_one() -> None:
-    steps = steps_per_epoch(10_000_000, batch_size=32, accumulation=3)
-    assert steps == EpochSteps(full=104_166, rest=64)
-    assert steps.total == 104_167
+    assert steps_per_epoch(10_000_000, 32 * 3) == (104_167, 104_166)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 500), st.integers(1, 9), st.integers(1, 5))
 def test_steps_are_those_that_the_loop_takes(samples: int, batch: int, accumulation: int) -> None:
-    steps = steps_per_epoch(samples, batch, accumulation)
+    steps, full = steps_per_epoch(samples, batch * accumulation)
     batches = [len(positions) for positions in EpochOrder(samples, batch).batches()]
     windows = [sum(batches[n : n + accumulation]) for n in range(0, len(batches), accumulation)]
-    assert steps.total == len(windows)
-    assert windows == [batch * accumulation] * steps.full + [steps.rest] * (steps.rest > 0)
+    assert steps == len(windows)
+    assert full == windows.count(batch * accumulation)
     wanted = Config(batch_size=batch, gradient_accumulation_steps=accumulation, max_steps=0, max_epochs=1)
-    assert Schedule(wanted, samples).total_steps(0, 0) == steps.total
+    assert Schedule(wanted, samples).total_steps(0, 0) == steps

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainer_core.data.order import EpochOrder, keyed_hash, permuted
+from trainer_core.data.order import EpochOrder, keyed_hash, permute
 
 
 def whole(count: int, seed: int = 1, epoch: int = 0) -> np.ndarray:
-    return permuted(np.arange(count, dtype=np.int64), count, seed, epoch)
+    return permute(np.arange(count, dtype=np.int64), count, seed, epoch)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 8, 16, 17, 100, 255, 256, 257, 1000, 4097, 65_537, 200_001])
@@ -23,7 +23,7 @@ def test_every_sample_stands_at_exactly_one_position(count: int) -> None:
 def test_a_part_of_the_order_is_the_same_as_that_part_of_the_whole() -> None:
     order = whole(10_007)
     some = np.array([9_999, 3, 4, 5_000], dtype=np.int64)
-    assert np.array_equal(permuted(some, 10_007, 1, 0), order[some])
+    assert np.array_equal(permute(some, 10_007, 1, 0), order[some])
 
 
 def test_epochs_and_seeds_have_orders_of_their_own() -> None:
@@ -53,29 +53,29 @@ def test_positions_and_samples_have_nothing_to_do_with_each_other() -> None:
     assert chi2.mean() < 11  # expected 9 with nine degrees of freedom
 
 
-ORDERS = [EpochOrder(1003, 8), EpochOrder(1003, 8, block=64), EpochOrder(40, 8, block=64), EpochOrder(5, 8)]
+ORDERS = [EpochOrder(1003, 8), EpochOrder(1003, 8, block_size=64), EpochOrder(40, 8, block_size=64), EpochOrder(5, 8)]
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_an_epoch_holds_every_sample_once_from_wherever_it_is_read(order: EpochOrder) -> None:
-    whole = np.concatenate(list(order.shuffled(0, 5, 1)))
+    whole = np.concatenate(list(order.shuffled_batches(0, 5, 1)))
     assert sorted(whole.tolist()) == list(range(order.samples))
     for start in (0, 1, 8, order.samples - 1, order.samples):
-        rest = [index for batch in order.shuffled(min(start, order.samples), 5, 1) for index in batch.tolist()]
+        rest = [index for batch in order.shuffled_batches(min(start, order.samples), 5, 1) for index in batch.tolist()]
         assert rest == whole[start:].tolist()
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_order_is_the_same_in_batches_of_any_size(order: EpochOrder) -> None:
-    whole = np.concatenate(list(order.shuffled(0, 5, 1)))
+    whole = np.concatenate(list(order.shuffled_batches(0, 5, 1)))
     for size in (1, 3, 64, 2000):
         other = replace(order, batch_size=size)
-        assert np.array_equal(np.concatenate(list(other.shuffled(0, 5, 1))), whole)
+        assert np.array_equal(np.concatenate(list(other.shuffled_batches(0, 5, 1))), whole)
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 1000, 6400])
 def test_blocks_of_neighbours_stay_together_and_are_shuffled(count: int) -> None:
-    orders = [next(EpochOrder(count, count, block=64).shuffled(0, 1, epoch)) for epoch in (0, 1)]
+    orders = [next(EpochOrder(count, count, block_size=64).shuffled_batches(0, 1, epoch)) for epoch in (0, 1)]
     for order in orders:
         assert sorted(order.tolist()) == list(range(count))
         for start in range(0, count - 63, 64):

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.made_cache import add_document
 from trainer_core.config import Config
-from trainer_core.data import arrange as arranging
-from trainer_core.data.arrange import arrange, fill_without_packing
-from trainer_core.data.packing import best_fit, fill_alone, pack
-from trainer_core.data.sequences import Sequences, first_trained, fit, folder_of
-from trainer_core.data.store import Split, Writer
-from trainer_core.report import Quiet, StopRequested
+from trainer_core.data import sequence_layout as arranging
+from trainer_core.data.packing import best_fit, expected_unpacked_fill, pack
+from trainer_core.data.sequence_layout import build_sequences, unpacked_fill_ratio
+from trainer_core.data.sequences import SequenceIndex, first_loss_token, fit_conversations, sequences_folder
+from trainer_core.data.token_files import Split, TokenFileWriter
+from trainer_core.progress import NullReporter, StopRequested
 
 ROOT = Path(arranging.__file__).resolve().parents[2]
 Spans = list[tuple[int, int]]
@@ -59,7 +60,7 @@ def test_every_document_stands_in_one_pack_and_no_pack_overflows(given: tuple[li
 @settings(max_examples=200, deadline=None)
 def test_packs_are_as_few_as_packing_one_by_one_makes(given: tuple[list[int], int]) -> None:
     sizes, capacity = given
-    packs = best_fit(np.bincount(sizes, minlength=capacity + 1), capacity).packs
+    packs = best_fit(np.bincount(sizes, minlength=capacity + 1), capacity).total_packs
     assert packs == one_by_one(sizes, capacity, fullest=True)
     assert packs <= one_by_one(sizes, capacity, fullest=False) * 1.1 + 1
     assert packs >= sum(sizes) / capacity
@@ -67,7 +68,7 @@ def test_packs_are_as_few_as_packing_one_by_one_makes(given: tuple[list[int], in
 
 def test_lengths_as_they_are_in_chat_data_leave_almost_no_padding() -> None:
     sizes = np.random.default_rng(0).lognormal(5.3, 0.9, 50_000).astype(np.int64).clip(1, 1024)
-    assert sizes.sum() / (best_fit(np.bincount(sizes), 1024).packs * 1024) > 0.995
+    assert sizes.sum() / (best_fit(np.bincount(sizes), 1024).total_packs * 1024) > 0.995
 
 
 def test_packs_are_the_same_on_every_machine_and_others_with_another_key() -> None:
@@ -97,7 +98,7 @@ def test_the_padding_of_batches_without_packing_is_told_as_it_is(batch_size: int
     batches = random.permutation(sizes).reshape(-1, batch_size)
     widths = np.minimum(-(-batches.max(axis=1) // 8) * 8, 500)
     seen = sizes.sum() / (widths.sum() * batch_size)
-    assert fill_alone(np.bincount(sizes, minlength=501), batch_size, 8) == pytest.approx(seen, rel=0.02)
+    assert expected_unpacked_fill(np.bincount(sizes, minlength=501), batch_size, 8) == pytest.approx(seen, rel=0.02)
 
 
 # --- which conversations can be used ---------------------------------------------------------------
@@ -112,10 +113,9 @@ def conversation(draw: st.DrawFn) -> tuple[int, Spans]:
 
 
 def written(folder: Path, chats: list[tuple[int, Spans]], split: str = "train") -> Split:
-    writer = Writer(folder / split, 300)
+    writer = TokenFileWriter(folder / split, 300)
     for length, spans in chats:
-        writer.begin_document()
-        writer.add_chat(range(length), spans)
+        add_document(writer, range(length), spans)
     writer.finish()
     return Split(folder / split, 300)
 
@@ -126,16 +126,16 @@ def test_a_conversation_is_used_where_something_to_learn_is_left_of_it(
     tmp_path_factory: pytest.TempPathFactory, chats: list[tuple[int, Spans]], limit: int
 ) -> None:
     split = written(tmp_path_factory.mktemp("cache"), chats)
-    found = fit(split, 0, len(chats), limit)
+    found = fit_conversations(split, 0, len(chats), limit)
     for (length, spans), positions, usable, cut in zip(
-        chats, *map(list, (found.positions, found.usable, found.cut)), strict=True
+        chats, *map(list, (found.positions, found.usable, found.truncated)), strict=True
     ):
         learned = [at for start, stop in spans for at in range(start, stop) if 1 <= at <= limit]
         assert usable == bool(learned)
         assert positions == min(length - 1, limit)
         assert cut == (usable and length - 1 > limit)
         if learned:
-            assert first_trained(spans) == learned[0]
+            assert first_loss_token(spans) == learned[0]
     split.close()
 
 
@@ -154,44 +154,44 @@ def config(packing: bool) -> Config:
 def test_sequences_hold_every_usable_conversation_once(tmp_path: Path, packing: bool) -> None:
     written(tmp_path, [*CHATS, DROPPED])
     written(tmp_path, [DROPPED], "validation")
-    found = arrange(tmp_path, 300, config(packing), Quiet(), at_once=100)
-    sequences = Sequences(folder_of(tmp_path, 32, packing) / "train", packing)
+    found = build_sequences(tmp_path, 300, config(packing), NullReporter(), block_size=100)
+    sequences = SequenceIndex(sequences_folder(tmp_path, 32, packing) / "train", packing)
     held = [list(map(int, sequences.documents(index))) for index in range(found["train"].samples)]
     assert sorted(number for numbers in held for number in numbers) == list(range(300))
     assert all(sum(min(CHATS[number][0] - 1, 32) for number in numbers) <= 32 for numbers in held)
     assert (found["train"].used, found["train"].dropped) == (300, 1)
     assert found["train"].truncated == sum(length > 33 for length, _ in CHATS)
-    assert found["train"].fill(32) == pytest.approx(sum(min(n - 1, 32) for n, _ in CHATS) / 32 / len(held))
+    assert found["train"].fill_ratio(32) == pytest.approx(sum(min(n - 1, 32) for n, _ in CHATS) / 32 / len(held))
     assert (found["validation"].samples, found["validation"].dropped) == (0, 1)
-    assert found["train"].fill(32) > fill_without_packing(tmp_path, config(True)) if packing else len(held) == 300
+    assert found["train"].fill_ratio(32) > unpacked_fill_ratio(tmp_path, config(True)) if packing else len(held) == 300
     sequences.close()
 
 
 def test_what_was_arranged_is_used_again_and_each_length_has_its_own(tmp_path: Path) -> None:
     written(tmp_path, CHATS)
     written(tmp_path, [], "validation")
-    first = arrange(tmp_path, 300, config(True), Quiet())
+    first = build_sequences(tmp_path, 300, config(True), NullReporter())
     made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    assert arrange(tmp_path, 300, config(True), Quiet()) == first
-    arrange(tmp_path, 300, Config(max_seq_len=16, packing=True), Quiet())
+    assert build_sequences(tmp_path, 300, config(True), NullReporter()) == first
+    build_sequences(tmp_path, 300, Config(max_seq_len=16, packing=True), NullReporter())
     assert {path: path.stat().st_mtime_ns for path in made} == made
 
 
 def test_one_that_was_stopped_or_damaged_is_made_anew(tmp_path: Path) -> None:
-    class Impatient(Quiet):
+    class Impatient(NullReporter):
         def poll(self) -> None:
             raise StopRequested
 
     written(tmp_path, CHATS)
     written(tmp_path, [], "validation")
     with pytest.raises(StopRequested):
-        arrange(tmp_path, 300, config(True), Impatient())
-    assert not folder_of(tmp_path, 32, True).exists()
-    whole = arrange(tmp_path, 300, config(True), Quiet())
-    members = folder_of(tmp_path, 32, True) / "train" / "members.bin"
+        build_sequences(tmp_path, 300, config(True), Impatient())
+    assert not sequences_folder(tmp_path, 32, True).exists()
+    whole = build_sequences(tmp_path, 300, config(True), NullReporter())
+    members = sequences_folder(tmp_path, 32, True) / "train" / "members.bin"
     content = members.read_bytes()
     members.write_bytes(content[:-4])
-    assert arrange(tmp_path, 300, config(True), Quiet()) == whole
+    assert build_sequences(tmp_path, 300, config(True), NullReporter()) == whole
     assert members.read_bytes() == content
 
 
@@ -199,9 +199,9 @@ def test_two_processes_may_arrange_one_cache(tmp_path: Path) -> None:
     written(tmp_path, CHATS * 20)
     written(tmp_path, [], "validation")
     program = (
-        "import sys, pathlib; from trainer_core.config import Config; from trainer_core.report import Quiet;"
-        "from trainer_core.data.arrange import arrange;"
-        "print(arrange(pathlib.Path(sys.argv[1]), 300, Config(max_seq_len=32, packing=True), Quiet()))"
+        "import sys, pathlib; from trainer_core.config import Config; from trainer_core.progress import NullReporter;"
+        "from trainer_core.data.sequence_layout import build_sequences;"
+        "print(build_sequences(pathlib.Path(sys.argv[1]), 300, Config(max_seq_len=32, packing=True), NullReporter()))"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
     both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]

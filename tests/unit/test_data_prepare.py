@@ -17,10 +17,10 @@ from tokenizers import Tokenizer
 from tests.preparing import Listener, decoded, prepared
 from trainer_core.config import Config
 from trainer_core.data import prepare
-from trainer_core.data.split_files import HeldOut, example_rank, is_example
-from trainer_core.data.tokenizing import chat
+from trainer_core.data.split_files import HeldOutSelector, example_rank, is_example
+from trainer_core.data.tokenizing import chat_template
 from trainer_core.messages import TraindeckError
-from trainer_core.report import StopRequested
+from trainer_core.progress import StopRequested
 
 ROOT = Path(prepare.__file__).resolve().parents[2]
 
@@ -30,7 +30,9 @@ ROOT = Path(prepare.__file__).resolve().parents[2]
 
 def test_both_splits_together_hold_the_whole_text_once(home: Path, text: Path) -> None:
     result = prepared(text)
-    lines = (decoded(result, "train") + decoded(result, "validation")).replace(chat.END_OF_TEXT, "").splitlines()
+    lines = (
+        (decoded(result, "train") + decoded(result, "validation")).replace(chat_template.END_OF_TEXT, "").splitlines()
+    )
     assert sorted(lines) == sorted(text.read_text(encoding="utf-8").splitlines())
     share = result.validation.tokens / (result.train.tokens + result.validation.tokens)
     assert 0.03 < share < 0.07
@@ -41,14 +43,14 @@ def test_end_of_text_stands_between_files_and_not_within_one(home: Path, tmp_pat
     for name in ("a.txt", "b.txt"):
         (tmp_path / "folder" / name).write_bytes(text.read_bytes())
     result = prepared(tmp_path / "folder", validation_fraction=0.0)
-    content = text.read_text(encoding="utf-8") + chat.END_OF_TEXT
+    content = text.read_text(encoding="utf-8") + chat_template.END_OF_TEXT
     assert decoded(result, "train") == content * 2
 
 
 def test_pairs_are_stored_in_chatml_and_learned_from_the_response_to_its_end(home: Path, pairs: Path) -> None:
     result = prepared(pairs, max_seq_len=128)
     assert (result.task, result.train.documents + result.validation.documents) == ("sft", 500)
-    split, codec = result.split("validation"), result.codec()
+    split, codec = result.open_split("validation"), result.load_codec()
     for i, row in enumerate(split.texts()):
         (_, prompt), (_, response) = row["turns"]
         start, end = split.offsets[i : i + 2].tolist()
@@ -70,13 +72,13 @@ def test_held_out_conversations_are_always_the_same_and_were_held_out(home: Path
 
 def test_beginnings_for_samples_come_from_held_out_text(home: Path, text: Path) -> None:
     result = prepared(text)
-    beginnings = result.held_out_beginnings(4)
+    beginnings = result.held_out_prompts(4)
     assert len(beginnings) == 4
     assert all(0 < len(one) <= 64 and one in decoded(result, "validation") for one in beginnings)
 
 
 def test_without_validation_beginnings_come_from_the_training_text(home: Path, text: Path) -> None:
-    assert prepared(text, validation_fraction=0.0).held_out_beginnings(2)
+    assert prepared(text, validation_fraction=0.0).held_out_prompts(2)
 
 
 def test_what_was_prepared_can_be_sent_to_another_process(home: Path, text: Path) -> None:
@@ -86,13 +88,13 @@ def test_what_was_prepared_can_be_sent_to_another_process(home: Path, text: Path
 
 def test_a_given_tokenizer_is_used_and_its_missing_tokens_are_named(home: Path, tmp_path: Path, text: Path) -> None:
     ours = json.loads(prepared(text).tokenizer.read_text(encoding="utf-8"))
-    ours["added_tokens"] = [token for token in ours["added_tokens"] if token["content"] != chat.IM_END]
-    del ours["model"]["vocab"][chat.IM_END]
+    ours["added_tokens"] = [token for token in ours["added_tokens"] if token["content"] != chat_template.IM_END]
+    del ours["model"]["vocab"][chat_template.IM_END]
     (tmp_path / "tokenizer.json").write_text(json.dumps(ours), encoding="utf-8")
     listener = Listener()
     result = prepared(text, tokenizer=str(tmp_path), listener=listener)
-    assert listener.warnings["data.tokenizer_extended"]["tokens"] == chat.IM_END
-    assert Tokenizer.from_file(str(result.tokenizer)).token_to_id(chat.IM_END) == result.vocab_size - 1
+    assert listener.warnings["data.tokenizer_extended"]["tokens"] == chat_template.IM_END
+    assert Tokenizer.from_file(str(result.tokenizer)).token_to_id(chat_template.IM_END) == result.vocab_size - 1
 
 
 # --- too little, too long --------------------------------------------------------------------------
@@ -153,7 +155,7 @@ def test_pairs_of_which_none_fits_are_refused(home: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("fraction", [0.01, 0.05, 0.1, 0.3, 0.4, 0.5])
 def test_every_stretch_of_documents_gives_its_share_to_validation(fraction: float) -> None:
-    chosen = HeldOut(fraction).among(np.arange(4000))
+    chosen = HeldOutSelector(fraction).mask(np.arange(4000))
     assert abs(chosen.mean() - fraction) < 0.002
     block = round(2 / fraction)
     assert all(chosen[i : i + block].any() for i in range(0, 4000 - block, block))
@@ -161,13 +163,14 @@ def test_every_stretch_of_documents_gives_its_share_to_validation(fraction: floa
 
 def test_numbers_of_32_bits_as_windows_has_them_choose_the_same_documents() -> None:
     numbers = np.arange(100_000)
-    assert np.array_equal(HeldOut(0.05).among(numbers.astype(np.int32)), HeldOut(0.05).among(numbers))
+    assert np.array_equal(HeldOutSelector(0.05).mask(numbers.astype(np.int32)), HeldOutSelector(0.05).mask(numbers))
 
 
 def test_preparing_needs_no_torch(home: Path, text: Path) -> None:
     script = (
         "import sys; from trainer_core.config import Config; from trainer_core.data.prepare import prepare;"
-        "from trainer_core.report import Quiet; prepare(Config(data=[sys.argv[1]], vocab_size=320), Quiet());"
+        "from trainer_core.progress import NullReporter;"
+        "prepare(Config(data=[sys.argv[1]], vocab_size=320), NullReporter());"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script, str(text)], cwd=ROOT, check=True)
@@ -182,7 +185,7 @@ def test_a_stop_is_heard_where_rows_are_passed_over_for_the_tokenizer(
     monkeypatch.setattr(prepare, "train", lambda texts, *_: list(texts))  # nor does it poll
     config = Config(data=[str(long)])
     with pytest.raises(StopRequested):
-        prepare._trained(prepare.look_at_all(config), config, Listener(stop_at=3))
+        prepare._train_tokenizer(prepare.scan_datasets(config), config, Listener(stop_at=3))
 
 
 # --- which held-out documents give prompts ----------------------------------------------------------

@@ -28,7 +28,7 @@ ENDLESS = {
 
 def render(source: str, content: str) -> str:
     messages = [{"role": "user", "content": content}] * 9
-    return sandbox.Template(source, datetime.now()).render(messages)
+    return sandbox.SandboxedTemplate(source, datetime.now()).render(messages)
 
 
 @pytest.mark.parametrize("source", ENDLESS.values(), ids=ENDLESS.keys())
@@ -57,11 +57,11 @@ def test_counting_steps_changes_nothing_in_what_is_written() -> None:
 
 def test_a_conversation_of_many_turns_has_steps_enough() -> None:
     source = "{% for m in messages %}{{ m.role }}{% endfor %}"
-    assert len(sandbox.Template(source, datetime.now()).render([{"role": "user"}] * 200_000)) == 800_000
+    assert len(sandbox.SandboxedTemplate(source, datetime.now()).render([{"role": "user"}] * 200_000)) == 800_000
 
 
 def test_work_that_takes_too_long_is_not_waited_for() -> None:
     since = time.monotonic()
     with pytest.raises(TraindeckError, match=r"has not come to an end in 0\.2 s"):
-        sandbox.within(0.2, lambda: time.sleep(20))
+        sandbox.run_with_timeout(0.2, lambda: time.sleep(20))
     assert time.monotonic() - since < 10

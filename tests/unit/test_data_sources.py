@@ -15,21 +15,21 @@ import pytest
 from tests.reading import random_bytes
 from trainer_core.config import Config
 from trainer_core.data import formats, sources
-from trainer_core.data.sources import look
-from trainer_core.data.stream import Stream
-from trainer_core.messages import CATALOGUE, TraindeckError, Value
-from trainer_core.messages.data import reason_in_chinese
-from trainer_core.report import Quiet
+from trainer_core.data.documents import DocumentStream
+from trainer_core.data.sources import scan_path
+from trainer_core.messages import TraindeckError, Value, is_known
+from trainer_core.messages.data import translate_reason
+from trainer_core.progress import NullReporter
 
 POEM = "床前明月光，疑是地上霜。\n举头望明月，低头思故乡。\n"
 
 
-class Listener(Quiet):
+class Listener(NullReporter):
     def __init__(self) -> None:
         self.warnings: list[tuple[str, dict[str, Value]]] = []
 
     def warn(self, code: str, **params: Value) -> None:
-        assert code in CATALOGUE
+        assert is_known(code)
         self.warnings.append((code, params))
 
 
@@ -43,9 +43,9 @@ class Piece(NamedTuple):
 
 def pieces(*paths: Path | str, listener: Listener | None = None, **knobs: Any) -> list[Piece]:
     config = Config(**knobs)
-    looks = [look(str(path), config) for path in paths]
+    looks = [scan_path(str(path), config) for path in paths]
     found = []
-    for document in Stream(looks, config, listener):
+    for document in DocumentStream(looks, config, listener):
         said = dict(document.turns)
         assert not said or list(said) == ["user", "assistant"]
         found.append(Piece(document.number, said.get("user", ""), said.get("assistant", document.text)))
@@ -59,7 +59,7 @@ def texts(*paths: Path | str, **knobs: Any) -> list[str]:
 def code_of(path: Path | str, **knobs: Any) -> str:
     with pytest.raises(TraindeckError) as caught:
         pieces(path, **knobs)
-    assert caught.value.code in CATALOGUE
+    assert is_known(caught.value.code)
     assert "?" not in str(caught.value).replace("?”", "")  # every parameter of the sentence was given
     return caught.value.code
 
@@ -180,7 +180,7 @@ def test_every_file_of_a_folder_that_is_left_out_has_its_reason_in_words_of_both
     (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(random_bytes(900))[:-50])
     pq.write_table(pa.table({"text": ["some text"] * 500}), tmp_path / "cut.parquet")
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "cut.parquet").read_bytes()[:-9])
-    found = {Path(one.path).name: one for one in look(str(tmp_path), Config()).skipped}
+    found = {Path(one.path).name: one for one in scan_path(str(tmp_path), Config()).skipped}
     assert {name: one.reason for name, one in found.items()} == {
         "cut.parquet": "its end is missing, or it is a file of another kind",
         "cut.txt.gz": "the compressed data breaks off",
@@ -189,7 +189,7 @@ def test_every_file_of_a_folder_that_is_left_out_has_its_reason_in_words_of_both
         "picture.txt": "it looks like a binary file, not text",
     }
     assert found["novel.txt"].code == "data.other_task"
-    assert [one.reason for one in found.values() if reason_in_chinese(one.reason).isascii()] == []
+    assert [one.reason for one in found.values() if translate_reason(one.reason, "zh").isascii()] == []
 
 
 # --- encodings -------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def test_one_bad_byte_does_not_turn_utf_8_into_another_encoding(tmp_path: Path) 
 
 def test_gb18030_after_a_megabyte_of_ascii_is_still_recognised(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"plain ascii\n" * 120_000 + POEM.encode("gb18030") * 5000)
-    assert look(str(tmp_path / "a.txt"), Config()).encoding == "gb18030"
+    assert scan_path(str(tmp_path / "a.txt"), Config()).encoding == "gb18030"
 
 
 OLD_POEM = "床前明月光，疑是地上霜。\n舉頭望明月，低頭思故鄉。\n"
@@ -252,10 +252,21 @@ def test_characters_of_hong_kong_are_read_where_they_are_used(tmp_path: Path) ->
     assert "".join(texts(tmp_path / "a.txt")) == text
 
 
+def test_japanese_text_is_read_as_shift_jis(tmp_path: Path) -> None:
+    text = "吾輩は猫である。名前はまだ無い。\n" * 100
+    (tmp_path / "a.txt").write_bytes(text.encode("cp932"))
+    assert "".join(texts(tmp_path / "a.txt")) == text
+
+
+def test_one_bad_byte_does_not_turn_gb18030_into_another_encoding(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(POEM.encode("gb18030") + b"\xff\n" + POEM.encode("gb18030"))
+    assert "".join(texts(tmp_path / "a.txt")) == POEM + "�\n" + POEM
+
+
 def test_text_of_nothing_but_white_space_is_empty_chinese_spaces_too(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(" \t\u3000\u3000\r\n" * 500, encoding="utf-8")
     with pytest.raises(TraindeckError) as caught:
-        look(str(tmp_path / "a.txt"), Config())
+        scan_path(str(tmp_path / "a.txt"), Config())
     assert caught.value.code == "data.empty"
 
 
@@ -303,7 +314,7 @@ def test_every_table_format_gives_the_same_pairs(tmp_path: Path, suffix: str) ->
 def test_reading_says_how_far_it_is_and_ends_at_the_whole(tmp_path: Path) -> None:
     config = Config()
     for suffix in (".jsonl", ".json", ".csv", ".parquet"):
-        stream = Stream([look(str(write_rows(tmp_path / f"a{suffix}")), config)], config)
+        stream = DocumentStream([scan_path(str(write_rows(tmp_path / f"a{suffix}")), config)], config)
         done = [stream.done for _ in stream]
         assert done == sorted(done)
         assert stream.done == stream.total > 0
@@ -342,13 +353,13 @@ def test_a_line_separator_within_json_does_not_end_the_line(tmp_path: Path) -> N
 
 def test_text_beside_prompt_and_response_is_pretrained_on_unless_asked_otherwise(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "t", "prompt": "p", "response": "r"}\n', encoding="utf-8")
-    assert look(str(tmp_path / "a.jsonl"), Config()).task == "pretrain"
-    assert look(str(tmp_path / "a.jsonl"), Config(task="sft")).task == "sft"
+    assert scan_path(str(tmp_path / "a.jsonl"), Config()).task == "pretrain"
+    assert scan_path(str(tmp_path / "a.jsonl"), Config(task="sft")).task == "sft"
 
 
 def test_columns_may_have_other_names(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("问,答\n你是谁,模型\n", encoding="utf-8")
-    found = look(str(tmp_path / "a.csv"), Config(prompt_column="问", response_column="答"))
+    found = scan_path(str(tmp_path / "a.csv"), Config(prompt_column="问", response_column="答"))
     assert (found.columns, found.task) == (("问", "答"), "sft")
 
 
@@ -380,7 +391,7 @@ def test_one_unusable_file_in_a_folder_does_not_stop_the_rest(tmp_path: Path) ->
     (tmp_path / "a.txt").write_text("good", encoding="utf-8")
     (tmp_path / "b.txt").write_bytes(bytes(100))
     (tmp_path / "c.txt").write_bytes(b"")
-    found = look(str(tmp_path), Config())
+    found = scan_path(str(tmp_path), Config())
     assert [file.path.name for file in found.files] == ["a.txt"]
     assert [(Path(one.path).name, one.code) for one in found.skipped] == [("b.txt", "data.binary")]
 

@@ -8,27 +8,27 @@ import re
 import numpy as np
 
 from trainer_core.config import Config
-from trainer_core.data import builtin, tasks
-from trainer_core.data.sources import look
-from trainer_core.data.split_files import HeldOut
-from trainer_core.data.stream import Stream
+from trainer_core.data import builtin, builtin_tasks
+from trainer_core.data.documents import DocumentStream
+from trainer_core.data.sources import scan_path
+from trainer_core.data.split_files import HeldOutSelector
 
 
 def test_no_prompt_occurs_twice_so_held_out_ones_were_never_trained_on() -> None:
-    prompts = [prompt for prompt, _ in tasks.examples()]
+    prompts = [prompt for prompt, _ in builtin_tasks.examples()]
     assert len(prompts) == len(set(prompts)) > 10_000
-    assert 0.04 < HeldOut(0.05).among(np.arange(len(prompts))).mean() < 0.06
+    assert 0.04 < HeldOutSelector(0.05).mask(np.arange(len(prompts))).mean() < 0.06
 
 
 def test_the_exercises_are_always_the_same() -> None:
-    first = tasks.examples()
-    tasks.examples.cache_clear()
-    assert tasks.examples() == first
+    first = builtin_tasks.examples()
+    builtin_tasks.examples.cache_clear()
+    assert builtin_tasks.examples() == first
 
 
 def test_the_answers_are_right() -> None:
     checked = 0
-    for prompt, response in tasks.examples():
+    for prompt, response in builtin_tasks.examples():
         numbers = [int(n) for n in re.findall(r"\d+", prompt)]
         if "plus" in prompt or "加" in prompt:
             assert int(response) == sum(numbers)
@@ -44,12 +44,12 @@ def test_the_answers_are_right() -> None:
 
 
 def test_both_languages_are_there() -> None:
-    chinese = sum(not prompt.isascii() for prompt, _ in tasks.examples())
-    assert 0.4 < chinese / len(tasks.examples()) < 0.6
+    chinese = sum(not prompt.isascii() for prompt, _ in builtin_tasks.examples())
+    assert 0.4 < chinese / len(builtin_tasks.examples()) < 0.6
 
 
 def test_the_python_library_is_found_without_tests_and_installed_packages() -> None:
-    root, found = builtin.python_library()
+    root, found = builtin.list_python_library()
     names = [file.relative_to(root).as_posix() for file in found]
     assert "json/decoder.py" in names
     assert not [name for name in names if "test" in name.split("/")[:-1] or "site-packages" in name]
@@ -58,12 +58,12 @@ def test_the_python_library_is_found_without_tests_and_installed_packages() -> N
 
 def test_the_built_in_data_streams_like_any_other() -> None:
     config = Config()
-    library = Stream([look("builtin:python", config)], config)
+    library = DocumentStream([scan_path("builtin:python", config)], config)
     assert library.task == "pretrain"
     assert sum(1 for _ in library) > 300
-    exercises = Stream([look("builtin:tasks", config)], config)
+    exercises = DocumentStream([scan_path("builtin:tasks", config)], config)
     assert exercises.task == "sft"
     assert [(prompt, response) for (_, prompt), (_, response) in (one.turns for one in exercises)] == list(
-        tasks.examples()
+        builtin_tasks.examples()
     )
     assert exercises.done == exercises.total

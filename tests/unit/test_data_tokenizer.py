@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.unit.model_folders import FAMILIES, model_folder
-from trainer_core.data.tokenizing import bpe, chat, tokenizer, tokenizer_files
+from trainer_core.data.tokenizing import bpe, chat_template, tokenizer, tokenizer_files
 from trainer_core.data.tokenizing.bpe import REGEXES
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError
@@ -57,12 +57,12 @@ def test_any_text_comes_back_as_it_was(kind: str) -> None:
 def test_special_tokens_come_first_and_the_vocabulary_is_as_large_as_asked() -> None:
     codec = trained(vocab_size=350)
     assert (codec.end_of_text, codec.end_of_turn, codec.vocab_size) == (0, 2, 350)
-    assert codec.ends == {0, 2}
+    assert codec.stop_token_ids == {0, 2}
 
 
 def test_a_marker_that_somebody_wrote_stays_text() -> None:
     codec = trained()
-    for marker in chat.SPECIAL_TOKENS:
+    for marker in chat_template.SPECIAL_TOKENS:
         ids = codec.encode(f"before {marker} after")
         assert not {0, 1, 2} & set(ids)
         assert codec.decode(ids) == f"before {marker} after"
@@ -72,11 +72,11 @@ def test_what_is_remembered_of_a_batch_does_not_keep_the_batch() -> None:
     template = (
         "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '<|im_end|>' }}{% endfor %}"
     )
-    codec = Codec(trained().tokenizer, tokenizer_files.Description(template=template))
+    codec = Codec(trained().tokenizer, tokenizer_files.TokenizerConfig(template=template))
     codec.encode_chats([(("user", f"number {n}"), ("assistant", "a long answer " * 20)) for n in range(500)])
-    assert codec.encoder.path == "gigatoken"
-    assert len(codec._remembered) > 100
-    assert all(ids.base is None for ids in codec._remembered.values())
+    assert codec.encoder.backend == "gigatoken"
+    assert len(codec._encoded_pieces) > 100
+    assert all(ids.base is None for ids in codec._encoded_pieces.values())
 
 
 # --- given tokenizers ------------------------------------------------------------------------------
@@ -95,8 +95,8 @@ def plain_tokenizer(path: Path) -> Path:
 
 
 def test_a_given_tokenizer_gets_the_tokens_that_nothing_in_it_replaces(tmp_path: Path) -> None:
-    codec, missing = tokenizer.load_given(plain_tokenizer(tmp_path / "tokenizer.json"))
-    assert missing == list(chat.SPECIAL_TOKENS)
+    codec, missing = tokenizer.load_user_tokenizer(plain_tokenizer(tmp_path / "tokenizer.json"))
+    assert missing == list(chat_template.SPECIAL_TOKENS)
     assert codec.vocab_size == 259
     assert len(codec.encode("longer than four")) == 16  # neither cut nor padded
 
@@ -116,20 +116,20 @@ def test_a_given_tokenizer_gets_the_tokens_that_nothing_in_it_replaces(tmp_path:
 def test_a_given_tokenizer_keeps_its_own_special_tokens(
     tmp_path: Path, family: str, end_of_text: str, end_of_turn: str, missing: list[str]
 ) -> None:
-    codec, added = tokenizer.load_given(model_folder(tmp_path, family) / "tokenizer.json")
+    codec, added = tokenizer.load_user_tokenizer(model_folder(tmp_path, family) / "tokenizer.json")
     assert added == missing
     ids = [codec.tokenizer.token_to_id(token) for token in (end_of_text, end_of_turn)]
     assert [codec.end_of_text, codec.end_of_turn] == ids
-    assert codec.ends == set(ids)
+    assert codec.stop_token_ids == set(ids)
     codec.save(tmp_path / "kept.json")  # as a cache keeps it
     again = Codec.load(tmp_path / "kept.json")
-    assert [again.end_of_text, again.end_of_turn, again.ends] == [*ids, codec.ends]
+    assert [again.end_of_text, again.end_of_turn, again.stop_token_ids] == [*ids, codec.stop_token_ids]
     assert again.encode_prompt("Hello") == codec.encode_prompt("Hello")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_text_goes_through_every_kind_of_tokenizer_and_comes_back(tmp_path: Path, family: str) -> None:
-    codec, _ = tokenizer.load_given(model_folder(tmp_path, family) / "tokenizer.json")
+    codec, _ = tokenizer.load_user_tokenizer(model_folder(tmp_path, family) / "tokenizer.json")
     for text in [*TEXTS, "a  b", "naïve café", "👩‍👩‍👧 emoji", "日本語テキスト", "tab\tand\nlines\n"]:
         assert codec.decode(codec.encode(text)) == text
 
@@ -137,7 +137,7 @@ def test_text_goes_through_every_kind_of_tokenizer_and_comes_back(tmp_path: Path
 def test_a_token_that_only_the_configuration_names_is_added_as_transformers_would(tmp_path: Path) -> None:
     further = {"700000": {"content": "<|extra|>", "special": True}, "x": 1}
     folder = model_folder(tmp_path, "qwen2.5", bos_token="<|begin|>", added_tokens_decoder=further)
-    codec, missing = tokenizer.load_given(folder / "tokenizer.json")
+    codec, missing = tokenizer.load_user_tokenizer(folder / "tokenizer.json")
     assert missing == ["<|extra|>", "<|begin|>"]
     assert codec.tokenizer.token_to_id("<|begin|>") == codec.vocab_size - 1
 
@@ -146,13 +146,13 @@ def test_older_models_name_their_tokens_in_a_file_of_their_own(tmp_path: Path) -
     folder = model_folder(tmp_path, "llama2", bos_token=None, eos_token=None)
     names = {"bos_token": {"content": "<s>"}, "eos_token": "</s>"}
     (folder / "special_tokens_map.json").write_text(json.dumps(names), encoding="utf-8")
-    codec, _ = tokenizer.load_given(folder / "tokenizer.json")
+    codec, _ = tokenizer.load_user_tokenizer(folder / "tokenizer.json")
     assert codec.decode(codec.encode_prompt("Hello"), skip_special_tokens=False).startswith("<s>")
 
 
 def test_a_tokenizer_may_be_given_by_its_folder(tmp_path: Path) -> None:
     path = plain_tokenizer(tmp_path / "tokenizer.json")
-    assert tokenizer_files.find(str(tmp_path)) == path
+    assert tokenizer_files.find_tokenizer(str(tmp_path)) == path
 
 
 BYTES_THAT_ARE_NONE: dict[str, bytes] = {
@@ -172,7 +172,7 @@ BYTES_THAT_ARE_NONE: dict[str, bytes] = {
 def test_what_is_no_tokenizer_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(TraindeckError) as caught:
-        tokenizer.load_given(tmp_path / "tokenizer.json")
+        tokenizer.load_user_tokenizer(tmp_path / "tokenizer.json")
     assert caught.value.code == "data.bad_tokenizer"
     assert len(str(caught.value).splitlines()) == 1
     assert len(str(caught.value)) < 500
@@ -188,7 +188,7 @@ def test_a_damaged_tokenizer_is_refused_or_works(tmp_path: Path, place: int, byt
     (folder / "tokenizer.json").write_bytes(content)
     code = "data.bad_tokenizer"
     try:
-        codec, _ = tokenizer.load_given(folder / "tokenizer.json")
+        codec, _ = tokenizer.load_user_tokenizer(folder / "tokenizer.json")
         codec.encode_chats([[("user", "Hello"), ("assistant", "Hello, how are you?")]])
     except TraindeckError as error:
         code = error.code
@@ -199,7 +199,7 @@ def test_a_hundred_megabytes_of_nonsense_are_refused_quickly(tmp_path: Path) -> 
     (tmp_path / "tokenizer.json").write_bytes(b'{"version": "' + b"nonsense" * 13_000_000 + b'"}')
     since = time.monotonic()
     with pytest.raises(TraindeckError, match=r"tokenizer\.json could not be used"):
-        tokenizer.load_given(tmp_path / "tokenizer.json")
+        tokenizer.load_user_tokenizer(tmp_path / "tokenizer.json")
     assert time.monotonic() - since < 10
 
 
@@ -207,26 +207,26 @@ def test_a_file_too_large_for_any_tokenizer_is_not_even_read(tmp_path: Path) -> 
     with (tmp_path / "tokenizer.json").open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(TraindeckError, match="larger than"):
-        tokenizer.load_given(tmp_path / "tokenizer.json")
+        tokenizer.load_user_tokenizer(tmp_path / "tokenizer.json")
 
 
 def test_a_tokenizer_that_fails_on_some_characters_is_refused_before_it_does(tmp_path: Path) -> None:
     made = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="<unk>"))
     (tmp_path / "tokenizer.json").write_text(made.to_str(), encoding="utf-8")
     with pytest.raises(TraindeckError, match="cannot encode every text"):
-        tokenizer.load_given(tmp_path / "tokenizer.json")
+        tokenizer.load_user_tokenizer(tmp_path / "tokenizer.json")
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "[" * 100_000])
 def test_what_stands_broken_beside_a_tokenizer_is_named(tmp_path: Path, content: str) -> None:
     (model_folder(tmp_path, "llama3") / "tokenizer_config.json").write_text(content, encoding="utf-8")
     with pytest.raises(TraindeckError, match=r"tokenizer_config\.json could not be used"):
-        tokenizer.load_given(tmp_path / "tokenizer.json")
+        tokenizer.load_user_tokenizer(tmp_path / "tokenizer.json")
 
 
 def test_a_tokenizer_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(TraindeckError, match="no such file"):
-        tokenizer_files.find(str(tmp_path))
+        tokenizer_files.find_tokenizer(str(tmp_path))
 
 
 # --- transformers ----------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ MODELS = {
 
 def write_checkpoint_files(folder: Path, codec: Codec, task: Any = "sft") -> None:
     codec.save(folder / "tokenizer.json")
-    (folder / "tokenizer_config.json").write_bytes(codec.config(task, 256))
+    (folder / "tokenizer_config.json").write_bytes(codec.config_json(task, 256))
 
 
 # transformers 5 forces its Qwen2Tokenizer, with Qwen's regex, on models of the type qwen2.
@@ -269,29 +269,33 @@ def test_transformers_load_the_folder_with_the_same_ids(tmp_path: Path, kind: st
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_checkpoint_of_a_given_tokenizer_is_the_same_to_transformers(tmp_path: Path, family: str) -> None:
     transformers = pytest.importorskip("transformers")
-    codec, _ = tokenizer.load_given(model_folder(tmp_path / "given", family) / "tokenizer.json")
+    codec, _ = tokenizer.load_user_tokenizer(model_folder(tmp_path / "given", family) / "tokenizer.json")
     (tmp_path / "made").mkdir()
     write_checkpoint_files(tmp_path / "made", codec)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "made")
     ours = Codec.load(tmp_path / "made" / "tokenizer.json")
     for text in [*TEXTS, "naïve café", "日本語テキスト"]:
-        ids = [*ours.prefix, *ours.encode(text)]
-        assert theirs.encode(text) == ids == [*codec.prefix, *codec.encode(text)]
+        ids = [*ours.prefix_ids, *ours.encode(text)]
+        assert theirs.encode(text) == ids == [*codec.prefix_ids, *codec.encode(text)]
         assert Tokenizer.from_file(str(tmp_path / "made" / "tokenizer.json")).encode(text).ids == ids
     messages = [{"role": "user", "content": "What is 12 plus 30?"}]
     prompt = theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
     assert prompt == ours.encode_prompt("What is 12 plus 30?") == codec.encode_prompt("What is 12 plus 30?")
-    assert (ours.ends, ours.end_of_text, ours.vocab_size) == (codec.ends, codec.end_of_text, codec.vocab_size)
-    assert theirs.eos_token_id in ours.ends
-    assert theirs.pad_token_id == ours.pad
+    assert (ours.stop_token_ids, ours.end_of_text, ours.vocab_size) == (
+        codec.stop_token_ids,
+        codec.end_of_text,
+        codec.vocab_size,
+    )
+    assert theirs.eos_token_id in ours.stop_token_ids
+    assert theirs.pad_token_id == ours.pad_token_id
 
 
 @pytest.mark.parametrize("family", ["mistral", "qwen2.5", "unigram"])
 def test_a_checkpoint_says_whether_its_model_answers(tmp_path: Path, family: str) -> None:
     """Also where one token ends both texts and answers."""
-    codec, _ = tokenizer.load_given(model_folder(tmp_path, family) / "tokenizer.json")
+    codec, _ = tokenizer.load_user_tokenizer(model_folder(tmp_path, family) / "tokenizer.json")
     for task in ("pretrain", "sft"):
         write_checkpoint_files(tmp_path, codec, task)
-        assert tokenizer_files.task_of(tmp_path) == task
+        assert tokenizer_files.read_task(tmp_path) == task
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}', encoding="utf-8")  # of Traindeck 0.1
-    assert tokenizer_files.task_of(tmp_path) == "sft"
+    assert tokenizer_files.read_task(tmp_path) == "sft"

@@ -16,13 +16,13 @@ from tests.preparing import Listener, prepared
 from tests.unit.model_folders import TOOL_FAMILIES, model_folder
 from trainer_core.config import Config
 from trainer_core.data import columns
-from trainer_core.data.columns import BadRow, Layout, Turn
-from trainer_core.data.insight.report import of_prepared, preview
+from trainer_core.data.columns import BadRow, ColumnMapping, Turn
+from trainer_core.data.report.report import preview, report_prepared_data
 from trainer_core.data.tokenizing import tokenizer
 from trainer_core.data.tokenizing.tokenizer import Codec
 
 Row = dict[str, Any]
-LAYOUT = Layout("messages", messages="messages", tools="tools")
+LAYOUT = ColumnMapping("messages", messages="messages", tools="tools")
 
 WEATHER: Row = {
     "type": "function",
@@ -91,13 +91,13 @@ CONVERSATIONS: dict[str, list[Row]] = {
 
 
 def read(messages: Sequence[Row], tools: Any = (WEATHER,)) -> tuple[Turn, ...]:
-    return columns.turns_of({"messages": list(messages), "tools": list(tools) if tools else None}, LAYOUT)
+    return columns.extract_turns({"messages": list(messages), "tools": list(tools) if tools else None}, LAYOUT)
 
 
 @functools.cache
 def codec_of(family: str) -> Codec:
     with tempfile.TemporaryDirectory() as folder:
-        return tokenizer.load_given(model_folder(Path(folder), family) / "tokenizer.json")[0]
+        return tokenizer.load_user_tokenizer(model_folder(Path(folder), family) / "tokenizer.json")[0]
 
 
 @functools.cache
@@ -109,8 +109,10 @@ def theirs_of(family: str) -> Any:
 
 def written(codec: Codec, turns: Sequence[Turn]) -> str:
     """What the template of a codec writes, marks and all."""
-    segments = codec._template_for(turns).segments(turns)
-    return "".join(one.text if one.mark < 0 else codec.tokenizer.id_to_token(one.mark) or "" for one in segments)
+    segments = codec._select_template(turns).render(turns)
+    return "".join(
+        one.text if one.token_id < 0 else codec.tokenizer.id_to_token(one.token_id) or "" for one in segments
+    )
 
 
 def learned(codec: Codec, turns: Sequence[Turn]) -> list[str]:
@@ -126,7 +128,7 @@ def learned(codec: Codec, turns: Sequence[Turn]) -> list[str]:
 def test_text_and_ids_are_those_of_transformers(family: str, name: str) -> None:
     codec, theirs, messages = codec_of(family), theirs_of(family), CONVERSATIONS[name]
     turns = read(messages)
-    assert codec.supported(turns) == list(turns) or codec.supported(turns) == turns
+    assert codec.drop_unsupported_calls(turns) == list(turns) or codec.drop_unsupported_calls(turns) == turns
     assert written(codec, turns) == theirs.apply_chat_template(messages, tools=[WEATHER], tokenize=False)
     made = codec.encode_chats([turns])[0]
     whole = theirs.apply_chat_template(messages, tools=[WEATHER], return_dict=False)
@@ -176,6 +178,14 @@ def test_words_before_a_call_and_several_calls_are_learned_together(family: str)
     assert written(codec_of(family), turns) == expected
 
 
+def test_an_answer_after_several_results_is_learned() -> None:
+    calls = [user("Both?"), calling(call(), call(number=2)), result(), result("5", 2), answer("21 and 5.")]
+    turns = read([*calls, user("Thanks"), answer("Bye")])
+    for family in ("mistral-tools", "hermes-tools", "qwen3-tools"):
+        end = ENDS.get(family, "<|im_end|>")
+        assert learned(codec_of(family), turns)[1].strip() == f"21 and 5.{end}"
+
+
 def test_a_template_that_leaves_out_the_words_before_a_call_learns_the_call() -> None:
     turns = read([user("Weather?"), calling(content="Let me look."), result(), answer("21 °C.")])
     assert learned(codec_of("llama3.1-tools"), turns)[0] == CALLS["llama3.1-tools"] % 1
@@ -211,12 +221,12 @@ def test_ids_of_calls_are_shortened_where_a_template_requires_it(number: str | N
     codec, theirs = codec_of("mistral-tools"), theirs_of("mistral-tools")
     messages = [json.loads(json.dumps(one)) for one in CONVERSATIONS["one call"]]
     messages[1]["tool_calls"][0]["id"] = messages[2]["tool_call_id"] = number
-    turns = codec.supported(read(messages))
-    short = columns.fields_of(turns[2])["tool_calls"][0]["id"]
+    turns = codec.drop_unsupported_calls(read(messages))
+    short = columns.turn_fields(turns[2])["tool_calls"][0]["id"]
     assert re.fullmatch("[a-z0-9]{9}", short)
     messages[1]["tool_calls"][0]["id"] = messages[2]["tool_call_id"] = short
     assert written(codec, turns) == theirs.apply_chat_template(messages, tools=[WEATHER], tokenize=False)
-    assert codec.encode_conversations([read(messages)]).left_out == 0
+    assert codec.encode_conversations([read(messages)]).dropped_turns == 0
 
 
 # --- what cannot be written ------------------------------------------------------------------------
@@ -227,7 +237,7 @@ def test_a_template_without_tool_calls_gets_the_conversation_without_them(family
     codec = codec_of(family)
     chats = codec.encode_conversations([read(CONVERSATIONS["several turns"])])
     alone = [one for one in CONVERSATIONS["several turns"] if one["role"] != "tool" and not one.get("tool_calls")]
-    assert chats.left_out == 4
+    assert chats.dropped_turns == 4
     assert chats.ids.tolist() == codec.encode_chats([read(alone, None)])[0].ids.tolist()
 
 
@@ -236,7 +246,7 @@ def test_only_the_calls_that_a_template_refuses_are_left_out() -> None:
     turns = read([user("Both?"), calling(call(), call(number=2)), result(), result("5", 2), answer("21 and 5."),
                   user("More?"), calling(), result(), answer("21")])  # fmt: skip
     chats = codec.encode_conversations([turns])
-    assert chats.left_out == 3  # one turn with two calls, and their results
+    assert chats.dropped_turns == 3  # one turn with two calls, and their results
     assert [codec.decode(chats.ids[slice(*span)].tolist()) for span in chats.spans] == [
         "21 and 5.", (CALLS["llama3.1-tools"] % 1).removesuffix("<|eot_id|>"), "21",
     ]  # fmt: skip
@@ -248,7 +258,7 @@ def test_a_conversation_of_nothing_but_calls_is_left_out_and_is_no_bad_row() -> 
         [read([user("Weather?"), calling()]), read([user("Hi"), answer("Hello")])],
         lambda number, error: refused.append(number),
     )
-    assert (refused, chats.left_out, chats.lengths[0]) == ([], 1, 0)
+    assert (refused, chats.dropped_turns, chats.lengths[0]) == ([], 1, 0)
     assert chats.lengths[1] > 0
 
 
@@ -267,8 +277,8 @@ def test_more_than_a_thousand_calls_do_not_end_preparation_and_are_counted(tmp_p
     assert made.train.documents + made.validation.documents == 1200
     assert listener.warnings == {"data.turns_left_out": {"count": 2400}}
     config = Config(data=[str(path)], vocab_size=320, max_seq_len=128)
-    assert of_prepared(made, config).left_out_turns == 2400
-    assert preview(config, Listener()).left_out_turns == 2400
+    assert report_prepared_data(made, config).skipped_turns == 2400
+    assert preview(config, Listener()).skipped_turns == 2400
 
 
 def test_calls_that_the_template_writes_are_in_the_cache_and_nothing_is_left_out(tmp_path: Path) -> None:
@@ -276,8 +286,8 @@ def test_calls_that_the_template_writes_are_in_the_cache_and_nothing_is_left_out
     made = prepared(chats_file(tmp_path, 60), listener=listener, max_seq_len=2048, tokenizer=str(given))
     assert listener.warnings == {}
     assert made.train.documents + made.validation.documents == 60
-    split = made.split("train")
-    text = made.codec().decode(split.read(0, split.tokens).tolist(), skip_special_tokens=False)
+    split = made.open_split("train")
+    text = made.load_codec().decode(split.read(0, split.tokens).tolist(), skip_special_tokens=False)
     assert text.count(CALLS["qwen2.5-tools"] % 1) == split.documents
     assert len(split.spans) == 2 * split.documents
 
@@ -289,8 +299,8 @@ def test_tools_and_calls_are_the_same_without_a_token_cache(tmp_path: Path) -> N
     rows = [{"messages": CONVERSATIONS["one call"], "tools": json.dumps([WEATHER])} for _ in range(40)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "chats.parquet")
     knobs: dict[str, Any] = {"tokenizer": str(model_folder(tmp_path / "given", "mistral-tools")), "max_seq_len": 2048}
-    kept = prepared(tmp_path / "chats.parquet", **knobs).split("train")
-    direct = prepared(tmp_path / "chats.parquet", **knobs, token_cache=False).split("train")
+    kept = prepared(tmp_path / "chats.parquet", **knobs).open_split("train")
+    direct = prepared(tmp_path / "chats.parquet", **knobs, token_cache=False).open_split("train")
     assert kept.read(0, kept.tokens).tolist() == direct.read(0, direct.tokens).tolist()
     messages = pq.read_table(tmp_path / "chats.parquet").to_pylist()[0]["messages"]  # pyarrow 17 sorts the keys
     expected = codec_of("mistral-tools").encode_chats([read(messages)])[0].ids.tolist()
@@ -300,7 +310,9 @@ def test_tools_and_calls_are_the_same_without_a_token_cache(tmp_path: Path) -> N
 def test_held_out_conversations_are_asked_for_what_is_learned(tmp_path: Path) -> None:
     """Also where the last call is left out: then the answer before it is asked for."""
     codec = codec_of("unigram")
-    kept = columns.up_to_last_answer(codec.supported(read([user("Hi"), answer("Hello"), user("Weather?"), calling()])))
+    kept = columns.trim_after_last_answer(
+        codec.drop_unsupported_calls(read([user("Hi"), answer("Hello"), user("Weather?"), calling()]))
+    )
     assert kept == [("user", "Hi"), ("assistant", "Hello")]
 
 
@@ -315,14 +327,14 @@ def test_arguments_may_be_json_text_as_openai_writes_them() -> None:
     messages = [user("Weather in 北京?"), calling(written_as_text), result(), answer("21 °C.")]
     assert read(messages) == EXPECTED
     row = {"messages": json.dumps(messages), "tools": json.dumps([WEATHER]), "parallel_tool_calls": False}
-    assert columns.turns_of(row, LAYOUT) == EXPECTED
+    assert columns.extract_turns(row, LAYOUT) == EXPECTED
 
 
 @pytest.mark.parametrize(("arguments", "kept"), [("", {}), (None, {}), ("not JSON", "not JSON"), ("[1]", "[1]")])
 def test_arguments_that_are_no_object_stay_as_they_are(arguments: Any, kept: Any) -> None:
     one = {"type": "function", "function": {"name": "f", "arguments": arguments}}
     turns = read([user("Hi"), calling(one)])
-    assert columns.fields_of(turns[-1])["tool_calls"][0]["function"]["arguments"] == kept
+    assert columns.turn_fields(turns[-1])["tool_calls"][0]["function"]["arguments"] == kept
 
 
 def test_older_and_bare_forms_of_calls_tools_and_results_are_read() -> None:
@@ -333,10 +345,10 @@ def test_older_and_bare_forms_of_calls_tools_and_results_are_read() -> None:
         "function_call": {**function, "arguments": json.dumps(function["arguments"])},
     }
     messages = [user("Hi"), older, {"role": "function", "name": "get_weather", "content": "21"}, answer("21")]
-    turns = columns.turns_of({"messages": messages, "functions": [WEATHER["function"]]},
-                             Layout("messages", messages="messages", tools="functions"))  # fmt: skip
-    assert turns[0] == (columns.TOOLS, json.dumps([WEATHER], ensure_ascii=False))
-    assert columns.fields_of(turns[2])["tool_calls"] == [{"type": "function", "function": function}]
+    turns = columns.extract_turns({"messages": messages, "functions": [WEATHER["function"]]},
+                             ColumnMapping("messages", messages="messages", tools="functions"))  # fmt: skip
+    assert turns[0] == (columns.TOOLS_ROLE, json.dumps([WEATHER], ensure_ascii=False))
+    assert columns.turn_fields(turns[2])["tool_calls"] == [{"type": "function", "function": function}]
     assert turns[3] == ("tool", "21", '{"name": "get_weather"}')
 
 
@@ -349,8 +361,8 @@ def test_sharegpt_has_calls_and_results_as_roles_of_their_own() -> None:
         {"from": "gpt", "value": "21 °C."},
     ]
     row = {"conversations": conversation, "tools": json.dumps([WEATHER["function"]])}
-    turns = columns.turns_of(row, columns.find_layout(["conversations", "tools"], Config()))
-    assert columns.fields_of(turns[2])["tool_calls"] == [{"type": "function", "function": function}]
+    turns = columns.extract_turns(row, columns.map_columns(["conversations", "tools"], Config()))
+    assert columns.turn_fields(turns[2])["tool_calls"] == [{"type": "function", "function": function}]
     assert learned(codec_of("qwen2.5-tools"), turns) == [CALLS["qwen2.5-tools"] % 1, "21 °C.<|im_end|>"]
 
 
@@ -406,7 +418,7 @@ def test_the_files_of_a_checkpoint_write_calls_in_the_same_way(tmp_path: Path, f
     transformers = pytest.importorskip("transformers")
     codec, messages = codec_of(family), CONVERSATIONS["one call"]
     codec.save(tmp_path / "tokenizer.json")
-    (tmp_path / "tokenizer_config.json").write_bytes(codec.config("sft", 256))
+    (tmp_path / "tokenizer_config.json").write_bytes(codec.config_json("sft", 256))
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     again = Codec.load(tmp_path / "tokenizer.json")
     expected = theirs_of(family).apply_chat_template(messages, tools=[WEATHER], tokenize=False)
@@ -423,7 +435,7 @@ def test_a_template_for_tools_may_stand_in_a_file_of_its_own(tmp_path: Path) -> 
     (folder / "chat_template.jinja").write_text(default, encoding="utf-8")
     (folder / "additional_chat_templates").mkdir()
     (folder / "additional_chat_templates" / "tool_use.jinja").write_text(tool_use, encoding="utf-8")
-    codec, _ = tokenizer.load_given(folder / "tokenizer.json")
+    codec, _ = tokenizer.load_user_tokenizer(folder / "tokenizer.json")
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     expected = theirs.apply_chat_template(CONVERSATIONS["one call"], tools=[WEATHER], tokenize=False)
     assert written(codec, EXPECTED) == expected == written(codec_of("hermes-tools"), EXPECTED)

@@ -14,10 +14,10 @@ import pytest
 from tests.preparing import Listener, decoded, prepared
 from trainer_core.config import Config
 from trainer_core.data import cache
-from trainer_core.data.insight import measures
-from trainer_core.data.insight.measures import count_overlap
-from trainer_core.data.insight.report import preview
-from trainer_core.data.splits import splits_of, training_split
+from trainer_core.data.report import statistics
+from trainer_core.data.report.report import preview
+from trainer_core.data.report.statistics import count_overlap
+from trainer_core.data.splits import group_by_split, training_files
 from trainer_core.messages import TraindeckError
 
 
@@ -71,12 +71,12 @@ def test_the_tokenizer_is_trained_on_the_training_data_alone(tmp_path: Path) -> 
 def test_a_preparation_that_was_stopped_goes_on_in_the_validation_data(
     tmp_path: Path, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trainer_core.data import encode
-    from trainer_core.report import StopRequested
+    from trainer_core.data import encoder
+    from trainer_core.progress import StopRequested
 
-    monkeypatch.setattr(encode, "_COMMIT_S", 0.0)
-    monkeypatch.setattr(encode, "_BATCH", 500)
-    monkeypatch.setattr(encode, "choose_processes", lambda *_: processes)
+    monkeypatch.setattr(encoder, "_COMMIT_INTERVAL_S", 0.0)
+    monkeypatch.setattr(encoder, "_BATCH_LIMIT", 500)
+    monkeypatch.setattr(encoder, "choose_num_processes", lambda *_: processes)
     train, held = rows(tmp_path / "a.jsonl", range(100)), rows(tmp_path / "b.jsonl", range(400))
     whole = with_validation(train, held, cache_dir=str(tmp_path / "whole"))
     stops = 0
@@ -128,11 +128,11 @@ def test_a_cache_is_made_anew_when_the_validation_data_changes_and_not_for_the_f
 
 
 def test_caches_without_validation_data_keep_their_names(tmp_path: Path) -> None:
-    from trainer_core.data.sources import common_task, look_at_all
+    from trainer_core.data.sources import common_task, scan_datasets
 
     config = Config(data=[str(rows(tmp_path / "a.jsonl", range(300)))])
-    looks = look_at_all(config)
-    inputs = cache.inputs_of(looks, common_task(looks.all), config, Listener())
+    looks = scan_datasets(config)
+    inputs = cache.collect_inputs(looks, common_task(looks.all), config, Listener())
     assert set(inputs["options"]) == {
         "version", "task", "validation_fraction", "vocab_size", "pre_tokenizer", "tokenizer_sample_mib",
     }  # fmt: skip
@@ -190,8 +190,8 @@ def test_what_is_held_back_by_chance_is_said_to_overlap_where_rows_repeat_often(
 
 @pytest.mark.parametrize("held", [3, 50, 100_000])
 def test_overlap_is_exact_with_bounded_memory(tmp_path: Path, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measures, "_HELD", held)
-    monkeypatch.setattr(measures, "_AT_ONCE", 7)
+    monkeypatch.setattr(statistics, "_MAX_HASHES_IN_MEMORY", held)
+    monkeypatch.setattr(statistics, "_BLOCK_VALUES", 7)
     draw = np.random.default_rng(1)
     pool = draw.integers(0, 2**64, 60, dtype=np.uint64)
     train, validation = pool[draw.integers(0, 40, 100)], pool[draw.integers(20, 60, 80)]
@@ -278,11 +278,11 @@ def test_programs_are_no_data_sets(tmp_path: Path) -> None:
 def test_a_split_is_known_by_the_first_word_of_its_name() -> None:
     folder = Path("set")
     names = ("train.csv", "TEST-1.csv", "val_zh.csv", "dev.jsonl.gz", "training.csv", "a/train.csv", "README.md")
-    found = splits_of(folder, [folder / name for name in names])
+    found = group_by_split(folder, [folder / name for name in names])
     assert {split: [file.name for file in files] for split, files in found.items()} == {
         "train": ["train.csv"], "test": ["TEST-1.csv"], "val": ["val_zh.csv"], "dev": ["dev.jsonl.gz"],
     }  # fmt: skip
-    assert training_split(found) == [folder / "train.csv"]
+    assert training_files(found) == [folder / "train.csv"]
 
 
 def saved(folder: Path, texts: list[str]) -> None:

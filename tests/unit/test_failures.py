@@ -12,9 +12,8 @@ import sys
 
 import pytest
 
-from trainer_core import failures
-from trainer_core.messages import CATALOGUE, ExitCode, TraindeckError, word
-from trainer_core.messages.failures import FAILURES
+from trainer_core import error_codes
+from trainer_core.messages import ExitCode, TraindeckError, codes, format_message, template
 
 CUDA_NOTE = (
     "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
@@ -248,7 +247,7 @@ TEXTS = [
 
 @pytest.mark.parametrize(("text", "code"), TEXTS, ids=[text[:60] for text, _ in TEXTS])
 def test_a_text_finds_its_name(text: str, code: str) -> None:
-    found = failures.of_exception(text)
+    found = error_codes.classify_exception(text)
     assert found is not None
     assert found.code == code
 
@@ -267,7 +266,7 @@ def test_a_text_finds_its_name(text: str, code: str) -> None:
     ],
 )
 def test_a_fault_of_the_program_is_given_no_cause(text: str) -> None:
-    assert failures.of_exception(text) is None
+    assert error_codes.classify_exception(text) is None
 
 
 @pytest.mark.parametrize(
@@ -286,7 +285,7 @@ def test_a_fault_of_the_program_is_given_no_cause(text: str) -> None:
     ],
 )
 def test_a_status_of_windows_finds_its_name_and_is_shown_as_people_search_for_it(status: int, code: str) -> None:
-    found = failures.of_exit_code(status, "win32", crashed=True)
+    found = error_codes.classify_exit_code(status, "win32", crashed=True)
     assert found is not None
     assert found.code == code
     assert found.detail == f"0x{status & 0xFFFFFFFF:08X}"
@@ -305,21 +304,21 @@ def test_a_status_of_windows_finds_its_name_and_is_shown_as_people_search_for_it
 )
 def test_a_signal_is_known_however_it_is_told(number: int, code: str) -> None:
     told = [(-number, False), (128 + number, False), (number, True)]  # by Python, by a shell, by Qt
-    found = [failures.of_exit_code(status, "linux", crashed) for status, crashed in told]
+    found = [error_codes.classify_exit_code(status, "linux", crashed) for status, crashed in told]
     assert [failure.code for failure in found if failure] == [code] * 3
 
 
 @pytest.mark.parametrize("platform", ["win32", "linux", "darwin"])
 @pytest.mark.parametrize("code", list(ExitCode))
 def test_exit_codes_of_our_own_mean_what_they_always_do(code: ExitCode, platform: str) -> None:
-    assert failures.of_exit_code(code, platform) is None
+    assert error_codes.classify_exit_code(code, platform) is None
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="processes are not ended by signals there")
 def test_a_process_that_really_crashed_is_known() -> None:
     crash = [sys.executable, "-c", "import faulthandler; faulthandler._sigsegv()"]
     ended = subprocess.run(crash, capture_output=True, check=False)
-    found = failures.of_exit_code(ended.returncode)
+    found = error_codes.classify_exit_code(ended.returncode)
     assert found is not None
     assert (found.code, found.detail) == ("failure.access_violation", "SIGSEGV")
 
@@ -332,7 +331,7 @@ def test_exceptions_of_this_machine_are_known_by_their_numbers() -> None:
         (errno.EIO, "failure.disk_error"),
         (errno.ENAMETOOLONG, "failure.path_too_long"),
     ):
-        found = failures.of_exception(OSError(number, os.strerror(number), path))
+        found = error_codes.classify_exception(OSError(number, os.strerror(number), path))
         assert found is not None
         assert found.code == code
         assert found.params.get("path", path) == path
@@ -340,33 +339,33 @@ def test_exceptions_of_this_machine_are_known_by_their_numbers() -> None:
 
 def test_last_words_name_the_cause_where_the_code_tells_none() -> None:
     told = "terminate called\n  what():  [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)"
-    by_words = [failures.of_ending(code, told, "linux") for code in (-6, 1)]
+    by_words = [error_codes.classify_termination(code, told, "linux") for code in (-6, 1)]
     assert [found.code for found in by_words if found] == ["failure.nccl_timeout"] * 2
     warned = "UserWarning: CUDA initialization: Found no NVIDIA driver on your system."
-    killed = failures.of_ending(-9, warned, "linux")
+    killed = error_codes.classify_termination(-9, warned, "linux")
     assert killed is not None
     assert killed.code == "failure.killed"
-    assert failures.of_ending(0, told, "linux") is None
+    assert error_codes.classify_termination(0, told, "linux") is None
 
 
 def test_a_decode_error_says_which_encoding_it_was() -> None:
     with pytest.raises(UnicodeDecodeError) as caught:
         b"\xff\xfe".decode("gbk")
-    found = failures.of_exception(caught.value)
+    found = error_codes.classify_exception(caught.value)
     assert found is not None
-    assert "'gbk' codec can't decode byte 0xff" in word(found.code, found.params, "en")
+    assert "'gbk' codec can't decode byte 0xff" in format_message(found.code, found.params, "en")
 
 
 def test_the_cause_of_an_exception_names_it_where_it_does_not_itself() -> None:
     error = RuntimeError("saving failed")
     error.__cause__ = OSError(errno.ENOSPC, "No space left on device")
-    found = failures.of_exception(error)
+    found = error_codes.classify_exception(error)
     assert found is not None
     assert found.code == "disk.full"
 
 
 def test_what_was_named_keeps_its_name() -> None:
-    found = failures.of_exception(TraindeckError("data.not_found", path="a.txt"))
+    found = error_codes.classify_exception(TraindeckError("data.not_found", path="a.txt"))
     assert found is not None
     assert (found.code, found.params, found.exit_code) == ("data.not_found", {"path": "a.txt"}, ExitCode.DATA)
 
@@ -374,37 +373,37 @@ def test_what_was_named_keeps_its_name() -> None:
 def test_a_cause_that_leads_back_to_itself_ends() -> None:
     first, second = ValueError("a"), ValueError("b")
     first.__cause__, second.__cause__ = second, first
-    assert failures.of_exception(first) is None
+    assert error_codes.classify_exception(first) is None
 
 
 def test_what_may_pass_is_started_again_and_what_stays_is_not() -> None:
     passing = ("failure.launch", "failure.ecc", "failure.nccl_timeout", "failure.driver_reset", "failure.worker_died")
     staying = ("memory.out", "disk.full", "failure.no_kernel_image", "failure.cpu_torch", "failure.killed", "internal")
-    assert [failures.is_transient(code) for code in passing + staying] == [True] * 5 + [False] * 6
+    assert [error_codes.is_transient(code) for code in passing + staying] == [True] * 5 + [False] * 6
 
 
 def test_every_name_is_in_the_catalogue_and_is_found_by_something() -> None:
     found = {
-        *failures.WINERRORS.values(),
-        *failures._ERRNOS.values(),
-        *(code for _, code in (*failures._WORDS, *failures._LAST_WORDS)),
-        *failures.STATUSES.values(),
-        *failures.SIGNALS.values(),
+        *error_codes.WINERROR_CODES.values(),
+        *error_codes._ERRNO_CODES.values(),
+        *(code for _, code in (*error_codes._ERROR_PATTERNS, *error_codes._CRASH_PATTERNS)),
+        *error_codes.NTSTATUS_CODES.values(),
+        *(code for _, code in error_codes.SIGNALS.values()),
     }
-    assert found <= set(CATALOGUE)
-    assert set(FAILURES) <= found
-    assert set(CATALOGUE) >= failures.TRANSIENT
-    for code in FAILURES:
-        assert CATALOGUE[code].en.do
-        assert CATALOGUE[code].zh.do
+    assert found <= set(codes())
+    assert set(codes("failure.")) <= found
+    assert set(codes()) >= error_codes.TRANSIENT_CODES
+    for code in codes("failure."):
+        assert template(code, "en")[1]
+        assert template(code, "zh")[1]
 
 
 def ended_by(raised: str) -> tuple[dict[str, object], int]:
     """The last event and the exit code of a command that raises this (a Python expression)."""
     program = f"""
 import sys
-from trainer_core.job import Job
-with Job("json") as job:
+from trainer_core.command_runner import CommandContext
+with CommandContext("json") as job:
     raise {raised}
 sys.exit(job.exit_code)
 """
@@ -424,5 +423,5 @@ sys.exit(job.exit_code)
 def test_a_command_ends_with_the_name_of_what_nobody_named(raised: str, code: str, exit_code: ExitCode) -> None:
     event, ended = ended_by(raised)
     assert (event["type"], event["code"], event["exit_code"], ended) == ("error", code, exit_code, exit_code)
-    assert "?" not in word(code, event["params"], "en")
+    assert "?" not in format_message(code, event["params"], "en")
     assert event["detail"]

@@ -16,31 +16,38 @@ import pytest
 from tests.kept import Kept
 from tests.unit.fake_nvml import FakeNvml
 from trainer_core import protocol
-from trainer_core.holding import Look, OtherPrograms, look_for_others, watch_for_others
-from trainer_core.machine.sampler import Sampler
-from trainer_core.session import Session
-from trainer_core.wire import Wire
+from trainer_core.run_context import RunContext
+from trainer_core.system.hardware_monitor import HardwareMonitor
+from trainer_core.system.pause_conditions import (
+    ExternalGpuMonitor,
+    ExternalGpuUsage,
+    monitor_external_usage,
+    query_external_usage,
+)
+from trainer_core.wire import EventDispatcher
 
 GIB = 2**30
 
 
-def held_at(looks: list[Look]) -> list[float]:
+def held_at(looks: list[ExternalGpuUsage]) -> list[float]:
     """The moments at which work is held."""
-    others = OtherPrograms(lambda name: None)
+    others = ExternalGpuMonitor(lambda name: None)
     held = []
     for look in looks:
-        others.see(look)
-        if others.hold() is not None:
-            held.append(look.at)
+        others.update(look)
+        if others.pause_state() is not None:
+            held.append(look.timestamp_s)
     return held
 
 
-def every_2_s(*spans: tuple[float, int | None, float | None]) -> list[Look]:
+def every_2_s(*spans: tuple[float, int | None, float | None]) -> list[ExternalGpuUsage]:
     """Looks, from spans of (seconds, GiB of memory, share of use)."""
-    looks: list[Look] = []
+    looks: list[ExternalGpuUsage] = []
     for seconds, gib, use in spans:
-        at = looks[-1].at + 2 if looks else 0.0
-        looks += [Look(at + 2 * n, None if gib is None else gib * GIB, use) for n in range(int(seconds) // 2)]
+        at = looks[-1].timestamp_s + 2 if looks else 0.0
+        looks += [
+            ExternalGpuUsage(at + 2 * n, None if gib is None else gib * GIB, use) for n in range(int(seconds) // 2)
+        ]
     return looks
 
 
@@ -107,8 +114,8 @@ def test_linux_tells_each_processs_memory_and_use(stranger: int) -> None:
         GetProcessUtilization=[use(stranger, 10, 99.0), use(stranger, 40, 100.0), use(os.getpid(), 60, 100.0)],
         GetMemoryInfo=SimpleNamespace(used=24 * GIB),
     )
-    look = look_for_others(card, 20 * GIB, resting=False, at=7.0)
-    assert (look.at, look.memory, look.utilization) == (7.0, 3 * GIB, 0.4)
+    look = query_external_usage(card, 20 * GIB, paused=False, timestamp_s=7.0)
+    assert (look.timestamp_s, look.memory, look.utilization) == (7.0, 3 * GIB, 0.4)
     assert look.name
 
 
@@ -116,14 +123,14 @@ def test_the_use_of_a_program_that_has_ended_is_forgotten(stranger: int) -> None
     processes = [process(os.getpid(), 20)]
     samples = [use(stranger, 90, 10.0), use(os.getpid(), 60, 100.0)]
     card = Card(GetComputeRunningProcesses_v3=processes, GetProcessUtilization=samples)
-    assert look_for_others(card, 0, resting=False, at=0.0)[1:] == (0, 0.0, "")
+    assert query_external_usage(card, 0, paused=False, timestamp_s=0.0)[1:] == (0, 0.0, "")
 
 
 def test_processes_that_this_one_has_started_are_its_own() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         card = Card(GetComputeRunningProcesses_v3=[process(os.getpid(), 1), process(child.pid, 9)])
-        assert look_for_others(card, 0, resting=False, at=0.0).memory == 0
+        assert query_external_usage(card, 0, paused=False, timestamp_s=0.0).memory == 0
     finally:
         child.communicate()
 
@@ -136,19 +143,19 @@ def test_without_figures_of_processes_the_card_as_a_whole_tells(own_memory: str 
         GetMemoryInfo=SimpleNamespace(used=24 * GIB),
         GetUtilizationRates=SimpleNamespace(gpu=80),
     )
-    assert look_for_others(card, 20 * GIB, resting=False, at=0.0)[1:] == (4 * GIB, None, "")
-    assert look_for_others(card, 0, resting=True, at=0.0)[1:] == (24 * GIB, 0.8, "")
+    assert query_external_usage(card, 20 * GIB, paused=False, timestamp_s=0.0)[1:] == (4 * GIB, None, "")
+    assert query_external_usage(card, 0, paused=True, timestamp_s=0.0)[1:] == (24 * GIB, 0.8, "")
 
 
 def test_a_sampler_asks_the_card_that_torch_uses(tmp_path: Path) -> None:
     asked: list[tuple[Callable[..., Any], int]] = []
-    sampler = Sampler(
+    sampler = HardwareMonitor(
         lambda event: None,
         0.05,
         tmp_path,
         torch_memory=lambda: (0, 1, 2),
         library=FakeNvml(),
-        at_gpu=lambda ask, reserved: asked.append((ask, reserved)),
+        gpu_callback=lambda ask, reserved: asked.append((ask, reserved)),
     )
     sampler.start()
     while not asked:
@@ -162,15 +169,15 @@ def test_a_sampler_asks_the_card_that_torch_uses(tmp_path: Path) -> None:
 
 def test_a_session_waits_for_it_and_says_for_what(stranger: int, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, now = Kept(), [0.0]
-    session = Session(Wire(kept))
-    monkeypatch.setattr("trainer_core.holding.time.monotonic", lambda: now[0])
-    look = watch_for_others(session)
+    session = RunContext(EventDispatcher(kept))
+    monkeypatch.setattr("trainer_core.system.pause_conditions.time.monotonic", lambda: now[0])
+    look = monitor_external_usage(session)
     for at, gib in ((0.0, 0), (2.0, 4), (8.0, 4)):
         now[0] = at
         look(Card(GetComputeRunningProcesses_v3=[process(os.getpid(), 9), process(stranger, gib)]), 0)
     monkeypatch.undo()
     assert [warning.code for warning in kept.of(protocol.Warn)] == ["pause.other_program"]
-    (hold,) = session.holds
+    (hold,) = session.pause_conditions
     why = hold()
     assert why is not None
     assert why.reason == "other_program"

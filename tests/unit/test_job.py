@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from trainer_core import children
+from trainer_core.system import child_process
 
 _CODE = """
 import logging, sys
 from pathlib import Path
-from trainer_core.job import Job
+from trainer_core.command_runner import CommandContext
 from trainer_core.runs.run_dir import RunDir
 run = RunDir(Path(sys.argv[1]))
 run.create()
-with Job(sys.argv[2]) as job:
+with CommandContext(sys.argv[2]) as job:
     job.open_run(run)
     logging.getLogger("trainer_core.train.nccl").warning("NCCL cannot be used")
     print("of a library", file=sys.stderr)
@@ -31,7 +31,7 @@ def outcome(run: Path, output: str, disk: str = "") -> str:
     """What a command in which something is logged leaves on stderr."""
     done = subprocess.run(
         [sys.executable, "-c", _CODE, str(run), output, disk],
-        env=children.environment(), capture_output=True, encoding="utf-8", check=True, timeout=60,
+        env=child_process.environment(), capture_output=True, encoding="utf-8", check=True, timeout=60,
     )  # fmt: skip
     return done.stderr
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from trainer_core.machine import ram
+from trainer_core.system import memory
 
 MIB = 2**20
 
@@ -31,7 +31,7 @@ def test_of_the_groups_around_it_the_narrowest_counts(tmp_path: Path, version: i
     top = root / "memory" if version == 1 else root
     group(top / "outer", str(900 * MIB), 500 * MIB, 100 * MIB, version)
     group(top / "outer" / "inner", "9223372036854771712" if version == 1 else "max", 400 * MIB, 0, version)
-    found = list(ram.limits(groups, root))
+    found = list(memory.cgroup_limits(groups, root))
     assert min(found) == (900 * MIB, 400 * MIB), "files that can be read again are no need"
 
 
@@ -39,21 +39,21 @@ def test_a_group_that_cannot_be_seen_from_inside_is_looked_for_at_the_root(tmp_p
     groups, root = tmp_path / "cgroup", tmp_path / "sys"
     groups.write_text("0::/system.slice/docker-1234.scope\n")
     group(root, str(512 * MIB), 12 * MIB, 0, 2)
-    assert list(ram.limits(groups, root)) == [(512 * MIB, 12 * MIB)]
+    assert list(memory.cgroup_limits(groups, root)) == [(512 * MIB, 12 * MIB)]
 
 
 def test_what_a_group_leaves_is_all_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups, root = tmp_path / "cgroup", tmp_path / "sys"
     groups.write_text("0::/\n")
     group(root, str(64 * MIB), 60 * MIB, 0, 2)
-    monkeypatch.setattr(ram, "_GROUPS", groups)
-    monkeypatch.setattr(ram, "_ROOT", root)
+    monkeypatch.setattr(memory, "_CGROUP_FILE", groups)
+    monkeypatch.setattr(memory, "_CGROUP_ROOT", root)
     monkeypatch.setattr(sys, "platform", "linux")
-    assert ram.system_memory() == (64 * MIB, 4 * MIB)
+    assert memory.system_memory() == (64 * MIB, 4 * MIB)
 
 
 def test_without_groups_it_is_the_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ram, "_GROUPS", tmp_path / "none")
-    found = ram.system_memory()
+    monkeypatch.setattr(memory, "_CGROUP_FILE", tmp_path / "none")
+    found = memory.system_memory()
     assert found.total == psutil.virtual_memory().total
     assert 0 < found.available < found.total

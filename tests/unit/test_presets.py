@@ -165,7 +165,7 @@ def test_a_preset_with_a_wrong_encoding_is_refused_by_a_code(tmp_path: Path) -> 
 def test_one_plain_text_will_do_for_a_title(tmp_path: Path) -> None:
     write(tmp_path, "mine", "title: Mine")
     preset = presets.load("mine", tmp_path)
-    assert preset.text(preset.title, "zh") == "Mine"
+    assert preset.localized(preset.title, "zh") == "Mine"
 
 
 def test_an_empty_file_is_a_preset_of_defaults(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ GPU = protocol.Gpu(index=0, name="RTX 4090", utilization=0.5, vram_used=2**33, v
 HOST = protocol.Host(ram_used=2**33, ram_total=2**35, rss=2**30, cpu=0.25, disk_free=10**12)
 TIMES = protocol.StepTime(data=1.0, transfer=0.5, forward=10.0, backward=20.0, optimizer=3.0, other=0.5)
 WORDS: dict[str, protocol.Param] = {"path": "数据 file.txt", "count": 3, "share": 0.5, "exact": False, "nothing": None}
-TRIAL = protocol.Trial(
+TRIAL = protocol.MeasuredSettings(
     batch_size=4, gradient_accumulation_steps=2, activation_checkpointing="off", chunked_loss="auto", fits=False
 )
 EVENTS: list[protocol.AnyEvent] = [
@@ -39,8 +39,8 @@ EVENTS: list[protocol.AnyEvent] = [
         bytes=10,
         read_bytes=5,
         vocab_size=300,
-        read=protocol.Counts(rows=1, documents=1, characters=2, tokens=4),
-        total=protocol.Counts(rows=2, documents=2, characters=4, tokens=8),
+        read=protocol.DataCounts(rows=1, documents=1, characters=2, tokens=4),
+        total=protocol.DataCounts(rows=2, documents=2, characters=4, tokens=8),
         train_documents=2,
         train_tokens=8,
         validation_documents=0,
@@ -71,6 +71,7 @@ EVENTS: list[protocol.AnyEvent] = [
         time_ms=TIMES,
     ),
     protocol.Performance(step=1, data_ratio=0.1, compute_ratio=0.8, flops_per_token=6e8, peak_name="RTX 3090"),
+    protocol.Compiled(step=120, compile_s=9.5, fast_paths=[protocol.FastPath(name="compile", used=True)]),
     protocol.FlopsProfile(
         step=1,
         tokens=64,
@@ -79,12 +80,14 @@ EVENTS: list[protocol.AnyEvent] = [
         rows=[protocol.FlopsRow(module="model.layers.0", forward=1e9, backward=2e9, share=1.0)],
     ),
     protocol.BadStep(step=7, kind="not_finite", action="skipped", epoch=1, samples=[3, 2**40]),
-    protocol.MemoryMove(step=8, action="halved", during="forward", batch_size=2, gradient_accumulation_steps=4, free=9),
+    protocol.OomRecovery(
+        step=8, action="halved", during="forward", batch_size=2, gradient_accumulation_steps=4, free=9
+    ),
     protocol.CheckReport(
         verdict="does_not_fit",
         device="CPU",
         chosen=TRIAL,
-        offers=[TRIAL],
+        alternatives=[TRIAL],
         ram_total=2**34,
         ram_free=2**33,
         total_steps=10,
@@ -98,11 +101,11 @@ EVENTS: list[protocol.AnyEvent] = [
     protocol.Hardware(gpus=[GPU, protocol.Gpu(index=1, name="x")], host=HOST),
     protocol.Eval(step=5, loss=1.5, perplexity=4.5, tokens=10, seconds=0.5, best=True, bleu4=12.5, exact_match=0.25),
     protocol.Sample(step=5, prompt="def ", text="你好 🙂\n\u2028\x00", expected="x"),
-    protocol.Loaded(
+    protocol.ModelLoaded(
         checkpoint="C:\\跑\\a b", step=5, chat=True, parameters=10**6, device="CPU (2 threads)", max_seq_len=64
     ),
-    protocol.Text(id=3, piece="你好\n", tokens=2),
-    protocol.Generated(id=3, tokens=2, prompt_tokens=7, seconds=0.5, tokens_per_s=4.0, reason="interrupted"),
+    protocol.GeneratedPiece(id=3, piece="你好\n", tokens=2),
+    protocol.GenerationDone(id=3, tokens=2, prompt_tokens=7, seconds=0.5, tokens_per_s=4.0, reason="interrupted"),
     protocol.Checkpoint(step=5, path="step-00000005", bytes=10, seconds=0.1, kind="best", kept=["a"], removed=["b"]),
     protocol.Advice(code="a.b", params=WORDS),
     protocol.Warn(code="a.b", params=WORDS, detail="long\ntext"),
@@ -116,7 +119,7 @@ COMMANDS: list[protocol.AnyCommand] = [
     protocol.Pause(),
     protocol.Resume(),
     protocol.Save(),
-    protocol.SampleNow(prompt="写", max_tokens=8),
+    protocol.SampleCommand(prompt="写", max_tokens=8),
     protocol.Set(name="log_steps", value=5.0),
     protocol.Generate(id=9, turns=[protocol.Turn(role="user", content="写")], top_p=0.9),
     protocol.Interrupt(id=10),
@@ -129,7 +132,7 @@ def test_every_class_of_an_event_or_command_can_be_decoded() -> None:
         kind for kind in vars(protocol).values() if isinstance(kind, type) and kind.__module__ == protocol.__name__
     ]
     tagged = [kind for kind in concrete if issubclass(kind, msgspec.Struct) and kind.__struct_config__.tag]
-    bases = {protocol.Event, protocol.Command, protocol.Notice}
+    bases = {protocol.Event, protocol.Command, protocol.CodedEvent}
     assert set(tagged) - bases == {*protocol.event_types(), *protocol.command_types()}
 
 

@@ -18,8 +18,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.reading import TABLES, columnar_file, compressed, encoded, limits, read, read_and_tally, source_of, tar_of
-from trainer_core.data.encodings import Tally
-from trainer_core.data.formats import FORMATS, KNOWN, Request, named
+from trainer_core.data.encodings import ReadStats
+from trainer_core.data.formats import FORMATS, KNOWN_SUFFIXES, ReadOptions, format_from_name
 from trainer_core.messages import TraindeckError
 
 ALL = (*TABLES, "text")
@@ -87,10 +87,10 @@ def test_a_reading_that_goes_on_gives_what_an_uninterrupted_one_gives(
         source = source_of(path, kind)
         rows, states, whole = read_and_tally(source, columns, piece=20)
         for taken in range(0, len(rows), 5):
-            before = states[taken - 1] if taken else Tally().state()
+            before = states[taken - 1] if taken else ReadStats().state_dict()
             more, _, tally = read_and_tally(source, columns, before, piece=20)
             assert repr(more) == repr(rows[taken:])  # NaN is not equal to itself
-            assert tally.state() == whole.state()
+            assert tally.state_dict() == whole.state_dict()
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -122,9 +122,9 @@ def test_where_chunks_end_makes_no_difference(kind: str, seed: int, chunk: int) 
 def exhaust(path: Path, kind: str, compression: str = "", encoding: str = "utf-8") -> int:
     """How many rows there are until the end, or until an error that can be told to a person."""
     source = source_of(path, kind, encoding, compression)
-    tally = Tally()
+    tally = ReadStats()
     with suppress(TraindeckError):
-        for _ in FORMATS[source.format].read(source, Request(), tally):
+        for _ in FORMATS[source.format].read(source, ReadOptions(), tally):
             pass
     return tally.read
 
@@ -223,9 +223,9 @@ def test_a_compressed_file_gives_the_same_rows(kind: str, compression: str, seed
     ],
 )
 def test_names_tell_format_and_compression(name: str, found: tuple[Any, str]) -> None:
-    assert named(Path(name)) == found
+    assert format_from_name(Path(name)) == found
 
 
 def test_every_format_is_named_in_messages() -> None:
     for entry in FORMATS.values():
-        assert entry.suffixes[0] in KNOWN
+        assert entry.suffixes[0] in KNOWN_SUFFIXES

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.reading import columnar_file, limits, random_bytes, read, read_and_tally, source_of
-from trainer_core.data.encodings import Tally
-from trainer_core.data.formats import FORMATS, Request, hugging_face_files
-from trainer_core.messages import Language, TraindeckError, word
+from trainer_core.data.encodings import ReadStats
+from trainer_core.data.formats import FORMATS, ReadOptions, hugging_face_files
+from trainer_core.messages import Language, TraindeckError, format_message
 
 KINDS = ("parquet", "arrow", "feather")
 CHAT = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "你好"}]
@@ -125,16 +125,16 @@ def test_a_zip_archive_and_a_file_without_its_end_are_called_so(tmp_path: Path, 
     ):
         with pytest.raises(TraindeckError) as caught:
             read(source_of(tmp_path / f"{name}.parquet", "parquet"))
-        assert words[language == "zh"] in word(caught.value.code, caught.value.params, language)
+        assert words[language == "zh"] in format_message(caught.value.code, caught.value.params, language)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_is_cut_short_says_how_far_it_was_read(tmp_path: Path, kind: str) -> None:
     path = file_of(tmp_path, kind, pa.table({"text": [random_bytes(50, row).hex() for row in range(5000)]}), rows=500)
     path.write_bytes(path.read_bytes()[:-50_000])
-    tally, count = Tally(), 0
+    tally, count = ReadStats(), 0
     with pytest.raises(TraindeckError) as caught:  # noqa: PT012 - rows may come first
-        for _ in FORMATS[source_of(path, kind).format].read(source_of(path, kind), Request(), tally):
+        for _ in FORMATS[source_of(path, kind).format].read(source_of(path, kind), ReadOptions(), tally):
             count += 1
     assert caught.value.code == "data.bad_format"
     assert count == (4500 if kind == "arrow" else 0)  # the others keep their index at the end
@@ -148,9 +148,9 @@ def test_a_damaged_page_in_the_middle_is_a_plain_error_with_the_row(tmp_path: Pa
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    tally = Tally()
+    tally = ReadStats()
     with pytest.raises(TraindeckError) as caught:
-        list(FORMATS["parquet"].read(source_of(path, "parquet"), Request(), tally))
+        list(FORMATS["parquet"].read(source_of(path, "parquet"), ReadOptions(), tally))
     assert caught.value.code == "data.bad_format"
     assert caught.value.params["position"] == f"row {tally.read + 1}"
     assert 2000 <= tally.read <= 2500
@@ -159,7 +159,7 @@ def test_a_damaged_page_in_the_middle_is_a_plain_error_with_the_row(tmp_path: Pa
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not let a mapped file become shorter")
 def test_an_arrow_file_that_becomes_shorter_while_it_is_read_is_a_plain_error(tmp_path: Path) -> None:
     path = file_of(tmp_path, "arrow", pa.table({"text": ["words " * 50] * 5000}), rows=100)
-    rows = FORMATS["arrow"].read(source_of(path, "arrow"), Request(), Tally())
+    rows = FORMATS["arrow"].read(source_of(path, "arrow"), ReadOptions(), ReadStats())
     next(rows)
     with path.open("r+b") as file:
         file.truncate(100_000)
@@ -183,8 +183,8 @@ def test_compressed_arrow_files_are_read(tmp_path: Path, kind: str, compression:
 @pytest.mark.parametrize("kind", KINDS)
 def test_progress_grows_to_the_whole_file(tmp_path: Path, kind: str) -> None:
     path = file_of(tmp_path, kind, pa.table({"text": ["words " * 50] * 1000}), rows=100)
-    source, tally, done = source_of(path, kind), Tally(), []
-    for _ in FORMATS[source.format].read(source, Request(), tally):
+    source, tally, done = source_of(path, kind), ReadStats(), []
+    for _ in FORMATS[source.format].read(source, ReadOptions(), tally):
         done.append(tally.done)
     assert done == sorted(done)
     assert done[500] > source.bytes * 0.2

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.reading import limits, read_and_tally, source_of
-from trainer_core.data.encodings import Tally
-from trainer_core.data.formats import FORMATS, Request
+from trainer_core.data.encodings import ReadStats
+from trainer_core.data.formats import FORMATS, ReadOptions
 from trainer_core.messages import TraindeckError
 
 texts = st.text(st.sampled_from('ab"\\{}[],: \n床\ud800'), max_size=12)
@@ -25,7 +25,7 @@ anything = st.recursive(
 elements = st.lists(st.dictionaries(texts, anything, max_size=3) | anything, max_size=30)
 
 
-def rows_of(folder: Path, content: str | bytes) -> tuple[list[dict[str, Any]], Tally]:
+def rows_of(folder: Path, content: str | bytes) -> tuple[list[dict[str, Any]], ReadStats]:
     data = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
     (folder / "a.json").write_bytes(data)
     rows, _, tally = read_and_tally(source_of(folder / "a.json", "json"))
@@ -60,8 +60,8 @@ def test_an_array_that_breaks_off_gives_its_rows_and_then_an_error_with_the_plac
     tmp_path: Path, chunk: int, end: str
 ) -> None:
     (tmp_path / "a.json").write_text('[{"a": 1}, {"a": 2}' + end, encoding="utf-8")
-    source, tally = source_of(tmp_path / "a.json", "json"), Tally()
-    rows = FORMATS["json"].read(source, Request(), tally)
+    source, tally = source_of(tmp_path / "a.json", "json"), ReadStats()
+    rows = FORMATS["json"].read(source, ReadOptions(), tally)
     with limits(chunk):
         assert [next(rows), next(rows)] == [{"a": 1}, {"a": 2}]
         with pytest.raises(TraindeckError, match=r"element 3.*ends too early"):

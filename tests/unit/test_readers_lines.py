@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.reading import limits, read, read_and_tally, source_of
-from trainer_core.data.encodings import Tally
-from trainer_core.data.readers.json_rows import Rows
+from trainer_core.data.encodings import ReadStats
+from trainer_core.data.readers.json_rows import RowDecoder
 from trainer_core.messages import TraindeckError
 
 values = st.recursive(
@@ -36,7 +36,7 @@ def written(tmp_path: Path, content: bytes, name: str = "a.jsonl") -> Path:
 def test_an_object_is_read_as_the_json_module_reads_it(row: dict[str, Any], ascii: bool, columns: list[str]) -> None:
     line = json.dumps(row, ensure_ascii=ascii).encode("utf-8", "surrogatepass")
     wanted = {name: value for name, value in json.loads(line).items() if not columns or name in columns}
-    found = Rows(tuple(columns), Tally()).row(line)
+    found = RowDecoder(tuple(columns), ReadStats()).decode_row(line)
     assert isinstance(found, dict)
     assert repr(sorted(found.items())) == repr(sorted(wanted.items()))  # as text: NaN is not equal to itself
 
@@ -55,14 +55,14 @@ def test_a_damaged_object_is_read_as_the_json_module_reads_it_or_not_at_all(
         wanted = json.loads(line.decode("utf-8", "replace").removeprefix("\ufeff"))
     except ValueError:
         wanted = None
-    read = Rows((), Tally()).row(line)
+    read = RowDecoder((), ReadStats()).decode_row(line)
     assert repr(read) == repr(wanted) if isinstance(wanted, dict) else isinstance(read, str)
 
 
 def test_a_deeply_nested_object_is_no_row() -> None:
     line = b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-    assert isinstance(Rows((), Tally()).row(line), str)
-    assert isinstance(Rows(("text",), Tally()).row(line), str)
+    assert isinstance(RowDecoder((), ReadStats()).decode_row(line), str)
+    assert isinstance(RowDecoder(("text",), ReadStats()).decode_row(line), str)
 
 
 # --- lines -----------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_what_is_too_long_is_one_bad_row_and_its_neighbours_are_read(tmp_path: P
 # --- separated values ------------------------------------------------------------------------------
 
 
-def table(tmp_path: Path, content: str, kind: str = "csv") -> tuple[list[dict[str, Any]], Tally]:
+def table(tmp_path: Path, content: str, kind: str = "csv") -> tuple[list[dict[str, Any]], ReadStats]:
     rows, _, tally = read_and_tally(source_of(written(tmp_path, content.encode(), "a"), kind))
     return rows, tally
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.reading import compressed, limits, random_bytes, read, read_and_tally, source_of
 from trainer_core.data import encodings
-from trainer_core.data.encodings import Tally
-from trainer_core.data.formats import FORMATS, Request
+from trainer_core.data.encodings import ReadStats
+from trainer_core.data.formats import FORMATS, ReadOptions
 from trainer_core.data.readers import streams
 from trainer_core.messages import TraindeckError
 
@@ -24,7 +24,7 @@ PROSE = "The quick brown fox, 5 years old, jumps over the lazy dog.\n"
 
 
 def detected(content: bytes) -> str:
-    return encodings.detect(io.BytesIO(content), len(content))
+    return encodings.detect_encoding(io.BytesIO(content), len(content))
 
 
 # --- encodings -------------------------------------------------------------------------------------
@@ -64,9 +64,9 @@ def test_zero_bytes_elsewhere_are_those_of_a_binary_file(content: bytes) -> None
 def test_text_is_decoded_the_same_however_it_is_cut(text: str, encoding: str, step: int) -> None:
     content = text.encode(encoding, "replace")
     chunks = [content[i : i + step] for i in range(0, len(content), step)]
-    tally = Tally()
+    tally = ReadStats()
     wanted = content.decode(encoding).removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    assert "".join(encodings.decoded(iter(chunks), encoding, tally)) == wanted
+    assert "".join(encodings.decode_chunks(iter(chunks), encoding, tally)) == wanted
     assert tally.undecodable == 0
 
 
@@ -107,9 +107,9 @@ def test_a_compressed_file_that_breaks_off_gives_its_rows_and_then_says_after_wh
     lines = b"".join(json.dumps({"text": random_bytes(20, row).hex()}).encode() + b"\n" for row in range(20_000))
     whole = compressed(lines, compression, parts=3)
     (tmp_path / "a").write_bytes(whole[: int(len(whole) * cut) if cut < 1 else -int(cut)])
-    source, tally, count = source_of(tmp_path / "a", "jsonl", compression=compression), Tally(), 0
+    source, tally, count = source_of(tmp_path / "a", "jsonl", compression=compression), ReadStats(), 0
     with pytest.raises(TraindeckError) as caught:  # noqa: PT012 - rows come first
-        for _ in FORMATS["jsonl"].read(source, Request(), tally):
+        for _ in FORMATS["jsonl"].read(source, ReadOptions(), tally):
             count += 1
     assert caught.value.code == "data.bad_format"
     assert caught.value.params["reason"] == "the compressed data breaks off"
@@ -147,7 +147,7 @@ def test_the_beginning_of_a_file_can_be_looked_at_decompressed(tmp_path: Path, c
     content = random_bytes(700_000)
     (tmp_path / "a").write_bytes(compressed(content, compression, 2) if compression else content)
     for size in (1, 1000, 600_000, 2_000_000):
-        assert streams.head(tmp_path / "a", compression, size) == content[:size]
+        assert streams.read_head(tmp_path / "a", compression, size) == content[:size]
 
 
 def test_progress_counts_the_bytes_on_disk(tmp_path: Path) -> None:

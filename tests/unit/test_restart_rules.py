@@ -9,91 +9,91 @@ import pytest
 
 from trainer_core import protocol
 from trainer_core.config import Config
-from trainer_core.plans import Plan
-from trainer_core.reference.examples import EVENTS
-from trainer_core.restarts import Ending, GiveUp, Restart, Restarts
+from trainer_core.docgen.examples import EVENTS
+from trainer_core.restart_policy import GiveUp, ProcessExit, Restart, RestartPolicy
+from trainer_core.run_plan import RunPlan
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.supervisor import is_wanted, last_words
+from trainer_core.supervisor import is_enabled, read_exit_events
 
 SEGFAULT = 0xC0000005 if sys.platform == "win32" else -11
-CRASH = Ending(SEGFAULT)
+CRASH = ProcessExit(SEGFAULT)
 
 
-def crash(step: int, began: bool = True) -> Ending:
-    return Ending(SEGFAULT, began=began, step=step)
+def crash(step: int, began: bool = True) -> ProcessExit:
+    return ProcessExit(SEGFAULT, started=began, step=step)
 
 
 def test_waits_grow_until_it_gives_up() -> None:
-    restarts = Restarts(3)
-    decisions = [restarts.after(CRASH) for _ in range(4)]
-    assert [decision.wait_s for decision in decisions if isinstance(decision, Restart)] == [5, 15, 45]
+    restarts = RestartPolicy(3)
+    decisions = [restarts.decide(CRASH) for _ in range(4)]
+    assert [decision.delay_s for decision in decisions if isinstance(decision, Restart)] == [5, 15, 45]
     assert [decision.attempt for decision in decisions if isinstance(decision, Restart)] == [1, 2, 3]
     assert decisions[-1] == GiveUp(3, "failure.access_violation")
 
 
 def test_no_wait_is_longer_than_five_minutes() -> None:
-    restarts = Restarts(20)
-    waits = [decision.wait_s for _ in range(20) if isinstance(decision := restarts.after(CRASH), Restart)]
+    restarts = RestartPolicy(20)
+    waits = [decision.delay_s for _ in range(20) if isinstance(decision := restarts.decide(CRASH), Restart)]
     assert len(waits) == 20
     assert max(waits) == 300
 
 
 def test_a_newer_good_checkpoint_begins_the_count_anew() -> None:
-    restarts = Restarts(1)
-    assert isinstance(restarts.after(crash(10)), Restart)
-    assert isinstance(restarts.after(crash(20)), Restart)
-    assert isinstance(restarts.after(crash(20)), GiveUp)
+    restarts = RestartPolicy(1)
+    assert isinstance(restarts.decide(crash(10)), Restart)
+    assert isinstance(restarts.decide(crash(20)), Restart)
+    assert isinstance(restarts.decide(crash(20)), GiveUp)
 
 
 def test_what_was_saved_before_the_first_start_is_no_progress() -> None:
-    restarts = Restarts(1, step=10)
-    assert isinstance(restarts.after(crash(10)), Restart)
-    assert isinstance(restarts.after(crash(10)), GiveUp)
+    restarts = RestartPolicy(1, step=10)
+    assert isinstance(restarts.decide(crash(10)), Restart)
+    assert isinstance(restarts.decide(crash(10)), GiveUp)
 
 
 @pytest.mark.parametrize(
     "ending",
     [
-        Ending(0),
-        Ending(3),
-        Ending(1),
-        Ending(5, error="memory.out"),
-        Ending(7, error="disk.full"),
-        Ending(4, error="data.empty"),
-        Ending(130),
-        Ending(-9),  # somebody, or the system for want of memory
-        Ending(-15),
-        Ending(SEGFAULT, error="disk.full"),  # it said why before it died
+        ProcessExit(0),
+        ProcessExit(3),
+        ProcessExit(1),
+        ProcessExit(5, error="memory.out"),
+        ProcessExit(7, error="disk.full"),
+        ProcessExit(4, error="data.empty"),
+        ProcessExit(130),
+        ProcessExit(-9),  # somebody, or the system for want of memory
+        ProcessExit(-15),
+        ProcessExit(SEGFAULT, error="disk.full"),  # it said why before it died
     ],
 )
-def test_what_finished_was_stopped_or_stays_broken_is_not_started_again(ending: Ending) -> None:
-    assert Restarts(3).after(ending) is None
+def test_what_finished_was_stopped_or_stays_broken_is_not_started_again(ending: ProcessExit) -> None:
+    assert RestartPolicy(3).decide(ending) is None
 
 
 @pytest.mark.parametrize("code", ["device.failed", "failure.launch", "failure.ecc", "failure.worker_died"])
 def test_failures_of_a_device_or_a_worker_are(code: str) -> None:
-    decision = Restarts(3).after(Ending(6, error=code))
+    decision = RestartPolicy(3).decide(ProcessExit(6, error=code))
     assert isinstance(decision, Restart)
     assert decision.reason == code
 
 
 def test_a_first_start_that_never_spoke_is_a_broken_installation() -> None:
-    assert Restarts(3).after(crash(0, began=False)) is None
+    assert RestartPolicy(3).decide(crash(0, began=False)) is None
 
 
 def test_once_it_spoke_a_start_may_die_early_while_the_driver_comes_back() -> None:
-    restarts = Restarts(3)
-    restarts.after(crash(0))
-    assert isinstance(restarts.after(crash(0, began=False)), Restart)
+    restarts = RestartPolicy(3)
+    restarts.decide(crash(0))
+    assert isinstance(restarts.decide(crash(0, began=False)), Restart)
 
 
 def test_zero_means_never() -> None:
-    assert Restarts(0).after(CRASH) is None
+    assert RestartPolicy(0).decide(CRASH) is None
 
 
 def test_a_crash_as_qt_tells_it() -> None:
     as_qt_says = -0x3FFFFFFB if sys.platform == "win32" else 11
-    assert isinstance(Restarts(1).after(Ending(as_qt_says, crashed=True)), Restart)
+    assert isinstance(RestartPolicy(1).decide(ProcessExit(as_qt_says, crashed=True)), Restart)
 
 
 @pytest.mark.parametrize(("restarts", "elastic", "watched"), [(3, False, True), (0, False, False), (3, True, False)])
@@ -103,7 +103,7 @@ def test_nobody_watches_where_none_is_wanted_or_torchrun_does(
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     if elastic:
         monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    assert is_wanted(Plan(Config(restarts=restarts), RunDir(Path("run")))) is watched
+    assert is_enabled(RunPlan(Config(restarts=restarts), RunDir(Path("run")))) is watched
 
 
 # --- what a child left behind ----------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_a_greeting_is_found_also_at_the_head_of_a_long_run(tmp_path: Path) -> N
     events = tmp_path / "events.jsonl"
     events.write_bytes(lines(HELLO, *[STEP] * 2000, ERROR))
     assert len(events.read_bytes()) > 300_000
-    assert last_words(events, 0) == (True, ERROR)
+    assert read_exit_events(events, 0) == (True, ERROR)
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_words_of_earlier_trainers_do_not_count(
     events = tmp_path / "events.jsonl"
     before = lines(HELLO, STEP, ERROR) + half
     events.write_bytes(before + (b"\n" if half else b"") + lines(*later))
-    assert last_words(events, len(before)) == found
+    assert read_exit_events(events, len(before)) == found
 
 
 def test_a_trainer_that_left_no_file_said_nothing(tmp_path: Path) -> None:
-    assert last_words(tmp_path / "events.jsonl", 0) == (False, None)
+    assert read_exit_events(tmp_path / "events.jsonl", 0) == (False, None)

@@ -15,11 +15,12 @@ import psutil
 import pytest
 import yaml
 
-from trainer_core import files, protocol
-from trainer_core.config import Config, Layer, resolve
+from trainer_core import protocol
+from trainer_core.config import Config, ConfigLayer, resolve
 from trainer_core.messages import TraindeckError
 from trainer_core.runs import checkpoint_dir, run_dir
 from trainer_core.runs.run_dir import RunDir
+from trainer_core.system import files
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
@@ -112,14 +113,14 @@ def test_a_file_that_cannot_be_replaced_keeps_its_content_and_leaves_no_litter(
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     script = (
-        "import sys; from pathlib import Path; from trainer_core import files\n"
+        "import sys; from pathlib import Path; from trainer_core.system import files\n"
         "for number in range(60): files.write_atomic(Path(sys.argv[1]), str(number % 10).encode() * 50_000)"
     )
     process = child(script, path)
     seen = 0
     while process.poll() is None:
         if path.exists():
-            content = files.retry_sharing(path.read_bytes)
+            content = files.retry_sharing_violation(path.read_bytes)
             assert len(content) == 50_000
             assert len(set(content)) == 1
             seen += 1
@@ -145,8 +146,8 @@ def test_a_disk_that_cannot_flush_folders_is_good_enough(tmp_path: Path, monkeyp
 
 def test_a_refusal_without_a_windows_number_is_tried_again_on_windows_only() -> None:
     refused = PermissionError(errno.EACCES, "Permission denied")
-    assert files.is_shared(refused) == (os.name == "nt")
-    assert not files.is_shared(FileNotFoundError(errno.ENOENT, "No such file"))
+    assert files.is_sharing_violation(refused) == (os.name == "nt")
+    assert not files.is_sharing_violation(FileNotFoundError(errno.ENOENT, "No such file"))
 
 
 def test_a_sharing_violation_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,10 +162,10 @@ def test_a_sharing_violation_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> 
             raise HeldError
         return "done"
 
-    assert files.retry_sharing(action) == "done"
+    assert files.retry_sharing_violation(action) == "done"
     attempts.clear()
     with pytest.raises(HeldError):
-        files.retry_sharing(action, seconds=-1.0)
+        files.retry_sharing_violation(action, seconds=-1.0)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ def test_a_sharing_violation_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_a_failed_write_is_said_plainly(tmp_path: Path, error: OSError, code: str) -> None:
-    with pytest.raises(TraindeckError) as caught, files.said_plainly(tmp_path, needed=3 * 2**20):
+    with pytest.raises(TraindeckError) as caught, files.translate_os_errors(tmp_path, needed=3 * 2**20):
         raise error
     assert caught.value.code == code
     assert caught.value.params["path"] == str(tmp_path)
@@ -191,7 +192,7 @@ def test_a_run_folder_where_a_file_lies_is_refused_by_a_code(tmp_path: Path) -> 
 
 def test_the_written_configuration_repeats_the_run(run: RunDir) -> None:
     loaded = yaml.safe_load(run.config.read_text(encoding="utf-8"))
-    assert resolve([Layer("config.yaml", loaded)]) == Config(preset="cpu", data=["数据.txt"])
+    assert resolve([ConfigLayer("config.yaml", loaded)]) == Config(preset="cpu", data=["数据.txt"])
 
 
 # --- names -----------------------------------------------------------------------------------------

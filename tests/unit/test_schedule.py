@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_core.config import Config, Layer, check_together, resolve
-from trainer_core.messages import TraindeckError, word
-from trainer_core.schedule import parse, pause_ends
+from trainer_core.config import Config, ConfigLayer, check_combinations, resolve
+from trainer_core.messages import TraindeckError, format_message
+from trainer_core.pause_schedule import parse, pause_end
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 SATURDAY = datetime(2026, 11, 21)
@@ -45,7 +45,7 @@ def at(text: str, days: int = 0) -> datetime:
     ],
 )
 def test_a_pause_ends_when_the_schedule_says(schedule: str, now: str, end: datetime | None) -> None:
-    ends = pause_ends(parse(schedule), at(now))
+    ends = pause_end(parse(schedule), at(now))
     assert ends == end or (end == at("00:00", 7) and ends is not None and ends > end - timedelta(days=1))
 
 
@@ -67,7 +67,7 @@ def test_every_minute_of_the_week_is_judged_as_it_is_written(
             held |= {(begin + passed) % (7 * 1440) for passed in range((end - start) % 1440)}
     monday = SATURDAY + timedelta(days=2)
     now = monday + timedelta(minutes=minute, seconds=30)
-    ends = pause_ends(parse(text), now)
+    ends = pause_end(parse(text), now)
     assert (ends is not None) == (minute in held)
     if ends is not None and ends - now < timedelta(days=7):
         after = int((ends - monday).total_seconds() // 60)
@@ -81,13 +81,13 @@ def test_any_text_is_a_schedule_or_is_refused_in_one_sentence(text: str) -> None
         windows = parse(text)
     except ValueError:
         with pytest.raises(TraindeckError) as refused:
-            check_together(Config(pause_between=text))
+            check_combinations(Config(pause_between=text))
         assert refused.value.code == "config.schedule"
         for language in ("en", "zh"):
-            assert word(refused.value.code, refused.value.params, language)  # type: ignore[arg-type]
+            assert format_message(refused.value.code, refused.value.params, language)  # type: ignore[arg-type]
     else:
-        check_together(Config(pause_between=text))
-        pause_ends(windows, SATURDAY)
+        check_combinations(Config(pause_between=text))
+        pause_end(windows, SATURDAY)
 
 
 @pytest.mark.parametrize(
@@ -95,5 +95,5 @@ def test_any_text_is_a_schedule_or_is_refused_in_one_sentence(text: str) -> None
 )
 def test_what_is_no_schedule_is_refused_with_the_part_that_is_none(text: str) -> None:
     with pytest.raises(TraindeckError) as refused:
-        resolve([Layer("the command line", {"pause_between": f"mon 10:00-11:00, {text}"})])
+        resolve([ConfigLayer("the command line", {"pause_between": f"mon 10:00-11:00, {text}"})])
     assert refused.value.params["given"] == text

@@ -17,10 +17,10 @@ import pytest
 
 from tests.kept import Kept
 from trainer_core import protocol
-from trainer_core.control import StdinControl
-from trainer_core.report import StopRequested
-from trainer_core.session import Hold, Session
-from trainer_core.wire import Wire
+from trainer_core.command_reader import StdinCommandSource
+from trainer_core.progress import StopRequested
+from trainer_core.run_context import PauseState, RunContext
+from trainer_core.wire import EventDispatcher
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,7 +31,7 @@ class Pipe:
     def __init__(self) -> None:
         self.read, self.write = os.pipe()
         self.kept = Kept()
-        self.session = Session(Wire(self.kept), StdinControl(self.read))
+        self.session = RunContext(EventDispatcher(self.kept), StdinCommandSource(self.read))
 
     def send(self, *commands: protocol.AnyCommand | bytes) -> None:
         for command in commands:
@@ -59,7 +59,7 @@ def test_with_nothing_to_read_polling_returns_at_once(pipe: Pipe) -> None:
 
 def test_every_command_is_acknowledged_with_its_id(pipe: Pipe) -> None:
     pipe.send(
-        protocol.Save(id=1), protocol.SampleNow(id=2, prompt="早上"), protocol.Set(id=3, name="log_steps", value=5)
+        protocol.Save(id=1), protocol.SampleCommand(id=2, prompt="早上"), protocol.Set(id=3, name="log_steps", value=5)
     )
     pipe.session.poll()
     assert [(ack.command, ack.id, ack.accepted) for ack in pipe.kept.of(protocol.Ack)] == [
@@ -67,15 +67,15 @@ def test_every_command_is_acknowledged_with_its_id(pipe: Pipe) -> None:
         ("sample", 2, True),
         ("set", 3, False),
     ]
-    wishes = pipe.session.wishes.take()
+    wishes = pipe.session.requests.pop_all()
     assert wishes.save
     assert wishes.samples[0].prompt == "早上"
-    assert not pipe.session.wishes.take().save, "a wish is granted once"
+    assert not pipe.session.requests.pop_all().save, "a wish is granted once"
 
 
 def test_what_may_change_live_is_changed_by_set(pipe: Pipe) -> None:
     seen: list[float] = []
-    pipe.session.settable["log_steps"] = seen.append
+    pipe.session.live_settings["log_steps"] = seen.append
     pipe.send(protocol.Set(name="log_steps", value=5), protocol.Set(name="log_steps", value=-1))
     pipe.session.poll()
     assert seen == [5]
@@ -97,7 +97,7 @@ def test_what_may_change_live_is_changed_by_set(pipe: Pipe) -> None:
 def test_what_may_be_set_is_what_the_knob_may_be(pipe: Pipe, name: Any, value: float, reason: str) -> None:
     seen: list[float] = []
     for knob in ("perf_steps", "sample_steps", "log_steps", "hardware_interval_s"):
-        pipe.session.settable[knob] = seen.append
+        pipe.session.live_settings[knob] = seen.append
     pipe.send(protocol.Set(name=name, value=value))
     pipe.session.poll()
     (ack,) = pipe.kept.of(protocol.Ack)
@@ -152,7 +152,7 @@ def test_the_end_of_input_means_that_the_parent_is_gone(pipe: Pipe) -> None:
 
 
 def test_a_pause_holds_the_work_until_resume_and_then_names_what_goes_on(pipe: Pipe) -> None:
-    pipe.session.enter("training", 5)
+    pipe.session.set_phase("training", 5)
     pipe.send(protocol.Pause(id=1))
     threading.Timer(0.3, pipe.send, [protocol.Resume(id=2)]).start()
     since = time.monotonic()
@@ -169,10 +169,10 @@ def test_stop_ends_a_pause(pipe: Pipe) -> None:
 
 
 def test_commands_are_acknowledged_while_the_work_polls_nothing(pipe: Pipe) -> None:
-    with pipe.session.listening():
+    with pipe.session.command_listener():
         pipe.send(protocol.Save(id=1), protocol.Stop(id=2))
         until(lambda: len(pipe.kept.of(protocol.Ack)) == 2)
-    assert not pipe.session.wishes.save, "what they ask for is done at the next poll"
+    assert not pipe.session.requests.save, "what they ask for is done at the next poll"
     with pytest.raises(StopRequested):
         pipe.session.poll()
 
@@ -185,20 +185,20 @@ def test_a_stop_breaks_off_work_that_polls_nothing_and_what_it_makes_of_it(pipe:
         except Exception as error:
             raise ValueError("the work takes it for a failure of its own") from error
 
-    with pipe.session.listening():
+    with pipe.session.command_listener():
         pipe.send(protocol.Stop(id=1))
-        with pytest.raises(StopRequested) as stop, pipe.session.breakable():
+        with pytest.raises(StopRequested) as stop, pipe.session.interruptible():
             work()
         time.sleep(0.3)  # what comes after it is left alone
     assert stop.value.reason == "stopped"
 
 
 def test_a_failure_of_breakable_work_is_its_own(pipe: Pipe) -> None:
-    with pytest.raises(ValueError, match="mine"), pipe.session.breakable():
+    with pytest.raises(ValueError, match="mine"), pipe.session.interruptible():
         raise ValueError("mine")
-    with pipe.session.breakable():
+    with pipe.session.interruptible():
         pass
-    with pipe.session.listening(), pipe.session.breakable():
+    with pipe.session.command_listener(), pipe.session.interruptible():
         pipe.send(protocol.Pause(), protocol.Resume())
         until(lambda: len(pipe.kept.of(protocol.Ack)) == 2)
 
@@ -211,9 +211,9 @@ def test_a_lost_parent_is_said_once_so_that_saving_may_poll(pipe: Pipe) -> None:
 
 
 def test_work_waits_as_long_as_there_is_a_reason_and_says_which(pipe: Pipe) -> None:
-    pipe.session.enter("training", 5)
-    reasons = [Hold("schedule", 1000.0), Hold("schedule", 1000.0), Hold("schedule", 2000.0), None]
-    pipe.session.holds.append(lambda: reasons.pop(0) if reasons else None)
+    pipe.session.set_phase("training", 5)
+    reasons = [PauseState("schedule", 1000.0), PauseState("schedule", 1000.0), PauseState("schedule", 2000.0), None]
+    pipe.session.pause_conditions.append(lambda: reasons.pop(0) if reasons else None)
     pipe.session.poll()
     said = [(event.phase, event.reason, event.until) for event in pipe.kept.of(protocol.Phase)]
     assert said == [
@@ -225,15 +225,15 @@ def test_work_waits_as_long_as_there_is_a_reason_and_says_which(pipe: Pipe) -> N
 
 
 def test_a_resume_overrules_a_reason_until_it_has_gone_once(pipe: Pipe) -> None:
-    why: list[Hold | None] = [Hold("schedule")]
-    pipe.session.enter("training", 5)
-    pipe.session.holds.append(lambda: why[0])
+    why: list[PauseState | None] = [PauseState("schedule")]
+    pipe.session.set_phase("training", 5)
+    pipe.session.pause_conditions.append(lambda: why[0])
     threading.Timer(0.2, pipe.send, [protocol.Resume()]).start()
     pipe.session.poll()  # ends by the resume alone
     pipe.session.poll()
     why[0] = None
     pipe.session.poll()
-    why[0] = Hold("schedule")
+    why[0] = PauseState("schedule")
     threading.Timer(0.2, why.__setitem__, [0, None]).start()
     pipe.session.poll()
     assert [event.phase for event in pipe.kept.of(protocol.Phase)] == [
@@ -258,7 +258,7 @@ def test_a_pause_is_wrapped_and_a_stop_comes_out_through_the_wrapping(pipe: Pipe
             raise
         seen.append("back")
 
-    pipe.session.around_pauses.append(around)
+    pipe.session.pause_contexts.append(around)
     pipe.session.poll()
     assert seen == []
     pipe.send(protocol.Pause())
@@ -273,7 +273,7 @@ def test_a_pause_is_wrapped_and_a_stop_comes_out_through_the_wrapping(pipe: Pipe
 
 
 def test_work_can_wait_for_what_no_command_brings(pipe: Pipe) -> None:
-    pipe.session.enter("saving", 5)
+    pipe.session.set_phase("saving", 5)
     answers = [False, False, True]
     pipe.session.wait("disk_full", lambda: answers.pop(0))
     pipe.session.wait("disk_full", lambda: True)
@@ -308,10 +308,10 @@ def test_what_was_done_before_and_begins_again_is_not_timed_from_its_first_begin
 def test_a_first_ctrl_c_stops_politely_and_a_second_one_at_once() -> None:
     program = (
         "import time\n"
-        "from trainer_core.session import Session\n"
-        "from trainer_core.wire import Wire\n"
-        "session = Session(Wire())\n"
-        "with session.catching_interrupts():\n"
+        "from trainer_core.run_context import RunContext\n"
+        "from trainer_core.wire import EventDispatcher\n"
+        "session = RunContext(EventDispatcher())\n"
+        "with session.handle_signals():\n"
         "    print('ready', flush=True)\n"
         "    time.sleep(0.5)\n"
         "    try: session.poll()\n"
@@ -334,10 +334,10 @@ def test_a_polite_termination_said_twice_is_still_polite() -> None:
     """`timeout` says it to the process and to its group; a closed terminal sends SIGHUP twice."""
     program = (
         "import os, signal\n"
-        "from trainer_core.session import Session\n"
-        "from trainer_core.wire import Wire\n"
-        "session = Session(Wire())\n"
-        "with session.catching_interrupts():\n"
+        "from trainer_core.run_context import RunContext\n"
+        "from trainer_core.wire import EventDispatcher\n"
+        "session = RunContext(EventDispatcher())\n"
+        "with session.handle_signals():\n"
         "    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGHUP, signal.SIGHUP):\n"
         "        os.kill(os.getpid(), number)\n"
         "    try: session.poll()\n"
@@ -351,8 +351,8 @@ def test_a_polite_termination_said_twice_is_still_polite() -> None:
 def test_a_closing_terminal_is_still_ignored_where_it_was_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
     try:
-        session = Session(Wire())
-        with session.catching_interrupts():
+        session = RunContext(EventDispatcher())
+        with session.handle_signals():
             assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
             os.kill(os.getpid(), signal.SIGHUP)
             session.poll()

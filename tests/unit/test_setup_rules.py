@@ -13,16 +13,17 @@ import train_gpu
 from launcher import (
     choices,
     failures,
-    homes,
     locking,
     packages,
     places,
     processes,
     pythons,
+    setting_up,
     starting,
     torch_builds,
 )
-from launcher.environment import Environment, current
+from launcher.environment import Environment, current_environment
+from launcher.messages import message
 
 ROOT = Path(__file__).resolve().parents[2]
 posix = pytest.mark.skipif(os.name == "nt", reason="the fake interpreters are shell scripts")
@@ -34,12 +35,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "pyproject.toml").write_text("[project]\n", encoding="utf-8")
     (tmp_path / "constraints.txt").write_text("# ours\ntorch==2.13.0\nnumpy==2.4.6\nRich==15.0.0\n", encoding="utf-8")
     monkeypatch.setattr(places, "ROOT", tmp_path)
-    monkeypatch.setattr(places, "KEEP", tmp_path / ".venv-setup")
+    monkeypatch.setattr(places, "STATE_FOLDER", tmp_path / ".venv-setup")
     monkeypatch.setattr(places, "SHORTCUTS", tmp_path / ".venv-setup" / "shortcuts.json")
     monkeypatch.setattr(places, "LOG", tmp_path / "logs" / "setup.log")
-    monkeypatch.setattr(homes, "WINDOWS", False)
+    monkeypatch.setattr(places, "WINDOWS", False)
     monkeypatch.setenv("TRAINDECK_LANG", "en")
-    for name in (*choices.CHOICES, "home"):
+    for name in (*choices.CHOICE_NAMES, "home"):
         monkeypatch.delenv("TRAINDECK_" + name.upper(), raising=False)
     return tmp_path
 
@@ -112,7 +113,7 @@ def test_when_no_python_fits_each_one_is_named_with_its_reason_and_the_remedy(
     for part in (
         "old: Python 3.10 is too old",
         "new: Python 3.14 is too new",
-        "bare: Python 3.11 has no venv module; on Debian and Ubuntu: sudo apt install python3-venv".replace(
+        "bare: Python 3.11 has no venv module. On Debian and Ubuntu: sudo apt install python3-venv".replace(
             "3.11", "{}.{}".format(*sys.version_info)
         ),
         "32-bit build",
@@ -192,7 +193,7 @@ def test_the_torch_build_follows_driver_and_card(driver: str, card: float, windo
 
 
 def test_no_driver_means_the_cpu_build_without_a_warning_and_a_silent_driver_one_with() -> None:
-    assert torch_builds.choose_torch(None) == ("cpu", "no NVIDIA driver found")
+    assert torch_builds.choose_torch(None) == ("cpu", message("launcher.driver.none"))
     tag, reason = torch_builds.choose_torch(torch_builds.Driver("", 0.0))
     assert tag == "cpu"
     assert reason.startswith("WARNING")
@@ -217,27 +218,28 @@ def test_the_driver_is_asked_through_nvidia_smi(
     path = fake_python("nvidia-smi", instead=script)
     monkeypatch.setenv("PATH", str(Path(path).parent) + os.pathsep + os.environ["PATH"])
     monkeypatch.setattr(torch_builds, "nvml_version", lambda: "")
-    assert torch_builds.ask_driver() == expected
+    assert torch_builds.query_driver() == expected
 
 
 def test_configured_sources_come_before_torchs_own_index() -> None:
     for platform in ("linux", "win32"):
         for tag in ("cpu", "cu126", "cu130"):
             sources = torch_builds.torch_sources(tag, "2.13.0", None, platform)
-            assert sources[0] == torch_builds.Source("the sources pip is configured with", "2.13.0+" + tag, [])
+            assert sources[0] == torch_builds.TorchSource(message("launcher.source.configured"), "2.13.0+" + tag, [])
             assert any("download.pytorch.org/whl/" + tag in source.label for source in sources)
 
 
 def test_a_plain_torch_is_taken_only_where_it_is_the_wanted_build() -> None:
-    def plain(tag: str, platform: str) -> list[str]:
+    def plain(tag: str, platform: str) -> list[str | None]:
         sources = torch_builds.torch_sources(tag, "2.13.0", None, platform)
         return [source.warning for source in sources if source.version == "2.13.0"]
 
-    assert plain("cpu", "win32") == [""]
+    assert plain("cpu", "win32") == [None]
     assert plain("cu130", "win32") == []
-    assert plain("cu130", "linux") == [""]
+    assert plain("cu130", "linux") == [None]
     assert plain("cu126", "linux") == []
     [warning] = plain("cpu", "linux")
+    assert warning is not None
     assert "several GB" in warning
     assert torch_builds.torch_sources("cpu", "2.13.0", None, "linux")[-1].warning
 
@@ -261,13 +263,13 @@ def test_a_mirror_of_ones_own_may_name_a_place_for_torch() -> None:
 
 # --- is a set-up needed --------------------------------------------------------------------------------------
 
-NOTHING = dict.fromkeys(choices.CHOICES, "")
+NOTHING = dict.fromkeys(choices.CHOICE_NAMES, "")
 
 
 def test_the_stamp_changes_with_everything_a_set_up_depends_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "pins.txt").write_text("numpy==1.26.4\n", encoding="utf-8")
     monkeypatch.setattr(choices, "driver_present", lambda: False)
-    stamp = choices.make_stamp
+    stamp = choices.setup_fingerprint
     stamps = [stamp(NOTHING, "3.11"), stamp(NOTHING, "3.12")]
     stamps += [stamp({**NOTHING, "torch": "cu126"}, "3.11"), stamp({**NOTHING, "python": "/opt/python"}, "3.11")]
     stamps += [stamp({**NOTHING, "constraints": str(tmp_path / "pins.txt")}, "3.11")]
@@ -284,22 +286,26 @@ def test_the_stamp_changes_with_everything_a_set_up_depends_on(monkeypatch: pyte
 def test_a_package_without_pips_last_file_counts_as_half_installed(tmp_path: Path) -> None:
     site = tmp_path / ".venv" / "lib" / "python3.11" / "site-packages"
     (site / "pip").mkdir(parents=True)
-    assert current().half_made() == "it has no pip", "its folder is there before it is whole"
+    assert current_environment().incomplete_reason() == message("launcher.reason.no_pip"), (
+        "its folder is there before it is whole"
+    )
     (site / "pip-24.0.dist-info").mkdir()
     (site / "pip-24.0.dist-info" / "INSTALLER").touch()
     (site / "numpy-2.4.6.dist-info").mkdir()
-    assert "numpy" in current().half_made()
+    assert "numpy" in str(current_environment().incomplete_reason())
     (site / "numpy-2.4.6.dist-info" / "INSTALLER").touch()
-    assert current().half_made() == ""
+    assert current_environment().incomplete_reason() is None
     (site / "~umpy").mkdir()
-    assert "~umpy" in current().half_made()
+    assert "~umpy" in str(current_environment().incomplete_reason())
 
 
 def test_ones_own_pins_go_before_ours_and_the_torch_build_before_both(tmp_path: Path) -> None:
     (tmp_path / ".venv").mkdir()
     own = tmp_path / "own.txt"
     own.write_text("# mine\nNumPy==1.26.4\ntorch==2.11.0\n", encoding="utf-8")
-    written = Path(packages.write_constraints(current(), str(own), "torch===2.13.0+cpu")).read_text(encoding="utf-8")
+    written = Path(packages.write_constraints(current_environment(), str(own), "torch===2.13.0+cpu")).read_text(
+        encoding="utf-8"
+    )
     pins = [line for line in written.splitlines() if not line.startswith("#")]
     assert pins == ["Rich==15.0.0", "NumPy==1.26.4", "torch===2.13.0+cpu"]
 
@@ -331,13 +337,13 @@ def test_a_build_that_does_not_exist_is_refused_with_the_ones_that_do(monkeypatc
         ("RuntimeError: The NVIDIA driver on your system is too old (found version 11040)", "Update the NVIDIA", 6),
         ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "disk is full", 7),
         ("NewConnectionError: [Errno -3] Temporary failure in name resolution", "--mirror", 1),
-        ("OSError: [WinError 32] The process cannot access the file", "close Traindeck", 1),
-        (f"ERROR: an OSError: [WinError 3] No such path: 'C:\\\\{'a' * 258}\\\\licence'", "nearer to C:", 1),
-        (f"ERROR: an OSError: [WinError 3] No such path: 'C:\\\\{'a' * 100}\\\\licence'", "whole story", 1),
+        ("OSError: [WinError 32] The process cannot access the file", "Close Traindeck", 1),
+        (f"ERROR: an OSError: [WinError 3] No such path: 'C:\\\\{'a' * 258}\\\\licence'", "closer to C:", 1),
+        (f"ERROR: an OSError: [WinError 3] No such path: 'C:\\\\{'a' * 100}\\\\licence'", "Full log", 1),
     ],
 )
 def test_a_known_failure_says_what_to_do(output: str, words: str, code: int) -> None:
-    error = failures.failure("It failed:", output)
+    error = failures.tool_error("It failed:", output)
     assert words in str(error)
     assert output in str(error)
     assert error.code == code
@@ -346,8 +352,8 @@ def test_a_known_failure_says_what_to_do(output: str, words: str, code: int) -> 
 @pytest.fixture
 def windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Windows that allows no long paths, and its folder for what programs keep."""
-    monkeypatch.setattr(homes, "WINDOWS", True)
-    monkeypatch.setattr(homes, "windows_long_paths", lambda: False)
+    monkeypatch.setattr(places, "WINDOWS", True)
+    monkeypatch.setattr(places, "windows_long_paths", lambda: False)
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
     return tmp_path / "Traindeck"
 
@@ -357,7 +363,7 @@ def deep_folder(below: Path, monkeypatch: pytest.MonkeyPatch, length: int = 200)
     root = below / ("a" * (length - len(str(below)) - 1))
     root.mkdir()
     monkeypatch.setattr(places, "ROOT", root)
-    monkeypatch.setattr(places, "KEEP", root / ".venv-setup")
+    monkeypatch.setattr(places, "STATE_FOLDER", root / ".venv-setup")
     return root
 
 
@@ -365,12 +371,14 @@ def test_packages_are_kept_apart_where_windows_leaves_no_room_for_them(
     tmp_path: Path, windows: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = deep_folder(tmp_path, monkeypatch)
-    assert current().folder.parent.parent == windows
+    assert current_environment().folder.parent.parent == windows
     other = deep_folder(tmp_path, monkeypatch, 201)
-    assert current().folder.parent.parent == windows
-    assert len({places.ROOT / ".venv", root / ".venv", other / ".venv", current().folder}) == 3  # each has its own
-    monkeypatch.setattr(homes, "windows_long_paths", lambda: True)
-    assert current().folder == other / ".venv"
+    assert current_environment().folder.parent.parent == windows
+    assert (
+        len({places.ROOT / ".venv", root / ".venv", other / ".venv", current_environment().folder}) == 3
+    )  # each has its own
+    monkeypatch.setattr(places, "windows_long_paths", lambda: True)
+    assert current_environment().folder == other / ".venv"
 
 
 @pytest.mark.usefixtures("windows")
@@ -378,18 +386,18 @@ def test_packages_stay_where_they_work_and_where_they_are_wanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = deep_folder(tmp_path, monkeypatch)
-    apart = current().folder
+    apart = current_environment().folder
     places.write_json(root / ".venv" / "traindeck.json", {"complete": False})
-    assert current().folder == apart
+    assert current_environment().folder == apart
     places.write_json(root / ".venv" / "traindeck.json", {"complete": True})
-    assert current().folder == root / ".venv"
+    assert current_environment().folder == root / ".venv"
     choices.get_choices(["--environment", str(tmp_path / "mine")])
-    assert current().folder.parent.parent == tmp_path / "mine"
+    assert current_environment().folder.parent.parent == tmp_path / "mine"
     choices.get_choices(["--environment", "auto"])
-    assert current().folder == root / ".venv"
+    assert current_environment().folder == root / ".venv"
     monkeypatch.setenv("TRAINDECK_ENVIRONMENT", str(tmp_path / "yours"))
-    assert current().folder.parent.parent == tmp_path / "yours"
-    with pytest.raises(failures.SetupError, match="yours goes before --environment"):
+    assert current_environment().folder.parent.parent == tmp_path / "yours"
+    with pytest.raises(failures.SetupError, match="yours overrides --environment"):
         choices.get_choices(["--environment", "here"])
 
 
@@ -399,13 +407,13 @@ def test_what_windows_leaves_no_room_for_is_told_before_anything_is_fetched(
 ) -> None:
     monkeypatch.setattr(places, "ROOT", Path("C:/" + "a" * 60))
     monkeypatch.setenv("LOCALAPPDATA", "C:/Users/Somebody/AppData/Local")
-    assert homes.notes() == []
+    assert setting_up.location_notes() == []
     deep_folder(tmp_path, monkeypatch)
-    apart, runs = homes.notes()
-    assert str(current().folder.parent) in apart
+    apart, runs = setting_up.location_notes()
+    assert str(current_environment().folder.parent) in apart
     assert f"Runs: {Path.home() / 'Traindeck'} " in runs
     monkeypatch.setenv("TRAINDECK_ENVIRONMENT", "here")
-    assert "200 characters; over 63 the packages may not fit" in homes.notes()[1]
+    assert "200 characters. Above 63, package files may" in setting_up.location_notes()[1]
 
 
 @pytest.mark.usefixtures("windows")
@@ -419,11 +427,11 @@ def test_runs_go_where_they_fit_but_stay_where_there_are_some(tmp_path: Path, mo
 
 
 def test_the_lock_is_held_by_one_at_a_time() -> None:
-    with locking.only_one():
-        with (places.KEEP / "lock").open("a+b") as other:
+    with locking.setup_lock():
+        with (places.STATE_FOLDER / "lock").open("a+b") as other:
             assert not locking.try_lock(other.fileno())
-        assert (places.KEEP / "lock").read_text(encoding="ascii") == str(os.getpid())
-    with (places.KEEP / "lock").open("a+b") as other:
+        assert (places.STATE_FOLDER / "lock").read_text(encoding="ascii") == str(os.getpid())
+    with (places.STATE_FOLDER / "lock").open("a+b") as other:
         assert locking.try_lock(other.fileno())
 
 
@@ -436,12 +444,18 @@ def test_all_checks_run_even_after_a_failure_and_the_first_failing_code_is_kept(
 ) -> None:
     environment = Environment(tmp_path)
     record = f'echo "$*" >>"{tmp_path}/calls"\ncase $2 in mypy) exit 5;; pytest) exit 1;; esac'
-    monkeypatch.setattr(starting, "current", lambda: environment)
+    monkeypatch.setattr(starting, "current_environment", lambda: environment)
     assert environment.python.samefile(fake_python("python", instead=record))
     assert starting.run_checks(["-k", "some thing"]) == 5
     calls = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
     assert [call.split()[1] for call in calls] == ["ruff", "mypy", "import", "pytest"]
     assert calls[-1] == "-m pytest -k some thing"
+    assert starting.run_checks([]) == starting.run_checks(["--all"]) == 5
+    calls = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
+    assert [call for call in calls if "pytest" in call][1:] == [
+        "-m pytest -n 2 --dist loadfile -m not slow",
+        "-m pytest -n 2 --dist loadfile",
+    ]
 
 
 def test_nothing_foreign_reaches_the_trainer_and_its_own_folder_does(
@@ -482,8 +496,8 @@ def test_help_names_what_the_launcher_does_itself_before_the_trainer_tells_its_o
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handed: list[list[str]] = []
-    monkeypatch.setattr(train_gpu, "make_ready", lambda *_, **__: None)
-    monkeypatch.setattr(train_gpu, "hand_over", lambda command: handed.append(command) or 0)
+    monkeypatch.setattr(train_gpu, "ensure_environment", lambda *_, **__: None)
+    monkeypatch.setattr(train_gpu, "exec_command", lambda command: handed.append(command) or 0)
     assert train_gpu.main(["--help"]) == 0
     said = capsys.readouterr().out
     called = "train_gpu.bat" if os.name == "nt" else "./train_gpu.sh"
@@ -494,7 +508,7 @@ def test_help_names_what_the_launcher_does_itself_before_the_trainer_tells_its_o
 @pytest.mark.parametrize(
     ("driver", "reason"),
     [
-        (torch_builds.Driver("591.10", 12.0), "another PyTorch fits this GPU and its driver"),  # an RTX 50 was put in
+        (torch_builds.Driver("591.10", 12.0), "another PyTorch build fits this GPU and driver"),  # an RTX 50 was put in
         (torch_builds.Driver("566.36", 8.6), ""),  # the card that it was set up for
         (torch_builds.Driver("", 0.0), ""),  # the driver does not answer just now
         (None, ""),
@@ -504,7 +518,8 @@ def test_the_set_up_that_is_asked_for_takes_the_pytorch_of_another_card(
     driver: Any, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = Environment(tmp_path)
-    environment.remember({"complete": True, "tag": "cu126"})
-    monkeypatch.setattr(choices, "ask_driver", lambda: driver)
-    assert choices.why_other_torch(environment, {"torch": ""}) == reason
-    assert choices.why_other_torch(environment, {"torch": "cu126"}) == "", "what a person chose stays"
+    environment.write_state({"complete": True, "tag": "cu126"})
+    monkeypatch.setattr(choices, "query_driver", lambda: driver)
+    found = choices.torch_change_reason(environment, {"torch": ""})
+    assert (found or "") == reason
+    assert choices.torch_change_reason(environment, {"torch": "cu126"}) is None, "what a person chose stays"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainer_core.machine.shared_memory import SharedGpuMemory, of_process
+from trainer_core.system.shared_gpu_memory import SharedGpuMemoryCounter, sum_for_process
 
 GIB = 1024**3
 MORE_DATA = ctypes.c_int32(0x800007D2).value  # as ctypes returns it
@@ -38,8 +38,8 @@ class Pdh:
         return 0
 
 
-def counter(values: list[tuple[str, int, int]], pid: int = 1234) -> SharedGpuMemory:
-    made = SharedGpuMemory(pid)
+def counter(values: list[tuple[str, int, int]], pid: int = 1234) -> SharedGpuMemoryCounter:
+    made = SharedGpuMemoryCounter(pid)
     made._pdh = Pdh(values)
     return made
 
@@ -61,15 +61,15 @@ def test_a_value_that_windows_calls_invalid_does_not_count() -> None:
 def test_a_process_that_windows_does_not_list_has_no_figure_rather_than_nothing() -> None:
     assert counter([("pid_99_luid_0_phys_0", 0, 10)]).read() is None
     assert counter([]).read() is None
-    assert of_process([("pid_123_x", 5)], 12) is None
+    assert sum_for_process([("pid_123_x", 5)], 12) is None
 
 
 def test_the_real_counter_tells_a_figure_or_nothing_and_never_raises() -> None:
-    told = SharedGpuMemory(os.getpid()).read()
+    told = SharedGpuMemoryCounter(os.getpid()).read()
     assert told is None or (sys.platform == "win32" and told >= 0)
 
 
 @pytest.mark.skipif(sys.platform != "win32", reason="for Windows")
 def test_the_library_of_windows_takes_the_query() -> None:
-    made = SharedGpuMemory(os.getpid())
+    made = SharedGpuMemoryCounter(os.getpid())
     assert made._query.value

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from app.state import bundle
-from app.state.masking import Masker
-from trainer_core import __version__, children
+from app.core import bug_report
+from app.core.redaction import Masker
+from trainer_core import __version__
+from trainer_core.system import child_process
 
 USER, HOST = "王小明", "xiaoming-desktop"
 HOMES = ("C:\\Users\\王小明", "/home/wang.xm")
@@ -97,7 +98,7 @@ def make_run(folder: Path) -> Path:
 
 
 def collected(masker: Masker, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    monkeypatch.setattr(bundle, "doctor", lambda: f"[ok] C:\\Users\\王小明\\td can be written on {HOST}\n")
+    monkeypatch.setattr(bug_report, "doctor", lambda: f"[ok] C:\\Users\\王小明\\td can be written on {HOST}\n")
     log, settings = folder / "window.log", folder / "settings.json"
     log.write_text(f"ValueError: {OPENAI}\n", encoding="utf-8")
     settings.write_text(
@@ -106,7 +107,7 @@ def collected(masker: Masker, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ),
         encoding="utf-8",
     )
-    return dict(bundle.parts(make_run(folder), log, settings, masker))
+    return dict(bug_report.iter_bundle_parts(make_run(folder), log, settings, masker))
 
 
 def test_nothing_planted_gets_through_and_what_helps_does(
@@ -135,22 +136,22 @@ def test_nothing_planted_gets_through_and_what_helps_does(
 def test_of_long_files_the_last_whole_lines_are_taken(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"".join(b"line %d\n" % number for number in range(1000)))
-    kept = bundle.tail(path, 100).splitlines()
+    kept = bug_report.read_tail(path, 100).splitlines()
     assert kept[-1] == "line 999"
     assert kept[0].startswith("line 9")
     assert len(kept) in (10, 11, 12)
-    assert bundle.tail(tmp_path / "none", 100) == ""
+    assert bug_report.read_tail(tmp_path / "none", 100) == ""
 
 
 def test_environment_variables_that_hold_keys_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {"MY_SECRET_SAUCE": "tomato-and-basil", "PATH": "/usr/bin", "SSH_AUTH_SOCK": "/tmp/agent.1"}
-    masked = Masker.of_this_machine(environment).mask("with tomato-and-basil, /usr/bin and /tmp/agent.1")
+    masked = Masker.for_this_machine(environment).mask("with tomato-and-basil, /usr/bin and /tmp/agent.1")
     assert masked == "with <secret>, /usr/bin and /tmp/agent.1"
 
 
 @pytest.mark.parametrize("key", ["wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "/wJalrXUtnFEMIK7MDENG/bPxRfiCYEXAMPLEKE"])
 def test_a_key_with_slashes_is_masked_where_it_stands_bare(key: str) -> None:
-    masker = Masker.of_this_machine({"AWS_SECRET_ACCESS_KEY": key})
+    masker = Masker.for_this_machine({"AWS_SECRET_ACCESS_KEY": key})
     assert masker.mask(f"sent {key} and {key.replace('/', '%2F')}") == "sent <secret> and <secret>"
 
 
@@ -162,15 +163,15 @@ def test_paths_in_variables_that_are_named_like_secrets_stay(tmp_path: Path, mon
         "/run/user/1000/keyring/ssh", "C:\\keys\\mine.pem", "D:/keys/mine.pem", "~/.aws/credentials", "./keys/mine.pem",
         "\\\\server\\keys\\a", "certificates/key1",
     ]  # fmt: skip
-    masker = Masker.of_this_machine({f"KEY_FILE_{number}": path for number, path in enumerate(paths)})
+    masker = Masker.for_this_machine({f"KEY_FILE_{number}": path for number, path in enumerate(paths)})
     assert [masker.mask(f"at {path}") for path in paths] == [f"at {path}" for path in paths]
 
 
 def test_a_process_of_its_own_makes_the_bundle(tmp_path: Path) -> None:
     out = tmp_path / "报告 1.zip"
     run = make_run(tmp_path)
-    command = [sys.executable, "-P", "-m", "app.state.bundle", str(out), "--run", str(run)]
-    subprocess.run(command, env=children.environment(TRAINDECK_API_TOKEN="my-own-little-token"), check=True)
+    command = [sys.executable, "-P", "-m", "app.core.bug_report", str(out), "--run", str(run)]
+    subprocess.run(command, env=child_process.environment(TRAINDECK_API_TOKEN="my-own-little-token"), check=True)
     with zipfile.ZipFile(out) as archive:
         assert {"versions.txt", "doctor.txt", "run/config.yaml"} <= set(archive.namelist())
         assert "Python" in archive.read("doctor.txt").decode()
@@ -182,10 +183,10 @@ def test_a_process_of_its_own_makes_the_bundle(tmp_path: Path) -> None:
 def test_damaged_files_of_a_run_do_not_keep_the_rest_out(
     masker: Masker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle, "doctor", lambda: "fine\n")
+    monkeypatch.setattr(bug_report, "doctor", lambda: "fine\n")
     run = tmp_path / "run"
     run.mkdir()
     for name in ("config.yaml", "events.jsonl", "log.txt"):
         run.joinpath(name).write_bytes(b"\xff\x00[[[{: \n" * 50)
-    found = dict(bundle.parts(run, None, None, masker))
+    found = dict(bug_report.iter_bundle_parts(run, None, None, masker))
     assert {"versions.txt", "doctor.txt"} <= set(found)

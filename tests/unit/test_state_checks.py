@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.state.checks import differing, key_of, settings
+from app.core.check_inputs import changed_settings, check_key, trial_settings
 from trainer_core.config import knobs
+from trainer_core.docgen.examples import EVENTS
 from trainer_core.protocol import CheckReport
-from trainer_core.reference.examples import EVENTS
 
 REPORT: CheckReport = EVENTS[CheckReport]
 
@@ -28,11 +28,11 @@ REPORT: CheckReport = EVENTS[CheckReport]
     ],
 )
 def test_a_check_is_true_of_what_it_measured_only(changed: dict[str, object], matters: bool) -> None:
-    assert (key_of(changed, ["a"]) != key_of({}, ["a"])) is matters
-    assert key_of({}, ["b"]) != key_of({}, ["a"])
+    assert (check_key(changed, ["a"]) != check_key({}, ["a"])) is matters
+    assert check_key({}, ["b"]) != check_key({}, ["a"])
 
 
 def test_an_offer_is_settings_and_only_what_differs_is_told() -> None:
-    [offer] = REPORT.offers
-    assert set(settings(offer)) <= set(knobs())
-    assert differing(offer, REPORT.chosen) == {"batch_size": 8, "gradient_accumulation_steps": 8}
+    [offer] = REPORT.alternatives
+    assert set(trial_settings(offer)) <= set(knobs())
+    assert changed_settings(offer, REPORT.chosen) == {"batch_size": 8, "gradient_accumulation_steps": 8}

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import pytest
 from click.testing import CliRunner
 
-from app.state import command_line
-from trainer_core import cli, config, plans, presets
+from app.core import command_line
+from trainer_core import cli, config, presets, run_plan
 from trainer_core.messages import TraindeckError
 
 
@@ -20,19 +20,19 @@ def test_only_what_differs_from_the_preset_is_said() -> None:
     preset = presets.load("cpu")
     changed = {**preset.knobs, "batch_size": preset.knobs["batch_size"] + 1}
     expected = ["train", "--preset", "cpu", "--batch-size", str(changed["batch_size"])]
-    assert command_line.train("cpu", changed) == expected
-    assert command_line.train("cpu", {}, loaded=preset) == ["train", "--preset", "cpu"]
+    assert command_line.train_arguments("cpu", changed) == expected
+    assert command_line.train_arguments("cpu", {}, loaded_preset=preset) == ["train", "--preset", "cpu"]
 
 
 def test_values_from_a_form_are_compared_as_what_they_mean() -> None:
     default = config.Config().learning_rate
-    assert command_line.train("", {"learning_rate": f"{default:.2e}"}) == ["train"]
-    assert command_line.train("", {"learning_rate": "1e-5"}) == ["train", "--learning-rate", "1e-05"]
+    assert command_line.train_arguments("", {"learning_rate": f"{default:.2e}"}) == ["train"]
+    assert command_line.train_arguments("", {"learning_rate": "1e-5"}) == ["train", "--learning-rate", "1e-05"]
 
 
 def test_switches_lists_and_values_like_flags_get_their_own_forms() -> None:
     changed = {"qkv_bias": True, "tie_embeddings": False, "sample_prompts": ["从前 有", "-x"], "mixed_precision": "no"}
-    assert command_line.train("", changed) == [
+    assert command_line.train_arguments("", changed) == [
         "train",
         "--qkv-bias",
         "--no-tie-embeddings",
@@ -42,15 +42,17 @@ def test_switches_lists_and_values_like_flags_get_their_own_forms() -> None:
 
 
 def test_data_and_run_folder_are_said_in_their_own_flags() -> None:
-    found = command_line.train("cpu", {"data": ["ignored"], "preset": "ignored"}, ["a b.txt", "-c.txt"], "runs/x")
+    found = command_line.train_arguments(
+        "cpu", {"data": ["ignored"], "preset": "ignored"}, ["a b.txt", "-c.txt"], "runs/x"
+    )
     assert found[3:] == ["--data", "a b.txt", "--data=-c.txt", "--run-dir", "runs/x"]
     builtin = presets.load("quickstart").knobs["data"]
-    assert command_line.train("quickstart", {}, builtin) == ["train", "--preset", "quickstart"]
+    assert command_line.train_arguments("quickstart", {}, builtin) == ["train", "--preset", "quickstart"]
 
 
 def test_a_value_that_no_run_takes_is_refused_before_anything_starts() -> None:
     with pytest.raises(TraindeckError, match="batch_size"):
-        command_line.train("cpu", {"batch_size": 0})
+        command_line.train_arguments("cpu", {"batch_size": 0})
 
 
 def test_the_trainer_reads_the_arguments_as_the_same_configuration(
@@ -58,20 +60,20 @@ def test_the_trainer_reads_the_arguments_as_the_same_configuration(
 ) -> None:
     changed = {"batch_size": 3, "qk_norm": True, "learning_rate": 1 / 3000, "sample_prompts": ["a b", "-c"]}
     data = [str(tmp_path / "数据 集" / "a&b.txt")]
-    arguments = command_line.train("quickstart", changed, data)
+    arguments = command_line.train_arguments("quickstart", changed, data)
     seen: list[dict[str, Any]] = []
 
     def plan(flags: dict[str, Any]) -> NoReturn:
         seen.append(dict(flags))
         raise TraindeckError("internal")
 
-    monkeypatch.setattr(plans, "plan", plan)
+    monkeypatch.setattr(run_plan, "plan_run", plan)
     CliRunner().invoke(cli.commands, arguments)
-    assert plans.configuration(seen[0]) == command_line.resolved("quickstart", changed, data)
+    assert run_plan.build_config(seen[0]) == command_line.resolve_config("quickstart", changed, data)
 
 
 def test_resuming_names_only_the_run() -> None:
-    assert command_line.resume("runs/a b") == ["train", "--resume", "runs/a b"]
+    assert command_line.resume_arguments("runs/a b") == ["train", "--resume", "runs/a b"]
 
 
 ODD = ["plain", "with space", "", "C:\\数据\\", "C:\\a b\\", 'say "hi"', 'a\\"b', "a&b|c>d", "100%", "a\tb", "it's"]
@@ -137,7 +139,7 @@ def cmd_argv(line: str) -> list[str]:
 @pytest.mark.parametrize("program", ["python", "D:\\My Tools (1)\\it's\\python.exe"])
 def test_the_line_to_copy_is_read_back_as_the_same_arguments(program: str) -> None:
     def line(arguments: list[str], shell: command_line.Shell) -> str:
-        return command_line.shell_line(arguments, shell, program=[program])
+        return command_line.join_for_shell(arguments, shell, program=[program])
 
     assert shlex.split(line(ODD, "bash")) == [program, *ODD]
     assert cmd_argv(line(ODD, "cmd")) == [program, *ODD]
@@ -148,13 +150,13 @@ def test_the_line_to_copy_is_read_back_as_the_same_arguments(program: str) -> No
 
 def test_nothing_with_a_meaning_to_cmd_stays_unquoted() -> None:
     for letter in "&|<>^()!;'` \t$*?[]{}~#":
-        assert command_line.shell_line([f"a{letter}b"], "cmd").endswith(f'"a{letter}b"')
-    assert command_line.shell_line(["100%"], "cmd").endswith('^"100^%^"')
+        assert command_line.join_for_shell([f"a{letter}b"], "cmd").endswith(f'"a{letter}b"')
+    assert command_line.join_for_shell(["100%"], "cmd").endswith('^"100^%^"')
 
 
 def test_in_a_terminal_relative_paths_are_whole(tmp_path: Path) -> None:
     arguments = ["train", "--data", "builtin:python", "--data", "a b.txt", "--data=-c.txt", "--tokenizer", "t"]
-    line = command_line.for_terminal(arguments, "bash", python=sys.executable, home=tmp_path)
+    line = command_line.terminal_command(arguments, "bash", python=sys.executable, base_folder=tmp_path)
     words = shlex.split(line)
     assert words[:3] == [sys.executable, "-X", "utf8"]
     data = ["--data", "builtin:python", "--data", str(tmp_path / "a b.txt"), f"--data={tmp_path / '-c.txt'}"]
@@ -163,5 +165,5 @@ def test_in_a_terminal_relative_paths_are_whole(tmp_path: Path) -> None:
 
 def test_a_preview_has_the_configuration_of_the_run_it_is_for() -> None:
     changed = {"batch_size": 3, "packing": True}
-    train = command_line.train("cpu", changed, ["a b.txt"])
-    assert command_line.preview("cpu", changed, ["a b.txt"]) == ["prepare", "--preview", *train[1:]]
+    train = command_line.train_arguments("cpu", changed, ["a b.txt"])
+    assert command_line.preview_arguments("cpu", changed, ["a b.txt"]) == ["prepare", "--preview", *train[1:]]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from app.state.computing import Computing
+from app.core.execution_info import ExecutionInfo
 from trainer_core import protocol
+from trainer_core.docgen.examples import EVENTS
 from trainer_core.protocol import FastPath
-from trainer_core.reference.examples import EVENTS
 
 READY: protocol.Ready = EVENTS[protocol.Ready]
 
@@ -23,18 +23,20 @@ def bad(step: int) -> protocol.BadStep:
 
 
 def test_what_the_machine_can_do_stands_until_the_run_has_chosen() -> None:
-    computing = Computing()
-    assert computing.paths == []
+    computing = ExecutionInfo()
+    assert computing.fast_paths == []
     computing.add(hello())
-    assert [path.name for path in computing.paths] == ["tf32"]
+    assert [path.name for path in computing.fast_paths] == ["tf32"]
     computing.add(READY)
-    assert computing.paths == READY.fast_paths
+    assert computing.fast_paths == READY.fast_paths
+    computing.add(EVENTS[protocol.Compiled])
     assert computing.compile_s == 34.2
+    assert [path.name for path in computing.fast_paths] == ["compile"]
     assert computing.samples_per_step == 48
 
 
 def test_figures_do_not_change_the_version_of_what_rarely_changes() -> None:
-    computing = Computing()
+    computing = ExecutionInfo()
     computing.add(READY)
     before, setup = computing.version, computing.setup_version
     computing.add(EVENTS[protocol.Performance])
@@ -44,7 +46,7 @@ def test_figures_do_not_change_the_version_of_what_rarely_changes() -> None:
 
 
 def test_a_resumed_run_keeps_the_bad_steps_before_it_and_a_new_one_begins_anew() -> None:
-    computing = Computing()
+    computing = ExecutionInfo()
     for event in (hello(), bad(10), bad(40), hello(resumed=30)):
         computing.add(event)
     assert [event.step for event in computing.bad_steps] == [10]

@@ -7,25 +7,25 @@ import io
 
 import numpy as np
 
-from app.state.measurements.curve_files import Series, text
-from app.state.measurements.curves import Curve
-from app.state.measurements.table import Table
+from app.core.metrics.csv_export import CsvColumn, iter_csv
+from app.core.metrics.curves import Curve
+from app.core.metrics.table import MetricTable
 
 
-def table(name: str, steps: list[int], values: list[float], *, late: float = 0.0) -> Table:
-    made, x = Table([name]), np.array(steps, dtype=float)
+def table(name: str, steps: list[int], values: list[float], *, late: float = 0.0) -> MetricTable:
+    made, x = MetricTable([name]), np.array(steps, dtype=float)
     made.extend([x, 10 * x, x + late, np.array(values)])
     return made
 
 
-def rows(series: list[Series], separator: str = ",") -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO("".join(text(series, separator))), delimiter=separator))
+def rows(series: list[CsvColumn], separator: str = ",") -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO("".join(iter_csv(series, separator))), delimiter=separator))
 
 
 def test_curves_of_different_tables_share_rows_by_time_and_leave_out_what_they_do_not_have() -> None:
     train = table("loss", [1, 2, 3], [3.0, np.nan, 1.0])
     held_out = table("eval", [2, 3], [2.5, 1.5], late=0.25)
-    found = rows([Series("train", Curve(train, "loss")), Series("eval, 评估", Curve(held_out, "eval"), 2.0)])
+    found = rows([CsvColumn("train", Curve(train, "loss")), CsvColumn("eval, 评估", Curve(held_out, "eval"), 2.0)])
     assert [list(row.values()) for row in found] == [
         ["1", "10", "1.000", "3", ""],
         ["2", "20", "2.250", "", "5"],
@@ -40,8 +40,8 @@ def test_a_long_curve_comes_in_pieces_and_whole() -> None:
         table("loss", steps, [float(step) for step in steps]),
         table("eval", [1, 500, 1701, 1800], [1, 2, 3, 4]),
     )
-    series = [Series("train", Curve(long, "loss")), Series("eval", Curve(short, "eval"))]
-    assert len([piece for piece in text(series) if piece.count("\r\n") > 1]) == 4
+    series = [CsvColumn("train", Curve(long, "loss")), CsvColumn("eval", Curve(short, "eval"))]
+    assert len([piece for piece in iter_csv(series) if piece.count("\r\n") > 1]) == 4
     found = rows(series)
     assert [int(row["step"]) for row in found if row["train"]] == steps
     assert [int(row["step"]) for row in found if row["eval"]] == [1, 500, 1701, 1800]
@@ -49,8 +49,8 @@ def test_a_long_curve_comes_in_pieces_and_whole() -> None:
 
 def test_runs_are_named_where_there_are_several_and_share_columns() -> None:
     series = [
-        Series("speed", Curve(table("y", [1, 2], [5.0, 6.0]), "y"), run="a"),
-        Series("speed", Curve(table("y", [1], [7.0]), "y"), run="b"),
+        CsvColumn("speed", Curve(table("y", [1, 2], [5.0, 6.0]), "y"), run="a"),
+        CsvColumn("speed", Curve(table("y", [1], [7.0]), "y"), run="b"),
     ]
     found = rows(series, "\t")
     assert [(row["run"], row["step"], row["speed"]) for row in found] == [
@@ -61,4 +61,4 @@ def test_runs_are_named_where_there_are_several_and_share_columns() -> None:
 
 
 def test_without_points_there_is_a_head() -> None:
-    assert "".join(text([Series("loss", Curve(Table(["y"]), "y"))])) == "step,tokens,seconds,loss\r\n"
+    assert "".join(iter_csv([CsvColumn("loss", Curve(MetricTable(["y"]), "y"))])) == "step,tokens,seconds,loss\r\n"

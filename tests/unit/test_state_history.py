@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.state.runs import history
-from app.state.runs.history import EventLoader, History, load_events
+from app.core.history import run_list
+from app.core.history.run_list import EventReader, RunHistory, load_events
 from trainer_core import protocol
 from trainer_core.runs import run_dir
 
@@ -48,16 +48,16 @@ def test_runs_are_listed_newest_first(tmp_path: Path) -> None:
     for name, started in (("a", 100.0), ("b", 300.0), ("c", 200.0)):
         make_run(tmp_path, name, started)
     (tmp_path / "no run").mkdir()
-    assert [run.name for run in History(tmp_path).refresh()] == ["b", "c", "a"]
+    assert [run.name for run in RunHistory(tmp_path).refresh()] == ["b", "c", "a"]
 
 
 def test_a_folder_that_is_not_there_holds_no_runs(tmp_path: Path) -> None:
-    assert History(tmp_path / "none").refresh() == []
+    assert RunHistory(tmp_path / "none").refresh() == []
 
 
 def test_a_run_that_did_not_change_is_not_read_again(tmp_path: Path, counted: list[Path]) -> None:
     first, second = make_run(tmp_path, "a", 1.0), make_run(tmp_path, "b", 2.0)
-    found = History(tmp_path)
+    found = RunHistory(tmp_path)
     found.refresh()
     found.refresh()
     assert sorted(counted) == [first, second]
@@ -69,7 +69,7 @@ def test_a_run_that_did_not_change_is_not_read_again(tmp_path: Path, counted: li
 
 def test_a_run_is_running_only_as_long_as_its_owner_lives(tmp_path: Path) -> None:
     path = make_run(tmp_path, "a", 1.0)
-    found = History(tmp_path)
+    found = RunHistory(tmp_path)
     assert found.refresh()[0].state == "interrupted"
     hold(path)
     assert found.refresh()[0].state == "running"
@@ -79,7 +79,7 @@ def test_a_run_is_running_only_as_long_as_its_owner_lives(tmp_path: Path) -> Non
 
 def test_a_deleted_run_leaves_the_list(tmp_path: Path) -> None:
     path = make_run(tmp_path, "a", 1.0)
-    found = History(tmp_path)
+    found = RunHistory(tmp_path)
     assert len(found.refresh()) == 1
     (path / "config.yaml").unlink()
     assert found.refresh() == []
@@ -89,7 +89,7 @@ def test_a_deleted_run_leaves_the_list(tmp_path: Path) -> None:
 def test_refreshing_can_be_done_one_run_at_a_time(tmp_path: Path, counted: list[Path]) -> None:
     for number in range(3):
         make_run(tmp_path, f"r{number}", float(number))
-    slices = History(tmp_path).refresh_in_slices()
+    slices = RunHistory(tmp_path).iter_refresh()
     for read in (1, 2, 3):
         next(slices)
         assert len(counted) == read
@@ -117,13 +117,13 @@ def test_a_run_without_events_has_none(tmp_path: Path) -> None:
 def test_lines_are_whole_wherever_a_chunk_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_run(tmp_path, "a", 1.0, *map(phase, range(1, 30)))
     for size in (1, 7, 100):
-        monkeypatch.setattr(history, "_CHUNK", size)
+        monkeypatch.setattr(run_list, "_CHUNK_BYTES", size)
         assert len(list(load_events(path))) == 30
 
 
 def test_a_line_longer_than_any_event_is_not_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "_CHUNK", 1000)
-    monkeypatch.setattr(history, "_LONGEST_LINE", 5000)
+    monkeypatch.setattr(run_list, "_CHUNK_BYTES", 1000)
+    monkeypatch.setattr(run_list, "_MAX_LINE_BYTES", 5000)
     path = make_run(tmp_path, "a", 1.0)
     with (path / "events.jsonl").open("ab") as file:
         file.write(b"x" * 100_000 + b"\n" + protocol.encode(phase(1)))
@@ -134,11 +134,11 @@ def test_a_long_record_is_read_in_short_slices(tmp_path: Path) -> None:
     path = make_run(tmp_path, "a", 1.0)
     line = protocol.encode(phase(1))
     (path / "events.jsonl").write_bytes(line * 300_000)
-    loader, longest, events, slices = EventLoader(path), 0.0, 0, 0
+    loader, longest, events, slices = EventReader(path), 0.0, 0, 0
     while not loader.finished:
-        before = time.perf_counter()
+        before = time.thread_time()
         events += len(loader.read(budget_s=0.01))
-        longest, slices = max(longest, time.perf_counter() - before), slices + 1
+        longest, slices = max(longest, time.thread_time() - before), slices + 1
     assert (events, loader.fraction) == (300_000, 1.0)
     assert slices > 5
     assert longest < 0.3
@@ -146,7 +146,7 @@ def test_a_long_record_is_read_in_short_slices(tmp_path: Path) -> None:
 
 def test_a_loader_can_be_dropped_half_way(tmp_path: Path) -> None:
     path = make_run(tmp_path, "a", 1.0)
-    loader = EventLoader(path)
+    loader = EventReader(path)
     loader.close()
     loader.close()
     assert loader.read() == []

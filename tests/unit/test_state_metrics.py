@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from app.state.measurements.metrics import MetricStore
+from app.core.metrics.metric_store import MetricStore
 from trainer_core import protocol
 
 
@@ -65,7 +65,7 @@ def test_every_kind_of_event_fills_its_series_on_all_three_axes() -> None:
     assert store.series("vram_used.1")[0].tolist() == [10, 20, 30, 40, 50]  # the last step known
     assert store.series("rss", "time")[0].tolist() == [11, 21, 31, 41, 51]
     assert store.series("eval_loss")[1].tolist() == [21, 11, 1, 11, 21]
-    assert (store.gpus(), store.gpu_names) == ([1], {1: "RTX"})
+    assert (store.gpu_indices(), store.gpu_names) == ([1], {1: "RTX"})
 
 
 def test_what_was_not_told_is_nan_and_unknown_names_are_empty() -> None:
@@ -73,7 +73,7 @@ def test_what_was_not_told_is_nan_and_unknown_names_are_empty() -> None:
     store.add(step(1, 0.0, loss=None))
     assert math.isnan(store.series("train_loss")[1][0])
     assert math.isnan(store.series("mfu")[1][0])
-    assert store.last("mfu") is None
+    assert store.last_value("mfu") is None
     for name in ("vram_used.0", "vram_used.x", "nonsense", "", "."):
         x, y = store.series(name)
         assert x.size == y.size == 0
@@ -153,8 +153,8 @@ def test_performance_has_series_of_its_own_interval() -> None:
         )
     )
     assert store.series("compute_ratio")[1].tolist() == pytest.approx([0.8])
-    assert store.last("energy_per_million") == 900.0
-    assert store.last("gradient_noise") is None
+    assert store.last_value("energy_per_million") == 900.0
+    assert store.last_value("gradient_noise") is None
 
 
 def test_a_bad_step_is_marked_where_it_was_though_it_is_told_later() -> None:
@@ -185,22 +185,22 @@ def test_a_resumed_run_forgets_the_bad_steps_that_it_does_again() -> None:
 
 def test_moves_of_memory_and_restarts_are_marked_where_they_were() -> None:
     store = filled()
-    move = protocol.MemoryMove(step=25, action="halved", during="forward", batch_size=4, gradient_accumulation_steps=2)
-    before = store.marks_version()
+    move = protocol.OomRecovery(step=25, action="halved", during="forward", batch_size=4, gradient_accumulation_steps=2)
+    before = store.markers_version()
     store.add(move)
-    assert store.marks_version() != before
-    (mark,) = store.memory_moves()
+    assert store.markers_version() != before
+    (mark,) = store.oom_recoveries()
     assert (mark.kind, mark.step, mark.tokens, mark.value) == ("halved", 25, 2500.0, 4.0)
-    assert store.restarts() == []
+    assert store.resumes() == []
     store.add(hello(90_000.0, resumed=30))
     store.add(step(50, 90_001.0))
-    assert [(mark.kind, mark.step, mark.tokens, mark.time) for mark in store.restarts()] == [
+    assert [(mark.kind, mark.step, mark.tokens, mark.time) for mark in store.resumes()] == [
         ("resumed", 30, 3000.0, 31.0)
     ]
     store.add(hello(95_000.0, resumed=20))
     store.add(step(50, 95_001.0))
-    assert [mark.step for mark in store.restarts()] == [20]  # what was after it is done again
-    assert store.memory_moves() == []
+    assert [mark.step for mark in store.resumes()] == [20]  # what was after it is done again
+    assert store.oom_recoveries() == []
 
 
 def test_a_gpu_tells_memory_of_torch_spill_limits_clocks_and_whether_heat_holds_it_back() -> None:
@@ -211,18 +211,20 @@ def test_a_gpu_tells_memory_of_torch_spill_limits_clocks_and_whether_heat_holds_
             index=0, name="RTX", torch_reserved=7, shared_used=8, power_limit_w=300.0, clock_mhz=1900, throttle=throttle
         )
         store.add(protocol.Hardware(t=float(place), gpus=[card], host=host))
-    told = {name: store.last(f"{name}.0") for name in ("torch_reserved", "shared_used", "power_limit", "clock")}
+    told = {name: store.last_value(f"{name}.0") for name in ("torch_reserved", "shared_used", "power_limit", "clock")}
     assert told == {"torch_reserved": 7.0, "shared_used": 8.0, "power_limit": 300.0, "clock": 1900.0}
     assert store.series("hot.0")[1].tolist() == [0.0, 0.0, 1.0]
 
 
 def test_a_thinned_store_keeps_extremes_axes_marks_and_smooths_likewise() -> None:
-    store = MetricStore()
-    store.add(hello(0.0))
-    for number in range(1, 4001):
-        store.add(step(number, float(number), loss=50.0 if number == 1234 else 2.0))
-    store.add(evaluation(4000, 4000.5, 1.5))
-    thin = store.thinned(200)
+    store, thin = MetricStore(), MetricStore()
+    for each in (store, thin):
+        each.add(hello(0.0))
+        for number in range(1, 4001):
+            each.add(step(number, float(number), loss=50.0 if number == 1234 else 2.0))
+        each.add(evaluation(4000, 4000.5, 1.5))
+    for _ in thin.iter_downsample(200):
+        pass
     x, y = thin.series("train_loss")
     assert x.size <= 200
     assert x[-1] == 4000
@@ -257,7 +259,7 @@ def test_steps_that_come_again_without_a_hello_replace_the_old_ones() -> None:
     store = filled()
     store.add(step(30, 2000.0, loss=9.0))
     assert store.series("train_loss")[0].tolist() == [10, 20, 30]
-    assert store.last("train_loss") == 9.0
+    assert store.last_value("train_loss") == 9.0
     assert np.all(np.diff(store.series("train_loss", "time")[0]) >= 0)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.state.proposing import driver_trouble, propose
+from app.core.preset_recommendation import driver_problem, recommend_preset
 from trainer_core import presets
-from trainer_core.machine.hardware import GpuInfo, Machine
-from trainer_core.machine.nvml import NoGpu
+from trainer_core.system.hardware import GpuInfo, MachineInfo
+from trainer_core.system.nvml import NoGpuReason
 
 MIB = 2**20
 
@@ -20,13 +20,15 @@ def machine(
     *gpus: GpuInfo,
     ram_gib: float = 31.2,
     cores: int = 8,
-    no_gpu: NoGpu | None = None,
+    no_gpu: NoGpuReason | None = None,
     driver_cuda: tuple[int, int] | None = (13, 0),
-) -> Machine:
+) -> MachineInfo:
     ram = int(ram_gib * 2**30)
     driver = "580.65.06" if gpus else None
     why = None if gpus else no_gpu or "no_library"
-    return Machine(gpus, why, "", driver, driver_cuda if gpus else None, ram, ram // 2, "CPU", cores, 2 * cores, "x")
+    return MachineInfo(
+        gpus, why, "", driver, driver_cuda if gpus else None, ram, ram // 2, "CPU", cores, 2 * cores, "x"
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,23 +49,23 @@ def machine(
         (machine(card(143771, capability=(9, 0)), ram_gib=128, cores=16), "a6000", "workstation"),
     ],
 )
-def test_a_machine_gets_the_preset_that_fits_it(of: Machine, preset: str, reason: str) -> None:
-    proposal = propose(of)
+def test_a_machine_gets_the_preset_that_fits_it(of: MachineInfo, preset: str, reason: str) -> None:
+    proposal = recommend_preset(of)
     assert (proposal.preset, proposal.reason) == (preset, reason)
     assert proposal.preset in presets.names()
 
 
 def test_the_largest_card_counts_and_the_others_are_told() -> None:
     small, large = card(8188, "small"), card(24564, "large")
-    proposal = propose(machine(small, large))
+    proposal = recommend_preset(machine(small, large))
     assert proposal.gpu == large
-    assert proposal.others == 1
+    assert proposal.other_gpus == 1
     assert proposal.preset == "gpu_large"
 
 
 def test_a_card_whose_memory_is_not_told_is_taken_for_a_small_one() -> None:
     unknown = GpuInfo(0, "NVIDIA", "", None, None)
-    assert propose(machine(unknown)).preset == "gpu_small"
+    assert recommend_preset(machine(unknown)).preset == "gpu_small"
 
 
 @pytest.mark.parametrize(
@@ -85,17 +87,17 @@ def test_a_card_whose_memory_is_not_told_is_taken_for_a_small_one() -> None:
         (machine(no_gpu="no_devices"), False, None),
     ],
 )
-def test_what_keeps_a_card_from_being_used_is_named(of: Machine, seen: bool, trouble: str | None) -> None:
-    assert driver_trouble(of, card_seen=seen) == trouble
+def test_what_keeps_a_card_from_being_used_is_named(of: MachineInfo, seen: bool, trouble: str | None) -> None:
+    assert driver_problem(of, gpu_present=seen) == trouble
 
 
 def test_a_card_that_cannot_be_used_is_not_proposed_for() -> None:
     old = machine(card(24564), driver_cuda=(11, 4), ram_gib=15.6)
-    assert propose(old).preset == "cpu"
+    assert recommend_preset(old).preset == "cpu"
 
 
 def test_a_torch_that_is_built_for_the_processor_leaves_a_good_card_idle() -> None:
     good = machine(card(12282))
-    assert driver_trouble(good, card_seen=True, torch="2.13.0+cpu") == "cpu_build"
-    assert driver_trouble(good, card_seen=True, torch="2.13.0+cu130") is None
-    assert driver_trouble(machine(), card_seen=False, torch="2.13.0+cpu") is None
+    assert driver_problem(good, gpu_present=True, torch_version="2.13.0+cpu") == "cpu_build"
+    assert driver_problem(good, gpu_present=True, torch_version="2.13.0+cu130") is None
+    assert driver_problem(machine(), gpu_present=False, torch_version="2.13.0+cpu") is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from app.state.restarting import Restarting
+from app.core.restart_policy import AutoRestart
 from trainer_core import protocol
 
 SEGFAULT = -0x3FFFFFFB if sys.platform == "win32" else 11  # as Qt tells it
@@ -28,12 +28,12 @@ def saved(step: int) -> protocol.Checkpoint:
     return protocol.Checkpoint(step=step, path=f"step-{step:08d}", bytes=1, seconds=0.1, kind="regular")
 
 
-def crash(restarting: Restarting, now: float = 0.0) -> None:
-    restarting.ended(SEGFAULT, now, crashed=True)
+def crash(restarting: AutoRestart, now: float = 0.0) -> None:
+    restarting.on_exited(SEGFAULT, now, crashed=True)
 
 
-def begun(*events: protocol.AnyEvent) -> Restarting:
-    restarting = Restarting()
+def begun(*events: protocol.AnyEvent) -> AutoRestart:
+    restarting = AutoRestart()
     for event in (hello(), *events):
         restarting.add(event)
     return restarting
@@ -44,9 +44,14 @@ def test_a_crash_is_counted_down_to_its_restart() -> None:
     crash(restarting, now=100.0)
     pending = restarting.pending
     assert pending is not None
-    assert (pending.attempt, pending.of, pending.reason, pending.step) == (1, 2, "failure.access_violation", 40)
-    assert pending.seconds(102.0) == 3.0
-    assert pending.seconds(200.0) == 0.0
+    assert (pending.attempt, pending.max_attempts, pending.reason, pending.step) == (
+        1,
+        2,
+        "failure.access_violation",
+        40,
+    )
+    assert pending.remaining_s(102.0) == 3.0
+    assert pending.remaining_s(200.0) == 0.0
     assert not restarting.is_due(104.0)
     assert restarting.is_due(105.0)
 
@@ -54,7 +59,7 @@ def test_a_crash_is_counted_down_to_its_restart() -> None:
 def test_a_person_may_cancel_it_or_not_wait() -> None:
     restarting = begun()
     crash(restarting, now=10.0)
-    restarting.hurry(11.0)
+    restarting.skip_countdown(11.0)
     assert restarting.is_due(11.0)
     restarting.cancel()
     assert not restarting.is_due(99.0)
@@ -65,7 +70,7 @@ def test_attempts_without_progress_come_to_an_end() -> None:
     for _ in range(2):
         crash(restarting)
         assert restarting.pending is not None
-        restarting.began_by_itself()
+        restarting.on_restarted()
         restarting.add(hello(resumed=40))
     crash(restarting)
     assert restarting.pending is None
@@ -77,7 +82,7 @@ def test_a_checkpoint_in_between_is_progress() -> None:
     restarting = begun(saved(40))
     for step in (50, 60, 70, 80):
         crash(restarting)
-        restarting.began_by_itself()
+        restarting.on_restarted()
         restarting.add(hello(resumed=step - 10))
         restarting.add(saved(step))
     crash(restarting)
@@ -88,20 +93,20 @@ def test_a_checkpoint_in_between_is_progress() -> None:
 def test_after_a_persons_start_nothing_is_left_of_it() -> None:
     restarting = begun()
     crash(restarting)
-    restarting.began_by_person()
+    restarting.reset()
     assert restarting.pending is None
     restarting.add(hello(restarts=1))
     crash(restarting)
     assert restarting.pending is not None
-    assert (restarting.pending.attempt, restarting.pending.of) == (1, 1)
+    assert (restarting.pending.attempt, restarting.pending.max_attempts) == (1, 1)
 
 
 def test_failures_that_stay_and_runs_without_restarts_wait_for_a_person() -> None:
     restarting = begun()
-    restarting.ended(7, 0.0, error="disk.full")
+    restarting.on_exited(7, 0.0, error="disk.full")
     assert restarting.pending is None
     for limit in (0, None, "many"):
-        never = Restarting()
+        never = AutoRestart()
         never.add(hello(restarts=limit))
         crash(never)
         assert never.pending is None
@@ -109,13 +114,13 @@ def test_failures_that_stay_and_runs_without_restarts_wait_for_a_person() -> Non
 
 
 def test_a_trainer_that_never_said_hello_is_not_started_again() -> None:
-    restarting = Restarting()
+    restarting = AutoRestart()
     crash(restarting)
     assert restarting.pending is None
 
 
 def test_a_lost_device_that_the_trainer_told_of_is_tried_again() -> None:
     restarting = begun()
-    restarting.ended(6, 0.0, error="failure.launch")
+    restarting.on_exited(6, 0.0, error="failure.launch")
     assert restarting.pending is not None
     assert restarting.pending.reason == "failure.launch"

@@ -6,20 +6,19 @@ import random
 
 import pytest
 
-from app.state.run_machine import (
-    ACTIVE,
-    AskedKill,
-    AskedPause,
-    AskedResume,
-    AskedStop,
-    Exited,
-    Input,
-    RunMachine,
+from app.core.run_state import (
+    ACTIVE_STATES,
+    PauseRequested,
+    ProcessExited,
+    ProcessStarted,
+    ResumeRequested,
+    RunInput,
     RunState,
-    Started,
+    RunStateMachine,
+    StopRequested,
     Tick,
 )
-from app.state.training_time import TrainingTime
+from app.core.training_time import TrainingTime
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
 
@@ -56,24 +55,31 @@ def stopped(number: int = 5) -> protocol.Done:
     return protocol.Done(reason="stopped", steps=number, total_steps=10)
 
 
-def fed(*events: Input, stop_s: float = 60.0) -> RunMachine:
+def fed(*events: RunInput, stop_s: float = 60.0) -> RunStateMachine:
     """A started machine that was given events, all at the same moment."""
-    machine = RunMachine(stop_s)
-    for event in (Started(), *events):
+    machine = RunStateMachine(stop_s)
+    for event in (ProcessStarted(), *events):
         machine.feed(event, 0.0)
     return machine
 
 
-def training() -> RunMachine:
+def training() -> RunStateMachine:
     return fed(hello(), phase("training"), step(1))
 
 
 def test_a_run_goes_through_its_states_in_order() -> None:
-    machine = RunMachine()
+    machine = RunStateMachine()
     seen = [machine.state]
-    story: list[Input] = [Started(), hello(), phase("preparing"), phase("training"), step(1), phase("evaluating")]
+    story: list[RunInput] = [
+        ProcessStarted(),
+        hello(),
+        phase("preparing"),
+        phase("training"),
+        step(1),
+        phase("evaluating"),
+    ]
     story += [phase("training"), phase("saving"), checkpoint(1), phase("training"), step(2)]
-    story += [protocol.Done(reason="finished", steps=2, total_steps=2), phase("done"), Exited(0)]
+    story += [protocol.Done(reason="finished", steps=2, total_steps=2), phase("done"), ProcessExited(0)]
     for event in story:
         if machine.feed(event, 0.0):
             seen.append(machine.state)
@@ -108,16 +114,16 @@ def test_time_spent_paused_counts_neither_as_elapsed_nor_against_the_estimate() 
 
 
 def test_going_on_from_a_checkpoint_takes_off_no_time_that_a_trainer_needed_to_start() -> None:
-    trained, machine = TrainingTime(), RunMachine()
-    machine.feed(Started("runs/a"), 100.0)
+    trained, machine = TrainingTime(), RunStateMachine()
+    machine.feed(ProcessStarted("runs/a"), 100.0)
     events: list[tuple[float, AnyEvent]] = [(108.0, hello()), (109.0, phase("training")), (120.0, checkpoint(5))]
     for now, event in events:
         event.t = now
         trained.add(event)
         machine.feed(event, now)
-    machine.feed(Exited(3), 120.0)
+    machine.feed(ProcessExited(3), 120.0)
     assert machine.elapsed_s == 12.0
-    machine.feed(Started("runs/a", has_checkpoint=True, trained=trained), 200.0)
+    machine.feed(ProcessStarted("runs/a", has_checkpoint=True, training_time=trained), 200.0)
     machine.feed(Tick(), 208.0)
     assert machine.elapsed_s == 12.0
     going_on = hello()
@@ -130,11 +136,11 @@ def test_going_on_from_a_checkpoint_takes_off_no_time_that_a_trainer_needed_to_s
 def test_a_pause_is_pending_until_the_trainer_says_that_it_pauses() -> None:
     machine = training()
     assert machine.can_pause
-    machine.feed(AskedPause(), 1.0)
+    machine.feed(PauseRequested(), 1.0)
     assert (machine.state, machine.pause_pending, machine.can_pause) == (RunState.TRAINING, True, False)
     machine.feed(phase("paused"), 2.0)
-    assert (machine.state, machine.can_resume, machine.resumes_from_disk) == (RunState.PAUSED, True, False)
-    machine.feed(AskedResume(), 3.0)
+    assert (machine.state, machine.can_resume, machine.can_resume_from_disk) == (RunState.PAUSED, True, False)
+    machine.feed(ResumeRequested(), 3.0)
     assert machine.resume_pending
     assert not machine.can_resume
     machine.feed(phase("training"), 4.0)
@@ -143,7 +149,7 @@ def test_a_pause_is_pending_until_the_trainer_says_that_it_pauses() -> None:
 
 def test_a_refused_pause_can_be_asked_for_again() -> None:
     machine = training()
-    machine.feed(AskedPause(), 1.0)
+    machine.feed(PauseRequested(), 1.0)
     machine.feed(protocol.Ack(command="pause", accepted=False), 1.0)
     assert machine.can_pause
 
@@ -151,20 +157,20 @@ def test_a_refused_pause_can_be_asked_for_again() -> None:
 def test_stop_counts_down_visibly_and_ends_in_a_kill_when_the_trainer_is_deaf() -> None:
     machine = training()
     assert machine.stop_deadline_s is None
-    machine.feed(AskedStop(), 10.0)
+    machine.feed(StopRequested(), 10.0)
     assert machine.state is RunState.STOPPING
     for second in range(10, 70):
         machine.feed(step(second), float(second))  # it goes on training as if nothing had been said
         assert machine.stop_deadline_s == 70.0 - second
     machine.feed(Tick(), 70.0)
     assert machine.state is RunState.KILLING
-    machine.feed(Exited(9, crashed=True), 70.5)
+    machine.feed(ProcessExited(9, crashed=True), 70.5)
     assert (machine.state, machine.killed) == (RunState.STOPPED, True)
 
 
 def test_saving_that_gets_on_extends_the_deadline_and_saving_that_stands_still_does_not() -> None:
     machine = training()
-    machine.feed(AskedStop(), 0.0)
+    machine.feed(StopRequested(), 0.0)
     for second in (50.0, 100.0, 150.0):
         machine.feed(protocol.Progress(phase="saving", done=second, total=1000, unit="bytes"), second)
         assert machine.stop_deadline_s == 60.0
@@ -176,7 +182,7 @@ def test_saving_that_gets_on_extends_the_deadline_and_saving_that_stands_still_d
 
 def test_no_repeated_sign_of_life_can_make_a_stop_last_forever() -> None:
     machine = training()
-    machine.feed(AskedStop(), 0.0)
+    machine.feed(StopRequested(), 0.0)
     for second in range(0, 1000, 5):
         for event in (protocol.Ack(command="stop"), phase("saving"), phase("stopping"), checkpoint(1)):
             machine.feed(event, float(second))
@@ -186,37 +192,44 @@ def test_no_repeated_sign_of_life_can_make_a_stop_last_forever() -> None:
 
 def test_a_double_click_on_stop_does_not_kill_and_a_second_press_later_does() -> None:
     machine = training()
-    machine.feed(AskedStop(), 10.0)
-    machine.feed(AskedStop(), 10.2)
+    machine.feed(StopRequested(), 10.0)
+    machine.feed(StopRequested(), 10.2)
     assert (machine.state, machine.can_stop) == (RunState.STOPPING, False)
     machine.feed(Tick(), 12.0)
-    assert machine.stop_kills
+    assert machine.next_stop_kills
     assert machine.can_stop
-    machine.feed(AskedStop(), 12.0)
+    machine.feed(StopRequested(), 12.0)
     assert machine.state is RunState.KILLING
 
 
 def test_a_clean_stop_can_be_resumed_from_disk() -> None:
     machine = training()
-    machine.feed(AskedStop(), 1.0)
-    for event in (protocol.Ack(command="stop"), phase("saving"), checkpoint(5), stopped(), phase("done"), Exited(3)):
+    machine.feed(StopRequested(), 1.0)
+    for event in (
+        protocol.Ack(command="stop"),
+        phase("saving"),
+        checkpoint(5),
+        stopped(),
+        phase("done"),
+        ProcessExited(3),
+    ):
         machine.feed(event, 2.0)
     assert (machine.state, machine.killed, machine.step) == (RunState.STOPPED, False, 5)
-    assert machine.resumes_from_disk
+    assert machine.can_resume_from_disk
     assert machine.can_resume
     assert machine.can_start
 
 
 def test_nothing_can_be_resumed_before_the_first_checkpoint() -> None:
     machine = training()
-    machine.feed(Exited(9, crashed=True), 1.0)
+    machine.feed(ProcessExited(9, crashed=True), 1.0)
     assert machine.state is RunState.CRASHED
     assert not machine.can_resume
 
 
 def test_phases_after_a_stop_do_not_bring_the_run_back_to_life() -> None:
     machine = training()
-    machine.feed(AskedStop(), 1.0)
+    machine.feed(StopRequested(), 1.0)
     machine.feed(phase("training"), 1.1)
     machine.feed(phase("evaluating"), 1.2)
     assert machine.state is RunState.STOPPING
@@ -225,8 +238,8 @@ def test_phases_after_a_stop_do_not_bring_the_run_back_to_life() -> None:
 def test_a_stop_that_came_from_elsewhere_has_no_countdown_until_it_is_asked_for() -> None:
     machine = training()
     machine.feed(phase("stopping"), 1.0)
-    assert (machine.state, machine.stop_deadline_s, machine.stop_kills) == (RunState.STOPPING, None, False)
-    machine.feed(AskedStop(), 2.0)
+    assert (machine.state, machine.stop_deadline_s, machine.next_stop_kills) == (RunState.STOPPING, None, False)
+    machine.feed(StopRequested(), 2.0)
     assert (machine.state, machine.stop_deadline_s) == (RunState.STOPPING, 60.0)
 
 
@@ -236,21 +249,21 @@ def test_a_trainer_that_says_done_and_hangs_at_exit_is_killed_and_counts_as_fini
     assert not machine.can_pause
     machine.feed(Tick(), 100.0)
     assert machine.state is RunState.KILLING
-    machine.feed(Exited(9, crashed=True), 101.0)
+    machine.feed(ProcessExited(9, crashed=True), 101.0)
     assert (machine.state, machine.killed) == (RunState.FINISHED, False)
 
 
 def test_an_error_is_kept_with_its_parameters() -> None:
     machine = training()
     machine.feed(protocol.Error(code="disk.full", params={"path": "D:"}, detail="ENOSPC", exit_code=7), 1.0)
-    machine.feed(Exited(7), 1.0)
+    machine.feed(ProcessExited(7), 1.0)
     assert machine.state is RunState.FAILED
     assert machine.last_error is not None
     assert (machine.last_error.code, machine.last_error.params) == ("disk.full", {"path": "D:"})
 
 
 def test_an_exit_without_a_word_after_the_last_step_is_a_finish() -> None:
-    machine = fed(hello(config={"max_steps": 2}), phase("training"), step(1), step(2), Exited(0))
+    machine = fed(hello(config={"max_steps": 2}), phase("training"), step(1), step(2), ProcessExited(0))
     assert machine.state is RunState.FINISHED
 
 
@@ -269,14 +282,14 @@ def test_an_exit_without_a_word_after_the_last_step_is_a_finish() -> None:
 )
 def test_an_exit_without_a_word_is_judged_by_its_code(exit_code: int, crashed: bool, state: RunState) -> None:
     machine = training()
-    machine.feed(Exited(exit_code, crashed), 1.0)
+    machine.feed(ProcessExited(exit_code, crashed), 1.0)
     assert machine.state is state
 
 
 def test_an_exit_with_the_code_of_a_stop_is_one_when_it_was_asked_for() -> None:
     machine = training()
-    machine.feed(AskedStop(), 1.0)
-    machine.feed(Exited(3), 2.0)
+    machine.feed(StopRequested(), 1.0)
+    machine.feed(ProcessExited(3), 2.0)
     assert (machine.state, machine.killed) == (RunState.STOPPED, False)
 
 
@@ -290,40 +303,49 @@ def test_a_resumed_run_starts_at_its_checkpoint() -> None:
 def test_starting_again_forgets_the_run_before() -> None:
     machine = training()
     machine.feed(protocol.Error(code="internal"), 1.0)
-    machine.feed(Exited(1), 1.0)
-    assert machine.feed(Started("runs/b"), 50.0)
+    machine.feed(ProcessExited(1), 1.0)
+    assert machine.feed(ProcessStarted("runs/b"), 50.0)
     assert (machine.state, machine.step, machine.last_error, machine.elapsed_s) == (RunState.STARTING, 0, None, 0.0)
     assert machine.run_dir == "runs/b"
 
 
 def test_events_before_start_and_after_the_end_change_nothing() -> None:
-    machine = RunMachine()
-    for event in (hello(), step(3), phase("training"), AskedStop(), AskedKill(), Exited(0), Tick()):
+    machine = RunStateMachine()
+    for event in (hello(), step(3), phase("training"), StopRequested(), ProcessExited(0), Tick()):
         assert not machine.feed(event, 1.0)
     assert machine.state is RunState.IDLE
     machine = training()
     machine.feed(stopped(), 1.0)
-    machine.feed(Exited(3), 1.0)
-    for event in (hello(), step(3), phase("training"), AskedStop(), AskedKill(), Exited(0), Tick()):
+    machine.feed(ProcessExited(3), 1.0)
+    for event in (hello(), step(3), phase("training"), StopRequested(), ProcessExited(0), Tick()):
         assert not machine.feed(event, 2.0)
     assert machine.state is RunState.STOPPED
 
 
 def test_no_order_of_events_raises_or_lets_a_stop_run_on() -> None:
     phases: tuple[protocol.PhaseName, ...] = ("preparing", "training", "saving", "paused", "stopping", "done", "failed")
-    pool: list[Input] = [Started(), hello(), step(1), AskedStop(), AskedPause(), AskedResume(), Exited(1), Tick()]
+    pool: list[RunInput] = [
+        ProcessStarted(),
+        hello(),
+        step(1),
+        StopRequested(),
+        PauseRequested(),
+        ResumeRequested(),
+        ProcessExited(1),
+        Tick(),
+    ]
     pool += [phase(name) for name in phases]
     pool += [checkpoint(1), stopped(), protocol.Error(code="internal"), protocol.Ack(command="stop")]
     rng = random.Random(7)
     for _ in range(500):
-        machine, now = RunMachine(), 0.0
+        machine, now = RunStateMachine(), 0.0
         for event in rng.choices(pool, k=40):
             now += rng.random() * 5
             machine.feed(event, now)
             read = (machine.progress, machine.eta_s, machine.can_stop, machine.can_resume, machine.stop_deadline_s)
             assert len(read) == 5
-            assert machine.can_start == (machine.state not in ACTIVE)
-        machine.feed(AskedStop(), now)
+            assert machine.can_start == (machine.state not in ACTIVE_STATES)
+        machine.feed(StopRequested(), now)
         deadline = now + 1000.0
         while machine.state is RunState.STOPPING and now < deadline:
             now += 1.0
@@ -332,8 +354,8 @@ def test_no_order_of_events_raises_or_lets_a_stop_run_on() -> None:
 
 
 def test_a_resumed_trainer_that_dies_before_its_first_word_can_be_resumed_again() -> None:
-    machine = RunMachine()
-    machine.feed(Started("runs/a", has_checkpoint=True), 0.0)
-    machine.feed(Exited(11, crashed=True), 1.0)
+    machine = RunStateMachine()
+    machine.feed(ProcessStarted("runs/a", has_checkpoint=True), 0.0)
+    machine.feed(ProcessExited(11, crashed=True), 1.0)
     assert machine.state is RunState.CRASHED
     assert machine.can_resume

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.state import settings
-from app.state.settings import RECENT, Settings, SettingsStore
+from app.core import settings
+from app.core.settings import MAX_RECENT_DATA, Settings, SettingsStore
 
 
 def test_settings_come_back_as_they_were_saved(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_settings_come_back_as_they_were_saved(tmp_path: Path) -> None:
     store.load()
     store.settings.language = "zh"
     store.settings.values = {"batch_size": 4, "data": ["数据.txt"]}
-    store.settings.remember_data("C:\\数据\\a.txt")
+    store.settings.add_recent_data("C:\\数据\\a.txt")
     assert store.save()
     again = SettingsStore(store.path)
     assert again.load() == store.settings
@@ -35,8 +35,8 @@ def test_a_damaged_file_is_put_aside_and_the_defaults_hold(tmp_path: Path, conte
     store = SettingsStore(tmp_path / "settings.json")
     store.path.write_bytes(content)
     assert store.load() == Settings()
-    assert store.put_aside is not None
-    assert store.put_aside.read_bytes() == content
+    assert store.damaged_backup is not None
+    assert store.damaged_backup.read_bytes() == content
     assert store.save()
     assert store.path.is_file()
 
@@ -47,7 +47,7 @@ def test_one_bad_value_costs_only_itself(tmp_path: Path) -> None:
     store.path.write_text(json.dumps(written), encoding="utf-8")
     loaded = store.load()
     assert loaded == Settings(theme="dark", log_scale=True)
-    assert store.put_aside is None
+    assert store.damaged_backup is None
 
 
 def test_a_folder_that_cannot_be_written_is_told_and_not_raised(tmp_path: Path) -> None:
@@ -58,9 +58,9 @@ def test_a_folder_that_cannot_be_written_is_told_and_not_raised(tmp_path: Path) 
 def test_recent_data_is_newest_first_without_repeats_and_bounded() -> None:
     remembered = Settings()
     for number in [*range(20), 18]:
-        remembered.remember_data(f"f{number}")
+        remembered.add_recent_data(f"f{number}")
     assert remembered.recent_data[:3] == ["f18", "f19", "f17"]
-    assert len(remembered.recent_data) == len(set(remembered.recent_data)) == RECENT
+    assert len(remembered.recent_data) == len(set(remembered.recent_data)) == MAX_RECENT_DATA
 
 
 def test_defaults_are_not_shared_between_two_settings() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.state import sweep
-from app.state.sweep import Axis
+from app.core import sweep
+from app.core.sweep import SweepParameter
 from trainer_core.config import knobs
 from trainer_core.messages import TraindeckError
 
@@ -14,7 +14,7 @@ RATE, BATCH, HEADS = (knobs()[name] for name in ("learning_rate", "batch_size", 
 
 @pytest.mark.parametrize("text", ["1e-4, 3e-4,0.001", "1e-4 3e-4\t1e-3", "1e-4；3e-4，1e−3", "1e-4,1e-4,3e-4,,1e-3, "])
 def test_values_are_typed_with_commas_or_spaces_also_of_a_chinese_keyboard(text: str) -> None:
-    assert sweep.typed(RATE, text) == [1e-4, 3e-4, 1e-3]
+    assert sweep.parse_values(RATE, text) == [1e-4, 3e-4, 1e-3]
 
 
 @pytest.mark.parametrize(
@@ -22,29 +22,29 @@ def test_values_are_typed_with_commas_or_spaces_also_of_a_chinese_keyboard(text:
 )
 def test_a_value_that_the_knob_does_not_take_is_refused(knob: object, text: str) -> None:
     with pytest.raises(TraindeckError) as refused:
-        sweep.typed(knob, text)  # type: ignore[arg-type]
+        sweep.parse_values(knob, text)  # type: ignore[arg-type]
     assert refused.value.code == "config.bad_value"
 
 
 def test_a_range_is_spread_in_even_steps_or_even_factors_with_both_ends() -> None:
-    assert sweep.spread(RATE, "1e-4", "1e-2", 3, "log") == [1e-4, 1e-3, 1e-2]
-    assert sweep.spread(RATE, "1e-4", "1e-3", 4, "linear") == [1e-4, 4e-4, 7e-4, 1e-3]
-    assert sweep.spread(BATCH, "4", "32", 4, "log") == [4, 8, 16, 32]
-    assert sweep.spread(BATCH, "1", "3", 5, "linear") == [1, 2, 3]  # whole numbers, each once
-    assert sweep.spread(BATCH, "8", "8", 3, "log") == [8]
-    assert sweep.spread(RATE, "1e-2", "1e-4", 3, "log") == [1e-2, 1e-3, 1e-4]
-    assert sweep.spread(BATCH, "4", "32", 1, "log") == [4]
+    assert sweep.spaced_values(RATE, "1e-4", "1e-2", 3, "log") == [1e-4, 1e-3, 1e-2]
+    assert sweep.spaced_values(RATE, "1e-4", "1e-3", 4, "linear") == [1e-4, 4e-4, 7e-4, 1e-3]
+    assert sweep.spaced_values(BATCH, "4", "32", 4, "log") == [4, 8, 16, 32]
+    assert sweep.spaced_values(BATCH, "1", "3", 5, "linear") == [1, 2, 3]  # whole numbers, each once
+    assert sweep.spaced_values(BATCH, "8", "8", 3, "log") == [8]
+    assert sweep.spaced_values(RATE, "1e-2", "1e-4", 3, "log") == [1e-2, 1e-3, 1e-4]
+    assert sweep.spaced_values(BATCH, "4", "32", 1, "log") == [4]
 
 
 def test_even_factors_from_zero_there_are_none() -> None:
     decay = knobs()["weight_decay"]
-    assert sweep.spread(decay, "0", "0.1", 3, "log") == []
-    assert sweep.spread(decay, "0", "0.1", 3, "linear") == [0.0, 0.05, 0.1]
+    assert sweep.spaced_values(decay, "0", "0.1", 3, "log") == []
+    assert sweep.spaced_values(decay, "0", "0.1", 3, "linear") == [0.0, 0.05, 0.1]
 
 
 def test_every_pair_of_values_is_a_run_with_a_name_that_tells_them() -> None:
-    axes = [Axis("learning_rate", (1e-4, 1e-3)), Axis("optimizer", ("adamw", "muon"))]
-    planned = sweep.plan("快 start", {}, {"max_steps": 100}, axes, set())
+    axes = [SweepParameter("learning_rate", (1e-4, 1e-3)), SweepParameter("optimizer", ("adamw", "muon"))]
+    planned = sweep.plan_runs("快 start", {}, {"max_steps": 100}, axes, set())
     assert [run.name for run in planned] == [
         "快 start-lr1e-4-adamw",
         "快 start-lr1e-4-muon",
@@ -56,17 +56,17 @@ def test_every_pair_of_values_is_a_run_with_a_name_that_tells_them() -> None:
 
 
 def test_names_that_exist_already_get_a_number() -> None:
-    planned = sweep.plan("a", {}, {}, [Axis("batch_size", (8, 16))], {"a-bs8"})
+    planned = sweep.plan_runs("a", {}, {}, [SweepParameter("batch_size", (8, 16))], {"a-bs8"})
     assert [run.name for run in planned] == ["a-bs8-2", "a-bs16"]
 
 
 def test_a_number_of_sequences_that_is_swept_is_not_picked_automatically() -> None:
-    planned = sweep.plan("a", {"auto_batch": True}, {}, [Axis("batch_size", (8,))], set())
+    planned = sweep.plan_runs("a", {"auto_batch": True}, {}, [SweepParameter("batch_size", (8,))], set())
     assert planned[0].changes == {"batch_size": 8, "auto_batch": False}
 
 
 def test_a_combination_that_cannot_be_is_told_with_its_reason() -> None:
-    planned = sweep.plan("a", {"hidden_dim": 64}, {}, [Axis("n_heads", (4, 5))], set())
+    planned = sweep.plan_runs("a", {"hidden_dim": 64}, {}, [SweepParameter("n_heads", (4, 5))], set())
     assert [run.error.code if run.error else "" for run in planned] == ["", "config.heads"]
 
 
@@ -81,10 +81,10 @@ def test_values_are_short_in_names() -> None:
         "adam_epsilon": (1e-8, "adam-epsilon-1e-8"),
     }
     for name, (value, text) in told.items():
-        assert sweep.tag(name, value) == text
+        assert sweep.name_suffix(name, value) == text
 
 
 def test_numbers_choices_and_switches_can_be_swept_texts_cannot() -> None:
-    names = sweep.sweepable()
+    names = sweep.sweepable_keys()
     assert {"learning_rate", "optimizer", "packing", "seed"} <= set(names)
     assert not {"data", "device", "tokenizer", "sample_prompts", "preset"} & set(names)

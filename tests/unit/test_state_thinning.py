@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.state.measurements.table import Table
-from app.state.measurements.thinning import thin
+from app.core.metrics.downsampling import downsample_minmax
+from app.core.metrics.table import MetricTable
 
 
 def series(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -20,7 +20,7 @@ def test_no_extreme_is_lost_wherever_it_stands(count: int) -> None:
     for place in (0, 1, count // 2, count - 2, count - 1):
         spiked = values.copy()
         spiked[0, place], spiked[0, (place + 7) % count] = 1e6, -1e6
-        x, y = thin(axes, spiked, 100)
+        x, y = downsample_minmax(axes, spiked, 100)
         assert x.shape == y.shape
         assert x.shape[1] <= 100
         assert y.max() == 1e6
@@ -30,14 +30,14 @@ def test_no_extreme_is_lost_wherever_it_stands(count: int) -> None:
 
 def test_the_axis_rises_from_the_first_point_to_the_last() -> None:
     axes, values = series(12_345)
-    x, _ = thin(axes, values, 100)
+    x, _ = downsample_minmax(axes, values, 100)
     assert (x[0, 0], x[0, -1]) == (0.0, 12_344.0)
     assert np.all(np.diff(x[0]) > 0)
 
 
 def test_a_curve_that_only_falls_still_does_and_one_that_rises_too() -> None:
     axes, _ = series(10_000)
-    _, (falling, rising) = thin(axes, np.stack((-axes[0], axes[0])), 64)
+    _, (falling, rising) = downsample_minmax(axes, np.stack((-axes[0], axes[0])), 64)
     assert np.all(np.diff(falling) <= 0)
     assert np.all(np.diff(rising) >= 0)
 
@@ -46,23 +46,23 @@ def test_values_that_are_no_numbers_are_passed_over_and_gaps_stay() -> None:
     axes, values = series(1000)
     values[0, ::2] = np.nan
     values[0, 400:600] = np.nan
-    x, y = thin(axes, values, 100)
+    x, y = downsample_minmax(axes, values, 100)
     assert np.isnan(y[0, (x[0] > 410) & (x[0] < 590)]).all()
     assert np.isfinite(y[0, (x[0] < 380) | (x[0] > 620)]).all()
 
 
 def test_few_points_stay_as_they_are() -> None:
     axes, values = series(100)
-    assert thin(axes, values, 100) == (axes, values)
+    assert downsample_minmax(axes, values, 100) == (axes, values)
 
 
 def test_a_thinned_table_has_the_extremes_and_the_end_of_the_whole_one() -> None:
-    whole = Table(("loss",))
+    whole = MetricTable(("loss",))
     count = 3000
     losses = np.ones(count)
     losses[1777], losses[42] = 50.0, np.nan
     whole.extend([np.arange(count), np.arange(count) * 64.0, np.arange(count) * 0.5, losses])
-    thinned = whole.thinned(200)
+    thinned = whole.downsampled(200)
     assert thinned.length <= 200
     assert thinned.column("loss").max() == 50.0
     assert thinned.column("tokens")[-1] == (count - 1) * 64.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.state.run_machine import RunMachine, Started, Tick
-from app.state.training_time import TrainingTime
+from app.core.run_state import ProcessStarted, RunStateMachine, Tick
+from app.core.training_time import TrainingTime
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
 
@@ -57,8 +57,8 @@ def test_a_pause_ends_with_its_process() -> None:
 
 
 def test_a_run_that_is_resumed_goes_on_counting_where_its_checkpoint_was() -> None:
-    machine = RunMachine()
-    machine.feed(Started("r", has_checkpoint=True, trained=trained(*BROKEN_OFF)), 0.0)
+    machine = RunStateMachine()
+    machine.feed(ProcessStarted("r", has_checkpoint=True, training_time=trained(*BROKEN_OFF)), 0.0)
     assert machine.elapsed_s == 260.0  # all that is known until the trainer says where it goes on
     machine.feed(hello(5000, resumed=100), 4.0)
     assert machine.elapsed_s == 200.0
@@ -67,9 +67,9 @@ def test_a_run_that_is_resumed_goes_on_counting_where_its_checkpoint_was() -> No
 
 
 def test_the_time_to_go_is_not_moved_by_what_went_before() -> None:
-    machine = RunMachine()
+    machine = RunStateMachine()
     for now, event in (
-        (0.0, Started("r", has_checkpoint=True, trained=trained(*BROKEN_OFF))),
+        (0.0, ProcessStarted("r", has_checkpoint=True, training_time=trained(*BROKEN_OFF))),
         (4.0, hello(5000, resumed=100)),
         (5.0, phase(5001, "training")),
         (6.0, protocol.Progress(phase="training", done=101, total=200, eta_s=60.0)),

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from app.state.trying import REMEMBERED, Choice, Sampling, Talk, choosable, choose_device
+from app.core.conversation import (
+    MAX_TURNS,
+    CheckpointSelection,
+    Conversation,
+    SamplingOptions,
+    choose_device,
+    run_options,
+)
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunSummary
 
@@ -30,7 +37,7 @@ def test_a_model_does_not_write_on_the_gpu_that_trains(
     wanted: str, gpus: int | None, training_on: str | None, flag: str, why: str
 ) -> None:
     device = choose_device(wanted, gpus, training_on)
-    assert (device.flag, device.why) == (flag, why)
+    assert (device.flag, device.reason) == (flag, why)
 
 
 def summary(path: Path, checkpoints: int) -> RunSummary:
@@ -40,9 +47,9 @@ def summary(path: Path, checkpoints: int) -> RunSummary:
 def test_runs_with_checkpoints_can_be_chosen_the_one_in_training_first(tmp_path: Path) -> None:
     new, empty, old = (tmp_path / name for name in ("new", "empty", "old"))
     runs = [summary(new, 2), summary(empty, 0), summary(old, 1)]
-    items = choosable(runs, training=old, chosen=None)
-    assert [(item.path, item.training) for item in items] == [(old, True), (new, False)]
-    assert [item.path for item in choosable(runs, None, empty)] == [new, old, empty]
+    items = run_options(runs, training_run=old, selected=None)
+    assert [(item.path, item.is_training) for item in items] == [(old, True), (new, False)]
+    assert [item.path for item in run_options(runs, None, empty)] == [new, old, empty]
 
 
 def save(run: Path, step: int) -> Path:
@@ -54,29 +61,29 @@ def save(run: Path, step: int) -> Path:
 
 
 def test_the_newest_is_meant_until_one_is_chosen(tmp_path: Path) -> None:
-    choice = Choice()
-    assert choice.wanted is None
+    choice = CheckpointSelection()
+    assert choice.selected_path is None
     first = save(tmp_path, 1)
-    choice.choose(tmp_path)
-    assert choice.wanted == first
+    choice.select(tmp_path)
+    assert choice.selected_path == first
     second = save(tmp_path, 2)
-    choice.look()
-    assert choice.wanted == second
-    choice.choose(tmp_path, first)
-    assert (choice.wanted, choice.gone) == (first, False)
+    choice.refresh()
+    assert choice.selected_path == second
+    choice.select(tmp_path, first)
+    assert (choice.selected_path, choice.is_missing) == (first, False)
     first.rename(tmp_path / "elsewhere")
-    choice.look()
-    assert (choice.wanted, choice.gone) == (first, True)
+    choice.refresh()
+    assert (choice.selected_path, choice.is_missing) == (first, True)
 
 
 def test_a_conversation_is_asked_with_what_was_said_before_and_without_what_failed() -> None:
-    talk = Talk()
+    talk = Conversation()
     for prompt, text, ending in (("a", "A", "end"), ("b", "", "failed"), ("c", "C", "interrupted")):
-        exchange = talk.begin(prompt, Sampling())
-        exchange.chat, exchange.text, exchange.ending = True, text, ending  # type: ignore[assignment]
-    asked = talk.begin("d", Sampling(seed=7, max_tokens=9))
+        exchange = talk.add_turn(prompt, SamplingOptions())
+        exchange.chat, exchange.text, exchange.status = True, text, ending  # type: ignore[assignment]
+    asked = talk.add_turn("d", SamplingOptions(seed=7, max_tokens=9))
     asked.chat = True
-    command = talk.command(asked)
+    command = talk.generate_command(asked)
     assert [(turn.role, turn.content) for turn in command.turns] == [
         ("user", "a"),
         ("assistant", "A"),
@@ -86,12 +93,12 @@ def test_a_conversation_is_asked_with_what_was_said_before_and_without_what_fail
     ]
     assert (command.seed, command.max_tokens) == (7, 9)
     asked.chat = False
-    assert talk.command(asked).turns == []
+    assert talk.generate_command(asked).turns == []
 
 
 def test_a_talk_forgets_its_oldest_exchanges() -> None:
-    talk = Talk()
-    for number in range(REMEMBERED + 3):
-        talk.begin(str(number), Sampling())
-    assert len(talk.exchanges) == REMEMBERED
-    assert talk.exchanges[0].prompt == "3"
+    talk = Conversation()
+    for number in range(MAX_TURNS + 3):
+        talk.add_turn(str(number), SamplingOptions())
+    assert len(talk.turns) == MAX_TURNS
+    assert talk.turns[0].prompt == "3"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.state.typed import what_is_wrong, without_separators
+from app.core.number_input import input_error, remove_separators
 from trainer_core.config import knobs
 
 
@@ -32,9 +32,9 @@ from trainer_core.config import knobs
     ],
 )
 def test_the_reason_is_found(knob: str, text: str, wrong: str) -> None:
-    assert what_is_wrong(knobs()[knob], text) == wrong
+    assert input_error(knobs()[knob], text) == wrong
 
 
 @pytest.mark.parametrize(("text", "number"), [("1,024", "1024"), ("1'000'000", "1000000"), ("１，０２４", "1024")])
 def test_a_number_with_separators_is_named_without(text: str, number: str) -> None:
-    assert without_separators(text) == number
+    assert remove_separators(text) == number

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 import train_gpu
-from app.state.queue import Queue
-from app.state.settings import SettingsStore
+from app.core.queue import RunQueue
+from app.core.settings import SettingsStore
 from launcher import places, removing
-from trainer_core.train.engine import compiling
+from trainer_core.train.engine import compilation
 
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with all that Traindeck makes, and a shortcut and settings elsewhere."""
     monkeypatch.setattr(places, "ROOT", tmp_path)
-    monkeypatch.setattr(places, "KEEP", tmp_path / ".venv-setup")
+    monkeypatch.setattr(places, "STATE_FOLDER", tmp_path / ".venv-setup")
     monkeypatch.setattr(places, "SHORTCUTS", tmp_path / ".venv-setup" / "shortcuts.json")
     monkeypatch.setattr(places, "LOG", tmp_path / "logs" / "setup.log")
     monkeypatch.setenv("TRAINDECK_LANG", "en")
@@ -61,7 +61,7 @@ def test_uninstall_removes_compiled_code_that_a_space_in_the_path_put_elsewhere(
         monkeypatch.setenv(variable, str(person))
     monkeypatch.setenv("TRAINDECK_HOME", str(home))
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    compiled = compiling.cache_folder()
+    compiled = compilation.cache_folder()
     (compiled / "graphs").mkdir(parents=True)
     assert train_gpu.main(["uninstall", "--yes"]) == 0
     assert not compiled.exists()
@@ -113,4 +113,4 @@ def test_uninstall_removes_nothing_while_something_runs_from_the_environment(
 
 def test_uninstall_looks_for_the_settings_where_the_window_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRAINDECK_CONFIG_DIR", raising=False)
-    assert removing.settings() == [SettingsStore().path, Queue().path]
+    assert removing.settings_files() == [SettingsStore().path, RunQueue().path]

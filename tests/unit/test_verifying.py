@@ -33,8 +33,8 @@ def verify(*arguments: str) -> Result:
 SAID = [
     "step-00000005  ok",
     "step-00000006  damaged",
-    "  model.safetensors has 5 bytes instead of 42",
-    "  the content of state.json has changed",
+    "  “model.safetensors” has the wrong size: 5/42 bytes",
+    "  the content of “state.json” has changed",
 ]
 
 
@@ -63,7 +63,7 @@ def test_a_program_reads_what_is_wrong_with_each_file(run: Path) -> None:
     assert (whole["checkpoint"], whole["whole"]) == ("step-00000005", True)
     assert set(whole["files"].values()) == {None}
     assert damaged["whole"] is False
-    assert damaged["files"]["state.json"] == "the content of state.json has changed"
+    assert damaged["files"]["state.json"] == "the content of “state.json” has changed"
     assert Path(damaged["path"]) == run / "checkpoints" / "step-00000006"
 
 
@@ -72,10 +72,10 @@ def test_in_chinese_every_word_is_chinese(run: Path, monkeypatch: pytest.MonkeyP
     (run / "checkpoints" / "step-00000005" / "state.json").unlink()
     assert verify(run.name).output.splitlines() == [
         "step-00000005  已损坏",
-        "  缺少 state.json",
+        "  缺少“state.json”",
         "step-00000006  已损坏",
-        "  model.safetensors 有 5 个字节，应为 42 个",
-        "  state.json 的内容已改变",
+        "  “model.safetensors”的大小不正确：5/42 bytes",
+        "  “state.json”的内容已改变",
     ]
 
 

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from trainer_core import protocol, wandb_child, wandb_log
+from trainer_core import protocol
 from trainer_core.config import Config
+from trainer_core.docgen.examples import EVENTS
 from trainer_core.messages import TraindeckError
-from trainer_core.reference.examples import EVENTS
-from trainer_core.wandb_log import WandbSink
+from trainer_core.trackers import wandb
+from trainer_core.trackers.wandb import WandbSink
 
 FAKE = """
 import json, os, sys, time
@@ -149,7 +150,7 @@ def test_a_hanging_service_never_keeps_training_waiting(
     installed: Any, run_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed("time.sleep(30)")
-    monkeypatch.setattr(wandb_log, "_FINISH_SECONDS", 0.2)
+    monkeypatch.setattr(wandb, "_CLOSE_TIMEOUT_S", 0.2)
     sink = WandbSink(Config(), run_path)
     event = EVENTS[protocol.Step]
     start = time.perf_counter()
@@ -159,7 +160,7 @@ def test_a_hanging_service_never_keeps_training_waiting(
     sink.close()
     assert time.perf_counter() - start < spent + 2.0
     assert spent < 5.0  # 20,000 events
-    assert len(sink._queue) <= wandb_log._QUEUE_LENGTH
+    assert len(sink._queue) <= wandb._QUEUE_LENGTH
     sink._child.kill()
     sink._child.wait()
 
@@ -188,5 +189,5 @@ def test_no_thread_is_left_behind(installed: Any, run_path: Path) -> None:
 
 
 def test_only_numbers_are_flattened() -> None:
-    found = wandb_child.flat("gpu/0", protocol.Gpu(index=0, name="x", power_w=1.5))
+    found = wandb._flatten("gpu/0", protocol.Gpu(index=0, name="x", power_w=1.5))
     assert found == {"gpu/0/index": 0, "gpu/0/power_w": 1.5}

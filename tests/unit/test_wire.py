@@ -16,7 +16,7 @@ import pytest
 
 from trainer_core import protocol
 from trainer_core.console.display import ConsoleSink
-from trainer_core.wire import FileSink, StreamSink, Wire
+from trainer_core.wire import EventDispatcher, FileSink, StreamSink
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,7 +43,7 @@ class SlowReader(io.RawIOBase):
 
 
 def test_events_are_numbered_and_dated_in_the_order_they_were_sent(tmp_path: Path) -> None:
-    wire = Wire(FileSink(tmp_path / "events.jsonl"))
+    wire = EventDispatcher(FileSink(tmp_path / "events.jsonl"))
     before = time.time()
     for number in range(3):
         wire.emit(step(number))
@@ -55,7 +55,7 @@ def test_events_are_numbered_and_dated_in_the_order_they_were_sent(tmp_path: Pat
 
 def test_a_reader_that_does_not_read_never_makes_the_sender_wait() -> None:
     reader = SlowReader()
-    wire = Wire(StreamSink(cast(BinaryIO, reader), capacity=50))
+    wire = EventDispatcher(StreamSink(cast(BinaryIO, reader), capacity=50))
     since = time.monotonic()
     for number in range(5000):
         wire.emit(step(number))
@@ -66,7 +66,7 @@ def test_a_reader_that_does_not_read_never_makes_the_sender_wait() -> None:
 
 def test_a_slow_reader_loses_steps_but_nothing_else_and_is_told_how_many() -> None:
     reader = SlowReader()
-    wire = Wire(StreamSink(cast(BinaryIO, reader), capacity=50))
+    wire = EventDispatcher(StreamSink(cast(BinaryIO, reader), capacity=50))
     for number in range(300):
         wire.emit(step(number))
         if number % 10 == 0:
@@ -87,8 +87,8 @@ def test_a_reader_that_is_gone_does_not_stop_the_work() -> None:
     read, write = os.pipe()
     os.close(read)
     sink, calls = StreamSink(os.fdopen(write, "wb", buffering=0)), []
-    sink.on_reader_gone(lambda: calls.append("gone"))
-    wire = Wire(sink)
+    sink.on_disconnect(lambda: calls.append("gone"))
+    wire = EventDispatcher(sink)
     for number in range(100):
         wire.emit(step(number))
         time.sleep(0.001)
@@ -98,7 +98,7 @@ def test_a_reader_that_is_gone_does_not_stop_the_work() -> None:
 
 
 def test_every_event_is_on_disk_as_soon_as_it_was_sent(tmp_path: Path) -> None:
-    wire = Wire(FileSink(tmp_path / "events.jsonl"))
+    wire = EventDispatcher(FileSink(tmp_path / "events.jsonl"))
     wire.emit(step(1))
     assert b'"step":1' in (tmp_path / "events.jsonl").read_bytes()
     wire.close()
@@ -107,7 +107,7 @@ def test_every_event_is_on_disk_as_soon_as_it_was_sent(tmp_path: Path) -> None:
 def test_half_a_line_of_a_killed_process_does_not_spoil_the_next_one(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b'{"type":"step","st')
-    wire = Wire(FileSink(path))
+    wire = EventDispatcher(FileSink(path))
     wire.emit(protocol.Phase(phase="training"))
     wire.close()
     broken, whole = path.read_bytes().splitlines()
@@ -122,7 +122,7 @@ def test_events_after_a_full_disk_are_whole_though_one_was_cut(tmp_path: Path) -
 
     path = tmp_path / "events.jsonl"
     sink = FileSink(path)
-    wire = Wire(sink)
+    wire = EventDispatcher(sink)
     wire.emit(step(1))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, before[1]))
@@ -169,7 +169,7 @@ class Choosy(io.RawIOBase):
 
 def test_a_stream_that_takes_little_at_a_time_still_gets_whole_lines() -> None:
     reader = Choosy()
-    wire = Wire(StreamSink(cast(BinaryIO, reader)))
+    wire = EventDispatcher(StreamSink(cast(BinaryIO, reader)))
     for number in range(3):
         wire.emit(step(number))
     wire.close()
@@ -185,7 +185,7 @@ class Closed(io.StringIO):
 
 def test_words_for_a_terminal_that_is_gone_do_not_stop_the_work(tmp_path: Path) -> None:
     console = ConsoleSink(Closed(), "en")
-    wire = Wire(console, FileSink(tmp_path / "events.jsonl"))
+    wire = EventDispatcher(console, FileSink(tmp_path / "events.jsonl"))
     for number in range(3):
         wire.emit(step(number))
     wire.emit(protocol.Error(code="usage", params={"problem": "?"}, exit_code=2))
@@ -194,8 +194,10 @@ def test_words_for_a_terminal_that_is_gone_do_not_stop_the_work(tmp_path: Path) 
 
 
 def test_what_a_listener_answers_follows_its_event_with_a_number_and_a_time_of_its_own(tmp_path: Path) -> None:
-    wire = Wire(FileSink(tmp_path / "events.jsonl"))
-    wire.listen(lambda event: [protocol.Advice(code="advice.battery")] if isinstance(event, protocol.Step) else [])
+    wire = EventDispatcher(FileSink(tmp_path / "events.jsonl"))
+    wire.add_listener(
+        lambda event: [protocol.Advice(code="advice.battery")] if isinstance(event, protocol.Step) else []
+    )
     wire.emit(protocol.Phase(phase="training"))
     wire.emit(step(1))
     wire.emit(protocol.Phase(phase="done"))

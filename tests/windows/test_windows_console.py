@@ -16,7 +16,7 @@ from trainer_core.runs import checkpoint_dir
 ROOT = Path(__file__).resolve().parents[2]
 MODES = """
 import ctypes, sys
-from trainer_core.machine.quick_edit import without_quick_edit
+from trainer_core.system.quick_edit import disable_quick_edit
 console = ctypes.windll.kernel32.CreateFileW("CONIN$", 0xC0000000, 3, None, 3, 0, None)
 ctypes.windll.kernel32.SetConsoleMode(console, 0xC7)
 def quick_edit():
@@ -24,7 +24,7 @@ def quick_edit():
     assert ctypes.windll.kernel32.GetConsoleMode(console, ctypes.byref(mode))
     return bool(mode.value & 0x40)
 found = [quick_edit()]
-with without_quick_edit():
+with disable_quick_edit():
     found.append(quick_edit())
 found.append(quick_edit())
 open(sys.argv[1], "w").write(str(found))
@@ -34,12 +34,12 @@ open(sys.argv[1], "w").write(str(found))
 CLOSED = """
 import runpy, sys, threading, time
 from pathlib import Path
-from trainer_core.machine import console_close
+from trainer_core.system import console_close
 def close():
     events = Path(sys.argv[-1], "events.jsonl")
     while not (events.exists() and b'"type":"step"' in events.read_bytes()):
         time.sleep(0.1)
-    console_close._routine(2)
+    console_close._ctrl_handler(2)
 threading.Thread(target=close, daemon=True).start()
 runpy.run_module("trainer_core", run_name="__main__", alter_sys=True)
 """
@@ -64,5 +64,5 @@ def test_a_trainer_whose_console_is_closed_saves_before_windows_ends_it(tmp_path
     command = [sys.executable, "-c", CLOSED, "train", *arguments]
     done = subprocess.run(command, env=environment(tmp_path), capture_output=True, timeout=120, check=False)
     assert done.returncode == ExitCode.STOPPED, done.stderr
-    good, _ = checkpoint_dir.latest_good(run / "checkpoints")
+    good, _ = checkpoint_dir.latest_valid(run / "checkpoints")
     assert good is not None

@@ -19,10 +19,11 @@ import pytest
 from preparing import content, decoded, prepared
 
 from tests.core.trainer import TINY, Ended, environment, finish, read_until
-from trainer_core import files, protocol
-from trainer_core.data import encode
+from trainer_core import protocol
+from trainer_core.data import encoder
 from trainer_core.messages import ExitCode
 from trainer_core.runs import checkpoint_dir
+from trainer_core.system import files
 from trainer_core.train import checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,7 +121,7 @@ def test_a_short_quickstart_through_the_batch_file_trains_from_start_to_end(home
     assert isinstance(events[-1], protocol.Done)
     assert events[-1].steps == 4
     assert Path(events[0].run_dir).name == "快速 & 好!"
-    assert checkpoint_dir.latest_good(Path(events[0].run_dir) / "checkpoints")[0] is not None
+    assert checkpoint_dir.latest_valid(Path(events[0].run_dir) / "checkpoints")[0] is not None
 
 
 # --- what a run reads and says -------------------------------------------------------------------------------
@@ -145,7 +146,7 @@ def test_a_checkpoint_that_another_program_holds_open_stays_readable_and_the_run
     """Windows keeps the folder where it is; Wine lets it be put aside, but not be deleted."""
     assert whole.untouched
     assert not whole.ended.of(protocol.Error)
-    good, bad = checkpoint_dir.latest_good(whole.checkpoints)
+    good, bad = checkpoint_dir.latest_valid(whole.checkpoints)
     assert good is not None
     assert good.name == whole.ended.of(protocol.Checkpoint)[-1].path == checkpoint_dir.folder_name(STEPS)
     assert not bad
@@ -166,7 +167,7 @@ def test_processes_prepare_the_same_tokens_as_one(
     found = []
     for processes in (0, 2):
         monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path / str(processes)))
-        monkeypatch.setattr(encode, "choose_processes", lambda *_, count=processes: count)
+        monkeypatch.setattr(encoder, "choose_num_processes", lambda *_, count=processes: count)
         found.append(content(prepared(*paths).folder))
     assert found[0] == found[1]
     assert found[0]
@@ -272,7 +273,7 @@ def test_a_checkpoint_of_which_an_antivirus_has_a_file_for_itself_for_a_moment_i
     kernel = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
     kernel.CreateFileW.restype = ctypes.c_void_p
     to_read, shared_with_nobody, that_is_there = 0x80000000, 0, 3
-    for look in (checkpoint_dir.problem, load_config):
+    for look in (checkpoint_dir.find_problem, load_config):
         held = kernel.CreateFileW(str(folder / file), to_read, shared_with_nobody, None, that_is_there, 0, None)
         with pytest.raises(PermissionError):
             (folder / file).read_bytes()

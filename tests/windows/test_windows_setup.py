@@ -16,7 +16,7 @@ from batch import OTHER_VERSION, SYSTEM, Batch, write_program
 from stand_ins import ROOT
 
 from launcher import shortcuts
-from launcher.homes import windows_long_paths
+from launcher.places import windows_long_paths
 
 STORE = """
 import sys
@@ -98,7 +98,7 @@ def test_a_set_up_that_was_killed_is_finished_by_the_next_start(tmp_path: Path) 
     child.wait(30)
     done = project.run("train")
     assert done.returncode == 3, done.stderr
-    assert "an earlier set-up did not finish" in done.stderr
+    assert "the previous setup did not finish" in done.stderr
 
 
 @pytest.mark.in_english
@@ -109,7 +109,7 @@ def test_a_half_installed_package_is_repaired_by_the_python_that_lies_in_the_sam
     state.write_text(state.read_text(encoding="utf-8").replace("true", "false", 1), encoding="utf-8")
     done = project.run("train")
     assert done.returncode == 3, done.stderr
-    assert "small-1.0.dist-info was left half-installed" in done.stderr
+    assert "small-1.0.dist-info is only partially installed" in done.stderr
     assert (site / "small-1.0.dist-info" / "INSTALLER").exists()
 
 
@@ -156,10 +156,10 @@ def test_a_python_that_does_not_fit_is_passed_over_with_its_reason(unset: Batch)
     (unset.bin / "python3.exe").write_bytes(b"this is no program")
     done = unset.run("train", env=unset.without_python(*folders))
     assert done.returncode == 1
-    assert "Traindeck needs Python 3.11, 3.12 or 3.13, and none was found:" in done.stderr
+    assert "Traindeck needs Python 3.11, 3.12 or 3.13. None was found:" in done.stderr
     assert "Python 3.14 is too new" in done.stderr
     assert "Python 3.10 is too old" in done.stderr
-    assert "python.exe: the Microsoft Store placeholder" in done.stderr
+    assert "python.exe: Microsoft Store placeholder" in done.stderr
     assert "python3.exe: does not run" in done.stderr
     assert "Install Python 3.12 (64 bit)" in done.stderr
 

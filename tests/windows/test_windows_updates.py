@@ -36,7 +36,7 @@ def test_an_update_is_switched_and_programs_find_their_place(project: Batch, aft
     project.want(after)
     done = project.run("train")
     assert done.returncode == 3, done.stderr
-    assert ".venv.new: the requirements, the choices, Python or the driver changed" in done.stderr
+    assert ".venv.new: the requirements, options, Python or driver changed" in done.stderr
     assert project.says(after)
     assert str(project.venv) in project.program("pip", "--version")
     assert project.folders() == {".venv"}
@@ -51,7 +51,7 @@ def test_after_a_failed_update_the_old_one_starts_and_the_same_update_is_not_tri
     project.want(before, "missing")
     failed = project.run("train")
     assert failed.returncode == 3
-    assert "The update failed, so Traindeck starts as it was" in failed.stderr
+    assert "The update failed, so Traindeck starts without it" in failed.stderr
     logged = project.log
     again = project.run("train")
     assert again.returncode == 3

@@ -58,7 +58,7 @@ def test_a_run_is_started_stopped_resumed_killed_and_closed(data: Path, pictures
     [*_, last] = [protocol.decode_event(line) for line in run.events.read_bytes().splitlines()]
     assert isinstance(last, protocol.Done)
     assert last.reason == "stopped"
-    good, bad = checkpoint_dir.latest_good(run.checkpoints)
+    good, bad = checkpoint_dir.latest_valid(run.checkpoints)
     assert good is not None
     assert good.name == checkpoint_dir.folder_name(last.steps)
     assert not bad
@@ -111,6 +111,6 @@ def test_a_trainer_whose_window_is_killed_saves_a_checkpoint_and_ends(
     window.wait(30)
     run = run_dir.RunDir(tmp_path / "家 home" / "runs" / "窗口 run")
     until = time.monotonic() + 60
-    while (good := checkpoint_dir.latest_good(run.checkpoints)[0]) is None and time.monotonic() < until:
+    while (good := checkpoint_dir.latest_valid(run.checkpoints)[0]) is None and time.monotonic() < until:
         time.sleep(0.5)
     assert good is not None

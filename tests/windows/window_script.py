@@ -26,8 +26,8 @@ from PySide6.QtWidgets import QApplication, QMessageBox, QPushButton, QWidget
 
 from app import __main__ as start
 from app.controller import Controller
-from app.state.run_machine import RunState
-from app.theme.tokens import DARK, LIGHT, Tokens
+from app.core.run_state import RunState
+from app.theme.palette import DARK, LIGHT, Palette
 
 PATIENCE_S = 150.0
 Script = Iterator[Callable[[], bool]]
@@ -123,13 +123,13 @@ def dropping(controller: Controller, data: Path, pictures: Path) -> Script:
     mime.setUrls([QUrl.fromLocalFile(str(data))])
 
     def look() -> None:
-        said.append(controller.guide.veil.text)
+        said.append(controller.setup_controller.drop_indicator.text)
         window.grab().save(str(pictures / "dropping.png"))
 
     drag_over(window, mime, look)
     tell("hovering", data.name in said[0])
     yield lambda: bool(controller.form.data)
-    assert not controller.guide.veil.text
+    assert not controller.setup_controller.drop_indicator.text
     tell("dropped", controller.form.data == [str(data)])
     window.close()
     yield lambda: False  # the process ends by itself
@@ -153,7 +153,7 @@ def following(controller: Controller, data: Path, pictures: Path) -> Script:
     """Windows becomes dark, then light, and the window with it."""
     window = controller.window
 
-    def looks(tokens: Tokens) -> bool:
+    def looks(tokens: Palette) -> bool:
         found = window.grab().toImage()
         return found.pixelColor(3, found.height() - 3) == QColor(tokens.window)
 
@@ -174,12 +174,12 @@ def begin(controller: Controller, data: Path) -> Script:
         controller.form.set_text(name, value)
     controller.form.set_run_name("窗口 run")
     click(controller.window.run_bar.start)
-    yield lambda: controller.own.machine.step >= 5
+    yield lambda: controller.active_run.machine.step >= 5
 
 
 def everything(controller: Controller, data: Path, pictures: Path) -> Script:
     """Start, plots move, Stop, Resume, the trainer is killed, Resume, closing while training."""
-    window, machine, bar = controller.window, controller.own.machine, controller.window.run_bar
+    window, machine, bar = controller.window, controller.active_run.machine, controller.window.run_bar
     yield from begin(controller, data)
     tell("platform", QApplication.platformName())
     before, step = window.plots.grab().toImage(), machine.step
@@ -192,23 +192,23 @@ def everything(controller: Controller, data: Path, pictures: Path) -> Script:
         QApplication.processEvents()
         window.grab().save(str(pictures / f"{name}.png"))
     window.show_page("plots")
-    trainer = family(controller.own.process.pid)
+    trainer = family(controller.active_run.process.pid)
     click(bar.stop)
     yield lambda: machine.state is RunState.STOPPED
     yield from gone(trainer)
     stopped = machine.step
     click(bar.resume)
     yield lambda: machine.step >= stopped + 5
-    trainer = family(controller.own.process.pid)
+    trainer = family(controller.active_run.process.pid)
     kill_tree(trainer[0].pid)
     yield lambda: machine.state in (RunState.CRASHED, RunState.FAILED)
     yield from gone(trainer)
-    steps = list(controller.own.record.metrics.series("train_loss")[0])
+    steps = list(controller.active_run.record.metrics.series("train_loss")[0])
     tell("steps in order", steps == list(range(1, len(steps) + 1)))
     window.grab().save(str(pictures / "killed.png"))
     tell("killed", bar.resume.isEnabled())
     click(bar.resume)
-    yield lambda: machine.state is RunState.TRAINING and controller.own.process.is_running
+    yield lambda: machine.state is RunState.TRAINING and controller.active_run.process.is_running
     step = machine.step
     yield lambda: machine.step > step
     window.close()
@@ -224,7 +224,7 @@ def everything(controller: Controller, data: Path, pictures: Path) -> Script:
 def training(controller: Controller, data: Path, pictures: Path) -> Script:
     """A run trains, until somebody ends this process."""
     yield from begin(controller, data)
-    tell("training", controller.own.machine.run_dir)
+    tell("training", controller.active_run.machine.run_dir)
     yield lambda: False
 
 
@@ -253,7 +253,7 @@ def end(kind: type[BaseException], error: BaseException, trace: TracebackType | 
 def main() -> int:
     name, data, pictures, language = sys.argv[1:5]
     script = {"everything": everything, "training": training, "dropping": dropping, "following": following}[name]
-    make, players = start.make_controller, []
+    make, players = start.build_controller, []
 
     def watched(*arguments: object) -> Controller:
         controller = make(*arguments)  # type: ignore[arg-type]
@@ -263,7 +263,7 @@ def main() -> int:
     def hooked(*_: object) -> None:
         sys.excepthook = end
 
-    start.make_controller, start.hook_exceptions = watched, hooked
+    start.build_controller, start.install_exception_hook = watched, hooked
     return start.main(["--lang", language])
 
 

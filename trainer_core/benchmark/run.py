@@ -1,216 +1,305 @@
-"""The `bench` command: ceilings, training runs taking turns, fast paths; within a time, and told at the end.
+"""The `bench` command: ceilings of the hardware, fast paths, and real training steps of three recipes in turn.
 
-What is said while it goes is words on stderr, so that stdout holds the result alone. Ctrl+C ends it: nothing is left
-behind but results that were saved before.
+- untuned: a plain PyTorch script, as in tutorials: fp32, batch 12, no workers, no compilation, plain attention
+- preset: as configured
+- tuned: the same model with performance settings on auto and, on a GPU, a batch that fills it
+
+All recipes have the preset's optimizer. Progress goes to `log`; the result is a document for JSON.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import shutil
-import tempfile
+import platform
+import statistics
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+import msgspec
+import psutil
 import torch
 
-from trainer_core import files
-from trainer_core.benchmark import ceilings, data, picture, recipes, result, words
+from trainer_core import __version__
+from trainer_core.benchmark import ceilings, tables
 from trainer_core.benchmark.ceilings import Ceiling
-from trainer_core.benchmark.recipes import Recipe
+from trainer_core.check import trial_process
+from trainer_core.check.data import DataRequirements, inspect_data
+from trainer_core.check.trial_result import TrialRequest, TrialResult, verdict
 from trainer_core.config import Config
-from trainer_core.console.engine import Trying
+from trainer_core.console.performance import FastPathReporter
 from trainer_core.messages import Language, TraindeckError
-from trainer_core.model.decoder import Decoder, ModelConfig
-from trainer_core.report import Quiet
+from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.progress import NullReporter
+from trainer_core.protocol import FastPath
+from trainer_core.run_context import RunContext
 from trainer_core.runs import run_dir
+from trainer_core.system import files, hardware
 from trainer_core.train.device import choose_device, choose_precision
 from trainer_core.train.engine import fast_paths
 from trainer_core.train.flops import flops_per_token
-from trainer_core.train.oom import give_back
+from trainer_core.train.oom import release_memory
+from trainer_core.wire import EventDispatcher
+
+Name = Literal["untuned", "preset", "tuned"]
 
 DEFAULT_SECONDS: Final = {"cpu": 120.0, "cuda": 300.0}
-_SHARE: Final = 0.4  # of the ceiling of matrix products that training is expected to reach, for the time of a step
-_STEP_S: Final = 1.0  # a step may take so long; accumulation is lowered for it
-_TOO_LONG_S: Final = 8.0  # a micro-batch
-_MOST_ROUNDS: Final = 5
-_PATHS_S: Final = 60.0  # that measuring the fast paths takes, at most half of the time
-_BYTES: Final = 16  # of a weight with its gradient and moments
+_FAST_PATHS_S: Final = 60.0  # to measure the fast paths; at most half of the time
+_EXPECTED_MFU: Final = 0.4  # share of the matmul ceiling
+_MAX_MICRO_BATCH_S: Final = 8.0
+_MAX_ROUNDS: Final = 5
+_TOTAL_STEPS: Final = 1_000_000  # of a run that is long enough for compilation to pay
+_GPU_BATCH_TOKENS: Final = 16_384  # of a micro-batch that fills a GPU
 
-Say = Callable[[str], None]
+_UNTUNED: Final[dict[str, Any]] = {
+    "batch_size": 12, "mixed_precision": "no", "num_workers": 0, "pin_memory": False, "compile": "off",
+    "cuda_graphs": "off", "attention": "math", "chunked_loss": "off", "activation_checkpointing": "off", "tf32": False,
+    "vocab_multiple": 1, "deterministic": False,
+}  # fmt: skip
+_TUNED: Final[dict[str, Any]] = {
+    "mixed_precision": "auto", "num_workers": -1, "pin_memory": True, "low_memory": False, "compile": "auto",
+    "cuda_graphs": "auto", "attention": "auto", "chunked_loss": "auto", "tf32": True, "cpu_threads": 0,
+    "deterministic": False, "activation_checkpointing": "off",
+}  # fmt: skip
+_SHOWN_KNOBS: Final = (
+    "batch_size", "gradient_accumulation_steps", "max_seq_len", "mixed_precision", "num_workers", "compile",
+    "attention", "optimizer", "vocab_multiple",
+)  # fmt: skip
+
+Log = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Bench:
-    """One benchmark, from its configuration to its document."""
+class Recipe:
+    """A configuration and its measurements, by round. `error`: code and parameters of what ended it."""
 
+    name: Name
     config: Config
-    language: Language
-    say: Say
-    seconds: float | None = None
-    given: Collection[str] = ()  # knobs that were set by name: nothing tunes them
-    notes: list[dict[str, Any]] = field(default_factory=list)
+    runs: dict[int, TrialResult] = field(default_factory=dict)
+    error: tuple[str, dict[str, Any]] | None = None
 
-    def run(self) -> dict[str, Any]:
-        """Measure everything. Raises `TraindeckError` where not even one recipe could be measured."""
-        begun = time.monotonic()
-        device = choose_device(self.config.device)
-        seconds = self.seconds or DEFAULT_SECONDS[device.type]
-        end = begun + seconds
-        machine = result.machine(device)
-        if machine["busy"] > words.NOISY:
-            self._note("others", share=machine["busy"])
-        enough_s = min(0.4, seconds / 200)  # for each of the ceilings
-        limits = ceilings.measure(device, enough_s, self._say_ceiling)
-        with _folder() as folder:
-            ways = self._recipes(device, limits)
-            self._say("doing_data")
-            prepared = data.ready(self.config, folder, Quiet())
-            for one in ways:
-                one.use(prepared)
-            paths = self._paths(device, seconds)
-            give_back(device)  # what was tried here is to be free for the processes that are measured
-            self._rounds(ways, folder, end, seconds / 40)
-        return self._document(machine, limits, ways, paths, time.monotonic() - begun)
-
-    def _recipes(self, device: torch.device, limits: list[Ceiling]) -> list[Recipe]:
-        """What is compared; refuses a model that the machine cannot train in the time: `bench.too_large`."""
-        config, accumulation = self.config, self.config.gradient_accumulation_steps
-        micro_s = self._micro_batch_seconds(device, limits)
-        if micro_s > _TOO_LONG_S:
-            preset, seconds = config.preset or "–", round(micro_s)
-            raise TraindeckError("bench.too_large", preset=preset, seconds=seconds, device=str(device))
-        fitting = max(1, min(accumulation, int(_STEP_S / micro_s)))
-        if fitting < accumulation:
-            self._note("accumulation", now=fitting, own=accumulation)
-        ways = recipes.recipes(config, device.type == "cuda", fitting, self.given)
-        if ways[1].config == ways[2].config:
-            self._note("same")
-            return [ways[0], ways[2]]
-        return ways
-
-    def _micro_batch_seconds(self, device: torch.device, limits: list[Ceiling]) -> float:
-        """About how long the preset's micro-batch takes; infinite where its weights do not fit."""
-        with torch.device("meta"):
-            model = Decoder(ModelConfig.of(self.config, self.config.vocab_size))
-        if device.type == "cuda":
-            room: int = torch.cuda.get_device_properties(device).total_memory
-        else:
-            room = result.machine_memory()
-        if model.count_parameters() * _BYTES > room:
-            raise TraindeckError("memory.out", device=str(device), step=0)
-        best = max(one.median for one in limits if one.name.startswith("matmul"))
-        if device.type == "cpu":
-            best = next(one.median for one in limits if one.name == "matmul fp32")
-        tokens = self.config.batch_size * self.config.max_seq_len
-        return flops_per_token(model, self.config.max_seq_len) * tokens / best / _SHARE
-
-    def _rounds(self, ways: list[Recipe], folder: Path, end: float, measuring: float) -> None:
-        """All recipes in turn, as often as there is time. One that fails is told, and left out from then on."""
-        longest = 0.0
-        for number in range(_MOST_ROUNDS):
-            since = time.monotonic()
-            if number and since + longest > end:
-                break
-            for one in ways:
-                if one.error is None:
-                    self._say("doing_round", round=number + 1, name=words.text(one.name, self.language))
-                    self._train(one, number, folder, min(10.0, max(0.3, measuring)))
-            took = time.monotonic() - since
-            longest = max(longest, took) if number else took / 2  # the first one compiled
-        if all(not one.runs for one in ways):
-            code, params = next(one.error for one in ways if one.error)
-            raise TraindeckError(code, **params)
-        if all(len(one.runs) < 2 for one in ways):
-            self._note("once")
-        self._judge(ways)
-
-    def _train(self, one: Recipe, number: int, folder: Path, seconds: float) -> None:
-        try:
-            recipes.train(one, number, folder, seconds)
-        except TraindeckError as error:
-            one.error = (error.code, error.params)
-
-    def _judge(self, ways: list[Recipe]) -> None:
-        """Say how far the runs of a recipe are apart."""
-        apart = [max(one.speeds) / min(one.speeds) - 1 for one in ways if one.speeds]
-        if max(apart) > words.NOISY:
-            self._note("uneven", share=max(apart))
-
-    def _paths(self, device: torch.device, seconds: float) -> list[dict[str, Any]]:
-        """Each fast path against the reference: measured now, or as this machine remembers it."""
-        precision = choose_precision("auto", device, Quiet()).name
-        found = fast_paths.known(device, precision)
-        if fast_paths.is_measured(device, precision):
-            self._note("remembered")
-        elif seconds < 2 * _PATHS_S:
-            self._note("partly" if any(one.gain is not None for one in found) else "late")
-        else:
-            found = fast_paths.measure(device, Trying(self.say, self.language))
-        return [result.path(one) for one in found]
-
-    def _document(
-        self,
-        machine: dict[str, Any],
-        limits: list[Ceiling],
-        ways: list[Recipe],
-        paths: list[dict[str, Any]],
-        seconds: float,
-    ) -> dict[str, Any]:
-        tuned, untuned = ways[-1], ways[0]
-        return {
-            "machine": machine,
-            "preset": self.config.preset,
-            "seconds": seconds,
-            "ceilings": [result.ceiling(one) for one in limits],
-            "recipes": [result.recipe(one) for one in ways],
-            "times_as_fast": result.times_as_fast(tuned, untuned),
-            "fast_paths": paths,
-            "notes": self.notes,
-        }
-
-    def _say_ceiling(self, name: str) -> None:
-        self._say("doing_ceiling", name=words.ceiling_name(name, self.language))
-
-    def _note(self, key: str, **values: Any) -> None:
-        self.notes.append({"key": key, "values": values})
-
-    def _say(self, key: str, **values: Any) -> None:
-        self.say(words.text(key, self.language, **values))
+    @property
+    def speeds(self) -> list[float]:
+        """Tokens per second of each run."""
+        return [run.tokens_per_s or 0.0 for run in self.runs.values()]
 
 
-def results() -> Path:
-    """Where results are kept: in Traindeck's own folder, beside those of the comparisons with peers."""
-    return run_dir.home() / "bench" / "results"
+def run(
+    config: Config, language: Language, log: Log, seconds: float | None = None, fixed: Collection[str] = ()
+) -> dict[str, Any]:
+    """Measure everything in about `seconds`. Knobs in `fixed` are not tuned.
+
+    Raises `TraindeckError` if no recipe could be measured, `bench.too_large` if a micro-batch takes too long.
+    """
+    begin = time.monotonic()
+    device = choose_device(config.device)
+    seconds = seconds or DEFAULT_SECONDS[device.type]
+    machine, notes = describe_machine(device), list[dict[str, Any]]()
+    if machine["busy"] > tables.NOISY:
+        notes.append(_note("others", share=machine["busy"]))
+
+    def log_ceiling(name: str) -> None:
+        log(tables.text("doing_ceiling", language, name=tables.ceiling_name(name, language)))
+
+    limits = ceilings.measure(device, min(0.4, seconds / 200), log_ceiling)
+    session = RunContext(EventDispatcher())
+    needs = inspect_data(config, session)
+    _require_trainable(config, needs.vocab_size, device, limits)
+    recipes = build_recipes(config, device.type == "cuda", fixed)
+    if recipes[1].config == recipes[2].config:
+        notes.append(_note("same"))
+        del recipes[1]
+    paths, measured = fast_path_results(device, seconds, FastPathReporter(log, language))
+    if not measured:
+        notes.append(_note("not_measured"))
+    release_memory(device)  # for the child processes
+    _measure_in_turn(recipes, needs, session, begin + seconds, min(10.0, max(0.3, seconds / 40)), language, log)
+    notes += _spread_notes(recipes)
+    return {
+        "machine": machine,
+        "preset": config.preset,
+        "seconds": time.monotonic() - begin,
+        "ceilings": [{"name": one.name, "best": one.best, "median": one.median} for one in limits],
+        "recipes": [_recipe_document(recipe) for recipe in recipes],
+        "times_as_fast": speedup(recipes[-1], recipes[0]),
+        "fast_paths": json.loads(msgspec.json.encode(paths)),
+        "notes": notes,
+    }
 
 
-@contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    """A folder for what is needed while measuring; gone at the end."""
-    root = results()
-    with files.said_plainly(root):
+def save(document: dict[str, Any]) -> Path:
+    """Write the document to `bench/results` in Traindeck's folder. Returns its path. Raises `disk.…`."""
+    root = run_dir.home() / "bench" / "results"
+    name = run_dir.safe_name(document["preset"]) or "bench"
+    path = root / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    with files.translate_os_errors(root):
         root.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix="work-", dir=root))
-    try:
-        yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+        files.write_atomic(path, json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8"))
+    return path
 
 
-def save(document: dict[str, Any], language: Language) -> list[Path]:
-    """Write the document and its picture in `results()`; where they are. Raises `disk.…`."""
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    name = f"{run_dir.safe_name(document['preset']) or 'bench'}-{stamp}"
-    root = results()
-    contents = {".json": json.dumps(document, indent=1, ensure_ascii=False), ".svg": picture.draw(document, language)}
-    written = []
-    for ending, content in contents.items():
-        path = root / f"{name}{ending}"
-        with files.said_plainly(root):
-            files.write_atomic(path, content.encode("utf-8"))
-        written.append(path)
-    return written
+# --- the machine -----------------------------------------------------------------------------------
+
+
+def describe_machine(device: torch.device) -> dict[str, Any]:
+    """Hardware, software and load."""
+    probed = hardware.probe()
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else probed.cpu_name,
+        "kind": device.type,
+        "cpu": probed.cpu_name,
+        "cores": probed.cpu_cores,
+        "threads": probed.cpu_threads,
+        "ram": probed.ram_total,
+        "system": probed.platform,
+        "driver": probed.driver_version,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "traindeck": __version__,
+        "busy": cpu_load(),
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+    }
+
+
+def cpu_load() -> float:
+    """Share of the processors that other programs use, over half a second; 0 if the system does not report it."""
+    with contextlib.suppress(OSError):
+        return psutil.cpu_percent(interval=0.5) / 100
+    return 0.0
+
+
+def _require_trainable(config: Config, vocab_size: int, device: torch.device, limits: list[Ceiling]) -> None:
+    """Raise `bench.too_large` if a micro-batch of the preset takes too long, by estimate."""
+    with torch.device("meta"):
+        model = Decoder(ModelConfig.from_config(config, vocab_size))
+    rates = {one.name: one.median for one in limits if one.name.startswith("matmul")}
+    rate = rates["matmul fp32"] if device.type == "cpu" else max(rates.values())
+    tokens = config.batch_size * config.max_seq_len
+    seconds = flops_per_token(model, config.max_seq_len) * tokens / (rate * _EXPECTED_MFU)
+    if seconds > _MAX_MICRO_BATCH_S:
+        preset = config.preset or "–"
+        raise TraindeckError("bench.too_large", preset=preset, seconds=round(seconds), device=str(device))
+
+
+def fast_path_results(device: torch.device, seconds: float, reporter: FastPathReporter) -> tuple[list[FastPath], bool]:
+    """Results of the fast paths, and whether all are measured. Measures them only if there is time."""
+    precision = choose_precision("auto", device, NullReporter()).name
+    if fast_paths.is_measured(device, precision):
+        return fast_paths.cached_paths(device, precision), True
+    if seconds < 2 * _FAST_PATHS_S:
+        return fast_paths.cached_paths(device, precision), False
+    return fast_paths.measure(device, reporter), True
+
+
+# --- the recipes -----------------------------------------------------------------------------------
+
+
+def build_recipes(config: Config, on_gpu: bool, fixed: Collection[str] = ()) -> list[Recipe]:
+    """The recipes to compare. Knobs in `fixed` are not tuned."""
+    config = msgspec.structs.replace(config, auto_batch=False)
+    batch = config.batch_size
+    if on_gpu:
+        batch = max(batch, -(-_GPU_BATCH_TOKENS // config.max_seq_len // 8) * 8)
+    tuned = {name: value for name, value in {**_TUNED, "batch_size": batch}.items() if name not in fixed}
+    untuned = {**_UNTUNED, "cpu_threads": torch.get_num_threads()}
+    return [
+        Recipe("untuned", msgspec.structs.replace(config, **untuned)),
+        Recipe("preset", config),
+        Recipe("tuned", msgspec.structs.replace(config, **tuned)),
+    ]
+
+
+def _measure_in_turn(
+    recipes: list[Recipe],
+    needs: DataRequirements,
+    session: RunContext,
+    end: float,
+    seconds: float,
+    language: Language,
+    log: Log,
+) -> None:
+    """Measure every recipe for `seconds` per round, until `end`. A recipe that fails is left out from then on."""
+    expected = 0.0  # seconds of a round
+    for number in range(_MAX_ROUNDS):
+        begin = time.monotonic()
+        if number and begin + expected > end:
+            break
+        for recipe in recipes:
+            if recipe.error is None:
+                name = tables.text(recipe.name, language)
+                log(tables.text("doing_round", language, round=number + 1, name=name))
+                _measure(recipe, number, needs, session, seconds)
+        duration = time.monotonic() - begin
+        expected = max(expected, duration) if number else duration / 2  # the first round compiles
+    if not any(recipe.runs for recipe in recipes):
+        code, params = next(recipe.error for recipe in recipes if recipe.error)
+        raise TraindeckError(code, **params)
+
+
+def _measure(recipe: Recipe, number: int, needs: DataRequirements, session: RunContext, seconds: float) -> None:
+    """Add a measurement. Out of memory halves the tuned batch and discards earlier measurements."""
+    while True:
+        request = TrialRequest.from_config(recipe.config, needs.vocab_size, needs.task, _TOTAL_STEPS, seconds)
+        try:
+            result = trial_process.run_trial_process(request, session)
+        except TraindeckError as error:
+            recipe.error = error.code, error.params
+            return
+        if verdict(result) != "does_not_fit":
+            recipe.runs[number] = result
+            return
+        if recipe.name != "tuned" or recipe.config.batch_size == 1:
+            recipe.error = "memory.out", {"device": result.device, "step": 0}
+            return
+        recipe.config = msgspec.structs.replace(recipe.config, batch_size=recipe.config.batch_size // 2)
+        recipe.runs.clear()
+
+
+# --- the document ----------------------------------------------------------------------------------
+
+
+def speedup(one: Recipe, other: Recipe) -> dict[str, Any] | None:
+    """Speed of `one` relative to `other`, by round: changes of the machine's speed affect both."""
+    rounds = sorted(one.runs.keys() & other.runs.keys())
+    speeds = [(one.runs[number].tokens_per_s, other.runs[number].tokens_per_s) for number in rounds]
+    return _spread([first / second for first, second in speeds if first and second])
+
+
+def _recipe_document(recipe: Recipe) -> dict[str, Any]:
+    error = {"code": recipe.error[0], "params": recipe.error[1]} if recipe.error else None
+    knobs = {name: getattr(recipe.config, name) for name in _SHOWN_KNOBS}
+    document: dict[str, Any] = {"name": recipe.name, "knobs": knobs, "error": error}
+    document["tokens_per_s"] = _spread(recipe.speeds)
+    runs = list(recipe.runs.values())
+    if runs:
+        last = runs[-1]
+        document |= {
+            "precision": last.precision,
+            "parameters": last.parameters,
+            "step_ms": _spread([1000 * run.step_s for run in runs if run.step_s]),
+            "start_s": _spread([run.start_s for run in runs if run.start_s]),
+            "compile_s": max((run.compile_s for run in runs if run.compile_s is not None), default=None),
+            "peak_vram": max(run.peak or 0 for run in runs) if last.uuids else None,
+            "utilization": last.utilization,
+            "mfu": last.mfu,
+        }
+    return document
+
+
+def _spread(values: Sequence[float]) -> dict[str, Any] | None:
+    if not values:
+        return None
+    return {"min": min(values), "median": statistics.median(values), "max": max(values), "each": list(values)}
+
+
+def _spread_notes(recipes: list[Recipe]) -> list[dict[str, Any]]:
+    share = max(max(recipe.speeds) / min(recipe.speeds) - 1 for recipe in recipes if recipe.runs)
+    notes = [_note("once")] if all(len(recipe.runs) < 2 for recipe in recipes) else []
+    return [*notes, _note("uneven", share=share)] if share > tables.NOISY else notes
+
+
+def _note(key: str, **values: Any) -> dict[str, Any]:
+    return {"key": key, "values": values}

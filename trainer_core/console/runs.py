@@ -1,64 +1,61 @@
-"""What `runs` prints: a table of the runs, and what to type for one that broke off."""
+"""Output of the command `runs`: a table, how to resume an interrupted run, and why runs failed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from trainer_core.console.tables import table
-from trainer_core.messages import Language, what_and_do
-from trainer_core.runs.run_dir import RunState, RunSummary
+from trainer_core.console.tables import format_table
+from trainer_core.messages import Language, format_message_parts
+from trainer_core.messages.data import translate_reason
+from trainer_core.runs.run_dir import RunSummary
+from trainer_core.texts import get
 
-_HEAD: Final[dict[Language, tuple[str, ...]]] = {
-    "en": ("run", "state", "step", "best loss"),
-    "zh": ("运行", "状态", "步", "最佳损失"),
-}
-_STATES: Final[dict[RunState, str]] = {
-    "running": "正在运行",
-    "finished": "已完成",
-    "stopped": "已停止",
-    "failed": "失败",
-    "interrupted": "意外中断",
-}
-_BROKE_OFF: Final[dict[Language, str]] = {  # its process is gone: the machine was restarted, say
-    "en": "{name} broke off at step {step}; go on with: train --resume {typed}",
-    "zh": "{name} 在第 {step} 步中断；继续：train --resume {typed}",
-}
-_EXPLAINED: Final = 3  # runs that failed, the newest
-_NONE: Final[dict[Language, str]] = {"en": "No runs in {folder} yet.", "zh": "{folder} 中还没有运行。"}
+_MAX_FAILURES: Final = 3  # the newest failed runs
 
 
-def as_text(summaries: Sequence[RunSummary], folder: Path, language: Language) -> str:
-    """The newest first, as they come."""
+def format_runs(summaries: Sequence[RunSummary], folder: Path, language: Language) -> str:
+    """Return a table of `summaries` in their order (newest first), followed by hints."""
     if not summaries:
-        return _NONE[language].format(folder=folder)
+        return get("console.runs.none", language, folder=folder)
     rows = [
         (
             summary.name,
-            _STATES[summary.state] if language == "zh" else summary.state,
+            get(f"console.run_state.{summary.state}", language),
             str(summary.step),
             "-" if summary.best_loss is None else f"{summary.best_loss:.4f}",
         )
         for summary in summaries
     ]
-    lines = table(_HEAD[language], rows)
-    broken = next((summary for summary in summaries if summary.state == "interrupted" and summary.resumable), None)
-    if broken is not None:
-        lines.append(_BROKE_OFF[language].format(name=broken.name, step=broken.step, typed=_typed(broken.name)))
+    lines = format_table(
+        [get(f"console.run_table.{name}", language) for name in ("run", "state", "step", "loss")], rows
+    )
+    interrupted = next((one for one in summaries if one.state == "interrupted" and one.resumable), None)
+    if interrupted is not None:
+        name = interrupted.name
+        lines.append(
+            get("console.runs.interrupted", language, name=name, step=interrupted.step, argument=_shell_quoted(name))
+        )
     failed = [summary for summary in summaries if summary.state == "failed" and summary.error is not None]
     if failed:
-        lines += ["", *(_reason(summary, language) for summary in failed[:_EXPLAINED])]
+        lines += ["", *(_format_failure(summary, language) for summary in failed[:_MAX_FAILURES])]
     return "\n".join(lines)
 
 
-def _reason(summary: RunSummary, language: Language) -> str:
-    """Why a run failed: its folder holds the rest, in log.txt and events.jsonl."""
+def _format_failure(summary: RunSummary, language: Language) -> str:
     code, params = summary.error or ("", {})
-    return f"{summary.name}{'：' if language == 'zh' else ': '}{what_and_do(code, params, language)[0]}"
+    reason = format_message_parts(code, params, language)[0]
+    return get("console.runs.failed", language, name=summary.name, reason=reason)
 
 
-def _typed(name: str) -> str:
-    """As a shell takes it for one word."""
+def format_verification(name: str, problems: Mapping[str, str | None], language: Language) -> str:
+    """Return a line with the result for a checkpoint, and a line for each damaged file."""
+    found = [f"  {translate_reason(problem, language)}" for problem in problems.values() if problem]
+    result = get("console.checkpoint_damaged" if found else "console.checkpoint_whole", language, name=name)
+    return "\n".join([result, *found])
+
+
+def _shell_quoted(name: str) -> str:
     return name if re.fullmatch(r"[\w.-]+", name) else f'"{name}"'

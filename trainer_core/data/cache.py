@@ -1,19 +1,17 @@
-"""The token cache: one folder for each combination of data, tokenizer and options.
+"""The token cache: one folder per combination of data, tokenizer and options.
 
-    CACHE/contents.json         hashes of files that were read, by path, size and time of change
-    CACHE/latest.json           which cache was last used for which data: tells why a new one is made
-    CACHE/FINGERPRINT/          a finished one
-        meta.json               counts, warnings; and the sizes of all files, so that damage is seen
-        inputs.json             what it was made from
+    CACHE/contents.json         content hashes of data files, by path, size and modification time
+    CACHE/latest.json           fingerprint of the cache last used for each data set
+    CACHE/FINGERPRINT/          a complete cache
+        meta.json               counts, warnings, and the sizes of all files
+        inputs.json             what the fingerprint was computed from
         tokenizer.json
-        train/  validation/     see store.py
-        hashes.bin              uint64, one a document: finds duplicates
-        validation_hashes.bin   those of held-out documents
-    CACHE/FINGERPRINT.making/   one being made; renamed when it is whole
-        journal.json            how far it is: a process that comes later goes on from there
-    CACHE/FINGERPRINT.lock      who makes it
-
-A cache is made beside its place and renamed, so that there never is half of one under its name.
+        train/  validation/     see token_files.py
+        hashes.bin              uint64 content hash per document, to find duplicates
+        validation_hashes.bin   the same for held-out documents
+    CACHE/FINGERPRINT.making/   a cache being built; renamed when complete
+        journal.json            the position at which another process resumes
+    CACHE/FINGERPRINT.lock      held by the process that builds the cache
 
 No torch, no Qt.
 """
@@ -29,122 +27,102 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from trainer_core import files
 from trainer_core.config import Config
-from trainer_core.data import tasks
+from trainer_core.data import builtin_tasks
 from trainer_core.data.columns import Task
-from trainer_core.data.sources import Look, Looks, cache_root
+from trainer_core.data.sources import DatasetScan, DatasetScans, cache_root
 from trainer_core.data.tokenizing import tokenizer_files
 from trainer_core.messages import TraindeckError, Value
-from trainer_core.report import Reporter
-from trainer_core.runs import owners
+from trainer_core.progress import Reporter
+from trainer_core.runs import file_locks
+from trainer_core.system import files
 
 VERSION: Final = 5  # raise it when the files or their content change
-META: Final = "meta.json"
-_JOURNAL: Final = "journal.json"
-_INPUTS: Final = "inputs.json"
-_CONTENTS: Final = "contents.json"
-_LATEST: Final = "latest.json"
-_MORE: Final = 1024 * 1024
-_MAKING: Final = ".making"
-_BLOCK: Final = 4 * 1024 * 1024
-_ABANDONED_S: Final = 7 * 86_400.0  # after that nobody is expected to go on with an unfinished cache
-_WAIT_S: Final = 0.2
-_REMEMBERED: Final = 1000  # data sets in latest.json
-_FILES_REMEMBERED: Final = 100_000  # in contents.json
+META_FILE: Final = "meta.json"
+_JOURNAL_FILE: Final = "journal.json"
+_INPUTS_FILE: Final = "inputs.json"
+_CONTENTS_FILE: Final = "contents.json"
+_LATEST_FILE: Final = "latest.json"
+_MIN_EXTRA_BYTES: Final = 1024 * 1024
+_BUILD_SUFFIX: Final = ".making"
+_BLOCK_BYTES: Final = 4 * 1024 * 1024
+_STALE_AFTER_S: Final = 7 * 86_400.0  # unfinished caches are removed after this time
+_LOCK_POLL_INTERVAL_S: Final = 0.2
+_MAX_ENTRIES: Final = 100_000  # in contents.json and latest.json
 
-Inputs = dict[str, Any]  # {"files": [[path, [hash, and how it is read]]…], "options": {…}}
-
-
-# --- what a cache is made from ---------------------------------------------------------------------
+Inputs = dict[str, Any]  # {"files": [[path, [hash, format, encoding, columns]]…], "options": {…}}
 
 
-def inputs_of(looks: Looks, task: Task, config: Config, reporter: Reporter) -> Inputs:
-    """All that the content of a cache depends on. Reads new and changed files whole, once."""
-    known = _KnownContents(cache_root(config), reporter, looks.bytes)
+# --- inputs ----------------------------------------------------------------------------------------
+
+
+def collect_inputs(scans: DatasetScans, task: Task, config: Config, reporter: Reporter) -> Inputs:
+    """Everything that the content of a cache depends on. Hashes new and changed files."""
+    hashes = _ContentHashes(cache_root(config), reporter, scans.bytes)
     try:
-        found = _contents_of(looks.train, known, reporter)
-        evaluated = _contents_of(looks.validation, known, reporter)
+        train = _describe_files(scans.train, hashes, reporter)
+        validation = _describe_files(scans.validation, hashes, reporter)
     finally:
-        known.save()
+        hashes.save()
     options: dict[str, Any] = {"version": VERSION, "task": task}
-    if looks.validation:
-        options["validation_files"] = len(evaluated)
+    if scans.validation:
+        options["validation_files"] = len(validation)
     else:
         options["validation_fraction"] = config.validation_fraction
     if config.tokenizer:
-        options["tokenizer"] = _tokenizer_hashes(config.tokenizer)
+        path = tokenizer_files.find_tokenizer(config.tokenizer)
+        companions = (path.parent / name for name in tokenizer_files.COMPANION_FILES)
+        options["tokenizer"] = [[file.name, files.sha256(file)] for file in (path, *companions) if file.is_file()]
     else:
         names = ("vocab_size", "pre_tokenizer", "tokenizer_sample_mib")
         options.update({name: getattr(config, name) for name in names})
-    if not config.token_cache:  # then it says where the rows lie
-        options["token_cache"] = [path for path, _ in found]
-    return {"files": [*found, *evaluated], "options": options}
+    if not config.token_cache:  # the cache refers to the rows by path
+        options["token_cache"] = [path for path, _ in train]
+    return {"files": [*train, *validation], "options": options}
 
 
-def _contents_of(looks: Sequence[Look], known: _KnownContents, reporter: Reporter) -> list[list[Any]]:
+def _describe_files(scans: Sequence[DatasetScan], hashes: _ContentHashes, reporter: Reporter) -> list[list[Any]]:
     found: list[list[Any]] = []
-    for one in looks:
-        for file, layout in zip(one.files, one.layouts, strict=True):
+    for one in scans:
+        for file, mapping in zip(one.files, one.column_mappings, strict=True):
             reporter.poll()
-            content = tasks.VERSION if file.format == "tasks" else known.hash_of(file.path)
-            found.append([str(file.path), [content, file.format, file.encoding, asdict(layout)]])
-        found.append(["", []])  # the boundary between two --data
+            content = builtin_tasks.VERSION if file.format == "tasks" else hashes.get(file.path)
+            found.append([str(file.path), [content, file.format, file.encoding, asdict(mapping)]])
+        found.append(["", []])  # separates the --data arguments
     return found
 
 
-def are_known(looks: Sequence[Look], config: Config) -> bool:
-    """Whether `inputs_of` would read no file of the data."""
-    known = _read_json(cache_root(config) / _CONTENTS)
-
-    def is_known(path: Path) -> bool:
-        status, before = path.stat(), known.get(str(path))
-        return isinstance(before, list) and before[:2] == [status.st_size, status.st_mtime_ns]
-
-    return all(file.format == "tasks" or is_known(file.path) for one in looks for file in one.files)
-
-
-def _tokenizer_hashes(given: str) -> list[list[str]]:
-    """Of a tokenizer and of what stands beside it."""
-    path = tokenizer_files.find(given)
-    beside = (path.parent / name for name in tokenizer_files.COMPANIONS)
-    return [[file.name, files.sha256(file)] for file in (path, *beside) if file.is_file()]
-
-
 def fingerprint(inputs: Inputs) -> str:
-    """What the cache of these inputs is called: 24 hex digits that change whenever its content would.
+    """The name of the cache for these inputs: 24 hex digits.
 
-    The content of files decides, not where they lie, what they are called or when they were written:
-    a run whose data was moved, copied or unpacked again goes on.
+    It depends on the content of the files, not on their paths, names or times.
     """
-    told = [[content for _, content in inputs["files"]], inputs["options"]]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode("utf-8")).hexdigest()[:24]
+    described = [[content for _, content in inputs["files"]], inputs["options"]]
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode("utf-8")).hexdigest()[:24]
 
 
-class _KnownContents:
-    """Hashes of file contents, remembered by path, size and time of change: gigabytes are read only once."""
+class _ContentHashes:
+    """Content hashes of files, cached on disk by path, size and modification time."""
 
     def __init__(self, root: Path, reporter: Reporter, total: int) -> None:
-        self._path, self._reporter, self._done, self._total = root / _CONTENTS, reporter, 0, total
-        self._known: dict[str, list[Any]] = _read_json(self._path)
-        self._new = False
+        self._path, self._reporter, self._done, self._total = root / _CONTENTS_FILE, reporter, 0, total
+        self._entries = _read_json(self._path)
+        self._changed = False
 
-    def hash_of(self, path: Path) -> str:
-        """The hash of a file's whole content."""
-        status = path.stat()
-        version = [status.st_size, status.st_mtime_ns]
-        known = self._known.pop(str(path), None)  # and put back at the end: the oldest ones are forgotten
+    def get(self, path: Path) -> str:
+        version = file_version(path)
+        known = self._entries.pop(str(path), None)  # inserted again below: the oldest entries are dropped first
         if not isinstance(known, list) or known[:2] != version or len(known) != 3:
-            known, self._new = [*version, self._read(path)], True
+            known, self._changed = [*version, self._hash_file(path)], True
         else:
-            self._done += status.st_size
-        self._known[str(path)] = known
+            self._done += version[0]
+        self._entries[str(path)] = known
         return str(known[2])
 
-    def _read(self, path: Path) -> str:
+    def _hash_file(self, path: Path) -> str:
         digest = hashlib.blake2b(digest_size=16)
         with path.open("rb") as file:
-            while block := file.read(_BLOCK):
+            while block := file.read(_BLOCK_BYTES):
                 digest.update(block)
                 self._done += len(block)
                 self._reporter.progress("preparing", self._done, self._total, "bytes")
@@ -152,14 +130,28 @@ class _KnownContents:
         return digest.hexdigest()
 
     def save(self) -> None:
-        """Remember for next time; where that fails the files are just read again."""
-        if self._new:
-            kept = dict(list(self._known.items())[-_FILES_REMEMBERED:])
-            with contextlib.suppress(OSError):
-                files.write_atomic(self._path, json.dumps(kept).encode("utf-8"))
+        if self._changed:
+            _write_entries(self._path, self._entries)
+
+
+def are_hashes_cached(scans: Sequence[DatasetScan], config: Config) -> bool:
+    """Whether `collect_inputs` hashes no data file."""
+    known = _read_json(cache_root(config) / _CONTENTS_FILE)
+    paths = [file.path for one in scans for file in one.files if file.format != "tasks"]
+    return all((known.get(str(path)) or [None])[:2] == file_version(path) for path in paths)
+
+
+def file_version(path: Path) -> list[int]:
+    """Size and modification time; empty if the file cannot be inspected."""
+    try:
+        status = path.stat()
+    except OSError:
+        return []
+    return [status.st_size, status.st_mtime_ns]
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    """A JSON object; empty if the file is missing or damaged."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         loaded = json.loads(path.read_bytes())
         if isinstance(loaded, dict):
@@ -167,48 +159,48 @@ def _read_json(path: Path) -> dict[str, Any]:
     return {}
 
 
-def why_new(config: Config, inputs: Inputs) -> tuple[str, dict[str, Value]] | None:
-    """A message code and its parameters: why the cache last used for this data does not serve. None: there was none."""
+def _write_entries(path: Path, entries: dict[str, Any]) -> None:
+    """Write the newest entries. A failure only costs time later."""
+    with contextlib.suppress(OSError):
+        files.write_atomic(path, json.dumps(dict(list(entries.items())[-_MAX_ENTRIES:])).encode("utf-8"))
+
+
+def explain_rebuild(config: Config, inputs: Inputs) -> tuple[str, dict[str, Value]] | None:
+    """Message code and parameters: why the cache last used for this data is not reused. None: there was none."""
     root = cache_root(config)
-    last = str(_read_json(root / _LATEST).get(_data_key(config), ""))
-    before = _read_json(root / last / _INPUTS) if last else {}
+    last = str(_read_json(root / _LATEST_FILE).get(_data_key(config), ""))
+    before = _read_json(root / last / _INPUTS_FILE) if last else {}
     if not before:
-        return None if not last else ("cache.gone", {})
+        return ("cache.gone", {}) if last else None
     if last == fingerprint(inputs):
         return "cache.damaged", {}
-    old, new = dict(before.get("files", [])), dict(inputs["files"])
-    for path, content in new.items():
-        if old.get(path, content)[:1] != content[:1]:
-            return "cache.file_changed", {"path": path}
-    for code, paths in (("cache.file_gone", _only_in(old, new)), ("cache.file_new", _only_in(new, old))):
+    added, removed = _added_files(before, inputs), _added_files(inputs, before)
+    changed = [path for path in added if path in removed]
+    if changed:
+        return "cache.file_changed", {"path": changed[0]}
+    for code, paths in (("cache.file_gone", removed), ("cache.file_new", added)):
         if paths:
-            first = min(paths)
-            elsewhere = code == "cache.file_gone" and Path(first).exists()  # in the copy that the cache was made from
-            return code, {"path": Path(first).name if elsewhere else first, "count": len(paths)}
-    options = before.get("options", {})
-    changed = [name for name in {**options, **inputs["options"]} if options.get(name) != inputs["options"].get(name)]
-    if sorted(map(str, old.values())) != sorted(map(str, new.values())):
-        changed.append("columns")
-    return ("cache.option_changed", {"names": ", ".join(sorted(changed))}) if changed else None
+            first = Path(min(paths))
+            elsewhere = code == "cache.file_gone" and first.exists()  # in the copy of the data that was prepared
+            return code, {"path": first.name if elsewhere else str(first), "count": len(paths)}
+    old, new = before["options"], inputs["options"]
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return "cache.option_changed", {"names": ", ".join(sorted(names or ["columns"]))}
 
 
-def _only_in(these: dict[str, list[Any]], those: dict[str, list[Any]]) -> list[str]:
-    """Files that the others have neither by name nor by content: a cache serves every copy of its data, and knows the
-    paths of the one that it was made from."""
-    contents = [content[:1] for content in those.values()]
-    return [path for path in these.keys() - those.keys() if these[path][:1] not in contents]
+def _added_files(before: Inputs, after: Inputs) -> list[str]:
+    """Paths of the files in `after` whose content is not in `before`. A cache serves copies of its data, too."""
+    known = {str(content[:1]) for _, content in before["files"]}
+    return [path for path, content in after["files"] if str(content[:1]) not in known]
 
 
-def remember(config: Config, name: str) -> None:
-    """Note that this data was last read from the cache called `name`."""
-    path = cache_root(config) / _LATEST
+def record_latest(config: Config, name: str) -> None:
+    """Record that the cache `name` was last used for this data."""
+    path, key = cache_root(config) / _LATEST_FILE, _data_key(config)
     known = _read_json(path)
-    key = _data_key(config)
     if known.get(key) != name:
         known.pop(key, None)
-        kept = dict(list({**known, key: name}.items())[-_REMEMBERED:])
-        with contextlib.suppress(OSError):
-            files.write_atomic(path, json.dumps(kept).encode("utf-8"))
+        _write_entries(path, {**known, key: name})
 
 
 def _data_key(config: Config) -> str:
@@ -219,9 +211,9 @@ def _data_key(config: Config) -> str:
 
 
 def read_meta(folder: Path) -> dict[str, Any] | None:
-    """What a whole cache says of itself; None where there is none, or where files of it are gone."""
+    """The metadata of a complete cache; None if there is none or a file has another size."""
     try:
-        meta = json.loads((folder / META).read_bytes())
+        meta = json.loads((folder / META_FILE).read_bytes())
         whole = all((folder / name).stat().st_size == size for name, size in meta["files"].items())
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
@@ -229,49 +221,48 @@ def read_meta(folder: Path) -> dict[str, Any] | None:
 
 
 def write_meta(folder: Path, meta: dict[str, Any], inputs: Inputs) -> None:
-    """Complete a folder: flush its files, list their sizes, and write meta.json last."""
-    files.write_atomic(folder / _INPUTS, json.dumps(inputs).encode("utf-8"))
-    found = [file for file in sorted(folder.rglob("*")) if file.is_file() and file.name != _JOURNAL]
+    """Complete a cache: flush its files, then write meta.json with their sizes."""
+    files.write_atomic(folder / _INPUTS_FILE, json.dumps(inputs).encode("utf-8"))
+    found = [file for file in sorted(folder.rglob("*")) if file.is_file() and file.name != _JOURNAL_FILE]
     for file in found:
-        files.flush_file(file)
+        files.fsync_file(file)
     sizes = {file.relative_to(folder).as_posix(): file.stat().st_size for file in found}
     content = json.dumps({**meta, "files": sizes}, ensure_ascii=False, indent=1)
-    files.write_atomic(folder / META, content.encode("utf-8"))
-    (folder / _JOURNAL).unlink(missing_ok=True)
+    files.write_atomic(folder / META_FILE, content.encode("utf-8"))
+    (folder / _JOURNAL_FILE).unlink(missing_ok=True)
 
 
-def read_journal(making: Path) -> dict[str, Any]:
-    """How far an earlier process came; empty: begin at the beginning."""
-    return _read_json(making / _JOURNAL)
+def read_journal(folder: Path) -> dict[str, Any]:
+    """The state to resume from; empty at the beginning."""
+    return _read_json(folder / _JOURNAL_FILE)
 
 
-def write_journal(making: Path, journal: dict[str, Any]) -> None:
-    """Everything that the journal speaks of must be on the disk already."""
-    files.write_atomic(making / _JOURNAL, json.dumps(journal).encode("utf-8"))
+def write_journal(folder: Path, journal: dict[str, Any]) -> None:
+    """Write the state to resume from. The data files must be on disk already."""
+    files.write_atomic(folder / _JOURNAL_FILE, json.dumps(journal).encode("utf-8"))
 
 
 @contextlib.contextmanager
-def making(folder: Path, reporter: Reporter, needed: int = 0) -> Iterator[Path | None]:
-    """The folder in which to make the cache `folder`, perhaps with part of the work done; it becomes
-    `folder` when the block ends well. None: it is made already, by another process or an earlier one.
+def build(folder: Path, reporter: Reporter, needed_bytes: int = 0) -> Iterator[Path | None]:
+    """The folder in which to build the cache `folder`, renamed to `folder` on success. None: the cache is complete.
 
-    Waits while another process makes it. A `TraindeckError` or a failed write within the block removes what
-    is there; whatever else ends it (a stop, a kill, a power cut) leaves it for the next one. Raises
-    `disk.full` or `disk.not_writable` for failed writes; `needed` bytes, more or less, are told to be needed.
+    The folder may hold the work of an interrupted process. Waits while another process builds the same cache. A
+    `TraindeckError` or `OSError` in the block removes the folder; any other exception keeps it for resuming. Raises
+    `disk.full`, which names at least `needed_bytes`, or `disk.not_writable`.
     """
-    root, working = folder.parent, folder.with_name(folder.name + _MAKING)
-    with files.said_plainly(root):
+    root, working = folder.parent, folder.with_name(folder.name + _BUILD_SUFFIX)
+    with files.translate_os_errors(root):
         root.mkdir(parents=True, exist_ok=True)
-        with _alone(folder, reporter):
+        with _locked(folder, reporter):
             if read_meta(folder) is not None:
                 yield None
                 return
-            _clear_abandoned(root, folder)
+            _remove_stale_builds(root, folder)
             working.mkdir(exist_ok=True)
-            for unfinished in working.glob(".*.tmp"):  # of a process that was killed while it wrote one
+            for unfinished in working.glob(".*.tmp"):  # left by a killed process
                 unfinished.unlink()
-            if read_meta(working) is not None:  # all is done but the renaming
-                _put_in_place(working, folder)
+            if read_meta(working) is not None:  # an earlier rename failed
+                _publish(working, folder)
                 yield None
                 return
             try:
@@ -279,41 +270,41 @@ def making(folder: Path, reporter: Reporter, needed: int = 0) -> Iterator[Path |
             except (TraindeckError, OSError) as error:
                 with contextlib.suppress(OSError):
                     files.remove_tree(working)
-                if isinstance(error, OSError) and files.is_disk_full(error):  # what is free now was not enough
-                    raise files.disk_full(root, max(needed, files.free_bytes(root) + _MORE), error) from error
+                if isinstance(error, OSError) and files.is_disk_full(error):
+                    needed = max(needed_bytes, files.free_bytes(root) + _MIN_EXTRA_BYTES)
+                    raise files.disk_full_error(root, needed, error) from error
                 raise
-            _put_in_place(working, folder)  # where that fails (somebody holds a file), the next one does it
+            _publish(working, folder)
 
 
 @contextlib.contextmanager
-def _alone(folder: Path, reporter: Reporter) -> Iterator[None]:
-    told = False
+def _locked(folder: Path, reporter: Reporter) -> Iterator[None]:
+    warned = False
     while True:
         try:
-            with owners.held(folder.with_name(folder.name + ".lock")):
+            with file_locks.file_lock(folder.with_name(folder.name + ".lock")):
                 yield
                 return
-        except owners.InUse:
-            if not told:
+        except file_locks.LockHeldError:
+            if not warned:
                 reporter.warn("cache.waiting")
-            told = True
+            warned = True
             reporter.progress("preparing", 0, None, "files")
             reporter.poll()
-            time.sleep(_WAIT_S)
+            time.sleep(_LOCK_POLL_INTERVAL_S)
 
 
-def _put_in_place(working: Path, folder: Path) -> None:
-    if folder.exists():  # a damaged one
+def _publish(working: Path, folder: Path) -> None:
+    if folder.exists():  # damaged
         files.remove_tree(folder)
     files.replace(working, folder)
 
 
-def _clear_abandoned(root: Path, folder: Path) -> None:
-    """Remove what others left half-done long ago."""
-    old = [*root.glob(f"*{_MAKING}"), *root.glob(".building-*")]  # the second: of versions before 3
-    for entry in old:
-        owner = owners.read_owner(entry.with_name(entry.stem + ".lock"))
+def _remove_stale_builds(root: Path, folder: Path) -> None:
+    """Remove the old unfinished caches that no process is building."""
+    for entry in root.glob(f"*{_BUILD_SUFFIX}"):
+        owner = file_locks.read_owner(entry.with_name(entry.stem + ".lock"))
         busy = entry.stem == folder.name or (owner is not None and owner.alive)
         with contextlib.suppress(OSError):
-            if not busy and time.time() - entry.stat().st_mtime > _ABANDONED_S:
+            if not busy and time.time() - entry.stat().st_mtime > _STALE_AFTER_S:
                 files.remove_tree(entry)

@@ -1,4 +1,4 @@
-"""What bytes a text file is made of, and decoding them without ever giving up.
+"""Detection of text encodings, and decoding that replaces and counts bad bytes.
 
 No torch, no Qt.
 """
@@ -14,162 +14,159 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import BinaryIO, Final
 
 CHUNK: Final = 256 * 1024
-SAMPLE: Final = 1024 * 1024  # the head of the file, read whole
-_SLICES, _SLICE = 16, 64 * 1024  # and places spread over the rest: a long file may begin in plain ASCII
+SAMPLE_BYTES: Final = 1024 * 1024  # read from the beginning of the file
+_NUM_SLICES, _SLICE_BYTES = 16, 64 * 1024  # read from the rest: a long file may begin with plain ASCII
+_LEGACY_SAMPLE_BYTES: Final = 16 * 1024
 
 _BOMS: Final = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark is a prefix of this one
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-_MAGIC: Final = (b"\x89PNG", b"PK\x03\x04", b"\x1f\x8b", b"%PDF-", b"\xff\xd8\xff", b"GIF8", b"7z\xbc\xaf", b"MZ\x90")
-_CONTROL: Final = bytes(set(range(32)) - set(b"\t\n\r\f\x08\x0c\x1a\x1b"))
-_TRIED: Final = 4096  # characters that are looked at to tell UTF-16 without a mark
-_ODD_SHARE: Final = 0.02
-_PAIR: Final = re.compile(rb"[\x81-\xfe][\x40-\x7e\x80-\xfe]")
-_CUT: Final = 4  # bytes that a character cut at an end may cost
-_USUAL: Final = bytes(range(0xA1, 0xC7))
-_USUAL_SHARE, _LOW_SHARE, _BETWEEN_SHARE = 0.85, 0.2, 0.1
-_FOREIGN_SHARE: Final = 0.1  # of the non-ASCII bytes; more than that undecodable means another encoding
+_BINARY_MAGIC: Final = (
+    b"\x89PNG", b"PK\x03\x04", b"\x1f\x8b", b"%PDF-", b"\xff\xd8\xff", b"GIF8", b"7z\xbc\xaf", b"MZ\x90",
+)  # fmt: skip
+_CONTROL_BYTES: Final = bytes(set(range(32)) - set(b"\t\n\r\f\x08\x0c\x1a\x1b"))
+_NON_ASCII_BYTES: Final = bytes(range(128, 256))
+_UTF16_PROBE_BYTES: Final = 8192
+_MAX_INVALID_FRACTION: Final = 0.02
+_MAX_UTF8_UNDECODABLE: Final = 0.1  # share of the non-ASCII bytes
+_MULTIBYTE_ENCODINGS: Final = ("gb18030", "cp950", "big5hkscs", "cp932")
+_CP1252_SCORE: Final = 0.45  # a multibyte encoding that scores worse is not the right one
+# Last lead byte of the frequent characters, which these character sets list first.
+_FREQUENT_LEAD_BYTES: Final = (("gb2312", 0xD7), ("big5", 0xC6), ("shift_jis", 0x97))
 
 
 def looks_binary(head: bytes) -> bool:
-    """Whether the beginning of a file is not text of any encoding that is read here."""
+    """Whether the beginning of a file is not text in any supported encoding."""
     if head.startswith(tuple(bom for bom, _ in _BOMS)):
         return False
-    if head.startswith(_MAGIC):
+    if head.startswith(_BINARY_MAGIC):
         return True
     if b"\x00" in head:
-        return not _utf_16_without_mark(head)
-    controls = len(head) - len(head.translate(None, _CONTROL))
-    return controls > len(head) * _ODD_SHARE
+        return not _detect_utf16_without_bom(head)
+    controls = len(head) - len(head.translate(None, _CONTROL_BYTES))
+    return controls > len(head) * _MAX_INVALID_FRACTION
 
 
-def detect(file: BinaryIO, size: int) -> str:
-    """The name of a file's encoding, from its byte order mark or a bounded sample of it.
+def detect_encoding(file: BinaryIO, size: int) -> str:
+    """The encoding of a file by its byte order mark or a bounded sample.
 
-    UTF-8 when (nearly) all of the sample is; else GB18030, the superset of GBK and GB2312, or Big5, which
-    decodes as that too; Windows-1252 where none of them fits. Single bad bytes do not turn UTF-8 into something else.
+    UTF-8 if at least 90 % of the non-ASCII bytes decode, so that single bad bytes do not matter. Otherwise the best of
+    GB18030 (includes GBK and GB2312), Big5 (of Taiwan or Hong Kong), Shift-JIS and Windows-1252.
     """
     file.seek(0)
-    parts = [file.read(SAMPLE)]
+    parts = [file.read(SAMPLE_BYTES)]
     for bom, name in _BOMS:
         if parts[0].startswith(bom):
             return name
-    if b"\x00" in parts[0] and (unmarked := _utf_16_without_mark(parts[0])):
-        return unmarked
-    if size > SAMPLE:
-        for i in range(_SLICES):
-            file.seek(SAMPLE + (size - SAMPLE) * i // _SLICES)
-            parts.append(file.read(_SLICE))
-    foreign = sum(len(part) - len(part.translate(None, bytes(range(128, 256)))) for part in parts)
-    for name in ("utf-8", "gb18030"):
-        if sum(_undecodable(part, name) for part in parts) <= foreign * _FOREIGN_SHARE:
-            return _big5(parts, foreign) if name == "gb18030" else name
-    return "cp1252"
+    if b"\x00" in parts[0] and (utf16 := _detect_utf16_without_bom(parts[0])):
+        return utf16
+    if size > SAMPLE_BYTES:
+        for i in range(_NUM_SLICES):
+            file.seek(SAMPLE_BYTES + (size - SAMPLE_BYTES) * i // _NUM_SLICES)
+            parts.append(re.sub(rb"\A[\x80-\xbf]{1,3}", b"", file.read(_SLICE_BYTES)))  # part of a UTF-8 character
+    if sum(_decode(part, "utf-8")[1] for part in parts) <= _MAX_UTF8_UNDECODABLE * sum(map(_count_non_ascii, parts)):
+        return "utf-8"
+    lines = (line for part in parts for line in part.split(b"\n") if not line.isascii())
+    sample = b"\n".join(lines)[:_LEGACY_SAMPLE_BYTES]
+    scores = {name: _score(sample, name) for name in _MULTIBYTE_ENCODINGS} | {"cp1252": _CP1252_SCORE}
+    return min(scores, key=lambda name: scores[name])
 
 
-def _big5(parts: list[bytes], foreign: int) -> str:
-    """Which Big5 it is, what decodes as GB18030 though it means something else; else `gb18030`.
+def _score(sample: bytes, encoding: str) -> float:
+    """The share of undecodable bytes plus the share of rare characters, both of the non-ASCII ones."""
+    text, undecodable = _decode(sample, encoding)
+    characters = [char for char in text if not char.isascii() and char != "\ufffd"]
+    rare = sum(not _is_frequent(char) for char in characters)
+    return undecodable / _count_non_ascii(sample) + rare / max(1, len(characters))
 
-    In Big5 the usual characters begin with a byte up to 0xC6; the second is below 0x80 in four of ten, and never
-    from there to 0xA0. In GB18030 it is above that in all but rare characters; in those, such as traditional
-    ones, it may be any.
+
+def _is_frequent(char: str) -> bool:
+    for charset, last in _FREQUENT_LEAD_BYTES:
+        code = char.encode(charset, "ignore")
+        if len(code) == 2 and code[0] <= last:
+            return True
+    return False
+
+
+def _count_non_ascii(data: bytes) -> int:
+    return len(data) - len(data.translate(None, _NON_ASCII_BYTES))
+
+
+def _detect_utf16_without_bom(head: bytes) -> str:
+    """`utf-16-le`, `utf-16-be`, or empty if a file with zero bytes is binary.
+
+    Binary data rarely decodes without a lone surrogate, a control or an unassigned character. ASCII text with a stray
+    zero byte does decode (as Chinese), so in ASCII nearly every second byte must be zero.
     """
-    aligned = [parts[0], *(part[part.find(b"\n") + 1 :] for part in parts[1:])]  # on the beginning of a character
-    pairs = b"".join(pair for part in aligned for pair in _PAIR.findall(part))
-    firsts, seconds = pairs[::2], pairs[1::2]
-    usual = len(firsts) - len(firsts.translate(None, _USUAL))
-    low = len(seconds) - len(seconds.translate(None, bytes(range(0x80))))
-    between = len(seconds) - low - len(seconds.translate(None, bytes(range(0xA1))))
-    if usual < _USUAL_SHARE * len(firsts) or low < _LOW_SHARE * len(seconds) or between > _BETWEEN_SHARE * low:
-        return "gb18030"
-    taiwan, hong_kong = (sum(_undecodable(part, name) for part in parts) for name in ("cp950", "big5hkscs"))
-    if min(taiwan, hong_kong) > foreign * _FOREIGN_SHARE:
-        return "gb18030"
-    return "big5hkscs" if 2 * hong_kong < taiwan - _CUT * len(parts) else "cp950"
-
-
-def _utf_16_without_mark(head: bytes) -> str:
-    """Which UTF-16 the beginning of a file with zero bytes is, or empty: it is binary.
-
-    Binary data hardly ever decodes without a lone surrogate, a control or an unassigned character. Plain
-    ASCII with a zero in it would, as Chinese, so there nearly every second byte has to be zero.
-    """
-    head = head[: min(len(head), 2 * _TRIED) & ~1]
+    head = head[: min(len(head), _UTF16_PROBE_BYTES) & ~1]
     names = ["utf-16-le", "utf-16-be"]
     if head.isascii():
         zeros = {"utf-16-be": head[::2].count(0), "utf-16-le": head[1::2].count(0)}
         names = [name for name in names if zeros[name] == sum(zeros.values()) >= 0.4 * len(head)]
-    odd = {name: _odd_share(head, name) for name in names}
-    name = min(odd, key=lambda name: odd[name], default="")
-    return name if name and odd[name] <= _ODD_SHARE else ""
+    invalid = {name: _invalid_fraction(head, name) for name in names}
+    name = min(invalid, key=lambda name: invalid[name], default="")
+    return name if name and invalid[name] <= _MAX_INVALID_FRACTION else ""
 
 
-def _odd_share(head: bytes, encoding: str) -> float:
-    """The share of characters that no text has; 1 where the bytes do not decode."""
+def _invalid_fraction(head: bytes, encoding: str) -> float:
+    """The share of characters that do not occur in text; 1 if the bytes do not decode."""
     try:
-        text = codecs.getincrementaldecoder(encoding)().decode(head)  # it may end within a character
+        text = codecs.getincrementaldecoder(encoding)().decode(head)  # the last character may be incomplete
     except UnicodeDecodeError:
         return 1.0
-    odd = sum(unicodedata.category(char) in ("Cc", "Cn", "Co") and char not in "\t\n\r\f" for char in text)
-    return odd / len(text) if text else 1.0
+    invalid = sum(unicodedata.category(char) in ("Cc", "Cn", "Co") and char not in "\t\n\r\f" for char in text)
+    return invalid / len(text) if text else 1.0
 
 
-def _undecodable(part: bytes, encoding: str) -> int:
-    """Bytes of `part` that do not decode; a character cut at either end is not counted."""
-    if encoding == "utf-8":
-        part = re.sub(rb"\A[\x80-\xbf]{1,3}", b"", part)
-    decoder = Decoder(encoding)
-    decoder.feed(part)
-    return decoder.undecodable
+def _decode(data: bytes, encoding: str) -> tuple[str, int]:
+    """The text, and the number of undecodable bytes. A character that is cut at the end is not counted."""
+    decoder = TextDecoder(encoding)
+    return decoder.decode(data), decoder.undecodable
 
 
-class _Counted(threading.local):
-    bytes = 0
+class _ReplacedBytes(threading.local):
+    count = 0
 
 
-_counted = _Counted()
+_replaced_bytes = _ReplacedBytes()
 
 
 def _replace_and_count(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeDecodeError):
         raise error
-    _counted.bytes += error.end - error.start
+    _replaced_bytes.count += error.end - error.start
     return "�", error.end
 
 
 codecs.register_error("traindeck.count", _replace_and_count)
 
 
-class Decoder:
-    """Bytes to text piece by piece, without a byte order mark at its beginning.
-
-    Bad bytes become U+FFFD and are counted in `undecodable`.
-    """
+class TextDecoder:
+    """Incremental decoder. Drops a leading byte order mark; replaces bad bytes by U+FFFD and counts them."""
 
     def __init__(self, encoding: str) -> None:
         self._decoder = codecs.getincrementaldecoder(encoding)("traindeck.count")
-        self._begun = False
+        self._started = False
         self.undecodable = 0
 
-    def feed(self, data: bytes, final: bool = False) -> str:
-        before = _counted.bytes
+    def decode(self, data: bytes, final: bool = False) -> str:
+        before = _replaced_bytes.count
         text = self._decoder.decode(data, final)
-        self.undecodable += _counted.bytes - before
-        if not self._begun and text:
-            self._begun = True
+        self.undecodable += _replaced_bytes.count - before
+        if not self._started and text:
+            self._started = True
             return text.removeprefix("\ufeff")
         return text
 
 
-class Tally:
-    """What reading one file has come across so far.
+class ReadStats:
+    """Counters of reading one file, updated by its reader.
 
-    `skip` and `move` may be overridden: to stop at a bad row, or to look up now and then while a reader
-    works without giving a row.
+    Subclasses may override `record_bad_row` and `advance`, e.g. to stop reading.
     """
 
     __slots__ = (
@@ -177,52 +174,51 @@ class Tally:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.done = 0  # bytes of the file as it is on disk
-        self.read = 0  # rows that the reader gave plus those that it found bad: where to go on, as `Request.skip`
-        self.rows = 0  # good ones
-        self.bad = 0  # found by the reader or by whoever takes its rows
+        self.done = 0  # bytes read from disk
+        self.read = 0  # rows, good and bad: `ReadOptions.skip_rows` of a reader that continues here
+        self.rows = 0  # good rows
+        self.bad = 0  # rows that the reader or its caller could not use
         self.first_bad = ""
         self.reason = ""
-        self.undecodable = 0  # bytes, of `content`
-        self.content = 0  # bytes read so far, decompressed; counted anew when a file is gone on with
-        self.ignored = 0  # members of an archive that hold no text
-        self.unit = "row"  # what positions count
-        self.number: int | str = 0  # the place of the row given last
+        self.undecodable = 0  # bytes of `content`
+        self.content = 0  # decompressed bytes, since this reader was started
+        self.ignored = 0  # archive members that hold no text
+        self.unit = "row"  # what `number` counts
+        self.number: int | str = 0  # position of the last row
 
     @property
     def position(self) -> str:
-        """The place of the row given last, as in "line 17"."""
+        """Position of the last row, e.g. "line 17"."""
         return f"{self.unit} {self.number}"
 
-    def skip(self, position: str, reason: str) -> None:
-        """A row that cannot be used."""
+    def record_bad_row(self, position: str, reason: str) -> None:
         if not self.bad:
             self.first_bad, self.reason = position, reason
         self.bad += 1
 
-    def move(self, done: int) -> None:
-        """The reader is past `done` bytes of the file; called about once a `CHUNK` or batch."""
+    def advance(self, done: int) -> None:
+        """Record that `done` bytes were read from disk; called about once per chunk or batch."""
         self.done = done
 
-    def state(self) -> dict[str, int | str]:
-        """What a later process needs to go on after the row given last: `restore` it, and skip `read` rows."""
-        return {name: getattr(self, name) for name in _KEPT}
+    def state_dict(self) -> dict[str, int | str]:
+        """The counters after the last row. To resume, load them and skip `read` rows."""
+        return {name: getattr(self, name) for name in _STATE_KEYS}
 
-    def restore(self, state: Mapping[str, int | str]) -> None:
-        for name in _KEPT:
+    def load_state_dict(self, state: Mapping[str, int | str]) -> None:
+        for name in _STATE_KEYS:
             setattr(self, name, state[name])
 
 
-_KEPT: Final = ("read", "rows", "bad", "first_bad", "reason", "undecodable", "ignored")
+_STATE_KEYS: Final = ("read", "rows", "bad", "first_bad", "reason", "undecodable", "ignored")
 
 
-def decoded(chunks: Iterable[bytes], encoding: str, tally: Tally) -> Iterator[str]:
-    """Text in chunks, its line ends as `\\n`."""
-    decoder, newlines = Decoder(encoding), io.IncrementalNewlineDecoder(None, translate=True)
+def decode_chunks(chunks: Iterable[bytes], encoding: str, stats: ReadStats) -> Iterator[str]:
+    """Decodes chunks to text with `\\n` line ends."""
+    decoder, newlines = TextDecoder(encoding), io.IncrementalNewlineDecoder(None, translate=True)
     for data in chunks:
-        text = newlines.decode(decoder.feed(data))
-        tally.undecodable = decoder.undecodable
+        text = newlines.decode(decoder.decode(data))
+        stats.undecodable = decoder.undecodable
         yield text
-    text = newlines.decode(decoder.feed(b"", final=True), final=True)
-    tally.undecodable = decoder.undecodable
+    text = newlines.decode(decoder.decode(b"", final=True), final=True)
+    stats.undecodable = decoder.undecodable
     yield text

@@ -1,7 +1,7 @@
-"""The file formats that training data may come in: a table from format to reader.
+"""The table of supported data formats.
 
-A reader streams the rows of one file as mappings from column to value, and never holds the file
-whole. To add a format, write one such function (`readers/`) and enter it in `FORMATS`.
+A reader streams the rows of one file as mappings from column to value, in bounded memory. To add a format, write a
+reader in `readers/` and enter it in `FORMATS`.
 
 No torch, no Qt.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from trainer_core.data.readers.arrow import arrow_columns, read_arrow
-from trainer_core.data.readers.base import TEXT, Reader, Request, Row, Source, bad_format
+from trainer_core.data.readers.base import TEXT, Reader, ReadOptions, Row, SourceFile, bad_format_error
 from trainer_core.data.readers.hugging_face import hugging_face_files, hugging_face_validation
 from trainer_core.data.readers.json_array import read_json
 from trainer_core.data.readers.lines import read_csv, read_jsonl, read_tsv
@@ -23,24 +23,24 @@ from trainer_core.data.readers.tar import read_tar
 from trainer_core.data.readers.text import read_text
 
 __all__ = [
-    "FORMATS", "KNOWN", "TEXT", "Format", "Reader", "Request", "Row", "Source", "bad_format", "file_patterns",
-    "format_of", "hugging_face_files", "hugging_face_validation", "named",
+    "FORMATS", "KNOWN_SUFFIXES", "TEXT", "Format", "ReadOptions", "Reader", "Row", "SourceFile", "bad_format_error",
+    "file_patterns", "format_from_name", "hugging_face_files", "hugging_face_validation",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One way to store data.
+    """A file format.
 
-    `tabular`: rows with columns; otherwise one text, read in pieces. `binary`: no text that has an
-    encoding. `columns`: reads them from a schema; where there is none, the first rows tell.
+    `tabular`: rows with columns, otherwise plain text. `binary`: has no text encoding. `columns`: reads the column
+    names from a schema; without it, they are taken from the first rows.
     """
 
     read: Reader
     suffixes: tuple[str, ...]
     tabular: bool = True
     binary: bool = False
-    columns: Callable[[Source], tuple[str, ...]] | None = None
+    columns: Callable[[SourceFile], tuple[str, ...]] | None = None
 
 
 _TEXT_SUFFIXES: Final = (
@@ -61,30 +61,25 @@ FORMATS: Final[dict[str, Format]] = {
     "tar": Format(read_tar, (".tar",), binary=True),
 }
 
-# What messages name.
-KNOWN: Final = ".txt, .md, .py, .jsonl, .json, .csv, .tsv, .parquet, .arrow, .tar, .gz, .zst"
+KNOWN_SUFFIXES: Final = ".txt, .md, .py, .jsonl, .json, .csv, .tsv, .parquet, .arrow, .tar, .gz, .zst"
 
 _COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 _TAR_GZIP: Final = ".tgz"
-_COMPRESSIBLE: Final = ("text", "jsonl", "json", "csv", "tsv", "tar")  # the others compress within
-
-
-def format_of(suffix: str) -> str | None:
-    """The format that a file name's suffix stands for."""
-    return next((name for name, entry in FORMATS.items() if suffix.lower() in entry.suffixes), None)
+_COMPRESSIBLE: Final = ("text", "jsonl", "json", "csv", "tsv", "tar")  # the others have internal compression
 
 
 def file_patterns() -> list[str]:
-    """Patterns that match the name of every file that `named` recognizes, for a file dialog: `*.txt`, `*.gz`."""
+    """Patterns for a file dialog that match all known file names: `*.txt`, `*.gz`."""
     suffixes = [suffix for entry in FORMATS.values() for suffix in entry.suffixes]
     return [f"*{suffix}" for suffix in (*suffixes, _TAR_GZIP, *_COMPRESSIONS)]
 
 
-def named(path: Path) -> tuple[str | None, str]:
-    """Format and compression by a file's name: `a.jsonl.gz` is `("jsonl", "gzip")`, `a.doc` is `(None, "")`."""
+def format_from_name(path: Path) -> tuple[str | None, str]:
+    """Format and compression by file name: `("jsonl", "gzip")` of `a.jsonl.gz`, `(None, "")` of `a.doc`."""
     suffix = path.suffix.lower()
     if suffix == _TAR_GZIP:
         return "tar", "gzip"
     compression = _COMPRESSIONS.get(suffix, "")
-    kind = format_of(Path(path.stem).suffix if compression else suffix)
+    inner = Path(path.stem).suffix.lower() if compression else suffix
+    kind = next((name for name, entry in FORMATS.items() if inner in entry.suffixes), None)
     return (None if compression and kind not in _COMPRESSIBLE else kind), compression

@@ -1,6 +1,6 @@
 """The order of samples: which sample stands at which position of an epoch, without a shuffle list.
 
-`permuted` is a keyed permutation: a Feistel network over the smallest even number of bits that holds
+`permute` is a keyed permutation: a Feistel network over the smallest even number of bits that holds
 all indices, walked along its cycle until the result is an index (Black and Rogaway, "Ciphers with
 Arbitrary Finite Domains", 2002, section 3). It is a pure function of (seed, epoch, position), so any
 batch is found in O(1), and neither loader processes nor prefetching can change the order.
@@ -22,7 +22,9 @@ import numpy.typing as npt
 Indices = npt.NDArray[np.int64]
 
 _ROUNDS: Final = 8  # four make a permutation look random; small domains of a few bits need more
-_AT_ONCE: Final = 1024  # positions permuted together: numpy takes 0.3 ms for one and hardly more for a thousand
+_POSITIONS_PER_CALL: Final = (
+    1024  # positions permuted together: numpy takes 0.3 ms for one and hardly more for a thousand
+)
 
 
 def keyed_hash(key: str, number: int) -> int:
@@ -31,7 +33,7 @@ def keyed_hash(key: str, number: int) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def permuted(positions: Indices, count: int, *key: int) -> Indices:
+def permute(positions: Indices, count: int, *key: int) -> Indices:
     """The indices in [0, count) that stand at `positions` in the order of a key such as (seed, epoch).
 
     Distinct positions give distinct indices. `positions`: int64, any shape, each in [0, count).
@@ -46,20 +48,20 @@ def permuted(positions: Indices, count: int, *key: int) -> Indices:
     return values.astype(np.int64)
 
 
-def permuted_in_blocks(positions: Indices, count: int, block: int, *key: int) -> Indices:
+def permute_in_blocks(positions: Indices, count: int, block_size: int, *key: int) -> Indices:
     """The same for an order in which `block` neighbours stay together: blocks are shuffled, and each in itself.
 
     What makes no whole block comes last.
     """
-    blocks = count // block
+    blocks = count // block_size
     indices = np.empty_like(positions)
-    for place in np.unique(positions // block).tolist():
-        here = positions // block == place
-        start = place * block
-        size = block if place < blocks else count - start
+    for place in np.unique(positions // block_size).tolist():
+        here = positions // block_size == place
+        start = place * block_size
+        size = block_size if place < blocks else count - start
         if place < blocks:
-            start = block * int(permuted(np.array([place], np.int64), blocks, *key)[0])
-        indices[here] = start + permuted(positions[here] % block, size, *key, place)
+            start = block_size * int(permute(np.array([place], np.int64), blocks, *key)[0])
+        indices[here] = start + permute(positions[here] % block_size, size, *key, place)
     return indices
 
 
@@ -70,7 +72,7 @@ def fixed_sample(count: int, size: int, *key: int) -> Indices:
     """
     if size >= count:
         return np.arange(count, dtype=np.int64)
-    return np.sort(permuted(np.arange(size, dtype=np.int64), count, *key))
+    return np.sort(permute(np.arange(size, dtype=np.int64), count, *key))
 
 
 def _round_keys(key: tuple[int, ...]) -> list[np.uint64]:
@@ -82,11 +84,11 @@ def _feistel(values: npt.NDArray[np.uint64], half: int, keys: list[np.uint64]) -
     mask, shift = np.uint64((1 << half) - 1), np.uint64(half)
     left, right = values >> shift, values & mask
     for key in keys:
-        left, right = right, left ^ (_mixed(right ^ key) & mask)
+        left, right = right, left ^ (_splitmix64(right ^ key) & mask)
     return (left << shift) | right
 
 
-def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def _splitmix64(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """The finalizer of SplitMix64 (Steele, Lea and Flood, 2014): every bit in reaches every bit out."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -103,21 +105,21 @@ class EpochOrder:
 
     samples: int
     batch_size: int
-    block: int = 0  # neighbours that stay together when samples are shuffled; 0: none do
+    block_size: int = 0  # neighbours that stay together when samples are shuffled; 0: none do
 
     def batches(self, start: int = 0) -> Iterator[Indices]:
         """The positions of each micro-batch from position `start` to the end of the epoch."""
         for first in range(start, self.samples, self.batch_size):
             yield np.arange(first, min(first + self.batch_size, self.samples), dtype=np.int64)
 
-    def shuffled(self, start: int, seed: int, epoch: int) -> Iterator[Indices]:
+    def shuffled_batches(self, start: int, seed: int, epoch: int) -> Iterator[Indices]:
         """The sample indices of each micro-batch from position `start` to the end of the epoch."""
         batches = self.batches(start)
-        while group := list(itertools.islice(batches, max(1, _AT_ONCE // self.batch_size))):
-            order = self._ordered(np.concatenate(group), seed, epoch)
+        while group := list(itertools.islice(batches, max(1, _POSITIONS_PER_CALL // self.batch_size))):
+            order = self._permute(np.concatenate(group), seed, epoch)
             yield from np.split(order, np.cumsum([len(batch) for batch in group[:-1]]))
 
-    def _ordered(self, positions: Indices, seed: int, epoch: int) -> Indices:
-        if self.block:
-            return permuted_in_blocks(positions, self.samples, self.block, seed, epoch)
-        return permuted(positions, self.samples, seed, epoch)
+    def _permute(self, positions: Indices, seed: int, epoch: int) -> Indices:
+        if self.block_size:
+            return permute_in_blocks(positions, self.samples, self.block_size, seed, epoch)
+        return permute(positions, self.samples, seed, epoch)

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainer_core.data.order import permuted
+from trainer_core.data.order import permute
 
-Numbers = npt.NDArray[np.int64]
+IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,37 +30,37 @@ class Placements:
     Row i: each of the `count[i]` packs from `first[i]` on takes `each[i]` documents of `size[i]`.
     """
 
-    first: Numbers
-    count: Numbers
-    each: Numbers
-    size: Numbers
-    packs: int
+    first_pack: IntArray
+    num_packs: IntArray
+    documents_per_pack: IntArray
+    length: IntArray
+    total_packs: int
 
 
 class _OpenPacks:
     """Ranges of packs by the room that is left in them."""
 
     def __init__(self) -> None:
-        self._rooms: list[int] = []  # that occur, ascending
+        self._free_lengths: list[int] = []  # that occur, ascending
         self._ranges: dict[int, list[tuple[int, int]]] = {}  # room: (first pack, number of packs)
 
-    def put(self, room: int, first: int, count: int) -> None:
+    def add(self, room: int, first: int, count: int) -> None:
         if not room or not count:
             return
         if room not in self._ranges:
-            insort(self._rooms, room)
+            insort(self._free_lengths, room)
             self._ranges[room] = []
         self._ranges[room].append((first, count))
 
-    def take_fullest(self, size: int) -> tuple[int, int, int] | None:
+    def pop_best_fit(self, size: int) -> tuple[int, int, int] | None:
         """Room, first pack and number of packs of a range that has just room enough for `size`."""
-        at = bisect_left(self._rooms, size)
-        if at == len(self._rooms):
+        at = bisect_left(self._free_lengths, size)
+        if at == len(self._free_lengths):
             return None
-        room = self._rooms[at]
+        room = self._free_lengths[at]
         first, count = self._ranges[room].pop()
         if not self._ranges[room]:
-            del self._ranges[room], self._rooms[at]
+            del self._ranges[room], self._free_lengths[at]
         return room, first, count
 
 
@@ -75,7 +75,7 @@ def best_fit(histogram: npt.NDArray[Any], capacity: int) -> Placements:
     for size in np.flatnonzero(histogram)[::-1].tolist():
         left = int(histogram[size]) if size else 0
         while left:
-            found = opened.take_fullest(size)
+            found = opened.pop_best_fit(size)
             if found is None:
                 found = capacity, packs, -(-left // (capacity // size))
                 packs += found[2]
@@ -86,15 +86,15 @@ def best_fit(histogram: npt.NDArray[Any], capacity: int) -> Placements:
             for begin, number, taken in ((first, whole, each), (first + whole, 1, rest)):
                 if number and taken:
                     rows.append((begin, number, taken, size))
-                    opened.put(room - taken * size, begin, number)
+                    opened.add(room - taken * size, begin, number)
                     left -= number * taken
             used = whole + (rest > 0)
-            opened.put(room, first + used, count - used)
+            opened.add(room, first + used, count - used)
     first_, count_, each_, size_ = np.array(rows, dtype=np.int64).reshape(-1, 4).T
     return Placements(first_, count_, each_, size_, packs)
 
 
-def pack(sizes: npt.NDArray[Any], capacity: int, key: int) -> tuple[Numbers, Numbers]:
+def pack(sizes: npt.NDArray[Any], capacity: int, key: int) -> tuple[IntArray, IntArray]:
     """Packs of `capacity` positions for documents of `sizes` (1 to capacity): (members, offsets).
 
     Pack i holds the documents members[offsets[i]:offsets[i + 1]], numbers that count from 0. A keyed
@@ -102,22 +102,24 @@ def pack(sizes: npt.NDArray[Any], capacity: int, key: int) -> tuple[Numbers, Num
     packs are mixed; the same arguments give the same packs on every machine.
     """
     placed = best_fit(np.bincount(sizes, minlength=capacity + 1), capacity)
-    mixed = permuted(np.arange(len(sizes), dtype=np.int64), max(1, len(sizes)), key, 0)
+    mixed = permute(np.arange(len(sizes), dtype=np.int64), max(1, len(sizes)), key, 0)
     longest_first = mixed[np.argsort(-sizes[mixed].astype(np.int32), kind="stable")]
-    packs = permuted(_pack_of_each(placed), max(1, placed.packs), key, 1)
-    offsets = np.zeros(placed.packs + 1, dtype=np.int64)
-    np.cumsum(np.bincount(packs, minlength=placed.packs), out=offsets[1:])
+    packs = permute(_pack_by_document(placed), max(1, placed.total_packs), key, 1)
+    offsets = np.zeros(placed.total_packs + 1, dtype=np.int64)
+    np.cumsum(np.bincount(packs, minlength=placed.total_packs), out=offsets[1:])
     return longest_first[np.argsort(packs, kind="stable")], offsets
 
 
-def _pack_of_each(placed: Placements) -> Numbers:
+def _pack_by_document(placed: Placements) -> IntArray:
     """The pack of every document, in the order in which documents were placed."""
-    taken = placed.count * placed.each
+    taken = placed.num_packs * placed.documents_per_pack
     within = np.arange(int(taken.sum()), dtype=np.int64) - np.repeat(np.cumsum(taken) - taken, taken)
-    return np.asarray(np.repeat(placed.first, taken) + within // np.repeat(placed.each, taken), np.int64)
+    return np.asarray(
+        np.repeat(placed.first_pack, taken) + within // np.repeat(placed.documents_per_pack, taken), np.int64
+    )
 
 
-def fill_alone(histogram: npt.NDArray[Any], batch_size: int, multiple: int) -> float:
+def expected_unpacked_fill(histogram: npt.NDArray[Any], batch_size: int, multiple: int) -> float:
     """The share of positions that hold tokens when every document has a sequence of its own.
 
     Expected for batches drawn at random and padded to the longest document in them, rounded up to a

@@ -1,4 +1,4 @@
-"""From the data that a person chose to a token cache that training reads: `prepare`.
+"""Preparation of the training data: scans it and builds or reuses a token cache.
 
 No torch, no Qt.
 """
@@ -8,39 +8,39 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from trainer_core.config import Config
-from trainer_core.data import cache, direct
-from trainer_core.data.arrange import SPLITS, arrange, fill_without_packing
-from trainer_core.data.columns import TOOLS, Task, Turn
-from trainer_core.data.direct import DirectSplit
-from trainer_core.data.encode import Notes, encode_all
+from trainer_core.data import cache, uncached
+from trainer_core.data.columns import TOOLS_ROLE, Task, Turn
+from trainer_core.data.documents import DocumentStream, choose_piece_chars
+from trainer_core.data.encoder import WarningRecorder, encode_documents
 from trainer_core.data.order import keyed_hash
-from trainer_core.data.sequences import windows
-from trainer_core.data.sources import Look, Looks, Skipped, cache_root, common_task, look_at_all
-from trainer_core.data.split_files import HeldOut, example_rank, is_example
-from trainer_core.data.store import PLACES, FilesAreShortError, Split
-from trainer_core.data.stream import Stream, piece_size
+from trainer_core.data.sequence_layout import SPLITS, build_sequences, unpacked_fill_ratio
+from trainer_core.data.sequences import count_text_sequences
+from trainer_core.data.sources import DatasetScan, DatasetScans, SkippedFile, cache_root, common_task, scan_datasets
+from trainer_core.data.split_files import HeldOutSelector, example_rank, is_example
+from trainer_core.data.token_files import ROW_LOCATIONS_FILE, Split, TruncatedFileError
 from trainer_core.data.tokenizing.bpe import train
-from trainer_core.data.tokenizing.encoder import EncoderDiffers
-from trainer_core.data.tokenizing.tokenizer import Codec, load_given
-from trainer_core.data.tokenizing.tokenizer_files import find
+from trainer_core.data.tokenizing.encoder import EncoderMismatchError
+from trainer_core.data.tokenizing.tokenizer import Codec, load_user_tokenizer
+from trainer_core.data.tokenizing.tokenizer_files import find_tokenizer
+from trainer_core.data.uncached import OnTheFlySplit
 from trainer_core.messages import TraindeckError
+from trainer_core.progress import NullReporter, Reporter, StopRequested
 from trainer_core.protocol import Source
-from trainer_core.report import Quiet, Reporter, StopRequested
 
 _MIB: Final = 1024 * 1024
-_ROLES: Final = ("text", "system", "prompt", "input", "response", "messages", "tools")  # of columns
-_MUCH_OVERLAP: Final = 0.01  # share of the rows that were held back by chance
-_PROMPT: Final = 64  # characters of a beginning that is given to the model
+_COLUMN_ROLES: Final = ("text", "system", "prompt", "input", "response", "messages", "tools")
+_OVERLAP_WARNING_FRACTION: Final = 0.01  # of the validation rows
+_PROMPT_CHARS: Final = 64  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class SplitCounts:
-    """`documents` counts rows, or texts and the parts of them that a split has; `samples` the sequences of an epoch."""
+    """`documents`: rows, or texts and parts of texts. `samples`: sequences per epoch."""
 
     documents: int
     tokens: int
@@ -48,189 +48,183 @@ class SplitCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """Data ready to train on. Picklable; holds no file open."""
+class PreparedData:
+    """Data ready for training. Picklable; holds no open files."""
 
     fingerprint: str
     folder: Path
     task: Task
     tokenizer: Path
     vocab_size: int
-    end_of_text: int  # the id of `<|endoftext|>` or its like, which also pads
+    end_of_text: int  # token id, also used for padding
     max_seq_len: int
     packed: bool  # several conversations share a sequence
     attend_across_documents: bool
     train: SplitCounts
     validation: SplitCounts
     truncated: int  # conversations cut at max_seq_len, of both splits
-    dropped: int  # conversations of which nothing to learn would be left
+    dropped: int  # conversations without trained tokens after truncation
     bytes: int
     sources: tuple[Source, ...]
-    reused: bool  # the cache was there already
-    token_cache: bool = True  # the tokens of the training data are on disk
-    fill: float | None = None  # packed: the share of positions of the training sequences that hold tokens
-    fill_alone: float | None = None  # packed: what it would be with one conversation a sequence
-    validation_sources: tuple[Source, ...] = ()  # empty: part of the training data is held back
-    report: dict[str, Any] = field(default_factory=dict)  # what the stream came across; see `stream.Counts`
+    reused: bool
+    token_cache: bool = True  # False: the training data is encoded on the fly
+    fill: float | None = None  # packed: share of non-padding positions in the training sequences
+    fill_alone: float | None = None  # packed: the same with one conversation per sequence
+    validation_sources: tuple[Source, ...] = ()  # empty: part of the training data is held out
+    report: dict[str, Any] = field(default_factory=dict)  # see `documents.RowCounts`
 
-    def split(self, name: str) -> Split:
-        """The tokens of `train` or `validation`."""
-        kind = DirectSplit if (self.folder / name / PLACES).exists() else Split
+    def open_split(self, name: str) -> Split:
+        """Open `train` or `validation`."""
+        kind = OnTheFlySplit if (self.folder / name / ROW_LOCATIONS_FILE).exists() else Split
         return kind(self.folder / name, self.vocab_size)
 
-    def codec(self) -> Codec:
+    def load_codec(self) -> Codec:
         return Codec.load(self.tokenizer)
 
     def held_out_chats(self, n: int) -> list[list[Turn]]:
-        """Up to `n` held-out conversations: always the same ones, spread over the data. Empty for plain text."""
+        """A fixed sample of up to `n` held-out conversations. Empty for plain text."""
         if self.task != "sft":
             return []
-        return [[tuple(turn) for turn in row["turns"]] for row in self._chosen("validation", n)]
+        return [[tuple(turn) for turn in row["turns"]] for row in self._sample_texts("validation", n)]
 
-    def held_out_beginnings(self, n: int) -> list[str]:
-        """Up to `n` beginnings of held-out texts (of training texts where none are held out)."""
-        found = self._chosen("validation", 4 * n) or self._chosen("train", 4 * n)
-        return [text for text in (_opening(row["text"]) for row in found) if text][:n]
+    def held_out_prompts(self, n: int) -> list[str]:
+        """Up to `n` beginnings of held-out texts, or of training texts if none are held out."""
+        found = self._sample_texts("validation", 4 * n) or self._sample_texts("train", 4 * n)
+        return [text for text in (_first_words(row["text"]) for row in found) if text][:n]
 
-    def _chosen(self, split: str, n: int) -> list[dict[str, Any]]:
-        """At most `n` of the kept texts in random order: of held-out data a uniform sample of all documents."""
+    def _sample_texts(self, split: str, n: int) -> list[dict[str, Any]]:
+        """Up to `n` of the kept texts in random order. For held-out data, a uniform sample of all documents."""
         documents = 0 if split == "train" else self.validation.documents
-        numbered = ((text["number"], text) for text in self.split(split).texts())
+        numbered = ((text["number"], text) for text in self.open_split(split).texts())
         ranked = ((example_rank(number), number, text) for number, text in numbered if is_example(number, documents))
         return [text for _, _, text in heapq.nsmallest(n, ranked)]
 
 
-def _opening(text: str) -> str:
-    """A short beginning that ends between two words, where the text has such a place."""
+def _first_words(text: str) -> str:
+    """A short beginning of the text that ends between two words, if possible."""
     text = text.strip()
-    if len(text) <= _PROMPT:
+    if len(text) <= _PROMPT_CHARS:
         return text
-    end = max(text.rfind(" ", _PROMPT // 3, _PROMPT), text.rfind("\n", _PROMPT // 3, _PROMPT))
-    return text[: end if end > 0 else _PROMPT // 2].rstrip()
+    end = max(text.rfind(" ", _PROMPT_CHARS // 3, _PROMPT_CHARS), text.rfind("\n", _PROMPT_CHARS // 3, _PROMPT_CHARS))
+    return text[: end if end > 0 else _PROMPT_CHARS // 2].rstrip()
 
 
-def prepare(config: Config, reporter: Reporter) -> Prepared:
-    """Look at the data, train or load the tokenizer, encode all of it; or find that done already.
+def prepare(config: Config, reporter: Reporter) -> PreparedData:
+    """Scan the data, train or load the tokenizer and encode everything, or reuse a complete cache.
 
-    Raises `TraindeckError` (`data.…`, `disk.…`) and what `reporter.poll` raises; a cache that is not
-    whole is never taken for one.
+    Raises `TraindeckError` (`data.…`, `disk.…`) and what `reporter.poll` raises.
     """
-    if not config.data:
-        raise TraindeckError("data.none_given")
     reporter.progress("preparing", 0, None, "files")
-    looks = look_at_all(config, reporter.poll)
-    tell_skipped(looks.all, reporter)
-    task = common_task(looks.all)
+    scans, task = _scan(config, reporter)
+    report_skipped_files(scans.all, reporter)
     if not config.token_cache:
-        direct.check(looks.train)
-    versions = _versions(looks.all)
-    inputs = cache.inputs_of(looks, task, config, reporter)
-    name = cache.fingerprint(inputs)
-    folder = cache_root(config) / name
+        uncached.require_parquet(scans.train)
+    versions = _file_versions(scans)
+    inputs = cache.collect_inputs(scans, task, config, reporter)
+    folder = cache_root(config) / cache.fingerprint(inputs)
     meta = cache.read_meta(folder)
     reused = meta is not None
-    notes = Notes(reporter)
+    recorder = WarningRecorder(reporter)
     while meta is None:
-        _make(folder, looks, versions, inputs, config, notes)
+        _build_cache(folder, scans, versions, inputs, config, recorder)
         meta = cache.read_meta(folder)
-    notes.repeat(meta["warnings"])
-    cache.remember(config, name)
-    prepared = _described(name, folder, task, meta, looks, config, reporter, reused)
-    _check(prepared, config, reporter)
-    return prepared
+    for code, params in meta["warnings"]:
+        recorder.emit(code, **params)
+    cache.record_latest(config, folder.name)
+    return _build_prepared_data(folder, task, meta, scans, config, reporter, reused)
 
 
-def at_hand(config: Config, reporter: Reporter) -> Prepared | None:
-    """What `prepare` would give at once; None where something would have to be read or made. Raises as it does."""
-    if not config.data:
-        raise TraindeckError("data.none_given")
-    looks = look_at_all(config, reporter.poll)
-    task = common_task(looks.all)
-    if not cache.are_known(looks.all, config):
+def load_if_cached(config: Config, reporter: Reporter) -> PreparedData | None:
+    """The result of `prepare` if no file must be read or written for it, else None. Raises the same errors."""
+    scans, task = _scan(config, reporter)
+    if not cache.are_hashes_cached(scans.all, config):
         return None
-    name = cache.fingerprint(cache.inputs_of(looks, task, config, reporter))
-    folder = cache_root(config) / name
+    folder = cache_root(config) / cache.fingerprint(cache.collect_inputs(scans, task, config, reporter))
     meta = cache.read_meta(folder)
     if meta is None:
         return None
-    tell_skipped(looks.all, reporter)
-    prepared = _described(name, folder, task, meta, looks, config, reporter, reused=True)
-    _check(prepared, config, reporter)
-    return prepared
+    report_skipped_files(scans.all, reporter)
+    return _build_prepared_data(folder, task, meta, scans, config, reporter, reused=True)
 
 
-def tell_skipped(looks: Sequence[Look], reporter: Reporter) -> None:
-    """Say which files of folders are left out, and why."""
-    for one in looks:
+def _scan(config: Config, reporter: Reporter) -> tuple[DatasetScans, Task]:
+    if not config.data:
+        raise TraindeckError("data.none_given")
+    scans = scan_datasets(config, reporter.poll)
+    return scans, common_task(scans.all)
+
+
+def report_skipped_files(scans: Sequence[DatasetScan], reporter: Reporter) -> None:
+    """Warn about files of folders that are not read; each is logged."""
+    for one in scans:
         for skipped in one.skipped:
-            logging.getLogger(__name__).info("skipped %s: %s", skipped.path, skipped.reason)  # each, in log.txt
+            logging.getLogger(__name__).info("skipped %s: %s", skipped.path, skipped.reason)
         others = [skipped for skipped in one.skipped if skipped.code == "data.other_task"]
         unusable = [skipped for skipped in one.skipped if skipped.code != "data.other_task"]
         if others:
             reporter.warn("data.other_task", count=len(others), path=one.path, first=others[0].path)
         if unusable:
-            told = {"first": unusable[0].path, "reason": unusable[0].reason}
-            reporter.warn("data.files_skipped", count=len(unusable), path=one.path, **told)
+            first = {"first": unusable[0].path, "reason": unusable[0].reason}
+            reporter.warn("data.files_skipped", count=len(unusable), path=one.path, **first)
 
 
-def _versions(looks: list[Look]) -> dict[Path, tuple[int, int]]:
-    """Size and time of change of every file."""
-    found: dict[Path, tuple[int, int]] = {}
-    for file in (file for one in looks for file in one.files if file.format != "tasks"):
-        try:
-            status = file.path.stat()
-        except OSError as error:
-            raise TraindeckError("data.changed_while_read", path=str(file.path)) from error
-        found[file.path] = status.st_size, status.st_mtime_ns
-    return found
+def _file_versions(scans: DatasetScans) -> dict[Path, list[int]]:
+    files = [file for one in scans.all for file in one.files if file.format != "tasks"]
+    return {file.path: cache.file_version(file.path) for file in files}
 
 
-def _make(
+def _build_cache(
     folder: Path,
-    looks: Looks,
-    versions: dict[Path, tuple[int, int]],
+    scans: DatasetScans,
+    versions: dict[Path, list[int]],
     inputs: cache.Inputs,
     config: Config,
-    notes: Notes,
+    recorder: WarningRecorder,
 ) -> None:
-    """Make the cache, or go on with one that was begun."""
-    why = cache.why_new(config, inputs)
-    needed = looks.bytes // 2  # a token takes two bytes, and stands for four or so of text
-    with cache.making(folder, notes, needed) as working:
+    """Build the cache, or complete one that was interrupted."""
+    reason = cache.explain_rebuild(config, inputs)
+    needed = scans.bytes // 2  # a token takes two bytes and stands for about four of text
+    with cache.build(folder, recorder, needed) as working:
         if working is None:
             return
         journal = cache.read_journal(working)
-        if why is not None and not journal:
-            notes.say(why[0], **why[1])
+        if reason is not None and not journal:
+            recorder.emit(reason[0], **reason[1])
         if "position" in journal:
-            notes.say("cache.going_on")
-        try:
-            meta = _encode(working, looks, config, notes, fast=journal.get("fast", True))
-        except StopRequested:
-            if "position" in cache.read_journal(working):
-                notes.say("cache.kept")
-            raise
-        except EncoderDiffers:
-            logging.getLogger(__name__).warning("gigatoken and tokenizers differ on this data; tokenizers is used")
-            cache.write_journal(working, {"fast": False})
-            meta = _encode(working, looks, config, notes, fast=False)
-        except FilesAreShortError:
-            logging.getLogger(__name__).warning("what was prepared before is damaged; beginning again")
-            cache.write_journal(working, {"fast": journal.get("fast", True)})
-            meta = _encode(working, looks, config, notes, fast=journal.get("fast", True))
-        now = _versions(looks.all)
-        for path, version in versions.items():
-            if now[path] != version:
+            recorder.emit("cache.going_on")
+        meta = _encode_or_restart(working, scans, config, recorder)
+        for path, version in _file_versions(scans).items():
+            if versions[path] != version:
                 raise TraindeckError("data.changed_while_read", path=str(path))
         if not config.token_cache:
-            direct.write_index(working, looks.train, meta["fast"])
+            uncached.write_index(working, scans.train, meta["fast"])
         cache.write_meta(working, meta, inputs)
 
 
-def _encode(working: Path, looks: Looks, config: Config, notes: Notes, fast: bool) -> dict[str, Any]:
-    notes.begin(cache.read_journal(working).get("warnings", ()))
-    tokenizer = _tokenizer(working, looks, config, notes)
-    counts = encode_all(working, tokenizer, looks, config, notes, fast)
+def _encode_or_restart(working: Path, scans: DatasetScans, config: Config, recorder: WarningRecorder) -> dict[str, Any]:
+    """Encode the data. Starts again if gigatoken is not exact for it, or if files of an earlier process are damaged."""
+    while True:
+        fast = cache.read_journal(working).get("fast", True)
+        try:
+            return _encode_data(working, scans, config, recorder, fast)
+        except StopRequested:
+            if "position" in cache.read_journal(working):
+                recorder.emit("cache.kept")
+            raise
+        except EncoderMismatchError:
+            fast = False
+            logging.getLogger(__name__).warning("gigatoken and tokenizers differ on this data; using tokenizers")
+        except TruncatedFileError:
+            logging.getLogger(__name__).warning("the files of the interrupted preparation are damaged; starting again")
+        cache.write_journal(working, {"fast": fast})
+
+
+def _encode_data(
+    working: Path, scans: DatasetScans, config: Config, recorder: WarningRecorder, fast: bool
+) -> dict[str, Any]:
+    recorder.restore(cache.read_journal(working).get("warnings", ()))
+    tokenizer = _ensure_tokenizer(working, scans, config, recorder)
+    counts = encode_documents(working, tokenizer, scans, config, recorder, fast)
     codec = Codec.load(tokenizer)
     return {"vocab_size": codec.vocab_size, "end_of_text": codec.end_of_text, "fast": fast, **counts}
 
@@ -238,24 +232,24 @@ def _encode(working: Path, looks: Looks, config: Config, notes: Notes, fast: boo
 # --- tokenizer -------------------------------------------------------------------------------------
 
 
-def _tokenizer(working: Path, looks: Looks, config: Config, reporter: Reporter) -> Path:
-    """The tokenizer of the cache in the making: from an earlier process, given, or trained now on training data."""
+def _ensure_tokenizer(working: Path, scans: DatasetScans, config: Config, reporter: Reporter) -> Path:
+    """The tokenizer of the cache: of an interrupted process, set by the user, or trained now on the training data."""
     path = working / "tokenizer.json"
     if config.tokenizer:
-        codec, missing = load_given(find(config.tokenizer))
+        codec, missing = load_user_tokenizer(find_tokenizer(config.tokenizer))
         if missing:
             reporter.warn("data.tokenizer_extended", path=config.tokenizer, tokens=", ".join(missing))
-        if common_task(looks.all) == "sft":
-            codec.require_template()  # of the copy, it would be told by a path that nobody knows
+        if common_task(scans.all) == "sft":
+            codec.require_template()  # here, since the error names the path
         if not path.exists():
             codec.save(path)
     elif not path.exists():
-        _trained(looks, config, reporter).save(path)
+        _train_tokenizer(scans, config, reporter).save(path)
     return path
 
 
-class _Ears(Quiet):
-    """Hears a stop also where rows are passed over, and says nothing: what is wrong with rows is said once."""
+class _PollOnlyReporter(NullReporter):
+    """Forwards polls only: warnings about rows are emitted when the data is encoded."""
 
     def __init__(self, poll: Callable[[], None]) -> None:
         self._poll = poll
@@ -264,63 +258,62 @@ class _Ears(Quiet):
         self._poll()
 
 
-def _trained(looks: Looks, config: Config, reporter: Reporter) -> Codec:
+def _train_tokenizer(scans: DatasetScans, config: Config, reporter: Reporter) -> Codec:
     def poll() -> None:
-        reporter.progress("preparing", stream.done, stream.total + looks.bytes, "bytes")
+        reporter.progress("preparing", stream.done, stream.total + scans.bytes, "bytes")
         reporter.poll()
 
-    stream = Stream(looks.train, config, _Ears(poll), piece=piece_size(looks.all))
-    held_out = HeldOut(0.0 if looks.validation else config.validation_fraction)
-    return Codec(train(_sample(stream, held_out, config), config.vocab_size, config.pre_tokenizer, poll))
+    stream = DocumentStream(scans.train, config, _PollOnlyReporter(poll), piece_chars=choose_piece_chars(scans.all))
+    held_out = HeldOutSelector(0.0 if scans.validation else config.validation_fraction)
+    return Codec(train(_iter_tokenizer_texts(stream, held_out, config), config.vocab_size, config.pre_tokenizer, poll))
 
 
-def _sample(stream: Stream, held_out: HeldOut, config: Config) -> Iterator[str]:
-    """Training texts, thinned evenly over the data where it is more than a tokenizer needs."""
+def _iter_tokenizer_texts(stream: DocumentStream, held_out: HeldOutSelector, config: Config) -> Iterator[str]:
+    """Training texts; of large data, a uniform sample of `tokenizer_sample_mib`."""
     limit = config.tokenizer_sample_mib * _MIB
     kept = min(1.0, limit / max(1, stream.total))
     taken = 0
     for number, document in enumerate(stream):
-        if keyed_hash("sample", number) >= kept * 2**64 or document.unit in held_out:
+        if keyed_hash("sample", number) >= kept * 2**64 or document.split_unit in held_out:
             continue
         for turn in document.turns:
-            if turn[0] != TOOLS:  # ChatML leaves tools out
+            if turn[0] != TOOLS_ROLE:  # ChatML does not contain tools
                 yield "\n".join(turn[:2])
                 taken += len(turn[1])
         yield document.text
         taken += len(document.text)
-        if taken > limit * 1.25:  # compressed files hold more text than bytes
+        if taken > limit * 1.25:  # compressed files hold more text than their size
             return
 
 
-# --- what came out ---------------------------------------------------------------------------------
+# --- result ----------------------------------------------------------------------------------------
 
 
-def _described(
-    name: str,
+def _build_prepared_data(
     folder: Path,
     task: Task,
     meta: dict[str, Any],
-    looks: Looks,
+    scans: DatasetScans,
     config: Config,
     reporter: Reporter,
     reused: bool,
-) -> Prepared:
+) -> PreparedData:
+    """Build the sequences, and check that there are enough. Raises `data.…`."""
     truncated = dropped = 0
     packed, fill, fill_alone = config.packing and task == "sft", None, None
     if task == "sft":
-        arranged = arrange(folder, meta["vocab_size"], config, reporter)
-        samples = {split: one.samples for split, one in arranged.items()}
-        truncated, dropped = (sum(getattr(one, what) for one in arranged.values()) for what in ("truncated", "dropped"))
+        sequences = build_sequences(folder, meta["vocab_size"], config, reporter)
+        samples = {split: one.samples for split, one in sequences.items()}
+        truncated = sum(one.truncated for one in sequences.values())
+        dropped = sum(one.dropped for one in sequences.values())
         if packed:
-            fill = arranged["train"].fill(config.max_seq_len)
-            fill_alone = fill_without_packing(folder, config)
+            fill = sequences["train"].fill_ratio(config.max_seq_len)
+            fill_alone = unpacked_fill_ratio(folder, config)
     else:
-        samples = {split: windows(meta[split]["tokens"], config.max_seq_len, split) for split in SPLITS}
-    counts = {
-        split: SplitCounts(meta[split]["documents"], meta[split]["tokens"], number) for split, number in samples.items()
-    }
-    return Prepared(
-        fingerprint=name,
+        samples = {split: count_text_sequences(meta[split]["tokens"], config.max_seq_len, split) for split in SPLITS}
+    counts = {split: SplitCounts(samples=samples[split], **meta[split]) for split in SPLITS}
+    prepared = PreparedData(
+        fingerprint=folder.name,
         folder=folder,
         task=task,
         tokenizer=folder / "tokenizer.json",
@@ -332,23 +325,24 @@ def _described(
         fill_alone=fill_alone,
         packed=packed,
         attend_across_documents=config.attend_across_documents,
-        train=counts["train"],
-        validation=counts["validation"],
+        **counts,
         truncated=truncated,
         dropped=dropped,
-        bytes=looks.bytes,
-        sources=tuple(map(describe, looks.train)),
-        validation_sources=tuple(map(describe, looks.validation)),
+        bytes=scans.bytes,
+        sources=tuple(map(summarize_source, scans.train)),
+        validation_sources=tuple(map(summarize_source, scans.validation)),
         reused=reused,
         report=meta["report"],
     )
+    _validate(prepared, config, reporter)
+    return prepared
 
 
-def describe(one: Look) -> Source:
-    """What was found at a path, for display."""
-    layout = one.layouts[0]
-    used = {role: getattr(layout, role) for role in _ROLES if getattr(layout, role) in one.columns}
-    skipped = one.skipped[0] if one.skipped else Skipped("", "", "")
+def summarize_source(one: DatasetScan) -> Source:
+    """A scan in the form of the wire protocol."""
+    mapping = one.column_mappings[0]
+    used = {role: getattr(mapping, role) for role in _COLUMN_ROLES if getattr(mapping, role) in one.columns}
+    skipped = one.skipped[0] if one.skipped else SkippedFile("", "", "")
     return Source(
         path=one.path,
         format=one.format,
@@ -366,10 +360,10 @@ def describe(one: Look) -> Source:
     )
 
 
-def _check(prepared: Prepared, config: Config, reporter: Reporter) -> None:
+def _validate(prepared: PreparedData, config: Config, reporter: Reporter) -> None:
     documents = prepared.train.documents + prepared.validation.documents
     bad, first = prepared.report.get("bad", 0), prepared.report.get("first_bad", {})
-    if bad and (config.on_bad_row == "stop" or not documents):  # a cache that was made with other settings
+    if bad and (config.on_bad_row == "stop" or not documents):  # a cache built with other settings
         raise TraindeckError("data.bad_row", **first)
     if 0 < config.bad_row_limit < bad:
         raise TraindeckError("data.too_many_bad_rows", count=bad, **first)
@@ -389,15 +383,10 @@ def _check(prepared: Prepared, config: Config, reporter: Reporter) -> None:
     elif not prepared.validation.samples and config.validation_fraction > 0:
         reporter.warn("data.no_validation")
     overlap, rows = (prepared.report.get(name, 0) for name in ("overlap", "validation_rows"))
-    warn_of_overlap(overlap, rows, reporter, given=bool(prepared.validation_sources))
+    warn_about_overlap(overlap, rows, reporter, given=bool(prepared.validation_sources))
 
 
-def warn_of_overlap(count: int, total: int, reporter: Reporter, *, given: bool) -> None:
-    """Says how many validation rows also occur in the training data: any of data that was `given`, else many."""
-    if count > (0 if given else _MUCH_OVERLAP * total):
+def warn_about_overlap(count: int, total: int, reporter: Reporter, *, given: bool) -> None:
+    """Warn about validation rows that are in the training data: any if validation data is `given`, else over 1 %."""
+    if count > (0 if given else _OVERLAP_WARNING_FRACTION * total):
         reporter.warn("data.overlap", count=count, total=total, percent=f"{100 * count / total:.3g}")
-
-
-def to_dict(prepared: Prepared) -> dict[str, Any]:
-    """Plain values, for printing."""
-    return {**asdict(prepared), "folder": str(prepared.folder), "tokenizer": str(prepared.tokenizer)}

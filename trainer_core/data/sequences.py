@@ -27,15 +27,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from trainer_core.data.packing import Numbers
-from trainer_core.data.store import Split
+from trainer_core.data.packing import IntArray
+from trainer_core.data.token_files import Split
 
 VERSION: Final = 1  # raise it when the files or their content change
 WIDTH_MULTIPLE: Final = 8  # padded widths are multiples of it: tensor cores like them, and fewer shapes occur
-_NEVER: Final = np.iinfo(np.int32).max
+_NO_TOKEN: Final = np.iinfo(np.int32).max
 
 
-def windows(tokens: int, max_seq_len: int, split: str) -> int:
+def count_text_sequences(tokens: int, max_seq_len: int, split: str) -> int:
     """Sequences of plain text in a split: whole ones, and for validation a shorter last one."""
     whole, rest = divmod(max(0, tokens - 1), max_seq_len)
     return whole + (split == "validation" and rest > 0)
@@ -45,39 +45,39 @@ def windows(tokens: int, max_seq_len: int, split: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class SequenceFit:
     """How some conversations fit into `max_seq_len`; one entry a conversation."""
 
-    positions: Numbers  # that it takes, once cut
+    positions: IntArray  # that it takes, once cut
     usable: npt.NDArray[np.bool_]
-    cut: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
 
 
-def fit(split: Split, first: int, last: int, max_seq_len: int) -> Fit:
+def fit_conversations(split: Split, first: int, last: int, max_seq_len: int) -> SequenceFit:
     """How the conversations `first` to `last` - 1 of a split fit."""
     lengths = np.diff(split.offsets[first : last + 1])
     begins = split.span_offsets[first : last + 1]
-    trained = _first_trained(split.spans[begins[0] : begins[-1]], begins - begins[0])
+    trained = _first_loss_tokens(split.spans[begins[0] : begins[-1]], begins - begins[0])
     return fit_lengths(lengths, trained, max_seq_len)
 
 
-def fit_lengths(lengths: npt.NDArray[Any], first_trained: npt.NDArray[Any], max_seq_len: int) -> Fit:
+def fit_lengths(lengths: npt.NDArray[Any], first_loss_tokens: npt.NDArray[Any], max_seq_len: int) -> SequenceFit:
     """How conversations fit that have so many tokens, of which the first that is trained on is at this index."""
     positions = np.minimum(lengths - 1, max_seq_len).astype(np.int64)
-    usable = first_trained <= positions
-    return Fit(positions, usable, usable & (lengths - 1 > max_seq_len))
+    usable = first_loss_tokens <= positions
+    return SequenceFit(positions, usable, usable & (lengths - 1 > max_seq_len))
 
 
-def first_trained(spans: Sequence[tuple[int, int]]) -> int:
+def first_loss_token(spans: Sequence[tuple[int, int]]) -> int:
     """The index of the first token of a conversation that is trained on. Its very first one never is."""
-    return int(_first_trained(np.array(spans, np.int32).reshape(-1, 2), np.array([0, len(spans)]))[0])
+    return int(_first_loss_tokens(np.array(spans, np.int32).reshape(-1, 2), np.array([0, len(spans)]))[0])
 
 
-def _first_trained(spans: npt.NDArray[np.int32], begins: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+def _first_loss_tokens(spans: npt.NDArray[np.int32], begins: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     """The same for many: those of conversation i are spans[begins[i]:begins[i + 1]]."""
     starts = np.maximum(spans[:, 0], 1)  # nothing stands before a first token that could predict it
-    starts[starts >= spans[:, 1]] = _NEVER
-    found = np.full(len(begins) - 1, _NEVER, dtype=np.int32)
+    starts[starts >= spans[:, 1]] = _NO_TOKEN
+    found = np.full(len(begins) - 1, _NO_TOKEN, dtype=np.int32)
     some = begins[1:] > begins[:-1]
     if some.any():
         found[some] = np.minimum.reduceat(starts, begins[:-1][some])
@@ -87,12 +87,12 @@ def _first_trained(spans: npt.NDArray[np.int32], begins: npt.NDArray[np.int64]) 
 # --- reading them ------------------------------------------------------------------------------------
 
 
-def folder_of(cache_folder: Path, max_seq_len: int, packed: bool) -> Path:
+def sequences_folder(cache_folder: Path, max_seq_len: int, packed: bool) -> Path:
     """Where the sequences of a cache are kept."""
     return cache_folder / f"sequences-{max_seq_len}-{'packed' if packed else 'alone'}-{VERSION}"
 
 
-class Sequences:
+class SequenceIndex:
     """Which conversations stand in which sequence of a split. Pickles as its folder, as `Split` does."""
 
     def __init__(self, folder: Path, packed: bool) -> None:
@@ -109,8 +109,8 @@ class Sequences:
     def documents(self, index: int) -> npt.NDArray[np.uint32] | list[int]:
         """The numbers of the documents in sequence `index`."""
         if self._members is None or self._offsets is None:
-            self._members = _mapped(self._folder / "members.bin", "<u4")
-            self._offsets = _mapped(self._folder / "offsets.bin", "<i8")
+            self._members = _open_memmap(self._folder / "members.bin", "<u4")
+            self._offsets = _open_memmap(self._folder / "offsets.bin", "<i8")
         if self._packed:
             start, stop = self._offsets[index : index + 2].tolist()
             return self._members[start:stop]
@@ -121,7 +121,7 @@ class Sequences:
         self._members = self._offsets = None
 
 
-def _mapped(path: Path, kind: str) -> npt.NDArray[Any]:
+def _open_memmap(path: Path, kind: str) -> npt.NDArray[Any]:
     if not path.stat().st_size:  # an empty file cannot be mapped
         return np.zeros(0, kind)
     return np.asarray(np.memmap(path, dtype=kind, mode="r"))

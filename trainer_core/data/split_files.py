@@ -1,4 +1,4 @@
-"""Which documents are held out, and how the documents of a split stand one after the other.
+"""Selection of held-out documents, and the token files of a split.
 
 No torch, no Qt.
 """
@@ -12,132 +12,138 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer_core.data.columns import Document
-from trainer_core.data.encode_batch import Encoded
+from trainer_core.data.encode_batch import EncodedBatch
 from trainer_core.data.order import keyed_hash
-from trainer_core.data.store import NO_NUMBERS, Block, State, Writer
+from trainer_core.data.token_files import EMPTY_INT64, TokenBlock, TokenFileWriter, WriterState
 from trainer_core.data.tokenizing.tokenizer import Codec
 
-_PARTS: Final = 1_000_000  # resolution of validation_fraction
-_BEGINNING: Final = 240  # characters kept of a text
-_TRAIN_BEGINNINGS: Final = 64
-_EXAMPLES: Final = 4096  # held-out texts to choose prompts from
+_FRACTION_RESOLUTION: Final = 1_000_000  # resolution of validation_fraction
+_KEPT_TEXT_CHARS: Final = 240  # of a plain text
+_MAX_TRAIN_TEXTS: Final = 64
+_MAX_EXAMPLES: Final = 4096  # held-out samples, approximately
 
 Mask = npt.NDArray[np.bool_]
 
 
-class HeldOut:
-    """Which units are for validation: one at a hashed place in every `1 / fraction`.
+class HeldOutSelector:
+    """Selects one unit in each block of `1 / fraction`, at a hashed position.
 
-    A hash of each number alone would leave a small data set without any by chance.
+    Hashing each unit independently could leave a small data set without any held-out unit.
     """
 
     def __init__(self, fraction: float) -> None:
-        self._share = round(fraction * _PARTS)
+        self._fraction_millionths = round(fraction * _FRACTION_RESOLUTION)
 
     def __contains__(self, unit: int) -> bool:
-        return bool(self.among(np.array([unit]))[0])
+        return bool(self.mask(np.array([unit]))[0])
 
-    def among(self, units: npt.NDArray[Any]) -> Mask:
-        """Which of these are."""
-        if not self._share or not len(units):
+    def mask(self, units: npt.NDArray[Any]) -> Mask:
+        """Boolean mask of the held-out units."""
+        if not self._fraction_millionths or not len(units):
             return np.zeros(len(units), np.bool_)
-        # numpy 1 counts in 32 bits on Windows, where a product would overflow.
-        blocks, place = np.unique(units.astype(np.int64) * self._share // _PARTS, return_inverse=True)
-        chosen = np.array([self._chosen(block) for block in blocks.tolist()], np.int64)
+        # int64: the default of numpy 1 on Windows, int32, would overflow.
+        blocks, place = np.unique(
+            units.astype(np.int64) * self._fraction_millionths // _FRACTION_RESOLUTION, return_inverse=True
+        )
+        chosen = np.array([self._held_out_unit(block) for block in blocks.tolist()], np.int64)
         found: Mask = chosen[place] == units
         return found
 
-    def _chosen(self, block: int) -> int:
-        start, end = -(-block * _PARTS // self._share), -(-(block + 1) * _PARTS // self._share)
+    def _held_out_unit(self, block: int) -> int:
+        start, end = (-(-number * _FRACTION_RESOLUTION // self._fraction_millionths) for number in (block, block + 1))
         return start + keyed_hash("validation", block) % (end - start)
 
 
 def example_rank(number: int) -> int:
-    """Orders held-out documents at random. The first ones in this order are a uniform sample of any number of them."""
+    """Random sort key of a held-out document. The first n in this order are a uniform sample."""
     return keyed_hash("examples", number)
 
 
 def is_example(number: int, documents: int) -> bool:
-    """Whether a document belongs to a uniform sample of about `_EXAMPLES` of `documents` (of fewer: all).
+    """Whether a document is in a uniform sample of about `_MAX_EXAMPLES` of `documents`.
 
-    A document that is left out of a sample of few documents is left out of every sample of more.
+    The samples are nested: a document that is not in the sample of n documents is in none of more documents.
     """
-    return documents <= _EXAMPLES or example_rank(number) < 2**64 * _EXAMPLES // documents
+    return documents <= _MAX_EXAMPLES or example_rank(number) < 2**64 * _MAX_EXAMPLES // documents
 
 
-class SplitFiles:
+class SplitWriter:
     """Writes the documents of one split.
 
-    A document of plain text begins with the tokens that the tokenizer asks for (`<bos>`, say). A text ends with
-    `<|endoftext|>`, or what this tokenizer has for it.
+    Adds to plain text the prefix of the tokenizer (e.g. `<bos>`) and the end-of-text token.
     """
 
-    def __init__(self, folder: Path, codec: Codec, state: State | None, validation: bool, keep_tokens: bool) -> None:
+    def __init__(
+        self, folder: Path, codec: Codec, state: WriterState | None, validation: bool, keep_tokens: bool
+    ) -> None:
         state = state or {}
-        self._writer = Writer(folder, codec.vocab_size, state, keep_tokens)
+        self._writer = TokenFileWriter(folder, codec.vocab_size, state, keep_tokens)
         self._end_of_text, self._validation, self._keep_tokens = codec.end_of_text, validation, keep_tokens
-        self._prefix = np.array(codec.prefix, np.int64)
-        # Of the document written last. A text that came in parts is ended when the next one begins.
-        self._number, self._unit = state.get("number", -1), state.get("unit", -1)
+        self._prefix = np.array(codec.prefix_ids, np.int64)
+        # Of the last document. A text in several parts ends when the next one begins.
+        self._last_number, self._last_unit = state.get("number", -1), state.get("unit", -1)
 
-    def add(self, batch: list[Document], encoded: Encoded, wanted: Mask) -> None:
-        """Append the documents of a batch that are `wanted` here."""
+    def add(self, batch: list[Document], encoded: EncodedBatch, wanted: Mask) -> None:
+        """Append the `wanted` documents of a batch."""
         documents = [batch[index] for index in np.flatnonzero(wanted).tolist()]
         lengths = encoded.lengths[wanted]
         whole = bool(wanted.all())
         ids = encoded.ids if whole else encoded.ids[np.repeat(wanted, encoded.lengths)]
-        places = NO_NUMBERS if self._keep_tokens else np.array([(one.file, one.row) for one in documents], np.int64)
+        places = EMPTY_INT64 if self._keep_tokens else np.array([(one.file, one.row) for one in documents], np.int64)
         if len(encoded.span_counts):
             spans = encoded.spans if whole else encoded.spans[np.repeat(wanted, encoded.span_counts)]
             begins, counts = np.cumsum(lengths) - lengths, encoded.span_counts[wanted]
-            kept = self._kept(documents) if self._validation else []
+            kept = self._select_texts(documents) if self._validation else []
             texts: list[dict[str, Any]] = [{"turns": one.turns, "number": number} for number, one in kept]
-            self._writer.add_block(Block(ids, begins, spans, counts, texts, places))
+            self._writer.add_block(TokenBlock(ids, begins, spans, counts, texts, places))
             return
-        ids, begins, new = self._ended(documents, lengths, ids)
+        ids, begins, new = self._insert_document_boundaries(documents, lengths, ids)
         firsts = [document for document, is_new in zip(documents, new.tolist(), strict=True) if is_new]
-        texts = [{"text": one.text[:_BEGINNING], "number": number} for number, one in self._kept(firsts)]
-        self._writer.add_block(Block(ids, begins, texts=texts, places=places if self._keep_tokens else places[new]))
+        texts = [{"text": one.text[:_KEPT_TEXT_CHARS], "number": number} for number, one in self._select_texts(firsts)]
+        self._writer.add_block(
+            TokenBlock(ids, begins, texts=texts, row_locations=places if self._keep_tokens else places[new])
+        )
 
-    def _ended(
+    def _insert_document_boundaries(
         self, documents: list[Document], lengths: npt.NDArray[np.int64], ids: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], Mask]:
-        """Ids with the tokens that begin documents, and an end after each text but the last; where documents begin in
-        them; and which of these are new.
+        """Returns the ids with prefixes and end-of-text tokens, the document starts in them, and a mask of the parts
+        that begin a document.
 
-        Of a text that goes on behind a part that is in the other split, the rest counts as a document of its own.
+        The end of the last text is not added yet. Where a part of a text went to the other split, the rest is a new
+        document.
         """
-        numbers = np.array([self._number, *(document.number for document in documents)], np.int64)
-        units = np.array([self._unit, *(document.unit for document in documents)], np.int64)
+        numbers = np.array([self._last_number, *(document.number for document in documents)], np.int64)
+        units = np.array([self._last_unit, *(document.split_unit for document in documents)], np.int64)
         another = np.diff(numbers) != 0
         new = another | (np.diff(units) > 1)
         ended = another & (numbers[:-1] >= 0)
         begins, prefix = np.cumsum(lengths) - lengths, self._prefix
-        added = np.repeat(begins, ended + new * len(prefix))  # at one place, the end of a text comes first
+        added = np.repeat(begins, ended + new * len(prefix))  # end of the previous text, then the prefix
         tokens = np.tile(np.append(self._end_of_text, prefix), len(documents)).reshape(len(documents), -1)
         chosen = np.column_stack([ended, *[new] * len(prefix)])
         ids = np.insert(ids, added, tokens[chosen])
-        self._number, self._unit = int(numbers[-1]), int(units[-1])
+        self._last_number, self._last_unit = int(numbers[-1]), int(units[-1])
         return ids, (begins + np.cumsum(ended) + (np.cumsum(new) - 1) * len(prefix))[new], new
 
-    def _kept(self, documents: list[Document]) -> list[tuple[int, Document]]:
-        """Those whose text is kept, with their numbers in the split: the first ones of the training data, all of the
-        held-out data that `is_example` accepts for the documents so far."""
+    def _select_texts(self, documents: list[Document]) -> list[tuple[int, Document]]:
+        """Documents whose text is kept, with their numbers in the split: the first training documents, and the held-out
+        documents that `is_example` selects."""
         first = self._writer.documents
         numbered = list(enumerate(documents, first))
         if not self._validation:
-            return numbered[: max(0, _TRAIN_BEGINNINGS - first)]
+            return numbered[: max(0, _MAX_TRAIN_TEXTS - first)]
         return [(number, document) for number, document in numbered if is_example(number, number + 1)]
 
-    def commit(self) -> State:
-        return {**self._writer.commit(), "number": self._number, "unit": self._unit}
+    def commit(self) -> WriterState:
+        return {**self._writer.commit(), "number": self._last_number, "unit": self._last_unit}
 
     def finish(self) -> dict[str, int]:
-        """End the last text and close; counts documents and tokens."""
-        if self._number >= 0:
-            self._writer.add_block(Block(np.array([self._end_of_text], np.int64), NO_NUMBERS))
+        """End the last text and close. Returns the number of documents and tokens."""
+        if self._last_number >= 0:
+            self._writer.add_block(TokenBlock(np.array([self._end_of_text], np.int64), EMPTY_INT64))
         self._writer.finish()
         return {"documents": self._writer.documents, "tokens": self._writer.tokens}
 
-    def abandon(self) -> None:
-        self._writer.abandon()
+    def abort(self) -> None:
+        self._writer.abort()

@@ -1,48 +1,68 @@
-"""Every error, warning and piece of advice that the trainer can send: its code and its words.
+"""Errors, warnings and advice of the trainer: code → text.
 
-The wire carries a code and parameters, never prose. Whoever reads it (a terminal, the window) words
-it from this catalogue, in English or Chinese. Each text says what happened and where (`what`), then
-what to do (`do`). A new message is one entry of a table in this folder; a test holds both languages to the same
-parameters and every code used in the sources to this catalogue.
+Events carry a code and parameters, never prose. The terminal and the window format them with the texts below `message`
+in `trainer_core/texts`: a description (what happened and where) and an action (what to do). A test checks that the
+catalogue has every code used in the sources.
 
 No torch, no Qt.
 """
 
 from __future__ import annotations
 
+import functools
 import locale
 import os
 import string
 from collections.abc import Mapping
-from typing import Literal
 
-from trainer_core.messages.amounts import size_of_mib
-from trainer_core.messages.catalogue import CATALOGUE
-from trainer_core.messages.data import in_chinese
-from trainer_core.messages.message import ExitCode, Message, Words
+from trainer_core import texts
+from trainer_core.messages.amounts import format_mib
+from trainer_core.messages.data import translate_params
+from trainer_core.messages.exit_codes import ExitCode, exit_code_of
+from trainer_core.texts import Language
 
 __all__ = [
-    "CATALOGUE",
     "ExitCode",
     "Language",
-    "Message",
     "TraindeckError",
     "Value",
-    "Words",
+    "codes",
+    "format_message",
+    "format_message_parts",
+    "is_known",
+    "template",
     "terminal_language",
-    "what_and_do",
-    "word",
 ]
 
-Language = Literal["en", "zh"]
 Value = str | int | float | bool | None
 
+_PREFIX = "message."
 
-class _Lenient(string.Formatter):
-    """Shows `?` for a parameter the sender left out: a message about a failure must not fail itself. What is sent in
-    MiB (`free_mib`) is said with its unit.
 
-    A system's own words are part of our sentence: the stop that a Chinese Windows ends them with would be a second one.
+@functools.cache
+def codes(prefix: str = "") -> tuple[str, ...]:
+    """Return all message codes that start with `prefix`."""
+    suffix = ".description"
+    keys = texts.catalogue("en")
+    found = [key[len(_PREFIX) : -len(suffix)] for key in keys if key.startswith(_PREFIX) and key.endswith(suffix)]
+    return tuple(code for code in found if code.startswith(prefix))
+
+
+def is_known(code: str) -> bool:
+    """Return whether the catalogue has a text for `code`."""
+    return f"{_PREFIX}{code}.description" in texts.catalogue("en")
+
+
+def template(code: str, language: Language) -> tuple[str, str]:
+    """Return description and action of a known code as `str.format` templates. The action may be empty."""
+    table = texts.catalogue(language)
+    return table[f"{_PREFIX}{code}.description"], table.get(f"{_PREFIX}{code}.action", "")
+
+
+class _LenientFormatter(string.Formatter):
+    """Formats a missing parameter as `?` and a parameter in MiB (`free_mib`) with its unit.
+
+    Removes the full stop of a reason: the message has its own.
     """
 
     def get_value(self, key: int | str, args: object, kwargs: Mapping[str, object]) -> object:
@@ -51,14 +71,13 @@ class _Lenient(string.Formatter):
             return value.rstrip(" .。")
         if not isinstance(value, int) or isinstance(value, bool):
             return value
-        return size_of_mib(value) if str(key).endswith("_mib") else f"{value:,}"
+        return format_mib(value) if str(key).endswith("_mib") else f"{value:,}"
 
 
 class TraindeckError(Exception):
-    """A failure that is told to people in one sentence. `code` names an entry of `CATALOGUE`.
+    """A failure with a message code (`codes()`) and its parameters.
 
-    Raise it where the cause is known; the command line turns it into an `error` event and its exit
-    code. `detail` is technical (an exception's own text): shown small, never instead of the sentence.
+    The command line turns it into an `error` event and its exit code. `detail` is the text of the cause.
     """
 
     def __init__(self, code: str, detail: str = "", **params: Value) -> None:
@@ -69,33 +88,31 @@ class TraindeckError(Exception):
 
     @property
     def exit_code(self) -> ExitCode:
-        message = CATALOGUE.get(self.code)
-        return message.exit_code if message else ExitCode.FAILED
+        return exit_code_of(self.code)
 
     def __str__(self) -> str:
-        return word(self.code, self.params, "en")
+        return format_message(self.code, self.params, "en")
 
 
-def word(code: str, params: Mapping[str, Value], language: Language) -> str:
-    """The sentence for a code. An unknown code (a newer trainer) is shown with its parameters."""
-    what, do = what_and_do(code, params, language)
-    return f"{what}{'' if language == 'zh' else ' '}{do}".strip()
+def format_message(code: str, params: Mapping[str, Value], language: Language) -> str:
+    """Return description and action of a code. An unknown code is shown with its parameters."""
+    description, action = format_message_parts(code, params, language)
+    return f"{description}{'' if language == 'zh' else ' '}{action}".strip()
 
 
-def what_and_do(code: str, params: Mapping[str, Value], language: Language) -> tuple[str, str]:
-    """As `word`, but what happened and what to do apart."""
-    message = CATALOGUE.get(code)
-    if message is None:
+def format_message_parts(code: str, params: Mapping[str, Value], language: Language) -> tuple[str, str]:
+    """Return description and action of a code."""
+    if not is_known(code):
         shown = ", ".join(f"{name}={value}" for name, value in params.items())
         return f"{code} ({shown})" if shown else code, ""
-    words = message.en
-    if language == "zh":
-        words, params = message.zh, in_chinese(params)
-    return _Lenient().vformat(words.what, (), params), _Lenient().vformat(words.do, (), params)
+    description, action = template(code, language)
+    params = translate_params(params, language)
+    formatter = _LenientFormatter()
+    return formatter.vformat(description, (), params), formatter.vformat(action, (), params)
 
 
 def terminal_language() -> Language:
-    """The language of a terminal: `TRAINDECK_LANG` (en, zh), else the system's locale."""
+    """Return the language of the terminal: `TRAINDECK_LANG` (en, zh), else that of the locale."""
     chosen = os.environ.get("TRAINDECK_LANG") or os.environ.get("LC_ALL") or os.environ.get("LANG")
     if not chosen:
         chosen = locale.getlocale()[0] or ""

@@ -1,4 +1,4 @@
-"""Bytes in words, which are the same in every language. No torch, no Qt."""
+"""Formatting of byte counts, the same in all languages. No torch, no Qt."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ _MIB: Final = 2**20
 _GIB: Final = 2**30
 
 
-def unit_of(amount: float) -> tuple[int, str]:
-    """Bytes of the unit in which an amount is said, and its name."""
+def byte_unit(amount: float) -> tuple[int, str]:
+    """Return the scale in bytes and the name of the unit for an amount."""
     if round(amount / _MIB) >= 1024:
         return _GIB, "GiB"
     return (_MIB, "MiB") if amount >= _MIB else (_KIB, "KiB")
 
 
-def size(amount: float) -> str:
-    """Bytes for people: `17.6 KiB`, `4.2 MiB`, `512 MiB`, `1.5 GiB`."""
-    scale, unit = unit_of(amount)
+def format_bytes(amount: float) -> str:
+    """Return a byte count with its unit: `17.6 KiB`, `4.2 MiB`, `512 MiB`, `1.5 GiB`."""
+    scale, unit = byte_unit(amount)
     return f"{amount / scale:,.{0 if unit == 'MiB' and amount >= 10 * _MIB else 1}f} {unit}"
 
 
-def size_of_mib(amount: int) -> str:
-    """Whole MiB, as messages carry them. In two digits of a GiB: a few hundredths may be all that lacks."""
+def format_mib(amount: int) -> str:
+    """Return whole MiB with their unit, from 1 GiB with two digits: `512 MiB`, `12.70 GiB`."""
     return f"{amount / 1024:,.2f} GiB" if amount >= 1024 else f"{amount} MiB"

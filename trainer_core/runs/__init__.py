@@ -1,1 +1,1 @@
-"""A run on disk, seen from outside: its folder, its checkpoints, its owner."""
+"""Runs on disk: folders, checkpoints, locks."""

@@ -1,10 +1,8 @@
-"""A checkpoint folder seen from outside: its manifest, whether it is whole, which ones to keep.
-
-`train/checkpoint.py` fills such folders; this file needs no torch, so that the window and `runs` can
-list and verify them.
+"""Checkpoint folders without torch: manifest, verification, rotation. The window and `runs` list and verify with this
+module; `train/checkpoint.py` fills the folders.
 
     checkpoints/step-00000500/
-        model.safetensors  optimizer.safetensors  state.json  config.json  tokenizer.json …
+        model.safetensors  optimizer.safetensors  state.json  config.json  tokenizer.json ...
         manifest.json      {"step", "kind", "eval_loss", "files": {name: {"bytes", "sha256"}}, "sha256": of all that}
 """
 
@@ -19,18 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from trainer_core import files
+from trainer_core.system import files
 
 MANIFEST: Final = "manifest.json"
-_PLAIN: Final = re.compile(r"[^/\\:\0]*[^/\\:\0.][^/\\:\0]*")  # a name in this folder: no path, drive, `.` or `..`
-_NAME: Final = re.compile(r"step-(\d{8,})")
-WORKING_PREFIX: Final = ".writing-"
-_DAMAGE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+_SAFE_FILE_NAME: Final = re.compile(r"[^/\\:\0]*[^/\\:\0.][^/\\:\0]*")  # a plain name: no path, drive, `.` or `..`
+_FOLDER_NAME: Final = re.compile(r"step-(\d{8,})")
+TEMPORARY_PREFIX: Final = ".writing-"
+_READ_ERRORS: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
-    """What a manifest says. `eval_loss` is the held-out loss of that very step, if it was measured."""
+    """Content of a manifest. `eval_loss` is the validation loss of this step, if it was evaluated."""
 
     path: Path
     step: int
@@ -46,142 +44,142 @@ def folder_name(step: int) -> str:
 def write_manifest(
     folder: Path, step: int, kind: str, eval_loss: float | None, hashes: Mapping[str, str] | None = None
 ) -> int:
-    """Hash every file of `folder` into its manifest, but those whose `hashes` are known. Returns the bytes of all."""
+    """Hash every file of `folder` into its manifest, except those in `hashes`. Returns total bytes."""
     entries: dict[str, dict[str, Any]] = {}
     for file in sorted(folder.iterdir()):
         if file.name != MANIFEST:
             digest = (hashes or {}).get(file.name) or files.sha256(file)
             entries[file.name] = {"bytes": file.stat().st_size, "sha256": digest}
     manifest: dict[str, Any] = {"step": step, "kind": kind, "eval_loss": eval_loss, "files": entries}
-    manifest["sha256"] = _digest(manifest)
+    manifest["sha256"] = _manifest_hash(manifest)
     files.write_atomic(folder / MANIFEST, json.dumps(manifest, indent=1).encode("utf-8"))
     return sum(entry["bytes"] for entry in entries.values())
 
 
-def _digest(manifest: dict[str, Any]) -> str:
-    """Of all that a manifest says. JSON's numbers and texts come back as they were written."""
-    said = json.dumps({name: value for name, value in manifest.items() if name != "sha256"}, sort_keys=True)
-    return files.sha256_of(said.encode("ascii"))
+def _manifest_hash(manifest: dict[str, Any]) -> str:
+    """Hash of the manifest's content. JSON values round-trip exactly."""
+    content = json.dumps({name: value for name, value in manifest.items() if name != "sha256"}, sort_keys=True)
+    return files.sha256_bytes(content.encode("ascii"))
 
 
-def _vouches_for_itself(manifest: dict[str, Any]) -> bool:
-    """Whether a manifest says what was written. Those of version 0.1's first checkpoints have no hash."""
-    if set(manifest) == {"step", "kind", "eval_loss", "files"}:
-        return True
-    return set(manifest) == {"step", "kind", "eval_loss", "files", "sha256"} and manifest["sha256"] == _digest(manifest)
+def _is_manifest_intact(manifest: dict[str, Any]) -> bool:
+    """Whether the manifest is as written. Early manifests of version 0.1 have no hash."""
+    names = set(manifest) - {"sha256"}
+    return names == {"step", "kind", "eval_loss", "files"} and (
+        "sha256" not in manifest or manifest["sha256"] == _manifest_hash(manifest)
+    )
 
 
 def read_info(folder: Path) -> CheckpointInfo | None:
-    """The manifest's statement, unverified; None where there is none that can be read."""
+    """Read the manifest without verification; None if it is missing or unreadable."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         size = sum(int(entry["bytes"]) for entry in manifest["files"].values())
         loss = None if manifest["eval_loss"] is None else float(manifest["eval_loss"])
-        measured = loss if loss is not None and math.isfinite(loss) else None  # NaN would sort anywhere
+        measured = loss if loss is not None and math.isfinite(loss) else None  # NaN has no sort order
         return CheckpointInfo(folder, int(manifest["step"]), str(manifest["kind"]), measured, size)
-    except _DAMAGE:
+    except _READ_ERRORS:
         return None
 
 
-def problem(folder: Path, hashes: bool = True) -> str | None:
+def find_problem(folder: Path, hashes: bool = True) -> str | None:
     """Why a checkpoint cannot be trusted, or None. `hashes=False` compares sizes only (fast)."""
-    return next((problem for problem in check_files(folder, hashes).values() if problem), None)
+    return next((problem for problem in verify_files(folder, hashes).values() if problem), None)
 
 
-def check_files(folder: Path, hashes: bool = True) -> dict[str, str | None]:
-    """What is wrong with each file of a checkpoint; None: nothing. Of an unreadable manifest, only that."""
+def verify_files(folder: Path, hashes: bool = True) -> dict[str, str | None]:
+    """Problem of each file of a checkpoint, or None; only that of the manifest if it cannot be read."""
     try:
-        with files.opened(folder / MANIFEST) as file:
+        with files.open_with_retry(folder / MANIFEST) as file:
             manifest = json.load(file)
         entries = [(str(name), int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest["files"].items()]
-        changed = not _vouches_for_itself(manifest)
+        changed = not _is_manifest_intact(manifest)
     except OSError as error:
-        return {MANIFEST: f"{MANIFEST} cannot be read: {error.strerror}"}
-    except _DAMAGE:
-        return {MANIFEST: f"{MANIFEST} is not readable"}
+        return {MANIFEST: f"“{MANIFEST}” cannot be read: {error.strerror}"}
+    except _READ_ERRORS:
+        return {MANIFEST: f"“{MANIFEST}” cannot be read"}
     if changed:
-        return {MANIFEST: f"the content of {MANIFEST} has changed"}
+        return {MANIFEST: f"the content of “{MANIFEST}” has changed"}
     if not entries:
-        return {MANIFEST: f"{MANIFEST} lists no files"}
-    if any(Path(name).name != name for name, _, _ in entries):  # a stranger's: nothing outside of the folder is read
-        return {MANIFEST: f"{MANIFEST} is not readable"}
-    if not all(_PLAIN.fullmatch(name) for name, _, _ in entries):  # never looked at, copied or deleted
-        return {MANIFEST: f"{MANIFEST} lists files outside of the checkpoint"}
+        return {MANIFEST: f"“{MANIFEST}” lists no files"}
+    if any(Path(name).name != name for name, _, _ in entries):  # untrusted: read nothing outside of the folder
+        return {MANIFEST: f"“{MANIFEST}” cannot be read"}
+    if not all(_SAFE_FILE_NAME.fullmatch(name) for name, _, _ in entries):  # untrusted, as above
+        return {MANIFEST: f"“{MANIFEST}” lists files outside of the checkpoint"}
     return {name: _file_problem(folder / name, size, digest if hashes else None) for name, size, digest in entries}
 
 
 def _file_problem(file: Path, size: int, digest: str | None) -> str | None:
     try:
         if not file.is_file():
-            return f"{file.name} is missing"
+            return f"“{file.name}” is missing"
         if file.stat().st_size != size:
-            return f"{file.name} has {file.stat().st_size} bytes instead of {size}"
+            return f"“{file.name}” has the wrong size: {file.stat().st_size}/{size} bytes"
         if digest is not None and files.sha256(file) != digest:
-            return f"the content of {file.name} has changed"
+            return f"the content of “{file.name}” has changed"
     except OSError as error:
-        return f"{file.name} cannot be read: {error.strerror}"
+        return f"“{file.name}” cannot be read: {error.strerror}"
     except ValueError:  # a name that no file can have
-        return f"{MANIFEST} is not readable"
+        return f"“{MANIFEST}” cannot be read"
     return None
 
 
-def known_problem(folder: Path) -> str | None:
-    """As `problem`, but files are hashed again only when their sizes or dates have changed."""
+def find_problem_cached(folder: Path) -> str | None:
+    """As `find_problem`, but files are hashed again only when their sizes or times have changed."""
     try:
         found = ((entry.name, entry.stat()) for entry in sorted(folder.iterdir()))
-        return _known_problem(folder, tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in found))
+        return _find_problem_cached(folder, tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in found))
     except OSError:
-        return problem(folder)
+        return find_problem(folder)
 
 
 @functools.lru_cache(maxsize=64)
-def _known_problem(folder: Path, files_seen: tuple[tuple[str, int, int], ...]) -> str | None:
-    return problem(folder)
+def _find_problem_cached(folder: Path, files_seen: tuple[tuple[str, int, int], ...]) -> str | None:
+    return find_problem(folder)
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Whether a folder is meant to be one, whole or not."""
-    return _NAME.fullmatch(folder.name) is not None or (folder / MANIFEST).is_file()
+    """Whether a folder is a checkpoint, valid or not."""
+    return _FOLDER_NAME.fullmatch(folder.name) is not None or (folder / MANIFEST).is_file()
 
 
 def list_checkpoints(checkpoints: Path) -> list[Path]:
-    """Checkpoint folders, oldest first, whole or not. Unfinished (`.writing-…`) ones are left out."""
+    """Checkpoint folders, oldest first, valid or not, without incomplete ones (`.writing-…`)."""
     if not checkpoints.is_dir():
         return []
-    found = [entry for entry in checkpoints.iterdir() if entry.is_dir() and _NAME.fullmatch(entry.name)]
+    found = [entry for entry in checkpoints.iterdir() if entry.is_dir() and _FOLDER_NAME.fullmatch(entry.name)]
     return sorted(found, key=lambda entry: int(entry.name.removeprefix("step-")))
 
 
-def latest_good(checkpoints: Path) -> tuple[Path | None, list[tuple[Path, str]]]:
-    """The newest checkpoint that verifies, and the newer ones passed over with their reasons."""
+def latest_valid(checkpoints: Path) -> tuple[Path | None, list[tuple[Path, str]]]:
+    """The newest valid checkpoint, and newer damaged ones with their problems."""
     skipped: list[tuple[Path, str]] = []
     for folder in reversed(list_checkpoints(checkpoints)):
-        reason = problem(folder)
+        reason = find_problem(folder)
         if reason is None:
             return folder, skipped
         skipped.append((folder, reason))
     return None, skipped
 
 
-def to_remove(
+def select_expired(
     infos: Sequence[CheckpointInfo], keep_last: int, keep_best: int, damaged: Collection[Path] = ()
 ) -> list[CheckpointInfo]:
-    """What rotation deletes: all but the last N, the best N by eval loss, and final ones.
+    """Checkpoints that rotation deletes: all but the last N, the best N by eval loss, and final ones.
 
-    Damaged ones are none of these N. They go when they are older than the last N: nobody is to find an old run's
-    damaged checkpoint gone before there are others.
+    Damaged ones do not count. They are deleted once they are older than the last N.
     """
     by_step = sorted(infos, key=lambda info: info.step)
-    whole = [info for info in by_step if info.path not in damaged]
-    measured = [info for info in whole if info.eval_loss is not None]
+    valid = [info for info in by_step if info.path not in damaged]
+    measured = [info for info in valid if info.eval_loss is not None]
     best = sorted(measured, key=lambda info: (info.eval_loss, info.step))[:keep_best]
-    last = whole[-keep_last:]
+    last = valid[-keep_last:]
     newer = [info for info in by_step if info.path in damaged and (not last or info.step > last[0].step)]
     kept = {info.path for info in [*last, *best, *newer]}
     return [info for info in by_step if info.path not in kept and info.kind != "final"]
 
 
-def infos_of(checkpoints: Path) -> list[CheckpointInfo]:
-    """The checkpoints whose manifest can be read, oldest first."""
+def list_infos(checkpoints: Path) -> list[CheckpointInfo]:
+    """Checkpoints with a readable manifest, oldest first."""
     read: Iterable[CheckpointInfo | None] = map(read_info, list_checkpoints(checkpoints))
     return [info for info in read if info is not None]

@@ -1,13 +1,12 @@
-"""A run on disk: where everything lies, who owns it, and what can be told about it from outside.
+"""Folder of a run: paths, owner, summary.
 
     runs/NAME/
-        config.yaml     resolved; `train --config` on it repeats the run
+        config.yaml     resolved configuration; `train --config` repeats the run
         events.jsonl    all events, append-only
-        log.txt         what libraries print, and tracebacks
-        tokenizer.json  what this run tokenises with; beside it tokenizer_config.json
+        log.txt         output of libraries, and tracebacks
+        tokenizer.json  tokenizer of this run; also tokenizer_config.json
         checkpoints/    see checkpoint_dir.py
-        run.lock        pid and process start time of the trainer
-        plots.cache/    the window's: the events of a long run as arrays; may be deleted
+        run.lock        PID and start time of the trainer
 
 No torch, no Qt.
 """
@@ -25,18 +24,19 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from trainer_core import files, protocol, yaml_files
+from trainer_core import protocol
 from trainer_core.config import Config, to_dict
 from trainer_core.messages import TraindeckError
-from trainer_core.runs import checkpoint_dir, owners
-from trainer_core.runs.owners import Owner
+from trainer_core.runs import checkpoint_dir, file_locks
+from trainer_core.runs.file_locks import LockOwner
+from trainer_core.system import files, yaml_files
 
 RunState = Literal["running", "finished", "stopped", "failed", "interrupted"]
 _TAIL_BYTES: Final = 256 * 1024
 
 
 def home() -> Path:
-    """Traindeck's folder: runs/ and cache/ are made in it. `TRAINDECK_HOME` moves it."""
+    """Folder of runs/ and cache/: `TRAINDECK_HOME`, else Traindeck's own."""
     chosen = os.environ.get("TRAINDECK_HOME")
     return Path(chosen).resolve() if chosen else Path(__file__).resolve().parents[2]
 
@@ -80,19 +80,19 @@ class RunDir:
         return self.config.is_file()
 
     def create(self) -> None:
-        """Make the folder; raises `disk.not_writable` or `disk.full`."""
-        with files.said_plainly(self.path):
+        """Create the folder. Raises `disk.not_writable` or `disk.full`."""
+        with files.translate_os_errors(self.path):
             self.checkpoints.mkdir(parents=True, exist_ok=True)
 
     def write_config(self, config: Config) -> None:
-        """Write the resolved configuration, readable by people and by `--config`."""
+        """Write the resolved configuration for `--config`."""
         text = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
-        with files.said_plainly(self.path):
+        with files.translate_os_errors(self.path):
             files.write_atomic(self.config, text.encode("utf-8"))
 
 
 def new_run_path(root: Path, preset: str, when: float | None = None) -> Path:
-    """A free folder name such as `runs/quickstart-20260131-154500`."""
+    """An unused folder name such as `runs/quickstart-20260131-154500`."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(when))
     base = root / f"{safe_name(preset) or 'run'}-{stamp}"
     path, number = base, 2
@@ -101,41 +101,35 @@ def new_run_path(root: Path, preset: str, when: float | None = None) -> Path:
     return path
 
 
-_RESERVED: Final = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]) *(\..*)?", re.IGNORECASE)
-_NAME_BYTES: Final = 160  # Linux allows 255 for a name, and time stamp and number are added to it
+_RESERVED_NAME: Final = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]) *(\..*)?", re.IGNORECASE)
+_MAX_NAME_BYTES: Final = 160  # Linux allows 255; time stamp and number are appended
 
 
 def safe_name(text: str) -> str:
-    """`text` as a folder name that Windows takes too: no reserved characters, names or trailing dots."""
+    """`text` as a folder name that is valid on Windows too: no reserved characters or names, no trailing dots."""
     name = re.sub(r'[<>:"/\\|?*\x00-\x1f]+', "-", text).strip(" .")[:80]
-    name = name.encode("utf-8", "ignore")[:_NAME_BYTES].decode("utf-8", "ignore").rstrip(" .")
-    return f"_{name}" if _RESERVED.fullmatch(name) else name
+    name = name.encode("utf-8", "ignore")[:_MAX_NAME_BYTES].decode("utf-8", "ignore").rstrip(" .")
+    return f"_{name}" if _RESERVED_NAME.fullmatch(name) else name
 
 
-# --- who owns a run ------------------------------------------------------------------------------
-
-
-def read_owner(run: RunDir) -> Owner | None:
-    """Who holds the run; None if nobody does."""
-    return owners.read_owner(run.lock)
+def read_owner(run: RunDir) -> LockOwner | None:
+    """Owner of the run's lock; None if there is none."""
+    return file_locks.read_owner(run.lock)
 
 
 @contextlib.contextmanager
 def lock(run: RunDir) -> Iterator[None]:
-    """Hold a run while training. Raises `run.in_use` while a living process holds it."""
+    """Hold the run's lock. Raises `run.in_use` while a running process holds it."""
     try:
-        with owners.held(run.lock):
+        with file_locks.file_lock(run.lock):
             yield
-    except owners.InUse as used:
+    except file_locks.LockHeldError as used:
         raise TraindeckError("run.in_use", path=str(run.path), pid=str(used.pid)) from used
-
-
-# --- what can be told from outside -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One line of a list of runs. Read from the files alone, without loading a model."""
+    """Summary of a run, from its files."""
 
     path: Path
     state: RunState
@@ -149,7 +143,7 @@ class RunSummary:
     tokens_per_s: float | None = None
     seconds: float = 0.0
     checkpoints: int = 0
-    error: tuple[str, dict[str, Any]] | None = None  # code and parameters of what ended it
+    error: tuple[str, dict[str, Any]] | None = None  # message code and parameters
 
     @property
     def name(self) -> str:
@@ -167,7 +161,7 @@ def list_runs(root: Path) -> list[RunSummary]:
     runs: list[RunDir] = []
     with contextlib.suppress(OSError):
         for entry in root.iterdir():
-            with contextlib.suppress(OSError):  # a folder that may not be entered
+            with contextlib.suppress(OSError):  # permission denied
                 if (entry / "config.yaml").is_file():
                     runs.append(RunDir(entry))
     found = [summarize(run) for run in runs]
@@ -175,15 +169,15 @@ def list_runs(root: Path) -> list[RunSummary]:
 
 
 def summarize(run: RunDir) -> RunSummary:
-    """What the files of one run say. Damaged files make a poorer summary, never an error."""
+    """Summarize a run from its files. Facts in damaged files are missing; it never raises."""
     values = read_yaml(run.config)
-    events = _told(run.events)
+    events = _recent_events(run.events)
     steps = [event for event in events if isinstance(event, protocol.Step)]
     evals = [event for event in events if isinstance(event, protocol.Eval) and event.loss is not None]
     totals = [event.total for event in events if isinstance(event, protocol.Progress) and event.unit == "steps"]
-    infos = checkpoint_dir.infos_of(run.checkpoints)
+    infos = checkpoint_dir.list_infos(run.checkpoints)
     losses = [event.loss for event in evals] + [info.eval_loss for info in infos]
-    first, last = _first_time(run), events[-1].t if events else 0.0
+    first, last = _start_time(run), events[-1].t if events else 0.0
     started = first or _modified(run.config)
     data = values.get("data")
     errors = [event for event in events if isinstance(event, protocol.Error)]
@@ -198,14 +192,14 @@ def summarize(run: RunDir) -> RunSummary:
         last_loss=steps[-1].loss if steps else None,
         best_loss=min((loss for loss in losses if loss is not None), default=None),
         tokens_per_s=steps[-1].tokens_per_s if steps else None,
-        seconds=_trained(events) or (max(0.0, last - first) if first else 0.0),
+        seconds=_training_seconds(events) or (max(0.0, last - first) if first else 0.0),
         checkpoints=len(infos),
         error=(errors[-1].code, dict(errors[-1].params)) if errors else None,
     )
 
 
 def _step(events: list[protocol.AnyEvent]) -> int:
-    """The newest step that was told: not every step is, but the end tells at which one it was."""
+    """The newest step. Not every step has an event, but `done` has the last one."""
     for event in reversed(events):
         if isinstance(event, protocol.Step):
             return event.step
@@ -214,8 +208,8 @@ def _step(events: list[protocol.AnyEvent]) -> int:
     return 0
 
 
-def _trained(events: list[protocol.AnyEvent]) -> float:
-    """Seconds spent in steps, over all processes, where the newest of them told so at its end."""
+def _training_seconds(events: list[protocol.AnyEvent]) -> float:
+    """Seconds of training over all processes, from the `done` event of the newest; 0 without one."""
     for event in reversed(events):
         if isinstance(event, protocol.Done):
             return event.seconds
@@ -230,7 +224,7 @@ def _state(run: RunDir, events: list[protocol.AnyEvent]) -> RunState:
         return "running"
     for event in reversed(events):
         if isinstance(event, protocol.Done):
-            return "interrupted" if event.reason == "parent_lost" else event.reason  # that nobody has asked for
+            return "interrupted" if event.reason == "parent_lost" else event.reason
         if isinstance(event, protocol.Error):
             return "failed"
         if isinstance(event, protocol.Hello):
@@ -238,38 +232,38 @@ def _state(run: RunDir, events: list[protocol.AnyEvent]) -> RunState:
     return "interrupted"
 
 
-def _told(path: Path) -> list[protocol.AnyEvent]:
-    """The newest events of a run, without those of starts that were refused: they leave a run as it was.
+def _recent_events(path: Path) -> list[protocol.AnyEvent]:
+    """The newest events of a run, without those of processes that failed before training.
 
-    A start that prepared data for long before it was refused fills the tail; then more of the file is read.
+    If only such events are in the tail, a longer tail is read.
     """
     size = _TAIL_BYTES
     while True:
         events = list(tail_events(path, size))
-        starts = _starts(events)
-        counting = [event for start in starts if not _refused(start) for event in start]
-        if counting or not path.is_file() or size >= path.stat().st_size:
-            return counting or events  # all were refused: the run never began
+        processes = _split_by_process(events)
+        trained = [event for process in processes if not _failed_before_training(process) for event in process]
+        if trained or not path.is_file() or size >= path.stat().st_size:
+            return trained or events  # no process has trained
         size *= 8
 
 
-def _starts(events: list[protocol.AnyEvent]) -> list[list[protocol.AnyEvent]]:
-    """Events by the process that wrote them: each numbers its own."""
-    starts: list[list[protocol.AnyEvent]] = []
+def _split_by_process(events: list[protocol.AnyEvent]) -> list[list[protocol.AnyEvent]]:
+    """Events by the process that wrote them: each numbers its own from 0."""
+    processes: list[list[protocol.AnyEvent]] = []
     for event in events:
-        if not starts or isinstance(event, protocol.Hello) or event.seq < starts[-1][-1].seq:
-            starts.append([])
-        starts[-1].append(event)
-    return starts
+        if not processes or isinstance(event, protocol.Hello) or event.seq < processes[-1][-1].seq:
+            processes.append([])
+        processes[-1].append(event)
+    return processes
 
 
-def _refused(start: list[protocol.AnyEvent]) -> bool:
-    """Whether a process ended in an error before there was anything to train."""
-    began = any(isinstance(event, protocol.Ready | protocol.Step | protocol.Done) for event in start)
-    return not began and any(isinstance(event, protocol.Error) for event in start)
+def _failed_before_training(events: list[protocol.AnyEvent]) -> bool:
+    """Whether a process ended with an error before training began."""
+    began = any(isinstance(event, protocol.Ready | protocol.Step | protocol.Done) for event in events)
+    return not began and any(isinstance(event, protocol.Error) for event in events)
 
 
-def _first_time(run: RunDir) -> float:
+def _start_time(run: RunDir) -> float:
     try:
         with run.events.open("rb") as file:
             return protocol.decode_event(file.readline()).t
@@ -285,7 +279,7 @@ def _modified(path: Path) -> float:
 
 
 def tail_events(path: Path, size: int = _TAIL_BYTES) -> Iterator[protocol.AnyEvent]:
-    """The events in the last `size` bytes of a file; lines that are no events are passed over."""
+    """Events in the last `size` bytes of a file; invalid lines are skipped."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - size))
@@ -300,7 +294,7 @@ def tail_events(path: Path, size: int = _TAIL_BYTES) -> Iterator[protocol.AnyEve
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML mapping, or nothing where it cannot be read."""
+    """Read a YAML mapping; empty if it cannot be read."""
     try:
         loaded = yaml_files.read(path)
     except (OSError, yaml_files.UnreadableError):
@@ -308,33 +302,32 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return loaded if isinstance(loaded, dict) else {}
 
 
-def find_run(text: str, root: Path, trained: bool = False) -> RunDir:
+def find_run(reference: str, root: Path, require_checkpoint: bool = False) -> RunDir:
     """A run by folder, by name below `root`, or `latest`. Raises `run.not_found`.
 
-    `latest` passes over starts that failed before anything was trained; with `trained`, over every run
-    without a checkpoint.
+    `latest` skips failed runs without a checkpoint; with `require_checkpoint`, all runs without one.
     """
-    if text in ("", "latest"):
+    if reference in ("", "latest"):
         for run in list_runs(root):
-            if run.checkpoints or (run.state != "failed" and not trained):
+            if run.checkpoints or (run.state != "failed" and not require_checkpoint):
                 return RunDir(run.path)
         raise TraindeckError("run.not_found", path=str(root))
-    for candidate in (Path(text), root / text):
+    for candidate in (Path(reference), root / reference):
         if (candidate / "config.yaml").is_file():
             return RunDir(candidate.resolve())
-    raise TraindeckError("run.not_found", path=text)
+    raise TraindeckError("run.not_found", path=reference)
 
 
-def find_checkpoint(text: str, runs: Path, warn: Callable[..., None]) -> Path:
-    """The checkpoint meant by a run, a run's name, a checkpoint folder, or `latest`.
+def find_checkpoint(reference: str, runs: Path, warn: Callable[..., None]) -> Path:
+    """The checkpoint of a run's folder, a run's name, a checkpoint folder, or `latest`.
 
-    `warn(code, **params)` hears of each damaged one that is passed over. Raises `run.not_found` or `run.no_checkpoint`.
+    `warn(code, **params)` receives each damaged one that is skipped. Raises `run.not_found` or `run.no_checkpoint`.
     """
-    folder = Path(text)
-    if text and (folder / checkpoint_dir.MANIFEST).is_file():
+    folder = Path(reference)
+    if reference and (folder / checkpoint_dir.MANIFEST).is_file():
         return folder.resolve()
-    run = find_run(text, runs, trained=True)
-    good, skipped = checkpoint_dir.latest_good(run.checkpoints)
+    run = find_run(reference, runs, require_checkpoint=True)
+    good, skipped = checkpoint_dir.latest_valid(run.checkpoints)
     for path, reason in skipped:
         warn("checkpoint.skipped", path=path.name, reason=reason)
     if good is None:

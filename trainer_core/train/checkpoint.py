@@ -1,8 +1,7 @@
-"""What a checkpoint holds, and how training goes on from it. `transaction.py` writes it.
+"""Content of a checkpoint, and how a run continues from it. `checkpoint_writer.py` writes it.
 
-The folder is a Hugging Face model folder as it stands (`config.json`, `model.safetensors`,
-`tokenizer.json`), with what training needs to go on exactly beside it: `optimizer.safetensors`
-(moments and generator states) and `state.json` (counters and versions). No pickle.
+The folder is a Hugging Face model folder (`config.json`, `model.safetensors`, `tokenizer.json`) plus the training
+state: `optimizer.safetensors` (moments and RNG states) and `state.json` (counters and versions). No pickle.
 """
 
 from __future__ import annotations
@@ -22,48 +21,49 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from trainer_core import __version__, files
+from trainer_core import __version__
 from trainer_core.messages import TraindeckError
-from trainer_core.model import hugging_face
-from trainer_core.model.decoder import Decoder, ModelConfig
+from trainer_core.models import hf_config
+from trainer_core.models.decoder import Decoder, ModelConfig
 from trainer_core.protocol import Checkpoint, CheckpointKind
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.train import transaction
-from trainer_core.train.transaction import Content, Keep
+from trainer_core.system import files
+from trainer_core.train import checkpoint_writer
+from trainer_core.train.checkpoint_writer import CheckpointContent, RetentionPolicy
 
 _TIED_HEAD: Final = "lm_head.weight"
-_MOMENTS: Final = {"adamw": ("step", "exp_avg", "exp_avg_sq"), "muon": ("momentum_buffer",)}  # by a group's kind
-_MADE_WITH_COUNTS: Final = {"eval_batches", "eval_sequences", "samples_per_epoch"}
+_MOMENTS: Final = {"adamw": ("step", "exp_avg", "exp_avg_sq"), "muon": ("momentum_buffer",)}  # by parameter group kind
+_FINGERPRINT_COUNTS: Final = {"eval_batches", "eval_sequences", "samples_per_epoch"}
 _DAMAGE: Final = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(slots=True)
 class Counters:
-    """How far training is. Everything the loop counts, nothing it can compute."""
+    """Progress of a run: what the loop counts and cannot compute."""
 
     step: int
-    position: int  # samples (sequences in the order of an epoch) used since the run began: the whole data state
-    warmup_samples: int | None = None  # the length of the warmup, from the run's first start
-    tokens: int = 0  # tokens that counted in the loss
+    position: int  # samples (sequences in the order of the epochs) used since the run began: the complete data state
+    warmup_samples: int | None = None  # length of the warmup, fixed at the run's first start
+    tokens: int = 0  # in the loss
     samples: int = 0
-    loss_sum: float = 0.0  # over the tokens since the last step event, so that a resume reports the same
+    loss_sum: float = 0.0  # since the last step event, so that a resumed run reports the same
     loss_tokens: int = 0
     best_loss: float | None = None
-    seconds: float = 0.0  # spent in steps
-    settled: int = 0  # the newest step whose evaluation and samples are done too
+    seconds: float = 0.0  # in steps
+    last_evaluated_step: int = 0  # newest step whose evaluation and samples are done
 
 
 @dataclass(slots=True)
 class TrainState:
-    """All that a checkpoint holds and a resume brings back."""
+    """Everything that a checkpoint holds and a resume restores."""
 
     model: Decoder
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     counters: Counters = field(default_factory=lambda: Counters(step=0, position=0))
-    made_with: dict[str, Any] = field(default_factory=dict)  # what must not change for an exact resume
-    engine: dict[str, Any] = field(default_factory=dict)  # how the run computes (`Engine.choices`)
-    numerics: dict[str, Any] = field(default_factory=dict)  # of `numerics`: the `state` of each, by name
+    run_fingerprint: dict[str, Any] = field(default_factory=dict)  # settings that an exact resume requires unchanged
+    engine: dict[str, Any] = field(default_factory=dict)  # `Engine.choices`
+    numerics: dict[str, Any] = field(default_factory=dict)  # `state` of each part of `numerics`, by name
 
 
 # --- writing -----------------------------------------------------------------------------------------
@@ -79,15 +79,20 @@ def save(
     keep_last: int,
     keep_best: int,
 ) -> Checkpoint:
-    """Write, verify and rotate, as `transaction.write` does and raises."""
-    return transaction.write(run, content(state, companions), kind, eval_loss, Keep(keep_last, keep_best))
+    """Write, verify and rotate; raises as `checkpoint_writer.write` does."""
+    return checkpoint_writer.write(
+        run, build_content(state, companions), kind, eval_loss, RetentionPolicy(keep_last, keep_best)
+    )
 
 
-def content(state: TrainState, companions: dict[str, bytes]) -> Content:
-    """What a checkpoint of `state` holds. Its tensors are those that training goes on with, not copies. `companions`
-    are further small files by name (`config.json`, tokenizer)."""
-    tensors = {"model.safetensors": _weights(state.model), "optimizer.safetensors": _moments(state)}
-    return Content(state.counters.step, tensors, {**companions, "state.json": _to_json(_state_document(state))})
+def build_content(state: TrainState, companions: dict[str, bytes]) -> CheckpointContent:
+    """Content of a checkpoint of `state`. Tensors are not copied. `companions`: further small files by name
+    (`config.json`, tokenizer).
+    """
+    tensors = {"model.safetensors": _weights(state.model), "optimizer.safetensors": _optimizer_tensors(state)}
+    return CheckpointContent(
+        state.counters.step, tensors, {**companions, "state.json": _to_json(_state_document(state))}
+    )
 
 
 def _weights(model: Decoder) -> dict[str, Tensor]:
@@ -97,26 +102,26 @@ def _weights(model: Decoder) -> dict[str, Tensor]:
     return weights
 
 
-def _moments(state: TrainState) -> dict[str, Tensor]:
-    """The optimizer's state by weight name, and the states of torch's generators."""
-    tensors = generators(state.model)
+def _optimizer_tensors(state: TrainState) -> dict[str, Tensor]:
+    """Optimizer state by weight name, and torch's RNG states."""
+    tensors = rng_states(state.model)
     for name, weight in state.model.named_parameters():
         for key, value in state.optimizer.state.get(weight, {}).items():
             tensors[f"{key}.{name}"] = value.detach()
     return tensors
 
 
-def generators(model: Decoder) -> dict[str, Tensor]:
-    """The states of torch's generators that training with this model draws from."""
+def rng_states(model: Decoder) -> dict[str, Tensor]:
+    """RNG states that training this model draws from."""
     states = {"generator.cpu": torch.get_rng_state()}
-    # A pause takes the model off the GPU, and may end in a stop.
+    # A pause moves the model off the GPU and may end in a stop.
     if _on_gpu(model) or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         states["generator.cuda"] = torch.cuda.get_rng_state()
     return states
 
 
-def set_generators(model: Decoder, states: dict[str, Tensor]) -> None:
-    """Bring the states that `generators` gave back."""
+def set_rng_states(model: Decoder, states: dict[str, Tensor]) -> None:
+    """Restore RNG states."""
     torch.set_rng_state(states["generator.cpu"].clone())
     if _on_gpu(model) and "generator.cuda" in states:
         torch.cuda.set_rng_state(states["generator.cuda"].clone())
@@ -132,7 +137,7 @@ def _state_document(state: TrainState) -> dict[str, Any]:
     return {
         "traindeck": __version__,
         "counters": asdict(state.counters),
-        "made_with": state.made_with,
+        "run_fingerprint": state.run_fingerprint,
         "engine": state.engine,
         "numerics": state.numerics,
         "scaler": state.scaler.state_dict(),
@@ -148,44 +153,52 @@ def _to_json(document: dict[str, Any]) -> bytes:
 # --- reading -----------------------------------------------------------------------------------------
 
 
-def read_made_with(folder: Path) -> dict[str, Any]:
-    """The settings that a checkpoint was made with, without loading it."""
-    with _told_as_damage(folder):
-        # What there was at first, when it was not written down
-        found = {"optimizer": "adamw", "ranks": 1, **_read_json(folder, "state.json")["made_with"]}
-        for name in _MADE_WITH_COUNTS & found.keys():
+def read_run_fingerprint(folder: Path) -> dict[str, Any]:
+    """Read the run fingerprint of a checkpoint without loading it."""
+    with _errors_as_damage(folder):
+        # Values of checkpoints that do not record them
+        found = {"optimizer": "adamw", "ranks": 1, **_read_state(folder)["run_fingerprint"]}
+        for name in _FINGERPRINT_COUNTS & found.keys():
             if not isinstance(found[name], int):
                 raise TypeError(f"{name} is {found[name]!r:.40}")
         return found
 
 
 def read_counters(folder: Path) -> Counters:
-    """How far the run of a checkpoint is, without loading it."""
-    with _told_as_damage(folder):
-        return msgspec.convert(_read_json(folder, "state.json")["counters"], Counters)
+    """Read the counters of a checkpoint without loading it."""
+    with _errors_as_damage(folder):
+        return msgspec.convert(_read_state(folder)["counters"], Counters)
 
 
 def read_engine(folder: Path) -> dict[str, Any]:
-    """How the run of a checkpoint computed, without loading it. Empty: it was made before that was written down."""
-    with _told_as_damage(folder):
-        return dict(_read_json(folder, "state.json").get("engine", {}))
+    """Read the engine's choices of a checkpoint without loading it. Empty: not recorded."""
+    with _errors_as_damage(folder):
+        return dict(_read_state(folder).get("engine", {}))
+
+
+def _read_state(folder: Path) -> dict[str, Any]:
+    """Read `state.json`. Raises `checkpoint.old_version` for a run of Traindeck 0.1."""
+    document: dict[str, Any] = _read_json(folder, "state.json")
+    if "run_fingerprint" not in document:
+        raise TraindeckError("checkpoint.old_version", path=str(folder))
+    return document
 
 
 def load(folder: Path, state: TrainState) -> None:
-    """Bring everything back into `state`, in place. Raises `checkpoint.mismatch` or `checkpoint.damaged`.
+    """Restore `state` in place. Raises `checkpoint.mismatch` or `checkpoint.damaged`.
 
-    Of a checkpoint that another optimizer made, those moments come back that the present one has too: from AdamW
-    to Muon the matrices inside the layers begin without moments, embeddings and norms go on with theirs.
+    If the checkpoint is from another optimizer, only moments that both have are restored: from AdamW to Muon, matrices
+    inside the layers start without moments; embeddings and norms keep theirs.
     """
-    with _told_as_damage(folder):
+    with _errors_as_damage(folder):
         _load(folder, state)
 
 
 def _load(folder: Path, state: TrainState) -> None:
-    document = _read_json(folder, "state.json")
+    document = _read_state(folder)
     load_weights(folder, state.model)
     moments = _read_tensors(folder / "optimizer.safetensors")
-    _load_moments(state, moments)
+    _load_optimizer(state, moments)
     state.engine, state.numerics = dict(document.get("engine", {})), dict(document.get("numerics", {}))
     state.counters = msgspec.convert(document["counters"], Counters)
     if document["scaler"]:
@@ -195,31 +208,31 @@ def _load(folder: Path, state: TrainState) -> None:
     kind, keys, position, has_gauss, cached = document["numpy_random"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
     try:
-        set_generators(state.model, moments)
+        set_rng_states(state.model, moments)
     except RuntimeError as error:  # of another size
         raise ValueError(str(error)) from error
 
 
-def _load_moments(state: TrainState, moments: dict[str, Tensor]) -> None:
+def _load_optimizer(state: TrainState, moments: dict[str, Tensor]) -> None:
     names = {weight: name for name, weight in state.model.named_parameters()}
     state.optimizer.state.clear()
     for group in state.optimizer.param_groups:
         for weight in group["params"]:
             found = {key: moments.get(f"{key}.{names[weight]}") for key in _MOMENTS[group["kind"]]}
-            if all(value is not None for value in found.values()):  # step 0 has none, nor has another optimizer
+            if all(value is not None for value in found.values()):  # missing at step 0 and from another optimizer
                 if any(value.numel() != 1 and value.shape != weight.shape for value in found.values()):  # type: ignore[union-attr]
                     raise ValueError(f"moments of {names[weight]} have another shape")
                 state.optimizer.state[weight] = {key: value.clone().to(weight.device) for key, value in found.items()}  # type: ignore[union-attr]
 
 
 def read_shape(folder: Path) -> ModelConfig:
-    """The shape of a checkpoint's model. Raises `checkpoint.mismatch` or `checkpoint.damaged`."""
-    with _told_as_damage(folder):
-        return hugging_face.from_dict(_read_json(folder, "config.json"), str(folder))
+    """Read the model configuration of a checkpoint. Raises `checkpoint.mismatch` or `checkpoint.damaged`."""
+    with _errors_as_damage(folder):
+        return hf_config.from_hf_config(_read_json(folder, "config.json"), str(folder))
 
 
 def require_weights(folder: Path, shape: ModelConfig) -> None:
-    """That the file holds weights of this shape, looked up before memory is taken for them.
+    """Check that the file holds weights of this shape before memory is allocated for them.
 
     Raises `checkpoint.mismatch` or `checkpoint.damaged`.
     """
@@ -227,17 +240,17 @@ def require_weights(folder: Path, shape: ModelConfig) -> None:
         wanted = {name: list(weight.shape) for name, weight in Decoder(shape).named_parameters()}
     try:
         path = folder / "model.safetensors"
-        with files.opened(path), safe_open(path, "pt") as file:
+        with files.open_with_retry(path), safe_open(path, "pt") as file:
             found = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no mapping
     except (OSError, SafetensorError) as error:
-        raise _damaged(folder, error) from error
+        raise _damaged_error(folder, error) from error
     for name, rows in wanted.items():
         if found.get(name) != rows:
             raise TraindeckError("checkpoint.mismatch", path=str(folder), what=f"{name} {found.get(name)} → {rows}")
 
 
 def load_weights(folder: Path, model: Decoder) -> None:
-    """Only the weights, into a model of the same shape."""
+    """Load only the weights, into a model of the same shape."""
     weights = _read_tensors(folder / "model.safetensors")
     if model.config.tie_embeddings and "model.embed_tokens.weight" in weights:
         weights[_TIED_HEAD] = weights["model.embed_tokens.weight"]
@@ -250,15 +263,15 @@ def load_weights(folder: Path, model: Decoder) -> None:
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
     try:
-        with files.opened(path):
+        with files.open_with_retry(path):
             return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise _damaged(path.parent, error) from error
+        raise _damaged_error(path.parent, error) from error
 
 
 @contextlib.contextmanager
-def _told_as_damage(folder: Path) -> Iterator[None]:
-    """Files that are whole need not hold what they should: a manifest can vouch for anything."""
+def _errors_as_damage(folder: Path) -> Iterator[None]:
+    """Report unreadable content as damage: a valid manifest does not guarantee valid content."""
     try:
         yield
     except (*_DAMAGE, msgspec.ValidationError) as error:
@@ -268,14 +281,14 @@ def _told_as_damage(folder: Path) -> Iterator[None]:
 
 def _read_json(folder: Path, name: str) -> dict[str, Any]:
     try:
-        with files.opened(folder / name) as file:
+        with files.open_with_retry(folder / name) as file:
             loaded = json.load(file)
-    except (OSError, ValueError, RecursionError) as error:  # the last: `[[[[[…`
-        raise _damaged(folder, error) from error
+    except (OSError, ValueError, RecursionError) as error:  # RecursionError: deeply nested JSON
+        raise _damaged_error(folder, error) from error
     if not isinstance(loaded, dict):
-        raise _damaged(folder, f"{name} holds no JSON object")
+        raise _damaged_error(folder, f"{name} holds no JSON object")
     return loaded
 
 
-def _damaged(folder: Path, reason: object) -> TraindeckError:
+def _damaged_error(folder: Path, reason: object) -> TraindeckError:
     return TraindeckError("checkpoint.damaged", path=str(folder), reason=str(reason)[:200])

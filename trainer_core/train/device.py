@@ -1,4 +1,4 @@
-"""Where and in which arithmetic a run computes: device, precision, seeds, repeatability."""
+"""Device, precision, seeds and determinism of a run."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ import torch
 from trainer_core import presets
 from trainer_core.config import Config
 from trainer_core.messages import TraindeckError
-from trainer_core.report import Reporter
+from trainer_core.progress import Reporter
 
-_MMAP_THRESHOLD: Final = -3  # of mallopt(3): larger blocks are the system's own; at most 32 MiB
-_TRIM_THRESHOLD: Final = -1  # free bytes at the end of the heap that are given back
-_LARGEST_KEPT: Final = 32 * 2**20
-_LENDS: Final = sys.platform == "win32"  # whether drivers lend system memory when a card is full
-_LEFT_FREE: Final = 300 * 2**20  # bytes of a card for what a driver takes besides
+_MMAP_THRESHOLD: Final = -3  # mallopt(3): larger blocks are mapped separately; at most 32 MiB
+_TRIM_THRESHOLD: Final = -1  # mallopt(3): free bytes at the end of the heap that are returned
+_MAX_CACHED_BYTES: Final = 32 * 2**20
+_LENDS: Final = sys.platform == "win32"  # Windows drivers use system memory when VRAM is full
+_RESERVED_BYTES: Final = 300 * 2**20  # bytes of VRAM that the driver needs
 
 
 def choose_device(wanted: str) -> torch.device:
-    """The device of a run; `auto` takes the first GPU, else the CPU. Raises `device.not_available`."""
+    """The device of a run; `auto` takes the first GPU, otherwise the CPU. Raises `device.not_available`."""
     if wanted == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     try:
@@ -56,8 +56,8 @@ def device_of_rank(first: torch.device, rank: int, size: int) -> torch.device:
     return torch.device("cuda", begin + rank)
 
 
-def describe(device: torch.device) -> str:
-    """The device's name for people."""
+def describe_device(device: torch.device) -> str:
+    """Human-readable device name."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
@@ -73,24 +73,24 @@ class Precision:
     dtype: torch.dtype | None  # None: no autocast
 
     @classmethod
-    def named(cls, name: str, device: torch.device) -> Precision:
-        """fp32, bf16 or fp16 on a device."""
+    def from_name(cls, name: str, device: torch.device) -> Precision:
+        """Create from `fp32`, `bf16` or `fp16` for a device."""
         return cls(name, device.type, {"bf16": torch.bfloat16, "fp16": torch.float16}.get(name))
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """The context for forward passes."""
+        """Context for forward passes."""
         if self.dtype is None:
             return contextlib.nullcontext()
         return torch.autocast(self.device_type, dtype=self.dtype)
 
     @property
     def needs_scaler(self) -> bool:
-        """fp16 has too small a range for gradients: they are scaled (torch.amp.GradScaler)."""
+        """Whether gradients need scaling (torch.amp.GradScaler): fp16's range is too small."""
         return self.dtype is torch.float16
 
 
 def native_bf16(device: torch.device) -> bool:
-    """Whether bf16 products are computed as such: GPUs since Ampere; CPUs with AMX or AVX-512 BF16."""
+    """Whether the device multiplies in bf16: GPUs since Ampere; CPUs with AMX or AVX-512 BF16."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     supported = (getattr(torch.cpu, name, bool)() for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"))
@@ -98,66 +98,66 @@ def native_bf16(device: torch.device) -> bool:
 
 
 def choose_precision(wanted: str, device: torch.device, reporter: Reporter) -> Precision:
-    """`auto`: bf16 where the GPU computes it natively, else fp16; fp32 on a CPU. What was asked for and is
-    not supported falls back, with a warning.
+    """`auto`: bf16 if the GPU supports it natively, otherwise fp16; fp32 on a CPU. An unsupported request falls back
+    with a warning.
 
-    A CPU that computes bf16 natively takes it only when asked: at the sizes that train on a CPU, rounding costs
-    accuracy for little time. `doctor --fast-paths` shows what it would bring.
+    A CPU with native bf16 uses it only on request: at sizes that train on a CPU, it costs accuracy for little time.
+    `doctor --fast-paths` shows the speedup.
     """
     if wanted == "no" or (wanted == "auto" and device.type == "cpu"):
         return Precision("fp32", device.type, None)
     if wanted == "auto":
         wanted = "bf16" if native_bf16(device) else "fp16"
     if wanted == "bf16" and device.type == "cuda" and not native_bf16(device):
-        reporter.warn("precision.fallback", wanted="bf16", used="fp16", device=describe(device))
+        reporter.warn("precision.fallback", wanted="bf16", used="fp16", device=describe_device(device))
         wanted = "fp16"
     if wanted == "fp16" and device.type == "cpu":
-        reporter.warn("precision.fallback", wanted="fp16", used="fp32", device=describe(device))
+        reporter.warn("precision.fallback", wanted="fp16", used="fp32", device=describe_device(device))
         return Precision("fp32", device.type, None)
     return Precision(wanted, device.type, torch.bfloat16 if wanted == "bf16" else torch.float16)
 
 
-def warn_of_preset(config: Config, device: torch.device, reporter: Reporter) -> None:
-    """Say so where a preset for a GPU computes on a CPU that nobody asked for."""
+def warn_if_preset_unsupported(config: Config, device: torch.device, reporter: Reporter) -> None:
+    """Warn if a preset for a GPU runs on a CPU that was not requested."""
     if device.type != "cpu" or config.device == "cpu" or not config.preset:
         return
-    with contextlib.suppress(TraindeckError):  # a run may go on whose preset is no longer there
+    with contextlib.suppress(TraindeckError):  # the preset of a resumed run may no longer exist
         if presets.load(config.preset).for_gpu:
-            reporter.warn("preset.for_gpu", preset=config.preset, device=describe(device))
+            reporter.warn("preset.for_gpu", preset=config.preset, device=describe_device(device))
 
 
 def uses_tf32(config: Config, device: torch.device) -> bool:
-    """Whether fp32 matrix products take TF32 (10 bits of mantissa), which GPUs since Ampere have."""
+    """Whether fp32 matrix products use TF32 (10 bits of mantissa, GPUs since Ampere)."""
     return device.type == "cuda" and config.tf32 and not config.deterministic and native_bf16(device)
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep large blocks that are freed. Activations come and go with every step, and pages that were given
-    back to the system are zeroed when they are asked for again: up to a tenth of a step. Other systems are left alone.
+    """Make glibc keep large freed blocks. Activations are allocated and freed every step, and returned pages are zeroed
+    when allocated again: up to a tenth of a step. No effect on other systems.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # another C library
             library = ctypes.CDLL(None)
-            library.mallopt(_MMAP_THRESHOLD, _LARGEST_KEPT)
+            library.mallopt(_MMAP_THRESHOLD, _MAX_CACHED_BYTES)
             library.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def keep_to_the_card(device: torch.device) -> None:
-    """Have memory end where the card's does. On Windows drivers lend system memory then, over the bus, and training
-    goes on at a tenth of its speed; where it ends instead, a smaller batch is taken, as elsewhere.
+def limit_to_vram(device: torch.device) -> None:
+    """Limit torch to the card's memory. On Windows, drivers would otherwise use system memory over the bus, at a tenth
+    of the speed; running out instead triggers OOM recovery.
 
-    What other programs hold changes: to be called again before more memory is tried. At least half of the card stays
-    allowed, for Windows takes memory away from programs that stand still.
+    Memory of other programs changes: call again before trying more memory. At least half of the card stays allowed,
+    because Windows evicts idle programs.
     """
     if not _LENDS or device.type != "cuda":
         return
     free, total = torch.cuda.mem_get_info(device)
-    room = torch.cuda.memory_reserved(device) + free - _LEFT_FREE
+    room = torch.cuda.memory_reserved(device) + free - _RESERVED_BYTES
     torch.cuda.set_per_process_memory_fraction(min(1.0, max(room / total, 0.5)), device)
 
 
-def set_up_arithmetic(config: Config, device: torch.device) -> None:
-    """Threads, seeds, TF32, and repeatability where it is asked for."""
+def configure_arithmetic(config: Config, device: torch.device) -> None:
+    """Set threads, seeds, TF32 and determinism."""
     if config.cpu_threads:
         torch.set_num_threads(config.cpu_threads)
     if device.type == "cpu":
@@ -167,7 +167,7 @@ def set_up_arithmetic(config: Config, device: torch.device) -> None:
     torch.manual_seed(config.seed)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        keep_to_the_card(device)
+        limit_to_vram(device)
         torch.set_float32_matmul_precision("high" if uses_tf32(config, device) else "highest")
         if config.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -1,6 +1,6 @@
-"""How good the model is: loss on held-out data; for prompt/response data, answers compared with the real ones.
+"""Evaluation: loss on validation data and, for prompt/response data, quality of generated answers.
 
-Nothing here draws from a global generator, so evaluating never changes what training does next.
+Nothing here draws from a global generator, so evaluation never changes training.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from trainer_core.data.batches import Batch
+from trainer_core.data.loader import Batch
 from trainer_core.data.order import Indices, fixed_sample
-from trainer_core.generate import Answer, answer_all
-from trainer_core.model.decoder import Decoder
+from trainer_core.generation.generate import Completion, generate_batch
+from trainer_core.models.decoder import Decoder
+from trainer_core.progress import Reporter
 from trainer_core.protocol import Eval
-from trainer_core.report import Reporter
 from trainer_core.train.device import Precision
 from trainer_core.train.loss import batch_loss, token_loss
-from trainer_core.train.oom import give_back, is_out_of_memory
+from trainer_core.train.oom import is_out_of_memory, release_memory
 from trainer_core.train.ranks import ALONE, Ranks
 
 __all__ = [
     "Answers",
-    "HeldOut",
+    "EvaluationPass",
     "Loss",
     "answer_quality",
     "answer_tokens",
     "batch_loss",
+    "build_event",
     "token_loss",
-    "told",
     "validation_sample",
 ]
 
-_MAX_ROWS: Final = 64  # of a batch of prompts
+_MAX_ROWS: Final = 64  # per batch of prompts
 _SAMPLE_KEY: Final = 0x6576616C  # "eval"
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Mean negative log-likelihood per token that counts, in nats."""
+    """Mean negative log-likelihood per loss token, in nats."""
 
-    mean: float | None  # None: not a finite number, which compares with nothing
+    mean: float | None  # None: not finite
     tokens: int
     seconds: float
 
@@ -56,29 +56,29 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Answers to held-out prompts compared with the references."""
+    """Quality of answers to validation prompts."""
 
     exact_match: float  # 0..1
     bleu4: float  # 0..100
     examples: int
-    cut_by_limit: int
-    cut_by_context: int
+    truncated_by_limit: int
+    truncated_by_context: int
 
 
 def validation_sample(available: int, size: int) -> Indices:
-    """Numbers of the sequences that each evaluation reads, ascending: `size` of the `available` ones, drawn uniformly.
+    """Numbers of the sequences that each evaluation reads, ascending: `size` of `available`, drawn uniformly.
 
-    Depends on nothing but these counts, so runs with different seeds over the same data have comparable losses.
+    Depends only on these counts, so losses of runs with different seeds on the same data are comparable.
     """
     return fixed_sample(available, size, _SAMPLE_KEY)
 
 
-class HeldOut:
-    """One pass over the validation sample: `total` batches on all ranks together, of which `batches` are this rank's.
+class EvaluationPass:
+    """One pass over the validation sample: `total` batches on all ranks, of which `batches` are this rank's.
 
-    The loss is the mean over all tokens, however they fall into batches and onto ranks.
+    The loss is the mean over all tokens, however they are distributed over batches and ranks.
 
-    `loss_of` is how training computes the loss (`Ladder.loss_of` of `Engine.eager_loss`), so that evaluating needs no
+    `loss_of` computes the loss as training does (`OomRecovery.loss_of` of `Engine.eager_loss`), so evaluation needs no
     more memory. Sums stay on the device until the end.
     """
 
@@ -99,18 +99,18 @@ class HeldOut:
         self._since = time.perf_counter()
 
     def run(self, reporter: Reporter) -> Loss:
-        """Rank 0: the whole pass, which the others take part in."""
+        """Run the whole pass from rank 0; other ranks take part."""
         for done in range(0, self._total, self._ranks.size):
             reporter.poll()
             self._ranks.tell("evaluate")
-            self.take()
+            self.evaluate_next()
             reporter.progress("evaluating", min(done + self._ranks.size, self._total), self._total, "batches")
         self._ranks.tell("evaluated")
         return self.result()
 
     @torch.no_grad()
-    def take(self) -> None:
-        """The next batch of this rank. All ranks at once."""
+    def evaluate_next(self) -> None:
+        """Evaluate this rank's next batch. Collective."""
         batch = next(self._batches, None)
         self._model.eval()
         try:
@@ -118,18 +118,18 @@ class HeldOut:
                 self._sums[0] += self._loss_of(batch.to(self._device) if batch else None)
         finally:
             self._model.train()
-        self._sums[1] += batch.tokens if batch else 0
+        self._sums[1] += batch.loss_tokens if batch else 0
 
     def result(self) -> Loss:
-        """Of all ranks together, when all have taken all."""
+        """Result over all ranks, when all batches are done."""
         self._ranks.add_up([self._sums])
         summed, tokens = self._sums.tolist()
         mean = summed / max(1, tokens)
         return Loss(mean if math.isfinite(mean) else None, int(tokens), time.perf_counter() - self._since)
 
 
-def told(step: int, loss: Loss, best: bool, answers: Answers | None) -> Eval:
-    """An evaluation as an event."""
+def build_event(step: int, loss: Loss, best: bool, answers: Answers | None) -> Eval:
+    """Convert to an event."""
     return Eval(
         step=step,
         loss=loss.mean,
@@ -140,20 +140,20 @@ def told(step: int, loss: Loss, best: bool, answers: Answers | None) -> Eval:
         bleu4=answers.bleu4 if answers else None,
         exact_match=answers.exact_match if answers else None,
         examples=answers.examples if answers else 0,
-        cut_by_limit=answers.cut_by_limit if answers else 0,
-        cut_by_context=answers.cut_by_context if answers else 0,
+        truncated_by_limit=answers.truncated_by_limit if answers else 0,
+        truncated_by_context=answers.truncated_by_context if answers else 0,
     )
 
 
-def answer_quality(answers: Sequence[Answer], texts: Sequence[str], references: Sequence[str]) -> Answers:
-    """Exact match after trimming white space, and corpus BLEU-4 (Papineni et al. 2002; sacrebleu's `zh`
-    tokenisation, which keeps Latin words whole and takes Chinese characters one by one).
+def answer_quality(answers: Sequence[Completion], texts: Sequence[str], references: Sequence[str]) -> Answers:
+    """Exact match after stripping white space, and corpus BLEU-4 (Papineni et al. 2002; sacrebleu's `zh` tokenization,
+    which keeps Latin words whole and splits Chinese into characters).
 
-    `texts` are the decoded answers. An answer that was cut is no exact match.
+    `texts` are the decoded answers. A truncated answer is no exact match.
     """
     from sacrebleu.metrics.bleu import BLEU
 
-    stops = [answer.stop for answer in answers]
+    stops = [answer.finish_reason for answer in answers]
     matches = sum(
         stop == "end" and text.strip() == reference.strip()
         for stop, text, reference in zip(stops, texts, references, strict=True)
@@ -171,17 +171,17 @@ def answer_tokens(
     ends: frozenset[int],
     max_positions: int,
     reporter: Reporter,
-) -> list[Answer]:
-    """Greedy answers of up to `limits[i]` tokens, in batches of similar length.
+) -> list[Completion]:
+    """Generate greedy answers of up to `limits[i]` tokens, in batches of similar length.
 
-    A batch has at most `max_positions` tokens in its cache, but at least one row; one that does not fit into memory is
-    split. A prompt that leaves no room in the context has an empty answer, cut by the context.
+    A batch has at most `max_positions` tokens in its KV cache, but at least one row; one that does not fit into memory
+    is split. A prompt without room in the context has an empty, truncated answer.
     """
     window = model.config.max_seq_len
     lengths = [min(len(prompt) + limit, window) for prompt, limit in zip(prompts, limits, strict=True)]
-    answers = [Answer() for _ in prompts]
+    answers = [Completion() for _ in prompts]
     waiting = [row for row, prompt in enumerate(prompts) if len(prompt) < window]
-    waiting.sort(key=lambda row: lengths[row], reverse=True)  # the largest first: the rest then fits, too
+    waiting.sort(key=lambda row: lengths[row], reverse=True)  # largest first: later ones then fit, too
     max_rows = _MAX_ROWS
     model.eval()
     try:
@@ -189,15 +189,15 @@ def answer_tokens(
             rows = waiting[: max(1, min(max_rows, max_positions // lengths[waiting[0]]))]
             found = None
             try:
-                found = answer_all(
+                found = generate_batch(
                     model, [prompts[row] for row in rows], [limits[row] for row in rows], ends, reporter.poll
                 )
             except Exception as error:
                 if len(rows) == 1 or not is_out_of_memory(error):
                     raise
-            if found is None:  # not in the handler: the traceback holds the tensors
+            if found is None:  # outside of the handler: the traceback references the tensors
                 max_rows = len(rows) // 2
-                give_back(model.lm_head.weight.device)
+                release_memory(model.lm_head.weight.device)
                 continue
             del waiting[: len(rows)]
             for row, answer in zip(rows, found, strict=True):

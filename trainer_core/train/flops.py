@@ -1,11 +1,9 @@
-"""How much arithmetic a model needs: by formula, for MFU, and counted layer by layer.
+"""Model FLOPs: by formula, for MFU, and counted by layer.
 
-Model FLOPs utilisation (MFU) is the share of a card's peak that training uses: FLOPs per token * tokens/s / peak.
-FLOPs per token = 6 N + 6 L T D: a multiply and an add per weight in forward and two of each in backward (N: weights
-that multiply; an embedding look-up does not, the head does), and causal attention, half of 12 L T D (PaLM,
-Chowdhery et al. 2022, appendix B). L layers, D width, T the length of the documents as their positions see it: their
-lengths squared and added up, by all positions. Padding counts as tokens here: it is computed. What is computed twice
-to save memory does not count.
+Model FLOPs utilization (MFU) = FLOPs per token * tokens/s / peak FLOP/s. FLOPs per token = 6 N + 6 L T D: two per
+weight in forward and four in backward (N: weights that multiply, including the head, without embeddings), plus causal
+attention, half of 12 L T D (PaLM, Chowdhery et al. 2022, appendix B). L layers, D width, T the mean document length
+weighted by positions. Padding counts as tokens, because it is computed. Activation recomputation does not count.
 """
 
 from __future__ import annotations
@@ -20,18 +18,18 @@ from torch import Tensor
 from torch.utils import flop_counter
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainer_core.data.batches import Batch
-from trainer_core.model.attention import document_mask, sdpa
-from trainer_core.model.decoder import Decoder
+from trainer_core.data.loader import Batch
+from trainer_core.models.attention import document_mask, sdpa
+from trainer_core.models.decoder import Decoder
 from trainer_core.protocol import FlopsProfile, FlopsRow
-from trainer_core.train.checkpoint import generators, set_generators
+from trainer_core.train.checkpoint import rng_states, set_rng_states
 from trainer_core.train.device import Precision
+from trainer_core.train.gpu_specs import lookup_peak
 from trainer_core.train.loss import token_loss
-from trainer_core.train.peaks import peak
 
 
 def flops_per_token(model: Decoder, length: float) -> float:
-    """Floating-point operations of forward and backward for one token of a document of so many positions."""
+    """FLOPs of forward and backward per token of a document with `positions` tokens."""
     config = model.config
     embedding = 0 if config.tie_embeddings else config.vocab_size * config.hidden_dim
     multiplying = model.count_parameters() - embedding
@@ -39,31 +37,30 @@ def flops_per_token(model: Decoder, length: float) -> float:
 
 
 def peak_flops(device_name: str, precision: str) -> float | None:
-    """The card's dense rate in FLOP/s at `bf16`, `fp16` or `tf32`; None for unknown cards and for fp32."""
-    found = peak(device_name, precision)
+    """Dense FLOP/s of the card in `bf16`, `fp16` or `tf32`; None for unknown cards and for fp32."""
+    found = lookup_peak(device_name, precision)
     return found.flops if found else None
 
 
 def profile(model: Decoder, batch: Batch, precision: Precision, step: int) -> FlopsProfile:
-    """Count forward and backward of `batch` (on the model's device) by layer, on the eager model.
+    """Count FLOPs of forward and backward of `batch` (on the model's device) by layer, on the eager model.
 
-    One sequence is computed and counted for all: their arithmetic is the same. Attention is counted as torch does,
-    with the half that causal attention leaves out, so the total is a little more than `formula`. Nothing is left
-    behind: no gradients, and generators are as they were.
+    Computes one sequence and scales. Attention is counted as torch does, including the masked half, so the total is
+    slightly higher than the formula's. Gradients and RNG states are preserved.
     """
     rows, positions = batch.input_ids.shape
-    before = generators(model)
+    before = rng_states(model)
     try:
         with _reference_attention(model):
             forward, both = _count(model, _first(batch), precision)
     finally:
-        set_generators(model, before)
+        set_rng_states(model, before)
     total = both.get("Global", 0)
     return FlopsProfile(
         step=step,
         tokens=rows * positions,
         total=float(rows * total),
-        formula=flops_per_token(model, batch.attended / (rows * positions)) * rows * positions,
+        formula=flops_per_token(model, batch.attention_pairs / (rows * positions)) * rows * positions,
         rows=[
             FlopsRow(
                 module=name,
@@ -77,17 +74,17 @@ def profile(model: Decoder, batch: Batch, precision: Precision, step: int) -> Fl
 
 
 def _parts(model: Decoder) -> list[tuple[str, str]]:
-    """The modules that are told of, and what the counter calls them."""
+    """Modules to report, with the counter's names for them."""
     names = [f"model.layers.{n}.{part}" for n in range(model.config.n_layers) for part in ("self_attn", "mlp")]
     return [(name, f"{type(model).__name__}.{name}") for name in (*names, "lm_head")]
 
 
 def _count(model: Decoder, batch: Batch, precision: Precision) -> tuple[dict[str, int], dict[str, int]]:
-    """FLOPs by module: of forward, and of forward and backward."""
+    """FLOPs by module: forward, and forward with backward."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     with FlopCounterMode(display=False, custom_mapping=_FOR_CPU) as counter:
         with precision.autocast():
-            # The model is called as a whole: the counter names its parts from the outermost module that it sees.
+            # Call the whole model: the counter names modules from the outermost module that it sees.
             mask = None if batch.segments is None else document_mask(batch.segments)
             loss = token_loss(model(batch.input_ids, positions_BT=batch.positions, mask_B1TS=mask), batch.labels)
         forward = _sums(counter.get_flop_counts())
@@ -111,13 +108,13 @@ def _first(batch: Batch) -> Batch:
         labels=batch.labels[:1],
         segments=first(batch.segments),
         positions=first(batch.positions),
-        spans=None,
+        cu_seqlens=None,
     )
 
 
 @contextlib.contextmanager
 def _reference_attention(model: Decoder) -> Iterator[None]:
-    """The counter knows torch's own kernels alone."""
+    """Attention with torch's own kernels, the only ones that the counter knows."""
     layers: list[Any] = list(model.model.layers)
     before = [layer.self_attn.attend for layer in layers]
     model.set_attention(sdpa)

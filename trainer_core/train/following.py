@@ -17,24 +17,24 @@ from typing import Any, Final
 import torch
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from trainer_core import failures
-from trainer_core.checking import made_up
+from trainer_core import error_codes
 from trainer_core.config import Config
-from trainer_core.data.prepare import Prepared, prepare
+from trainer_core.data import synthetic_data
+from trainer_core.data.prepare import PreparedData, prepare
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.place import Place
-from trainer_core.report import Quiet
+from trainer_core.progress import NullReporter
+from trainer_core.run_context import RunContext
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.session import Session
 from trainer_core.train import nccl, rendezvous
-from trainer_core.train.device import Precision, device_of_rank, set_up_arithmetic
-from trainer_core.train.evaluate import HeldOut
+from trainer_core.train.device import Precision, configure_arithmetic, device_of_rank
+from trainer_core.train.evaluate import EvaluationPass
 from trainer_core.train.joined import Joined
 from trainer_core.train.leading import log_of
-from trainer_core.train.loop import Trainer
+from trainer_core.train.peak_memory import PeakMemory
 from trainer_core.train.ranks import EndedByLeader, RankLost
-from trainer_core.train.taken import Taken
-from trainer_core.wire import Wire
+from trainer_core.train.trainer import Trainer
+from trainer_core.wire import EventDispatcher
 
 _SIGNALS: Final = ("SIGINT", "SIGTERM", "SIGBREAK", "SIGHUP")  # heard by rank 0, which tells us
 
@@ -94,7 +94,7 @@ def _follow(store_of: Callable[[], Store], place: Place, look: Callable[[], None
 def _named(error: Exception) -> TraindeckError:
     if isinstance(error, TraindeckError):
         return error
-    text, found = f"{type(error).__name__}: {error}", failures.of_exception(error)
+    text, found = f"{type(error).__name__}: {error}", error_codes.classify_exception(error)
     if found is not None:
         return TraindeckError(found.code, text, **found.params)
     return TraindeckError("internal", text, kind=type(error).__name__, log="rank-N.log")
@@ -107,12 +107,12 @@ def _train(ranks: Joined) -> None:
     with log_of(run, ranks.rank).open("ab") as log:
         os.dup2(log.fileno(), 1), os.dup2(log.fileno(), 2)
     device = device_of_rank(torch.device(order["device"]), ranks.rank, ranks.size)
-    set_up_arithmetic(config, device)
-    taken = Taken(device)
+    configure_arithmetic(config, device)
+    taken = PeakMemory(device)
     ranks.use_gpus(device)
     prepared = _prepared(order["data"], config, ranks.rank)
-    precision = Precision.named(order["precision"], device)
-    trainer = Trainer(config, prepared, run, Session(Wire()), device, precision, ranks)
+    precision = Precision.from_name(order["precision"], device)
+    trainer = Trainer(config, prepared, run, RunContext(EventDispatcher()), device, precision, ranks)
     trainer.telemetry = False
     if order["source"]:
         trainer.resume(Path(order["source"]))
@@ -120,28 +120,28 @@ def _train(ranks: Joined) -> None:
     obey(trainer, ranks, taken)
 
 
-def _prepared(data: dict[str, Any], config: Config, rank: int) -> Prepared:
+def _prepared(data: dict[str, Any], config: Config, rank: int) -> PreparedData:
     """What rank 0 has prepared, or such a cache as it has made up for a check."""
     if "made_up" in data:
-        return made_up.prepared(Path(data["made_up"]) / f"cache-{rank}", config, **data["shape"])
-    prepared = prepare(config, Quiet())
+        return synthetic_data.build_synthetic_cache(Path(data["made_up"]) / f"cache-{rank}", config, **data["shape"])
+    prepared = prepare(config, NullReporter())
     if prepared.fingerprint != data["prepared"]:
         raise TraindeckError("data.changed", f"{data['prepared']} → {prepared.fingerprint}")
     return prepared
 
 
-def obey(trainer: Trainer, ranks: Joined, taken: Taken) -> None:
+def obey(trainer: Trainer, ranks: Joined, taken: PeakMemory) -> None:
     """Do what rank 0 says until it says that it is over: raises `EndedByLeader`, and `RankLost` where it has gone."""
     try:
-        with trainer.garbage.kept_out(), trainer.freeing() as away:
+        with trainer.garbage.disabled(), trainer.freeing() as away:
             _obey(trainer, ranks, taken, away)
     finally:
         trainer.train_data.close()
         trainer.held_out.close()
 
 
-def _obey(trainer: Trainer, ranks: Joined, taken: Taken, away: Callable[[], AbstractContextManager[None]]) -> None:
-    evaluating: HeldOut | None = None
+def _obey(trainer: Trainer, ranks: Joined, taken: PeakMemory, away: Callable[[], AbstractContextManager[None]]) -> None:
+    evaluating: EvaluationPass | None = None
     while True:
         order = ranks.hear()
         match order["do"]:
@@ -149,10 +149,10 @@ def _obey(trainer: Trainer, ranks: Joined, taken: Taken, away: Callable[[], Abst
                 trainer.step()
                 trainer.garbage.collect_if_due()
             case "back":
-                trainer.go_on_from(trainer.run_dir.checkpoints / order["folder"], order["position"])
+                trainer.continue_from(trainer.run_dir.checkpoints / order["folder"], order["position"])
             case "evaluate":
                 evaluating = evaluating or trainer.held_out_pass()
-                evaluating.take()
+                evaluating.evaluate_next()
             case "evaluated" if evaluating is not None:
                 trainer.plateau.observe(evaluating.result().mean)
                 evaluating = None
@@ -161,6 +161,6 @@ def _obey(trainer: Trainer, ranks: Joined, taken: Taken, away: Callable[[], Abst
                     ranks.hear()  # that it goes on
                 ranks.most(0)
             case "peaks":
-                ranks.most(taken.on_gpu(), taken.resident())
+                ranks.most(taken.gpu_bytes(), taken.host_bytes())
             case _:
                 raise ValueError(order)

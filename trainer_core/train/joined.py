@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed import FileStore, PrefixStore, Store  # type: ignore[attr-defined]
 
-from trainer_core import failures
-from trainer_core.data.batches import Batch
+from trainer_core import error_codes
+from trainer_core.data.loader import Batch
 from trainer_core.data.order import keyed_hash
 from trainer_core.messages import TraindeckError
-from trainer_core.report import StopRequested
+from trainer_core.progress import StopRequested
 from trainer_core.train import nccl
 from trainer_core.train.nccl import Nccl, Trial
 from trainer_core.train.ranks import EndedByLeader, RankLost, Ranks, deal
@@ -190,7 +190,7 @@ class Joined(Ranks):
             raise RankLost(str(error)) from error
         self._nccl.let_go()
         # A `TraindeckError`: nothing is saved after it. What was added up last may not be whole, and may be in use.
-        found = failures.of_exception(error)
+        found = error_codes.classify_exception(error)
         if found is None or found.code == "failure.peer_lost":
             raise TraindeckError("failure.peer_lost", detail=str(error)) from error
         raise TraindeckError(found.code, f"{type(error).__name__}: {error}", **found.params) from error

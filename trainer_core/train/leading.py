@@ -18,12 +18,13 @@ from typing import Any, ClassVar, Final
 import torch
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from trainer_core import children, failures, files, place, protocol
+from trainer_core import error_codes, place, protocol
 from trainer_core.config import Config, to_dict
 from trainer_core.messages import ExitCode, TraindeckError
-from trainer_core.report import StopRequested
+from trainer_core.progress import StopRequested
+from trainer_core.run_context import RunContext
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.session import Session
+from trainer_core.system import child_process, files
 from trainer_core.train import nccl
 from trainer_core.train.joined import Joined
 from trainer_core.train.ranks import RankLost
@@ -48,7 +49,7 @@ class Others:
     As a context: what fails inside because another rank has gone is raised as that rank's own failure.
     """
 
-    def __init__(self, config: Config, run: RunDir, session: Session) -> None:
+    def __init__(self, config: Config, run: RunDir, session: RunContext) -> None:
         self._size, self._run, self._session = config.ranks, run, session
         self._ranks: Joined | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -61,26 +62,26 @@ class Others:
     def _own_store(self) -> Store:
         for left in self._run.path.glob(f"{_FOLDER}*"):  # of a process that was killed
             files.remove_tree(left)
-        with files.said_plainly(self._run.path):
+        with files.translate_os_errors(self._run.path):
             self._folder.mkdir()
         return FolderStore(self._folder)
 
     def __enter__(self) -> Others:
         if self._ours:
-            children.end_with_us()
+            child_process.kill_children_on_exit()
             self._processes = [self._started(rank) for rank in range(1, self._size)]
-            self._session.holds.append(self._look)  # asked whenever something is polled
+            self._session.pause_conditions.append(self._look)  # asked whenever something is polled
         return self
 
     def _started(self, rank: int) -> subprocess.Popen[bytes]:
         arguments = [str(self._folder), "--rank", str(rank), "--of", str(self._size), "--leader", str(os.getpid())]
         with log_of(self._run, rank).open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-P", *children.interpreter_flags(), "-m", "trainer_core", "rank", *arguments],
+                [sys.executable, "-P", *child_process.interpreter_flags(), "-m", "trainer_core", "rank", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=children.environment(),
+                env=child_process.environment(),
                 creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
             )
 
@@ -134,10 +135,10 @@ class Others:
         self._say_that_it_ended(code)
         if whole and self._ranks is not None and self._ranks.end(code):
             self._wait(lambda: all(process.poll() is not None for process in self._processes))
-        if self._look in self._session.holds:
-            self._session.holds.remove(self._look)
+        if self._look in self._session.pause_conditions:
+            self._session.pause_conditions.remove(self._look)
         for process in self._processes:
-            children.end(process)
+            child_process.kill_tree(process)
         if self._ranks is not None and not self._ranks.close():
             nccl.leave_without_waiting(_exit_code(told or error, code))
         with contextlib.suppress(OSError):
@@ -178,15 +179,15 @@ class Others:
         """End this process, whose main thread does not come back from the GPU, and say why."""
         lost = _Interrupted()
         told = self._cause(lost) or lost
-        self._session.enter("failed")
+        self._session.set_phase("failed")
         self._session.emit(
             protocol.Error(code=told.code, params=dict(told.params), detail=told.detail, exit_code=told.exit_code)
         )
-        closing = threading.Thread(target=self._session.wire.close, daemon=True)
+        closing = threading.Thread(target=self._session.dispatcher.close, daemon=True)
         closing.start()
         closing.join(_LEAVING_S)
         for process in self._processes:
-            children.end(process)
+            child_process.kill_tree(process)
         os._exit(told.exit_code)
 
     def _told_by(self, rank: int) -> TraindeckError | None:
@@ -198,7 +199,7 @@ class Others:
         if code is None or code == 0:
             return None
         last = _last_words(log_of(self._run, rank))
-        ending = failures.of_ending(code, last)
+        ending = error_codes.classify_termination(code, last)
         if ending is None:
             return self._named(rank, "failure.peer_lost", last.rpartition("\n")[2] or f"exit code {code}", {})
         return self._named(rank, ending.code, ending.detail, ending.params)
@@ -217,7 +218,7 @@ def _exit_code(error: BaseException | None, otherwise: ExitCode) -> int:
     """What this process is about to end with."""
     if isinstance(error, TraindeckError):
         return error.exit_code
-    found = failures.of_exception(error) if isinstance(error, Exception) else None
+    found = error_codes.classify_exception(error) if isinstance(error, Exception) else None
     return found.exit_code if found is not None else otherwise
 
 

@@ -1,6 +1,6 @@
-"""The loss of a batch: the reference, and in parts, so that the logits of all tokens are never held at once.
+"""Loss of a batch: the reference, and in chunks that never hold the logits of all tokens at once.
 
-Shapes: B batch, T sequence, R rows (the B * T positions, or those of them that count), D width, V vocabulary.
+Shapes: B batch, T sequence, R rows (the B * T positions, or the labeled ones), D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from trainer_core.data.batches import IGNORED, Batch
-from trainer_core.model.attention import document_mask, spans_of
-from trainer_core.model.decoder import Decoder
+from trainer_core.data.loader import IGNORE_INDEX, Batch
+from trainer_core.models.attention import cu_seqlens_from_segments, document_mask
+from trainer_core.models.decoder import Decoder
 
 
 def token_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
-    """Summed cross-entropy in nats over the labels that count (not `IGNORED`), in fp32."""
+    """Summed cross-entropy in nats over labels other than `IGNORE_INDEX`, in fp32."""
     flat = logits_BTV.float().flatten(0, 1)
-    return F.cross_entropy(flat, labels_BT.flatten(), ignore_index=IGNORED, reduction="sum")
+    return F.cross_entropy(flat, labels_BT.flatten(), ignore_index=IGNORE_INDEX, reduction="sum")
 
 
 def linear_token_loss(
@@ -31,18 +31,18 @@ def linear_token_loss(
     counted: int | None = None,
     grad_scale: Tensor | None = None,
 ) -> Tensor:
-    """`token_loss` of `hidden @ weight.T`, which holds `chunk` rows of logits at a time.
+    """`token_loss` of `hidden @ weight.T`, holding `chunk` rows of logits at a time.
 
-    `counted` is how many labels count (`Batch.tokens`): where it is known, or on a CPU, the other rows are
-    left out before the head; a compiled model, whose shapes are fixed, computes them with weight zero.
+    `counted`: number of labels other than `IGNORE_INDEX` (`Batch.loss_tokens`). If it is known, or on a CPU, other rows
+    are removed before the head; a compiled model, whose shapes are static, computes them with weight zero.
 
     `grad_scale` (0-dim fp32 on the device) is the expected gradient of the result, required for fp16. Gradients are
     multiplied by it before they are rounded to the precision of `hidden` and `weight` under autocast: unscaled, most of
-    a trained model's are below the smallest fp16 number. Any other gradient of the result still gives the right
+    a trained model's are below the smallest fp16 number. Any other gradient of the result still gives correct
     gradients, with the range of `grad_scale`.
     """
     hidden_RD, labels_R = hidden_BTD.flatten(0, -2), labels_BT.flatten()
-    counts_R: Tensor | None = labels_R != IGNORED
+    counts_R: Tensor | None = labels_R != IGNORE_INDEX
     if not torch.compiler.is_compiling() and (counted is not None or labels_R.device.type == "cpu"):
         if counted != len(labels_R):
             rows = _rows_that_count(labels_R, counted)
@@ -56,16 +56,17 @@ def linear_token_loss(
 
 
 def _rows_that_count(labels_R: Tensor, counted: int | None) -> Tensor:
-    counts = labels_R != IGNORED
+    counts = labels_R != IGNORE_INDEX
     if counted is None or not counts.is_cuda:
         return counts.nonzero().flatten()
-    return torch.nonzero_static(counts, size=counted).flatten()  # the size is known: no waiting for the GPU
+    return torch.nonzero_static(counts, size=counted).flatten()  # static size: no synchronization with the GPU
 
 
 class _LinearTokenLoss(torch.autograd.Function):
-    """Summed cross-entropy of the rows, and its gradients, which are made in the forward pass while a part's logits
-    are there: they are linear in the gradient that comes later, a number. So each product is computed once. They are
-    kept times `grad_scale`, and `backward` multiplies them by the quotient of that number and `grad_scale`."""
+    """Summed cross-entropy of the rows. Gradients are computed in the forward pass, while a chunk's logits exist: they
+    are linear in the later gradient of the result, a scalar, so each product is computed once. They are stored
+    multiplied by `grad_scale`; `backward` multiplies by the quotient.
+    """
 
     @staticmethod
     def forward(
@@ -96,7 +97,7 @@ class _LinearTokenLoss(torch.autograd.Function):
         factor = outer[0] if grad_scale is None else outer[0] / grad_scale
         if torch.compiler.is_compiling():
             return hidden_grad * factor, weight_grad * factor, None, None, None, None, None
-        # In place: another copy of the weight's size is what this way is to save. A second backward is refused.
+        # In place, to avoid another copy of the weight's size. A second backward is refused.
         return hidden_grad.mul_(factor), weight_grad.mul_(factor), None, None, None, None, None
 
 
@@ -109,8 +110,9 @@ def _by_parts(
     learning: bool,
     grad_scale: Tensor | None,
 ) -> tuple[Tensor, ...]:
-    """The loss in fp32; then, if `learning`, the gradients of hidden (in parts as it came) and weight (fp32), times
-    `grad_scale`."""
+    """The loss in fp32 and, if `learning`, the gradients of hidden (in chunks) and weight (fp32), multiplied by
+    `grad_scale`.
+    """
     summed = torch.zeros((), dtype=torch.float32, device=hidden_RD.device)
     hidden_grads: list[Tensor] = []
     weight_grad: Tensor | None = None
@@ -137,15 +139,16 @@ def _by_parts(
             weight_grad = weight_grad + (errors.t() @ hidden)
     if not learning:
         return (summed,)
-    if weight_grad is None:  # no label counts
+    if weight_grad is None:  # no labeled rows
         return summed, torch.zeros_like(hidden_RD), torch.zeros_like(weight_VD)
     return summed, torch.cat(hidden_grads), weight_grad
 
 
 def _losses_and_errors(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each row its loss (R, 1), and the gradient of its logits: softmax, less one at the label. The logits are
-    used up, and exponentials, which cost most here, are taken once."""
-    if torch.compiler.is_compiling():  # one kernel; writing single elements would take it apart
+    """Loss of each row (R, 1) and gradient of its logits: softmax minus one at the label. Overwrites the logits, and
+    computes exponentials, the largest cost, once.
+    """
+    if torch.compiler.is_compiling():  # one kernel; writing single elements would split it
         scores = torch.log_softmax(logits, dim=1)
         errors = scores.exp() - (torch.arange(scores.shape[1], device=scores.device) == labels).float()
         return -scores.gather(1, labels), errors
@@ -161,20 +164,18 @@ def _losses_and_errors(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def batch_loss(
     model: Decoder, batch: Batch, *, chunk: int = 0, varlen: bool = False, grad_scale: Tensor | None = None
 ) -> Tensor:
-    """`token_loss` of a batch that is on the model's device. No token sees those of another document where
-    the batch divides its sequences.
+    """`token_loss` of a batch on the model's device. Tokens do not attend to other documents if the batch has segments.
 
-    `chunk`: rows of logits held at once; 0: all, the reference. `varlen`: documents are given to attention as
-    spans rather than as a mask, for backends that take them (`Backend.by_spans`). `grad_scale`: see
-    `linear_token_loss`.
+    `chunk`: rows of logits held at once; 0: all, the reference. `varlen`: pass cumulative sequence lengths instead of a
+    mask, for backends with `AttentionBackend.uses_cu_seqlens`. `grad_scale`: see `linear_token_loss`.
     """
     mask = spans = None
     if batch.segments is not None:
         if varlen:
-            spans = batch.spans or spans_of(batch.segments)
+            spans = batch.cu_seqlens or cu_seqlens_from_segments(batch.segments)
         else:
             mask = document_mask(batch.segments)
-    hidden = model.hidden(batch.input_ids, positions_BT=batch.positions, mask_B1TS=mask, spans=spans)
+    hidden = model.forward_hidden(batch.input_ids, positions_BT=batch.positions, mask_B1TS=mask, cu_seqlens=spans)
     if chunk:
-        return linear_token_loss(hidden, model.lm_head.weight, batch.labels, chunk, batch.tokens, grad_scale)
+        return linear_token_loss(hidden, model.lm_head.weight, batch.labels, chunk, batch.loss_tokens, grad_scale)
     return token_loss(model.lm_head(hidden), batch.labels)

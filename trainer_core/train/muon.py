@@ -1,9 +1,8 @@
-"""Muon for the matrices inside the layers and fused AdamW for everything else (or for all), in one optimizer.
+"""Muon for the matrices inside the layers and fused AdamW for the rest (or for all), in one optimizer.
 
-Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) moves a matrix by its momentum with all
-singular values brought near to one. The update is scaled by 0.2 * sqrt(max(rows, columns)) as in Liu et
-al. 2025, "Muon is Scalable for LLM Training": entries then are about as large as those of AdamW's
-updates, so that one learning rate and one weight decay serve both.
+Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) updates a matrix by its momentum with all singular values
+brought close to one. Updates are scaled by 0.2 * sqrt(max(rows, columns)) as in Liu et al. 2025, "Muon is Scalable for
+LLM Training", so that entries are about as large as AdamW's and both share one learning rate and weight decay.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from torch.optim.adamw import adamw
 
 from trainer_core.train.device import native_bf16
 
-# The odd quintics that bring singular values from [0.005, 1] nearest to one in four steps, found greedily as in Amsel
-# et al. 2025, "The Polar Express": to within 0.12. Each but the first expects values 5 % above what the one before it
-# gives: in bfloat16 they overshoot by rounding, and would be blown up to 8. With the tighter bound of `orthogonal`
-# this comes nearer than the five steps of Jordan's post (torch.optim.Muon), for a fifth less arithmetic.
+# Odd quintic polynomials that bring singular values from [0.005, 1] closest to one in four steps, found greedily as in
+# Amsel et al. 2025, "The Polar Express": within 0.12. Each but the first expects values 5 % above the previous result,
+# because rounding in bfloat16 overshoots and larger values would diverge. With the tighter bound of `orthogonalize`
+# this is more accurate than the five steps of Jordan's post (torch.optim.Muon) with a fifth less arithmetic.
 _QUINTICS: Final = (
     (8.2987, -24.4305, 18.0903),
     (3.7466, -2.5399, 0.4413),
@@ -30,20 +29,20 @@ _QUINTICS: Final = (
 )
 _ROOM: Final = 1.02  # for rounding in bfloat16
 _TINY: Final = 1e-7
-_TOGETHER: Final = 16 * 1024 * 1024  # entries that are stacked at once: small matrices gain, large ones cost memory
+_TOGETHER: Final = 16 * 1024 * 1024  # entries stacked at once: faster for small matrices, costs memory for large ones
 
 
 class MuonWithAdamW(torch.optim.Optimizer):
-    """Groups with `kind: "muon"` hold matrices; those with `kind: "adamw"` anything.
+    """Groups with `kind: "muon"` hold matrices; groups with `kind: "adamw"` any tensors.
 
-    Group values: `lr`, `weight_decay`; of Muon `momentum`; of AdamW `betas`, `eps`. Like torch's fused optimizers, a
-    step reads what torch.amp.GradScaler sets (0-dim float32 on the device): it divides gradients by `grad_scale` where
-    they are still scaled, and changes nothing where `found_inf` is 1.0.
+    Group values: `lr`, `weight_decay`; Muon: `momentum`; AdamW: `betas`, `eps`. Like torch's fused optimizers, `step`
+    reads the attributes that torch.amp.GradScaler sets (0-dim float32 on the device): it divides gradients by
+    `grad_scale` and changes nothing where `found_inf` is 1.0.
 
-    Torch's own AdamW imports its compiler in every `step` (see `optim.keep_compiler_unloaded`); this one does not.
+    Torch's own AdamW imports its compiler in every `step` (see `optimizers.avoid_compiler_import`); this one does not.
     """
 
-    _step_supports_amp_scaling = True  # GradScaler.step then sets `found_inf` and does not wait for the device
+    _step_supports_amp_scaling = True  # GradScaler.step then sets `found_inf` without synchronizing
 
     def __init__(self, groups: list[dict[str, Any]], *, lr: float) -> None:
         defaults = {"lr": lr, "weight_decay": 0.0, "momentum": 0.95, "betas": (0.9, 0.95), "eps": 1e-8}
@@ -61,7 +60,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
             if group["kind"] == "adamw":
                 self._adamw(group, weights, found_inf, grad_scale)
             else:
-                for together in _alike(weights):
+                for together in _group_by_shape(weights):
                     self._muon(group, together, found_inf, grad_scale)
 
     def _adamw(
@@ -97,8 +96,9 @@ class MuonWithAdamW(torch.optim.Optimizer):
     def _muon(
         self, group: dict[str, Any], weights: list[Tensor], found_inf: Tensor | None, grad_scale: Tensor | None
     ) -> None:
-        """Matrices of one shape. A step that is left out is computed all the same, on zeros, and changes nothing:
-        to know whether it is, the device would have to be waited for."""
+        """Update matrices of one shape. A skipped step is computed on zeros and changes nothing, because checking would
+        synchronize with the device.
+        """
         for weight in weights:
             if not self.state[weight]:
                 self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
@@ -111,7 +111,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         if keep is not None:
             gradients.masked_fill_(keep == 0, 0.0)
         moved = torch.lerp(stacked, gradients, 1 - share)
-        update = orthogonal(torch.lerp(gradients, moved, share))  # Nesterov
+        update = orthogonalize(torch.lerp(gradients, moved, share))  # Nesterov
         update = update.to(stacked.dtype).mul_(-lr * 0.2 * math.sqrt(max(weights[0].shape)))
         decay: float | Tensor = 1 - lr * group["weight_decay"]
         if keep is not None:
@@ -123,31 +123,32 @@ class MuonWithAdamW(torch.optim.Optimizer):
         torch._foreach_add_(weights, update.unbind())
 
 
-def orthogonal(matrices: Tensor) -> Tensor:
-    """Matrices (N, rows, columns) with singular values brought near to one, by Newton-Schulz steps.
+def orthogonalize(matrices: Tensor) -> Tensor:
+    """Bring the singular values of matrices (N, rows, columns) close to one by Newton-Schulz iterations.
 
-    They are divided first by a bound of the largest one: the root of the Gram matrix's norm, which is there anyway and
-    far tighter than the matrix's own norm. Returns bfloat16 where the device computes it natively, else float32.
+    They are first divided by an upper bound of the largest one: the square root of the Gram matrix's norm, which is
+    needed anyway and much tighter than the matrix norm. Returns bfloat16 where the device supports it natively,
+    otherwise float32.
     """
-    x = matrices.to(arithmetic(matrices.device))
+    x = matrices.to(compute_dtype(matrices.device))
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x
     gram = torch.bmm(x, x.mT)
     bound = _ROOM * torch.linalg.matrix_norm(gram, keepdim=True).sqrt().clamp(min=_TINY)
-    x, gram = x / bound, gram / bound**2  # no singular value is above one now
+    x, gram = x / bound, gram / bound**2  # no singular value exceeds one now
     for step, (a, b, c) in enumerate(_QUINTICS):
         gram = torch.bmm(x, x.mT) if step else gram
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if tall else x
 
 
-def arithmetic(device: torch.device) -> torch.dtype:
-    """bfloat16 where matrix products in it are fast, else float32: emulated ones cost 16 times as much."""
+def compute_dtype(device: torch.device) -> torch.dtype:
+    """bfloat16 where its matrix products are fast, otherwise float32: emulation costs 16 times as much."""
     return torch.bfloat16 if native_bf16(device) else torch.float32
 
 
-def _alike(weights: list[Tensor]) -> Iterator[list[Tensor]]:
-    """Weights of the same shape together, as many at a time as memory allows."""
+def _group_by_shape(weights: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Group weights of the same shape, limited by memory."""
     by_shape: dict[torch.Size, list[Tensor]] = {}
     for weight in weights:
         by_shape.setdefault(weight.shape, []).append(weight)

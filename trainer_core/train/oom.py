@@ -1,10 +1,10 @@
-"""Out of memory, recovered as a transaction: the step that failed is done again in a way that needs less.
+"""Recovery from out of memory: the failed step is repeated with less memory.
 
-Until the optimizer runs, a step has changed nothing but gradients and generator states, so it can be undone and done
-again with the same batch: in halves, then with activations computed again, then with the loss in smaller parts. The
-loader goes on as before, in micro-batches of `batch_size`; each is cut only when it is computed. So the effective
-batch, the order of the data and the count of steps stay, and the gradient is the same sum in another order (dropout
-draws anew). After a while the last move is taken back; if that fails, it is waited twice as long.
+Until the optimizer runs, a step has changed only gradients and RNG states, so it can be undone and repeated with the
+same batch: in halves, then with activation checkpointing, then with the loss in smaller chunks. The loader is not
+affected; each micro-batch is cut only when it is computed. Effective batch, data order and step count stay the same,
+and the gradient is the same sum in another order (dropout draws anew). After some steps the last action is reverted; if
+that fails, the delay doubles.
 """
 
 from __future__ import annotations
@@ -19,79 +19,79 @@ from typing import Any, Final, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from trainer_core import failures, protocol
+from trainer_core import error_codes, protocol
 from trainer_core.config import Config
-from trainer_core.data.batches import Batch
-from trainer_core.machine.ram import system_memory
+from trainer_core.data.loader import Batch
 from trainer_core.messages import TraindeckError
-from trainer_core.model.decoder import Decoder
-from trainer_core.session import Session
-from trainer_core.train import memory
-from trainer_core.train.device import keep_to_the_card
+from trainer_core.models.decoder import Decoder
+from trainer_core.run_context import RunContext
+from trainer_core.system.memory import system_memory
+from trainer_core.train import activation_checkpointing
+from trainer_core.train.device import limit_to_vram
 from trainer_core.train.engine.engine import Engine
 from trainer_core.train.ranks import ALONE, Ranks
 
 T = TypeVar("T")
-Move = Literal["halved", "checkpointing", "chunked_loss"]
+RecoveryAction = Literal["halved", "checkpointing", "chunked_loss"]
 During = Literal["forward", "backward", "evaluation"]
 
 _DURING: Final[tuple[During, ...]] = ("forward", "backward", "evaluation")
-_PATIENCE: Final = 64  # steps before there is tried for the first time whether there is room again
-_MOST_PATIENCE: Final = 4096
-_CHUNK: Final = 64  # rows of logits at once, when nothing else is left
+_RETRY_STEPS: Final = 64  # steps before the last action is reverted for the first time
+_MAX_RETRY_STEPS: Final = 4096
+_CHUNK: Final = 64  # rows of logits at once, as the last resort
 _UNITS: Final = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _REQUESTED: Final = re.compile(r"allocate (?P<amount>[\d.]+) (?P<unit>bytes|[KMGT]iB)")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a device, torch's allocators or the system had no memory left."""
+    """Return whether the device, torch's allocators or the system ran out of memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    found = failures.of_exception(error) if isinstance(error, RuntimeError) else None
+    found = error_codes.classify_exception(error) if isinstance(error, RuntimeError) else None
     return found is not None and found.code == "memory.out"
 
 
-def requested(error: BaseException) -> int | None:
-    """Bytes that were asked for in vain, where the error says so."""
+def requested_bytes(error: BaseException) -> int | None:
+    """Bytes of the failed allocation, if the error message names them."""
     found = _REQUESTED.search(str(error))
     return int(float(found["amount"]) * _UNITS[found["unit"]]) if found else None
 
 
-class Ladder:
-    """How micro-batches are computed so that they fit, and the moves that led there."""
+class OomRecovery:
+    """Actions that make micro-batches fit into memory."""
 
-    engine: Engine | None = None  # from when it is there; it is made within `attempt` too
+    engine: Engine | None = None  # None while it is being built
 
     def __init__(
-        self, config: Config, model: Decoder, device: torch.device, session: Session, ranks: Ranks = ALONE
+        self, config: Config, model: Decoder, device: torch.device, session: RunContext, ranks: Ranks = ALONE
     ) -> None:
-        """`config` is of this rank alone: with the micro-batches that it computes."""
+        """`config` is this rank's, with its own micro-batches."""
         self._config, self._model, self._device, self._session = config, model, device, session
         self._ranks = ranks
-        self._moves: list[Move] = []
-        self._steps = 0  # since the last move
-        self._patience = _PATIENCE
-        self.built_for = config.batch_size  # sequences of the micro-batch that the engine was made for
+        self._moves: list[RecoveryAction] = []
+        self._steps = 0  # since the last action
+        self._patience = _RETRY_STEPS
+        self.built_for = config.batch_size  # sequences per micro-batch that the engine was built for
         self.during: During = "forward"
 
     @property
-    def rows(self) -> int:
-        """Sequences of one forward pass, at most."""
+    def max_rows(self) -> int:
+        """Maximum sequences per forward pass."""
         return -(-self._config.batch_size >> self._moves.count("halved"))
 
-    def parts(self, window: list[Batch]) -> list[Batch]:
-        """The micro-batches of a step as they are computed."""
+    def split(self, window: list[Batch]) -> list[Batch]:
+        """Cut the micro-batches of a step to `max_rows`."""
         if not self._moves:
             return window
-        return [part for batch in window for part in batch.rows(self.rows)]
+        return [part for batch in window for part in batch.split_rows(self.max_rows)]
 
-    def attempt(
+    def run_step(
         self, work: Callable[[], T], undo: Callable[[], None], step: int, poll: Callable[[], None] | None = None
     ) -> T:
-        """The result of `work`, done again by all ranks after `undo` and a move for as long as memory ends in it on
-        any of them. `poll` is called while it takes the others longer.
+        """Return the result of `work`. If any rank runs out of memory, all ranks call `undo`, apply the next action and
+        repeat. `poll` is called while waiting for other ranks.
 
-        Raises `memory.exhausted` when no move is left.
+        Raises `memory.exhausted` when no action is left.
         """
         while True:
             result: list[T] = []
@@ -101,20 +101,21 @@ class Ladder:
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                when, wanted = 1 + _DURING.index(self.during), requested(error) or 0
-                lacking = -_free(self._device)  # now: what the attempt holds is free as soon as it is undone
-            # Here, not above: the error's traceback holds all tensors of the attempt.
+                when, wanted = 1 + _DURING.index(self.during), requested_bytes(error) or 0
+                lacking = -_free(self._device)  # read now: `undo` frees what the attempt holds
+            # Outside of the handler: the traceback references all tensors of the attempt.
             when, wanted, lacking = self._ranks.most(when, wanted, lacking, poll=poll)
             if not when:
                 return result[0]
             result.clear()
             self.during = _DURING[when - 1]
             undo()
-            self._move(step, wanted or None, -lacking)
+            self._apply_next(step, wanted or None, -lacking)
 
-    def suffices(self, work: Callable[[], T]) -> T:
-        """The result of `work` where memory suffices for it on all ranks; where it does not on one, none goes on to
-        words that others would wait for: raises `MemoryError` on all of them."""
+    def retry(self, work: Callable[[], T]) -> T:
+        """Return the result of `work`. If any rank runs out of memory, raises `MemoryError` on all ranks, so that none
+        waits for another.
+        """
         result: list[T] = []
         short, wanted = 0, 0
         try:
@@ -122,57 +123,57 @@ class Ladder:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            short, wanted = 1, requested(error) or 0
+            short, wanted = 1, requested_bytes(error) or 0
         short, wanted = self._ranks.most(short, wanted, poll=self._session.poll)
         if short:
             result.clear()
             raise MemoryError(f"Tried to allocate {wanted} bytes")
         return result[0]
 
-    def built(self, build: Callable[[int], Engine]) -> Engine:
-        """The engine, made for whole micro-batches or, where memory ends in that, for smaller ones."""
+    def build(self, build: Callable[[int], Engine]) -> Engine:
+        """Build the engine for whole micro-batches or, if they do not fit, for smaller ones."""
 
         tried = False
 
         def work() -> Engine:
             nonlocal tried
-            self.during, self.built_for = "forward", self.rows if tried else self.built_for
+            self.during, self.built_for = "forward", self.max_rows if tried else self.built_for
             tried = True
             return build(self.built_for)
 
-        self.engine = self.attempt(work, _nothing, 0, self._session.poll)
+        self.engine = self.run_step(work, _nothing, 0, self._session.poll)
         self._apply()
         return self.engine
 
-    def grow(self, step: int) -> None:
-        """After each good step: take the last move back when it has lasted for long enough."""
+    def relax(self, step: int) -> None:
+        """Revert the last action after enough good steps."""
         self._steps += 1
         if self._moves and self._steps >= self._patience:
-            keep_to_the_card(self._device)
+            limit_to_vram(self._device)
             self._moves.pop()
-            self._patience, self._steps = min(2 * self._patience, _MOST_PATIENCE), 0
+            self._patience, self._steps = min(2 * self._patience, _MAX_RETRY_STEPS), 0
             self._apply()
-            self._tell(step, "grown", "none", None, _free(self._device))
+            self._emit(step, "grown", "none", None, _free(self._device))
 
     @contextlib.contextmanager
-    def spared(self, what: str, step: int) -> Iterator[None]:
-        """For work that a run can do without, such as samples: when memory ends in it, it is left out and said."""
+    def skip_on_oom(self, what: str, step: int) -> Iterator[None]:
+        """Skip optional work, such as samples, with a warning if it runs out of memory."""
         try:
             yield
             return
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-        give_back(self._device)
+        release_memory(self._device)
         self._session.warn("memory.left_out", what=what, step=step)
 
     def loss_of(self, loss: Callable[[Batch], Tensor], step: int) -> Callable[[Batch | None], Tensor]:
-        """`loss` for evaluation: in parts as they fit. None: this rank has no batch where others have one."""
+        """Wrap `loss` for evaluation: cut batches as memory requires. None: this rank has no batch, but others have."""
 
         def whole(batch: Batch | None) -> Tensor:
             self.during = "evaluation"
-            return self.attempt(
-                lambda: _sum([loss(part) for part in self.parts([batch] if batch else [])]), _nothing, step
+            return self.run_step(
+                lambda: _sum([loss(part) for part in self.split([batch] if batch else [])]), _nothing, step
             )
 
         def _sum(losses: list[Tensor]) -> Tensor:
@@ -182,10 +183,10 @@ class Ladder:
 
     # --- the moves -----------------------------------------------------------------------------------
 
-    def _move(self, step: int, wanted: int | None, free: int) -> None:
-        """`wanted`: bytes that were asked for; `free`: those that the device had left then, the least of any rank."""
-        give_back(self._device)
-        move = self._next()
+    def _apply_next(self, step: int, wanted: int | None, free: int) -> None:
+        """`wanted`: bytes of the failed allocation; `free`: least free bytes of any rank at that time."""
+        release_memory(self._device)
+        move = self._next_action()
         if move is None:
             raise TraindeckError(
                 "memory.exhausted", device=self._device.type, step=step, requested=wanted or 0, free=free
@@ -193,29 +194,31 @@ class Ladder:
         self._moves.append(move)
         self._steps = 0
         self._apply()
-        give_back(self._device)
-        self._tell(step, move, self.during, wanted, free)
+        release_memory(self._device)
+        self._emit(step, move, self.during, wanted, free)
 
-    def _next(self) -> Move | None:
-        if self.rows > 1:
+    def _next_action(self) -> RecoveryAction | None:
+        if self.max_rows > 1:
             return "halved"
         if self._config.activation_checkpointing != "full" and "checkpointing" not in self._moves:
             return "checkpointing"
         return "chunked_loss" if "chunked_loss" not in self._moves else None
 
     def _apply(self) -> None:
-        """Bring model and engine to what the moves say. Halves are computed eagerly where a graph is for the whole."""
+        """Configure model and engine for the current actions. Halves run eagerly where the graph is for whole
+        micro-batches.
+        """
         again = "full" if "checkpointing" in self._moves else self._config.activation_checkpointing
-        memory.checkpoint_activations(self._model, again)
+        activation_checkpointing.checkpoint_activations(self._model, again)
         if self.engine is not None:
             self.engine.eager_only = bool({"checkpointing", "chunked_loss"} & set(self._moves))
             self.engine.smaller_chunk = _CHUNK if "chunked_loss" in self._moves else 0
             if self._moves:
-                self.engine.forget_graphs()  # they hold the memory of a whole step
+                self.engine.reset_graphs()  # they hold the memory of a whole step
             else:
-                self.engine.record_again()
+                self.engine.rerecord_graphs()
 
-    def _tell(
+    def _emit(
         self,
         step: int,
         action: Literal["halved", "checkpointing", "chunked_loss", "grown"],
@@ -223,13 +226,13 @@ class Ladder:
         wanted: int | None,
         free: int,
     ) -> None:
-        times = -(-self._config.batch_size // self.rows) * self._ranks.size
+        times = -(-self._config.batch_size // self.max_rows) * self._ranks.size
         self._session.emit(
-            protocol.MemoryMove(
+            protocol.OomRecovery(
                 step=step,
                 action=action,
                 during=during,
-                batch_size=self.rows,
+                batch_size=self.max_rows,
                 gradient_accumulation_steps=self._config.gradient_accumulation_steps * times,
                 requested=wanted,
                 free=free,
@@ -240,7 +243,7 @@ class Ladder:
     # --- in checkpoints ------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Plain values for a checkpoint, so that a resumed run computes as it did."""
+        """Plain values for a checkpoint."""
         return {
             "moves": list(self._moves),
             "steps": self._steps,
@@ -250,9 +253,9 @@ class Ladder:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Bring back what `state` gave. Empty: as at the beginning."""
+        """Restore what `state` returned. Empty: initial state."""
         self._moves = list(state.get("moves", []))
-        self._steps, self._patience = state.get("steps", 0), state.get("patience", _PATIENCE)
+        self._steps, self._patience = state.get("steps", 0), state.get("patience", _RETRY_STEPS)
         whole = self._config.batch_size
         self.built_for = state.get("built_for", whole) if state.get("whole", whole) == whole else whole
         self._apply()
@@ -262,8 +265,8 @@ def _nothing() -> None:
     pass
 
 
-def give_back(device: torch.device) -> None:
-    """Free what nothing refers to any more, and what the caching allocator keeps."""
+def release_memory(device: torch.device) -> None:
+    """Free unreferenced objects and the caching allocator's blocks."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()

@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from trainer_core.config import Config
-from trainer_core.data.batches import Batch, side_by_side
-from trainer_core.machine import hardware
+from trainer_core.data.loader import Batch, concat_batches
+from trainer_core.run_context import RunContext
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.session import Session
+from trainer_core.system import hardware
 
 _UNEVEN: Final = 1.15  # times its part: what a rank may compute more, for micro-batches of one size
 
@@ -88,7 +88,7 @@ class Join(Protocol):
 
 
 @contextlib.contextmanager
-def beside(config: Config, run: RunDir, session: Session) -> Iterator[Join]:
+def beside(config: Config, run: RunDir, session: RunContext) -> Iterator[Join]:
     """The other ranks of a run, from rank 0, where there are to be some; gives what joins them."""
     if config.ranks == 1:
         yield lambda *what, **more: ALONE
@@ -142,8 +142,8 @@ def _taken(window: list[Batch], piece: Piece) -> Batch:
     for number, rows in piece:
         batch = window[number]
         whole = rows == slice(0, batch.input_ids.shape[0])
-        parts.append(batch if whole else batch.part(rows))
-    return parts[0] if len(parts) == 1 else side_by_side(parts)
+        parts.append(batch if whole else batch.select_rows(rows))
+    return parts[0] if len(parts) == 1 else concat_batches(parts)
 
 
 Piece = list[tuple[int, slice]]

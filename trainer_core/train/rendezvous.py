@@ -17,7 +17,7 @@ from typing import Final
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
-from trainer_core import files
+from trainer_core.system import files
 
 _POLL_S: Final = 0.02
 _PATIENCE_S: Final = 600.0  # for another rank's address, once all have said that they are there
@@ -39,7 +39,7 @@ class FolderStore(Store):
     def get(self, key: str) -> bytes:
         """Waits for it. Raises `TimeoutError`."""
         self.wait([key])
-        return files.retry_sharing(self._file(key).read_bytes)
+        return files.retry_sharing_violation(self._file(key).read_bytes)
 
     def check(self, keys: list[str]) -> bool:
         return all(self._file(key).is_file() for key in keys)

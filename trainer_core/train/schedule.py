@@ -1,8 +1,8 @@
-"""How long a run is, and the learning rate of each of its steps.
+"""Length of a run, and learning rate of each step.
 
 With `max_steps`, both count optimizer updates. Otherwise they count samples (sequences in the order of an epoch), so a
-run that is resumed with another batch size, accumulation or number of processes trains on the samples that are left,
-and its learning rate continues from the share of samples done.
+run that is resumed with another batch size, accumulation or number of processes trains on the remaining samples, and
+its learning rate continues from the share of samples done.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from trainer_core.config import Config
 class Schedule:
     """Length and learning rate of a run with these settings on `samples_per_epoch` samples.
 
-    `step` and `position` below count the optimizer updates and the samples of the run so far, over all epochs.
+    `step` and `position` below count optimizer updates and samples of the run so far, over all epochs.
     """
 
     def __init__(self, config: Config, samples_per_epoch: int, warmup_samples: int | None = None) -> None:
-        """`warmup_samples`: the length of the warmup as the run's first start computed it; None: this is that start."""
+        """`warmup_samples`: length of the warmup from the run's first start; None: this is the first start."""
         self._config, self._samples = config, samples_per_epoch
         self.warmup_samples = self._samples_of_warmup() if warmup_samples is None else warmup_samples
 
     @property
     def steps_per_epoch(self) -> int:
-        """Optimizer updates of a whole epoch, a short last one included."""
+        """Optimizer updates per epoch, including a shorter last one."""
         return self._steps(self._samples)
 
     def total_steps(self, step: int, position: int) -> int:
-        """Steps of the whole run, `step` of them done: what is left is counted with the present batch size."""
+        """Steps of the whole run, of which `step` are done; the rest is counted with the present batch size."""
         if self._config.max_steps:
             return self._config.max_steps
         epoch, used = divmod(position, self._samples)
@@ -39,10 +39,10 @@ class Schedule:
         return step + self._steps(self._samples - used) + later_epochs * self.steps_per_epoch
 
     def learning_rate(self, step: int, position: int, scale: float = 1.0) -> float:
-        """The rate of the update that completes `step` steps and `position` samples.
+        """Learning rate of the update that completes `step` steps and `position` samples.
 
-        Linear warmup to the peak, then cosine, linear or constant down to its end share; with `plateau` it stays at the
-        peak times `scale`, which `numerics.Plateau` lowers.
+        Linear warmup to the peak, then cosine, linear or constant down to the end ratio; with `plateau` the peak times
+        `scale`, which `numerics.Plateau` lowers.
         """
         if self._config.max_steps:
             done, total, warmup = step, self._config.max_steps, self._warmup_steps(self._config.max_steps)
@@ -62,7 +62,7 @@ class Schedule:
         return -(-samples // self._config.effective_batch)
 
     def _warmup_steps(self, total_steps: int) -> int:
-        """A warmup longer than the run is cut to a tenth of it, so that a short trial still reaches its peak."""
+        """A warmup longer than the run is cut to a tenth of the run, so that a short trial still reaches the peak."""
         return self._config.warmup_steps if self._config.warmup_steps < total_steps else total_steps // 10
 
     def _samples_of_warmup(self) -> int:

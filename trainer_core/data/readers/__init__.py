@@ -1,4 +1,4 @@
-"""One module a family of formats: how the rows of one file are streamed, never held whole.
+"""Readers that stream the rows of a file, one module per family of formats.
 
 No torch, no Qt.
 """

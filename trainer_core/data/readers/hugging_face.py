@@ -1,4 +1,4 @@
-"""Data sets that the Hugging Face `datasets` library has written into a folder.
+"""Folders that the Hugging Face `datasets` library writes.
 
 No torch, no Qt.
 """
@@ -9,85 +9,74 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trainer_core.data.splits import TRAIN as _TRAIN
-from trainer_core.data.splits import VALIDATION
+from trainer_core.data.splits import TRAIN, VALIDATION_NAMES
 from trainer_core.messages import TraindeckError
 
-_STATE, _SPLITS, _ABOUT = "state.json", "dataset_dict.json", "dataset_info.json"
+_STATE_FILE, _DATASET_DICT_FILE, _DATASET_INFO_FILE = "state.json", "dataset_dict.json", "dataset_info.json"
 
 
 def hugging_face_files(folder: Path) -> list[Path] | None:
-    """The Arrow files of a data set in their order; None: the folder is no such data set.
+    """The Arrow files of a folder of `save_to_disk` or of the cache of `load_dataset`; None for other folders.
 
-    Of a data set with splits, those of `train` (or of the only one, or the only one that begins so): the
-    others are for measuring, not for training. A folder of the library's cache is one too; results that it
-    keeps there for itself (`cache-….arrow`) are none of the data. Files may be missing: whoever opens them
-    says so. Raises `OSError`, and `data.no_train_split` where nobody can tell which to take.
+    Of a data set with splits, the training split, or the only split. The files may be missing. Raises `OSError`, and
+    `data.no_train_split` if the choice is ambiguous.
     """
-    if _listed(folder):
-        chosen = _training_split(folder)
-        return _saved(folder / chosen) if chosen else None
-    return _saved(folder) or _cached(folder)
+    declared, existing = _splits(folder)
+    if not declared:
+        return _save_to_disk_files(folder) or _load_dataset_files(folder)
+    chosen = _splits_named(TRAIN, existing) or existing
+    if len(chosen) > 1:
+        params = {"found": ", ".join(existing), "first": str(folder / chosen[0])}
+        raise TraindeckError("data.no_train_split", path=str(folder), **params)
+    return _save_to_disk_files(folder / chosen[0]) if chosen else None
 
 
 def hugging_face_validation(folder: Path) -> tuple[str, list[Path]] | None:
-    """The validation split of a data set, as its name and its files; None: it has none. Raises `OSError`."""
-    splits = _splits(folder)
-    for wanted in VALIDATION:
-        called = [name for name in splits if name == wanted] or [name for name in splits if name.startswith(wanted)]
-        if called:
-            return wanted, [file for name in called for file in _saved(folder / name) or ()]
-        cached = [path for path in _shards(folder) if f"-{wanted}" in path.name] if not splits else []
+    """Name and files of the validation split; None if there is none. Raises `OSError`."""
+    _, existing = _splits(folder)
+    for wanted in VALIDATION_NAMES:
+        if names := _splits_named(wanted, existing):
+            return wanted, [file for name in names for file in _save_to_disk_files(folder / name) or ()]
+        cached = [path for path in _shards(folder) if f"-{wanted}" in path.name] if not existing else []
         if cached:
             return wanted, cached
     return None
 
 
-def _listed(folder: Path) -> list[str]:
-    """The splits that a data set says it has."""
-    listed = _content(folder / _SPLITS).get("splits")
-    return list(map(str, listed)) if isinstance(listed, list) else []
+def _splits(folder: Path) -> tuple[list[str], list[str]]:
+    """The splits that dataset_dict.json lists, and those of them that exist."""
+    listed = _read_json(folder / _DATASET_DICT_FILE).get("splits")
+    names = list(map(str, listed)) if isinstance(listed, list) else []
+    safe = (name for name in names if Path(name).name == name != "..")
+    return names, [name for name in safe if (folder / name / _STATE_FILE).is_file()]
 
 
-def _splits(folder: Path) -> list[str]:
-    """Those that exist."""
-    return [name for name in _listed(folder) if Path(name).name == name != ".." and (folder / name / _STATE).is_file()]
+def _splits_named(wanted: str, names: list[str]) -> list[str]:
+    """The split of this name, or those whose names begin with it."""
+    return [name for name in names if name == wanted] or [name for name in names if name.startswith(wanted)]
 
 
-def _training_split(folder: Path) -> str:
-    """The name of the split to train on; empty: none of those that are listed exists."""
-    found = _splits(folder)
-    called = [name for name in found if name == _TRAIN] or [name for name in found if name.startswith(_TRAIN)]
-    chosen = called or found
-    if len(chosen) > 1:
-        told = {"found": ", ".join(found), "first": str(folder / chosen[0])}
-        raise TraindeckError("data.no_train_split", path=str(folder), **told)
-    return chosen[0] if chosen else ""
-
-
-def _saved(folder: Path) -> list[Path] | None:
-    """What `save_to_disk` has written."""
-    listed = _content(folder / _STATE).get("_data_files")
+def _save_to_disk_files(folder: Path) -> list[Path] | None:
+    listed = _read_json(folder / _STATE_FILE).get("_data_files")
     if not isinstance(listed, list):
         return None
     names = [str(one["filename"]) for one in listed if isinstance(one, dict) and "filename" in one]
     return [folder / Path(name).name for name in names]
 
 
-def _cached(folder: Path) -> list[Path] | None:
-    """What `load_dataset` keeps."""
+def _load_dataset_files(folder: Path) -> list[Path] | None:
     shards = _shards(folder)
-    return [path for path in shards if f"-{_TRAIN}" in path.name] or shards or None
+    return [path for path in shards if f"-{TRAIN}" in path.name] or shards or None
 
 
 def _shards(folder: Path) -> list[Path]:
-    if not (folder / _ABOUT).is_file():
+    if not (folder / _DATASET_INFO_FILE).is_file():
         return []
     return sorted(path for path in folder.glob("*.arrow") if not path.name.startswith("cache-"))
 
 
-def _content(path: Path) -> dict[str, Any]:
-    """A JSON file's object; empty where there is none."""
+def _read_json(path: Path) -> dict[str, Any]:
+    """A JSON object; empty if the file is missing or something else."""
     try:
         content = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, ValueError):

@@ -1,4 +1,4 @@
-"""JSON objects as rows: decoded fast, and once more with patience where that fails.
+"""Decodes JSON objects: strictly and fast with msgspec, or leniently with the json module.
 
 No torch, no Qt.
 """
@@ -6,81 +6,67 @@ No torch, no Qt.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any, Final, TypedDict, cast
 
 import msgspec
 
-from trainer_core.data.encodings import Decoder, Tally, decoded
+from trainer_core.data.encodings import ReadStats, TextDecoder, decode_chunks
 from trainer_core.data.readers import streams
-from trainer_core.data.readers.base import Row, Source
+from trainer_core.data.readers.base import TOO_LONG, Row, SourceFile
 
-_FAILURES: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # of a decoder of msgspec
-_HEAD: Final = 64 * 1024  # tells whether lines end in "\r" alone
+_DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # of msgspec
+_HEAD_BYTES: Final = 64 * 1024  # checked for lines that end in "\r" alone
 
 
-class Rows:
-    """From the bytes of JSON objects, UTF-8, to rows of the columns asked for; the others are passed over."""
+class RowDecoder:
+    """Decodes JSON objects (UTF-8 bytes) to rows with the requested columns."""
 
-    def __init__(self, columns: tuple[str, ...], tally: Tally) -> None:
+    def __init__(self, columns: tuple[str, ...], stats: ReadStats) -> None:
         self._columns = columns
-        self._tally = tally
-        # msgspec 0.22 misses keys of a TypedDict that are not ASCII, depending on what was decoded before.
-        self._whole = not columns or not all(name.isascii() for name in columns)
+        self._tally = stats
+        # msgspec 0.22 sometimes misses the non-ASCII keys of a TypedDict.
+        self._selects_after_decoding = not columns or not all(name.isascii() for name in columns)
         kind: Any = dict[str, Any]
-        if not self._whole:
+        if not self._selects_after_decoding:
             kind = cast(Callable[..., Any], TypedDict)("Columns", dict.fromkeys(columns, Any), total=False)
         self._decode = msgspec.json.Decoder(kind).decode
-        self._decode_array = msgspec.json.Decoder(list[kind]).decode
 
-    def row(self, data: bytes) -> Row | str:
-        """The row of one object, or why there is none."""
+    def decode_row(self, data: bytes | None) -> Row | str:
+        """The row, or why it is bad. `data`: one object; None for one that is too long."""
+        if data is None:
+            return TOO_LONG
         try:
             row = self._decode(data)
-        except _FAILURES:
-            return self._patiently(data)
-        return self._chosen(row) if self._whole else cast(Row, row)
+        except _DECODE_ERRORS:
+            return self._decode_leniently(data)
+        return self._select_columns(row) if self._selects_after_decoding else cast(Row, row)
 
-    def array(self, data: bytes) -> list[Row] | None:
-        """The rows of an array of objects, or None where one of them wants patience."""
-        try:
-            rows = self._decode_array(data)
-        except _FAILURES:
-            return None
-        return [self._chosen(row) for row in rows] if self._whole else rows
-
-    def _chosen(self, row: dict[str, Any]) -> Row:
+    def _select_columns(self, row: dict[str, Any]) -> Row:
         return {name: row[name] for name in self._columns if name in row} if self._columns else row
 
-    def _patiently(self, data: bytes) -> Row | str:
-        """As the json module reads it: NaN and infinities, halves of surrogate pairs, bytes that are not UTF-8.
-
-        A byte order mark is one more thing: it is left in the middle where files were put together.
-        """
-        decoder = Decoder("utf-8")
-        text = decoder.feed(data, final=True)
+    def _decode_leniently(self, data: bytes) -> Row | str:
+        """Accepts NaN, infinities, lone surrogates, invalid UTF-8, and a byte order mark (of joined files)."""
+        decoder = TextDecoder("utf-8")
+        text = decoder.decode(data, final=True)
         self._tally.undecodable += decoder.undecodable
         try:
             row = json.loads(text)
         except (ValueError, RecursionError) as error:
-            told = getattr(error, "msg", "") or type(error).__name__
-            return str(told).removesuffix(" at").removesuffix(" starting")  # what would follow is said as the row
+            reason = getattr(error, "msg", "") or type(error).__name__
+            return str(reason).removesuffix(" at").removesuffix(" starting")  # without the position in the row
         if not isinstance(row, dict):
             return "not a JSON object"
-        return self._chosen(row)
+        return self._select_columns(row)
 
 
-def utf_8(source: Source, tally: Tally) -> Iterator[bytes]:
-    """A file's text as UTF-8 without a byte order mark, in chunks; as it is wherever it is UTF-8 already."""
-    chunks = streams.chunks(source, tally)
+def read_utf8(source: SourceFile, stats: ReadStats) -> Iterator[bytes]:
+    """The file as UTF-8 in chunks, without a byte order mark."""
+    chunks = streams.read_chunks(source, stats)
     head = b""
-    while len(head) < _HEAD and (chunk := next(chunks, b"")):
+    while len(head) < _HEAD_BYTES and (chunk := next(chunks, b"")):
         head += chunk
     if source.encoding in ("utf-8", "utf-8-sig") and (b"\r" not in head or b"\n" in head):
         return chain([head.removeprefix(b"\xef\xbb\xbf")], chunks)
-    return _encoded(decoded(chain([head], chunks), source.encoding, tally))
-
-
-def _encoded(texts: Iterable[str]) -> Iterator[bytes]:
-    return (text.encode("utf-8") for text in texts)
+    return (text.encode("utf-8") for text in decode_chunks(chain([head], chunks), source.encoding, stats))

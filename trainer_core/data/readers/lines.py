@@ -1,4 +1,4 @@
-"""Rows that are lines: JSON Lines and separated values.
+"""JSON Lines and separated values.
 
 No torch, no Qt.
 """
@@ -8,96 +8,86 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain
 from typing import AnyStr, Final
 
-from trainer_core.data.encodings import Tally, decoded
+from trainer_core.data.encodings import ReadStats, decode_chunks
 from trainer_core.data.readers import streams
-from trainer_core.data.readers.base import LONGEST, TOO_LONG, Request, Row, Source, bad_format
-from trainer_core.data.readers.json_rows import Rows, utf_8
+from trainer_core.data.readers.base import MAX_ROW_BYTES, ReadOptions, Row, SourceFile, bad_format_error, decode_rows
+from trainer_core.data.readers.json_rows import RowDecoder, read_utf8
 
-_OPEN: Final = "a quotation mark is never closed"
-_SEPARATORS: Final = (";", "\t", ",")  # tried in turn where a header lacks the usual one (Excel)
-
-
-def read_jsonl(source: Source, request: Request, tally: Tally) -> Iterator[Row]:
-    """One JSON object a line. Lines that are not are skipped and counted."""
-    tally.unit = "line"
-    rows = Rows(request.columns, tally)
-    numbered = enumerate(split(utf_8(source, tally), b"\n", LONGEST), 1)
-    filled = ((number, line) for number, line in numbered if line is None or not _blank(line))
-    for number, line in islice(filled, request.skip, None):
-        tally.number = number
-        tally.read += 1
-        row = TOO_LONG if line is None else rows.row(line)
-        if isinstance(row, str):
-            tally.skip(tally.position, row)
-        else:
-            yield row
+_UNCLOSED_QUOTE: Final = "a quotation mark is never closed"
+_SEPARATORS: Final = (";", "\t", ",")  # alternatives, e.g. of Excel
 
 
-def _blank(line: bytes) -> bool:
-    """Whether there is nothing but white space, Chinese white space and byte order marks included."""
+def read_jsonl(source: SourceFile, options: ReadOptions, stats: ReadStats) -> Iterator[Row]:
+    """Rows of one JSON object per line. Other lines are bad rows."""
+    stats.unit = "line"
+    decoder = RowDecoder(options.columns, stats)
+    numbered = enumerate(split_lines(read_utf8(source, stats), b"\n", MAX_ROW_BYTES), 1)
+    filled = ((number, line) for number, line in numbered if line is None or not _is_blank(line))
+    return decode_rows(filled, decoder.decode_row, options, stats)
+
+
+def _is_blank(line: bytes) -> bool:
+    """Whether a line has only white space (also Chinese) and byte order marks."""
     filled = line.strip()
     return not filled or (filled[0] >= 0x80 and not filled.decode("utf-8", "replace").strip(" \ufeff\u3000\xa0"))
 
 
-def split(chunks: Iterator[AnyStr], end: AnyStr, longest: int) -> Iterator[AnyStr | None]:
-    """Lines without their ends. None: a line of more than `longest`, which is passed over and never held.
+def split_lines(chunks: Iterator[AnyStr], separator: AnyStr, max_length: int) -> Iterator[AnyStr | None]:
+    """Lines without their ends; None for one longer than `max_length`, which is never held in memory.
 
-    Only line feeds end a line: U+2028 within a JSON text does not.
+    Unlike `str.splitlines`, does not split at U+2028.
     """
     parts: list[AnyStr] = []
     length = 0
     for chunk in chunks:
-        lines = chunk.split(end)
+        lines = chunk.split(separator)
         length += len(lines[0])
-        if length <= longest:
+        if length <= max_length:
             parts.append(lines[0])
         else:
             parts.clear()
         if len(lines) > 1:
-            yield end[:0].join(parts) if length <= longest else None
+            yield separator[:0].join(parts) if length <= max_length else None
             yield from lines[1:-1]
             parts, length = [lines[-1]], len(lines[-1])
     if length:
-        yield end[:0].join(parts) if length <= longest else None
+        yield separator[:0].join(parts) if length <= max_length else None
 
 
-def read_csv(source: Source, request: Request, tally: Tally) -> Iterator[Row]:
-    """Rows below a header line, separated by commas, or by what the header has instead."""
-    return _separated(source, request, tally, ",")
+def read_csv(source: SourceFile, options: ReadOptions, stats: ReadStats) -> Iterator[Row]:
+    """Rows below a header line. The separator is a comma, or another one that the header contains."""
+    return _read_separated(source, options, stats, ",")
 
 
-def read_tsv(source: Source, request: Request, tally: Tally) -> Iterator[Row]:
-    """Rows below a header line, separated by tabs, or by what the header has instead."""
-    return _separated(source, request, tally, "\t")
+def read_tsv(source: SourceFile, options: ReadOptions, stats: ReadStats) -> Iterator[Row]:
+    """Rows below a header line. The separator is a tab, or another one that the header contains."""
+    return _read_separated(source, options, stats, "\t")
 
 
-def _separated(source: Source, request: Request, tally: Tally, separator: str) -> Iterator[Row]:
-    tally.unit = "line"
-    lines = _Lines(source, tally)
-    separator = lines.separator(separator)
-    records = _records(lines, separator)
+def _read_separated(source: SourceFile, options: ReadOptions, stats: ReadStats, separator: str) -> Iterator[Row]:
+    stats.unit = "line"
+    lines = _CsvLines(source, stats)
+    separator = lines.detect_separator(separator)
+    records = _iter_records(lines, separator)
     _, header = next(records, (0, []))
     if isinstance(header, str):
-        raise bad_format(source, "line 1", header)
+        raise bad_format_error(source, "line 1", header)
     wanted = [(place, name.strip()) for place, name in enumerate(header)]
-    if request.columns:
-        wanted = [(place, name) for place, name in wanted if name in request.columns]
-    for number, values in islice(records, request.skip, None):
-        tally.number = number
-        tally.read += 1
-        if isinstance(values, str):
-            tally.skip(tally.position, values)
-        else:
-            filled = len(values)
-            yield {name: values[place] for place, name in wanted if place < filled}
+    if options.columns:
+        wanted = [(place, name) for place, name in wanted if name in options.columns]
+
+    def decode(values: list[str] | str) -> Row | str:
+        return values if isinstance(values, str) else {name: values[i] for i, name in wanted if i < len(values)}
+
+    return decode_rows(records, decode, options, stats)
 
 
-def _records(lines: _Lines, separator: str) -> Iterator[tuple[int, list[str] | str]]:
-    """Each record with the number of its first line; a text in its place says why there is none."""
-    csv.field_size_limit(lines.longest)  # the default of 128 KiB refuses long texts
+def _iter_records(lines: _CsvLines, separator: str) -> Iterator[tuple[int, list[str] | str]]:
+    """The line number and the values of each record, or why it is bad."""
+    csv.field_size_limit(lines.max_length)  # the default is 128 KiB
     rows = csv.reader(lines, delimiter=separator)
     while True:
         number, lines.quotes = lines.number + 1, 0
@@ -106,56 +96,56 @@ def _records(lines: _Lines, separator: str) -> Iterator[tuple[int, list[str] | s
         except StopIteration:
             return
         except _LineTooLongError:
-            yield lines.number, lines.too_long
-        except csv.Error:  # a field over the limit; nothing else is refused
-            lines.pass_quoted()
-            yield number, _OPEN if lines.ended else lines.too_long
+            yield lines.number, lines.too_long_reason
+        except csv.Error:  # a field over the limit
+            lines.skip_quoted_field()
+            yield number, _UNCLOSED_QUOTE if lines.at_eof else lines.too_long_reason
         else:
-            if lines.ended:
-                yield number, _OPEN
+            if lines.at_eof:
+                yield number, _UNCLOSED_QUOTE
             elif values:
                 yield number, values
 
 
 class _LineTooLongError(Exception):
-    """In place of a line that is too long."""
+    """Raised instead of returning a line that is too long."""
 
 
-class _Lines:
-    """The lines of a file, as `csv.reader` takes them: unlike a generator it goes on after an error."""
+class _CsvLines:
+    """The lines of a file for `csv.reader`. Unlike a generator, it continues after an exception."""
 
-    def __init__(self, source: Source, tally: Tally) -> None:
-        self.longest = LONGEST // 2  # characters; the csv module needs four bytes for each, and Python as many again
-        self.too_long = f"longer than {self.longest >> 20} million characters"
-        text = decoded(streams.chunks(source, tally), source.encoding, tally)
-        self._lines: Iterator[str | None] = split(text, "\n", self.longest)
-        self.number = 0  # of the line given last
-        self.quotes = 0  # of the record so far
-        self.ended = False  # someone has asked for more than there is: a record is not complete
+    def __init__(self, source: SourceFile, stats: ReadStats) -> None:
+        self.max_length = MAX_ROW_BYTES // 2  # characters; the csv module and Python need 4 bytes each for one
+        self.too_long_reason = f"longer than {self.max_length >> 20} million characters"
+        text = decode_chunks(streams.read_chunks(source, stats), source.encoding, stats)
+        self._lines: Iterator[str | None] = split_lines(text, "\n", self.max_length)
+        self.number = 0  # of the last line
+        self.quotes = 0  # in the current record
+        self.at_eof = False  # another line was requested: the record is not complete
 
-    def separator(self, usual: str) -> str:
-        """What the first line is separated by."""
+    def detect_separator(self, usual: str) -> str:
+        """The separator of the first line."""
         first = next(self._lines, "")
         self._lines = chain([first], self._lines)
         if first is None or usual in first:
             return usual
         return next((other for other in _SEPARATORS if other in first), usual)
 
-    def pass_quoted(self) -> None:
-        """To the end of the quoted field that the record has been left in."""
+    def skip_quoted_field(self) -> None:
+        """Skip the rest of a quoted field after an error."""
         with suppress(StopIteration):
             while self.quotes % 2:
                 with suppress(_LineTooLongError):
                     next(self)
 
-    def __iter__(self) -> _Lines:
+    def __iter__(self) -> _CsvLines:
         return self
 
     def __next__(self) -> str:
         try:
             line = next(self._lines)
         except StopIteration:
-            self.ended = True
+            self.at_eof = True
             raise
         self.number += 1
         if line is None:

@@ -1,4 +1,4 @@
-"""The bytes of a file, as they are or decompressed, in chunks.
+"""Reads files in chunks, decompressing gzip and zstd.
 
 No torch, no Qt.
 """
@@ -13,53 +13,52 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from trainer_core.data.encodings import CHUNK, Tally
-from trainer_core.data.readers.base import Source, bad_format
+from trainer_core.data.encodings import CHUNK, ReadStats
+from trainer_core.data.readers.base import SourceFile, bad_format_error
 from trainer_core.messages import TraindeckError
 
-_BREAKS_OFF: Final = "the compressed data breaks off"
+_TRUNCATED: Final = "the compressed data breaks off"
 
 
 class _DamagedError(Exception):
-    """Compressed data that cannot be decompressed; the message says why."""
+    """The compressed data is damaged; the message is the reason."""
 
 
-def chunks(source: Source, tally: Tally) -> Iterator[bytes]:
-    """A file in chunks of at most `CHUNK` bytes, none of them empty, decompressed where it is compressed.
+def read_chunks(source: SourceFile, stats: ReadStats) -> Iterator[bytes]:
+    """Decompressed, non-empty chunks of at most `CHUNK` bytes.
 
-    However well a file is compressed, no more than a chunk of it is held. Raises `OSError`,
-    `data.unreadable` for what is no regular file and `data.bad_format` where the compressed data is
-    damaged or breaks off.
+    Raises `OSError`, `data.unreadable` if it is not a regular file, and `data.bad_format` if the compressed data is
+    damaged or truncated.
     """
-    check_regular(source.path)
-    parts = {"": _plain, "gzip": _gunzip, "zstd": _unzstd}[source.compression](source.path)
+    require_regular_file(source.path)
+    parts = {"": _read_uncompressed, "gzip": _read_gzip, "zstd": _read_zstd}[source.compression](source.path)
     done = 0
     try:
         for part, done in parts:
-            tally.content += len(part)
+            stats.content += len(part)
             yield part
-            tally.move(done)
+            stats.advance(done)
     except _DamagedError as error:
-        broken = str(error) == _BREAKS_OFF
+        broken = str(error) == _TRUNCATED
         place = "its end" if broken else f"byte {done} of {source.bytes}" if done else "its beginning"
-        where = f"{place}, after {tally.position}" if tally.number else place
-        raise bad_format(source, where, str(error)) from error
+        where = f"{place}, after {stats.position}" if stats.number else place
+        raise bad_format_error(source, where, str(error)) from error
 
 
-def head(path: Path, compression: str, size: int = 1024 * 1024) -> bytes:
-    """The first `size` bytes of a file once it is decompressed; raises as `chunks` does."""
-    source = Source(path, compression or "text", "", path.stat().st_size, compression)
-    return b"".join(islice(chunks(source, Tally()), -(-size // CHUNK)))[:size]
+def read_head(path: Path, compression: str, size: int = 1024 * 1024) -> bytes:
+    """The first `size` decompressed bytes. Raises the errors of `read_chunks`."""
+    source = SourceFile(path, compression or "text", "", path.stat().st_size, compression)
+    return b"".join(islice(read_chunks(source, ReadStats()), -(-size // CHUNK)))[:size]
 
 
-def check_regular(path: Path) -> None:
-    """Raises `data.unreadable` for a folder, a pipe or a device: opening a pipe would wait for ever."""
+def require_regular_file(path: Path) -> None:
+    """Raises `data.unreadable` for folders, pipes and devices. Opening a pipe would block."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise TraindeckError("data.unreadable", path=str(path), reason="it is not a regular file")
 
 
-def _plain(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Chunks, each with how many bytes of the file were read by then."""
+def _read_uncompressed(path: Path) -> Iterator[tuple[bytes, int]]:
+    """Chunks, each with the number of bytes read from disk."""
     done = 0
     with path.open("rb", buffering=0) as file:
         while data := file.read(CHUNK):
@@ -67,14 +66,13 @@ def _plain(path: Path) -> Iterator[tuple[bytes, int]]:
             yield data, done
 
 
-def _gunzip(path: Path) -> Iterator[tuple[bytes, int]]:
-    """The members of a gzip file."""
+def _read_gzip(path: Path) -> Iterator[tuple[bytes, int]]:
     with path.open("rb") as file, gzip.GzipFile(fileobj=file) as unzip:
         while True:
             try:
                 part = unzip.read(CHUNK)
             except EOFError as error:
-                raise _DamagedError(_BREAKS_OFF) from error
+                raise _DamagedError(_TRUNCATED) from error
             except (gzip.BadGzipFile, zlib.error) as error:
                 raise _DamagedError(str(error)) from error
             if not part:
@@ -82,9 +80,8 @@ def _gunzip(path: Path) -> Iterator[tuple[bytes, int]]:
             yield part, file.tell()
 
 
-def _unzstd(path: Path) -> Iterator[tuple[bytes, int]]:
-    """The frames of a zstd file."""
-    import pyarrow as pa  # here: the window looks at text files without paying for it
+def _read_zstd(path: Path) -> Iterator[tuple[bytes, int]]:
+    import pyarrow as pa  # slow to import, and rarely needed
 
     with pa.OSFile(str(path)) as file, pa.CompressedInputStream(file, "zstd") as unzip:
         while True:
@@ -94,7 +91,7 @@ def _unzstd(path: Path) -> Iterator[tuple[bytes, int]]:
                 if error.errno is not None:
                     raise
                 broken = "Truncated" in str(error)
-                raise _DamagedError(_BREAKS_OFF if broken else str(error).splitlines()[0]) from error
+                raise _DamagedError(_TRUNCATED if broken else str(error).splitlines()[0]) from error
             if not part:
                 return
             yield part, file.tell()

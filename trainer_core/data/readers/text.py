@@ -1,4 +1,4 @@
-"""Plain text and Markdown: pieces of one long text.
+"""Plain text, read in pieces.
 
 No torch, no Qt.
 """
@@ -6,30 +6,26 @@ No torch, no Qt.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 
-from trainer_core.data.encodings import Tally, decoded
+from trainer_core.data.encodings import ReadStats, decode_chunks
 from trainer_core.data.readers import streams
-from trainer_core.data.readers.base import TEXT, Request, Row, Source
+from trainer_core.data.readers.base import TEXT, ReadOptions, Row, SourceFile, decode_rows
 
 
-def read_text(source: Source, request: Request, tally: Tally) -> Iterator[Row]:
-    """A plain text in pieces of about `request.piece` characters, cut at line ends where there are any."""
-    tally.unit = "piece"
-    pieces = enumerate(_pieces(source, request.piece, tally), 1)
-    for number, piece in islice(pieces, request.skip, None):
-        tally.number = number
-        tally.read += 1
-        yield {TEXT: piece}
+def read_text(source: SourceFile, options: ReadOptions, stats: ReadStats) -> Iterator[Row]:
+    """Pieces of about `piece_chars` characters, cut at line ends if possible."""
+    stats.unit = "piece"
+    pieces = enumerate(_iter_pieces(source, options.piece_chars, stats), 1)
+    return decode_rows(pieces, lambda piece: {TEXT: piece}, options, stats)
 
 
-def _pieces(source: Source, size: int, tally: Tally) -> Iterator[str]:
+def _iter_pieces(source: SourceFile, size: int, stats: ReadStats) -> Iterator[str]:
     rest = ""
-    for chunk in decoded(streams.chunks(source, tally), source.encoding, tally):
+    for chunk in decode_chunks(streams.read_chunks(source, stats), source.encoding, stats):
         rest += chunk
         start = 0
         while len(rest) - start >= size:
-            end = _cut(rest, start, size)
+            end = _find_cut(rest, start, size)
             if not end:
                 break
             yield rest[start:end]
@@ -39,12 +35,12 @@ def _pieces(source: Source, size: int, tally: Tally) -> Iterator[str]:
         yield rest
 
 
-def _cut(text: str, start: int, size: int) -> int:
-    """Where a piece that begins at `start` ends; 0: more text is needed to tell."""
+def _find_cut(text: str, start: int, size: int) -> int:
+    """The end of the piece that begins at `start`; 0 if more text is needed."""
     end = text.rfind("\n", start + size // 2, start + size) + 1
     if end:
         return end
     end = text.find("\n", start + size, start + 4 * size) + 1
     if end:
         return end
-    return start + size if len(text) - start >= 4 * size else 0  # a line without end
+    return start + size if len(text) - start >= 4 * size else 0  # one very long line

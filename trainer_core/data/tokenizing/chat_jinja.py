@@ -1,19 +1,15 @@
-"""A model's own chat template, written in Jinja, without giving what people wrote a way to write its marks.
+"""A model's own chat template, written in Jinja.
 
-A rendered conversation does not tell what the template wrote from what people wrote. So the template is
-first rendered with stand-ins for the contents, once for each order of roles (a `_Frame`): that shows its
-own texts, its marks, and where answers begin and end. Then there are two ways:
- 1. The real conversation renders to the frame with the real contents in their places, perhaps trimmed of
-    white space. This is checked, character by character, for each conversation.
- 2. Else the template reads contents (it takes reasoning out of them, say). Then every mark that is spelled
-    in a content is made unrecognisable before rendering, and what comes out must hold the marks of the
-    frame, in its order, and be the real rendering but for what was made unrecognisable.
-A conversation for which neither works is refused.
+Special tokens in a rendered conversation are the template's own: where a message spells one, a private-use character
+replaces the first character before rendering and is replaced back afterwards. Such a conversation is also rendered as
+it is; if the two texts differ, it is refused.
 
-Tools and tool calls are values that templates read, so no stand-in takes their place: they are part of a frame
-as they are, with marks made unrecognisable. Where a call ends is seen by rendering it alone.
+The loss covers the template's `{% generation %}` blocks. For a template without them, probe conversations show the
+header that precedes each answer (what `add_generation_prompt` writes) and what ends an answer. Headers that messages
+spell are escaped like special tokens, so the headers in a rendered text correspond to turns, in order. A conversation
+in which their numbers differ is refused.
 
-Templates are code from strangers; sandbox.py runs them.
+Templates are untrusted code; sandbox.py runs them.
 
 No torch, no Qt.
 """
@@ -22,425 +18,325 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import pairwise
-from typing import Final, NamedTuple
+from functools import lru_cache
+from itertools import accumulate, compress, pairwise, takewhile
+from typing import Any, Final
 
-from trainer_core.data.columns import TOOLS, Turn, fields_of, is_learned
-from trainer_core.data.tokenizing.chat import (
-    Mark,
-    Place,
+from trainer_core.data.columns import TOOLS_ROLE, Turn, is_trained_on, turn_fields
+from trainer_core.data.tokenizing.chat_template import (
+    PrecededBy,
     Segment,
-    check,
-    message_of,
-    refused,
-    with_short_ids,
-    without_calls,
+    SpecialToken,
+    chat_refused_error,
+    drop_unsupported_calls,
+    has_tools,
+    shorten_tool_call_ids,
+    to_message,
+    validate_turns,
 )
-from trainer_core.data.tokenizing.sandbox import Template
+from trainer_core.data.tokenizing.sandbox import GENERATION_START, GENERATION_STOP, SandboxedTemplate
 from trainer_core.messages import TraindeckError
 
-_FRAMES: Final = 512  # remembered orders of roles
-_RENDERED: Final = 64  # turns of a conversation before which the prompt is rendered; later ones are as these were
-_DISGUISES: Final = range(0x10F000, 0x10FFFE)  # private use: characters that stand for the first one of a mark
-_PROBES: Final = (("user", "assistant", "user", "assistant"), ("user", "assistant"))
+_CACHE_SIZE: Final = 64  # orders of roles; each takes up to some 1 MB
+_LAST_ESCAPE: Final = 0x10FFFB  # private use; code points are assigned downwards
+_PROBE: Final = tuple((role, f"xTurn{n}x") for n, role in enumerate(("user", "assistant", "user", "assistant")))
+_PROBE_CALL: Final = {"id": "call00001", "type": "function", "function": {"name": "xCall", "arguments": {}}}
+_TOOL_PROBE: Final = (
+    ("user", "xTurn0x"),
+    ("assistant", "", json.dumps({"tool_calls": [_PROBE_CALL]})),
+    ("tool", "xTurn1x", json.dumps({"tool_call_id": "call00001", "name": "xCall"})),
+    ("assistant", "xTurn2x"),
+)
+_NEVER: Final = "(?!)"
 
 
-class _Answer(NamedTuple):
-    """One assistant's turn in a frame."""
+class JinjaChatTemplate:
+    """The chat template of a model. See `chat_template.ChatTemplate`.
 
-    turn: int
-    begin: tuple[int, int]  # number of a literal, and place in it: the end of the generation prompt
-    prompted: bool  # whether that was found by rendering the prompt, not by where the content stands
-    before: int  # number of the last mark before it; -1: none
-    slot: int  # of its content; -1 where that is empty
-    end: int  # number of the mark that ends it; -1: none does
-
-
-class _Frame(NamedTuple):
-    """What a template makes of an order of roles: literal, content, literal, …, content, literal."""
-
-    literals: list[str]
-    slots: list[int]  # the turns whose contents stand between
-    marks: list[str]
-    answers: list[_Answer]
-
-
-class _Learned(NamedTuple):
-    """A stretch of a rendered conversation that is learned, without the mark that ends it."""
-
-    begin: int
-    stop: int
-    end: int  # number of that mark; -1: none
-
-
-class ModelTemplate:
-    """The chat template of a model. See `chat.ChatTemplate`.
-
-    `variables`: named tokens that the template may ask for (bos_token …). `special`: tokens that no content
-    may become. `words`: further tokens of the vocabulary; those that the template writes around turns are
-    treated as special too, see `promoted`. `last`: ends an answer that the template does not end. `for_tools`: the
-    template is for conversations with tools alone, and may fail without.
-    Raises `data.chat_refused` for a template that cannot be used.
+    `variables`: named tokens that the template may use (bos_token …). `special_tokens`: tokens that no message may
+    become. `added_tokens`: further tokens of the vocabulary; those that the template writes around turns are treated as
+    special, see `control_tokens`. `default_end_id` ends the last answer if the template does not. `for_tools`: the
+    template may require tools. Raises `data.chat_refused` for a template that cannot be used.
     """
 
     def __init__(
         self,
         source: str,
         variables: Mapping[str, str],
-        special: Mapping[str, Mark],
-        words: Mapping[str, Mark],
-        last: int,
+        special_tokens: Mapping[str, SpecialToken],
+        added_tokens: Mapping[str, SpecialToken],
+        default_end_id: int,
         now: datetime,
         for_tools: bool = False,
     ) -> None:
-        self._tools: tuple[Turn, ...] = ((TOOLS, "[]"),) if for_tools else ()  # in what it is tried with
-        self._variables, self._last = dict(variables), last
-        self._stand_in = "xTurn"
-        while self._stand_in in source:
-            self._stand_in += "x"
-        self._template = Template(source, now)
-        probe = self._probe()
-        self.promoted = frozenset(self._control_words(probe, words))
-        self._marks = {**special, **{word: words[word] for word in self.promoted}}
-        longest_first = sorted(filter(None, self._marks), key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
-        # Tools and tool calls are JSON: a mark may be spelled there with escapes.
-        spelled = {form for mark in longest_first for form in (mark, json.dumps(mark, ensure_ascii=False)[1:-1])}
-        self._spelled = re.compile("|".join(map(re.escape, sorted(spelled, key=len, reverse=True))) or "(?!)")
-        self._firsts = sorted({form[0] for form in spelled})
-        self._frames: dict[tuple[tuple[str | None, ...], ...], _Frame] = {}
-        self._given = self._pattern.split(self._frame([*self._tools, ("user", "?")], prompt=True).literals[-1])[-1]
-        found = self._frame([*self._tools, *((role, "?") for role in probe)], prompt=False)
-        ending = [self._marks[found.marks[answer.end]].id if answer.end >= 0 else last for answer in found.answers]
-        self.end, self.ends = ending[-1] if ending else last, frozenset(ending or (last,))
+        self._variables, self._default_end_id = dict(variables), default_end_id
+        self._template = SandboxedTemplate(source, now)
         self.uses_eos = "eos_token" in self._template.variables
-
-    # --- looking at the template --------------------------------------------------------------------
-
-    def _probe(self) -> tuple[str, ...]:
-        """An order of roles that the template takes."""
-        for roles in _PROBES[:-1]:
-            if self._try_render([*self._tools, *((role, "?") for role in roles)], prompt=False) is not None:
-                return roles
-        self._render([*self._tools, *((role, "?") for role in _PROBES[-1])], prompt=False)  # or it says why not
-        return _PROBES[-1]
-
-    def _control_words(self, probe: tuple[str, ...], words: Mapping[str, Mark]) -> list[str]:
-        """Words of the vocabulary that the template writes around turns, not within an answer: they are as
-        good as special, though DeepSeek's `<｜User｜>`, say, is not called so."""
-        turns = [*self._tools, *((role, f"{self._stand_in}{number}x") for number, role in enumerate(probe))]
-        before = self._try_render(turns[:-1], prompt=True) or ""
-        after = self._render(turns, prompt=False).rpartition(turns[-1][1])[2]
-        literals = [*self._split(before)[::2], after]
-        return [
+        tools: list[Turn] = [(TOOLS_ROLE, "[]")] if for_tools else []
+        literals, tail = self._probe_literals(tools)
+        gap = _common_prefix(literals[1], literals[-2])  # between a prompt and its answer
+        around = [literals[0], gap, *literals[2::2]]
+        # DeepSeek's `<｜User｜>`, for example, is not marked as special in its tokenizer.
+        self.control_tokens = frozenset(
             word
-            for word in words
-            if word.strip() and not word.strip().isalnum() and any(word in literal for literal in literals)
-        ]
+            for word in added_tokens
+            if word.strip() and not word.strip().isalnum() and any(word in literal for literal in around)
+        )
+        self._special_tokens = {**special_tokens, **{word: added_tokens[word] for word in self.control_tokens}}
+        self._special_pattern = re.compile(f"({_any_of(self._special_tokens)})")
+        ends = [self._find_end_token(literal) for literal in literals[2::2]]
+        end_ids = [self._special_tokens[token].id if token else default_end_id for token in ends]
+        self.end_of_turn, self.end_of_turn_ids = end_ids[-1], frozenset(end_ids)
+        self._end_tokens = {*filter(None, ends), *filter(None, [self._find_call_end(tools, _TOOL_PROBE[1])])}
+        footer = "" if ends[0] or len(ends) < 2 else literals[2]  # what follows an answer without an end token
+        self._end = re.compile(_any_of(self._end_tokens) + (f"|(?={re.escape(footer)})" if footer.strip() else ""))
+        self._blank_ending = "" if literals[-1].strip() else literals[-1]  # after the last answer
+        header = self._compile_header(gap, tail, ends, tools)
+        self._compile_escapes([*self._special_tokens, header, footer.strip(), GENERATION_START, GENERATION_STOP])
+        self._template_tokens = lru_cache(_CACHE_SIZE)(self._find_special_tokens)
 
-    def _split(self, text: str) -> list[str]:
-        """Literal, number of a stand-in, literal, …"""
-        return re.split(rf"{self._stand_in}(\d+)x", text)
+    # --- probing --------------------------------------------------------------------------------------
 
-    def _frame(self, turns: Sequence[Turn], prompt: bool) -> _Frame:
-        key = tuple((turn[0], turn[1] if _is_kept(turn) else None, *turn[2:]) for turn in turns)
-        key += (("", None),) if prompt else ()
-        if key not in self._frames:
-            if len(self._frames) >= _FRAMES:
-                self._frames.clear()
-            self._frames[key] = self._look(turns, prompt)
-        return self._frames[key]
+    def _probe_literals(self, tools: Sequence[Turn]) -> tuple[list[str], str]:
+        """What the template writes before, between and after the turns of a conversation, and after a prompt."""
+        probe = _PROBE
+        if self._try_render([*tools, *probe]) is None:
+            probe = _PROBE[:2]
+        literals = _split_at_contents(self._render([*tools, *probe]), len(probe))
+        prompt = self._render([*tools, *probe[:-1]], prompt=True)
+        return literals, prompt.rpartition(probe[-2][1])[2]
 
-    def _look(self, turns: Sequence[Turn], prompt: bool) -> _Frame:
-        """Blank contents stay as they are: templates treat empty ones in their own way."""
-        neutral = [
-            turn if _is_kept(turn) else (turn[0], f"{self._stand_in}{number}x", *turn[2:])
-            for number, turn in enumerate(turns)
-        ]
-        text = self._render(neutral, prompt)
-        parts = self._split(text)
-        frame = _Frame(parts[::2], [int(number) for number in parts[1::2]], self._pattern.findall(text), [])
-        begins = _begins(frame.literals, [neutral[slot][1] for slot in frame.slots])
-        slots: dict[int, list[int]] = {}
-        for slot, turn in enumerate(frame.slots):
-            slots.setdefault(turn, []).append(slot)
-        marks = [mark.start() for mark in self._pattern.finditer(text)]
-        for turn, one in enumerate(neutral):
-            if one[0] == "assistant" and not prompt and is_learned(one):
-                given = self._prompt_end(neutral[:turn], text) if turn < _RENDERED else -1
-                own = [slot for slot in slots.get(turn, ()) if begins[slot] + len(frame.literals[slot]) >= given]
-                if "tool_calls" in fields_of(one):
-                    frame.answers.append(self._place_calls(turn, neutral, given, text, frame, begins, marks))
-                elif own or not one[1].strip():
-                    frame.answers.extend(self._place(turn, own[:1], given, text, frame.literals, begins, marks))
-        return frame
+    def _find_end_token(self, literal: str) -> str:
+        """The special token at the beginning of what follows an answer; empty if there is none."""
+        token = self._special_pattern.search(literal)
+        return token[0] if token and not any(map(str.isalnum, literal[: token.start()])) else ""
 
-    def _prompt_end(self, turns: Sequence[Turn], text: str) -> int:
-        """Where in `text` a prompt of these turns ends; -1 where the text does not begin with it."""
-        rendered = self._try_render(turns, prompt=True) if turns else None
-        return len(rendered) if rendered is not None and text.startswith(rendered) else -1
+    def _compile_header(self, gap: str, tail: str, ends: Sequence[str], tools: Sequence[Turn]) -> str:
+        """Sets `_header`, which matches up to where an answer begins, and `_header_roles`, the roles of the turns
+        that have one: assistants, or all others where the header ends their turns. Returns the header's text.
 
-    def _place(
-        self, turn: int, own: list[int], given: int, text: str, literals: list[str], begins: list[int], marks: list[int]
-    ) -> list[_Answer]:
-        """Where an assistant's turn stands in `text`, a frame with its stand-ins; nowhere if it is empty and
-        nothing shows where it would be.
-
-        `own`: the slot of its content. It begins where the prompt ends (`given`). Where the text does not
-        begin with the prompt (-1), as with a template that writes the system's words before the last message
-        only, see `_head`. `begins` of the literals, and of the `marks`.
+        The header is what `gap` (between a prompt and its answer) and `tail` (the end of the prompt) share.
         """
-        number = bisect_right(begins, given) - 1
-        prompted = given >= 0 and given - begins[number] <= len(literals[number])  # else within a content, by chance
-        if not own and not prompted:
-            return []
-        begin = (number, given - begins[number]) if prompted else (own[0], self._head(literals[own[0]]))
-        stop = begins[own[0] + 1] if own else given
-        following = own[0] + 1 if own else number
-        end = bisect_left(marks, stop)
-        if end == len(marks) or marks[end] >= begins[following] + len(literals[following]):
-            end = -1
-        elif own and any(map(str.isalnum, text[stop : marks[end]])):
-            end = -1  # a mark that comes after further words is that of another turn
-        if not own and end < 0:
-            return []
-        before = bisect_left(marks, begins[begin[0]] + begin[1]) - 1
-        return [_Answer(turn, begin, prompted, before, own[0] if own else -1, end)]
+        text = gap
+        for token in filter(None, ends):
+            text = text.rpartition(token)[2]
+        text = text.lstrip()
+        shared = len(_common_prefix(gap, tail))
+        given, rest = text[: max(shared - len(gap) + len(text), 0)], tail[shared:]
+        if given.strip():  # `rest`: in a prompt `<think>`, for example, which the template writes for some answers only
+            header = re.escape(given) + (f"(?:{re.escape(rest)})?" if rest else "")
+        else:  # the prompt does not have the header, so the model writes it
+            header = f"(?={re.escape(text.strip())})" if text.strip() else _NEVER
+        self._header = re.compile(header)
+        alone = self._try_render([*tools, _PROBE[0]]) or ""
+        self._header_roles = ("user", "tool") if self._header.search(alone) else ("assistant",)
+        after_tool = self._find_tool_header(tools)
+        if after_tool:
+            self._header = re.compile(f"{header}|{re.escape(after_tool)}")
+        return given.strip() or text.strip()
 
-    def _place_calls(
-        self,
-        turn: int,
-        turns: Sequence[Turn],
-        given: int,
-        text: str,
-        frame: _Frame,
-        begins: list[int],
-        marks: list[int],
-    ) -> _Answer:
-        """Where a turn with tool calls stands in `text`: where the prompt ends (`given`), or where what the template
-        writes for the turn alone is found behind the answer before it. Raises `data.chat_refused`."""
-        alone = self._calls_alone(turns, turns[turn])
-        last = max((marks[answer.end] for answer in frame.answers if answer.end >= 0), default=0)
-        start = given if given >= 0 else text.find(alone, last)
-        if start < 0 and turn >= _RENDERED:
-            start = given = self._prompt_end(turns[:turn], text)
-        if not alone or start < 0:
-            raise _lost()
-        own, first = self._pattern.findall(alone), bisect_left(marks, start)
-        ends = [place for place in range(first, len(marks)) if frame.marks[place] == own[-1]]
-        end = ends[own.count(own[-1]) - 1] if len(ends) >= own.count(own[-1]) else -1
-        places = [begins[slot] + len(frame.literals[slot]) for slot, owner in enumerate(frame.slots) if owner != turn]
-        number = bisect_right(begins, start) - 1
-        is_inside_content = start - begins[number] > len(frame.literals[number])
-        if end < 0 or is_inside_content or any(start <= place < marks[end] for place in places):
-            raise _lost()
-        return _Answer(turn, (number, start - begins[number]), given >= 0, first - 1, -1, end)
+    def _find_tool_header(self, tools: Sequence[Turn]) -> str:
+        """The special token between a tool's result and an answer, if the usual header is not there."""
+        turns = [*tools, *_TOOL_PROBE]
+        text, prompt = self._try_render(turns), self._try_render(turns[:-1], prompt=True)
+        try:
+            gap = _split_at_contents(text or "", 3)[2]
+        except TraindeckError:
+            return ""
+        tail = (prompt or "").rpartition(_TOOL_PROBE[2][1])[2]
+        found = self._special_pattern.findall(_common_prefix(gap, tail))
+        return found[-1] if found and not self._header.search(gap) else ""
 
-    def _calls_alone(self, turns: Sequence[Turn], turn: Turn) -> str:
-        """What the template writes for a turn with tool calls behind a prompt, up to the mark that ends it; empty where
-        it takes no such turn."""
-        prompt = [*(one for one in turns[:1] if one[0] == TOOLS), ("user", "?")]
-        given, text = self._try_render(prompt, prompt=True), self._try_render([*prompt, turn], prompt=False)
+    def _find_call_end(self, turns: Sequence[Turn], call: Turn) -> str:
+        """The special token that ends a turn with tool calls; empty if the template does not write such a turn."""
+        prompt = [*(turn for turn in turns[:1] if turn[0] == TOOLS_ROLE), ("user", "?")]
+        given, text = self._try_render(prompt, prompt=True), self._try_render([*prompt, call])
         if given is None or text is None or not text.startswith(given):
             return ""
-        alone = text[len(given) :].rstrip()
-        marks = self._pattern.findall(alone)
-        names = [call["function"]["name"] for call in fields_of(turn)["tool_calls"]]
-        return alone if marks and alone.endswith(marks[-1]) and all(name in alone for name in names) else ""
+        written = text[len(given) :].rstrip()
+        found = self._special_pattern.findall(written)
+        names = [one["function"]["name"] for one in turn_fields(call)["tool_calls"]]
+        return found[-1] if found and written.endswith(found[-1]) and all(name in written for name in names) else ""
 
-    def _head(self, literal: str) -> int:
-        """How much of the literal before an answer is given to the model: up to its last mark, and what stands
-        after the last mark of any prompt; all of it where it ends otherwise."""
-        head = self._pattern.split(literal)[-1]
-        if len(head) < len(literal) and head.startswith(self._given):
-            return len(literal) - len(head) + len(self._given)
-        return len(literal) if head.strip() else len(literal) - len(head)
+    # --- rendering ------------------------------------------------------------------------------------
 
-    # --- rendering ----------------------------------------------------------------------------------
-
-    def _render(self, turns: Sequence[Turn], prompt: bool) -> str:
-        tools = json.loads(turns[0][1]) if turns and turns[0][0] == TOOLS else None
-        messages = [message_of(turn) for turn in turns if turn[0] != TOOLS]
+    def _render_raw(self, turns: Sequence[Turn], prompt: bool) -> str:
+        tools = json.loads(turns[0][1]) if turns and turns[0][0] == TOOLS_ROLE else None
+        messages = [to_message(turn) for turn in turns if turn[0] != TOOLS_ROLE]
         return self._template.render(messages, tools, add_generation_prompt=prompt, **self._variables)
 
-    def _try_render(self, turns: Sequence[Turn], prompt: bool) -> str | None:
+    def _render(self, turns: Sequence[Turn], prompt: bool = False) -> str:
+        return _split_generated(self._render_raw(turns, prompt))[0]
+
+    def _try_render(self, turns: Sequence[Turn], prompt: bool = False) -> str | None:
         try:
             return self._render(turns, prompt)
         except TraindeckError:
             return None
 
-    # --- writing ------------------------------------------------------------------------------------
+    def drop_unsupported_calls(self, turns: Sequence[Turn]) -> Sequence[Turn]:
+        def is_supported(turn: Turn) -> bool:
+            return self._find_call_end(turns, turn) in self._end_tokens
 
-    def supported(self, turns: Sequence[Turn]) -> Sequence[Turn]:
-        def takes(turn: Turn) -> bool:
-            return bool(self._calls_alone(turns, turn))
-
-        kept = without_calls(turns, True, takes)
+        kept = drop_unsupported_calls(turns, True, is_supported)
         if len(kept) == len(turns):
             return kept
-        return max(kept, without_calls(with_short_ids(turns), True, takes), key=len)
+        return max(kept, drop_unsupported_calls(shorten_tool_call_ids(turns), True, is_supported), key=len)
 
-    def segments(self, turns: Sequence[Turn]) -> list[Segment]:
-        return self._write(turns, prompt=False)
+    def render(self, turns: Sequence[Turn]) -> list[Segment]:
+        text, generated, is_escaped = self._render_escaped(turns, prompt=False)
+        if generated:
+            return self._split_segments(text, _select_trained(generated, turns), is_escaped)
+        answers = self._find_answers(text, turns)
+        if not answers or answers[-1][1] >= 0:
+            return self._split_segments(text, answers, is_escaped)
+        text = text.removesuffix(self._blank_ending)
+        answers[-1] = (answers[-1][0], len(text))
+        end = Segment(token_id=self._default_end_id, in_loss=True)
+        return [*self._split_segments(text, answers, is_escaped), end]
 
-    def prompt(self, turns: Sequence[Turn]) -> list[Segment]:
-        return self._write(turns, prompt=True)
+    def render_prompt(self, turns: Sequence[Turn]) -> list[Segment]:
+        text, _, is_escaped = self._render_escaped(turns, prompt=True)
+        return self._split_segments(text, [], is_escaped)
 
-    def _write(self, turns: Sequence[Turn], prompt: bool) -> list[Segment]:
-        check(turns)
-        contents = [turn[1] for turn in turns]
-        disguise = _Disguise(self._spelled, self._firsts, [part for turn in turns for part in turn[1:]])
-        hidden = [(turn[0], *map(disguise.on, turn[1:])) for turn in turns] if disguise.is_needed else turns
-        frame, real = self._frame(hidden, prompt), self._render(turns, prompt)
-        filled = _fill(frame, real, contents)
-        if filled is not None:
-            shown = [disguise.on(content) for content in filled]
-            text = _interleave(frame.literals, shown)
-            marks = self._marks_in(text, frame)
-            learned = _learned_in_frame(frame, shown)
-        else:
-            text = self._render(hidden, prompt)
-            if disguise.off(text) != real:
-                raise _lost()
-            marks = self._marks_in(text, frame)
-            learned = [self._follow(answer, frame, hidden, text, marks) for answer in frame.answers]
-        return self._cut(text, marks, learned, disguise)
+    def _render_escaped(self, turns: Sequence[Turn], prompt: bool) -> tuple[str, list[tuple[int, int]], bool]:
+        """The text, its generation blocks, and whether it has escapes. Raises `data.chat_refused`."""
+        validate_turns(turns)
+        escaped = tuple(turns)
+        if has_tools(turns) or any(self._spelled.search(turn[1]) for turn in turns):
+            escaped = tuple(map(self._escape_turn, turns))
+        rendered = self._render_raw(escaped, prompt)
+        is_escaped = escaped != tuple(turns)
+        if is_escaped and rendered.translate(self._unescapes) != self._render_raw(turns, prompt):
+            raise _untraceable_error()
+        text, generated = _split_generated(rendered)
+        # Parts of several messages, joined by the template, could spell a special token.
+        neutral = tuple(
+            turn if turn[0] == TOOLS_ROLE or not turn[1].strip() else (turn[0], f"x{number}", *turn[2:])
+            for number, turn in enumerate(escaped)
+        )
+        if self._special_pattern.findall(text) != self._template_tokens(neutral, prompt):
+            raise _untraceable_error()
+        return text, generated, is_escaped
 
-    def _marks_in(self, text: str, frame: _Frame) -> list[re.Match[str]]:
-        """The marks in a text, which must be those of the frame: else contents have made or broken one."""
-        marks = list(self._pattern.finditer(text))
-        if [mark[0] for mark in marks] != frame.marks:
-            raise _lost()
-        return marks
+    def _find_special_tokens(self, turns: Sequence[Turn], prompt: bool) -> list[str]:
+        return self._special_pattern.findall(self._render(turns, prompt))
 
-    def _follow(
-        self, answer: _Answer, frame: _Frame, turns: Sequence[Turn], text: str, marks: list[re.Match[str]]
-    ) -> _Learned:
-        """Where an answer stands in a text that is not the frame's: after its generation prompt, or after what
-        the template writes between the mark before it and its content."""
-        if answer.end < 0:
-            raise _lost()
-        stop = marks[answer.end].start()
-        if answer.prompted:
-            generation = self._render(turns[: answer.turn], prompt=True)
-            if not text.startswith(generation):
-                raise _lost()
-            return _Learned(len(generation), stop, answer.end)
-        literal, begin = frame.literals[answer.begin[0]][: answer.begin[1]], marks[answer.before].end()
-        before = [mark.end() for mark in self._pattern.finditer(literal)]
-        head = literal[before[-1] :] if before and answer.before >= 0 else None
-        if head is None or not text.startswith(head, begin):
-            raise _lost()
-        return _Learned(begin + len(head), stop, answer.end)
+    def _compile_escapes(self, texts: Iterable[str]) -> None:
+        rests: dict[str, list[str]] = {}
+        for text in sorted(filter(None, set(texts))):
+            rests.setdefault(text[0], []).append(text[1:])
+        # Each alternative begins with a literal character, which re finds quickly; the lookahead finds overlaps.
+        self._spelled = re.compile(
+            "|".join(f"{re.escape(first)}(?={'|'.join(map(re.escape, rest))})" for first, rest in rests.items())
+        )
+        self._escapes = {first: chr(_LAST_ESCAPE - n) for n, first in enumerate(rests)}
+        self._unescapes = {ord(escape): first for first, escape in self._escapes.items()}
 
-    def _cut(
-        self, text: str, marks: list[re.Match[str]], learned: list[_Learned], disguise: _Disguise
-    ) -> list[Segment]:
-        """Segments of a rendered text, cut at marks and where something learned begins or stops."""
-        begins = [one.begin for one in learned]
-        stops = [marks[one.end].end() if one.end >= 0 else one.stop for one in learned]
-        open_end = bool(learned) and learned[-1].end < 0 and not text[stops[-1] :].strip()
-        if open_end:
-            text = text[: stops[-1]]
-        cuts = sorted({*begins, *stops})
+    def _escape_turn(self, turn: Turn) -> Turn:
+        values = map(json.loads, turn[1 + (turn[0] != TOOLS_ROLE) :])
+        escaped = [json.dumps(self._escape(value), ensure_ascii=False) for value in values]
+        return (turn[0], *escaped) if turn[0] == TOOLS_ROLE else (turn[0], self._escape(turn[1]), *escaped)
+
+    def _escape(self, value: Any) -> Any:
+        """A JSON value whose strings spell no special token and no header."""
+        if isinstance(value, str):
+            return self._spelled.sub(lambda found: self._escapes[found[0]], value)
+        if isinstance(value, dict):
+            return {self._escape(name): self._escape(one) for name, one in value.items()}
+        return [self._escape(one) for one in value] if isinstance(value, list) else value
+
+    # --- answers --------------------------------------------------------------------------------------
+
+    def _find_answers(self, text: str, turns: Sequence[Turn]) -> list[tuple[int, int]]:
+        """[start, stop) of each trained answer; stop is -1 if nothing ends the last one.
+
+        Raises `data.chat_refused`.
+        """
+        headers = list(self._header.finditer(text))
+        if len(headers) != sum(turn[0] in self._header_roles for turn in turns):
+            raise _untraceable_error()
+        found: list[tuple[int, int]] = []
+        seen = before = 0
+        for number, turn in enumerate(turns, 1):
+            seen += turn[0] in self._header_roles
+            if turn[0] != "assistant":
+                continue
+            if seen == before:  # two answers to one prompt: only one of them has a header
+                raise _untraceable_error()
+            before = seen
+            if not is_trained_on(turn):
+                continue
+            start, limit = headers[seen - 1].end(), headers[seen].start() if seen < len(headers) else len(text)
+            end = self._end.search(text, start, limit)
+            if end is None and number < len(turns):
+                raise _untraceable_error()
+            found.append((start, end.end() if end else -1))
+        return found
+
+    def _split_segments(self, text: str, answers: Sequence[tuple[int, int]], is_escaped: bool) -> list[Segment]:
+        """Cuts a text at special tokens and at both ends of each answer."""
         found: list[Segment] = []
-        place: Place = "start"
-        here, taking = 0, False
-
-        def is_learned(position: int) -> bool:
-            which = bisect_right(begins, position) - 1
-            return which >= 0 and position < stops[which]
-
-        for mark in [*marks, None]:
-            stop = mark.start() if mark else len(text)
-            known = self._marks[mark[0]] if mark else None
-            inner = cuts[bisect_right(cuts, here) : bisect_left(cuts, stop)]
-            for left, right in pairwise([here, *inner, stop]):
-                piece = text[left:right].lstrip() if taking else text[left:right]
-                if known and known.takes_left and right == stop:
-                    piece = piece.rstrip()
+        place: PrecededBy = "start"
+        takes_space = False
+        cuts = [0, *(cut for answer in answers for cut in answer), len(text)]
+        for number, (start, stop) in enumerate(pairwise(cuts)):
+            in_loss = number % 2 == 1
+            for part, piece in enumerate(self._special_pattern.split(text[start:stop])):
+                if part % 2:
+                    token = self._special_tokens[piece]
+                    if token.lstrip and found and found[-1].token_id < 0:
+                        last = found.pop()
+                        found += [last._replace(text=last.text.rstrip())] if last.text.strip() else []
+                    found.append(Segment(token_id=token.id, in_loss=in_loss))
+                    place, takes_space = "mark", token.rstrip
+                    continue
+                if takes_space:
+                    piece = piece.lstrip()
                 if piece:
-                    found.append(Segment(disguise.off(piece), learned=is_learned(left), place=place))
-                    place, taking = "text", False
-            if mark and known:
-                found.append(Segment(mark=known.id, learned=is_learned(stop)))
-                here, place, taking = mark.end(), "mark", known.takes_right
-        return [*found, Segment(mark=self._last, learned=True)] if open_end else found
+                    own = piece.translate(self._unescapes) if is_escaped else piece
+                    found.append(Segment(own, in_loss=in_loss, preceded_by=place))
+                    place, takes_space = "text", False
+        return found
 
 
-class _Disguise:
-    """Makes marks that are spelled in contents unrecognisable: another character in place of their first one."""
-
-    def __init__(self, marks: re.Pattern[str], firsts: Sequence[str], contents: Sequence[str]) -> None:
-        self._marks, self._on, self._off = marks, dict[str, str](), dict[int, str]()
-        if any(marks.search(content) for content in contents):
-            taken = set().union(*contents)
-            free = (chr(code) for code in _DISGUISES if chr(code) not in taken)
-            self._on = dict(zip(firsts, free, strict=False))
-            self._off = {ord(disguised): first for first, disguised in self._on.items()}
-        self.is_needed = bool(self._on)
-
-    def on(self, content: str) -> str:
-        while self._on and self._marks.search(content):  # again: marks may overlap
-            content = self._marks.sub(lambda mark: self._on[mark[0][0]] + mark[0][1:], content)
-        return content
-
-    def off(self, text: str) -> str:
-        return text.translate(self._off) if self._off else text
+def _any_of(texts: Iterable[str]) -> str:
+    """A pattern that matches the longest of some texts."""
+    return "|".join(map(re.escape, sorted(filter(None, texts), key=len, reverse=True))) or _NEVER
 
 
-# --- frames --------------------------------------------------------------------------------------------
+def _common_prefix(one: str, other: str) -> str:
+    return one[: sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))]
 
 
-def _is_kept(turn: Turn) -> bool:
-    """Whether no stand-in takes the place of a turn's content."""
-    return turn[0] == TOOLS or not turn[1].strip()
+def _split_at_contents(text: str, count: int) -> list[str]:
+    """A probe's text without its contents. Raises `data.chat_refused`."""
+    parts = re.split(r"xTurn(\d)x", text)
+    if parts[1::2] != list(map(str, range(count))):
+        raise chat_refused_error("the model's chat template writes none of its answers")
+    return parts[::2]
 
 
-def _interleave(literals: Sequence[str], contents: Sequence[str]) -> str:
-    parts = [part for pair in zip(literals, contents, strict=False) for part in pair]
-    return "".join([*parts, literals[-1]])
+def _split_generated(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """A rendered text without the characters that delimit generation blocks, and [start, stop) of the blocks."""
+    if GENERATION_START not in text:
+        return text, []
+    parts = re.split(f"[{GENERATION_START}{GENERATION_STOP}]", text)
+    ends = list(accumulate(map(len, parts)))
+    return "".join(parts), list(zip(ends[::2], ends[1::2], strict=False))
 
 
-def _begins(literals: Sequence[str], contents: Sequence[str]) -> list[int]:
-    """Where each literal begins when the contents stand between them."""
-    begins = [0]
-    for literal, content in zip(literals, contents, strict=False):
-        begins.append(begins[-1] + len(literal) + len(content))
-    return begins
+def _select_trained(blocks: list[tuple[int, int]], turns: Sequence[Turn]) -> list[tuple[int, int]]:
+    """The generation blocks of the answers that are trained on. Raises `data.chat_refused`."""
+    trained = [is_trained_on(turn) for turn in turns if turn[0] == "assistant"]
+    if all(trained):
+        return blocks
+    if len(trained) != len(blocks):
+        raise _untraceable_error()
+    return list(compress(blocks, trained))
 
 
-def _fill(frame: _Frame, real: str, contents: Sequence[str]) -> list[str] | None:
-    """The contents as they stand between the frame's literals, whole or trimmed; None where `real` is otherwise."""
-    filled: list[str] = []
-    here = 0
-    for number, turn in enumerate(frame.slots):
-        here += len(frame.literals[number])
-        if not real.startswith(frame.literals[number], here - len(frame.literals[number])):
-            return None
-        content, after = contents[turn], frame.literals[number + 1]
-        for form in (content, content.strip(), content.lstrip(), content.rstrip()):
-            if real.startswith(form, here) and real.startswith(after, here + len(form)):
-                break
-        else:
-            return None
-        filled.append(form)
-        here += len(form)
-    return filled if real[here:] == frame.literals[-1] else None
-
-
-def _learned_in_frame(frame: _Frame, contents: Sequence[str]) -> list[_Learned]:
-    begins = _begins(frame.literals, contents)
-    found: list[_Learned] = []
-    for answer in frame.answers:
-        literal, offset = answer.begin
-        begin = begins[literal] + offset
-        found.append(_Learned(begin, begins[answer.slot + 1] if answer.slot >= 0 else begin, answer.end))
-    return found
-
-
-def _lost() -> TraindeckError:
-    return refused("the model's chat template changes its messages in a way that cannot be followed")
+def _untraceable_error() -> TraindeckError:
+    return chat_refused_error("the model's chat template changes its messages in a way that cannot be followed")

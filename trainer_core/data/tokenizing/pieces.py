@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from trainer_core.data.tokenizing.chat import Place
-from trainer_core.data.tokenizing.encoder import Encoder
+from trainer_core.data.tokenizing.chat_template import PrecededBy
+from trainer_core.data.tokenizing.encoder import TextEncoder
 
 Ids = npt.NDArray[np.uint32]
 
@@ -39,13 +39,13 @@ class PieceEncoder:
     def __init__(self, tokenizer: Tokenizer, hidden: Collection[str], fast: bool = True) -> None:
         deaf = _deaf(tokenizer, hidden)
         after_mark, within_text = (_continuing(deaf, place) for place in ("mark", "text"))
-        self.encoder = Encoder(deaf, fast)
-        self._encoders: dict[Place, Encoder] = {"start": self.encoder}
-        self._encoders["mark"] = self.encoder if after_mark is deaf else Encoder(after_mark, fast)
-        self._encoders["text"] = self.encoder if within_text is deaf else Encoder(within_text, fast)
+        self.encoder = TextEncoder(deaf, fast)
+        self._encoders: dict[PrecededBy, TextEncoder] = {"start": self.encoder}
+        self._encoders["mark"] = self.encoder if after_mark is deaf else TextEncoder(after_mark, fast)
+        self._encoders["text"] = self.encoder if within_text is deaf else TextEncoder(within_text, fast)
 
-    def encode(self, pieces: Sequence[tuple[str, Place]]) -> list[Ids]:
-        """Each piece with what stands before it: nothing, a mark, or text. Raises `EncoderDiffers`."""
+    def encode(self, pieces: Sequence[tuple[str, PrecededBy]]) -> list[Ids]:
+        """Each piece with what stands before it: nothing, a mark, or text. Raises `EncoderMismatchError`."""
         encoders = set(self._encoders.values()) if pieces else set()
         if len(encoders) == 1:
             return self.encoder.encode_many([text for text, _ in pieces])
@@ -116,7 +116,7 @@ def _rebuilt(tokenizer: Tokenizer, hidden: Collection[str], reached: Collection[
 # --- no space where a text goes on -----------------------------------------------------------------
 
 
-def _continuing(tokenizer: Tokenizer, place: Place) -> Tokenizer:
+def _continuing(tokenizer: Tokenizer, place: PrecededBy) -> Tokenizer:
     """One that writes no space of its own where the whole text would have none; the given one if it never does."""
     parts = {"normalizer": tokenizer.normalizer, "pre_tokenizer": tokenizer.pre_tokenizer}
     states = {name: json.loads(part.__getstate__()) if part else None for name, part in parts.items()}
@@ -139,7 +139,7 @@ def _without_prepending(state: dict[str, Any] | None) -> dict[str, Any] | None:
     return {**state, "normalizers": [one for one in state["normalizers"] if one["type"] != "Prepend"]}
 
 
-def _without_prefix(state: dict[str, Any] | None, place: Place, first: bool = True) -> dict[str, Any] | None:
+def _without_prefix(state: dict[str, Any] | None, place: PrecededBy, first: bool = True) -> dict[str, Any] | None:
     """`first`: nothing has split the text yet, so that a space is written before the text, not before each part."""
     if state is None:
         return None

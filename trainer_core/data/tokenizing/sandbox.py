@@ -1,6 +1,6 @@
-"""Runs a model's chat template: code from strangers, on plain strings, in Jinja's sandbox.
+"""Renders a model's chat template, which is untrusted code, in Jinja's sandbox.
 
-Set up as transformers does it (utils/chat_template_utils.py), so that both render the same.
+Configured as in transformers (utils/chat_template_utils.py), so that both render the same text.
 
 No torch, no Qt.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -19,90 +20,85 @@ import jinja2.meta
 import jinja2.nodes
 import jinja2.parser
 import jinja2.runtime
-import jinja2.utils
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from trainer_core.data.tokenizing.chat import LONGEST, refused
+from trainer_core.data.tokenizing.chat_template import MAX_CONVERSATION_CHARS, chat_refused_error
 
 T = TypeVar("T")
 
-_LONGEST: Final = 1024 * 1024  # characters of a template; long ones have some 20,000
-_MOST_WRITTEN: Final = 2 * LONGEST  # characters of a rendered conversation
-_MOST_STEPS: Final = 5_000_000  # turns of a loop; about a second
-_CALL: Final = 50  # steps for which a call of a macro, a block or a recursive loop counts
-_STEP: Final = "a step"  # the name of a filter that no template can write
+_MAX_TEMPLATE_CHARS: Final = 1024 * 1024  # long templates have about 20,000
+_MAX_OUTPUT_CHARS: Final = 2 * MAX_CONVERSATION_CHARS
+_MAX_STEPS: Final = 5_000_000  # loop iterations; about one second
+_CALL_COST: Final = 50  # steps per call of a macro, a block or a recursive loop
+_STEP_FILTER: Final = "a step"  # the name of a filter that no template can write
+GENERATION_START: Final = "\U0010fffd"  # private use: written before and after a generation block
+GENERATION_STOP: Final = "\U0010fffc"
 
 
-class Template:
-    """A compiled template. `variables` are those that it asks for. Raises `data.chat_refused`.
+class SandboxedTemplate:
+    """A compiled template. `variables`: the names that it reads. Raises `data.chat_refused`.
 
-    `now` is what it takes for the present: data that is prepared again must come out the same. A rendering
-    is bounded in its steps and in what it writes, not in time: the same conversations are refused each time.
-    What a single expression takes (a filter on a long list, say) is not bounded.
+    `now` is the template's current time, so that data prepared again is the same. A rendering is limited in steps and
+    output, not in time: the same conversations are refused each time. A single expression is not limited.
     """
 
     def __init__(self, source: str, now: datetime) -> None:
-        if len(source) > _LONGEST:
-            raise refused(f"it has {len(source)} characters")
+        if len(source) > _MAX_TEMPLATE_CHARS:
+            raise chat_refused_error(f"it has {len(source)} characters")
         self._steps = 0  # of the present rendering
-        environment = _Environment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols]
+        environment = _BoundedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationExtension, jinja2.ext.loopcontrols]
         )
-        environment.filters.update({"tojson": _to_json, _STEP: self._step})
-        environment.globals.update(raise_exception=_raise, strftime_now=now.strftime, namespace=_namespace)
+        environment.filters.update({"tojson": _to_json, _STEP_FILTER: self._count_steps})
+        environment.globals.update(raise_exception=_raise_template_error, strftime_now=now.strftime)
         try:
             self._template = environment.from_string(source)
             self.variables = jinja2.meta.find_undeclared_variables(environment.parse(source))
         except Exception as error:  # also RecursionError, and whatever Jinja makes of odd input
-            raise refused(_told(error)) from error
+            raise chat_refused_error(_format_error(error)) from error
 
     def render(self, messages: Sequence[dict[str, Any]], tools: Sequence[Any] | None = None, **variables: Any) -> str:
-        """Raises `data.chat_refused`, whatever the template raised."""
+        """Raises `data.chat_refused` for any error of the template."""
         self._steps, length, parts = 0, 0, list[str]()
         try:
             for part in self._template.generate(messages=list(messages), tools=tools, documents=None, **variables):
                 parts.append(part)
                 length += len(part)
-                if length > _MOST_WRITTEN:
-                    _raise(f"the chat template makes more than {_MOST_WRITTEN} characters of it")
+                if length > _MAX_OUTPUT_CHARS:
+                    _raise_template_error(f"the chat template makes more than {_MAX_OUTPUT_CHARS} characters of it")
         except Exception as error:
-            raise refused(_told(error)) from error
+            raise chat_refused_error(_format_error(error)) from error
         return "".join(parts)
 
     @jinja2.pass_context
-    def _step(self, context: jinja2.runtime.Context, steps: int) -> bool:
-        """Counts steps. With a context, for else Jinja would take it for a constant."""
+    def _count_steps(self, context: jinja2.runtime.Context, steps: int) -> bool:
+        """Counts steps. Takes the context because Jinja evaluates a filter without it at compile time."""
         self._steps += steps
-        if self._steps > _MOST_STEPS:
-            _raise(f"the chat template has not come to an end after {_MOST_STEPS} steps")
+        if self._steps > _MAX_STEPS:
+            _raise_template_error(f"the chat template has not come to an end after {_MAX_STEPS} steps")
         return True
 
 
-def within(seconds: float, work: Callable[[], T]) -> T:
-    """What `work` gives. Raises `data.chat_refused` where that takes longer, as with a template that counts for
-    ever; nothing can end its thread, but it does not keep the process."""
-    results: list[T] = []
-    errors: list[Exception] = []
+def run_with_timeout(seconds: float, work: Callable[[], T]) -> T:
+    """Returns the result of `work`. Raises `data.chat_refused` after `seconds`; its daemon thread cannot be stopped."""
+    result: Future[T] = Future()
 
     def run() -> None:
         try:
-            results.append(work())
-        except Exception as error:  # noqa: BLE001 - handed to the thread that waits
-            errors.append(error)
+            result.set_result(work())
+        except Exception as error:  # noqa: BLE001 - raised by the thread that waits
+            result.set_exception(error)
 
-    thread = threading.Thread(target=run, name="chat-template", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not results:
-        raise refused(f"it has not come to an end in {seconds:g} s")
-    return results[0]
+    threading.Thread(target=run, name="chat-template", daemon=True).start()
+    try:
+        return result.result(seconds)
+    except TimeoutError:
+        raise chat_refused_error(f"it has not come to an end in {seconds:g} s") from None
 
 
-class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, in which loops, macros and blocks count their steps, and there are no powers: those of
-    large numbers take for ever, and nothing else runs in the meantime."""
+class _BoundedEnvironment(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox, in which loops, macros and blocks count steps. There is no power operator: with large numbers it
+    does not end and holds the GIL."""
 
     intercepted_binops = frozenset(("**",))
 
@@ -111,49 +107,32 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> jinja2.nodes.Template:
         tree = super()._parse(source, name, filename)
-        for loop in tree.find_all(jinja2.nodes.For):
-            loop.body.insert(0, _counted(_CALL if loop.recursive else 1, loop.lineno))
-            if loop.test is not None:  # `if`: not all turns come to the body
-                loop.test = jinja2.nodes.And(_steps(1), loop.test)
-        for macro in tree.find_all(jinja2.nodes.Macro):
-            macro.body.insert(0, _counted(_CALL, macro.lineno))
-        for block in tree.find_all(jinja2.nodes.Block):
-            block.body.insert(0, _counted(_CALL, block.lineno))
+        for node in tree.find_all((jinja2.nodes.For, jinja2.nodes.Macro, jinja2.nodes.Block)):
+            assert isinstance(node, (jinja2.nodes.For, jinja2.nodes.Macro, jinja2.nodes.Block))
+            is_plain_loop = isinstance(node, jinja2.nodes.For) and not node.recursive
+            count = jinja2.nodes.ExprStmt(_step_filter(1 if is_plain_loop else _CALL_COST))
+            node.body.insert(0, count.set_lineno(node.lineno))
+            if isinstance(node, jinja2.nodes.For) and node.test is not None:  # then some iterations skip the body
+                node.test = jinja2.nodes.And(_step_filter(1), node.test)
         return tree.set_environment(self)  # type: ignore[return-value]
 
 
-def _counted(steps: int, line: int) -> jinja2.nodes.Node:
-    return jinja2.nodes.ExprStmt(_steps(steps)).set_lineno(line)
+def _step_filter(steps: int) -> jinja2.nodes.Filter:
+    return jinja2.nodes.Filter(jinja2.nodes.Const(steps), _STEP_FILTER, [], [], None, None)
 
 
-def _steps(steps: int) -> jinja2.nodes.Filter:
-    return jinja2.nodes.Filter(jinja2.nodes.Const(steps), _STEP, [], [], None, None)
-
-
-class _Generation(jinja2.ext.Extension):
-    """`{% generation %}…{% endgeneration %}`, which some templates put around answers, renders what it holds."""
+class _GenerationExtension(jinja2.ext.Extension):
+    """`{% generation %}…{% endgeneration %}`, which some templates put around answers: delimits what it holds."""
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 
-    def parse(self, parser: jinja2.parser.Parser) -> jinja2.nodes.Node:
+    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
         line = next(parser.stream).lineno
-        return jinja2.nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True)).set_lineno(line)
-
-
-class _Namespace(jinja2.utils.Namespace):
-    """As Jinja's, without names that mean something to Python."""
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        if str(name).startswith("_"):
-            raise jinja2.exceptions.SecurityError(f"a namespace may not hold {name!r}")
-        super().__setitem__(name, value)
-
-
-def _namespace(*given: Any, **named: Any) -> _Namespace:
-    made = _Namespace()
-    for name, value in dict(*given, **named).items():
-        made[name] = value
-    return made
+        body = jinja2.nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True))
+        start, stop = (
+            jinja2.nodes.Output([jinja2.nodes.TemplateData(mark)]) for mark in (GENERATION_START, GENERATION_STOP)
+        )
+        return [node.set_lineno(line) for node in (start, body, stop)]
 
 
 def _to_json(
@@ -166,12 +145,12 @@ def _to_json(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _raise(message: str) -> None:
+def _raise_template_error(message: str) -> None:
     raise jinja2.exceptions.TemplateError(message)
 
 
-def _told(error: Exception) -> str:
-    """An error in one line."""
+def _format_error(error: Exception) -> str:
+    """An error message of one line."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     place = f"line {error.lineno}: " if isinstance(error, jinja2.exceptions.TemplateSyntaxError) else ""
     return f"{place}{lines[0]}"[:200].rstrip(".")

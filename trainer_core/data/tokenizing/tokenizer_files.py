@@ -24,67 +24,73 @@ from typing import Any, Final
 from tokenizers import AddedToken, Tokenizer, processors
 
 from trainer_core.data.columns import Task
-from trainer_core.data.tokenizing import chat
+from trainer_core.data.tokenizing import chat_template
 from trainer_core.messages import TraindeckError
 
-CONFIG: Final = "tokenizer_config.json"
-TOOL_TEMPLATE: Final = "additional_chat_templates/tool_use.jinja"
-COMPANIONS: Final = (CONFIG, "special_tokens_map.json", "chat_template.jinja", TOOL_TEMPLATE, "chat_template.json")
-_LARGEST: Final = 256 * 1024 * 1024  # bytes; the largest tokenizers known have 35 MB
+CONFIG_FILE: Final = "tokenizer_config.json"
+TOOL_TEMPLATE_FILE: Final = "additional_chat_templates/tool_use.jinja"
+COMPANION_FILES: Final = (
+    CONFIG_FILE,
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    TOOL_TEMPLATE_FILE,
+    "chat_template.json",
+)
+_MAX_FILE_BYTES: Final = 256 * 1024 * 1024  # bytes; the largest tokenizers known have 35 MB
 
 
-def find(given: str) -> Path:
+def find_tokenizer(location: str) -> Path:
     """The tokenizer.json at a path or in a folder; raises `data.bad_tokenizer`."""
-    path = Path(given).expanduser()
+    path = Path(location).expanduser()
     if path.is_dir():
         path = path / "tokenizer.json"
     if not path.is_file():
-        raise bad(path, "there is no such file")
+        raise bad_tokenizer_error(path, "there is no such file")
     return path
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class TokenizerConfig:
     """What stands beside a tokenizer.json. `now`, in ISO form, is what the template takes for the present."""
 
     path: Path = field(default_factory=Path)  # of the tokenizer.json
-    tokens: Mapping[str, str] = field(default_factory=dict)  # bos_token, eos_token …
-    template: str = chat.CHATML
+    special_tokens: Mapping[str, str] = field(default_factory=dict)  # bos_token, eos_token …
+    template: str = chat_template.CHATML_TEMPLATE
     tool_template: str = ""  # for conversations with tools; empty: `template`
     template_path: Path = field(default_factory=Path)
-    added: Sequence[AddedToken] = ()  # further tokens that it names, in the order of their ids
+    added_tokens: Sequence[AddedToken] = ()  # further tokens that it names, in the order of their ids
     end_of_text: str = ""  # empty: not said
-    now: str = ""
+    template_time: str = ""
     add_bos: bool = False  # add_bos_token
     add_eos: bool = False  # add_eos_token
 
 
-def describe(path: Path) -> Description:
+def read_config(path: Path) -> TokenizerConfig:
     """Reads what stands beside a tokenizer.json. Raises `data.bad_tokenizer` or `data.bad_template`."""
-    config = _json(path.with_name(CONFIG))
-    templates, template_path = _templates(path, config)
+    config = _read_json(path.with_name(CONFIG_FILE))
+    templates, template_path = _read_templates(path, config)
     ours = config.get("traindeck")
     ours = ours if isinstance(ours, dict) else {}
     if isinstance(ours.get("tokens"), dict):
-        tokens = _named(ours["tokens"])
+        tokens = _named_tokens(ours["tokens"])
     else:
-        older = _json(path.with_name("special_tokens_map.json"))
-        tokens = {**_named(older), **_named(config), **_named(config.get("extra_special_tokens"))}
-    return Description(
+        older = _read_json(path.with_name("special_tokens_map.json"))
+        tokens = {**_named_tokens(older), **_named_tokens(config), **_named_tokens(config.get("extra_special_tokens"))}
+    return TokenizerConfig(
         path=path,
-        tokens=tokens,
-        template=templates.get("default") or chat.CHATML,
+        special_tokens=tokens,
+        template=templates.get("default") or chat_template.CHATML_TEMPLATE,
         tool_template=templates.get("tool_use") or "",
         template_path=template_path,
-        added=_added(config),
+        added_tokens=_added_tokens(config),
         end_of_text=str(ours.get("end_of_text", "")),
-        now=_moment(ours.get("now")),
+        template_time=_parse_time(ours.get("now")),
         add_bos=config.get("add_bos_token") is True,
         add_eos=config.get("add_eos_token") is True,
     )
 
 
-def _moment(given: Any) -> str:
+def _parse_time(given: Any) -> str:
     """A time in ISO form; empty where it is none."""
     try:
         return datetime.fromisoformat(given).isoformat(timespec="seconds")
@@ -92,7 +98,7 @@ def _moment(given: Any) -> str:
         return ""
 
 
-def _named(values: Any) -> dict[str, str]:
+def _named_tokens(values: Any) -> dict[str, str]:
     """Tokens by name: bos_token and its like, a text each, or an object that describes the token."""
     found: dict[str, str] = {}
     for name, value in values.items() if isinstance(values, dict) else ():
@@ -102,23 +108,23 @@ def _named(values: Any) -> dict[str, str]:
     return found
 
 
-def task_of(folder: Path) -> Task:
+def read_task(folder: Path) -> Task:
     """What the model of a checkpoint folder was trained for."""
-    config = _json(folder / CONFIG)
+    config = _read_json(folder / CONFIG_FILE)
     ours = config.get("traindeck")
     if isinstance(ours, dict):
         return "sft" if ours.get("task") == "sft" else "pretrain"
-    return "sft" if config.get("eos_token") == chat.IM_END else "pretrain"  # written by Traindeck 0.1
+    return "sft" if config.get("eos_token") == chat_template.IM_END else "pretrain"  # written by Traindeck 0.1
 
 
-def _templates(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, str], Path]:
+def _read_templates(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, str], Path]:
     """A model's chat templates by name (default, tool_use …) and where they were found, in transformers' order."""
     file = path.with_name("chat_template.jinja")
     if file.is_file():
-        tool_use = path.parent / TOOL_TEMPLATE
-        return {"default": _text(file), "tool_use": _text(tool_use) if tool_use.is_file() else ""}, file
-    for file in (path.with_name(CONFIG), path.with_name("chat_template.json")):
-        found = (config if file.name == CONFIG else _json(file)).get("chat_template")
+        tool_use = path.parent / TOOL_TEMPLATE_FILE
+        return {"default": _read_text(file), "tool_use": _read_text(tool_use) if tool_use.is_file() else ""}, file
+    for file in (path.with_name(CONFIG_FILE), path.with_name("chat_template.json")):
+        found = (config if file.name == CONFIG_FILE else _read_json(file)).get("chat_template")
         if isinstance(found, list):  # several, by name
             found = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
         named = found if isinstance(found, dict) else {"default": found}
@@ -127,14 +133,14 @@ def _templates(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, str], P
     return {}, path
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
-        return content_of(file).decode("utf-8").replace("\r\n", "\n")
+        return read_content(file).decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise TraindeckError("data.bad_template", path=str(file), reason=str(error)) from error
 
 
-def _added(config: Mapping[str, Any]) -> list[AddedToken]:
+def _added_tokens(config: Mapping[str, Any]) -> list[AddedToken]:
     """Tokens that a tokenizer_config.json adds to the vocabulary, as transformers would."""
     found = config.get("added_tokens_decoder")
     rows = [(number, row) for number, row in found.items() if isinstance(row, dict)] if isinstance(found, dict) else []
@@ -146,31 +152,31 @@ def _added(config: Mapping[str, Any]) -> list[AddedToken]:
     ]
 
 
-def content_of(path: Path) -> bytes:
+def read_content(path: Path) -> bytes:
     try:
-        if path.stat().st_size > _LARGEST:
-            raise bad(path, f"it is larger than {_LARGEST >> 20} MiB")
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise bad_tokenizer_error(path, f"it is larger than {_MAX_FILE_BYTES >> 20} MiB")
         return path.read_bytes()
     except OSError as error:
-        raise bad(path, error.strerror or str(error)) from error
+        raise bad_tokenizer_error(path, error.strerror or str(error)) from error
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     """An object in a JSON file; empty where there is no such file. Raises `data.bad_tokenizer`."""
     if not path.is_file():
         return {}
     try:
-        found = json.loads(content_of(path).decode("utf-8-sig"))
+        found = json.loads(read_content(path).decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise bad(path, str(error)) from error
+        raise bad_tokenizer_error(path, str(error)) from error
     if not isinstance(found, dict):
-        raise bad(path, "it holds no JSON object")
+        raise bad_tokenizer_error(path, "it holds no JSON object")
     return found
 
 
-def read(path: Path) -> Tokenizer:
+def read_tokenizer(path: Path) -> Tokenizer:
     """A tokenizer.json, without truncation and padding. Raises `data.bad_tokenizer`."""
-    content = content_of(path)
+    content = read_content(path)
     try:
         tokenizer = Tokenizer.from_str(content.decode("utf-8-sig"))
         tokenizer.no_truncation()
@@ -179,13 +185,13 @@ def read(path: Path) -> Tokenizer:
     except BaseException as error:  # tokenizers raises bare Exception, and on some input panics
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise bad(path, (str(error).splitlines() or [type(error).__name__])[0][:200]) from error
+        raise bad_tokenizer_error(path, (str(error).splitlines() or [type(error).__name__])[0][:200]) from error
 
 
 # --- tokens that the post-processor adds -----------------------------------------------------------
 
 
-def added_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+def post_processor_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """The ids that the post-processor writes before and after a text, such as `<bos>` and `<eos>`."""
     if tokenizer.post_processor is None:
         return [], []
@@ -198,14 +204,14 @@ def added_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     return encoding.ids[:first], encoding.ids[last:]
 
 
-def follow_flags(tokenizer: Tokenizer, description: Description) -> None:
+def apply_bos_eos_flags(tokenizer: Tokenizer, description: TokenizerConfig) -> None:
     """Adds to the post-processor what `add_bos_token` and `add_eos_token` ask for. Raises `data.bad_tokenizer`.
 
     The tokenizer classes of Llama and Gemma in transformers 4 follow the flags; transformers 5 follows the
     post-processor alone. In most published tokenizers both agree. A flag that is false removes nothing.
     """
-    before, after = added_ids(tokenizer)
-    bos, eos = (tokenizer.token_to_id(description.tokens.get(name, "")) for name in ("bos_token", "eos_token"))
+    before, after = post_processor_ids(tokenizer)
+    bos, eos = (tokenizer.token_to_id(description.special_tokens.get(name, "")) for name in ("bos_token", "eos_token"))
     new_before = [bos] if description.add_bos and bos is not None and not before else before
     new_after = [eos] if description.add_eos and eos is not None and not after else after
     if (new_before, new_after) == (before, after):
@@ -216,8 +222,8 @@ def follow_flags(tokenizer: Tokenizer, description: Description) -> None:
     try:
         tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=special)
     except Exception as error:  # tokenizers raises ValueError for names that its template syntax does not take
-        raise bad(description.path, str(error)) from error
+        raise bad_tokenizer_error(description.path, str(error)) from error
 
 
-def bad(path: Path, reason: str) -> TraindeckError:
+def bad_tokenizer_error(path: Path, reason: str) -> TraindeckError:
     return TraindeckError("data.bad_tokenizer", path=str(path), reason=reason.rstrip("."))

@@ -1,4 +1,4 @@
-"""Which fast paths this machine has, and which of them a run uses, as far as nothing must be tried for that."""
+"""Availability of fast paths on this machine, and which of them a run uses according to its settings."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import msgspec
 import torch
 
 from trainer_core.config import Config
-from trainer_core.messages.engine import NOT_FOR_SPEED
-from trainer_core.model.attention import BACKENDS
-from trainer_core.model.decoder import Decoder
+from trainer_core.models.attention import BACKENDS
+from trainer_core.models.decoder import Decoder
+from trainer_core.performance_texts import NON_SPEED_REASONS
 from trainer_core.protocol import FastPath
 from trainer_core.train.device import Precision, native_bf16, uses_tf32
-from trainer_core.train.engine import compiling, measuring
+from trainer_core.train.engine import compilation, measuring
 
-BY_SPANS: Final = ("flash2", "flash3", "varlen_attention")  # attention that keeps documents apart without a mask
-_HEAD_DIM: Final = 64  # of the usual model
+VARLEN_BACKENDS: Final = ("flash3", "flash2", "varlen_attention")  # variable-length attention, preferred first
+_HEAD_DIM: Final = 64  # of common models
 
 
-def of_machine(device: torch.device, precision: str) -> list[FastPath]:
-    """Every path by its name: whether it can be used here, and why not. Starts and computes nothing."""
+def machine_paths(device: torch.device, precision: str) -> list[FastPath]:
+    """All fast paths by name: usable here, or why not. Computes nothing."""
     cuda = device.type == "cuda"
-    dtype = Precision.named(precision, device).dtype or torch.float32
-    missing = compiling.missing(device)
-    capable = cuda and native_bf16(device)  # TF32 came with it
+    dtype = Precision.from_name(precision, device).dtype or torch.float32
+    missing = compilation.unavailable_reason(device)
+    capable = cuda and native_bf16(device)  # since the same generation
     found = [
         _path("compile", *(missing or ("path.found", {}))),
         _path("cuda_graphs", *((missing or ("path.found", {})) if cuda else ("path.no_gpu", {}))),
         FastPath(name="attention", used=True, choice="sdpa", reason="path.found"),
-        *(_by_spans(name, device, dtype) for name in BY_SPANS),
+        *(_by_spans(name, device, dtype) for name in VARLEN_BACKENDS),
         _path("fused_adamw", "path.found"),
         _path("muon", "path.fewer_steps"),
         _path("chunked_loss", "path.found"),
@@ -47,26 +47,26 @@ def of_machine(device: torch.device, precision: str) -> list[FastPath]:
     return found
 
 
-def remember(found: Sequence[FastPath], device: torch.device, precision: str) -> None:
-    """What was found when they were tried (`doctor --fast-paths`)."""
+def cache_paths(found: Sequence[FastPath], device: torch.device, precision: str) -> None:
+    """Store the results of `doctor --fast-paths`."""
     kept = {"paths": [msgspec.to_builtins(path) for path in found]}
-    measuring.Memory().remember(kept, "paths", measuring.machine(device), precision)
+    measuring.MeasurementCache().store(kept, "paths", measuring.machine_key(device), precision)
 
 
-def remembered(device: torch.device, precision: str) -> dict[str, FastPath]:
-    """The same by its name, where this machine was tried."""
-    kept = measuring.Memory().recall("paths", measuring.machine(device), precision) or {}
+def cached_paths(device: torch.device, precision: str) -> dict[str, FastPath]:
+    """Stored results by name."""
+    kept = measuring.MeasurementCache().get("paths", measuring.machine_key(device), precision) or {}
     try:
         return {path.name: path for path in msgspec.convert(kept.get("paths", []), list[FastPath])}
     except msgspec.ValidationError:
         return {}
 
 
-def of_run(config: Config, model: Decoder, device: torch.device, precision: Precision) -> list[FastPath]:
-    """The same for a run: what its settings say. The engine says more of what it tries."""
+def run_paths(config: Config, model: Decoder, device: torch.device, precision: Precision) -> list[FastPath]:
+    """Paths of a run according to its settings. The engine adds its selections."""
     shape = model.config
-    said: dict[str, FastPath] = {path.name: path for path in of_machine(device, precision.name)}
-    tried = remembered(device, precision.name).get("fused_adamw")  # a run compares nothing here, but always uses it
+    said: dict[str, FastPath] = {path.name: path for path in machine_paths(device, precision.name)}
+    tried = cached_paths(device, precision.name).get("fused_adamw")  # a run does not compare it, but always uses it
     if tried is not None:
         said["fused_adamw"] = msgspec.structs.replace(tried, used=True)
     said["muon"] = _path("muon", "path.set") if config.optimizer == "muon" else _unused("muon", "path.off")
@@ -77,7 +77,7 @@ def of_run(config: Config, model: Decoder, device: torch.device, precision: Prec
     if said["transfer"].used:
         pinned = config.pin_memory and not config.low_memory
         said["transfer"] = _path("transfer", "path.found") if pinned else _unused("transfer", "path.off")
-    padded = shape.used_vocab > 0
+    padded = shape.unpadded_vocab_size > 0
     reason = "path.found" if padded else "path.off" if config.vocab_multiple == 1 else "path.not_needed"
     said["padded_vocabulary"] = FastPath(
         name="padded_vocabulary", used=padded, reason=reason, choice=str(shape.vocab_size) if padded else ""
@@ -98,7 +98,7 @@ def of_run(config: Config, model: Decoder, device: torch.device, precision: Prec
 
 
 def _path(name: str, reason: str, params: dict[str, Any] | None = None) -> FastPath:
-    used = reason in ("path.found", "path.on", "path.set", "path.by_name", *NOT_FOR_SPEED)
+    used = reason in ("path.found", "path.on", "path.set", "path.by_name", *NON_SPEED_REASONS)
     return FastPath(name=name, used=used, reason=reason, params=params or {})
 
 
@@ -107,7 +107,7 @@ def _unused(name: str, reason: str) -> FastPath:
 
 
 def backend_of(path: str, device: torch.device) -> str:
-    """Which one a path of `BY_SPANS` is: what a GPU has a kernel for goes document after document on a CPU."""
+    """Backend of a path of `VARLEN_BACKENDS`. On a CPU, documents are computed one after the other."""
     if path != "varlen_attention":
         return path
     return "documents" if device.type == "cpu" else "varlen"
@@ -115,7 +115,7 @@ def backend_of(path: str, device: torch.device) -> str:
 
 def _by_spans(path: str, device: torch.device, dtype: torch.dtype) -> FastPath:
     name = backend_of(path, device)
-    reason, params = BACKENDS[name].missing(device, dtype, _HEAD_DIM) or ("path.found", {})
+    reason, params = BACKENDS[name].unavailable_reason(device, dtype, _HEAD_DIM) or ("path.found", {})
     choice = name if name == "documents" else ""
     return FastPath(name=path, used=reason == "path.found", choice=choice, reason=reason, params=params)
 

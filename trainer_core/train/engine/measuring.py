@@ -1,5 +1,4 @@
-"""Short measurements before a run: how long something takes, how far it is from the reference, and what was found
-out before on this machine."""
+"""Short measurements: time, and error relative to the reference."""
 
 from __future__ import annotations
 
@@ -8,23 +7,26 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from trainer_core import __version__
-from trainer_core.machine import hardware
-from trainer_core.remembered import Memory as Memory
-from trainer_core.report import Reporter
+from trainer_core.progress import Reporter
+from trainer_core.system import hardware
+from trainer_core.system.result_cache import MeasurementCache as MeasurementCache
 
-ROUNDS: Final = 25  # where they fit into the time that is given
+ROUNDS: Final = 25  # if they fit into the budget
+MIN_SPEEDUP: Final = 1.03  # above the variation of such measurements
+
+Reason = tuple[str, dict[str, Any]]  # message code and its parameters
 
 
 @contextlib.contextmanager
-def undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Whatever runs inside leaves generators, gradients and the model's mode as they were."""
+def preserved_state(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Preserve RNG states, gradients and the model's mode."""
     python, numbers, training = random.getstate(), np.random.get_state(), model.training
     gradients = [weight.grad for weight in model.parameters()]
     for weight in model.parameters():
@@ -39,26 +41,25 @@ def undisturbed(model: nn.Module, device: torch.device) -> Iterator[None]:
             weight.grad = gradient
 
 
-def seconds(
+def time_alternatives(
     ways: Mapping[str, Callable[[], object]],
     device: torch.device,
     reporter: Reporter,
     budget_s: float,
     rounds: int = ROUNDS,
 ) -> dict[str, float]:
-    """How long each way takes, measured in turns so that what else the machine does meets all of them alike.
+    """Seconds per alternative, measured in turns so that other load on the machine affects all of them alike.
 
-    The shortest of up to `rounds` rounds, as many as fit into `budget_s` (at least one, after a first that does not
-    count): other programs only ever add to it. Where those took most of a processor, the ratio of the shortest of 25
-    rounds varied by 2 %, that of lower quartiles and the median of ratios by 4 %; of 7 rounds each by 4 to 5 %.
-    Stops early by `Reporter.poll`.
+    The minimum of up to `rounds` rounds that fit into `budget_s` (at least one, after a warm-up): other programs only
+    add time. With another program using most of a processor, the ratio of minima of 25 rounds varied by 2 %, of lower
+    quartiles and medians by 4 %; with 7 rounds by 4 to 5 %. Polls the reporter.
     """
     taken: dict[str, list[float]] = {name: [] for name in ways}
     end = time.perf_counter() + budget_s
     for number in range(rounds + 1):
         for name, way in ways.items():
             reporter.poll()
-            once = _once(way, device)
+            once = _time_once(way, device)
             if number:
                 taken[name].append(once)
         if number and time.perf_counter() > end:
@@ -66,7 +67,7 @@ def seconds(
     return {name: min(times) for name, times in taken.items()}
 
 
-def _once(way: Callable[[], object], device: torch.device) -> float:
+def _time_once(way: Callable[[], object], device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     since = time.perf_counter()
@@ -76,11 +77,11 @@ def _once(way: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - since
 
 
-def difference(found: Iterable[Tensor], reference: Iterable[Tensor]) -> float:
-    """Largest relative difference of a tensor from its reference, in the Euclidean norm; inf where not finite.
+def relative_error(found: Iterable[Tensor], reference: Iterable[Tensor]) -> float:
+    """Largest relative difference of a tensor from its reference, in the Euclidean norm; inf if not finite.
 
-    A tensor far smaller than all of them together (a gradient that is nearly zero) is measured against a
-    thousandth of those. One tensor more is held at a time.
+    A tensor much smaller than all together (a gradient near zero) is measured against a thousandth of their norm. Holds
+    one additional tensor at a time.
     """
     pairs = list(zip(found, reference, strict=True))
     sizes = [_norm(other) for _, other in pairs]
@@ -94,8 +95,8 @@ def _norm(tensor: Tensor) -> float:
     return float(torch.linalg.vector_norm(tensor.detach(), dtype=torch.float64))
 
 
-def machine(device: torch.device) -> str:
-    """What measurements depend on: processor, torch, and this program."""
+def machine_key(device: torch.device) -> str:
+    """Identifies what measurements depend on: processor, torch, Traindeck."""
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
     else:

@@ -1,6 +1,6 @@
-"""Each fast path against the reference: does it give the same loss and gradients, and how long does it take?
+"""Compares fast paths with the reference: loss and gradients, and time.
 
-Nothing here decides; `build` does. All of it runs within `measuring.undisturbed`.
+Call within `measuring.preserved_state`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from trainer_core.data.batches import Batch
-from trainer_core.model.attention import BACKENDS, Backend, document_mask, spans_of
-from trainer_core.model.decoder import Decoder, ModelConfig
-from trainer_core.report import Reporter
-from trainer_core.train.device import Precision
+from trainer_core.config import Config
+from trainer_core.data.loader import Batch
+from trainer_core.models.attention import BACKENDS, AttentionBackend, cu_seqlens_from_segments, document_mask
+from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.progress import Reporter
+from trainer_core.train.device import Precision, uses_tf32
 from trainer_core.train.engine import measuring
 
 LossOf = Callable[..., Tensor]
 """Summed loss of a batch; in fp16 it also takes `grad_scale` (see `Engine.loss`)."""
-_TOKENS: Final = 1024  # that the reference computes at once
-_LOSS_SCALE: Final = 2.0**16  # of the mean loss in fp16: the initial scale of torch.amp.GradScaler
+_TOKENS: Final = 1024  # computed at once by the reference
+_LOSS_SCALE: Final = 2.0**16  # of the mean loss in fp16: initial scale of torch.amp.GradScaler
 _BACKOFF: Final = 1 / 16
 
 TOLERANCE: Final = {"fp32": 1e-3, "tf32": 2e-2, "fp16": 2e-2, "bf16": 5e-2}
@@ -33,9 +34,46 @@ Sums in another order differ by some 1e-6 in fp32 and grow with the depth; TF32 
 """
 
 
+def tolerance(config: Config, device: torch.device, precision: Precision) -> float:
+    """Largest relative difference from the reference that a run allows."""
+    return TOLERANCE["tf32" if precision.name == "fp32" and uses_tf32(config, device) else precision.name]
+
+
+def clear_gradients(model: Decoder) -> None:
+    for weight in model.parameters():
+        weight.grad = None
+
+
+def speedup(
+    model: Decoder,
+    slow: LossOf,
+    fast: LossOf,
+    batch: Batch,
+    device: torch.device,
+    reporter: Reporter,
+    budget_s: float = 2.0,
+) -> float | None:
+    """Speedup of one loss over the other, forward and backward. None: `slow` does not fit into the GPU's memory."""
+
+    def once(loss: LossOf) -> Callable[[], None]:
+        def run() -> None:
+            clear_gradients(model)  # a CUDA graph overwrites its previous results: nothing may be added to them
+            torch.autograd.backward(loss(batch))
+
+        return run
+
+    try:
+        taken = measuring.time_alternatives({"slow": once(slow), "fast": once(fast)}, device, reporter, budget_s)
+    except torch.OutOfMemoryError:
+        return None
+    finally:
+        clear_gradients(model)
+    return taken["slow"] / taken["fast"]
+
+
 @dataclass(frozen=True, slots=True)
-class Result:
-    """Of one way: difference from the reference, and seconds. `failed` is empty where it worked."""
+class Comparison:
+    """Error and seconds of one alternative. `failed` is empty on success."""
 
     error: float = 0.0
     seconds: float = 0.0
@@ -43,7 +81,7 @@ class Result:
 
 
 def forward_backward(loss: LossOf, batch: Batch) -> Callable[[], None]:
-    """What is timed: one micro-batch, with gradients added as in training."""
+    """Forward and backward of a micro-batch, adding to the gradients as in training."""
 
     def once() -> None:
         torch.autograd.backward(loss(batch))
@@ -56,27 +94,27 @@ def loss_difference(
 ) -> float:
     """Largest relative difference of the loss and of all gradients on one batch.
 
-    In fp16 the loss is scaled as in training: differences of gradients that underflow say nothing about the way. The
-    scale is lowered until the reference does not overflow.
+    In fp16 the loss is scaled as in training, because gradients that underflow say nothing. The scale is lowered until
+    the reference does not overflow.
 
-    Without dropout the reference takes a few sequences at a time, so that it fits into memory wherever the way that
-    is judged does. With dropout both draw the same numbers for the whole batch.
+    Without dropout the reference computes a few sequences at a time, so that it fits into memory wherever the
+    alternative does. With dropout both draw the same numbers for the whole batch.
     """
-    parts = [batch] if model.config.dropout else batch.rows(max(1, _TOKENS // batch.input_ids.shape[1]))
-    scale = _LOSS_SCALE / max(1, batch.tokens) if precision is not None and precision.needs_scaler else None
+    parts = [batch] if model.config.dropout else batch.split_rows(max(1, _TOKENS // batch.input_ids.shape[1]))
+    scale = _LOSS_SCALE / max(1, batch.loss_tokens) if precision is not None and precision.needs_scaler else None
     wanted, reference_gradients = _loss_and_gradients(model, reference, parts, scale)
     while scale is not None and scale > _BACKOFF and not _all_finite(reference_gradients):
         scale *= _BACKOFF
         wanted, reference_gradients = _loss_and_gradients(model, reference, parts, scale)
     found, gradients = _loss_and_gradients(model, way, [batch], scale)
-    loss, rest = measuring.difference([found], [wanted]), measuring.difference(gradients, reference_gradients)
+    loss, rest = measuring.relative_error([found], [wanted]), measuring.relative_error(gradients, reference_gradients)
     return max(loss, rest)
 
 
 def _loss_and_gradients(
     model: Decoder, loss: LossOf, parts: list[Batch], scale: float | None
 ) -> tuple[Tensor, list[Tensor]]:
-    """The gradients, times `scale`, are moved out of the model, not copied."""
+    """Gradients, scaled by `scale`, are moved out of the model, not copied."""
     torch.manual_seed(0)
     device = parts[0].input_ids.device
     total = torch.zeros((), dtype=torch.float64, device=device)
@@ -98,18 +136,19 @@ def _all_finite(tensors: list[Tensor]) -> bool:
 # --- attention --------------------------------------------------------------------------------------------------
 
 
-def attention(
+def compare_attention(
     names: list[str],
     shape: ModelConfig,
     batch: Batch,
     precision: Precision,
     reporter: Reporter,
     budget_s: float = 1.0,
-) -> dict[str, Result]:
-    """Each backend at the run's own shape: error against fp32 `math` on one sequence, time with all of them
-    (`budget_s` 0: none is timed)."""
+) -> dict[str, Comparison]:
+    """Compare attention backends at the run's own shape: error against fp32 `math` on one sequence, time on all
+    (`budget_s` 0: not timed).
+    """
     device, dtype = batch.input_ids.device, precision.dtype or torch.float32
-    results: dict[str, Result] = {}
+    results: dict[str, Comparison] = {}
     timed: dict[str, Callable[[], object]] = {}
     for name in names:
         reporter.poll()
@@ -118,53 +157,53 @@ def attention(
             once = _attend(BACKENDS[name], shape, batch, device, dtype)
             once()
         except Exception as failure:  # noqa: BLE001 - a kernel can refuse, or fail, in any way
-            results[name] = Result(failed=f"{type(failure).__name__}: {str(failure).partition(chr(10))[0]}"[:200])
+            results[name] = Comparison(failed=f"{type(failure).__name__}: {str(failure).partition(chr(10))[0]}"[:200])
             continue
-        results[name] = Result(error=error)
+        results[name] = Comparison(error=error)
         timed[name] = once
     if not budget_s:
         return results
-    for name, taken in measuring.seconds(timed, device, reporter, budget_s).items():
+    for name, taken in measuring.time_alternatives(timed, device, reporter, budget_s).items():
         results[name] = replace(results[name], seconds=taken)
     return results
 
 
 def _attend(
-    backend: Backend, shape: ModelConfig, batch: Batch, device: torch.device, dtype: torch.dtype
+    backend: AttentionBackend, shape: ModelConfig, batch: Batch, device: torch.device, dtype: torch.dtype
 ) -> Callable[[], object]:
     rows, length = batch.input_ids.shape
     q, k, v = _queries(shape, rows, length, device, dtype)
     mask, spans = None, None
     if batch.segments is not None:
-        mask = None if backend.by_spans else document_mask(batch.segments)
-        spans = (batch.spans or spans_of(batch.segments)) if backend.by_spans else None
+        mask = None if backend.uses_cu_seqlens else document_mask(batch.segments)
+        spans = (batch.cu_seqlens or cu_seqlens_from_segments(batch.segments)) if backend.uses_cu_seqlens else None
 
     def once() -> list[Tensor]:
-        out = backend.attend(q, k, v, mask=mask, spans=spans)
+        out = backend.attend(q, k, v, mask=mask, cu_seqlens=spans)
         return [out, *torch.autograd.grad(out.float().square().sum(), (q, k, v))]
 
     return once
 
 
 def _attention_error(
-    backend: Backend, shape: ModelConfig, batch: Batch, device: torch.device, dtype: torch.dtype
+    backend: AttentionBackend, shape: ModelConfig, batch: Batch, device: torch.device, dtype: torch.dtype
 ) -> float:
     """On the first sequence, against the same numbers in fp32."""
-    rows = batch.rows(1)[:1]
+    rows = batch.split_rows(1)[:1]
     torch.manual_seed(0)
     found = _attend(backend, shape, rows[0], device, dtype)()
     torch.manual_seed(0)
     wanted = _attend(BACKENDS["math"], shape, rows[0], device, torch.float32)()
     assert isinstance(found, list)
     assert isinstance(wanted, list)
-    return measuring.difference(found, wanted)
+    return measuring.relative_error(found, wanted)
 
 
 def _queries(
     shape: ModelConfig, rows: int, length: int, device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
     def drawn(heads: int) -> Tensor:
-        flat = torch.randn(rows, length, heads, shape.head_dim, device=device)  # laid out as projections give them
+        flat = torch.randn(rows, length, heads, shape.head_dim, device=device)  # memory layout of projections
         return flat.to(dtype).transpose(1, 2).requires_grad_()
 
     return drawn(shape.n_heads), drawn(shape.n_kv_heads), drawn(shape.n_kv_heads)

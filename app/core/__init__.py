@@ -1,0 +1,1 @@
+"""Run state, queue, history, settings and metrics. No Qt widgets."""

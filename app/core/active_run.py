@@ -1,0 +1,141 @@
+"""The run that this window trains: process, state, record and automatic restarts."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal
+
+from app.core import command_line
+from app.core.restart_policy import AutoRestart
+from app.core.run_loader import METRIC_EVENTS, RunRecord
+from app.core.run_state import (
+    PauseRequested,
+    ProcessExited,
+    ProcessStarted,
+    ResumeRequested,
+    RunInput,
+    RunState,
+    RunStateMachine,
+    StopRequested,
+    Tick,
+)
+from app.services.trainer_process import ProcessOutcome, TrainerProcess
+from trainer_core import protocol
+from trainer_core.protocol import AnyEvent
+
+
+class ActiveRun(QObject):
+    """At most one run at a time, started by `start` or `resume_from_disk`."""
+
+    about_to_start = Signal()
+    event_received = Signal(object)  # AnyEvent, after it was processed; see `handle_event`
+    state_changed = Signal()
+    elapsed_changed = Signal()  # only times changed
+    ended = Signal(object)  # Outcome
+
+    def __init__(self, process: TrainerProcess | None, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.machine = RunStateMachine()
+        self.auto_restart = AutoRestart()  # after transient failures
+        self.process = process or TrainerProcess(self)
+        self.record = RunRecord()
+        self.stop_requested = False  # by the user; the process may end for another reason
+        self.process.event_received.connect(self.handle_event)
+        self.process.output_received.connect(lambda text: self.record.log.add_output(text, time.time()))
+        self.process.finished.connect(self._on_finished)
+
+    # --- starting ----------------------------------------------------------------------------------------
+
+    def start(self, arguments: list[str], path: Path) -> None:
+        """Start a new run in the folder `path`."""
+        self.auto_restart.reset()
+        self._launch(arguments, path, RunRecord(), has_checkpoint=False)
+
+    def resume_from_disk(self, path: Path, record: RunRecord, *, has_checkpoint: bool) -> None:
+        """Resume a run from its newest checkpoint; `record` has its earlier events."""
+        self.auto_restart.reset()
+        self._launch(command_line.resume_arguments(str(path)), path, record, has_checkpoint=has_checkpoint)
+
+    def _launch(self, arguments: list[str], path: Path, record: RunRecord, *, has_checkpoint: bool) -> None:
+        self.record, self.stop_requested = record, False
+        self.about_to_start.emit()
+        self._update_state(ProcessStarted(str(path), has_checkpoint, record.training_time))
+        self.process.start(arguments)
+
+    # --- user requests -------------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        if self.machine.can_pause and self.process.pause():
+            self._update_state(PauseRequested())
+
+    def resume(self) -> None:
+        """Resume after a pause, or the ended run from its newest checkpoint."""
+        if self.machine.state is RunState.PAUSED:
+            if self.process.resume():
+                self._update_state(ResumeRequested())
+        elif self.machine.can_resume_from_disk:
+            self.auto_restart.reset()
+            self._resume_current()
+
+    def stop(self) -> None:
+        """Stop the trainer; a second call kills it."""
+        if self.machine.can_stop:
+            self.stop_requested = True
+            self.process.stop()
+            self._update_state(StopRequested())
+
+    def cancel_restart(self) -> None:
+        self.auto_restart.cancel()
+        self.state_changed.emit()
+
+    def restart_now(self) -> None:
+        self.auto_restart.skip_countdown(time.monotonic())
+        self._restart_when_due()
+
+    def handle_run_moved(self, old: Path, new: Path | None) -> None:
+        """Follow an ended run whose folder was renamed to `new`, or deleted (None)."""
+        if self.machine.run_dir and not self.machine.is_active and Path(self.machine.run_dir) == old:
+            self.auto_restart.cancel()
+            self.machine.set_run_dir(str(new) if new is not None else "")
+            self.state_changed.emit()
+
+    # --- events ----------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Check deadlines, the event file and pending restarts. Call it several times per second."""
+        self._update_state(Tick())
+        self._restart_when_due()
+
+    def _restart_when_due(self) -> None:
+        if self.auto_restart.is_due(time.monotonic()) and self.machine.can_start:
+            self.auto_restart.on_restarted()
+            self._resume_current()
+
+    def _resume_current(self) -> None:
+        path, known = Path(self.machine.run_dir), self.machine.has_checkpoint
+        self._launch(command_line.resume_arguments(str(path)), path, self.record, has_checkpoint=known)
+
+    def handle_event(self, event: AnyEvent) -> None:
+        """Process an event. Emits `event_received`, but not for measurements, except for steps without a loss."""
+        self.record.add(event)
+        if self.machine.feed(event, time.monotonic()):
+            self.state_changed.emit()
+        if type(event) not in METRIC_EVENTS or (isinstance(event, protocol.Step) and event.loss is None):
+            self.auto_restart.add(event)
+            self.event_received.emit(event)
+
+    def _update_state(self, event: RunInput) -> None:
+        changed = self.machine.feed(event, time.monotonic())
+        if self.machine.state is RunState.KILLING:
+            self.process.kill()
+        (self.state_changed if changed else self.elapsed_changed).emit()
+
+    def _on_finished(self, outcome: ProcessOutcome) -> None:
+        stopping = self.machine.state in (RunState.STOPPING, RunState.KILLING)
+        self._update_state(ProcessExited(outcome.exit_code, outcome.crashed))
+        if not stopping and self.machine.state in (RunState.FAILED, RunState.CRASHED):
+            error = self.machine.last_error.code if self.machine.last_error else ""
+            self.auto_restart.on_exited(outcome.exit_code, time.monotonic(), crashed=outcome.crashed, error=error)
+        self.ended.emit(outcome)

@@ -1,0 +1,161 @@
+"""Bug report: a zip with versions, doctor output, logs, events and settings, without personal data.
+
+    python -m app.core.bug_report OUT.zip [--run RUN_DIR] [--window-log FILE] [--settings FILE]
+
+It runs in a process of its own, because masking takes a second. Names of data files are kept; texts written by a model
+or a person are replaced by their length.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from app.core.redaction import Masker
+from trainer_core import __version__
+from trainer_core.system import child_process
+
+EVENTS_TAIL_BYTES: Final = 2 * 1024**2
+LOG_TAIL_BYTES: Final = 512 * 1024
+_DOCTOR_TIMEOUT_S: Final = 180.0
+_PACKAGES: Final = ("torch", "PySide6-Essentials", "pyqtgraph", "numpy", "msgspec", "tokenizers", "safetensors")
+_MAX_FILE_BYTES: Final = 4 * 1024**2  # of config.yaml and settings.json
+
+
+def iter_bundle_parts(
+    run: Path | None, window_log: Path | None, settings: Path | None, masker: Masker
+) -> Iterator[tuple[str, str]]:
+    """Yields (name, masked text) of each part that exists."""
+    yield "versions.txt", masker.mask(versions())
+    yield "doctor.txt", masker.mask(doctor())
+    if run is not None:
+        yield from _part_if_any("run/config.yaml", _masked_yaml(run / "config.yaml", masker))
+        yield from _part_if_any("run/events-tail.jsonl", masked_events(run / "events.jsonl", masker))
+        yield from _part_if_any("run/log-tail.txt", masker.mask(read_tail(run / "log.txt", LOG_TAIL_BYTES)))
+    if window_log is not None:
+        yield from _part_if_any("window.log", masker.mask(read_tail(window_log, LOG_TAIL_BYTES)))
+    if settings is not None:
+        yield from _part_if_any("settings.json", _masked_json(settings, masker))
+
+
+def write_bundle(path: Path, run: Path | None, window_log: Path | None, settings: Path | None, masker: Masker) -> None:
+    """Write the zip. Raises OSError."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in iter_bundle_parts(run, window_log, settings, masker):
+            archive.writestr(name, text)
+
+
+def versions() -> str:
+    """Versions of Traindeck, the system, Python and the main packages, without importing them."""
+    lines = [
+        f"traindeck {__version__}",
+        f"system {platform.platform()}",
+        f"python {platform.python_version()} ({platform.architecture()[0]})",
+    ]
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            lines.append(f"{name} {importlib.metadata.version(name)}")
+    return "\n".join(lines) + "\n"
+
+
+def doctor() -> str:
+    """Output of the `doctor` command, or why it failed."""
+    command = [sys.executable, "-P", "-X", "utf8", "-m", "trainer_core", "doctor", "--output", "plain"]
+    hidden = getattr(subprocess, "CREATE_NO_WINDOW", 0)  # on Windows, opens no console
+    environment = child_process.environment(TRAINDECK_LANG="en")
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=_DOCTOR_TIMEOUT_S, env=environment, creationflags=hidden, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"doctor failed: {error}\n"
+    return (done.stdout + done.stderr).decode("utf-8", "replace")
+
+
+def masked_events(path: Path, masker: Masker) -> str:
+    """The last events, one JSON object a line. Other lines are left out, because they cannot be masked."""
+    kept = []
+    for line in read_tail(path, EVENTS_TAIL_BYTES).splitlines():
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict):
+            kept.append(json.dumps(masker.mask_value(_strip_data_rows(event)), ensure_ascii=False))
+    return "\n".join(kept) + "\n" if kept else ""
+
+
+def _strip_data_rows(event: dict[str, Any]) -> dict[str, Any]:
+    """Remove details of data errors, which may quote a row."""
+    if str(event.get("code", "")).startswith("data.") and event.get("detail"):
+        event = {**event, "detail": "<left out>"}
+    if event.get("first_bad"):
+        event = {**event, "first_bad": "<left out>"}
+    return event
+
+
+def read_tail(path: Path, max_bytes: int) -> str:
+    """The last whole lines of a file, up to `max_bytes`; empty if it does not exist."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - max_bytes))
+            content = file.read(max_bytes)
+    except OSError:
+        return ""
+    if size > max_bytes:
+        content = content.partition(b"\n")[2]
+    return content.decode("utf-8", "replace")
+
+
+def _part_if_any(name: str, text: str) -> Iterator[tuple[str, str]]:
+    if text:
+        yield name, text
+
+
+def _masked_yaml(path: Path, masker: Masker) -> str:
+    try:
+        value = yaml.safe_load(read_tail(path, _MAX_FILE_BYTES))
+    except (yaml.YAMLError, RecursionError):
+        return ""
+    masked = masker.mask_value(value)
+    return yaml.safe_dump(masked, allow_unicode=True, sort_keys=False) if isinstance(masked, dict) else ""
+
+
+def _masked_json(path: Path, masker: Masker) -> str:
+    try:
+        value = json.loads(read_tail(path, _MAX_FILE_BYTES))
+    except (ValueError, RecursionError):
+        return ""
+    return json.dumps(masker.mask_value(value), ensure_ascii=False, indent=1)
+
+
+def main() -> int:
+    """Write the bundle; on failure, exit with 1 and the reason on stderr."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    for name in ("--run", "--window-log", "--settings"):
+        parser.add_argument(name, type=Path)
+    chosen = parser.parse_args()
+    try:
+        write_bundle(chosen.out, chosen.run, chosen.window_log, chosen.settings, Masker.for_this_machine())
+    except OSError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""Builds trainer command lines from the form: arguments of `python -m trainer_core`, and a line to copy.
+
+Contains only what differs from the preset, so that it stays readable.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from trainer_core import config, presets
+from trainer_core.config import Config, ConfigLayer
+from trainer_core.presets import Preset
+
+Shell = Literal["powershell", "cmd", "bash"]
+SHELLS: Final[tuple[Shell, ...]] = ("powershell", "cmd") if sys.platform == "win32" else ("bash",)
+"""Shells of this platform, the most common first."""
+_TRAINER_PACKAGE: Final = Path(config.__file__).resolve().parent
+_PATH_FLAGS: Final = frozenset({"--data", "--validation-data", "--run-dir", "--tokenizer", "--cache-dir"})
+_POWERSHELL_UNQUOTED: Final = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_-]*|[0-9]+")  # PowerShell would split 1e3 or -a.b
+_UNQUOTED_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./\\:=+,@")
+_NON_FLAG_KEYS: Final = frozenset({"preset", "data"})  # have their own flags
+
+
+def resolve_config(preset: str, changes: Mapping[str, Any], data: Sequence[str] = ()) -> Config:
+    """The configuration of a run. Raises `TraindeckError` as the trainer would."""
+    layers = [presets.load(preset).layer()] if preset else []
+    chosen = {**changes, "data": list(data)} if data else dict(changes)
+    return config.resolve([*layers, ConfigLayer("form", chosen)])
+
+
+def train_arguments(
+    preset: str,
+    changes: Mapping[str, Any],
+    data: Sequence[str] = (),
+    run_dir: str = "",
+    *,
+    loaded_preset: Preset | None = None,
+) -> list[str]:
+    """`train --preset NAME ...` for a new run. `changed`: knobs by name; those equal to the preset are omitted.
+
+    `loaded_preset` avoids reading the preset's file again. Raises `TraindeckError` for an invalid value.
+    """
+    arguments = ["train", *_config_arguments(preset, changes, data, loaded_preset)]
+    return arguments + (_flag_arguments("--run-dir", run_dir) if run_dir else [])
+
+
+def preview_arguments(
+    preset: str, changes: Mapping[str, Any], data: Sequence[str] = (), *, loaded_preset: Preset | None = None
+) -> list[str]:
+    """`prepare --preview --preset NAME ...`: preview of the data that `train` would use."""
+    return ["prepare", "--preview", *_config_arguments(preset, changes, data, loaded_preset)]
+
+
+def check_arguments(
+    preset: str, changes: Mapping[str, Any], data: Sequence[str] = (), *, loaded_preset: Preset | None = None
+) -> list[str]:
+    """`check --preset NAME ...`: real steps of the configuration that `train` would use."""
+    return ["check", *_config_arguments(preset, changes, data, loaded_preset)]
+
+
+def _config_arguments(
+    preset: str, changes: Mapping[str, Any], data: Sequence[str], loaded_preset: Preset | None
+) -> list[str]:
+    found = loaded_preset or (presets.load(preset) if preset else None)
+    base: Mapping[str, Any] = found.knobs if found else {}
+    arguments = ["--preset", preset] if preset else []
+    if data and list(data) != base.get("data"):
+        for path in data:
+            arguments += _flag_arguments("--data", path)
+    for name, spec in config.knobs().items():
+        if name not in changes or name in _NON_FLAG_KEYS:
+            continue
+        value = config.check_value(name, changes[name], "form")
+        if value != base.get(name, spec.default):
+            arguments += _option_arguments(spec, value)
+    return arguments
+
+
+def resume_arguments(run_dir: str) -> list[str]:
+    """`train --resume RUN_DIR`: the run has its own configuration."""
+    return ["train", "--resume", run_dir]
+
+
+def branch_arguments(checkpoint: str, run_dir: str) -> list[str]:
+    """`train --resume CHECKPOINT --run-dir NEW`: a new run from a checkpoint of another run."""
+    return ["train", "--resume", checkpoint, "--run-dir", run_dir]
+
+
+def generate_arguments(checkpoint: str, device: str) -> list[str]:
+    """`generate CHECKPOINT --device ...`: a generation server."""
+    return ["generate", checkpoint, "--device", device]
+
+
+def _option_arguments(spec: config.Knob, value: Any) -> list[str]:
+    if spec.kind == "bool":
+        return [spec.flag if value else f"--no-{spec.flag.removeprefix('--')}"]
+    if spec.kind == "list":
+        return [part for item in value for part in _flag_arguments(spec.flag, item)]
+    return _flag_arguments(spec.flag, repr(value) if spec.kind == "float" else str(value))
+
+
+def _flag_arguments(flag: str, value: str) -> list[str]:
+    """Values that look like flags need an equals sign."""
+    return [f"{flag}={value}"] if value.startswith("-") else [flag, value]
+
+
+def terminal_command(arguments: Sequence[str], shell: Shell, *, python: str, base_folder: Path) -> str:
+    """The same command for a terminal in any folder: absolute paths, no set-up required.
+
+    `python` is the interpreter, `base_folder` the folder that relative paths start from.
+    """
+    parts, kind = list(arguments), ""
+    for place, part in enumerate(parts):
+        if kind in _PATH_FLAGS and not part.startswith("builtin:"):
+            parts[place] = str(base_folder / part)
+        flag, equals, value = part.partition("=")
+        if equals and flag in _PATH_FLAGS:
+            parts[place] = f"{flag}={base_folder / value}"
+        kind = part
+    # A folder with a __main__.py can be run from anywhere; `-m` requires the current folder.
+    return join_for_shell(parts, shell, program=[python, "-X", "utf8", str(_TRAINER_PACKAGE)])
+
+
+def join_for_shell(arguments: Sequence[str], shell: Shell, *, program: Sequence[str] = ("traindeck",)) -> str:
+    """Join a command into a line for a shell.
+
+    Tested with bash and with cmd.exe of Wine and Windows' own Python; PowerShell by its documented rules only.
+    """
+    parts = [*program, *arguments]
+    match shell:
+        case "bash":
+            return shlex.join(parts)
+        case "cmd":
+            return " ".join(map(_quote_for_cmd, parts))
+        case "powershell":
+            return _join_for_powershell(parts)
+
+
+def _quote_for_cmd(text: str) -> str:
+    """Quotes protect everything from cmd.exe except quotes and `%`; with these, special characters get a caret."""
+    quoted = _quote_for_windows(text)
+    return re.sub(r'[()%!^"<>&|]', r"^\g<0>", quoted) if '"' in text or "%" in text else quoted
+
+
+def _join_for_powershell(parts: Sequence[str]) -> str:
+    """Single quotes protect everything. But Windows PowerShell 5 passes `"`, empty arguments and a trailing backslash
+    wrongly: for these, `--%` passes the rest verbatim, in which `%NAME%` of an existing variable is still replaced.
+    """
+    program, *rest = parts
+    call = f"& {_quote_single(program)}"
+    if any(not part or '"' in part or (part.endswith("\\") and " " in part) for part in rest):
+        return " ".join([call, "--%", *map(_quote_for_windows, rest)])
+    return " ".join([call, *(part if _POWERSHELL_UNQUOTED.fullmatch(part) else _quote_single(part) for part in rest)])
+
+
+def _quote_single(text: str) -> str:
+    return "'" + re.sub("['‘’‚‛]", r"\g<0>\g<0>", text) + "'"
+
+
+def _quote_for_windows(text: str) -> str:
+    """Quote by the rules of CommandLineToArgvW, if anything could have a meaning for a shell."""
+    if text and _UNQUOTED_CHARS.issuperset(text):
+        return text
+    quoted, backslashes = '"', 0
+    for letter in text:
+        if letter == "\\":
+            backslashes += 1
+            continue
+        quoted += "\\" * (2 * backslashes + 1 if letter == '"' else backslashes) + letter
+        backslashes = 0
+    return quoted + "\\" * (2 * backslashes) + '"'

@@ -1,0 +1,108 @@
+"""Recommends a preset for the hardware, and detects why an NVIDIA card cannot be used. No Qt.
+
+The limits are those in `fits` of the presets. Returns codes; the view formats them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from trainer_core.system.hardware import GpuInfo, MachineInfo
+
+RecommendationReason = Literal[
+    "little_memory", "processor", "small_card", "card", "large_card", "workstation", "large_little_memory"
+]
+DriverProblem = Literal[
+    "none_installed", "silent", "restart", "no_card", "old", "too_old_card", "no_package", "cpu_build"
+]
+
+_GIB: Final = 2**30
+_CUDA_13_MIN_CAPABILITY: Final = (10, 0)  # compute capability that requires CUDA 13
+_MIN_CAPABILITY: Final = (5, 0)  # minimum of torch's builds
+_MIN_DRIVER_CUDA: Final = (12, 0)  # oldest driver with a torch build: 12.x
+
+
+@dataclass(frozen=True, slots=True)
+class PresetRecommendation:
+    """A preset and its reason. `gpu`: the card; None: the CPU."""
+
+    preset: str
+    reason: RecommendationReason
+    gpu: GpuInfo | None = None
+    other_gpus: int = 0  # further cards, which a run does not use
+
+
+def recommend_preset(machine: MachineInfo) -> PresetRecommendation:
+    """The preset for the best usable card, otherwise for the CPU."""
+    gpus = usable_gpus(machine)
+    ram = nominal_gib(machine.ram_total)
+    if not gpus:
+        return (
+            PresetRecommendation("cpu", "processor")
+            if ram >= 7
+            else PresetRecommendation("quickstart", "little_memory")
+        )
+    best = max(gpus, key=lambda gpu: gpu.vram_total or 0)
+    preset, reason = _recommend_for_gpu(nominal_gib(best.vram_total or 0), ram, machine.cpu_cores)
+    return PresetRecommendation(preset, reason, best, len(gpus) - 1)
+
+
+def _recommend_for_gpu(vram: int, ram: int, cores: int) -> tuple[str, RecommendationReason]:
+    """By VRAM and RAM in GiB."""
+    if vram < 10:
+        return "gpu_small", "small_card"
+    if vram >= 19 and ram < 16:
+        return "pretrain_large", "large_little_memory"
+    if vram <= 20:
+        return "gpu", "card"
+    if vram >= 44 and ram >= 31 and cores >= 16:  # 48 GB with ECC are reported as 45
+        return "a6000", "workstation"
+    return "gpu_large", "large_card"
+
+
+def nominal_gib(size: int) -> int:
+    """Nominal size of memory: 12 for 11.99 GiB of VRAM, 8 for 7.8 GiB of RAM."""
+    return round(size / _GIB)
+
+
+def usable_gpus(machine: MachineInfo) -> list[GpuInfo]:
+    """Cards that a torch build supports with this driver."""
+    return [gpu for gpu in machine.gpus if gpu_problem(machine, gpu) is None]
+
+
+def gpu_problem(machine: MachineInfo, gpu: GpuInfo) -> DriverProblem | None:
+    """Why a card cannot be used; None: no known problem."""
+    newest, card = machine.max_cuda_version, gpu.compute_capability
+    if card is not None and card < _MIN_CAPABILITY:
+        return "too_old_card"
+    if newest is not None and (
+        newest < _MIN_DRIVER_CUDA or (card is not None and card >= _CUDA_13_MIN_CAPABILITY and newest < (13, 0))
+    ):
+        return "old"
+    return None
+
+
+def driver_problem(machine: MachineInfo, *, gpu_present: bool, torch_version: str = "") -> DriverProblem | None:
+    """Why no card is used; None if nothing can be done about it.
+
+    `card_seen`: the machine has an NVIDIA card, whatever the driver reports. `torch`: version, such as `2.13.0+cpu`.
+    """
+    if machine.gpus:
+        if not usable_gpus(machine):
+            return gpu_problem(machine, machine.gpus[0])
+        return "cpu_build" if torch_version.endswith("+cpu") else None
+    match machine.no_gpu_reason:
+        case "no_package":
+            return "no_package" if gpu_present else None
+        case "driver_mismatch":
+            return "restart"
+        case "nvml_error":
+            return "silent"
+        case "driver_not_loaded":
+            return "silent" if gpu_present else None
+        case "no_library":
+            return "none_installed" if gpu_present else None
+        case _:
+            return "no_card" if gpu_present else None

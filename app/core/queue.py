@@ -1,0 +1,251 @@
+"""Queue of runs and their outcomes, stored as JSON in the configuration folder.
+
+A lock file ensures that only one window opens the queue. A damaged file is backed up and its readable items are kept.
+Items that were running when the program ended become `interrupted`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Container, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from app.core.settings import config_folder
+from trainer_core.messages import TraindeckError
+from trainer_core.runs import file_locks
+from trainer_core.runs.run_dir import safe_name
+from trainer_core.system import files
+
+QueueItemState = Literal["waiting", "running", "done", "failed", "stopped", "interrupted"]
+AfterFailure = Literal["go_on", "hold"]
+_VERSION: Final = 1
+_MAX_UNDO: Final = 20  # removals that can be taken back
+_KNOWN_KEYS: Final = {"version", "after_failure", "items"}
+
+
+class QueueItem(msgspec.Struct, kw_only=True):
+    """A queued run: its configuration and outcome."""
+
+    id: str
+    name: str  # of the run folder
+    preset: str
+    changes: dict[str, Any] = {}  # knobs that differ from the preset, by name
+    data: list[str] = []
+    state: QueueItemState = "waiting"
+    run_dir: str = ""  # empty until it is started
+    exit_code: int | None = None
+    error: str = ""  # message code
+    params: dict[str, Any] = {}
+    best_loss: float | None = None
+    steps: int = 0  # completed
+    has_checkpoint: bool = False
+    added: float = 0.0  # seconds since the epoch, like the two below; 0: not yet
+    started: float = 0.0
+    ended: float = 0.0
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether `train --resume` can continue it."""
+        return self.state in ("failed", "stopped", "interrupted") and self.has_checkpoint and bool(self.run_dir)
+
+
+def new_item(name: str, preset: str, changes: dict[str, Any], data: Sequence[str]) -> QueueItem:
+    return QueueItem(id=_new_id(), name=name, preset=preset, changes=changes, data=list(data), added=time.time())
+
+
+def _new_id() -> str:
+    return os.urandom(6).hex()
+
+
+def unique_name(preferred: str, taken: Container[str], root: Path | None = None) -> str:
+    """`preferred` as a folder name, with a number if it is in `taken` or exists in the folder `root`."""
+    base = safe_name(preferred) or "run"
+    name, number = base, 2
+    while name in taken or (root is not None and (root / name).exists()):
+        name, number = f"{base}-{number}", number + 1
+    return name
+
+
+class RunQueue:
+    """The items in their order. Methods that change them save the file, and raise the errors of `save`."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or config_folder() / "queue.json"
+        self.items: list[QueueItem] = []
+        self.after_failure: AfterFailure = "go_on"
+        self.damaged_backup: Path | None = None  # copy of a damaged file
+        self.revision = 0  # incremented by every change
+        self._lock = contextlib.ExitStack()
+        self._undo_stack: list[list[tuple[int, QueueItem]]] = []
+
+    # --- file --------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Lock and read the file.
+
+        Raises `file_locks.LockHeldError` while another window has it, `disk.…`, `data.unreadable`.
+        """
+        with files.translate_os_errors(self.path.parent):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as held:
+            held.enter_context(file_locks.file_lock(self.path.with_suffix(".lock")))
+            self._load()
+            self._lock = held.pop_all()  # a file that cannot be read is not locked
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._lock.close()
+
+    def save(self) -> None:
+        """Write the file. Raises `disk.full` or `disk.not_writable`; the items in memory stay changed."""
+        self.revision += 1
+        content = {"version": _VERSION, "after_failure": self.after_failure, "items": msgspec.to_builtins(self.items)}
+        text = json.dumps(content, ensure_ascii=False, indent=1)
+        with files.translate_os_errors(self.path):
+            files.write_atomic(self.path, text.encode("utf-8", "surrogatepass"))
+
+    def _load(self) -> None:
+        self.revision += 1
+        try:
+            raw = files.retry_sharing_violation(self.path.read_bytes, 1.0)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise TraindeckError("data.unreadable", detail=str(error), path=str(self.path), reason=reason) from error
+        try:
+            content = json.loads(raw.decode("utf-8-sig", "surrogatepass"))
+            items, whole = _parse_items(content)
+        except (ValueError, RecursionError):
+            items, whole, content = [], False, {}
+        if not whole:
+            self._back_up_damaged(raw)
+        self.items = items
+        self.after_failure = "hold" if content.get("after_failure") == "hold" else "go_on"
+        for item in self.items:
+            if item.state == "running":
+                item.state = "interrupted"
+
+    def _back_up_damaged(self, raw: bytes) -> None:
+        """Copy a file that could not be read completely."""
+        aside = self.path.with_name(f"{self.path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
+        with files.translate_os_errors(aside):
+            files.write_atomic(aside, raw)
+        self.damaged_backup = aside
+
+    # --- items -----------------------------------------------------------------------------------
+
+    def get(self, item_id: str) -> QueueItem | None:
+        return next((item for item in self.items if item.id == item_id), None)
+
+    def find_by_run_dir(self, run_dir: Path) -> QueueItem | None:
+        """The newest item that trained in this folder."""
+        return next((item for item in reversed(self.items) if item.run_dir and Path(item.run_dir) == run_dir), None)
+
+    @property
+    def waiting(self) -> list[QueueItem]:
+        return [item for item in self.items if item.state == "waiting"]
+
+    @property
+    def running(self) -> QueueItem | None:
+        return next((item for item in self.items if item.state == "running"), None)
+
+    def waiting_names(self) -> set[str]:
+        return {item.name for item in self.items if item.state == "waiting"}
+
+    # --- changes -------------------------------------------------------------------------------------
+
+    def add(self, items: Iterable[QueueItem]) -> None:
+        self.items += items
+        self.save()
+
+    def duplicate(self, ids: Container[str], taken: set[str]) -> list[QueueItem]:
+        """Insert a copy after each item. `taken`: names of existing runs."""
+        copies = []
+        for item in [item for item in self.items if item.id in ids]:
+            name = unique_name(item.name, taken | {known.name for known in self.items})
+            copy = new_item(name, item.preset, dict(item.changes), item.data)
+            self.items.insert(self.items.index(item) + 1, copy)
+            copies.append(copy)
+        self.save()
+        return copies
+
+    def remove(self, ids: Container[str]) -> None:
+        """Remove items, except a running one. Runs on disk are not deleted."""
+        gone = [(place, item) for place, item in enumerate(self.items) if item.id in ids and item.state != "running"]
+        if not gone:
+            return
+        self._undo_stack = [*self._undo_stack, gone][-_MAX_UNDO:]
+        self.items = [item for item in self.items if all(item is not other for _, other in gone)]
+        self.save()
+
+    def clear_finished(self) -> None:
+        self.remove({item.id for item in self.items if item.state == "done"})
+
+    @property
+    def can_undo(self) -> bool:
+        return bool(self._undo_stack)
+
+    def undo(self) -> list[QueueItem]:
+        """Restore the items of the last removal."""
+        back = self._undo_stack.pop() if self._undo_stack else []
+        for place, item in back:
+            self.items.insert(place, item)
+        self.save()
+        return [item for _, item in back]
+
+    def requeue(self, ids: Container[str], taken: set[str]) -> None:
+        """Queue ended items again as new runs; the runs on disk stay."""
+        for item in self.items:
+            if item.id in ids and item.state not in ("waiting", "running"):
+                name = unique_name(item.name, taken | self.waiting_names())
+                fresh = new_item(name, item.preset, item.changes, item.data)
+                fresh.id = item.id
+                self.items[self.items.index(item)] = fresh
+        self.save()
+
+    def move(self, ids: Container[str], by: int) -> None:
+        """Move items one row up (-1) or down (1), in their order; at the end they stop."""
+        order = range(len(self.items)) if by < 0 else range(len(self.items) - 1, -1, -1)
+        edge = -1 if by < 0 else len(self.items)
+        for place in order:
+            if self.items[place].id not in ids:
+                continue
+            target = place + by
+            if target == edge:
+                edge = place
+                continue
+            self.items[place], self.items[target] = self.items[target], self.items[place]
+        self.save()
+
+    def move_before(self, ids: Container[str], row: int) -> None:
+        """Move items, in their order, in front of `row`."""
+        moved = [item for item in self.items if item.id in ids]
+        head = [item for item in self.items[:row] if item.id not in ids]
+        tail = [item for item in self.items[row:] if item.id not in ids]
+        self.items = [*head, *moved, *tail]
+        self.save()
+
+
+def _parse_items(content: Any) -> tuple[list[QueueItem], bool]:
+    """The readable items, and whether the content was read completely. Raises `ValueError` if it is no queue."""
+    if not isinstance(content, dict) or not isinstance(content.get("items", []), list):
+        raise ValueError("not a queue")
+    items: list[QueueItem] = []
+    whole = content.get("version") == _VERSION and content.keys() <= _KNOWN_KEYS
+    for entry in content.get("items", []):
+        try:
+            item = msgspec.convert(entry, QueueItem)
+        except msgspec.ValidationError:
+            whole = False
+            continue
+        if any(item.id == known.id for known in items):
+            item.id = _new_id()
+        items.append(item)
+    return items, whole

@@ -1,0 +1,439 @@
+"""State machine of one run: its state, and which commands are possible.
+
+The owner passes trainer events, user requests and ticks to `RunStateMachine.feed`, with monotonic times in seconds. The
+machine has no side effects: the owner kills the process when `state` becomes KILLING. Events that are invalid in the
+current state are ignored, since events and commands can cross.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Final
+
+from app.core.training_time import TrainingTime
+from trainer_core import protocol
+from trainer_core.messages import ExitCode
+from trainer_core.protocol import AnyEvent, Param, PauseReason, PhaseName
+
+
+class RunState(enum.Enum):
+    IDLE = "idle"
+    STARTING = "starting"  # no event received yet
+    PREPARING = "preparing"
+    COMPILING = "compiling"  # selects fast paths and compiles the model
+    TRAINING = "training"
+    EVALUATING = "evaluating"
+    SAVING = "saving"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+    KILLING = "killing"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"  # with `last_error`
+    CRASHED = "crashed"  # without an error event
+
+
+ENDED_STATES: Final = frozenset({RunState.FINISHED, RunState.STOPPED, RunState.FAILED, RunState.CRASHED})
+WORKING_STATES: Final = frozenset(
+    {RunState.PREPARING, RunState.COMPILING, RunState.TRAINING, RunState.EVALUATING, RunState.SAVING}
+)
+ACTIVE_STATES: Final = WORKING_STATES | {RunState.STARTING, RunState.PAUSED, RunState.STOPPING, RunState.KILLING}
+
+STOP_TIMEOUT_S: Final = 60.0
+"""Timeout without progress after a stop request; then the trainer is killed."""
+EXIT_TIMEOUT_S: Final = 30.0
+"""Timeout between the end of the run and the exit of its process. Destroying a CUDA context is slow."""
+DOUBLE_CLICK_S: Final = 1.0
+"""A second Stop within this time is a double click and does not kill the trainer."""
+
+_STATE_BY_PHASE: Final[dict[PhaseName, RunState]] = {
+    "preparing": RunState.PREPARING,
+    "checking": RunState.PREPARING,
+    "compiling": RunState.COMPILING,
+    "training": RunState.TRAINING,
+    "evaluating": RunState.EVALUATING,
+    "saving": RunState.SAVING,
+    "paused": RunState.PAUSED,
+    "stopping": RunState.STOPPING,
+}
+_STATE_BY_EXIT_CODE: Final[dict[int, RunState]] = {
+    ExitCode.FINISHED: RunState.FINISHED,
+    ExitCode.USAGE: RunState.FAILED,
+    ExitCode.STOPPED: RunState.STOPPED,
+    ExitCode.DATA: RunState.FAILED,
+    ExitCode.OUT_OF_MEMORY: RunState.FAILED,
+    ExitCode.DEVICE: RunState.FAILED,
+    ExitCode.DISK_FULL: RunState.FAILED,
+}
+"""Final state by exit code, without other information. Exit code 1 is any uncaught exception."""
+_SHUTDOWN_PHASES: Final = frozenset({"stopping", "saving", "done", "failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStarted:
+    """The process is being started. The fields are known before `hello`."""
+
+    run_dir: str = ""
+    has_checkpoint: bool = False  # to resume from
+    training_time: TrainingTime = field(default_factory=TrainingTime)  # of earlier processes
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessExited:
+    """The process exited. `crashed`: by a signal or a native exception."""
+
+    exit_code: int
+    crashed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """Stop; a second request kills the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseRequested:
+    """Pause."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeRequested:
+    """Resume after a pause. Resuming from a checkpoint starts a new process instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Updates times and deadlines."""
+
+
+UserRequest = StopRequested | PauseRequested | ResumeRequested
+RunInput = AnyEvent | ProcessStarted | ProcessExited | UserRequest | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorInfo:
+    """Error that ended the run."""
+
+    code: str
+    params: dict[str, Param] = field(default_factory=dict)
+    detail: str = ""
+    exit_code: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseProgress:
+    """Progress of the current phase. `total` is None if unknown."""
+
+    phase: PhaseName
+    done: float
+    total: float | None
+    unit: str
+
+    @property
+    def fraction(self) -> float | None:
+        return min(1.0, max(0.0, self.done / self.total)) if self.total else None
+
+
+_IGNORED_EVENTS: Final = frozenset({protocol.Hardware, protocol.Performance})  # frequent, without effect on the state
+
+
+class RunStateMachine:
+    """One run from its start to its end. Only `feed` and `set_run_dir` change it."""
+
+    def __init__(self, stop_timeout_s: float = STOP_TIMEOUT_S) -> None:
+        self._stop_timeout_s = stop_timeout_s
+        self._reset()
+
+    def _reset(self) -> None:
+        self.state = RunState.IDLE
+        self.phase: PhaseName | None = None
+        self.phase_progress: PhaseProgress | None = None
+        self.run_dir = ""
+        self.step = 0
+        self.total_steps = 0  # 0 while unknown
+        self.epoch = 0.0
+        self.elapsed_s = 0.0  # without pauses, over all processes of the run
+        self.last_error: ErrorInfo | None = None
+        self.done: protocol.Done | None = None
+        self.exit_code: int | None = None
+        self.has_checkpoint = False
+        self.pause_pending = False
+        self.pause_reason: PauseReason | None = None
+        self.pause_until: float | None = None  # end of the pause, Unix time
+        self.resume_pending = False
+        self.killed = False
+        self._training_time = TrainingTime()
+        self._previous_elapsed_s = 0.0  # part of elapsed_s: earlier processes
+        self._now = 0.0
+        self._clock_set = False
+        self._stop_requested_at: float | None = None
+        self._deadline: float | None = None
+        self._seen_stop_activity: set[str] = set()
+        self._saved_bytes = 0.0
+        self._eta: tuple[float, float] | None = None  # remaining seconds, and elapsed_s at the time of the estimate
+
+    def set_run_dir(self, run_dir: str) -> None:
+        """Set the folder of an ended run after it was renamed, or to an empty string after it was deleted."""
+        self.run_dir = run_dir
+        self.has_checkpoint = self.has_checkpoint and bool(run_dir)
+
+    # --- input ------------------------------------------------------------------------------------
+
+    def feed(self, event: RunInput, now: float) -> bool:
+        """Process an event at monotonic time `now`. Returns whether `state` changed."""
+        before = self.state
+        if type(event) in _IGNORED_EVENTS:
+            return False
+        if isinstance(event, ProcessStarted):
+            self._on_started(event, now)
+            return self.state is not before
+        self._advance_clock(now)
+        if self.state not in ACTIVE_STATES:
+            return False
+        self._dispatch(event)
+        return self.state is not before
+
+    def _dispatch(self, event: RunInput) -> None:
+        match event:
+            case protocol.Hello():
+                self._on_hello(event)
+            case protocol.Ready():
+                self.total_steps = event.total_steps
+            case protocol.Phase():
+                self._on_phase(event)
+            case protocol.Progress():
+                self._on_progress(event)
+            case protocol.Step():
+                self._on_step(event)
+            case protocol.Checkpoint():
+                self.has_checkpoint = True
+                self._record_stop_activity(f"checkpoint {event.step}")
+            case protocol.Error():
+                self.last_error = ErrorInfo(event.code, dict(event.params), event.detail, event.exit_code)
+                self._expect_exit()
+            case protocol.Done():
+                self._on_done(event)
+            case protocol.Ack():
+                self._on_ack(event)
+            case StopRequested():
+                self._on_stop_requested()
+            case PauseRequested():
+                self.pause_pending = self.pause_pending or self.can_pause
+            case ResumeRequested():
+                self.resume_pending = self.resume_pending or self.state is RunState.PAUSED
+                self.pause_pending = False
+            case ProcessExited():
+                self._on_exited(event)
+            case Tick():
+                self._check_deadline()
+            case _:  # other events do not change the state
+                pass
+
+    def _advance_clock(self, now: float) -> None:
+        """Update the times. Ignores a clock that goes backwards."""
+        passed = max(0.0, now - self._now) if self._clock_set else 0.0
+        self._now, self._clock_set = max(now, self._now), True
+        if self.state in ACTIVE_STATES and self.state not in (RunState.STARTING, RunState.PAUSED):
+            self.elapsed_s += passed
+
+    # --- trainer events -----------------------------------------------------------------------------
+
+    def _on_started(self, event: ProcessStarted, now: float) -> None:
+        if not self.can_start:
+            return
+        self._reset()
+        self.state = RunState.STARTING
+        self.run_dir, self.has_checkpoint = event.run_dir, event.has_checkpoint
+        self._training_time = event.training_time
+        self.elapsed_s = self._previous_elapsed_s = event.training_time.seconds
+        self._now, self._clock_set = now, True
+
+    def _on_hello(self, event: protocol.Hello) -> None:
+        self.run_dir = event.run_dir or self.run_dir
+        max_steps = event.config.get("max_steps")
+        self.total_steps = max_steps if isinstance(max_steps, int) else 0
+        before = self._previous_elapsed_s
+        self._previous_elapsed_s = self._training_time.seconds_at_step(event.resumed_from_step)
+        self.elapsed_s += self._previous_elapsed_s - before  # steps that are repeated do not count twice
+        if event.resumed_from_step is not None:
+            self.step, self.has_checkpoint = event.resumed_from_step, True
+        self._transition(RunState.PREPARING)
+
+    def _on_phase(self, event: protocol.Phase) -> None:
+        self.phase = event.phase
+        if self.phase_progress is not None and self.phase_progress.phase != event.phase:
+            self.phase_progress = None
+        self.step = max(self.step, event.step or 0)
+        self.pause_reason, self.pause_until = event.reason, event.until
+        if event.phase == "paused":
+            self.pause_pending = False
+        else:
+            self.resume_pending = False
+        if event.phase in _SHUTDOWN_PHASES:
+            self._record_stop_activity(event.phase)
+        if event.phase in _STATE_BY_PHASE:
+            self._transition(_STATE_BY_PHASE[event.phase])
+
+    def _on_progress(self, event: protocol.Progress) -> None:
+        self.phase_progress = PhaseProgress(event.phase, event.done, event.total, event.unit)
+        if event.phase == "training" and event.unit == "steps":
+            self.step = max(self.step, int(event.done))
+            self.total_steps = int(event.total) if event.total else self.total_steps
+            self._eta = None if event.eta_s is None else (event.eta_s, self.elapsed_s)
+        elif event.phase in _SHUTDOWN_PHASES and event.done > self._saved_bytes:
+            self._saved_bytes = event.done  # only progress extends the deadline
+            self._extend_deadline()
+
+    def _on_step(self, event: protocol.Step) -> None:
+        self.step, self.epoch = event.step, event.epoch
+        if self.state in (RunState.STARTING, RunState.PREPARING, RunState.COMPILING) or self.resume_pending:
+            self.resume_pending = False
+            self._transition(RunState.TRAINING)
+
+    def _on_done(self, event: protocol.Done) -> None:
+        self.done = event
+        self.step = event.steps
+        self.total_steps = event.total_steps or self.total_steps
+        self.has_checkpoint = self.has_checkpoint or event.model is not None
+        self._expect_exit()
+
+    def _on_ack(self, event: protocol.Ack) -> None:
+        match event.command:
+            case "stop" if event.accepted:
+                self._record_stop_activity("ack")
+            case "pause":
+                self.pause_pending = self.pause_pending and event.accepted
+            case "resume":
+                self.resume_pending = self.resume_pending and event.accepted
+            case _:
+                pass
+
+    def _transition(self, state: RunState) -> None:
+        """Change the state, unless the run is being stopped."""
+        if self.state not in (RunState.STOPPING, RunState.KILLING):
+            self.state = state
+
+    # --- stopping ---------------------------------------------------------------------------------------
+
+    def _on_stop_requested(self) -> None:
+        if self._stop_requested_at is None:
+            self._stop_requested_at = self._now
+            self.pause_pending = self.resume_pending = False
+            self._transition(RunState.STOPPING)
+            self._extend_deadline()
+        elif self.next_stop_kills:
+            self._kill()
+
+    def _record_stop_activity(self, what: str) -> None:
+        """Extend the deadline, once per kind of activity, so that a stop always ends."""
+        if what not in self._seen_stop_activity and self._stop_requested_at is not None:
+            self._seen_stop_activity.add(what)
+            self._extend_deadline()
+
+    def _extend_deadline(self) -> None:
+        if self._stop_requested_at is not None and not self._is_over:
+            self._deadline = self._now + self._stop_timeout_s
+
+    def _expect_exit(self) -> None:
+        self._deadline = self._now + EXIT_TIMEOUT_S
+
+    def _check_deadline(self) -> None:
+        if self._deadline is not None and self._now >= self._deadline:
+            self._kill()
+
+    def _kill(self) -> None:
+        self.state = RunState.KILLING
+        self.killed = True
+
+    @property
+    def _is_over(self) -> bool:
+        return self.done is not None or self.last_error is not None
+
+    def _on_exited(self, event: ProcessExited) -> None:
+        self.exit_code = event.exit_code
+        self.state = self._final_state(event)
+        self.killed = self.killed and self.done is None
+        self.pause_pending = self.resume_pending = False
+        self.phase_progress = None
+        self._deadline = None
+
+    def _final_state(self, event: ProcessExited) -> RunState:
+        if self.done is not None:
+            return RunState.FINISHED if self.done.reason == "finished" else RunState.STOPPED
+        if self.last_error is not None and self.last_error.exit_code != ExitCode.STOPPED:
+            return RunState.FAILED
+        if self.killed:
+            return RunState.STOPPED
+        if event.crashed or event.exit_code not in _STATE_BY_EXIT_CODE:
+            return RunState.CRASHED
+        # Exit code 3 is also that of abort() in the Windows C library.
+        if event.exit_code == ExitCode.STOPPED and self.last_error is None and self._stop_requested_at is None:
+            return RunState.CRASHED
+        # Exit code 0 is also that of processes whose Windows job is closed, e.g. when the launcher of .venv is killed.
+        if event.exit_code == ExitCode.FINISHED and not 0 < self.total_steps <= self.step:
+            return RunState.CRASHED
+        return _STATE_BY_EXIT_CODE[event.exit_code]
+
+    # --- properties -----------------------------------------------------------------------------------
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the process exists."""
+        return self.state in ACTIVE_STATES
+
+    @property
+    def progress(self) -> float | None:
+        """Progress (0..1) of the run while it trains, of the current phase before; None if unknown."""
+        if self.state is RunState.FINISHED:
+            return 1.0
+        if self.total_steps and (self.step or self.phase in ("training", "done")):
+            return min(1.0, self.step / self.total_steps)
+        return self.phase_progress.fraction if self.phase_progress else None
+
+    @property
+    def eta_s(self) -> float | None:
+        """Remaining seconds, counted down between two estimates; None if unknown."""
+        if self._eta is None or self.state not in WORKING_STATES | {RunState.PAUSED}:
+            return None
+        estimate, made_at = self._eta
+        return max(0.0, estimate - (self.elapsed_s - made_at))
+
+    @property
+    def stop_deadline_s(self) -> float | None:
+        """Seconds until a trainer that is stopping is killed; None otherwise."""
+        if self.state is not RunState.STOPPING or self._deadline is None:
+            return None
+        return max(0.0, self._deadline - self._now)
+
+    @property
+    def can_start(self) -> bool:
+        return self.state not in ACTIVE_STATES
+
+    @property
+    def can_pause(self) -> bool:
+        return self.state in WORKING_STATES and not self.pause_pending and not self._is_over
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether Stop is possible, also to kill a trainer that is stopping (see `next_stop_kills`)."""
+        if self.state is RunState.STOPPING:
+            return self._stop_requested_at is None or self.next_stop_kills
+        return self.state in ACTIVE_STATES and self.state is not RunState.KILLING and not self._is_over
+
+    @property
+    def next_stop_kills(self) -> bool:
+        """Whether Stop kills the process."""
+        asked = self._stop_requested_at
+        return self.state is RunState.STOPPING and asked is not None and self._now - asked >= DOUBLE_CLICK_S
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether Resume is possible, after a pause or from a checkpoint."""
+        return (self.state is RunState.PAUSED and not self.resume_pending) or self.can_resume_from_disk
+
+    @property
+    def can_resume_from_disk(self) -> bool:
+        """Whether Resume starts a new process with `train --resume RUN_DIR`."""
+        early = self.state in ENDED_STATES and self.state is not RunState.FINISHED
+        return early and self.has_checkpoint and bool(self.run_dir)

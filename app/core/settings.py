@@ -1,0 +1,120 @@
+"""Settings of the window, stored as JSON in the user's configuration folder.
+
+A damaged file is moved aside and replaced by defaults. A value of the wrong type is ignored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from trainer_core.system import files
+
+LanguageSetting = Literal["system", "en", "zh"]
+ThemeSetting = Literal["system", "light", "dark"]
+MAX_RECENT_DATA: Final = 12
+
+
+class Settings(msgspec.Struct, kw_only=True):
+    """Stored settings. To store more, add a field with a default."""
+
+    language: LanguageSetting = "system"
+    theme: ThemeSetting = "system"
+    preset: str = ""
+    data: list[str] = []  # paths of the last run
+    recent_data: list[str] = []  # newest first
+    values: dict[str, Any] = {}  # knobs that the user changed, by name
+    run_name: str = ""
+    welcome: bool = True  # show the welcome page if there are no runs
+    path: bool = True  # show the four steps above the setup
+    dismissed: list[str] = []  # interrupted runs that the user dismissed
+    runs_folder: str = ""  # empty: runs/ in Traindeck's folder
+    geometry: str = ""  # QWidget.saveGeometry, base64
+    window_state: str = ""  # QMainWindow.saveState, base64
+    splitters: dict[str, str] = {}  # QSplitter.saveState, base64, by name
+    page: str = ""  # id of the current page
+    notifications: bool = True  # desktop notifications
+    runs_sort: str = "started"  # a column of the runs
+    runs_descending: bool = True
+    runs_columns: dict[str, int] = {}  # widths in pixels, in display order
+    runs_details: bool = True  # show the details below the runs
+    export_folder: str = ""  # last one selected
+    sampling: dict[str, float] = {}  # sampling options by field of `SamplingOptions`
+    smoothing: float = 0.6
+    log_scale: bool = False
+    clip_outliers: bool = False
+    plots_page: Literal["overview", "detail"] = "overview"
+    x_axis: Literal["step", "tokens", "time"] = "step"
+
+    def add_recent_data(self, path: str) -> None:
+        """Add a path in front of the recent ones."""
+        self.recent_data = [path, *(old for old in self.recent_data if old != path)][:MAX_RECENT_DATA]
+
+
+def config_folder() -> Path:
+    """`TRAINDECK_CONFIG_DIR`, otherwise the platform's configuration folder."""
+    chosen = os.environ.get("TRAINDECK_CONFIG_DIR")
+    if chosen:
+        return Path(chosen)
+    if sys.platform == "win32":
+        base, usual, name = os.environ.get("APPDATA"), "AppData/Roaming", "Traindeck"
+    else:
+        base, usual, name = os.environ.get("XDG_CONFIG_HOME"), ".config", "traindeck"
+    return (Path(base) if base else Path.home() / usual) / name
+
+
+@dataclass(slots=True)
+class SettingsStore:
+    """Settings and their file. `load` reads it, `save` writes it."""
+
+    path: Path = field(default_factory=lambda: config_folder() / "settings.json")
+    settings: Settings = field(default_factory=Settings)
+    damaged_backup: Path | None = None  # copy of a damaged file
+
+    def load(self) -> Settings:
+        """Read the file; defaults if it is missing or damaged."""
+        try:
+            content = json.loads(self.path.read_text(encoding="utf-8-sig"))
+        except FileNotFoundError:
+            content = {}
+        except (OSError, ValueError):
+            content = {}
+            self._move_damaged_aside()
+        if not isinstance(content, dict):
+            content = {}
+            self._move_damaged_aside()
+        self.settings = _settings_from_mapping(content)
+        return self.settings
+
+    def save(self) -> bool:
+        """Write the file atomically. Returns whether it succeeded; a failure is not fatal."""
+        text = json.dumps(msgspec.to_builtins(self.settings), ensure_ascii=False, indent=1)
+        try:
+            files.write_atomic(self.path, text.encode("utf-8"))
+        except OSError:
+            return False
+        return True
+
+    def _move_damaged_aside(self) -> None:
+        aside = self.path.with_name(f"{self.path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
+        with contextlib.suppress(OSError):
+            self.path.replace(aside)
+            self.damaged_backup = aside
+
+
+def _settings_from_mapping(content: dict[str, Any]) -> Settings:
+    settings = Settings()
+    for name, kind in typing.get_type_hints(Settings).items():
+        if name in content:
+            with contextlib.suppress(msgspec.ValidationError):
+                setattr(settings, name, msgspec.convert(content[name], kind))
+    return settings

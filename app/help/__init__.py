@@ -1,0 +1,1 @@
+"""Windows opened from the Help menu."""

@@ -1,0 +1,125 @@
+"""Histogram of document lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor, QMouseEvent, QWheelEvent
+
+from app.texts import current_language
+from app.theme.palette import Palette
+from trainer_core.protocol import LengthBin
+
+_AXIS_WIDTH = 52
+_LABEL_WIDTH = 46  # pixels
+
+
+class _Edges(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
+    """Axis with the edges of the bins as ticks. All bars have the same width."""
+
+    def __init__(self) -> None:
+        super().__init__("bottom")
+        self.edges: list[int] = []
+
+    def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[int]]]:  # noqa: N802 - pyqtgraph's name
+        last = len(self.edges) - 1
+        if last < 1:
+            return []
+        room = max(1, int(size // _LABEL_WIDTH))
+        every = next((n for n in (1, 2, 4, 8, 16, 32) if len(self.edges) <= n * room), 64)
+        # Start at a power of two, so that the labels that remain are powers of two as well.
+        first = next((place for place, edge in enumerate(self.edges) if edge and edge & (edge - 1) == 0), 0) % every
+        between = [place for place in range(first, last, every) if every <= place <= last - every]
+        return [(float(every), [0, *between, last])]
+
+    def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:  # noqa: N802 - pyqtgraph's name
+        return [short(self.edges[int(value)], 3) for value in values]
+
+
+class _Counts(pg.AxisItem):  # type: ignore[misc]
+    def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:  # noqa: N802 - pyqtgraph's name
+        return [short(value, 4) if value == int(value) else "" for value in values]
+
+
+def short(value: float, digits: int) -> str:
+    """Format a whole number: 1,024, and from 10,000 on with `digits` digits: 32.8k, or 3.28 万."""
+    if value < 10_000:
+        return f"{value:,.0f}"
+    chinese = current_language() == "zh"
+    units = ((1e8, " 亿"), (1e4, " 万")) if chinese else ((1e9, "B"), (1e6, "M"), (1e3, "k"))
+    scale, unit = next(one for one in units if value >= one[0])
+    decimals = max(0, digits - len(f"{value / scale:.0f}"))
+    text = f"{value / scale:,.{decimals}f}"
+    return (text.rstrip("0").rstrip(".") if decimals else text) + unit
+
+
+class Histogram(pg.PlotWidget):  # type: ignore[misc]
+    """Bars over bins of lengths, and a line at the sequence length. Without pan and zoom."""
+
+    def __init__(self, palette: Palette) -> None:
+        self._edges, self._counts = _Edges(), _Counts("left")
+        super().__init__(axisItems={"left": self._counts, "bottom": self._edges})
+        self._within, self._over = pg.BarGraphItem(x=[], height=[], width=1), pg.BarGraphItem(x=[], height=[], width=1)
+        self._line = pg.InfiniteLine(angle=90, movable=False)
+        for item in (self._within, self._over, self._line):
+            self.addItem(item)
+        plot = self.getPlotItem()
+        plot.setMenuEnabled(False)
+        plot.hideButtons()
+        plot.getViewBox().setMouseEnabled(x=False, y=False)
+        # The labels at the ends extend beyond the bars by half of their width.
+        for axis, beyond in ((self._counts, 0), (self._edges, _LABEL_WIDTH // 2)):
+            axis.enableAutoSIPrefix(False)
+            axis.setStyle(tickLength=-4, maxTickLevel=0, hideOverlappingLabels=beyond or True)
+        plot.layout.setContentsMargins(1, 1, _LABEL_WIDTH // 2, 1)
+        self._counts.setWidth(_AXIS_WIDTH)
+        self._edges.setHeight(20)
+        self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
+        self.retheme(palette)
+
+    def show_bins(self, bins: Sequence[LengthBin], limit: int, *, cut: bool) -> None:
+        """Display bins. `cut`: documents over `limit` tokens are truncated, and have the second color."""
+        self._edges.edges = [one.start for one in bins] + [one.stop for one in bins[-1:]]
+        places = np.arange(len(bins)) + 0.5
+        heights = np.array([one.documents for one in bins], dtype=float)
+        over = np.array([cut and one.start >= limit for one in bins], dtype=bool)
+        self._within.setOpts(x=places[~over], height=heights[~over], width=0.92)
+        self._over.setOpts(x=places[over], height=heights[over], width=0.92)
+        place = position(self._edges.edges, limit)
+        self._line.setVisible(place is not None)
+        self._line.setValue(place or 0.0)
+        view = self.getPlotItem().getViewBox()
+        view.setXRange(0, max(1, len(bins)), padding=0.01)
+        view.setYRange(0, 1.05 * float(heights.max(initial=1.0)), padding=0)
+        for axis in (self._counts, self._edges):  # redraw labels even if the range did not change
+            axis.picture = None
+            axis.update()
+
+    def retheme(self, palette: Palette) -> None:
+        self.setBackground(palette.surface)
+        small = self.font()
+        small.setPointSizeF(max(7.0, small.pointSizeF() - 1.5))
+        for name in ("left", "bottom"):
+            axis = self.getPlotItem().getAxis(name)
+            axis.setPen(pg.mkPen(palette.border))
+            axis.setTextPen(pg.mkPen(palette.muted))
+            axis.setStyle(tickFont=small)
+        for bars, color in ((self._within, palette.curve_a), (self._over, palette.curve_b)):
+            bars.setOpts(brush=QColor(color), pen=pg.mkPen(None))
+        self._line.setPen(pg.mkPen(palette.text, width=1, style=Qt.PenStyle.DashLine))
+
+    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802 - Qt's name
+        event.ignore()  # the page scrolls
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:  # noqa: N802 - Qt's name
+        event.ignore()
+
+
+def position(edges: Sequence[int], value: int) -> float | None:
+    """Return the x position of a length, where edges have a distance of 1, or None outside of the bins."""
+    if not edges or not edges[0] <= value <= edges[-1]:
+        return None
+    return float(np.interp(value, edges, np.arange(len(edges))))

@@ -1,0 +1,175 @@
+"""Performance figures of a run: tiles, parts of the step time, table rows."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from app.pages.performance import execution_texts
+from app.texts import tr
+from app.widgets import formatting
+from trainer_core import performance_texts
+
+if TYPE_CHECKING:
+    from app.core.execution_info import ExecutionInfo
+    from app.core.metrics.metric_store import MetricStore
+    from trainer_core.protocol import Performance
+
+Row = tuple[str, str]
+"""(name, value)"""
+
+TILES: Final = ("step", "computing", "mfu", "memory", "energy", "noise")
+PARTS: Final = {
+    "forward": "curve_e",
+    "backward": "curve_a",
+    "sync": "text",
+    "optimizer": "curve_c",
+    "transfer": "curve_f",
+    "data": "curve_b",
+    "checkpoint": "curve_d",
+    "other": "muted",
+}
+"""Parts of the step time with their palette color, from the bottom of the stacked plot upwards."""
+
+
+def tile_title(name: str) -> str:
+    return {
+        "step": tr("performance.one_step"),
+        "computing": tr("performance.computing"),
+        "mfu": tr("performance.mfu"),
+        "memory": tr("performance.peak_vram"),
+        "energy": tr("performance.energy"),
+        "noise": tr("performance.gradient_noise"),
+    }[name]
+
+
+def tile(name: str, metrics: MetricStore, execution: ExecutionInfo) -> tuple[str, str] | None:
+    """Return value and caption of a tile, or None if the run does not report it."""
+    if name == "step":
+        spent = parts(metrics)
+        total = sum(part or 0.0 for part in spent.values())
+        waiting = tr("performance.waits_for_data_share", share=share(spent["data"] or 0.0, total))
+        return (milliseconds(total), waiting) if total else None
+    report = execution.performance
+    if report is None:
+        return None
+    match name:
+        case "computing":
+            return formatting.format_percentage(report.compute_ratio, 1.0), tr("performance.of_a_steps_time")
+        case "mfu":
+            return _mfu(report)
+        case "memory" if report.memory_peak is not None:
+            reserved = report.memory_reserved
+            size = "" if reserved is None else formatting.format_bytes(reserved)
+            caption = tr("performance.size_reserved", size=size) if size else ""
+            return formatting.format_bytes(report.memory_peak), caption
+        case "energy" if report.energy_per_million_tokens_j is not None:
+            energy = performance_texts.format_energy(report.energy_per_million_tokens_j)
+            return energy, tr("performance.per_million_tokens")
+        case "noise" if report.gradient_noise is not None:
+            caption = tr("performance.sequences")
+            if execution.samples_per_step:
+                caption = tr("performance.a_step_has_count", count=formatting.format_count(execution.samples_per_step))
+            return f"≈ {_format_noise(report.gradient_noise)}", caption
+    return None
+
+
+def tile_tooltip(name: str, execution: ExecutionInfo) -> str:
+    """Return the explanation of a tile, or an empty string."""
+    report = execution.performance
+    if report is None:
+        return ""
+    if name == "computing":
+        return tr("performance.forward_backward_optimizer_rest_data")
+    if name == "energy":
+        return tr("performance.taken_by_gpu_as_driver")
+    if name == "noise" and report.gradient_noise is not None:
+        return tr("performance.batches_beyond_about_count_sequences", count=_format_noise(report.gradient_noise))
+    if name != "mfu":
+        return ""
+    if report.peak_flops is None:
+        return tr("performance.model_flops_utilisation_not_known", name=report.peak_name)
+    flops = performance_texts.format_flops(report.flops_per_token)
+    peak = performance_texts.format_flops(report.peak_flops, "/s")
+    return tr("performance.model_flops_utilisation_flops_token", flops=flops, name=report.peak_name, peak=peak)
+
+
+def _mfu(report: Performance) -> tuple[str, str] | None:
+    if report.mfu is not None and report.peak_flops is not None:
+        peak = performance_texts.format_flops(report.peak_flops, "/s")
+        return formatting.format_percentage(report.mfu, 1.0), tr("performance.of_peak", peak=peak)
+    return ("–", tr("performance.this_gpus_peak_not_known")) if report.peak_name else None
+
+
+def _format_noise(noise: float) -> str:
+    return performance_texts.format_significant(max(1.0, noise), 2)
+
+
+# --- step time ----------------------------------------------------------------------------------------
+
+
+def part_title(name: str) -> str:
+    return {
+        "forward": tr("performance.forward"),
+        "backward": tr("performance.backward"),
+        "sync": tr("performance.adding_up_gradients"),
+        "optimizer": tr("performance.optimizer"),
+        "transfer": tr("performance.transfer"),
+        "data": tr("performance.waiting_for_data"),
+        "checkpoint": tr("performance.checkpoint"),
+        "other": tr("performance.other"),
+    }[name]
+
+
+def parts_of(metrics: MetricStore) -> dict[str, str]:
+    """Return the parts that a run has, with their colors: only runs on several GPUs synchronize gradients."""
+    return {name: color for name, color in PARTS.items() if name != "sync" or metrics.last_value("time_sync")}
+
+
+def parts(metrics: MetricStore, at: float | None = None) -> dict[str, float | None]:
+    """Return milliseconds by part, of the step `at` or of the last step."""
+    if at is None:
+        return {name: metrics.last_value(f"time_{name}") for name in PARTS}
+    curves = {name: metrics.curve(f"time_{name}") for name in PARTS}
+    values = {name: math.nan if curve is None else curve.value_at("step", at) for name, curve in curves.items()}
+    return {name: None if math.isnan(value) else value for name, value in values.items()}
+
+
+def share(part: float, whole: float) -> str:
+    """Format a share of the step time with one decimal."""
+    percent = 100 * part / whole if whole else 0.0
+    return "< 0.1 %" if 0 < percent < 0.05 else f"{percent:.1f} %"
+
+
+def milliseconds(value: float) -> str:
+    """Format a duration with three significant digits: `39.7 ms`, `1.00 s`."""
+    if 0 < value < 0.01:
+        return "< 0.01 ms"
+    amount, unit = (value / 1000, "s") if value >= 999.5 else (value, "ms")
+    return f"{amount:,.{0 if amount >= 99.95 else 1 if amount >= 9.995 else 2}f} {unit}"
+
+
+# --- table --------------------------------------------------------------------------------------------
+
+
+def rows(execution: ExecutionInfo) -> list[Row]:
+    """Return further figures that the run reports."""
+    report, found = execution.performance, []
+    if report is not None:
+        if report.memory_allocated is not None:
+            found.append((tr("performance.held_by_tensors"), formatting.format_bytes(report.memory_allocated)))
+        found.append((tr("performance.arithmetic_per_token"), performance_texts.format_flops(report.flops_per_token)))
+        if report.loss_scale is not None:
+            scale = performance_texts.format_loss_scale(report.loss_scale)
+            text = tr("performance.scale_count_overflows", scale=scale, count=formatting.format_count(report.overflows))
+            found.append((tr("performance.loss_scale_fp16"), text))
+    if execution.bad_steps:
+        last = execution.bad_steps[-1]
+        text = tr(
+            "performance.count_last_at_step_step",
+            count=formatting.format_count(len(execution.bad_steps)),
+            step=formatting.format_count(last.step),
+            action=execution_texts.format_bad_step_action(last.action),
+        )
+        found.append((tr("performance.bad_steps"), text))
+    return found

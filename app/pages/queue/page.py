@@ -1,0 +1,282 @@
+"""Queue page: runs that wait for their training, in their order, and the results of finished ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QAction, QKeySequence, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QToolButton, QVBoxLayout, QWidget
+
+from app.core.queue import AfterFailure, RunQueue
+from app.core.run_state import RunStateMachine
+from app.pages.page import Page
+from app.pages.queue import texts
+from app.pages.queue.table import QueueTable
+from app.texts import tr
+from app.theme.icons import icon
+from app.theme.palette import SPACING, Palette
+from app.widgets import formatting
+from app.widgets.basic import (
+    IconButton,
+    NoScrollComboBox,
+    card,
+    label,
+    push_button,
+    set_object_name,
+    set_text_if_changed,
+    vertical_layout,
+)
+from app.widgets.table import bind_button
+from trainer_core.messages import TraindeckError
+
+_POLICIES: Final[tuple[AfterFailure, ...]] = ("go_on", "hold")
+_SHORTCUTS: Final = {
+    "up": "Alt+Up",
+    "down": "Alt+Down",
+    "remove": "Del",
+    "duplicate": "Ctrl+D",
+    "undo": "Ctrl+Z",  # while the table has the focus
+    "open": "Alt+Return",
+}
+_MENU: Final = ("open", "resume", "put_back", "", "up", "down", "duplicate", "to_form", "remove", "", "undo", "clear")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """State of a `QueuePage`."""
+
+    queue: RunQueue
+    hold: str = ""  # `queue_controller.HoldReason`
+    busy: bool = False  # this window trains a run
+    machine: RunStateMachine | None = None  # of the running item
+    restarting: bool = False  # the running item waits for its automatic restart
+    blocked: str = ""  # why the form cannot be added
+    usable: bool = True
+    owner: int | None = None  # process id of the window that has opened the queue
+    trouble: TraindeckError | None = None  # why the queue cannot be opened
+
+
+class QueuePage(Page):
+    """Displays the queue. `QueueController` connects `queue_actions`, which apply to the selected items."""
+
+    shown = Signal()
+
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.colours = palette
+        self._state: QueueState | None = None
+        self._displayed: object = None  # state of the rows
+        self.sentence = label("section", wrap=True)
+        self.start_button = push_button("queueGo")  # pauses the queue while it runs
+        self._policy_label, self.policy = label("muted"), set_object_name(NoScrollComboBox(), "afterFailure")
+        self.add, self.sweep = push_button("queueAdd"), push_button("queueSweep")
+        self.compare = push_button("queueCompare")
+        self.open, self.remove = push_button("queueOpen"), push_button("queueRemove")
+        self.up, self.down = set_object_name(QToolButton(), "queueUp"), set_object_name(QToolButton(), "queueDown")
+        self._buttons = {"open": self.open, "up": self.up, "down": self.down, "remove": self.remove}
+        self.more = IconButton("unfold", "queueMore")
+        self.table = QueueTable(palette)
+        self.details = label(wrap=True)
+        self.details.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.queue_actions: dict[str, QAction] = {}
+        self._create_actions()
+        self._arrange()
+        self.table.activated.connect(self.queue_actions["open"].trigger)
+        self.table.selectionModel().selectionChanged.connect(self._show_selected)
+        self.retheme(palette)
+        self.retranslate()
+
+    def _create_actions(self) -> None:
+        menu = QMenu(self)
+        for name in _MENU:
+            action = QAction(self)
+            if name:
+                self.queue_actions[name] = action
+                action.setObjectName(f"queue_{name}")
+            action.setSeparator(not name)
+            if name in _SHORTCUTS:
+                action.setShortcut(QKeySequence(_SHORTCUTS[name]))
+                action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
+            menu.addAction(action)
+            self.table.addAction(action)
+        for name, button in self._buttons.items():
+            bind_button(button, self.queue_actions[name], self.table)
+        self.more.setMenu(menu)
+        self.more.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+
+    def _arrange(self) -> None:
+        top, bottom, buttons = QHBoxLayout(), QHBoxLayout(), QHBoxLayout()
+        top.setSpacing(SPACING)
+        top.addWidget(self.sentence, 1)
+        top.addWidget(self.start_button)
+        bottom.setSpacing(SPACING)
+        bottom.addWidget(self._policy_label)
+        bottom.addWidget(self.policy)
+        bottom.addStretch(1)
+        bottom.addWidget(self.add)
+        bottom.addWidget(self.sweep)
+        header, details = vertical_layout(spacing=SPACING - 2), vertical_layout()
+        header.addLayout(top)
+        header.addLayout(bottom)
+        buttons.setSpacing(SPACING // 2)
+        for widget in (*self._buttons.values(), self.more):
+            buttons.addWidget(widget)
+        buttons.addStretch(1)
+        buttons.addWidget(self.compare)
+        details.addWidget(self.details)
+        self._details_card = card(details)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, SPACING, 0, 0)
+        layout.setSpacing(SPACING)
+        layout.addWidget(card(header))
+        layout.addLayout(buttons)
+        layout.addWidget(self.table, 1)
+        layout.addWidget(self._details_card)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether queued runs start automatically."""
+        return self._state is not None and not self._state.hold
+
+    def display(self, state: QueueState) -> None:
+        """Show `state`; cheap if it has not changed."""
+        self._state = state
+        queue, machine = state.queue, state.machine
+        if machine is not None:
+            self.table.rows.show_progress(texts.format_progress(machine), machine.progress, restarting=state.restarting)
+        if self._displayed != (queue.revision, state.busy):
+            self._displayed = (queue.revision, state.busy)
+            self.table.display(queue.items)
+            self.policy.setCurrentIndex(_POLICIES.index(queue.after_failure))
+            self._show_selected()
+        set_text_if_changed(self.sentence, _format_status(state))
+        set_text_if_changed(self.start_button, tr("queue.go_on") if state.hold else tr("queue.wait"))
+        self.start_button.setVisible(bool(queue.waiting) and state.usable)
+        for button in (self.add, self.sweep):
+            button.setEnabled(state.usable and not state.blocked)
+            if button.toolTip() != state.blocked:
+                button.setToolTip(state.blocked)
+        self.policy.setEnabled(state.usable)
+        self.compare.setEnabled(len(self.comparable_runs()) > 1)
+
+    def select(self, ids: list[str]) -> None:
+        """Update the table and select these items."""
+        if self._state is not None:
+            self.display(self._state)
+        self.table.select(ids)
+
+    def _show_selected(self) -> None:
+        selected, items = self.table.selected_items(), self.table.rows.rows
+        item = selected[0] if len(selected) == 1 else None
+        busy = self._state is not None and self._state.busy
+        enabled = {
+            "open": item is not None and bool(item.run_dir),
+            "resume": item is not None and item.can_resume and not busy,
+            "put_back": any(item.state not in ("waiting", "running") for item in selected),
+            "up": bool(selected) and selected[0] is not items[0],
+            "down": bool(selected) and selected[-1] is not items[-1],
+            "duplicate": bool(selected),
+            "to_form": item is not None,
+            "remove": any(item.state != "running" for item in selected),
+            "undo": self._state is not None and self._state.queue.can_undo,
+            "clear": any(item.state == "done" for item in items),
+        }
+        for name, action in self.queue_actions.items():
+            action.setEnabled(enabled[name])
+        self._details_card.setVisible(item is not None)
+        set_text_if_changed(self.details, texts.format_details(item) if item is not None else "")
+
+    def selected_ids(self) -> list[str]:
+        return [item.id for item in self.table.selected_items()]
+
+    def selected_run(self) -> Path:
+        """Run folder of the selected item."""
+        return Path(self.table.selected_items()[0].run_dir)
+
+    def comparable_runs(self) -> list[Path]:
+        """Run folders of the ended items: of the selected ones if there are several, else of all."""
+        selected = self.table.selected_items()
+        items = selected if len(selected) > 1 else self.table.rows.rows
+        return [Path(item.run_dir) for item in items if item.run_dir and item.state != "running"]
+
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
+        super().showEvent(event)
+        self.shown.emit()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
+        super().resizeEvent(event)
+        self.table.set_page_width(event.size().width())
+
+    def retheme(self, palette: Palette) -> None:
+        self.colours = self.table.rows.palette = palette
+        self.table.viewport().update()
+        self.up.setIcon(icon("up", palette.text, palette.muted))
+        self.down.setIcon(icon("down", palette.text, palette.muted))
+
+    def retranslate(self) -> None:
+        names = {
+            "open": tr("queue.open"),
+            "resume": tr("queue.resume_from_last_checkpoint"),
+            "put_back": tr("queue.put_back_in_line"),
+            "up": tr("queue.move_up"),
+            "down": tr("queue.move_down"),
+            "duplicate": tr("queue.duplicate"),
+            "to_form": tr("queue.take_settings_into_form"),
+            "remove": tr("queue.remove"),
+            "undo": tr("queue.undo_removing"),
+            "clear": tr("queue.clear_finished"),
+        }
+        for name, text in names.items():
+            self.queue_actions[name].setText(text)
+        self.open.setText(names["open"])
+        self.remove.setText(names["remove"])
+        for name, button in self._buttons.items():
+            shortcut = QKeySequence(_SHORTCUTS[name]).toString(QKeySequence.SequenceFormat.NativeText)
+            button.setToolTip(f"{names[name]} ({shortcut})")
+            button.setAccessibleName(names[name])
+        self.more.setToolTip(tr("queue.more"))
+        self.more.setAccessibleName(tr("queue.more"))
+        self.add.setText(tr("queue.add_to_queue"))
+        self.sweep.setText(tr("queue.sweep"))
+        self.compare.setText(tr("queue.compare_all"))
+        self.compare.setToolTip(tr("queue.lay_runs_queue_over_plots"))
+        self._policy_label.setText(tr("queue.after_a_failure"))
+        self.policy.setAccessibleName(tr("queue.after_a_failure"))
+        index = max(0, self.policy.currentIndex())
+        self.policy.clear()
+        self.policy.addItems([tr("queue.go_on_with_next"), tr("queue.wait_2")])
+        self.policy.setCurrentIndex(index)
+        self.table.empty.setText(tr("queue.runs_in_line_trained_one"))
+        self.table.retranslate()
+        self._displayed = None
+        self._show_selected()
+        if self._state is not None:
+            self.display(self._state)
+
+
+def _format_status(state: QueueState) -> str:
+    """Which run starts next and when, or why none does."""
+    waiting = state.queue.waiting
+    if state.owner is not None:
+        return tr("queue.another_window_traindeck_has_queue", pid=state.owner)
+    if state.trouble is not None:
+        return formatting.localized_message(state.trouble.code, state.trouble.params)
+    if state.queue.damaged_backup is not None and state.hold in ("", "opened"):
+        return tr("queue.some_queues_file_could_not", path=state.queue.damaged_backup)
+    if not waiting:
+        return tr("queue.nothing_waits")
+    match state.hold:
+        case "":
+            key = "queue.name_starts_when_this_run" if state.busy else "queue.name_starts_now"
+        case "opened":
+            key = "queue.queue_waits_nothing_starts_by"
+        case "stopped":
+            key = "queue.queue_waits_for_run_was"
+        case "failed":
+            key = "queue.queue_waits_for_run_failed"
+        case _:
+            key = "queue.queue_waits_go_on_starts"
+    return tr(key, name=waiting[0].name)

@@ -1,0 +1,320 @@
+"""Dialog that creates the runs of a sweep over one or two settings."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QDialog,
+    QHBoxLayout,
+    QLineEdit,
+    QListWidget,
+    QListWidgetItem,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.core import sweep
+from app.core.number_input import normalize_number
+from app.core.sweep import PlannedRun, SweepParameter
+from app.knob_texts import knob_texts
+from app.pages.queue import sweep_texts
+from app.pages.setup.form import format_value
+from app.texts import current_language, tr
+from app.theme.palette import SPACING, Palette
+from app.widgets import formatting
+from app.widgets.basic import (
+    FitContentScrollArea,
+    NoScrollComboBox,
+    clear_layout,
+    label,
+    line_edit,
+    plain_tooltip,
+    push_button,
+    resize_within_screen,
+    set_error,
+    set_object_name,
+    set_text_if_changed,
+    vertical_layout,
+)
+from trainer_core.config import Knob, knobs
+from trainer_core.messages import TraindeckError
+from trainer_core.presets import Preset
+from trainer_core.runs.run_dir import safe_name
+
+_DEFAULT_KNOB: Final = "learning_rate"
+_VALUES, _LINEAR, _LOG = range(3)  # entries of the mode combo box
+_DEFAULT_COUNT: Final = "5"
+_MAX_NAME_CHARS: Final = 50
+_MIN_FORM_HEIGHT: Final = 120  # pixels; a lower screen scrolls the form
+_MAX_VISIBLE_KNOBS: Final = 20
+
+
+class SweepParameterEditor(QWidget):
+    """A setting and its values: check boxes for choices; a list or an evenly spaced range for numbers."""
+
+    changed = Signal()
+
+    def __init__(self, number: int, values: Mapping[str, Any], *, optional: bool) -> None:
+        super().__init__()
+        self._values = values
+        self.names = ["", *sweep.sweepable_keys()] if optional else sweep.sweepable_keys()
+        self.knob = set_object_name(NoScrollComboBox(), f"sweepKnob{number}")
+        self.mode = set_object_name(NoScrollComboBox(), f"sweepMode{number}")
+        self.typed = line_edit(f"sweepValues{number}")
+        self.low, self.high, self.steps = (line_edit(f"sweep{name}{number}") for name in ("From", "To", "Steps"))
+        self._line_edits = (self.typed, self.low, self.high, self.steps)
+        self.check_boxes: list[QCheckBox] = []
+        self._check_box_row = QHBoxLayout()
+        self.error = label("fieldError", wrap=True)
+        self._stack = QStackedWidget()
+        self._arrange()
+        self.knob.setCurrentIndex(0 if optional else self.names.index(_DEFAULT_KNOB))
+        self._on_knob_selected()
+        self.knob.activated.connect(self._on_knob_selected)
+        self.mode.activated.connect(self._on_mode_selected)
+        for edit in self._line_edits:
+            edit.textEdited.connect(self.changed)
+
+    def _arrange(self) -> None:
+        texts = knob_texts(current_language())
+        none = tr("queue.no_second_setting")
+        self.knob.addItems([texts.label(knobs()[name]) if name else none for name in self.names])
+        self.knob.setAccessibleName(tr("queue.setting"))
+        self.knob.setMaxVisibleItems(_MAX_VISIBLE_KNOBS)
+        self.mode.addItems([tr("queue.these_values"), tr("queue.even_steps"), tr("queue.even_factors")])
+        self.mode.setAccessibleName(tr("queue.how_values_given"))
+        self.typed.setAccessibleName(tr("queue.values_with_commas_between_them"))
+        self.typed.setPlaceholderText(self.typed.accessibleName())
+        values, range_ = QVBoxLayout(), QHBoxLayout()
+        values.addWidget(self.typed)
+        range_.setSpacing(SPACING)
+        names = tr("queue.from"), tr("queue.to"), tr("queue.number_of_values")
+        for text, edit in zip(names, (self.low, self.high, self.steps), strict=True):
+            name = label("muted")
+            name.setText(text)
+            name.setBuddy(edit)
+            edit.setAccessibleName(text)
+            range_.addWidget(name)
+            range_.addWidget(edit, 1)
+        for page_layout in (values, range_, self._check_box_row):
+            page_layout.setContentsMargins(0, 0, 0, 0)
+            page = QWidget()
+            page.setLayout(page_layout)
+            self._stack.addWidget(page)
+        header = QHBoxLayout()
+        header.setSpacing(SPACING)
+        header.addWidget(self.knob, 1)
+        header.addWidget(self.mode)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(SPACING // 2)
+        layout.addLayout(header)
+        layout.addWidget(self._stack)
+        layout.addWidget(self.error)
+
+    def selected_knob(self) -> Knob | None:
+        name = self.names[self.knob.currentIndex()]
+        return knobs()[name] if name else None
+
+    def _on_knob_selected(self) -> None:
+        """Suggest values around the current one."""
+        knob = self.selected_knob()
+        clear_layout(self._check_box_row)
+        self.check_boxes = []
+        is_number = knob is not None and knob.kind in ("int", "float")
+        self.mode.setVisible(is_number)
+        self._stack.setVisible(knob is not None)
+        if knob is not None and is_number:
+            values = _suggest_values(knob, self._values.get(knob.name, knob.default))
+            self.typed.setText(", ".join(map(format_value, values)))
+            self.low.setText(format_value(values[0]))
+            self.high.setText(format_value(values[-1]))
+            self.steps.setText(_DEFAULT_COUNT)
+            self.typed.setToolTip(formatting.format_allowed_values(knob))
+        elif knob is not None:
+            self._add_check_boxes(knob)
+        self._on_mode_selected()
+
+    def _add_check_boxes(self, knob: Knob) -> None:
+        texts = knob_texts(current_language())
+        choices = {value: texts.value_label(knob, value) for value in knob.choices}
+        for value, text in (choices or {"true": tr("common.on"), "false": tr("common.off")}).items():
+            check_box = QCheckBox(text)
+            check_box.setProperty("value", value)
+            check_box.setChecked(True)
+            check_box.toggled.connect(self.changed)
+            self.check_boxes.append(check_box)
+            self._check_box_row.addWidget(check_box)
+        self._check_box_row.addStretch(1)
+
+    def _on_mode_selected(self) -> None:
+        self._stack.setCurrentIndex(2 if self.check_boxes else 0 if self.mode.currentIndex() == _VALUES else 1)
+        self.changed.emit()
+
+    def parameter(self) -> SweepParameter | None:
+        """The setting and its values; None: no setting is selected, or a value is invalid, which is marked."""
+        knob = self.selected_knob()
+        field, error = self._find_error(knob) if knob is not None else (None, "")
+        set_text_if_changed(self.error, error)
+        self.error.setVisible(bool(error))
+        for edit in self._line_edits:
+            set_error(edit, error if edit is field else "")
+        for check_box in self.check_boxes:
+            set_error(check_box, error)
+        return SweepParameter(knob.name, tuple(self._parse(knob))) if knob is not None and not error else None
+
+    def _find_error(self, knob: Knob) -> tuple[QLineEdit | None, str]:
+        """The first invalid field and its error, which is empty if all are valid."""
+        mode = self.mode.currentIndex()
+        if self.check_boxes:
+            return None, "" if self._parse(knob) else tr("queue.at_least_one_value_needed")
+        if mode == _VALUES:
+            return self.typed, sweep_texts.format_values_error(knob, self.typed.text())
+        for edit in (self.low, self.high):
+            if error := sweep_texts.format_bound_error(knob, edit.text(), log_scale=mode == _LOG):
+                return edit, error
+        return self.steps, sweep_texts.format_count_error(self.steps.text())
+
+    def _parse(self, knob: Knob) -> list[Any]:
+        if self.check_boxes:
+            checked = (box.property("value") for box in self.check_boxes if box.isChecked())
+            return sweep.parse_values(knob, ",".join(checked))
+        if self.mode.currentIndex() == _VALUES:
+            return sweep.parse_values(knob, self.typed.text())
+        scale: sweep.Scale = "log" if self.mode.currentIndex() == _LOG else "linear"
+        count = int(normalize_number(self.steps.text()))
+        return sweep.spaced_values(knob, self.low.text(), self.high.text(), count, scale)
+
+
+class SweepDialog(QDialog):
+    """Creates the runs of a sweep. It does not block."""
+
+    added = Signal(object)  # list[PlannedRun]
+
+    def __init__(
+        self,
+        base: str,
+        preset: Preset,
+        changes: Mapping[str, Any],
+        taken: set[str],
+        palette: Palette,
+        parent: QWidget | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowModality(Qt.WindowModality.WindowModal)
+        self.setWindowTitle(tr("queue.sweep_2"))
+        self._preset, self._changes, self._taken_names, self._palette = preset, changes, taken, palette
+        values = {**preset.knobs, **changes}
+        self.editors = [SweepParameterEditor(1, values, optional=False), SweepParameterEditor(2, values, optional=True)]
+        self.base = line_edit("sweepBase")
+        self.base.setMaxLength(_MAX_NAME_CHARS)
+        self.base.setText(safe_name(base)[:_MAX_NAME_CHARS])
+        self.count, self.list = label("section"), set_object_name(QListWidget(), "sweepRuns")
+        self.list.setAccessibleName(tr("queue.runs_to_be_added"))
+        self.list.setSelectionMode(QListWidget.SelectionMode.NoSelection)
+        self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.list.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # names differ at the end
+        self.add_button = push_button("primary")
+        self.add_button.setDefault(True)
+        self.add_button.clicked.connect(self._add)
+        self._valid_runs: list[PlannedRun] = []
+        self._arrange()
+        for editor in self.editors:
+            editor.changed.connect(self._update_plan)
+        self.base.textEdited.connect(self._update_plan)
+        self._update_plan()
+
+    def _arrange(self) -> None:
+        intro, base_label, cancel = label("muted", wrap=True), label(), push_button("sweepCancel")
+        intro.setText(tr("queue.one_run_for_every_value"))
+        base_label.setText(tr("queue.names_begin_with"))
+        base_label.setBuddy(self.base)
+        self.base.setAccessibleName(base_label.text())
+        cancel.setText(tr("common.cancel"))
+        cancel.clicked.connect(self.reject)
+        name, buttons = QHBoxLayout(), QHBoxLayout()
+        name.setSpacing(SPACING)
+        name.addWidget(base_label)
+        name.addWidget(self.base, 1)
+        buttons.setSpacing(SPACING)
+        buttons.addStretch(1)
+        buttons.addWidget(cancel)
+        buttons.addWidget(self.add_button)
+        content, form = set_object_name(QWidget(), "scrolled"), vertical_layout(spacing=SPACING + 4)
+        for widget in (intro, *self.editors):
+            form.addWidget(widget)
+        form.addLayout(name)
+        content.setLayout(form)
+        layout = vertical_layout(spacing=SPACING + 4, margin=2 * SPACING)
+        layout.addWidget(FitContentScrollArea(content, _MIN_FORM_HEIGHT))
+        layout.addWidget(self.count)
+        layout.addWidget(self.list, 1)
+        layout.addLayout(buttons)
+        self.setLayout(layout)
+        resize_within_screen(self, QSize(520, 560))
+
+    def _update_plan(self) -> None:
+        """Show the runs that would be added, and those that cannot be trained."""
+        parameters = [editor.parameter() for editor in self.editors]
+        valid = [parameter for parameter in parameters if parameter is not None]
+        is_complete = len(valid) == sum(editor.selected_knob() is not None for editor in self.editors)
+        is_duplicate = len(valid) == 2 and valid[0].name == valid[1].name
+        total = math.prod(len(parameter.values) for parameter in valid)
+        base = safe_name(self.base.text())
+        runs: list[PlannedRun] = []
+        if is_complete and base and not is_duplicate and total <= sweep.MAX_RUNS:
+            runs = sweep.plan_runs(base, self._preset.knobs, self._changes, valid, self._taken_names)
+        self._valid_runs = [run for run in runs if run.error is None]
+        if is_duplicate:
+            text = tr("queue.choose_two_different_settings")
+        elif not base:
+            text = tr("queue.give_runs_name")
+        elif total > sweep.MAX_RUNS:
+            text = tr("queue.count_runs_at_most_limit", count=formatting.format_count(total), limit=sweep.MAX_RUNS)
+        elif len(self._valid_runs) < len(runs):
+            invalid = len(runs) - len(self._valid_runs)
+            text = tr("queue.runs_count_wrong_more_cannot", count=len(self._valid_runs), wrong=invalid)
+        else:
+            text = tr("queue.runs_count", count=len(self._valid_runs))
+        set_text_if_changed(self.count, text)
+        set_error(self.editors[1].knob, text if is_duplicate else "")
+        set_error(self.base, "" if base or is_duplicate else text)
+        set_text_if_changed(self.add_button, tr("queue.add_count_queue", count=len(self._valid_runs)))
+        self.add_button.setEnabled(bool(self._valid_runs))
+        self._list_runs(runs)
+
+    def _list_runs(self, runs: list[PlannedRun]) -> None:
+        self.list.clear()
+        for run in runs:
+            text = formatting.format_settings(run.swept_values)
+            if run.error is not None:
+                text = formatting.localized_message(run.error.code, run.error.params)
+            item = QListWidgetItem(f"{run.name}  ·  {text}")
+            item.setToolTip(plain_tooltip(item.text()))
+            if run.error is not None:
+                item.setForeground(QColor(self._palette.bad))
+            self.list.addItem(item)
+
+    def _add(self) -> None:
+        self.added.emit(self._valid_runs)
+        self.accept()
+
+
+def _suggest_values(knob: Knob, value: Any) -> list[Any]:
+    """Half, the same, and twice the value, as far as they are valid."""
+    found = []
+    for factor in (0.5, 1, 2):
+        near = value * factor
+        near = round(near) if knob.kind == "int" else float(f"{near:.6g}")
+        with contextlib.suppress(TraindeckError):
+            found += sweep.parse_values(knob, format_value(near))
+    return list(dict.fromkeys(found)) or [value]

@@ -1,0 +1,156 @@
+"""Dialogs of the runs page. None of them blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QDialog,
+    QHBoxLayout,
+    QHeaderView,
+    QMessageBox,
+    QTableWidget,
+    QTableWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.core.history.config_diff import ConfigDifference, format_tsv
+from app.knob_texts import knob_texts
+from app.texts import current_language, tr
+from app.theme.palette import SPACING
+from app.widgets import formatting
+from app.widgets.basic import label, push_button, resize_within_screen, set_object_name
+from app.widgets.table import configure_table
+from trainer_core.config import Knob
+from trainer_core.runs.run_dir import RunSummary
+
+_MAX_NAMES: Final = 8  # in the question before runs are deleted
+_TITLE_WIDTH: Final = 210  # pixels
+_RUN_WIDTH: Final = 190
+_MAX_STRETCHED_RUNS: Final = 5  # more are scrolled
+
+
+class DeleteDialog(QMessageBox):
+    """Asks whether to move runs to the recycle bin or, if there is none, to delete them permanently."""
+
+    def __init__(
+        self, runs: Sequence[Path], delete: Callable[[], None], parent: QWidget, *, permanently: bool = False
+    ) -> None:
+        super().__init__(parent)
+        self._runs = list(runs)
+        self.setIcon(QMessageBox.Icon.Warning if permanently else QMessageBox.Icon.Question)
+        self.setTextFormat(Qt.TextFormat.PlainText)
+        self.setWindowModality(Qt.WindowModality.WindowModal)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle(tr("runs.delete_runs"))
+        if len(runs) == 1:
+            key = "runs.system_could_not_move_this" if permanently else "runs.move_this_run_with_checkpoints"
+        else:
+            key = "runs.system_could_not_move_count" if permanently else "runs.move_count_runs_with_their"
+        self.setText(tr(key, count=len(runs)))
+        accept = tr("runs.delete_for_good") if permanently else tr("runs.move_recycle_bin")
+        self.delete_button = self.addButton(accept, QMessageBox.ButtonRole.DestructiveRole)
+        self.delete_button.setObjectName("deleteRuns")
+        self.delete_button.clicked.connect(delete)
+        cancel = self.addButton(tr("common.cancel"), QMessageBox.ButtonRole.RejectRole)
+        self.setDefaultButton(cancel if permanently else self.delete_button)
+        self.setEscapeButton(cancel)
+        self.show_size(0, complete=False)
+        self.open()
+
+    def show_size(self, size: int, *, complete: bool) -> None:
+        """Show the bytes on disk of all runs, as far as they are counted."""
+        names = [run.name for run in self._runs[:_MAX_NAMES]] + ["…"] * (len(self._runs) > _MAX_NAMES)
+        on_disk = tr("runs.on_disk_size", size=formatting.format_file_size(size) + ("" if complete else " …"))
+        self.setInformativeText("\n".join([*names, "", on_disk]))
+
+
+class ComparisonDialog(QDialog):
+    """Results of runs and the settings in which they differ, one column per run."""
+
+    copy_requested = Signal(str)  # tab-separated values
+
+    def __init__(
+        self, runs: Sequence[RunSummary], differences: Sequence[ConfigDifference], parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setObjectName("comparison")
+        self.setWindowTitle(tr("runs.comparison_of_count_runs", count=len(runs)))
+        self.rows = [
+            [tr("runs.name"), *(run.name for run in runs)],
+            [tr("runs.state"), *(formatting.format_stored_run_state(run.state) for run in runs)],
+            [tr("runs.steps"), *(formatting.format_count(run.step) for run in runs)],
+            [tr("runs.best_loss"), *(formatting.format_loss(run.best_loss) for run in runs)],
+            [tr("runs.tokens_s"), *(formatting.format_rate(run.tokens_per_s) for run in runs)],
+            [tr("runs.trained_for"), *(formatting.format_duration(run.seconds or None) for run in runs)],
+            *([_format_title(found.knob), *map(_formatter(found.knob.name), found.values)] for found in differences),
+        ]
+        self.table = set_object_name(QTableWidget(len(self.rows) - 1, len(runs) + 1), "comparing")
+        self._fill_table()
+        note = label("muted", wrap=True, hidden=bool(differences))
+        note.setText(tr("runs.their_settings_same"))
+        self.copy_button, close = push_button("copyComparison"), push_button("closeComparison")
+        self.copy_button.setText(tr("runs.copy_as_table"))
+        self.copy_button.setToolTip(tr("runs.divided_by_tabs_paste_into"))
+        self.copy_button.clicked.connect(lambda: self.copy_requested.emit(format_tsv(self.rows)))
+        QShortcut(QKeySequence.StandardKey.Copy, self.table, self.copy_button.click)
+        close.setText(tr("common.close"))
+        close.clicked.connect(self.close)
+        buttons = QHBoxLayout()
+        buttons.addWidget(self.copy_button)
+        buttons.addStretch(1)
+        buttons.addWidget(close)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(2 * SPACING, 2 * SPACING, 2 * SPACING, 2 * SPACING)
+        layout.setSpacing(SPACING)
+        layout.addWidget(self.table, 1)
+        layout.addWidget(note)
+        layout.addLayout(buttons)
+        width = _TITLE_WIDTH + len(runs) * _RUN_WIDTH + 6 * SPACING
+        resize_within_screen(self, QSize(min(1100, max(480, width)), min(640, 120 + 30 * len(self.rows))))
+
+    def _fill_table(self) -> None:
+        table = self.table
+        configure_table(table, row_padding=SPACING)
+        table.setAccessibleName(tr("runs.where_the_runs_differ"))
+        table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        table.setAlternatingRowColors(True)
+        table.setTextElideMode(Qt.TextElideMode.ElideMiddle)
+        table.horizontalHeader().setTextElideMode(Qt.TextElideMode.ElideMiddle)
+        for row, texts in enumerate(self.rows):
+            for column, text in enumerate(texts):
+                item = QTableWidgetItem(text)
+                item.setToolTip(text)
+                if row == 0:
+                    table.setHorizontalHeaderItem(column, item)
+                else:
+                    table.setItem(row - 1, column, item)
+        table.setColumnWidth(0, _TITLE_WIDTH)
+        for column in range(1, table.columnCount()):
+            table.setColumnWidth(column, _RUN_WIDTH)
+            if table.columnCount() - 1 <= _MAX_STRETCHED_RUNS:
+                table.horizontalHeader().setSectionResizeMode(column, QHeaderView.ResizeMode.Stretch)
+
+
+def _format_title(knob: Knob) -> str:
+    """Label of a setting, with its unit."""
+    table = knob_texts(current_language())
+    unit = table.unit_suffix(knob)
+    return tr("runs.setting_unit", setting=table.label(knob), unit=unit) if unit else table.label(knob)
+
+
+def _formatter(name: str) -> Callable[[Any], str]:
+    def format_value(value: Any) -> str:
+        if isinstance(value, list):
+            is_data = name in ("data", "validation_data")
+            return ", ".join(formatting.format_data_source(str(v)) if is_data else str(v) for v in value) or "–"
+        return formatting.format_setting_value(name, value) if value not in (None, "") else "–"
+
+    return format_value

@@ -1,0 +1,1 @@
+"""Samples page: text that the model wrote during training."""

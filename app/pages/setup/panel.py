@@ -1,0 +1,174 @@
+"""Setup panel: preset, data, run name and main settings."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
+
+from app.core.run_length import RunLength
+from app.pages.setup import texts
+from app.pages.setup.form import VALIDATION, SetupForm, form_knobs
+from app.pages.setup.knob_field import KnobField
+from app.pages.setup.onboarding_bar import OnboardingBar
+from app.pages.setup.preset_chooser import KeptChangesNotice, PresetChooser
+from app.pages.setup.source_lists import TrainingDataEditor, ValidationDataEditor
+from app.texts import tr
+from app.theme.palette import SPACING, Palette
+from app.widgets import formatting
+from app.widgets.basic import (
+    ElidedLabel,
+    TranslatableWidget,
+    card_header,
+    ensure_widget_visible,
+    focus_by_keyboard,
+    label,
+    line_edit,
+    scroll_area,
+    set_error,
+    set_object_name,
+    set_text_if_changed,
+)
+from trainer_core.config import knobs
+
+
+class SetupPanel(TranslatableWidget):
+    """The settings that most runs need; all others are on the settings page."""
+
+    all_settings_requested = Signal()
+
+    def __init__(self, form: SetupForm, palette: Palette, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("page")
+        self._form = form
+        self.onboarding = OnboardingBar(palette)
+        self._headings = {name: label("section") for name in ("preset", "data", "validation", "name", "knobs")}
+        self.presets = PresetChooser()
+        self.kept_notice = KeptChangesNotice(form, self.presets.combo_box)
+        self.data, self.validation = TrainingDataEditor(), ValidationDataEditor()
+        self.run_name = line_edit("runName")
+        self.run_name.setMaxLength(80)
+        self.run_name.setAcceptDrops(False)  # the window adds dropped files to the data
+        self._conflict = label("fieldError", wrap=True, hidden=True)
+        self.length = set_object_name(ElidedLabel(), "muted")
+        self._length: RunLength | None = None
+        self._all = set_object_name(QPushButton(), "allSettings")
+        self._next_run_note = ElidedLabel()  # while a run is trained, which changes do not affect
+        self.fields = [KnobField(knobs()[name], form, full=False) for name in form_knobs() if knobs()[name].main]
+        self._fields_by_name: dict[str, QWidget] = {
+            "preset": self.presets.combo_box,
+            "data": self.data.list,
+            VALIDATION: self.validation.list,
+            "name": self.run_name,
+        }
+        self._arrange()
+        self._connect()
+        self.retranslate()
+
+    def _arrange(self) -> None:
+        inner = set_object_name(QWidget(), "scrolled")
+        column = QVBoxLayout(inner)
+        column.setContentsMargins(SPACING + 4, SPACING, SPACING, SPACING + 4)
+        column.setSpacing(SPACING - 2)
+        for name, widgets in (
+            ("preset", [self.presets, self.kept_notice]),
+            ("data", [self.data]),
+            ("validation", [self.validation]),
+            ("name", [self.run_name]),
+            ("knobs", [*self.fields, self._conflict, self._all]),
+        ):
+            if name == "preset":
+                column.addLayout(card_header(self._headings[name], self._next_run_note))
+            else:
+                column.addWidget(self._headings[name])
+            for widget in widgets:
+                column.addWidget(widget)
+                if isinstance(widget, KnobField) and widget.knob.name == "max_steps":
+                    column.addWidget(self.length)
+            column.addSpacing(SPACING // 2)
+        column.addStretch(1)
+        self._scroll = scroll_area(inner)
+        self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # its fields take the focus
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.setSpacing(0)
+        outer.addWidget(self.onboarding)
+        outer.addWidget(self._scroll)
+
+    def _connect(self) -> None:
+        form = self._form
+        self.presets.selected.connect(form.choose_preset)
+        self.data.added.connect(form.add_data)
+        self.data.removed.connect(form.remove_data)
+        self.validation.added.connect(form.add_validation_data)
+        self.validation.removed.connect(form.remove_validation_data)
+        self.run_name.textEdited.connect(form.set_run_name)
+        self.run_name.editingFinished.connect(form.end_typing)
+        self.run_name.installEventFilter(form.undo_key_filter)
+        form.name_changed.connect(lambda: self.run_name.setText(form.run_name))
+        self._all.clicked.connect(self.all_settings_requested)
+        form.preset_changed.connect(lambda: self.presets.display(form.preset))
+        form.data_changed.connect(lambda: self.data.display(form.data))
+        form.knob_changed.connect(self._on_knob)
+        form.changed.connect(self._show_conflict)
+
+    def _on_knob(self, name: str) -> None:
+        form = self._form
+        if name in (VALIDATION, "validation_fraction"):
+            fraction = form.value("validation_fraction") if form.is_valid("validation_fraction") else 0.0
+            self.validation.display(form.validation_data, form.data, fraction)
+
+    def display(self, *, training: bool) -> None:
+        """`training`: changes apply to the next run."""
+        self._next_run_note.setText(tr("setup.for_the_next_run") if training else "")
+
+    def show_length(self, length: RunLength | None) -> None:
+        """Show when a run of these settings ends; None: unknown."""
+        if length != self._length:
+            self._length = length
+            self._update_length()
+
+    def _update_length(self) -> None:
+        self.length.setText(texts.format_run_length(self._length) if self._length else "")
+
+    def show_blocker(self, field_name: str, reason: str) -> None:
+        """Mark the field that prevents the start; fields of settings show their own errors."""
+        for name, field in self._fields_by_name.items():
+            set_error(field, reason if name == field_name else "")
+
+    def reveal(self, name: str) -> bool:
+        """Focus a field: `preset`, `data`, `name` or a setting. Returns whether it is on this panel."""
+        editors = {field.knob.name: field.editor for field in self.fields} | self._fields_by_name
+        if name not in editors:
+            return False
+        ensure_widget_visible(self._scroll, editors[name])
+        focus_by_keyboard(editors[name])
+        return True
+
+    def retheme(self, palette: Palette) -> None:
+        self.onboarding.retheme(palette)
+
+    def retranslate(self) -> None:
+        titles = {
+            "preset": tr("setup.preset"),
+            "data": tr("common.data"),
+            "validation": tr("setup.validation_data"),
+            "name": tr("setup.run_name"),
+            "knobs": tr("setup.main_settings"),
+        }
+        for name, title in titles.items():
+            self._headings[name].setText(title)
+        self.run_name.setPlaceholderText(tr("setup.chosen_from_preset_time"))
+        self.run_name.setAccessibleName(titles["name"])
+        self._all.setText(tr("setup.all_settings"))
+        self._show_conflict()
+        self._update_length()
+
+    def _show_conflict(self) -> None:
+        """Show a conflict of settings that are not on this panel below its settings."""
+        conflict = self._form.conflict()
+        elsewhere = conflict is not None and not any(
+            self._form.shows_conflict(field.knob.name) for field in self.fields
+        )
+        self._conflict.setVisible(elsewhere)
+        if conflict:
+            set_text_if_changed(self._conflict, formatting.localized_message(conflict.code, conflict.params))

@@ -1,0 +1,152 @@
+"""Preset chooser, and the notice about changed settings that another preset has kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
+
+from app.knob_texts import knob_texts
+from app.pages.setup.form import SetupForm
+from app.texts import current_language, tr
+from app.theme.palette import SPACING
+from app.widgets import formatting
+from app.widgets.basic import (
+    NoScrollComboBox,
+    TranslatableWidget,
+    announce,
+    label,
+    move_focus,
+    push_button,
+    set_object_name,
+    vertical_layout,
+)
+from trainer_core.config import knobs
+from trainer_core.presets import Preset
+
+if TYPE_CHECKING:
+    from trainer_core.system.hardware import MachineInfo
+
+
+class PresetChooser(TranslatableWidget):
+    """Combo box of presets, with the summary of the selected one below."""
+
+    selected = Signal(object)  # Preset
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._presets: list[Preset] = []
+        self.combo_box = NoScrollComboBox()
+        self.combo_box.setObjectName("preset")
+        self.combo_box.setSizeAdjustPolicy(NoScrollComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.combo_box.setMinimumContentsLength(16)
+        self.combo_box.activated.connect(lambda row: self.selected.emit(self._presets[row]))
+        self._summary = label(wrap=True)
+        self._fits = label("muted", wrap=True)
+        self._machine = label("muted", wrap=True, hidden=True)
+        self._machine_info: MachineInfo | None = None
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(SPACING // 2)
+        for widget in (self.combo_box, self._summary, self._fits, self._machine):
+            layout.addWidget(widget)
+        self.retranslate()
+
+    def set_presets(self, presets: list[Preset]) -> None:
+        self._presets = presets
+        self.combo_box.clear()
+        self.combo_box.addItems([preset.name for preset in presets])
+        self.combo_box.setCurrentIndex(-1)
+        self.retranslate()
+
+    def display(self, preset: Preset | None) -> None:
+        """Select a preset."""
+        row = next((i for i, known in enumerate(self._presets) if preset and known.name == preset.name), -1)
+        self.combo_box.setCurrentIndex(row)
+        if preset is None:
+            return
+        language = current_language()
+        self._summary.setText(preset.localized(preset.summary, language))
+        fits = preset.localized(preset.fits, language)
+        self._fits.setText(tr("setup.fits_hardware", hardware=fits) if fits else "")
+        self._fits.setVisible(bool(fits))
+
+    def show_machine(self, machine: MachineInfo) -> None:
+        """Show the hardware of this machine, to compare with the requirements of a preset."""
+        self._machine_info = machine
+        memory = tr("setup.size_of_memory", size=formatting.format_bytes(machine.ram_total))
+        counts = Counter((gpu.name, formatting.format_bytes(gpu.vram_total)) for gpu in machine.gpus)
+        cards = [f"{f'{count} × ' if count > 1 else ''}{name} ({vram})" for (name, vram), count in counts.items()]
+        gpus = cards or [tr("setup.no_nvidia_gpu")]
+        count = machine.cpu_cores
+        cores = tr("setup.1_cpu_core") if count == 1 else tr("setup.count_cpu_cores", count=count)
+        text = tr("setup.this_machine_parts", parts=tr("common.list_separator").join([*gpus, cores, memory]))
+        self._machine.setText(text)
+        self._machine.show()
+
+    def retranslate(self) -> None:
+        if self._machine_info is not None:
+            self.show_machine(self._machine_info)
+        self.combo_box.setAccessibleName(tr("setup.preset"))
+        for row, preset in enumerate(self._presets):
+            self.combo_box.setItemText(row, preset.localized(preset.title, current_language()))
+        row = self.combo_box.currentIndex()
+        self.display(self._presets[row] if 0 <= row < len(self._presets) else None)
+
+
+class KeptChangesNotice(TranslatableWidget):
+    """Lists the changed settings that kept their values when another preset was selected.
+
+    `next_focus` takes the focus from a button that hides the notice.
+    """
+
+    def __init__(self, form: SetupForm, next_focus: QWidget) -> None:
+        super().__init__()
+        self._form, self._next_focus = form, next_focus
+        self._names: tuple[str, ...] = ()
+        self.text = label(wrap=True)
+        self.reset, self.dismiss = push_button("link"), push_button("link")
+        self.reset.clicked.connect(self._on_reset)
+        self.dismiss.clicked.connect(form.dismiss_kept)
+        buttons = QHBoxLayout()
+        buttons.setSpacing(SPACING)
+        buttons.addWidget(self.reset)
+        buttons.addStretch(1)
+        buttons.addWidget(self.dismiss)
+        frame = set_object_name(QFrame(), "banner")
+        inner = vertical_layout(spacing=SPACING // 2)
+        inner.setContentsMargins(SPACING, SPACING // 2, SPACING, SPACING // 2)
+        inner.addWidget(self.text)
+        inner.addLayout(buttons)
+        frame.setLayout(inner)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(frame)
+        self.hide()
+        form.changed.connect(self._on_changed)
+        self.retranslate()
+
+    def _on_changed(self) -> None:
+        if self._form.kept == self._names:
+            return
+        self._names = self._form.kept
+        self.retranslate()
+        if not self._names:
+            move_focus(self, self._next_focus)
+        self.setVisible(bool(self._names))
+        if self._names:
+            announce(self, self.text.text())
+
+    def _on_reset(self) -> None:
+        self._form.reset(*self._names)
+        self._form.dismiss_kept()
+
+    def retranslate(self) -> None:
+        table = knob_texts(current_language())
+        settings = tr("setup.list_separator").join(table.label(knobs()[name]) for name in self._names)
+        self.text.setText(tr("setup.kept_your_changes_settings", settings=settings))
+        self.reset.setText(tr("setup.reset_to_the_preset"))
+        self.reset.setAccessibleDescription(self.text.text())
+        self.dismiss.setText(tr("setup.dismiss"))

@@ -1,0 +1,261 @@
+"""Onboarding steps, navigation to fields, undo and redo, dropped files, and checks of the chosen data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtGui import QGuiApplication
+
+from app.core import data_report_inputs
+from app.core.active_run import ActiveRun
+from app.core.onboarding_steps import OnboardingInputs
+from app.core.preview_cache import PreviewKey
+from app.core.run_length import RunLength, compute_run_length
+from app.core.run_state import RunState
+from app.core.settings import Settings
+from app.knob_texts import knob_texts
+from app.pages.setup.check_controller import CheckJob
+from app.pages.setup.form import VALIDATION, SetupForm
+from app.pages.setup.monitors import SourceMonitor, TokenizerMonitor
+from app.pages.setup.start_blocker import StartBlocker
+from app.services.preview_job import DataPreviewJob
+from app.texts import current_language, tr
+from app.widgets import formatting
+from app.widgets.basic import focus_by_keyboard
+from app.window.drop_target import DropIndicator
+from app.window.main_window import MainWindow
+from trainer_core.config import knobs
+from trainer_core.messages import Value
+from trainer_core.protocol import AnyEvent, Error, Hello, Ready
+
+
+class SetupController(QObject):
+    """Connects the form to the window. `display` updates what depends on the state of the run and its data."""
+
+    def __init__(
+        self,
+        form: SetupForm,
+        window: MainWindow,
+        settings: Settings,
+        active_run: ActiveRun,
+        check_job: CheckJob,
+        preview_job: DataPreviewJob,
+        *,
+        start_run: Callable[[], None],
+        find_blocker: Callable[[], StartBlocker | None],
+    ) -> None:
+        super().__init__(window)
+        self._form, self._window, self._settings, self._active_run = form, window, settings, active_run
+        self._check_job, self._preview_job = check_job, preview_job
+        self._start_run, self._find_blocker = start_run, find_blocker
+        self._tokenizer_monitor = TokenizerMonitor(form, self)
+        self.data_monitor = SourceMonitor(lambda: form.data, window.setup.data, self)
+        self.validation_monitor = SourceMonitor(lambda: form.validation_data, window.setup.validation, self)
+        self._data_rejection = data_report_inputs.DataRejection()
+        self._run_finished = False  # and the form has not changed since
+        self._run_config: dict[str, Any] = {}  # of the run that this window trains
+        self._displayed_undo: object = None
+        self.drop_indicator = DropIndicator(window, window.setup.validation)
+        self._connect()
+
+    def start(self) -> None:
+        """Check the files that the form names. Called after the first paint."""
+        self.data_monitor.on_paths_changed()
+        self.validation_monitor.on_paths_changed()
+        self._tokenizer_monitor.refresh()
+        self._form.data_changed.connect(self.data_monitor.on_paths_changed)
+
+    def _connect(self) -> None:
+        window, form, onboarding = self._window, self._form, self._window.setup.onboarding
+        onboarding.step_pressed.connect(self._on_step)
+        onboarding.hint_pressed.connect(self.reveal_next_step)
+        onboarding.closed.connect(lambda: self.show_onboarding_steps(False))
+        onboarding.setVisible(self._settings.path)
+        window.run_bar.show_reason_pressed.connect(self.reveal_blocking_field)
+        window.setup.data.preview_requested.connect(self.inspect_data)
+        self.drop_indicator.dropped.connect(form.add_data)
+        self.drop_indicator.dropped_for_validation.connect(form.add_validation_data)
+        for dropped in (self.drop_indicator.dropped, self.drop_indicator.dropped_for_validation):
+            dropped.connect(window.activateWindow)
+        for monitor in (self.data_monitor, self.validation_monitor):
+            monitor.changed.connect(self.display)
+        form.knob_changed.connect(
+            lambda name: self.validation_monitor.on_paths_changed() if name == VALIDATION else None
+        )
+        QGuiApplication.instance().applicationStateChanged.connect(self._on_application_state)  # type: ignore[union-attr]
+        for job in (self._preview_job, self._check_job):
+            job.data_checked.connect(self._on_data_checked)
+        self._active_run.event_received.connect(self._on_event)
+        self._active_run.ended.connect(self._on_run_ended)
+        form.changed.connect(self._on_form_changed)
+        window.menus.actions["path"].setChecked(self._settings.path)
+        window.menus.connect_actions({
+            "undo": form.undo,
+            "redo": form.redo,
+            "reset_all": form.reset,
+            "add_files": window.setup.data.ask_files,
+            "add_folder": window.setup.data.ask_folder,
+            "look": self.inspect_data,
+            "path": lambda: self.show_onboarding_steps(not self._settings.path),
+        })  # fmt: skip
+
+    # --- onboarding steps --------------------------------------------------------------------------------
+
+    def display(self) -> None:
+        """Update the onboarding steps, the field that prevents the start, the run length, and the undo actions."""
+        blocker = self._find_blocker()
+        inputs = OnboardingInputs(
+            has_data=bool(self._form.data),
+            has_preset=self._form.preset is not None,
+            blocked=blocker.text if blocker else "",
+            blocked_by=blocker.field if blocker else "",
+            checking=self._check_job.running is not None,
+            data_error=self._format_data_rejection(),
+            inspecting_data=self._preview_job.running is not None or self.data_monitor.is_pending,
+            verdict=self._check_job.verdict,
+            run_active=self._active_run.machine.is_active,
+            run_finished=self._run_finished,
+        )
+        self._window.setup.onboarding.display(inputs)
+        self._window.setup.show_blocker(inputs.blocked_by, inputs.blocked)
+        self._window.setup.show_length(self._compute_length())
+        self._update_undo_actions()
+
+    def _compute_length(self) -> RunLength | None:
+        if self._form.invalid_knobs() or self._form.preset is None:
+            return None
+        samples, exact = self._preview_job.samples_per_epoch() or (None, True)
+        return compute_run_length(self._form.values(), samples, exact=exact)
+
+    def show_onboarding_steps(self, shown: bool) -> None:
+        self._settings.path = shown
+        self._window.setup.onboarding.setVisible(shown)
+        self._window.menus.actions["path"].setChecked(shown)
+
+    def _on_step(self, step: str) -> None:
+        blocker = self._find_blocker()
+        if step in ("data", "preset"):
+            self.reveal_field(blocker.field if blocker and step == "preset" and blocker.field in knobs() else step)
+        elif blocker is not None:
+            self.reveal_field(blocker.field)
+        elif step == "check":
+            self._check_job.start()
+        else:
+            self._start_run()
+
+    def reveal_field(self, name: str) -> None:
+        """Focus a field: `preset`, `data`, `name` or a setting."""
+        if name and not self._window.setup.reveal(name):
+            self._window.show_page("settings")
+            self._window.advanced.reveal(name)
+
+    def reveal_blocking_field(self) -> None:
+        """Focus the field that prevents the start."""
+        blocker = self._find_blocker()
+        if blocker is not None:
+            self.reveal_field(blocker.field)
+            if blocker.field == "data" and self.data_monitor.summary is not None:
+                self._window.setup.data.list.select_paths(self.data_monitor.summary.missing)
+        elif self._format_data_rejection():
+            self.reveal_field("data")
+
+    def reveal_next_step(self) -> None:
+        """Focus what the hint of the onboarding bar names."""
+        bar = self._window.run_bar
+        if self._active_run.machine.is_active:
+            self._window.show_page("plots")
+        elif self._find_blocker() is not None or self._format_data_rejection():
+            self.reveal_blocking_field()
+        elif self._run_finished:
+            self._window.show_page("try")
+        elif self._check_job.verdict == "does_not_fit" and self._window.check_card.offers:
+            focus_by_keyboard(self._window.check_card.offers[0])
+        else:
+            focus_by_keyboard(bar.start if self._check_job.verdict in ("fits", "tight") else bar.check)
+
+    def _on_form_changed(self) -> None:
+        self._run_finished = False
+        self._update_undo_actions()
+
+    def _on_run_ended(self) -> None:
+        self._run_finished = self._active_run.machine.state is RunState.FINISHED
+
+    # --- data ------------------------------------------------------------------------------------------
+
+    def inspect_data(self) -> None:
+        """Show a preview of the data."""
+        self._window.show_page("data")
+        self._preview_job.start()
+
+    def _on_application_state(self, state: Qt.ApplicationState) -> None:
+        """Check the data again when the window is activated: other programs rename and delete files."""
+        if state is Qt.ApplicationState.ApplicationActive and not self.data_monitor.is_pending:
+            self.data_monitor.refresh()
+            self.validation_monitor.refresh()
+
+    def _format_data_rejection(self) -> str:
+        """Why the data cannot be used for training; empty: it can, or that is not known."""
+        if missing := self.data_monitor.missing_data_text:
+            return missing
+        if not self._data_rejection.is_set or self._preview_job.blocked_reason:
+            return ""
+        error = self._data_rejection.error_for(self._preview_job.compute_key())
+        return formatting.format_advice(error.code, _strip_folders(error.params))[0] if error else ""
+
+    def _on_data_checked(self, key: PreviewKey, error: Error | None) -> None:
+        self._data_rejection.record(key, error)
+        self.display()
+
+    def _on_event(self, event: AnyEvent) -> None:
+        """Record whether the run could read its data."""
+        match event:
+            case Hello():
+                self._run_config = event.config
+            case Error() if event.code.startswith("data."):
+                self._data_rejection.record(self._compute_run_data_key(), event)
+            case Ready() if self._data_rejection.is_set:
+                self._data_rejection.record(self._compute_run_data_key(), None)
+            case _:
+                pass
+
+    def _compute_run_data_key(self) -> PreviewKey:
+        data, validation = (list(map(str, self._run_config.get(name) or [])) for name in ("data", VALIDATION))
+        return data_report_inputs.preview_key(
+            self._run_config, data, tuple(map(data_report_inputs.source_stamp, [*data, *validation]))
+        )
+
+    # --- undo ------------------------------------------------------------------------------------------
+
+    def _update_undo_actions(self) -> None:
+        form, actions = self._form, self._window.menus.actions
+        state = (form.undo_label, form.redo_label, current_language())
+        if state == self._displayed_undo:
+            return
+        self._displayed_undo = state
+        for name, change, text, full_text in (
+            ("undo", form.undo_label, tr("setup.undo"), tr("setup.undo_what")),
+            ("redo", form.redo_label, tr("setup.redo"), tr("setup.redo_what")),
+        ):
+            actions[name].setEnabled(change is not None)
+            actions[name].setIconText(text)
+            actions[name].setText(text if change is None else full_text.format(what=self._describe_change(change)))
+
+    def _describe_change(self, change: str) -> str:
+        texts = {
+            "preset": tr("setup.preset_2"),
+            "data": tr("setup.data"),
+            "name": tr("setup.run_name_2"),
+            "settings": tr("setup.several_settings"),
+        }
+        return texts.get(change) or knob_texts(current_language()).label(knobs()[change])
+
+
+def _strip_folders(params: Mapping[str, Value]) -> dict[str, Value]:
+    """Replace absolute paths by file names."""
+    return {
+        name: Path(value).name or value if isinstance(value, str) and Path(value).is_absolute() else value
+        for name, value in params.items()
+    }

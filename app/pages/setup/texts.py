@@ -1,0 +1,103 @@
+"""Texts of the setup page: input errors, run length, contents of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from app.core.number_input import input_error, remove_separators
+from app.core.run_length import RunLength
+from app.core.source_summary import SourceSummary
+from app.knob_texts import knob_texts
+from app.texts import current_language, tr
+from app.widgets import formatting
+from trainer_core.config import Knob
+
+_MAX_QUOTED_CHARS: Final = 24
+_MAX_FORMATS: Final = 3
+_FORMAT_NAMES: Final = {
+    "jsonl": "JSON Lines", "json": "JSON", "csv": "CSV", "tsv": "TSV", "parquet": "Parquet", "arrow": "Arrow",
+}  # fmt: skip
+
+
+def format_input_error(knob: Knob, text: str) -> str:
+    """Why `text` is not a valid value, and which values are."""
+    allowed = tr("setup.allowed_range", range=formatting.format_allowed_values(knob))
+    quoted = text.strip()
+    if len(quoted) > _MAX_QUOTED_CHARS:
+        quoted = f"{quoted[:_MAX_QUOTED_CHARS]}…"
+    match input_error(knob, text):
+        case "not_a_number":
+            reason = tr("setup.text_not_number", text=quoted)
+        case "not_whole":
+            reason = tr("setup.text_not_whole_number", text=quoted)
+        case "separators":
+            reason = tr("setup.without_separators_number", number=remove_separators(text))
+        case "unit" if knob.unit:
+            reason = tr("setup.only_number_counts_unit", unit=knob_texts(current_language()).unit(knob))
+        case "unit":
+            reason = tr("setup.only_number_without_unit")
+        case _:
+            return allowed
+    return tr("setup.reason_allowed", reason=reason, allowed=allowed)
+
+
+def format_run_length(length: RunLength) -> str:
+    """Whether steps or epochs end the run, converted into the other as far as that is known."""
+    if length.limited_by_steps:
+        key = "setup.ends_after_steps_steps_about"
+        if length.epochs is None:
+            key = "setup.ends_after_steps_steps_epochs_2"
+        elif length.exact:
+            key = "setup.ends_after_steps_steps_epochs"
+    else:
+        is_one = length.epochs == 1
+        key = "setup.ends_after_one_epoch_about" if is_one else "setup.ends_after_epochs_epochs_about"
+        if length.steps is None:
+            key = "setup.ends_after_one_pass_over" if is_one else "setup.ends_after_epochs_passes_over"
+        elif length.exact:
+            key = "setup.ends_after_one_epoch_steps" if is_one else "setup.ends_after_epochs_epochs_steps"
+    steps = formatting.format_count(length.steps or 0)
+    return tr(key, steps=steps, epochs=_format_epochs(length.epochs or 0.0))
+
+
+def _format_epochs(epochs: float) -> str:
+    """`0.31`, `4`, `1,200`."""
+    if epochs < 0.01:
+        return "< 0.01"
+    return f"{epochs:.2g}" if epochs < 10 else formatting.format_count(round(epochs))
+
+
+def format_source_summary(summary: SourceSummary | None, paths: list[str]) -> tuple[str, bool]:
+    """Contents of the sources, and whether that is a warning. `summary` covers those that are not built in."""
+    if not paths:
+        return "", False
+    if all(path.startswith("builtin:") for path in paths):
+        return tr("setup.comes_with_traindeck"), False
+    if summary is None:
+        return tr("setup.looking"), False
+    if summary.missing:
+        return tr("setup.not_found_names", names=_join_names(summary.missing)), True
+    if not summary.files:
+        return tr("setup.no_file_in_that_can"), True
+    if summary.unknown:
+        return tr("setup.name_does_not_tell_kind", names=_join_names(summary.unknown)), False
+    more = "+" if summary.truncated else ""
+    count = f"{formatting.format_count(summary.files)}{more}"
+    files = tr("setup.1_file") if summary.files == 1 else tr("setup.count_files", count=count)
+    formats = tr("setup.list_separator").join(map(_format_name, summary.formats[:_MAX_FORMATS]))
+    return f"{formats} · {files} · {formatting.format_file_size(summary.bytes)}{more}", False
+
+
+def _join_names(paths: Sequence[str]) -> str:
+    return ", ".join(Path(path).name or path for path in paths)
+
+
+def _format_name(name: str) -> str:
+    match name:
+        case "text":
+            return tr("setup.text")
+        case "tar":
+            return tr("setup.tar_archive")
+    return _FORMAT_NAMES.get(name, name)

@@ -1,0 +1,1 @@
+"""Welcome page, shown before the first run."""

@@ -1,1 +1,0 @@
-"""The parts of the window: each puts together what one feature shows, asks of the trainer, and remembers."""

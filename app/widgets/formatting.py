@@ -1,0 +1,288 @@
+"""Formats messages, numbers, times and states in the current language."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from PySide6.QtCore import QDateTime, QLocale
+
+from app.core.number_input import format_number
+from app.core.run_state import ErrorInfo, RunState
+from app.knob_texts import knob_texts
+from app.texts import current_language, tr
+from trainer_core import performance_texts
+from trainer_core.config import Knob, knobs
+from trainer_core.messages import Value, amounts, format_message, format_message_parts
+
+_GIB: Final = 1024**3
+_MIB: Final = 1024**2
+
+
+def localized_message(code: str, params: Mapping[str, Value]) -> str:
+    """Return the message of a code, with labels of settings in place of flags."""
+    return replace_flags_with_labels(format_message(code, params, current_language()))
+
+
+def format_advice(code: str, params: Mapping[str, Value]) -> tuple[str, str]:
+    """Return problem and remedy."""
+    problem, remedy = format_message_parts(code, params, current_language())
+    return replace_flags_with_labels(problem), replace_flags_with_labels(remedy)
+
+
+def format_failure(code: str, error: ErrorInfo | None) -> str:
+    """Return the problem of an error code, with the parameters of `error` if it has this code."""
+    return format_advice(code, error.params if error and error.code == code else {})[0]
+
+
+def replace_flags_with_labels(text: str) -> str:
+    """Replace flags and names of settings by their labels."""
+    return re.sub(r" ?(--[a-z][a-z-]+|\b[a-z]+(?:_[a-z]+)+\b) ?", _label_for_flag, text)
+
+
+def _label_for_flag(found: re.Match[str]) -> str:
+    knob = knobs().get(found[1].removeprefix("--").replace("-", "_"))
+    if knob is None:
+        return found[0]
+    quoted = f"“{knob_texts(current_language()).label(knob)}”"
+    return quoted if current_language() == "zh" else found[0].replace(found[1], quoted)
+
+
+def format_settings(values: Mapping[str, Any]) -> str:
+    """Return labels and values of settings."""
+    table = knob_texts(current_language())
+    settings = (f"{table.label(knobs()[name])} {format_setting_value(name, value)}" for name, value in values.items())
+    return tr("common.list_separator").join(settings)
+
+
+def format_setting_value(name: str, value: Any) -> str:
+    """Return the value of a setting as its field displays it."""
+    if isinstance(value, bool):
+        return tr("common.on") if value else tr("common.off")
+    if isinstance(value, float):
+        return format_number(value)
+    return knob_texts(current_language()).value_label(knobs()[name], value)
+
+
+def format_data_source(path: str) -> str:
+    """Return the title of a built-in data set, or the path of a file."""
+    return {
+        "builtin:python": tr("common.python_standard_library_built_in"),
+        "builtin:tasks": tr("common.sums_dates_units_with_answers"),
+    }.get(path, path)
+
+
+def format_split(name: str, split: str) -> str:
+    """Append the split, if there is one."""
+    return tr("common.name_split", name=name, split=split) if split else name
+
+
+def format_data_sources(paths: list[str]) -> str:
+    """Return the names of sources, without folders."""
+    return ", ".join(
+        format_data_source(path) if path.startswith("builtin:") else Path(path).name or path for path in paths
+    )
+
+
+def format_allowed_values(knob: Knob) -> str:
+    """Describe the allowed values of a setting."""
+    if knob.kind == "choice":
+        table = knob_texts(current_language())
+        return ", ".join(table.value_label(knob, choice) for choice in knob.choices)
+    if knob.shape:
+        return knob.shape
+    low, high = _format_bound(knob.minimum), _format_bound(knob.maximum)
+    if low is not None and high is not None:
+        return _format_range(low, high, knob)
+    if low is not None:
+        return tr("common.a_number_above_low" if knob.minimum_open else "common.number_from_low_up", low=low)
+    return tr("common.a_whole_number" if knob.kind == "int" else "common.a_number")
+
+
+def _format_range(low: str, high: str, knob: Knob) -> str:
+    if knob.kind == "int":
+        return tr("common.whole_number_from_low_high", low=low, high=high)
+    if knob.minimum_open and knob.maximum_open:
+        return tr("common.number_above_low_below_high", low=low, high=high)
+    if knob.minimum_open:
+        return tr("common.number_above_low_at_most", low=low, high=high)
+    if knob.maximum_open:
+        return tr("common.number_from_low_below_high", low=low, high=high)
+    return tr("common.number_from_low_high", low=low, high=high)
+
+
+def _format_bound(value: float | None) -> str | None:
+    if value is None:
+        return None
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:g}"
+
+
+def format_duration(seconds: float | None) -> str:
+    """`0:03:12`, with days from 24 hours on, or a dash if unknown."""
+    if seconds is None or seconds != seconds or seconds < 0:
+        return "–"
+    whole = int(seconds + 0.5)
+    days, rest = divmod(whole, 86_400)
+    clock = f"{rest // 3600}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
+    return tr("common.days_d_clock", days=days, clock=clock) if days else clock
+
+
+def format_count(value: float | None) -> str:
+    """Whole number with group separators."""
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def format_large_number(value: float) -> str:
+    """Abbreviate numbers from a million on: 949,257, but 9.499M, or 949.9 万."""
+    if value < 1e6:
+        return f"{value:,.0f}"
+    if current_language() == "zh":
+        return f"{value / 1e8:,.4g} 亿" if value >= 1e8 else f"{value / 1e4:,.4g} 万"
+    return f"{value / 1e9:,.4g}B" if value >= 1e9 else f"{value / 1e6:,.4g}M"
+
+
+def format_percentage(part: float, whole: float) -> str:
+    """Percentage; 0 only for zero."""
+    if not whole or not part:
+        return "0 %"
+    percent = 100 * part / whole
+    return "< 0.01 %" if percent < 0.01 else f"{percent:.2g} %" if percent < 1 else f"{percent:.1f} %"
+
+
+def format_loss(value: float | None) -> str:
+    """Loss with four decimals."""
+    if value is None or value != value:
+        return "–"
+    return f"{value:.4f}" if abs(value) < 100 else f"{value:.4g}"
+
+
+def format_significant(value: float | None) -> str:
+    """Number with three significant digits."""
+    return "–" if value is None or value != value else performance_texts.format_significant(value)
+
+
+def format_rate(value: float | None) -> str:
+    """Tokens per second."""
+    return "–" if value is None or value != value else f"{value:,.0f}"
+
+
+def format_bytes(value: float | None) -> str:
+    """Bytes in GiB, or in MiB below 1 GiB."""
+    if value is None or value != value:
+        return "–"
+    return f"{value / _GIB:,.1f} GiB" if value >= _GIB else f"{value / _MIB:.0f} MiB"
+
+
+def format_file_size(value: float) -> str:
+    """File size, in bytes below 1 KiB."""
+    return f"{value:.0f} B" if value < 1024 else amounts.format_bytes(value)
+
+
+def format_timestamp(seconds: float) -> str:
+    """Time of a past event, with the date unless it is today."""
+    if not seconds:
+        return "–"
+    if _is_today(seconds):
+        return tr("common.today_time", time=format_clock_time(seconds))
+    return format_clock_time(seconds)
+
+
+def format_clock_time(seconds: float) -> str:
+    """Time, with the date unless it is today."""
+    then = QDateTime.fromSecsSinceEpoch(int(seconds))
+    # 24 hours in both languages: English is read in many countries.
+    time_of_day = QLocale().toString(then, "HH:mm")
+    if _is_today(seconds):
+        return time_of_day
+    date = QLocale().toString(then, tr("common.d_mmm_yyyy"))
+    return f"{date} {time_of_day}"
+
+
+def _is_today(seconds: float) -> bool:
+    return time.localtime(seconds)[:3] == time.localtime()[:3]
+
+
+def format_run_state(state: RunState) -> str:
+    table = {
+        RunState.IDLE: tr("common.ready"),
+        RunState.STARTING: tr("common.starting"),
+        RunState.PREPARING: tr("common.preparing"),
+        RunState.COMPILING: tr("common.compiling"),
+        RunState.TRAINING: tr("common.training"),
+        RunState.EVALUATING: tr("common.evaluating"),
+        RunState.SAVING: tr("common.saving"),
+        RunState.PAUSED: tr("common.paused"),
+        RunState.STOPPING: tr("common.stopping"),
+        RunState.KILLING: tr("common.ending"),
+        RunState.FINISHED: tr("common.finished"),
+        RunState.STOPPED: tr("common.stopped"),
+        RunState.FAILED: tr("common.failed"),
+        RunState.CRASHED: tr("common.crashed"),
+    }
+    return table[state]
+
+
+def format_stored_run_state(state: str) -> str:
+    """State of a run on disk (`run_dir.RunState`)."""
+    table = {
+        "running": tr("common.running"),
+        "finished": tr("common.finished"),
+        "stopped": tr("common.stopped"),
+        "failed": tr("common.failed"),
+        "interrupted": tr("common.interrupted"),
+    }
+    return table.get(state, state)
+
+
+def format_phase(name: str) -> str:
+    table = {
+        "preparing": tr("common.preparing_the_data"),
+        "checking": tr("common.checking"),
+        "compiling": tr("common.finding_fastest_way_compute"),
+        "training": tr("common.training_2"),
+        "evaluating": tr("common.evaluating_2"),
+        "saving": tr("common.saving_a_checkpoint"),
+        "paused": tr("common.paused_2"),
+        "stopping": tr("common.stopping_2"),
+        "done": tr("common.done"),
+        "failed": tr("common.failed_2"),
+    }
+    return table.get(name, name)
+
+
+def format_pause_reason(reason: str, until: float | None) -> str:
+    """Why a run is paused; empty if the user paused it."""
+    if reason == "schedule" and until is not None:
+        return tr("common.by_schedule_until_time", time=format_clock_time(until))
+    return {
+        "schedule": tr("common.by_schedule"),
+        "other_program": tr("common.another_program_uses_gpu_training"),
+        "disk_full": tr("common.disk_full_training_goes_on"),
+    }.get(reason, "")
+
+
+def format_verdict(name: str) -> str:
+    return {
+        "fits": tr("common.fits"),
+        "tight": tr("common.tight"),
+        "does_not_fit": tr("common.does_not_fit"),
+    }.get(name, name)
+
+
+def format_progress(done: float, total: float | None, unit: str) -> str:
+    """`120 / 2,000 files`."""
+    if unit == "bytes":
+        return f"{format_bytes(done)} / {format_bytes(total)}" if total else format_bytes(done)
+    table = {
+        "steps": tr("common.steps"),
+        "documents": tr("common.documents"),
+        "tokens": tr("common.tokens"),
+        "batches": tr("common.batches"),
+        "files": tr("common.files"),
+        "trials": tr("common.trials"),
+    }
+    shown = f"{format_count(done)} / {format_count(total)}" if total else format_count(done)
+    return f"{shown} {table.get(unit, unit)}"

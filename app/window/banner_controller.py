@@ -1,0 +1,88 @@
+"""Displays warnings and errors of the trainer and of the window in banners."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QObject
+
+from app.core.active_run import ActiveRun
+from app.core.run_state import RunState
+from app.services.trainer_process import ProcessOutcome
+from app.texts import tr
+from app.widgets import formatting
+from app.window.banner import BannerArea, BannerContent, Level
+from trainer_core import error_codes, protocol
+from trainer_core.messages import TraindeckError
+from trainer_core.protocol import AnyEvent
+from trainer_core.restart_policy import GiveUp
+
+
+class BannerController(QObject):
+    """Adds banners; their texts are functions, called again when the language changes."""
+
+    def __init__(self, banners: BannerArea, active_run: ActiveRun) -> None:
+        super().__init__(banners)
+        self._banners, self._active_run, self._machine = banners, active_run, active_run.machine
+        active_run.event_received.connect(self._on_event)
+        active_run.ended.connect(self._on_run_ended)
+        active_run.process.protocol_incompatible.connect(self._show_incompatible)
+
+    def show_error(self, error: TraindeckError) -> None:
+        """Display an error of the window."""
+
+        def text() -> str:
+            return formatting.localized_message(error.code, error.params)
+
+        self._banners.add(BannerContent("error", text, error.detail, error.code))
+
+    def _on_event(self, event: AnyEvent) -> None:
+        if isinstance(event, protocol.Warn):
+            self._show_event("warning", event)
+        elif isinstance(event, protocol.Error):
+            self._show_event("error", event)
+
+    def _show_event(self, level: Level, event: protocol.CodedEvent) -> None:
+        def text() -> str:
+            return formatting.localized_message(event.code, event.params)
+
+        resumable = isinstance(event, protocol.Error) and self._machine.has_checkpoint
+        self._banners.add(BannerContent(level, text, event.detail, event.code, offers_resume=resumable))
+
+    def _on_run_ended(self, outcome: ProcessOutcome) -> None:
+        if self._active_run.auto_restart.gave_up is not None:
+            self._show_gave_up(self._active_run.auto_restart.gave_up)
+        if self._machine.state is RunState.CRASHED or outcome.failed_to_start:
+            self._show_crash(outcome)
+
+    def _show_crash(self, outcome: ProcessOutcome) -> None:
+        """Display the end of a trainer that sent no error."""
+        output = "\n".join(outcome.output_tail)
+        known = error_codes.classify_exit_code(outcome.exit_code, crashed=outcome.crashed)
+        cause = error_codes.classify_termination(outcome.exit_code, output, crashed=outcome.crashed)
+        code = known.detail if known is not None else outcome.exit_code
+
+        def text() -> str:
+            if outcome.failed_to_start:
+                return tr("window.trainer_could_not_be_started")
+            if self._machine.can_resume_from_disk:
+                ended = tr("window.trainer_ended_unexpectedly_code_code_2", code=code)
+            else:
+                ended = tr("window.trainer_ended_unexpectedly_code_code", code=code)
+            if cause is None:
+                return ended
+            return f"{ended} {formatting.localized_message(cause.code, {'step': self._machine.step, **cause.params})}"
+
+        resumable = self._machine.can_resume_from_disk
+        self._banners.add(BannerContent("error", text, output, "crash", offers_resume=resumable))
+
+    def _show_gave_up(self, given_up: GiveUp) -> None:
+        def text() -> str:
+            reason = formatting.format_failure(given_up.reason, self._machine.last_error)
+            return tr("window.started_again_count_times_failed", count=given_up.attempts, reason=reason)
+
+        self._banners.add(BannerContent("warning", text, key="gave_up"))
+
+    def _show_incompatible(self, version: tuple[int, int]) -> None:
+        def text() -> str:
+            return tr("window.trainer_speaks_newer_protocol_version", version=".".join(map(str, version)))
+
+        self._banners.add(BannerContent("warning", text, key="incompatible"))

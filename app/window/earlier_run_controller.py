@@ -1,0 +1,104 @@
+"""Displays an earlier run in place of the window's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal
+
+from app.core.active_run import ActiveRun
+from app.core.history.run_list import RunHistory
+from app.core.run_loader import RunLoader, RunRecord
+from app.window.info_bars import ViewedRun
+from app.window.main_window import MainWindow
+from trainer_core.messages import TraindeckError
+
+
+class RunViewer(QObject):
+    """Loads one earlier run from disk, in slices. `viewed_run` and `record` are None while none is open."""
+
+    opened = Signal()  # all events are loaded
+    changed = Signal()
+
+    def __init__(
+        self,
+        window: MainWindow,
+        history: RunHistory,
+        active_run: ActiveRun,
+        show_error: Callable[[TraindeckError], None],
+    ) -> None:
+        super().__init__(window)
+        self._window, self._history, self._active_run, self._show_error = window, history, active_run, show_error
+        self.record: RunRecord | None = None
+        self.viewed_run: ViewedRun | None = None
+        self._resume_when_opened = False
+        self._run_loader = RunLoader(self)
+        self._run_loader.progressed.connect(self._on_progress)
+        self._run_loader.loaded.connect(self._on_loaded)
+        window.viewed_run_bar.resume_pressed.connect(self._resume)
+        window.viewed_run_bar.back_pressed.connect(self.show_active_run)
+
+    def resume(self, path: Path) -> None:
+        """Display a run, and resume it as soon as it is loaded."""
+        self.open(path)
+        self._resume_when_opened = self.record is not None and self._active_run.machine.can_start
+
+    def open(self, path: Path) -> None:
+        """Display a run."""
+        summary = self._history.get(path)
+        if summary is None:
+            self._show_error(TraindeckError("run.not_found", path=str(path)))
+            return
+        machine = self._active_run.machine
+        if machine.is_active and Path(machine.run_dir) == summary.path:
+            self.show_active_run()
+        else:
+            self._resume_when_opened = False
+            self.record, self.viewed_run = RunRecord(), ViewedRun(summary, 0.0)
+            self._run_loader.load(summary.path)
+        self._window.show_page("plots")
+        self.changed.emit()
+
+    def close(self) -> None:
+        self._run_loader.cancel()
+        self.record, self.viewed_run, self._resume_when_opened = None, None, False
+
+    def show_active_run(self) -> None:
+        """Return to the window's own run."""
+        self.close()
+        self._window.plots.show_all()
+        self.changed.emit()
+
+    def on_folder_closing(self, path: Path) -> None:
+        """Release the files of a run whose folder is about to be renamed or deleted."""
+        if self.viewed_run is not None and self.viewed_run.summary.path == path:
+            self.show_active_run()
+
+    def refresh(self) -> None:
+        if self.viewed_run is not None:
+            self.viewed_run = replace(self.viewed_run, can_resume=self._active_run.machine.can_start)
+        self._window.viewed_run_bar.display(self.viewed_run)
+
+    def _on_progress(self, fraction: float) -> None:
+        if self.viewed_run is not None:
+            self.viewed_run = ViewedRun(self.viewed_run.summary, min(fraction, 0.99))  # 1.0: displayed
+
+    def _on_loaded(self, path: Path, record: RunRecord) -> None:
+        summary = self._history.get(path)
+        if summary is None or self.viewed_run is None:  # the folder was deleted
+            self.close()
+        else:
+            self.record, self.viewed_run = record, ViewedRun(summary, 1.0)
+            if self._resume_when_opened:
+                self._resume()
+        self.opened.emit()
+        self._window.plots.show_all()
+        self.changed.emit()
+
+    def _resume(self) -> None:
+        viewed, record = self.viewed_run, self.record
+        if viewed is not None and record is not None and self._active_run.machine.can_start:
+            run = viewed.summary
+            self._active_run.resume_from_disk(run.path, record, has_checkpoint=run.checkpoints > 0)

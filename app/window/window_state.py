@@ -1,0 +1,78 @@
+"""Saves and restores the state of the window."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from PySide6.QtCore import QByteArray, QRect, Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QSplitter, QWidget
+
+from app.core.settings import Settings
+
+if TYPE_CHECKING:
+    from app.pages.setup.form import SetupForm
+    from app.window.main_window import MainWindow
+
+_TITLE_BAR_HEIGHT: Final = 30  # pixels, estimated
+_MIN_DRAGGABLE_WIDTH: Final = 80  # pixels
+
+
+def restore_window_state(settings: Settings, form: SetupForm, window: MainWindow) -> None:
+    """Restore form, pages and geometry. The preset of the form is already selected."""
+    if settings.preset:
+        form.restore(settings.data, settings.values)
+    form.clear_undo()
+    window.setup.data.recent = settings.recent_data
+    restore_geometry(settings.geometry, window)
+    restore_splitter(settings, "main", window.splitter)
+    window.restore_state(settings)
+
+
+def restore_geometry(geometry: str, window: QWidget) -> None:
+    """Restore position and size, also maximized, but not full screen or minimized. Moves the window onto a screen where
+    its own was removed or became smaller."""
+    with contextlib.suppress(ValueError):
+        if geometry:
+            window.restoreGeometry(QByteArray(base64.b64decode(geometry)))
+    window.setWindowState(window.windowState() & ~(Qt.WindowState.WindowFullScreen | Qt.WindowState.WindowMinimized))
+    frame = window.geometry()
+    title = QRect(frame.x(), frame.y() - _TITLE_BAR_HEIGHT, frame.width(), _TITLE_BAR_HEIGHT)
+    screens = [screen.availableGeometry() for screen in QGuiApplication.screens()]
+    if any(_is_draggable(title & screen) for screen in screens):
+        return
+    room = QGuiApplication.primaryScreen().availableGeometry()
+    frame.setSize(frame.size().boundedTo(room.size()).expandedTo(window.minimumSize()))
+    frame.moveCenter(room.center())
+    window.setGeometry(frame)
+
+
+def _is_draggable(seen: QRect) -> bool:
+    """Return whether the visible part of a title bar is large enough to move the window by it."""
+    return seen.width() >= _MIN_DRAGGABLE_WIDTH and seen.height() > 0
+
+
+def save_window_state(settings: Settings, form: SetupForm, window: MainWindow) -> None:
+    """Store form, pages and geometry. Invalid values are not stored."""
+    settings.preset = form.preset.name if form.preset else ""
+    settings.data = form.data
+    settings.values = {} if form.invalid_knobs() else form.changes()
+    settings.geometry = _encode_base64(window.saveGeometry())
+    window.save_state(settings)
+    save_splitter(settings, "main", window.splitter)
+
+
+def restore_splitter(settings: Settings, name: str, splitter: QSplitter) -> None:
+    with contextlib.suppress(ValueError):
+        if name in settings.splitters:
+            splitter.restoreState(QByteArray(base64.b64decode(settings.splitters[name])))
+
+
+def save_splitter(settings: Settings, name: str, splitter: QSplitter) -> None:
+    settings.splitters[name] = _encode_base64(splitter.saveState())
+
+
+def _encode_base64(content: QByteArray) -> str:
+    return base64.b64encode(content.data()).decode("ascii")

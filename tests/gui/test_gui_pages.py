@@ -1,0 +1,53 @@
+"""The page of CONTRIBUTING.md is added to the window by one line, as that file says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from app.core.settings import SettingsStore
+from app.pages import registry
+from app.pages.registry import PageSpec
+from app.window import commands, main_window
+from tests.gui.conftest import MakeWindow
+from trainer_core import protocol
+
+CONTRIBUTING = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"
+
+
+@pytest.fixture
+def added_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Create the module of the example, and register its page."""
+    section = CONTRIBUTING.read_text(encoding="utf-8").partition("**a page**")[2]
+    code = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[0]
+    (tmp_path / "sample_count_page.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = PageSpec("sample_count", "samples.samples", "sample_count_page", "SampleCountPage")
+    pages = (registry.PAGES[0], spec, *registry.PAGES[1:])
+    for module in (registry, commands, main_window):
+        monkeypatch.setattr(module, "PAGES", pages)
+
+
+@pytest.mark.usefixtures("added_page")
+def test_a_registered_page_has_a_tab_a_shortcut_a_language_and_the_displayed_run(
+    make_window: MakeWindow, qtbot: QtBot
+) -> None:
+    controller = make_window()
+    window = controller.window
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow)
+    qtbot.keyClick(window, Qt.Key.Key_2, Qt.KeyboardModifier.ControlModifier)
+    assert window.page == "sample_count"
+    page = window.sample_count  # type: ignore[attr-defined]
+    assert page.isVisible()
+    controller.active_run.record.add(protocol.Sample(step=1, prompt="a", text="b"))
+    controller.render()
+    assert page.count.text() == "1"
+    controller.set_language("zh")
+    assert page.title.text() == window.tabs.tabText(1) == "示例文本"
+    window.close()
+    assert SettingsStore().load().page == "sample_count"

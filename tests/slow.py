@@ -1,0 +1,77 @@
+"""Groups of slow tests.
+
+`./train_gpu.sh test` leaves them out, `./train_gpu.sh test --all` runs them, and `.ci/run` runs a short case of each
+group (`SMOKE`). Entries are files and single tests (`FILE::TEST`), relative to tests/.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SLOW: Final[dict[str, tuple[str, ...]]] = {
+    "ranks": ("core/test_ranks.py", "faults/test_ranks_broken.py", "faults/test_ranks_nccl.py"),
+    "compile": (
+        "core/test_engine_compiled.py",
+        "core/test_exact_resume_compiled.py",
+        "core/test_loss.py::test_a_compiled_loss_in_parts_is_the_same",
+        "core/test_engine.py::test_a_resumed_run_compiles_what_it_began_with_whatever_its_next_batch_is",
+    ),
+    "fast_paths": ("core/test_fast_paths.py", "core/test_doctor_fast_paths.py", "core/test_bench_command.py"),
+    "check": ("core/test_check_command.py", "core/test_automatic_batch.py"),
+    "resume": (
+        "core/test_resume_position.py",
+        "core/test_exact_resume_packed.py",
+        "core/test_exact_resume_bad_steps.py",
+        "core/test_pausing.py",
+    ),
+    "kills": (
+        "faults/test_kills.py",
+        "faults/test_restarts.py",
+        "faults/test_stop_anywhere.py",
+        "faults/test_emergency.py",
+    ),
+    "disk": ("faults/test_disk.py", "faults/test_checkpoint_transaction.py", "faults/test_damage.py"),
+    "oom": ("faults/test_out_of_memory.py", "unit/test_readers_memory.py"),
+    "fuzzing": (
+        "faults/test_fuzzing_caches.py",
+        "faults/test_fuzzing_checkpoint.py",
+        "faults/test_fuzzing_wire.py",
+        "faults/test_bad_input.py",
+        "faults/test_left_alone.py",
+    ),
+    "setup": ("process/test_setup_runs.py", "process/test_setup_updates.py"),
+    "answers": ("core/test_answers.py::test_an_answer_is_the_same_alone_and_in_any_batch",),
+    "window": (
+        "gui/test_gui_data_real.py",
+        "gui/test_gui_trying_real.py",
+        "gui/test_gui_queue_real.py",
+        "gui/test_gui_long_runs.py",
+        "gui/test_gui_small_screen.py",
+        "gui/test_gui_languages.py::test_nothing_is_cut_after_the_language_and_the_theme_went_to_and_fro",
+        "gui/test_gui_languages.py::test_no_buttons_text_is_cut",
+        "gui/test_gui_data.py::test_no_cards_text_is_cut",
+        "gui/test_gui_data.py::test_nothing_reaches_beyond_the_page",
+    ),
+}
+SMOKE: Final = (
+    "core/test_ranks.py::test_two_processes_make_the_run_of_one",
+    "core/test_engine_compiled.py::test_a_compiler_that_fails",
+    "core/test_fast_paths.py::test_what_was_tried_before_a_compiler_came_is_not_all",
+    "core/test_automatic_batch.py::test_an_automatic_batch_is_kept_as_a_number_with_which_a_resume_is_exact",
+    "core/test_resume_position.py::test_a_run_that_is_longer_than_asked_for_is_refused_and_left_alone",
+    "core/test_exact_resume_packed.py::test_a_resumed_run_equals_one_that_was_not_interrupted",
+    "faults/test_kills.py",
+    "faults/test_checkpoint_transaction.py",
+    "faults/test_out_of_memory.py",
+    "faults/test_fuzzing_wire.py",
+    "process/test_setup_runs.py::test_a_set_up_killed_at_any_moment_is_finished_by_the_next_one",
+    "core/test_answers.py::test_an_answer_is_the_same_alone_and_in_any_batch",
+    "gui/test_gui_queue_real.py",
+)
+
+
+def matches(test: str, entries: tuple[str, ...]) -> bool:
+    """Return whether `test` (`core/test_x.py::test_y[parameters]`, relative to tests/) is one of `entries`."""
+    file, _, name = test.partition("::")
+    plain = f"{file}::{name.partition('[')[0]}"
+    return file in entries or plain in entries

@@ -1,0 +1,73 @@
+"""The texts of the launcher: every key exists with the parameters it gets, in the language of the terminal."""
+
+from __future__ import annotations
+
+import ast
+import string
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher import failures, messages
+from launcher.messages import message
+from trainer_core import texts
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = [*sorted((ROOT / "launcher").glob("*.py")), ROOT / "train_gpu.py"]
+ADVICE = {key for _, key, _ in failures.KNOWN_FAILURES}
+
+
+def message_calls() -> Iterator[tuple[str, set[str], str]]:
+    """Yield key, parameters and location of every `message(...)`."""
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "message":
+                for key in ast.walk(node.args[0]):
+                    if isinstance(key, ast.Constant):
+                        yield str(key.value), {str(word.arg) for word in node.keywords}, f"{file.name}:{node.lineno}"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_every_message_has_a_text_with_its_parameters(language: texts.Language) -> None:
+    table = texts.catalogue(language)
+    for key, parameters, where in message_calls():
+        expected = {name for _, name, _, _ in string.Formatter().parse(table[key]) if name is not None}
+        assert parameters == expected, where
+    assert all(table[key] for key in ADVICE)
+
+
+def test_every_text_of_the_launcher_is_used() -> None:
+    used = {key for key, _, _ in message_calls()} | ADVICE
+    assert {key for key in texts.catalogue("en") if key.startswith("launcher.")} == used
+
+
+def test_an_error_of_a_tool_is_told_with_advice_in_the_language_of_the_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRAINDECK_LANG", "zh")
+    error = failures.tool_error(message("launcher.torch_not_installed", version="2.13.0"), "ERROR: {no} No space left")
+    assert message("launcher.update_failed", error=error).splitlines()[:3] == [
+        "更新失败，现有环境仍可使用。无法安装 PyTorch 2.13.0：",
+        "    ERROR: {no} No space left",
+        "磁盘已满。请腾出几 GB 空间，然后重新启动。",
+    ]
+    assert error.summary == "无法安装 PyTorch 2.13.0： 磁盘已满。请腾出几 GB 空间，然后重新启动。"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [("TRAINDECK_LANG", "zh", "由用户指定"), ("LANG", "zh_CN.UTF-8", "由用户指定"), ("LANG", "en_US", "set by you")],
+)
+def test_the_language_is_that_of_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: str
+) -> None:
+    for variable in ("TRAINDECK_LANG", "LC_ALL", "LANG"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv(name, value)
+    assert message("launcher.reason.chosen") == expected
+
+
+def test_a_line_that_is_rewritten_fills_its_columns_and_no_more() -> None:
+    assert messages.fit_to_width("安装 a", 9) == "安装 a   "
+    assert messages.fit_to_width("安装安装安装", 6) == "安装  "

@@ -1,0 +1,141 @@
+"""The catalogue of texts: the same keys and parameters in both languages, and no key missing or unused."""
+
+from __future__ import annotations
+
+import ast
+import string
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+from trainer_core import protocol, texts
+from trainer_core.config import knobs
+from trainer_core.knob_effects import EFFECTS
+from trainer_core.messages import is_known
+from trainer_core.runs.run_dir import RunState
+
+ROOT = Path(__file__).resolve().parents[2]
+BY_NAME = (
+    "launcher.", "bench.",  # tests/unit/test_setup_texts.py
+    "knob.", "knob_group.", "knob_unit.", "knob_value.", "knob_effect.", "message.", "fast_path.",
+    "model_card.", "reason.", "position.",  # phrases of trainer_core/messages/data.py
+    "console.phase.", "console.pause.", "console.unit.", "console.checkpoint_kind.", "console.loader_reason.",
+    "console.done.", "console.bad_step_action.", "console.oom.", "console.oom_during.", "console.run_state.",
+    "console.run_table.", "console.fast_path_table.", "check.label.", "check.verdict.",
+)  # fmt: skip
+"""Prefixes of keys that code composes from names; the tests of these names check them."""
+
+
+def annotation(event: type, field: str) -> object:
+    return get_type_hints(event)[field]
+
+
+def parameters(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+
+
+def nodes(*folders: str) -> Iterator[tuple[ast.AST, str]]:
+    """Yield every node of the sources of these folders, and its file."""
+    for path in (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            yield node, path.name
+
+
+def literal_keys() -> Iterator[str]:
+    """Yield every string literal that is a key of the catalogue."""
+    known = texts.catalogue("en")
+    for node, _ in nodes("app", "trainer_core"):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in known:
+            yield node.value
+
+
+def calls(name: str, *folders: str) -> Iterator[tuple[ast.Call, str]]:
+    for node, file in nodes(*folders):
+        if isinstance(node, ast.Call) and name in (getattr(node.func, "id", ""), getattr(node.func, "attr", "")):
+            yield node, f"{file}:{node.lineno}"
+
+
+def test_both_languages_have_the_same_keys_and_parameters() -> None:
+    english, chinese = texts.catalogue("en"), texts.catalogue("zh")
+    assert english.keys() == chinese.keys()
+    for key, text in english.items():
+        assert text
+        assert chinese[key], key
+        assert parameters(text) == parameters(chinese[key]), key
+
+
+def test_every_key_in_the_sources_is_in_the_catalogue() -> None:
+    known = texts.catalogue("en")
+    found = list(calls("tr", "app"))
+    assert len(found) > 500
+    for call, where in found:
+        if isinstance(call.args[0], ast.Constant):
+            assert call.args[0].value in known, where
+
+
+def test_the_terminal_passes_the_parameters_of_its_texts() -> None:
+    known = texts.catalogue("en")
+    found = [
+        *calls("get", "trainer_core/console", "trainer_core/messages", "trainer_core/runs"),
+        *calls("text", "trainer_core/console"),
+    ]
+    checked = 0
+    for call, where in found:
+        key = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else ""
+        given = {word.arg for word in call.keywords}
+        if isinstance(key, str) and key.partition(".")[0] in ("console", "check", "data_report") and None not in given:
+            assert given == parameters(known[key]), where
+            checked += 1
+    assert checked > 80
+
+
+def test_texts_that_are_composed_from_names_exist() -> None:
+    known = texts.catalogue("en")
+    composed = {
+        "phase": protocol.PhaseName,
+        "pause": protocol.PauseReason,
+        "checkpoint_kind": protocol.CheckpointKind,
+        "done": protocol.DoneReason,
+        "loader_reason": annotation(protocol.Ready, "loader_reason"),
+        "unit": annotation(protocol.Progress, "unit"),
+        "bad_step_action": annotation(protocol.BadStep, "action"),
+        "oom_during": annotation(protocol.OomRecovery, "during"),
+        "run_state": RunState,
+    }
+    for group, names in composed.items():
+        assert [name for name in get_args(names) if f"console.{group}.{name}" not in known] == (
+            ["bytes"] if group == "unit" else []
+        )
+
+
+def test_every_key_is_used() -> None:
+    used = {key for key in literal_keys() if not key.startswith(BY_NAME)}
+    assert {key for key in texts.catalogue("en") if not key.startswith(BY_NAME)} == used
+
+
+def test_every_setting_has_a_label_a_help_text_and_its_effect() -> None:
+    for language in ("en", "zh"):
+        table = texts.catalogue(language)
+        for name, knob in knobs().items():
+            assert table[f"knob.{name}.label"]
+            assert table[f"knob.{name}.help"].endswith("。" if language == "zh" else "."), name
+            assert f"knob_group.{knob.group}" in table
+            assert not knob.unit or f"knob_unit.{knob.unit}" in table
+            assert (f"knob.{name}.effect" in table) == (name in EFFECTS), name
+    named = {key.split(".")[1] for key in texts.catalogue("en") if key.startswith("knob.")}
+    assert named == set(knobs())
+
+
+def test_every_choice_has_chinese_words_or_is_a_name() -> None:
+    names = {
+        "jsonl", "json", "csv", "tsv", "parquet", "arrow", "tar", "gpt-2", "llama-bpe", "qwen2", "adamw", "muon",
+        "bf16", "fp16", "flash", "efficient", "cudnn", "math", "flash2", "flash3",
+    }  # fmt: skip
+    offered = {choice for knob in knobs().values() for choice in knob.choices}
+    translated = {key.split(".", 1)[1] for key in texts.catalogue("zh") if key.startswith("knob_value.")}
+    assert offered - names == translated
+
+
+def test_an_unknown_message_code_is_not_known() -> None:
+    assert is_known("data.not_found")
+    assert not is_known("data.no_such_code")

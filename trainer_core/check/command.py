@@ -1,0 +1,180 @@
+"""`check` and the automatic batch size: measures configurations, or reads earlier measurements, and reports.
+
+No torch, no Qt: a cached report takes no time to import them.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import time
+from typing import Any, Final
+
+import msgspec
+
+from trainer_core import __version__, protocol
+from trainer_core.check import data, search, trial_process
+from trainer_core.check.data import DataRequirements
+from trainer_core.check.search import TrialRun
+from trainer_core.check.trial_result import TrialRequest, TrialResult, verdict
+from trainer_core.config import Config, knobs
+from trainer_core.data.prepare import PreparedData
+from trainer_core.run_context import RunContext
+from trainer_core.runs import run_dir
+from trainer_core.system import files, hardware
+from trainer_core.system.memory import system_memory
+from trainer_core.system.result_cache import MeasurementCache
+
+_KEY_GROUPS: Final = ("model", "hardware")
+_KEY_KNOBS: Final = (
+    "batch_size",
+    "gradient_accumulation_steps",
+    "optimizer",
+    "packing",
+    "attend_across_documents",
+)
+_MIB: Final = 2**20
+
+
+def run_check(config: Config, session: RunContext, again: bool = False) -> protocol.CheckReport:
+    """Measure `config`, and alternatives if it does not fit. `again` ignores cached measurements.
+
+    Raises `TraindeckError` and `StopRequested`.
+    """
+    session.set_phase("checking")
+    since = time.monotonic()
+    report = _build_report(config, data.inspect_data(config, session), session, again)
+    report.duration_s = time.monotonic() - since
+    return report
+
+
+def choose_batch(config: Config, prepared: PreparedData, session: RunContext, new: bool) -> Config:
+    """Replace an automatic batch size of a new run by the fastest one, and emit its report.
+
+    A resumed run keeps the size in `config`.
+    """
+    if not config.auto_batch:
+        return config
+    plain = msgspec.structs.replace(config, auto_batch=False)
+    if not new:
+        return plain
+    session.set_phase("checking")
+    report = _build_report(config, data.from_prepared(prepared, config, session), session, again=False)
+    session.emit(report)
+    return msgspec.structs.replace(
+        plain,
+        batch_size=report.chosen.batch_size,
+        gradient_accumulation_steps=report.chosen.gradient_accumulation_steps,
+    )
+
+
+def _build_report(config: Config, needs: DataRequirements, session: RunContext, again: bool) -> protocol.CheckReport:
+    ram = system_memory()
+    measure = _CachedMeasurement(needs, session, again)
+    alternatives: list[TrialRun] = []
+    if config.auto_batch:
+        chosen = search.find_fastest(msgspec.structs.replace(config, auto_batch=False), measure)
+    else:
+        chosen = measure(config)
+        if not chosen.is_roomy:
+            alternatives = search.find_alternatives(chosen, measure)
+    result = chosen.outcome
+    judged = verdict(result)
+    if judged == "does_not_fit" and not alternatives:
+        session.warn("check.nothing_fits", needed_mib=result.needed // _MIB, free_mib=result.memory_free // _MIB)
+    checkpoints = config.keep_last + config.keep_best
+    disk_needed = result.checkpoint_bytes * (checkpoints + 1) + needs.cache_bytes
+    disk_free = files.free_bytes(run_dir.runs_root())
+    if disk_needed > disk_free:
+        session.warn("check.disk", needed_mib=disk_needed // _MIB, free_mib=disk_free // _MIB)
+    positions = needs.total_steps * needs.tokens_per_step / needs.fill
+    return protocol.CheckReport(
+        verdict=judged,
+        device=result.device,
+        chosen=_settings(chosen),
+        alternatives=[_settings(one) for one in alternatives],
+        memory_total=result.memory_total,
+        memory_free=result.memory_free,
+        ram_total=ram.total,
+        ram_free=ram.available,
+        total_steps=needs.total_steps,
+        seconds=positions / result.tokens_per_s if positions and result.tokens_per_s else None,
+        compile_s=result.compile_s,
+        checkpoint_bytes=result.checkpoint_bytes,
+        checkpoints=checkpoints,
+        disk_needed=disk_needed,
+        disk_free=disk_free,
+        parameters=result.parameters,
+        tokens_per_step=needs.tokens_per_step,
+        from_cache=not measure.measured,
+    )
+
+
+def _settings(run: TrialRun) -> protocol.MeasuredSettings:
+    config, result = run.config, run.outcome
+    return protocol.MeasuredSettings(
+        batch_size=config.batch_size,
+        gradient_accumulation_steps=config.gradient_accumulation_steps,
+        activation_checkpointing=config.activation_checkpointing,
+        chunked_loss=config.chunked_loss,
+        fits=run.fits,
+        peak=result.peak,
+        ram_peak=result.ram_peak,
+        tokens_per_s=result.tokens_per_s,
+    )
+
+
+class _CachedMeasurement:
+    """Measures each configuration once per machine. `again` ignores measurements of earlier processes."""
+
+    def __init__(self, needs: DataRequirements, session: RunContext, again: bool) -> None:
+        self._needs, self._session, self._again = needs, session, again
+        self._cache = MeasurementCache(run_dir.home() / "cache" / "checks.json")
+        self._machine = _machine_key()
+        self.measured: list[tuple[object, ...]] = []  # keys, by this process
+
+    def __call__(self, config: Config) -> TrialRun:
+        needs = self._needs
+        key = (self._machine, needs.vocab_size, needs.task, needs.planned_steps.bit_length(), _config_key(config))
+        result = None if self._again and key not in self.measured else self._read(key)
+        if result is None:
+            self._session.progress("checking", len(self.measured), None, "trials")
+            self.measured.append(key)
+            request = TrialRequest.from_config(config, needs.vocab_size, needs.task, needs.planned_steps)
+            result = trial_process.run_trial_process(request, self._session)
+            self._cache.store(msgspec.to_builtins(result), *key)
+            self._session.set_phase("checking")
+        return TrialRun(config, result)
+
+    def _read(self, key: tuple[object, ...]) -> TrialResult | None:
+        try:
+            return with_current_memory(msgspec.convert(self._cache.get(*key) or {}, TrialResult))
+        except msgspec.ValidationError:
+            return None
+
+
+def with_current_memory(result: TrialResult) -> TrialResult | None:
+    """Update the free memory of an earlier result. None: it did not fit, but more memory is free now."""
+    free: int | None = system_memory().available
+    if result.uuids:
+        free = min((amount for amount in map(hardware.free_vram, result.uuids) if amount is not None), default=None)
+    if not result.fits and (free is None or free > result.memory_free):
+        return None
+    return result if free is None else msgspec.structs.replace(result, memory_free=free)
+
+
+def _config_key(config: Config) -> dict[str, Any]:
+    """The settings that memory and speed depend on."""
+    return {
+        name: getattr(config, name) for name, knob in knobs().items() if knob.group in _KEY_GROUPS or name in _KEY_KNOBS
+    }
+
+
+def _machine_key() -> str:
+    """Hardware and software that measurements depend on."""
+    machine = hardware.probe()
+    gpus = [(gpu.name, gpu.vram_total) for gpu in machine.gpus]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    torch = importlib.metadata.version("torch")
+    cpu = f"{machine.cpu_name} x{machine.cpu_threads}, {machine.ram_total}"
+    return f"{cpu}, {gpus}, {visible}, torch {torch}, traindeck {__version__}"

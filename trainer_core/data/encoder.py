@@ -1,0 +1,349 @@
+"""Encodes documents into the token files of a cache. Resumes after an interruption.
+
+One process reads and writes; for large data, a pool of processes encodes. The result is byte-identical for any number
+of processes and interruptions.
+
+No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from trainer_core.config import Config
+from trainer_core.data import cache
+from trainer_core.data.columns import Document
+from trainer_core.data.documents import DocumentStream, StreamPosition
+from trainer_core.data.encode_batch import (
+    EncodedBatch,
+    encode_batch,
+    encode_in_worker,
+    init_worker,
+)
+from trainer_core.data.report.statistics import count_duplicates, count_overlap
+from trainer_core.data.sources import DatasetScans
+from trainer_core.data.split_files import HeldOutSelector, Mask, SplitWriter
+from trainer_core.data.token_files import AppendOnlyFile
+from trainer_core.data.tokenizing.tokenizer import Codec
+from trainer_core.messages import TraindeckError, Value
+from trainer_core.progress import NullReporter, Reporter, Unit
+from trainer_core.protocol import PhaseName
+from trainer_core.system.hardware import usable_threads
+from trainer_core.system.memory import system_memory
+
+HASHES_FILE: Final = "hashes.bin"
+VALIDATION_HASHES_FILE: Final = "validation_hashes.bin"
+SPLITS: Final = ("train", "validation")
+_BATCH_LIMIT, _SMALL_BATCH_LIMIT = 1024 * 1024, 128 * 1024  # characters encoded at once
+_COMMIT_INTERVAL_S: Final = 3.0
+_MIN_PARALLEL_BYTES: Final = 48 * 1024 * 1024  # starting processes does not pay off for less data
+_MAX_PROCESSES: Final = 6  # more would use over 1 GB and wait for the reading process
+_POLL_INTERVAL_S: Final = 0.1
+
+WarningRecord = tuple[str, dict[str, Value]]
+
+
+class WarningRecorder(NullReporter):
+    """Forwards everything, each warning once, and records the warnings that hold for all users of the cache."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._emitted: set[str] = set()
+        self.warnings: list[WarningRecord] = []
+
+    def restore(self, warnings: Iterable[Sequence[Any]]) -> None:
+        """Replace the recorded warnings by those of an earlier process."""
+        self.warnings = []
+        for code, params in warnings:
+            self.warn(code, **params)
+
+    def emit(self, code: str, **params: Value) -> None:
+        """Forward a warning without recording it."""
+        key = repr((code, sorted(params.items())))
+        if key not in self._emitted:
+            self._emitted.add(key)
+            self._reporter.warn(code, **params)
+
+    def warn(self, code: str, **params: Value) -> None:
+        if (code, params) not in self.warnings:
+            self.warnings.append((code, params))
+        self.emit(code, **params)
+
+    def progress(self, phase: PhaseName, done: float, total: float | None, unit: Unit) -> None:
+        self._reporter.progress(phase, done, total, unit)
+
+    def poll(self) -> None:
+        self._reporter.poll()
+
+
+# --- the pipeline ----------------------------------------------------------------------------------
+
+
+def encode_documents(
+    working: Path, tokenizer: Path, scans: DatasetScans, config: Config, recorder: WarningRecorder, fast: bool = True
+) -> dict[str, Any]:
+    """Write the tokens of all documents to `working`, from the last commit on. Returns the counts for meta.json.
+
+    Raises what `DocumentStream`, `Codec` and `recorder.poll` raise.
+    """
+    processes = choose_num_processes(config, scans.bytes, tokenizer)
+    try:
+        return _EncodePipeline(working, tokenizer, scans, config, recorder, fast, processes).run()
+    except BrokenProcessPool:  # e.g. killed by the system for lack of memory
+        logging.getLogger(__name__).warning("an encoding process was lost; encoding continues in the main process")
+        recorder.restore(cache.read_journal(working).get("warnings", ()))
+        return _EncodePipeline(working, tokenizer, scans, config, recorder, fast, 0).run()
+
+
+def choose_num_processes(config: Config, data_bytes: int, tokenizer: Path) -> int:
+    """Number of encoding processes: one per core within the free memory; 0 for little data."""
+    if config.low_memory or data_bytes < _MIN_PARALLEL_BYTES:
+        return 0
+    bytes_each = 120e6 + 25 * tokenizer.stat().st_size
+    fitting = int(min(0.8e9, system_memory().available / 4) / bytes_each)
+    return max(0, min(usable_threads(), _MAX_PROCESSES, fitting))
+
+
+class _Encoded(NamedTuple):
+    """An encoded batch, and the state of the stream after it."""
+
+    batch: list[Document]
+    tokens: EncodedBatch
+    done: float  # bytes
+    position: StreamPosition | None
+    warnings: int  # recorded so far
+
+
+class _EncodePipeline:
+    """Reads batches, encodes them here or in a pool, and writes them in order."""
+
+    def __init__(
+        self,
+        working: Path,
+        tokenizer: Path,
+        scans: DatasetScans,
+        config: Config,
+        recorder: WarningRecorder,
+        fast: bool,
+        processes: int,
+    ) -> None:
+        journal = {**cache.read_journal(working), "fast": fast}
+        self._config, self._recorder = config, recorder
+        self._stream = DocumentStream(scans.all, config, recorder, journal.get("position"))
+        self._codec = Codec.load(tokenizer, fast)
+        self._num_processes = processes
+        self._worker_arguments = (tokenizer, fast)
+        first = scans.first_validation_file
+        self._writer = CacheWriter(working, self._codec, config, journal, self._stream.path_of, first)
+        # The tokenizer was trained first, on the training data.
+        self._progress_offset = 0.0 if config.tokenizer else float(sum(one.bytes for one in scans.train))
+
+    def run(self) -> dict[str, Any]:
+        writer = self._writer
+        pool = self._start_pool()
+        try:
+            if pool is not None:  # while its processes start
+                self._codec.encoder.choose_backend()
+                self._codec.encoder.release_fast_path()
+            for encoded in self._iter_encoded(pool):
+                self._write(encoded)
+            counts = writer.finish(self._recorder)
+            report = asdict(self._stream.counts)
+            report["bad"] += writer.refused
+            report["first_bad"] = report["first_bad"] or writer.first_refused
+            return {**counts, "warnings": self._recorder.warnings, "report": {**report, **writer.report()}}
+        finally:
+            if pool is not None:
+                pool.shutdown(wait=True, cancel_futures=True)
+            writer.abort()
+
+    def _write(self, encoded: _Encoded) -> None:
+        """Write a batch and commit if due. A stop commits first."""
+        writer, offset = self._writer, self._progress_offset
+        writer.bad_rows = self._stream.bad
+        writer.write(encoded.batch, encoded.tokens)
+        is_due = writer.is_commit_due()
+        try:
+            self._recorder.progress("preparing", offset + encoded.done, offset + self._stream.total, "bytes")
+            self._recorder.poll()
+        except BaseException:
+            is_due = True
+            raise
+        finally:
+            if is_due and encoded.position is not None:
+                writer.commit(encoded.position, self._recorder.warnings[: encoded.warnings])
+
+    def _start_pool(self) -> ProcessPoolExecutor | None:
+        if not self._num_processes:
+            return None
+        # spawn on every system: Windows has nothing else, and a fork of a process with threads can hang
+        context = multiprocessing.get_context("spawn")
+        try:
+            pool = ProcessPoolExecutor(self._num_processes, context, init_worker, self._worker_arguments)
+            for _ in range(self._num_processes):
+                pool.submit(int)  # starts the processes
+        except (OSError, NotImplementedError):  # no semaphores, in some containers
+            return None
+        return pool
+
+    def _iter_encoded(self, pool: ProcessPoolExecutor | None) -> Iterator[_Encoded]:
+        pending: deque[tuple[list[Document], Future[EncodedBatch], float, StreamPosition | None, int]] = deque()
+        verified = self._codec.encoder.backend == "gigatoken"
+        for batch in batch_documents(self._stream, _SMALL_BATCH_LIMIT if self._config.low_memory else _BATCH_LIMIT):
+            contents = [document.turns or document.text for document in batch]
+            state = self._stream.done, self._stream.position, len(self._recorder.warnings)
+            if pool is None:
+                yield _Encoded(batch, encode_batch(self._codec, contents), *state)
+                continue
+            pending.append((batch, pool.submit(encode_in_worker, contents, verified), *state))
+            while len(pending) > 2 * self._num_processes or (pending and pending[0][1].done()):
+                yield self._wait(*pending.popleft())
+        while pending:
+            yield self._wait(*pending.popleft())
+
+    def _wait(self, batch: list[Document], future: Future[EncodedBatch], *state: Any) -> _Encoded:
+        while True:
+            try:
+                return _Encoded(batch, future.result(_POLL_INTERVAL_S), *state)
+            except TimeoutError:
+                self._recorder.poll()
+
+
+def batch_documents(documents: Iterable[Document], size: int) -> Iterator[list[Document]]:
+    """Batches of about `size` characters. Does not read ahead."""
+    batch: list[Document] = []
+    length = 0
+    for document in documents:
+        batch.append(document)
+        length += document.characters
+        if length >= size:
+            yield batch
+            batch, length = [], 0
+    if batch:
+        yield batch
+
+
+# --- the files -------------------------------------------------------------------------------------
+
+
+class CacheWriter:
+    """Writes the files of a cache.
+
+    `path_of` maps a file's number in the data to its path. Documents of files from `first_validation_file` on are held
+    out; if that is None, `validation_fraction` of all documents.
+    """
+
+    def __init__(
+        self,
+        working: Path,
+        codec: Codec,
+        config: Config,
+        journal: dict[str, Any],
+        path_of: Callable[[int], str],
+        first_validation_file: int | None = None,
+    ) -> None:
+        self._working, self._codec, self._config, self._path_of = working, codec, config, path_of
+        self._fast: bool = journal.get("fast", True)
+        self._held_out_selector = HeldOutSelector(config.validation_fraction)
+        self._first_validation_file = first_validation_file
+        self._hashes: dict[str, AppendOnlyFile] = {}
+        self._splits: dict[str, SplitWriter] = {}
+        try:
+            for name in (HASHES_FILE, VALIDATION_HASHES_FILE):
+                self._hashes[name] = AppendOnlyFile(working / name, journal.get(name, 0))
+            for name in SPLITS:
+                held_out = name == "validation"
+                # Evaluation reads held-out data in random order, which would be slow to encode on the fly.
+                keep_tokens = config.token_cache or held_out
+                self._splits[name] = SplitWriter(working / name, codec, journal.get(name), held_out, keep_tokens)
+        except BaseException:
+            self.abort()
+            raise
+        self.bad_rows = 0  # found by the reader
+        self.refused: int = journal.get("refused", 0)  # conversations that the chat template rejects
+        self.first_refused: dict[str, str] = journal.get("first_refused", {})
+        self.dropped_turns: int = journal.get("left_out", 0)  # turns that the chat template cannot write
+        self._last_commit_time = time.monotonic()
+
+    def encode_and_write(self, batch: list[Document]) -> None:
+        self.write(batch, encode_batch(self._codec, [document.turns or document.text for document in batch]))
+
+    def write(self, batch: list[Document], encoded: EncodedBatch) -> None:
+        for number, reason in encoded.refused:
+            self._record_refused(batch[number], reason)
+        self.dropped_turns += encoded.dropped_turns
+        held_out = self._held_out_mask(batch)
+        for name, hashes in ((HASHES_FILE, encoded.hashes), (VALIDATION_HASHES_FILE, encoded.hashes[held_out])):
+            self._hashes[name].write(hashes.astype("<u8").tobytes())
+        for name, split in self._splits.items():
+            wanted = held_out if name == "validation" else ~held_out
+            if encoded.refused or encoded.dropped_turns:
+                wanted &= encoded.lengths > 0
+            if wanted.any():
+                split.add(batch, encoded, wanted)
+
+    def _held_out_mask(self, batch: list[Document]) -> Mask:
+        if self._first_validation_file is None:
+            return self._held_out_selector.mask(np.array([document.split_unit for document in batch]))
+        return np.array([document.file for document in batch]) >= self._first_validation_file
+
+    def _record_refused(self, document: Document, reason: str) -> None:
+        params = {"path": self._path_of(document.file), "position": f"row {document.row + 1}", "reason": reason}
+        self.refused += 1
+        self.first_refused = self.first_refused or params
+        if self._config.on_bad_row == "stop":
+            raise TraindeckError("data.bad_row", **params)
+        count = self.refused + self.bad_rows
+        if 0 < self._config.bad_row_limit < count:
+            raise TraindeckError("data.too_many_bad_rows", count=count, **self.first_refused)
+
+    def is_commit_due(self) -> bool:
+        return time.monotonic() - self._last_commit_time > _COMMIT_INTERVAL_S
+
+    def commit(self, position: StreamPosition, warnings: Sequence[WarningRecord]) -> None:
+        """Flush all files and record the state from which another process resumes."""
+        states = {name: split.commit() for name, split in self._splits.items()}
+        for hashes in self._hashes.values():
+            hashes.fsync()
+        refused = {"refused": self.refused, "first_refused": self.first_refused, "fast": self._fast}
+        sizes = {name: hashes.size for name, hashes in self._hashes.items()} | {"left_out": self.dropped_turns}
+        cache.write_journal(self._working, {"position": position, "warnings": warnings, **states, **sizes, **refused})
+        self._last_commit_time = time.monotonic()
+
+    def finish(self, recorder: Reporter) -> dict[str, Any]:
+        """Complete all files. Returns the documents and tokens of each split."""
+        counts = {name: split.finish() for name, split in self._splits.items()}
+        for hashes in self._hashes.values():
+            hashes.fsync()
+        if self.refused:
+            recorder.warn("data.rows_skipped", count=self.refused, **self.first_refused)
+        if self.dropped_turns:
+            recorder.warn("data.turns_left_out", count=self.dropped_turns)
+        return counts
+
+    def report(self) -> dict[str, Any]:
+        every, held_out = self._working / HASHES_FILE, self._working / VALIDATION_HASHES_FILE
+        rows = self._hashes[VALIDATION_HASHES_FILE].size // 8
+        return {
+            "duplicates": count_duplicates(every),
+            "validation_rows": rows,
+            "overlap": count_overlap(every, held_out),
+            "left_out_turns": self.dropped_turns,
+        }
+
+    def abort(self) -> None:
+        for split in self._splits.values():
+            split.abort()
+        for hashes in self._hashes.values():
+            hashes.close()

@@ -1,0 +1,118 @@
+"""Length histogram, duplicate counts and steps per epoch, in memory that does not grow with the data.
+
+No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer_core.protocol import LengthBin
+
+_MAX_BINS: Final = 40
+_BLOCK_VALUES: Final = 1_000_000  # values read at once
+_MAX_HASHES_IN_MEMORY: Final = 4 * 1024 * 1024  # 32 MiB
+
+Hashes = npt.NDArray[np.uint64]
+
+
+class LengthStats(NamedTuple):
+    """Lengths of documents in tokens."""
+
+    documents: int
+    tokens: int
+    longest: int
+    over_limit: int  # documents
+    bins: list[LengthBin]  # adjoining, from the shortest to the longest document; at most 40
+
+
+def measure_lengths(offsets: Sequence[npt.NDArray[np.int64]], limit: int) -> LengthStats:
+    """Measure the documents between adjacent `offsets` of each split; `limit`: the length of a whole sequence."""
+    documents = tokens = longest = over_limit = 0
+    shortest = np.iinfo(np.int64).max
+    for lengths in _iter_lengths(offsets):
+        documents, tokens = documents + len(lengths), tokens + int(lengths.sum())
+        shortest, longest = min(shortest, int(lengths.min())), max(longest, int(lengths.max()))
+        over_limit += int(np.count_nonzero(lengths > limit))
+    if not documents:
+        return LengthStats(0, 0, 0, 0, [])
+    edges = _bin_edges(shortest, longest)
+    counts = np.zeros(len(edges) - 1, np.int64)
+    for lengths in _iter_lengths(offsets):
+        counts += np.bincount(np.searchsorted(edges, lengths, side="right") - 1, minlength=len(counts))
+    rows = zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)
+    bins = [LengthBin(start=start, stop=stop, documents=count) for start, stop, count in rows]
+    return LengthStats(documents, tokens, longest, over_limit, bins)
+
+
+def _iter_lengths(offsets: Sequence[npt.NDArray[np.int64]]) -> Iterator[npt.NDArray[np.int64]]:
+    for split in offsets:
+        for start in range(0, len(split) - 1, _BLOCK_VALUES):
+            yield np.diff(split[start : start + _BLOCK_VALUES + 1])
+
+
+def _bin_edges(shortest: int, longest: int) -> npt.NDArray[np.int64]:
+    """Round numbers that enclose both lengths: 0, powers of two, and as many even steps between two as bins allow."""
+    powers = 2 ** np.arange(longest.bit_length() + 1, dtype=np.int64)
+    for steps in (32, 16, 8, 4, 2, 1):
+        inner = powers[:, None] + powers[:, None] * np.arange(steps, dtype=np.int64) // steps
+        edges = np.unique([0, *inner.ravel()])
+        first, last = np.searchsorted(edges, [shortest, longest], side="right")
+        edges = edges[first - 1 : last + 1]
+        if len(edges) <= _MAX_BINS + 1:
+            break
+    return edges
+
+
+# --- duplicates --------------------------------------------------------------------------------------
+
+
+def count_duplicates(path: Path) -> int:
+    """Number of hashes in a file (uint64, little-endian) that occur earlier in it.
+
+    Two of ten million different texts share a 64-bit hash with a probability of about 1 in 370,000.
+    """
+    count = 0
+    for (hashes,) in _iter_partitions(path):
+        hashes.sort()
+        count += int(np.count_nonzero(hashes[1:] == hashes[:-1]))
+    return count
+
+
+def count_overlap(every: Path, held_out: Path) -> int:
+    """Number of hashes in `held_out` that training data also has. `every` holds the hashes of both."""
+    count = 0
+    for all_hashes, held_hashes in _iter_partitions(every, held_out):
+        values, held_counts = np.unique(held_hashes, return_counts=True)
+        all_hashes.sort()
+        all_counts = np.searchsorted(all_hashes, values, "right") - np.searchsorted(all_hashes, values)
+        count += int(held_counts[all_counts > held_counts].sum())
+    return count
+
+
+def _iter_partitions(*paths: Path) -> Iterator[list[Hashes]]:
+    """Hashes of files, one array a file, in parts that fit in memory. Equal hashes are in the same part."""
+    count = -(-paths[0].stat().st_size // (8 * _MAX_HASHES_IN_MEMORY))
+    for part in range(count):
+        yield [np.concatenate([block[block % count == part] for block in _iter_blocks(path)]) for path in paths]
+
+
+def _iter_blocks(path: Path) -> Iterator[Hashes]:
+    yield np.zeros(0, np.uint64)  # concatenation needs an array
+    with path.open("rb") as file:
+        while len(block := np.fromfile(file, "<u8", _BLOCK_VALUES)):
+            yield block
+
+
+# --- steps -------------------------------------------------------------------------------------------
+
+
+def steps_per_epoch(samples: int, effective_batch: int) -> tuple[int, int]:
+    """Optimizer updates of one epoch: all, and those with a whole effective batch. The last one may have less."""
+    full, rest = divmod(samples, effective_batch)
+    return full + (rest > 0), full

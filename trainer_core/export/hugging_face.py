@@ -1,0 +1,175 @@
+"""Command `export`: a checkpoint as a model folder in the layout of Hugging Face.
+
+    FOLDER/
+        model.safetensors  config.json  tokenizer.json  tokenizer_config.json   copies of the checkpoint's
+        generation_config.json  README.md                                       new
+
+No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from trainer_core.data.tokenizing.tokenizer import Codec
+from trainer_core.export.model_card import MODEL_CARD_FILE, model_card
+from trainer_core.messages import Language, TraindeckError
+from trainer_core.progress import Reporter
+from trainer_core.runs import checkpoint_dir, run_dir
+from trainer_core.system import files
+
+_REQUIRED_FILES: Final = ("model.safetensors", "config.json", "tokenizer.json")
+_EXPORTED_FILES: Final = (*_REQUIRED_FILES, "tokenizer_config.json")  # and nothing else, in an untrusted checkpoint
+_CHUNK: Final = 4 * 1024 * 1024
+_OVERHEAD_BYTES: Final = 1024 * 1024  # new files and the file system
+_TEMPERATURE: Final = 0.8  # the default of `generate`
+_MAX_NAME_CHARS: Final = 80  # `safe_name` truncates longer names
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of the checkpoint as its manifest describes it."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+def export(checkpoint: Path, folder: Path, reporter: Reporter, language: Language = "en") -> Path:
+    """Write the model of `checkpoint` into `folder`, completely or not at all. Returns its absolute path.
+
+    Raises `export.drive`, `export.bad_name`, `export.not_empty`, `checkpoint.damaged`, `data.bad_tokenizer`,
+    `disk.full` or `disk.not_writable`.
+    """
+    target = resolve_target(folder)
+    _require_empty(target)
+    wanted = _files_to_export(checkpoint)
+    total = sum(file.bytes for file in wanted)
+    with files.translate_os_errors(target, total), _temporary_folder(target) as working:
+        if files.free_bytes(target) < total + _OVERHEAD_BYTES:
+            raise files.disk_full_error(target, total + _OVERHEAD_BYTES)
+        done = 0
+        for file in wanted:
+            for size in _copy(checkpoint, working, file):
+                done += size
+                reporter.progress("saving", done, total, "bytes")
+                reporter.poll()
+        documents = {
+            "generation_config.json": _generation_config(working),
+            MODEL_CARD_FILE: model_card(checkpoint, target.name, language).encode("utf-8"),
+        }
+        for name, content in documents.items():
+            files.write_atomic(working / name, content)
+    return target
+
+
+def resolve_target(folder: Path, *, windows: bool = os.name == "nt") -> Path:
+    """The absolute path of a folder that can be replaced; links are followed.
+
+    Raises `export.drive` or `export.bad_name`.
+    """
+    if windows and run_dir.safe_name(folder.name[:_MAX_NAME_CHARS]) != folder.name[:_MAX_NAME_CHARS].strip(" ."):
+        raise TraindeckError("export.bad_name", name=folder.name, other=run_dir.safe_name(folder.name))
+    # `resolve` for links only: on Windows it replaces a network drive by its server.
+    target = folder.resolve() if folder.is_symlink() else Path(os.path.abspath(folder))  # noqa: PTH100
+    # Not `Path.is_mount`: on Windows only from Python 3.12 on.
+    if not target.name or os.path.ismount(target):
+        raise TraindeckError("export.drive", path=str(target), example=str(target / "model"))
+    return target
+
+
+def _require_empty(target: Path) -> None:
+    try:
+        taken = target.is_file() or (target.is_dir() and any(target.iterdir()))
+    except OSError as error:
+        raise TraindeckError("disk.not_writable", path=str(target), reason=error.strerror or "?") from error
+    if taken:
+        raise TraindeckError("export.not_empty", path=str(target))
+
+
+def _files_to_export(checkpoint: Path) -> list[_File]:
+    """The files to copy, small ones first; their contents are verified by `_copy`. Raises `checkpoint.damaged`."""
+    problem = checkpoint_dir.find_problem(checkpoint, hashes=False)
+    if problem:
+        raise _damaged_error(checkpoint, problem)
+    manifest = json.loads((checkpoint / checkpoint_dir.MANIFEST).read_bytes())
+    found = [
+        _File(name, int(entry["bytes"]), str(entry["sha256"]))
+        for name, entry in manifest["files"].items()
+        if name in _EXPORTED_FILES
+    ]
+    missing = set(_REQUIRED_FILES) - {file.name for file in found}
+    if missing:
+        raise _damaged_error(checkpoint, f"“{min(missing)}” is missing")
+    return sorted(found, key=lambda file: file.bytes)
+
+
+def _copy(checkpoint: Path, working: Path, file: _File) -> Iterator[int]:
+    """Copy, flush and verify one file; yields the size of each chunk."""
+    digest = hashlib.sha256()
+    with (checkpoint / file.name).open("rb") as source, (working / file.name).open("xb") as copy:
+        while chunk := source.read(_CHUNK):
+            digest.update(chunk)
+            copy.write(chunk)
+            yield len(chunk)
+        copy.flush()
+        os.fsync(copy.fileno())
+    if digest.hexdigest() != file.sha256:
+        raise _damaged_error(checkpoint, f"the content of “{file.name}” has changed")
+
+
+@contextlib.contextmanager
+def _temporary_folder(target: Path) -> Iterator[Path]:
+    """An empty folder beside `target` that replaces it on success and is deleted on failure."""
+    working = target.with_name(f".{target.name[:_MAX_NAME_CHARS]}.exporting")
+    try:
+        files.remove_tree(working)  # of an export that was killed
+        working.mkdir(parents=True)
+        yield working
+        if target.is_dir():  # empty; Windows does not rename to an existing folder
+            target.rmdir()
+        files.replace(working, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            files.remove_tree(working)
+        raise
+
+
+def _generation_config(folder: Path) -> bytes:
+    """Content of generation_config.json: end tokens, and sampling as in `generate`. Raises `checkpoint.damaged`."""
+    config = _read_json(folder / "config.json")
+    codec = Codec.load(folder / "tokenizer.json")
+    first = config.get("eos_token_id")
+    ends = [first, *sorted(codec.stop_token_ids - {first})] if isinstance(first, int) else sorted(codec.stop_token_ids)
+    generation: dict[str, Any] = {
+        "bos_token_id": config.get("bos_token_id"),
+        "eos_token_id": ends,
+        "pad_token_id": config.get("pad_token_id"),
+        "do_sample": True,
+        "temperature": _TEMPERATURE,
+    }
+    used, rows = config.get("used_vocab_size") or 0, config.get("vocab_size") or 0
+    if isinstance(used, int) and isinstance(rows, int) and 0 < used < rows <= used + 1024:
+        generation["suppress_tokens"] = list(range(used, rows))  # padding rows of the embedding
+    return json.dumps(generation, indent=1).encode("utf-8")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise _damaged_error(path.parent, f"{path.name}: {error}") from error
+    if not isinstance(found, dict):
+        raise _damaged_error(path.parent, f"{path.name} holds no JSON object")
+    return found
+
+
+def _damaged_error(checkpoint: Path, reason: str) -> TraindeckError:
+    return TraindeckError("checkpoint.damaged", path=str(checkpoint), reason=reason)

@@ -1,0 +1,215 @@
+"""Text generation: loading, sampling, batched greedy decoding, detokenization.
+
+Shapes: B batch, T new tokens, S cached tokens, V vocabulary, D model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from trainer_core.data.columns import Turn
+from trainer_core.data.tokenizing.tokenizer import Codec
+from trainer_core.data.tokenizing.tokenizer_files import read_task
+from trainer_core.messages import TraindeckError
+from trainer_core.models.decoder import Decoder, KvCache, RaggedKvCache
+from trainer_core.runs import checkpoint_dir
+from trainer_core.train.checkpoint import load_weights, read_shape, require_weights
+
+_CONTEXT_TOKENS = (16, 128)  # tokens of context for decoding; more if they start within a character
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """Sampling parameters. `temperature` 0: greedy; `top_k` 0 and `top_p` 1: no limit."""
+
+    temperature: float = 0.8
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+def load_model(checkpoint: Path, device: torch.device) -> tuple[Decoder, Codec]:
+    """Load a model for inference, and its tokenizer. Raises `checkpoint.damaged` or `checkpoint.mismatch`."""
+    problem = checkpoint_dir.find_problem(checkpoint)
+    if problem:
+        raise TraindeckError("checkpoint.damaged", path=str(checkpoint), reason=problem)
+    shape = read_shape(checkpoint)
+    require_weights(checkpoint, shape)
+    model = Decoder(shape)
+    load_weights(checkpoint, model)
+    return model.to(device).eval(), Codec.load(checkpoint / "tokenizer.json")
+
+
+def is_chat(checkpoint: Path) -> bool:
+    """Whether the model was trained to answer prompts."""
+    return read_task(checkpoint) == "sft"
+
+
+def generate_text(
+    model: Decoder, codec: Codec, prompt: str | Sequence[Turn], max_tokens: int, sampling: SamplingParams, chat: bool
+) -> Iterator[str]:
+    """Stream the continuation of `prompt`, or with `chat` the answer to it. Conversations require `chat`.
+
+    Raises `data.chat_refused`.
+    """
+    ids = prompt_ids(codec, prompt, chat)
+    stream = IncrementalDetokenizer(codec, () if chat else ids)
+    for token in generate_tokens(model, ids or [codec.end_of_text], max_tokens, sampling, codec.stop_token_ids):
+        yield stream.add(token)
+
+
+def prompt_ids(codec: Codec, prompt: str | Sequence[Turn], chat: bool) -> list[int]:
+    """Token IDs of a prompt. Raises `data.chat_refused`."""
+    if isinstance(prompt, str) and not chat:
+        return [*codec.prefix_ids, *codec.encode(prompt)]
+    return codec.encode_prompt(prompt)
+
+
+@torch.no_grad()
+def generate_tokens(
+    model: Decoder, prompt: Sequence[int], max_tokens: int, sampling: SamplingParams, eos_token_ids: frozenset[int]
+) -> Iterator[int]:
+    """Stream new tokens, without the end token. When the context is full, its older half is discarded."""
+    device, window = model.lm_head.weight.device, model.config.max_seq_len
+    generator = torch.Generator(device).manual_seed(sampling.seed)
+    seen = list(prompt)[-(window - 1) :]
+    cache = KvCache(model.config, 1, min(window, len(seen) + max_tokens), model.lm_head.weight)
+    n_tokens = model.config.n_tokens  # the remaining rows are padding
+
+    def next_logits(ids: list[int]) -> Tensor:
+        hidden_BTD = model.forward_hidden(torch.tensor([ids], device=device), cache=cache)
+        return model.lm_head(hidden_BTD[0, -1])[:n_tokens]  # type: ignore[no-any-return]
+
+    logits_V = next_logits(seen)
+    for _ in range(max_tokens):
+        token = int(sample_token(logits_V, sampling, generator))
+        if token in eos_token_ids:
+            return
+        yield token
+        seen.append(token)
+        if cache.length == window:
+            seen = seen[-(window // 2) :]
+            cache.length = 0
+            logits_V = next_logits(seen)
+        else:
+            logits_V = next_logits([token])
+
+
+def sample_token(logits_V: Tensor, sampling: SamplingParams, generator: torch.Generator) -> Tensor:
+    """Sample one token from logits (V,)."""
+    if sampling.temperature == 0:
+        return logits_V.argmax()
+    logits_V = logits_V.float() / sampling.temperature
+    if sampling.top_k:
+        lowest = logits_V.topk(min(sampling.top_k, logits_V.numel())).values[-1]
+        logits_V = logits_V.masked_fill(logits_V < lowest, float("-inf"))
+    if sampling.top_p < 1:
+        logits_V = _apply_top_p(logits_V, sampling.top_p)
+    return torch.multinomial(logits_V.softmax(-1), 1, generator=generator)[0]
+
+
+def _apply_top_p(logits_V: Tensor, share: float) -> Tensor:
+    """Mask all but the most probable tokens whose sum reaches `share` (Holtzman et al. 2020); at least one is kept."""
+    ordered, order = logits_V.sort(descending=True)
+    probability = ordered.softmax(-1)
+    beyond = probability.cumsum(-1) - probability >= share
+    return logits_V.masked_fill(beyond.scatter(0, order, beyond), float("-inf"))
+
+
+@dataclass(slots=True)
+class Completion:
+    """Tokens without the end token. `finish_reason`: an end token, the token limit, or a full context."""
+
+    tokens: list[int] = field(default_factory=list)
+    finish_reason: Literal["end", "limit", "context"] = "context"
+
+
+@torch.no_grad()
+def generate_batch(
+    model: Decoder,
+    prompts: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    eos_token_ids: frozenset[int],
+    poll: Callable[[], None],
+) -> list[Completion]:
+    """Greedy completions of a batch of prompts, each shorter than `max_seq_len`.
+
+    Row i has up to `limits[i]` tokens, fewer if the context is full; the token after them may be an end token. Prompts
+    are padded on the right and each row fills the cache from the left, so that completions do not depend on other rows
+    (except for rounding). Finished rows are removed from the batch. `poll` is called after each token.
+    """
+    window, lengths = model.config.max_seq_len, list(map(len, prompts))
+    max_tokens = [min(limit, window - length) for limit, length in zip(limits, lengths, strict=True)]
+    capacity = max(length + limit for length, limit in zip(lengths, max_tokens, strict=True))
+    cache = RaggedKvCache(model.config, lengths, capacity, model.lm_head.weight)
+    completions = [Completion() for _ in prompts]
+    rows = list(range(len(prompts)))  # indices into `completions`, in the order of the batch
+    next_B = _prefill(model, prompts, cache)
+    while True:
+        kept = []
+        for position, (row, token) in enumerate(zip(rows, next_B.tolist(), strict=True)):
+            completion = completions[row]
+            if token in eos_token_ids:
+                completion.finish_reason = "end"
+            elif len(completion.tokens) == max_tokens[row]:
+                completion.finish_reason = "context" if lengths[row] + max_tokens[row] == window else "limit"
+            else:
+                completion.tokens.append(token)
+                kept.append(position)
+        poll()
+        if not kept:
+            return completions
+        if len(kept) < len(rows):
+            kept_B = torch.tensor(kept, device=next_B.device)
+            rows, next_B = [rows[position] for position in kept], next_B[kept_B]
+            cache.select_rows(kept_B)
+        next_B = _decode_step(model, next_B, cache)
+
+
+def _prefill(model: Decoder, prompts: Sequence[Sequence[int]], cache: RaggedKvCache) -> Tensor:
+    """The most probable token (B,) after each prompt."""
+    longest, device = max(map(len, prompts)), cache.lengths_B.device
+    padded_BT = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts], device=device)
+    hidden_BTD = model.forward_hidden(padded_BT, cache=cache)  # causal: padding on the right has no effect
+    return _argmax_token(model, hidden_BTD[torch.arange(len(prompts), device=device), cache.lengths_B - 1])
+
+
+def _decode_step(model: Decoder, tokens_B: Tensor, cache: RaggedKvCache) -> Tensor:
+    """The most probable token (B,) after one more token per row."""
+    slots_S = torch.arange(cache.length + 1, device=tokens_B.device)
+    positions_BT = cache.lengths_B[:, None]
+    mask_B1TS = (slots_S <= positions_BT)[:, None, None]
+    hidden_BTD = model.forward_hidden(tokens_B[:, None], positions_BT=positions_BT, mask_B1TS=mask_B1TS, cache=cache)
+    return _argmax_token(model, hidden_BTD[:, -1])
+
+
+def _argmax_token(model: Decoder, hidden_BD: Tensor) -> Tensor:
+    """Of one position only: logits of whole prompts may need more memory than training."""
+    return model.lm_head(hidden_BD)[:, : model.config.n_tokens].argmax(-1)  # type: ignore[no-any-return]
+
+
+class IncrementalDetokenizer:
+    """Decodes a stream of tokens; incomplete characters are held back.
+
+    `context`: tokens before the stream. Some tokenizers omit a leading space, which is needed within a text.
+    """
+
+    def __init__(self, codec: Codec, context: Sequence[int] = ()) -> None:
+        self._codec = codec
+        tails = (context[-length:] for length in _CONTEXT_TOKENS)
+        self._tokens = list(next((tail for tail in tails if "\ufffd" not in codec.decode(tail)), context))
+        self._emitted_length = len(codec.decode(self._tokens))
+
+    def add(self, token: int) -> str:
+        self._tokens.append(token)
+        text = self._codec.decode(self._tokens)
+        if text.endswith("\ufffd"):  # part of a character of several bytes
+            return ""
+        piece, self._emitted_length = text[self._emitted_length :], len(text)
+        return piece

@@ -1,0 +1,205 @@
+"""Generation for programs: a loaded model that executes commands (`generate --control stdin`).
+
+Commands are accepted at any time, even while torch and the model are being loaded. Requests are processed one after
+another; commands are polled between tokens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from trainer_core import error_codes, protocol
+from trainer_core.data.columns import Turn
+from trainer_core.messages import TraindeckError
+from trainer_core.progress import StopRequested
+from trainer_core.run_context import RunContext
+from trainer_core.runs import checkpoint_dir
+
+if TYPE_CHECKING:
+    from trainer_core.data.tokenizing.tokenizer import Codec
+    from trainer_core.models.decoder import Decoder
+
+_FLUSH_INTERVAL_S: Final = 0.05  # interval of text events
+_POLL_INTERVAL_S: Final = 0.05
+_MAX_SEED: Final = 2**63 - 1
+
+
+@dataclass(slots=True)
+class LoadedModel:
+    """A model for inference, with its tokenizer."""
+
+    model: Decoder
+    codec: Codec
+    chat: bool
+
+
+@dataclass(slots=True)
+class _Request:
+    """A `generate` command in the queue."""
+
+    command: protocol.Generate
+    interrupted: bool = False
+
+
+def serve(server: GenerationServer, checkpoint: Path, device_name: str, keep_alive: bool) -> None:
+    """Load the model, emit `loaded`, and process requests; with `keep_alive`, until a stop or the end of input.
+
+    Raises as `generate.load_model`, `device.not_available` and `generate.memory`.
+    """
+    from trainer_core.generation import generate
+    from trainer_core.train.device import choose_device, describe_device
+
+    session, device = server.run_context, choose_device(device_name)
+    with contextlib.suppress(StopRequested), _translate_oom(describe_device(device)):
+        began = time.monotonic()
+        with session.interruptible():
+            loaded = LoadedModel(*generate.load_model(checkpoint, device), generate.is_chat(checkpoint))
+        info = checkpoint_dir.read_info(checkpoint)
+        session.emit(
+            protocol.ModelLoaded(
+                checkpoint=str(checkpoint),
+                step=info.step if info else 0,
+                chat=loaded.chat,
+                parameters=loaded.model.count_parameters(),
+                device=describe_device(device),
+                max_seq_len=loaded.model.config.max_seq_len,
+                seconds=time.monotonic() - began,
+            )
+        )
+        server.run(loaded, keep_alive)
+
+
+@contextlib.contextmanager
+def _translate_oom(device: str) -> Iterator[None]:
+    """Convert out-of-memory errors to `generate.memory`: the advice for training does not apply."""
+    try:
+        yield
+    except Exception as error:
+        found = None if isinstance(error, TraindeckError) else error_codes.classify_exception(error)
+        if found is None or not found.code.startswith("memory."):
+            raise
+        detail = f"{type(error).__name__}: {error}"
+        raise TraindeckError("generate.memory", detail, device=device) from error
+
+
+class GenerationServer:
+    """Queue of generation requests. Accepts commands as soon as it is created."""
+
+    def __init__(self, session: RunContext) -> None:
+        self.run_context = session
+        self._queue: deque[_Request] = deque()
+        self._active: _Request | None = None
+        self._lock = threading.Lock()  # of `_queue` and `_active`
+        self._wakeup = threading.Event()
+        session.generate_handler = self.handle_command
+
+    def handle_command(self, command: protocol.Generate | protocol.Interrupt) -> str:
+        """Accept a command, on any thread. Returns why it is invalid, or an empty string."""
+        if isinstance(command, protocol.Interrupt):
+            with self._lock:
+                for request in (self._active, *self._queue):
+                    if request is not None:
+                        request.interrupted = True
+            return ""
+        reason = invalid_reason(command)
+        if not reason:
+            with self._lock:
+                self._queue.append(_Request(command))
+            self._wakeup.set()
+        return reason
+
+    def run(self, loaded: LoadedModel, keep_alive: bool) -> None:
+        """Process requests in order. Raises `StopRequested`."""
+        while keep_alive or self._queue:
+            self.run_context.poll()
+            with self._lock:
+                self._active = self._queue.popleft() if self._queue else None
+            if self._active is not None:
+                self._generate(self._active, loaded)
+            else:
+                self._wakeup.wait(_POLL_INTERVAL_S)
+                self._wakeup.clear()
+
+    def _generate(self, request: _Request, loaded: LoadedModel) -> None:
+        command, prompt_tokens, began = request.command, 0, time.monotonic()
+        buffer = _TextBuffer(self.run_context, command.id)
+        reason: Literal["end", "length", "interrupted", "failed"]
+        from trainer_core.generation import generate
+
+        try:
+            prompt = _conversation(command, loaded.chat) if command.turns else command.prompt
+            prompt_tokens = len(generate.prompt_ids(loaded.codec, prompt, loaded.chat))
+            self._stream(request, loaded, prompt, buffer)
+            reason = "length" if buffer.tokens == command.max_tokens else "end"
+            reason = "interrupted" if request.interrupted else reason
+        except TraindeckError as error:
+            self.run_context.warn(error.code, **error.params)
+            reason = "failed"
+        buffer.flush()
+        seconds = time.monotonic() - began
+        self.run_context.emit(
+            protocol.GenerationDone(
+                id=command.id,
+                tokens=buffer.tokens,
+                prompt_tokens=prompt_tokens,
+                seconds=seconds,
+                tokens_per_s=buffer.tokens / seconds if seconds > 0 else 0.0,
+                reason=reason,
+            )
+        )
+
+    def _stream(self, request: _Request, loaded: LoadedModel, prompt: str | list[Turn], buffer: _TextBuffer) -> None:
+        from trainer_core.generation import generate
+
+        command = request.command
+        sampling = generate.SamplingParams(command.temperature, command.top_k, command.top_p, command.seed)
+        pieces = generate.generate_text(loaded.model, loaded.codec, prompt, command.max_tokens, sampling, loaded.chat)
+        while not request.interrupted and (piece := next(pieces, None)) is not None:
+            buffer.add(piece)
+            self.run_context.poll()
+
+
+class _TextBuffer:
+    """Collects pieces of text and emits them at most every 50 ms."""
+
+    def __init__(self, session: RunContext, number: int | None) -> None:
+        self._session, self._id = session, number
+        self._buffer, self._flushed_at = "", -math.inf
+        self.tokens = 0
+
+    def add(self, piece: str) -> None:
+        self.tokens += 1
+        self._buffer += piece
+        if time.monotonic() - self._flushed_at >= _FLUSH_INTERVAL_S:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._buffer:
+            self._session.emit(protocol.GeneratedPiece(id=self._id, piece=self._buffer, tokens=self.tokens))
+            self._buffer, self._flushed_at = "", time.monotonic()
+
+
+def _conversation(command: protocol.Generate, chat: bool) -> list[Turn]:
+    if not chat:
+        raise TraindeckError("data.chat_refused", reason="the model was trained on plain text")
+    return [(turn.role, turn.content) for turn in command.turns]
+
+
+def invalid_reason(command: protocol.Generate) -> str:
+    """Why a command is invalid; empty if it is valid."""
+    allowed = {
+        "max_tokens": (command.max_tokens >= 1, ">= 1"),
+        "temperature": (0 <= command.temperature <= 5, "0 to 5"),
+        "top_k": (command.top_k >= 0, ">= 0"),
+        "top_p": (0 < command.top_p <= 1, "> 0, <= 1"),
+        "seed": (0 <= command.seed <= _MAX_SEED, "0 to 2^63 - 1"),
+    }
+    return next((f"{name} must be {wanted}" for name, (fits, wanted) in allowed.items() if not fits), "")

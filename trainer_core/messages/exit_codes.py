@@ -1,0 +1,59 @@
+"""Exit codes of the trainer, and the exit code of each message code that ends a run."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+
+class ExitCode(enum.IntEnum):
+    """Exit codes of the trainer. Scripts rely on 0 to 7; every other failure is 1."""
+
+    FINISHED = 0
+    FAILED = 1
+    USAGE = 2
+    STOPPED = 3
+    DATA = 4
+    OUT_OF_MEMORY = 5
+    DEVICE = 6
+    DISK_FULL = 7
+
+
+_GPU_FAILURES: Final = (
+    "no_kernel_image",
+    "driver_too_old",
+    "no_driver",
+    "driver_mismatch",
+    "cpu_torch",
+    "device_assert",
+    "illegal_access",
+    "launch",
+    "launch_timeout",
+    "ecc",
+    "gpu_lost",
+    "driver_reset",
+    "gpu_busy",
+    "gpu_library",
+    "gpu_library_refused",
+    "nccl_timeout",
+    "nccl",
+    "peer_lost",
+)
+_MEMORY_FAILURES: Final = ("page_file", "killed", "shared_memory", "worker_died")
+_EXIT_CODES: Final[dict[str, ExitCode]] = {  # by message code, or by its part before the dot
+    **dict.fromkeys(("config", "usage", "run", "resume", "export", "model", "bench"), ExitCode.USAGE),
+    **dict.fromkeys(("checkpoint.of_no_run", "checkpoint.mismatch", "checkpoint.old_version"), ExitCode.USAGE),
+    **dict.fromkeys(("ranks.too_many", "ranks.one_machine"), ExitCode.USAGE),
+    **dict.fromkeys(("data", "failure.encoding"), ExitCode.DATA),
+    **dict.fromkeys(("disk.full", "disk.unsaved"), ExitCode.DISK_FULL),
+    **dict.fromkeys(("memory", "generate"), ExitCode.OUT_OF_MEMORY),
+    **dict.fromkeys((f"failure.{name}" for name in _MEMORY_FAILURES), ExitCode.OUT_OF_MEMORY),
+    **dict.fromkeys(("device", "ranks.nccl_stuck"), ExitCode.DEVICE),
+    **dict.fromkeys((f"failure.{name}" for name in _GPU_FAILURES), ExitCode.DEVICE),
+    "parent": ExitCode.STOPPED,
+}
+
+
+def exit_code_of(code: str) -> ExitCode:
+    """Return the exit code of a run that ends with this message code."""
+    return _EXIT_CODES.get(code) or _EXIT_CODES.get(code.partition(".")[0], ExitCode.FAILED)

@@ -1,0 +1,1 @@
+"""The decoder and its Hugging Face configuration. Knows nothing of training."""

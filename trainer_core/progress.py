@@ -1,0 +1,61 @@
+"""Interface for progress and cancellation of long work.
+
+Preparation, training and evaluation take a `Reporter`. The command line provides one that writes events and reads
+commands; tests and libraries use `NullReporter`. No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal, Protocol
+
+from trainer_core.messages import Value
+from trainer_core.protocol import PhaseName
+
+Unit = Literal["steps", "bytes", "documents", "tokens", "batches", "files", "trials"]
+
+
+class StopRequested(Exception):  # noqa: N818 - not an error: somebody asked
+    """Raised by `Reporter.poll` where work may end without leaving anything incomplete."""
+
+    def __init__(self, reason: Literal["stopped", "parent_lost"] = "stopped") -> None:
+        super().__init__(reason)
+        self.reason: Literal["stopped", "parent_lost"] = reason
+
+
+class Reporter(Protocol):
+    """Receives progress of long work. Every method is cheap."""
+
+    def progress(self, phase: PhaseName, done: float, total: float | None, unit: Unit) -> None:
+        """Report progress. Emitted at most a few times a second, with an estimate of the remaining time."""
+
+    def warn(self, code: str, **params: Value) -> None:
+        """Report a warning by its message code."""
+
+    def report_measuring(self, fast_path: str) -> None:
+        """A fast path is being compared with the reference; compilation takes long."""
+
+    def poll(self) -> None:
+        """Apply pending commands. Waits while paused; raises `StopRequested` on a stop request."""
+
+    def interruptible(self) -> AbstractContextManager[None]:
+        """Context for work that cannot poll and keeps nothing: a Stop raises `StopRequested` anywhere inside."""
+
+
+class NullReporter:
+    """A reporter that reports nothing and never stops."""
+
+    def progress(self, phase: PhaseName, done: float, total: float | None, unit: Unit) -> None:
+        pass
+
+    def warn(self, code: str, **params: Value) -> None:
+        pass
+
+    def report_measuring(self, fast_path: str) -> None:
+        pass
+
+    def poll(self) -> None:
+        pass
+
+    def interruptible(self) -> AbstractContextManager[None]:
+        return nullcontext()

@@ -1,0 +1,344 @@
+"""Per-run context: emits events, receives commands.
+
+Commands take effect only in `RunContext.poll`, which waits while paused and raises `StopRequested`. A thread
+acknowledges them on arrival (`command_listener`), also during compilation or while a file is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from types import FrameType
+from typing import Final, Literal, NamedTuple
+
+from trainer_core import protocol
+from trainer_core.command_reader import CommandSource, NullCommandSource
+from trainer_core.config import check_value, knobs
+from trainer_core.messages import TraindeckError, Value
+from trainer_core.progress import StopRequested, Unit
+from trainer_core.protocol import PauseReason, PhaseName
+from trainer_core.wire import EventDispatcher
+
+_PROGRESS_INTERVAL_S: Final = 0.25
+_PAUSE_POLL_S: Final = 0.05
+_WAIT_POLL_S: Final = 0.5  # conditions may be expensive to check
+_COMMAND_POLL_S: Final = 0.1
+_INTERRUPT_INTERVAL_S: Final = (
+    2.0  # interrupted work needs some time, and may have taken the interruption for a failure of its own
+)
+_SHOW_CURSOR: Final = b"\x1b[?25h"
+_EXIT_CODE_SIGINT: Final = 130  # exit code of shells for a program that Ctrl+C ended
+
+
+@dataclass(slots=True)
+class PendingRequests:
+    """Requests to be served at the next step boundary."""
+
+    save: bool = False
+    samples: list[protocol.SampleCommand] = field(default_factory=list)
+
+    def pop_all(self) -> PendingRequests:
+        """Return all requests and clear them."""
+        taken = PendingRequests(self.save, self.samples)
+        self.save, self.samples = False, []
+        return taken
+
+
+class PauseState(NamedTuple):
+    """Reason of a pause."""
+
+    reason: PauseReason
+    until: float | None = None  # seconds since the epoch; None: unknown
+
+
+class RunContext:
+    """A `Reporter` that emits events and receives commands."""
+
+    def __init__(self, wire: EventDispatcher, command_source: CommandSource | None = None) -> None:
+        self.dispatcher = wire
+        self.requests = PendingRequests()
+        self.live_settings: dict[str, Callable[[float], None]] = {}  # settings that `set` may change now
+        # Handles `generate` and `interrupt` on arrival, on any thread; returns the reason if it refuses.
+        self.generate_handler: Callable[[protocol.Generate | protocol.Interrupt], str] | None = None
+        self.pause_conditions: list[Callable[[], PauseState | None]] = []  # checked at every poll; Resume overrides one
+        self.pause_contexts: list[Callable[[], AbstractContextManager[None]]] = []  # such as freeing memory
+        self._command_source = command_source or NullCommandSource()
+        self._stop_reason: Literal["stopped", "parent_lost"] | None = None
+        self._interrupted_by_key = False
+        self._parent_lost = False  # end of the parent process was detected
+        self._pause_requested = False
+        self._overridden_conditions: set[Callable[[], PauseState | None]] = (
+            set()
+        )  # until their condition has been false once
+        self._pending_actions: list[Callable[[], None]] = []  # effects of commands, applied at the next poll
+        self._command_lock = threading.Lock()
+        self._interrupt_lock = threading.Lock()
+        self._interruptible_thread: int | None = None  # thread whose work may be interrupted now
+        self._phase: PhaseName | None = None
+        self._pause_state: PauseState | None = None  # of the phase while `paused`
+        self.step: int | None = None  # latest, for messages
+        self._last_progress: tuple[PhaseName, float] | None = None
+        self._progress_start: dict[PhaseName, tuple[float, float]] = {}  # time and amount done at the start
+
+    # --- speaking --------------------------------------------------------------------------------
+
+    def emit(self, event: protocol.AnyEvent) -> None:
+        self.dispatcher.emit(event)
+
+    def warn(self, code: str, **params: Value) -> None:
+        self.dispatcher.emit(protocol.Warn(code=code, params=dict(params)))
+
+    def set_phase(self, phase: PhaseName, step: int | None = None, pause_state: PauseState | None = None) -> None:
+        """Emit a phase (or reason of a pause) if it has changed."""
+        self.step = step
+        if (phase, pause_state) != (self._phase, self._pause_state):
+            self._phase, self._pause_state = phase, pause_state
+            reason, until = pause_state or (None, None)
+            self.dispatcher.emit(protocol.Phase(phase=phase, step=step, reason=reason, until=until))
+
+    def report_measuring(self, fast_path: str) -> None:
+        if fast_path in ("compile", "cuda_graphs"):  # others take no noticeable time
+            self.set_phase("compiling")
+
+    def progress(self, phase: PhaseName, done: float, total: float | None, unit: Unit) -> None:
+        now = time.monotonic()
+        last = self._last_progress
+        finished = total is not None and done >= total
+        if last is not None and last[0] == phase and now - last[1] < _PROGRESS_INTERVAL_S and not finished:
+            return
+        since, done_then = self._progress_start.setdefault(phase, (now, done))
+        if done < done_then:  # the phase started again
+            since, done_then = self._progress_start[phase] = (now, done)
+        self._last_progress = (phase, now)
+        eta = None
+        if total is not None and done > done_then:  # at the mean rate of this phase
+            eta = max(0.0, (total - done) * (now - since) / (done - done_then))
+        self.dispatcher.emit(protocol.Progress(phase=phase, done=done, total=total, unit=unit, eta_s=eta))
+        if finished:  # a repeated phase, such as evaluation, has its own rate
+            self._progress_start.pop(phase, None)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether work is paused."""
+        return self._phase == "paused"
+
+    # --- listening -------------------------------------------------------------------------------
+
+    def request_stop(self, reason: Literal["stopped", "parent_lost"] = "stopped") -> None:
+        """Stop at the next poll. Safe in a signal handler."""
+        self._stop_reason = self._stop_reason or reason
+
+    def poll(self) -> None:
+        """Apply pending commands; waits while paused. Raises `StopRequested`."""
+        self._process_commands()
+        self.raise_if_stop_requested()
+        if self._active_pause() is not None:
+            self._pause()
+        while self._pending_actions:
+            self._pending_actions.pop(0)()
+
+    def wait(self, reason: PauseReason, ready: Callable[[], bool], until: float | None = None) -> None:
+        """Wait in phase `paused` until `ready`, which is checked twice a second, for something that no command
+        provides. Raises `StopRequested`.
+        """
+        if not ready():
+            with self._restore_phase():
+                self._wait_while_paused(lambda: None if ready() else PauseState(reason, until), _WAIT_POLL_S)
+
+    def raise_if_stop_requested(self) -> None:
+        """Raise `StopRequested` if a stop is pending, without anything else that `poll` does."""
+        if self._stop_reason is not None:
+            reason, self._stop_reason = self._stop_reason, None  # raised once: saving afterwards may poll
+            self.set_phase("stopping", self.step)
+            raise StopRequested(reason)
+
+    def _active_pause(self) -> PauseState | None:
+        """The reason to pause now, if any."""
+        if self._pause_requested:
+            return PauseState("asked")
+        for hold in self.pause_conditions:
+            why = hold()
+            if why is None:
+                self._overridden_conditions.discard(hold)
+            elif hold not in self._overridden_conditions:
+                return why
+        return None
+
+    def _pause(self) -> None:
+        with self._restore_phase():
+            self.set_phase("paused", self.step, self._active_pause())
+            with contextlib.ExitStack() as stack:
+                for around in self.pause_contexts:
+                    stack.enter_context(around())
+                self._wait_while_paused(self._active_pause, _PAUSE_POLL_S)
+
+    def _wait_while_paused(self, why: Callable[[], PauseState | None], every_s: float) -> None:
+        """Stay in `paused` while there is a reason."""
+        while (hold := why()) is not None:
+            self.set_phase("paused", self.step, hold)
+            look = time.monotonic() + every_s
+            while time.monotonic() < look:
+                time.sleep(_PAUSE_POLL_S)
+                self._process_commands()
+                self.raise_if_stop_requested()
+
+    @contextlib.contextmanager
+    def _restore_phase(self) -> Iterator[None]:
+        """Emit the previous phase again after a wait. Nested waits emit nothing."""
+        before = self._phase
+        yield
+        self._progress_start.clear()  # waiting does not count towards the rate
+        if before not in (None, "paused"):
+            self.set_phase(before, self.step)
+
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Context for work that cannot poll and keeps nothing, such as compilation: a Stop interrupts it."""
+        self._interruptible_thread = threading.get_ident()
+        try:
+            try:
+                yield
+            finally:
+                self._end_interruptible()
+        except Exception:  # whatever the interrupted work raised
+            self._end_interruptible()
+            if self._stop_reason is None:
+                raise
+        self.raise_if_stop_requested()
+
+    def _interrupt_work(self) -> bool:
+        """Raise `StopRequested` in the interruptible thread."""
+        with self._interrupt_lock:
+            if self._interruptible_thread is not None:
+                _raise_in_thread(self._interruptible_thread, StopRequested)
+            return self._interruptible_thread is not None
+
+    def _end_interruptible(self) -> None:
+        with self._interrupt_lock:
+            if self._interruptible_thread is not None:
+                _raise_in_thread(self._interruptible_thread, None)  # not in later work
+            self._interruptible_thread = None
+
+    @contextlib.contextmanager
+    def command_listener(self) -> Iterator[None]:
+        """Acknowledge commands on arrival, also while nothing polls."""
+        over = threading.Event()
+
+        def listen() -> None:
+            broken = -_INTERRUPT_INTERVAL_S
+            while not over.wait(_COMMAND_POLL_S):
+                self._process_commands()
+                if (
+                    self._stop_reason is not None
+                    and time.monotonic() - broken >= _INTERRUPT_INTERVAL_S
+                    and self._interrupt_work()
+                ):
+                    broken = time.monotonic()
+
+        thread = threading.Thread(target=listen, name="commands", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _process_commands(self) -> None:
+        with self._command_lock:
+            for command in self._command_source.poll():
+                if isinstance(command, bytes):
+                    self.warn("command.unknown", command=command[:200].decode("utf-8", "replace"))
+                    self._reject_line(command)
+                else:
+                    self._handle_command(command)
+            if self._command_source.closed and not self._parent_lost:
+                self._parent_lost = True
+                self.request_stop("parent_lost")
+
+    def _reject_line(self, line: bytes) -> None:
+        """A line with an id gets an answer even if it is not a valid command."""
+        with contextlib.suppress(ValueError, RecursionError):
+            said = json.loads(line)
+            if isinstance(said, dict) and type(said.get("id")) is int:
+                name = str(said.get("command", ""))[:40]
+                self.dispatcher.emit(
+                    protocol.Ack(command=name, id=said["id"], accepted=False, reason="no such command")
+                )
+
+    def _handle_command(self, command: protocol.AnyCommand) -> None:
+        accepted, reason = True, ""
+        match command:
+            case protocol.Stop():
+                self.request_stop()
+            case protocol.Pause():
+                self._pause_requested = True
+            case protocol.Resume():
+                self._pause_requested = False
+                self._overridden_conditions = {hold for hold in self.pause_conditions if hold() is not None}
+            case protocol.Save():
+                self._pending_actions.append(lambda: setattr(self.requests, "save", True))
+            case protocol.SampleCommand():
+                self._pending_actions.append(lambda: self.requests.samples.append(command))
+            case protocol.Set():
+                change = self.live_settings.get(command.name)
+                reason = _invalid_reason(command) if change is not None else "it cannot be set now"
+                accepted = not reason
+                if change is not None and accepted:
+                    self._pending_actions.append(partial(change, command.value))
+            case protocol.Generate() | protocol.Interrupt():
+                reason = (
+                    self.generate_handler(command) if self.generate_handler is not None else "only `generate` does this"
+                )
+                accepted = not reason
+        name = str(command.__struct_config__.tag)
+        self.dispatcher.emit(protocol.Ack(command=name, id=command.id, accepted=accepted, reason=reason))
+
+    @contextlib.contextmanager
+    def handle_signals(self) -> Iterator[None]:
+        """Ctrl+C, termination or a closed terminal stops at the next step; a second Ctrl+C exits at once."""
+        names = ("SIGINT", "SIGTERM", "SIGBREAK", "SIGHUP")
+        signals = [getattr(signal, name) for name in names if hasattr(signal, name)]
+        before = {number: signal.getsignal(number) for number in signals}
+        for number, handler in before.items():
+            if handler != signal.SIG_IGN or number == signal.SIGINT:  # SIGHUP stays ignored under nohup
+                signal.signal(number, self._on_signal)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        # Ctrl+C only: `timeout` repeats SIGTERM, and a closing terminal SIGHUP.
+        by_key = number in (signal.SIGINT, getattr(signal, "SIGBREAK", signal.SIGINT))
+        if by_key and self._interrupted_by_key:
+            if os.name != "nt" and os.isatty(2):
+                os.write(2, _SHOW_CURSOR)  # hidden by a progress bar
+            os._exit(_EXIT_CODE_SIGINT)
+        self._interrupted_by_key = self._interrupted_by_key or by_key
+        self.request_stop()
+
+
+def _invalid_reason(command: protocol.Set) -> str:
+    """Why a knob cannot have this value; empty if it can."""
+    value = int(command.value) if command.value.is_integer() else command.value
+    try:
+        check_value(command.name, value, "set")
+    except TraindeckError:
+        return f"allowed: {knobs()[command.name].allowed()}"
+    return ""
+
+
+def _raise_in_thread(thread: int, kind: type[Exception] | None) -> None:
+    """Raise an exception in another thread between two bytecodes; None: cancel one that is pending."""
+    what = ctypes.py_object(kind) if kind is not None else None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)

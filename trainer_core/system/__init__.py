@@ -1,0 +1,1 @@
+"""Hardware, memory, files and processes of this machine."""

@@ -1,0 +1,121 @@
+"""Child processes in Python: environment, priority, termination.
+
+No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+_KILLED: Final = -9
+_NO_MEMORY: Final = (0xC0000017, 0xC000012D)  # Windows: STATUS_NO_MEMORY, STATUS_COMMITMENT_LIMIT
+_NICER: Final = 5  # nice value: a third of a contended processor
+_CODE_ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """Environment in which a child finds this package from any folder. Start it with `-P`, too: modules in the current
+    folder must not shadow packages.
+    """
+    python_path = os.pathsep.join(filter(None, (str(_CODE_ROOT), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": python_path, **changes}
+
+
+def lower_priority() -> None:
+    """Lower the priority of this process and of children that it starts later. No effect on an idle machine."""
+    with contextlib.suppress(psutil.Error, OSError):
+        if sys.platform == "win32":
+            psutil.Process().nice(psutil.BELOW_NORMAL_PRIORITY_CLASS)
+        else:
+            os.nice(_NICER)
+
+
+def is_out_of_memory(exit_code: int) -> bool:
+    """Return whether a process that exited with this code ran out of memory or was killed by the system for it."""
+    return exit_code == _KILLED or exit_code & 0xFFFFFFFF in _NO_MEMORY
+
+
+def kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and its descendants, such as compilers. It may have exited already."""
+    if process.poll() is not None:
+        return
+    started: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error):
+        started = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    for child in started:
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+    process.wait()
+
+
+def interpreter_flags() -> list[str]:
+    """Flags of this Python, such as `-X utf8`."""
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return flags
+
+
+# --- none lives without the other ------------------------------------------------------------------------
+
+
+def exit_with_parent(parent_pid: int, graceful: bool = False) -> None:
+    """In a child: exit when the parent exits. `graceful`: as on a termination request, saving first. On Windows see
+    `kill_children_on_exit`, without saving.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM if graceful else signal.SIGKILL)
+        if os.getppid() != parent_pid:  # the parent exited before the request
+            os._exit(1)
+
+
+_PR_SET_PDEATHSIG: Final = 1
+
+if sys.platform == "win32":
+    import ctypes
+    from ctypes import wintypes
+
+    _kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
+    _KILL_ON_JOB_CLOSE = 0x2000
+    _EXTENDED_LIMIT_INFORMATION = 9
+
+    class _ExtendedLimitInformation(ctypes.Structure):
+        """JOBOBJECT_EXTENDED_LIMIT_INFORMATION."""
+
+        _fields_ = (
+            ("per_process_time", ctypes.c_int64),
+            ("per_job_time", ctypes.c_int64),
+            ("flags", wintypes.DWORD),
+            ("least_working_set", ctypes.c_size_t),
+            ("most_working_set", ctypes.c_size_t),
+            ("processes", wintypes.DWORD),
+            ("affinity", ctypes.c_size_t),
+            ("priority", wintypes.DWORD),
+            ("scheduling", wintypes.DWORD),
+            ("io", ctypes.c_uint64 * 6),
+            ("memory", ctypes.c_size_t * 4),
+        )
+
+    def kill_children_on_exit() -> None:
+        """Kill all children when this process exits: the system closes their job with its only handle."""
+        _kernel32.CreateJobObjectW.restype = wintypes.HANDLE
+        _kernel32.GetCurrentProcess.restype = wintypes.HANDLE
+        job = wintypes.HANDLE(_kernel32.CreateJobObjectW(None, None))
+        limits = _ExtendedLimitInformation(flags=_KILL_ON_JOB_CLOSE)
+        size = ctypes.sizeof(limits)
+        _kernel32.SetInformationJobObject(job, _EXTENDED_LIMIT_INFORMATION, ctypes.byref(limits), size)
+        _kernel32.AssignProcessToJobObject(job, wintypes.HANDLE(_kernel32.GetCurrentProcess()))
+
+else:
+
+    def kill_children_on_exit() -> None:
+        """Children call `exit_with_parent` instead."""

@@ -1,0 +1,43 @@
+"""Results of checks, as message codes with parameters."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from trainer_core.messages import Value
+
+ProbeResults = list[dict[str, Any]]
+
+WINDOWS: Final = os.name == "nt"
+GIB: Final = 2**30
+SETUP_COMMAND: Final = "train_gpu.bat setup" if WINDOWS else "./train_gpu.sh setup"
+REPAIR_COMMAND: Final = f"{SETUP_COMMAND} --torch auto"
+"""Installs the torch build for the driver and GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Result of one check."""
+
+    level: Literal["ok", "note", "problem"]
+    code: str  # message code
+    params: dict[str, Value] = field(default_factory=dict)
+    detail: str = ""  # technical, not translated
+
+
+def ok(code: str, **params: Value) -> Finding:
+    return Finding("ok", code, params)
+
+
+def note(code: str, **params: Value) -> Finding:
+    return Finding("note", code, params)
+
+
+def problem(code: str, detail: str = "", **params: Value) -> Finding:
+    return Finding("problem", code, params, detail)
+
+
+def format_gib(size: int) -> str:
+    return f"{size / GIB:.1f}"

@@ -1,0 +1,123 @@
+"""Prevents the computer from sleeping during training, and measures sleep. No effect where unsupported.
+
+The inhibitor belongs to this process and ends with it: on Windows the execution state of a thread, on Linux a systemd
+inhibitor whose process reads from our pipe. No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from trainer_core.run_context import RunContext
+
+_ES_CONTINUOUS: Final = 0x80000000
+_ES_SYSTEM_REQUIRED: Final = 0x00000001
+_INHIBIT: Final = ("--what=sleep:idle", "--mode=block", "--who=Traindeck", "--why=A model is being trained.")
+_END_S: Final = 2.0
+
+
+@contextlib.contextmanager
+def prevent_sleep(session: RunContext, enabled: bool) -> Iterator[None]:
+    """Prevent sleep inside the context, except during pauses."""
+    if not enabled:
+        yield
+        return
+    held = contextlib.ExitStack()
+
+    @contextlib.contextmanager
+    def let_go() -> Iterator[None]:
+        held.close()
+        yield
+        held.enter_context(inhibit_sleep())
+
+    session.pause_contexts.append(let_go)
+    with held:
+        held.enter_context(inhibit_sleep())
+        try:
+            yield
+        finally:
+            session.pause_contexts.remove(let_go)
+
+
+def suspended_s() -> float | None:
+    """Seconds that this machine has slept since boot; None: unknown. Compares a clock that stops during sleep with one
+    that does not; neither is affected by setting the time.
+    """
+    if sys.platform == "win32":
+        import ctypes
+
+        kernel, awake = ctypes.WinDLL("kernel32"), ctypes.c_uint64()
+        kernel.GetTickCount64.restype = ctypes.c_uint64
+        if not kernel.QueryUnbiasedInterruptTime(ctypes.byref(awake)):
+            return None
+        return max(0.0, float(kernel.GetTickCount64()) / 1e3 - awake.value / 1e7)
+    with_sleep = getattr(time, "CLOCK_BOOTTIME", None)  # Linux
+    if with_sleep is None:
+        return None
+    return max(0.0, time.clock_gettime(with_sleep) - time.clock_gettime(time.CLOCK_MONOTONIC))
+
+
+def inhibit_sleep() -> contextlib.AbstractContextManager[None]:
+    """Prevent sleep inside the context if the system supports it; the screen may turn off."""
+    return _inhibit_windows() if sys.platform == "win32" else _inhibit_systemd()
+
+
+@contextlib.contextmanager
+def _inhibit_windows() -> Iterator[None]:
+    """The execution state belongs to a thread, so a dedicated thread holds it."""
+    over = threading.Event()
+
+    def wish() -> None:
+        _set_execution_state(_ES_CONTINUOUS | _ES_SYSTEM_REQUIRED)
+        over.wait()
+        _set_execution_state(_ES_CONTINUOUS)
+
+    thread = threading.Thread(target=wish, name="awake", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _set_execution_state(flags: int) -> None:
+    if sys.platform == "win32":
+        import ctypes
+
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.windll.kernel32.SetThreadExecutionState(ctypes.c_uint32(flags))
+
+
+@contextlib.contextmanager
+def _inhibit_systemd() -> Iterator[None]:
+    inhibit, cat = shutil.which("systemd-inhibit"), shutil.which("cat")
+    if inhibit is None or cat is None:
+        yield
+        return
+    nothing = subprocess.DEVNULL
+    try:
+        holder = subprocess.Popen(
+            [inhibit, *_INHIBIT, cat],
+            stdin=subprocess.PIPE,
+            stdout=nothing,
+            stderr=nothing,
+            start_new_session=True,  # Ctrl+C in a terminal is for the trainer, which still saves
+        )
+    except OSError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            holder.communicate(timeout=_END_S)  # `cat` exits at the end of its input
+        holder.kill()
+        holder.wait()

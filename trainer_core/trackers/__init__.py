@@ -1,0 +1,1 @@
+"""Experiment trackers, fed by the events of a run."""

@@ -1,0 +1,63 @@
+"""Activation checkpointing: what backward needs is computed again instead of kept (Chen et al. 2016).
+
+torch.utils.checkpoint without re-entrance, layer by layer; it works under torch.compile, which then decides
+within each layer what to fuse.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+
+from trainer_core.models.decoder import Decoder, call_layer
+
+EXPENSIVE_OPS: Final = (  # matrix products and attention, by all ways that attention.py knows
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::baddbmm",
+    "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_efficient_attention",
+    "aten::_scaled_dot_product_cudnn_attention",
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "torch_attn::_varlen_attn",
+    "flash_attn::_flash_attn_forward",
+    "flash_attn::_flash_attn_varlen_forward",
+    "flash_attn_3::fwd",
+)
+
+
+def checkpoint_activations(model: Decoder, mode: Literal["off", "selective", "full"]) -> None:
+    """Train with less memory: `full` keeps only what goes from layer to layer; `selective` also the results of
+    matrix products and attention. Gradients are those of `off`, dropout included. No name of a weight changes."""
+    draws = model.config.dropout > 0
+    if mode == "off":
+        model.model.layer_call = call_layer
+    elif mode == "full":
+        model.model.layer_call = partial(_checkpointed, preserve_rng_state=draws)
+    else:
+        context = partial(create_selective_checkpoint_contexts, _expensive_ops())
+        model.model.layer_call = partial(_checkpointed, context_fn=context, preserve_rng_state=draws)
+
+
+def _checkpointed(layer: nn.Module, *given: Any, **options: Any) -> Tensor:
+    """A layer's result, whose activations are computed again in backward. `options`: of torch's `checkpoint`."""
+    if not torch.is_grad_enabled():
+        return call_layer(layer, *given)
+    result: Tensor = checkpoint(layer, *given, use_reentrant=False, **options)
+    return result
+
+
+def _expensive_ops() -> list[Any]:
+    """Those that are there; packages register theirs when they are imported."""
+    found = []
+    for name in EXPENSIVE_OPS:
+        space, _, operator = name.partition("::")
+        packet = getattr(getattr(torch.ops, space), operator, None)
+        if packet is not None:
+            found += [getattr(packet, overload) for overload in packet.overloads() if "out" not in overload]
+    return found

@@ -1,0 +1,231 @@
+"""Builds a run from its configuration: run directory, lock, data, device, `Trainer`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from trainer_core import __version__, protocol
+from trainer_core.command_runner import CommandContext
+from trainer_core.config import Config, to_dict
+from trainer_core.data.prepare import PreparedData, prepare
+from trainer_core.data.tokenizing.tokenizer_files import CONFIG_FILE
+from trainer_core.messages import TraindeckError
+from trainer_core.progress import StopRequested
+from trainer_core.run_context import RunContext
+from trainer_core.run_plan import RunPlan
+from trainer_core.runs import checkpoint_dir, run_dir
+from trainer_core.runs.run_dir import RunDir
+from trainer_core.system import files
+from trainer_core.system.hardware_monitor import HardwareMonitor
+from trainer_core.system.keep_awake import prevent_sleep
+from trainer_core.system.pause_conditions import monitor_external_usage, scheduled_pause
+from trainer_core.train import checkpoint_writer, run_fingerprint
+from trainer_core.train.advice import Advisor
+from trainer_core.train.device import (
+    choose_device,
+    choose_precision,
+    configure_arithmetic,
+    describe_device,
+    device_of_rank,
+    warn_if_preset_unsupported,
+)
+from trainer_core.train.engine import fast_paths
+from trainer_core.train.ranks import beside, divided
+from trainer_core.train.trainer import Trainer
+
+ChooseBatch = Callable[[Config, PreparedData, RunContext, bool], Config]
+"""Replaces an automatic batch size; the last argument is False for a resumed run."""
+
+
+def train(plan: RunPlan, job: CommandContext, choose_batch: ChooseBatch) -> None:
+    """Train to the end or to a stop, which a `done` event reports before `StopRequested` is raised."""
+    config, run, session = plan.config, plan.run, job.run_context
+    if plan.checkpoint is not None:
+        _require_usable(plan.checkpoint, config)
+    run.create()
+    with run_dir.lock(run), prevent_sleep(session, config.keep_awake):
+        checkpoint_writer.remove_leftovers(run)
+        source, damaged = _checkpoint_to_resume(plan)
+        if source is not None:
+            run_fingerprint.require_steps_left(source, config)
+        job.open_run(run)
+        for path, reason in damaged:
+            session.warn("checkpoint.skipped", path=path.name, reason=reason)
+        if source is None and damaged:  # a valid state may be recoverable: do not start over
+            raise TraindeckError("run.no_checkpoint", path=str(run.path))
+        session.pause_conditions.append(scheduled_pause(config.pause_between))
+        if config.advice:
+            job.dispatcher.add_listener(Advisor(config).process)
+        if not run.exists():  # an existing file stays until the run is known to continue
+            run.write_config(config)
+        begun = _step_of(source)
+        device = device_of_rank(choose_device(config.device), 0, config.ranks)
+        configure_arithmetic(divided(config), device)
+        precision = choose_precision(config.mixed_precision, device, session)
+        warn_if_preset_unsupported(config, device, session)
+        with beside(config, run, session) as join:
+            try:
+                _emit_hello(job, plan, device, precision.name, begun)
+                session.set_phase("preparing")
+                prepared = prepare(config, session)
+                config = choose_batch(config, prepared, session, source is None)
+                ranks = join(divided(config), device, precision.name, {"prepared": prepared.fingerprint}, source)
+                trainer = Trainer(divided(config), prepared, run, session, device, precision, ranks)
+                if source is not None:
+                    trainer.resume(source)
+                trainer.set_up()
+            except StopRequested as stop:  # nothing trained yet, nothing to save
+                session.emit(protocol.Done(reason=stop.reason, steps=begun, total_steps=config.max_steps))
+                raise
+            run.write_config(config)
+            _copy_tokenizer(run, prepared)
+            session.emit(_emit_ready(trainer, prepared))
+            with _tracking(job, config, run):
+                _run(trainer, job)
+
+
+def _run(trainer: Trainer, job: CommandContext) -> None:
+    """Run to the end. `done` is the last event."""
+    try:
+        with _monitoring(job, trainer):
+            done = trainer.run()
+    except StopRequested as stop:
+        job.run_context.emit(trainer.summary(stop.reason))
+        raise
+    job.run_context.set_phase("done", done.steps)
+    job.run_context.emit(done)
+
+
+def _require_usable(checkpoint_path: Path, config: Config) -> None:
+    """Raises `checkpoint.damaged`, `resume.past_max_steps` or `resume.past_max_epochs` before a folder is created."""
+    problem = checkpoint_dir.find_problem(checkpoint_path)
+    if problem:
+        raise TraindeckError("checkpoint.damaged", path=str(checkpoint_path), reason=problem)
+    run_fingerprint.require_steps_left(checkpoint_path, config)
+
+
+def _checkpoint_to_resume(plan: RunPlan) -> tuple[Path | None, list[tuple[Path, str]]]:
+    """The checkpoint to continue from (None: start from the beginning), and newer damaged ones with the reason."""
+    if plan.checkpoint is not None:
+        return checkpoint_writer.copy_checkpoint(plan.run, plan.checkpoint), []
+    if not plan.resume:
+        return None, []
+    return checkpoint_dir.latest_valid(plan.run.checkpoints)
+
+
+def _step_of(source: Path | None) -> int:
+    info = checkpoint_dir.read_info(source) if source is not None else None
+    return info.step if info is not None else 0
+
+
+def _emit_hello(job: CommandContext, plan: RunPlan, device: torch.device, precision: str, begun: int) -> None:
+    job.run_context.emit(
+        protocol.Hello(
+            pid=os.getpid(),
+            run_dir=str(plan.run.path),
+            traindeck=__version__,
+            python=platform.python_version(),
+            torch=str(torch.__version__),
+            devices=[
+                describe_device(device_of_rank(device, rank, plan.config.ranks)) for rank in range(plan.config.ranks)
+            ],
+            precision=precision,
+            resumed_from_step=begun if plan.resume else None,
+            config=to_dict(plan.config),
+            fast_paths=fast_paths.cached_paths(device, precision),
+        )
+    )
+
+
+def _emit_ready(trainer: Trainer, prepared: PreparedData) -> protocol.Ready:
+    choice = trainer.train_data.settings
+    return protocol.Ready(
+        task=prepared.task,
+        sources=list(prepared.sources),
+        validation_sources=list(prepared.validation_sources),
+        train_documents=prepared.train.documents,
+        train_tokens=prepared.train.tokens,
+        validation_documents=prepared.validation.documents,
+        validation_tokens=prepared.validation.tokens,
+        validation_sequences=prepared.validation.samples,
+        eval_sequences=min(trainer.state.run_fingerprint["eval_sequences"], prepared.validation.samples),
+        truncated=prepared.truncated,
+        dropped=prepared.dropped,
+        vocab_size=prepared.vocab_size,
+        parameters=trainer.model.count_parameters(),
+        steps_per_epoch=trainer.steps_per_epoch,
+        total_steps=trainer.total_steps,
+        samples_per_epoch=prepared.train.samples,
+        fill=prepared.fill,
+        fill_alone=prepared.fill_alone,
+        loader_workers=choice.num_workers,
+        loader_prefetch=choice.prefetch_batches,
+        loader_pinned=choice.pin_memory,
+        loader_reason=choice.reason,
+        fast_paths=trainer.engine.fast_paths,
+    )
+
+
+def _copy_tokenizer(run: RunDir, prepared: PreparedData) -> None:
+    with files.translate_os_errors(run.path):
+        for file in (prepared.tokenizer, prepared.tokenizer.with_name(CONFIG_FILE)):
+            files.write_atomic(run.path / file.name, file.read_bytes())
+
+
+def _uuid(device: torch.device) -> str:
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
+def _num_devices(first: torch.device, size: int) -> list[str]:
+    """UUIDs of the GPUs of all ranks but rank 0, whose device is `first`."""
+    if first.type != "cuda":
+        return []
+    return [_uuid(device_of_rank(first, rank, size)) for rank in range(1, size)]
+
+
+@contextlib.contextmanager
+def _monitoring(job: CommandContext, trainer: Trainer) -> Iterator[None]:
+    """Sample the hardware in the background while training."""
+    device = trainer.device
+
+    def torch_memory() -> tuple[str, int, int] | None:
+        if device.type != "cuda":
+            return None
+        return _uuid(device), torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+
+    sampler = HardwareMonitor(
+        job.run_context.emit,
+        trainer.config.hardware_interval_s,
+        trainer.run_dir.path,
+        torch_memory,
+        gpu_callback=monitor_external_usage(job.run_context) if trainer.config.pause_for_others else None,
+        other_gpu_uuids=_num_devices(device, trainer.ranks.size),
+    )
+    job.run_context.live_settings["hardware_interval_s"] = sampler.set_interval
+    trainer.reports.energy = sampler.energy_j
+    sampler.start()
+    try:
+        yield
+    finally:
+        sampler.stop()
+
+
+@contextlib.contextmanager
+def _tracking(job: CommandContext, config: Config, run: RunDir) -> Iterator[None]:
+    """Log to Weights & Biases if it is enabled and available."""
+    if config.use_wandb:
+        from trainer_core.trackers.wandb import WandbSink
+
+        try:
+            job.dispatcher.add_sink(
+                WandbSink(config, run.path, lambda problem: job.run_context.warn(problem.code, **problem.params))
+            )
+        except TraindeckError as error:
+            job.run_context.warn(error.code, **error.params)
+    yield

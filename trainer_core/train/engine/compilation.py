@@ -1,0 +1,389 @@
+"""`torch.compile` for forward pass and loss as one function of static shape.
+
+A child process (`python -m trainer_core.train.engine.compilation`) fills inductor's cache on disk while the run trains
+eagerly; then this process compiles from the cache. A compiler that crashes or hangs cannot end the run, and Stop never
+waits for it. If the child runs out of memory beside the run, only this process compiles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor
+
+from trainer_core.data.loader import IGNORE_INDEX, Batch
+from trainer_core.models.attention import BACKENDS, UnavailableReason, document_mask
+from trainer_core.models.decoder import Decoder, ModelConfig, build_decoder
+from trainer_core.progress import Reporter
+from trainer_core.runs import run_dir
+from trainer_core.system import child_process
+from trainer_core.train.activation_checkpointing import checkpoint_activations
+from trainer_core.train.device import Precision
+from trainer_core.train.loss import linear_token_loss, token_loss
+
+TIMEOUT_S: Final = 600.0  # limit of the compiler
+_POLL_S: Final = 0.1
+_MIN_LENGTH: Final = 16  # tokens: minimum length of a batch in a dynamic graph
+_REASON: Final = 200  # maximum characters of a failure message
+
+CompiledLoss = Callable[..., Tensor]
+"""Summed loss from input ids, labels, segments, positions and `grad_scale` (a tensor in fp16, else None)."""
+
+
+class CompileFailed(Exception):  # noqa: N818 - it is an outcome, and never leaves the engine
+    """Compilation failed; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileKey:
+    """Everything that a compiled graph depends on, as plain values."""
+
+    shape: dict[str, Any]  # of `ModelConfig`
+    rows: int
+    length: int
+    segments: bool  # batches have segments
+    varying: bool  # batches differ in width
+    device: str
+    precision: str
+    attention: str
+    chunk: int
+    checkpointing: Literal["off", "selective", "full"] = "off"
+    memory_budget: float = 1.0
+    graphs: bool = False  # use CUDA graphs
+    threads: int = 1
+    tf32: bool = False
+    deterministic: bool = False  # torch's global flag, part of inductor's key on a GPU
+
+    def fits(self, batch: Batch) -> bool:
+        """Whether the graph accepts this batch. Depends on the shape only, never on earlier batches."""
+        rows, length = batch.input_ids.shape
+        if rows != self.rows or (batch.segments is not None) != self.segments:
+            return False
+        return _MIN_LENGTH <= length <= self.length if self.varying else length == self.length
+
+    @property
+    def name(self) -> str:
+        """Hash of the key and the torch version."""
+        said = json.dumps([asdict(self), torch.__version__], sort_keys=True)
+        return hashlib.sha256(said.encode()).hexdigest()[:24]
+
+
+# --- is there a compiler? ---------------------------------------------------------------------------------
+
+
+def unavailable_reason(device: torch.device) -> UnavailableReason | None:
+    """Why compilation is unavailable for this device, without starting anything; None: it may work."""
+    if device.type == "cuda":
+        if importlib.util.find_spec("triton") is None:
+            return "path.no_triton", {}
+        major, minor = torch.cuda.get_device_capability(device)
+        return None if major >= 7 else ("path.unsupported", {"what": f"compute capability {major}.{minor}"})
+    return None if shutil.which(compiler_name()) else ("path.no_compiler", {})
+
+
+def compiler_name() -> str:
+    """The C++ compiler that inductor starts."""
+    usual = {"win32": "cl", "darwin": "clang++"}.get(sys.platform, "g++")
+    return os.environ.get("CXX") or usual
+
+
+def cache_folder() -> Path:
+    """Cache of compiled code: in Traindeck's cache, or in a path without spaces, because inductor passes it to the
+    compiler unquoted.
+    """
+    if chosen := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
+        return Path(chosen)
+    usual = run_dir.home() / "cache" / "compiled"
+    places = (usual, _short(usual), Path.home() / ".cache" / "traindeck" / "compiled")
+    return next((place for place in places if " " not in str(place)), usual)
+
+
+def _short(folder: Path) -> Path:
+    """The folder's 8.3 name on Windows."""
+    if sys.platform == "win32":
+        import ctypes
+
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+        room = ctypes.create_unicode_buffer(1024)
+        if 0 < ctypes.windll.kernel32.GetShortPathNameW(str(folder), room, len(room)) < len(room):
+            return Path(room.value)
+    return folder
+
+
+def _marker_file(recipe: CompileKey) -> Path:
+    """Marks a graph as cached. Lies beside the compiled code and is removed with it."""
+    return cache_folder() / "traindeck" / f"{recipe.name}.json"
+
+
+def is_cached(recipe: CompileKey) -> bool:
+    """Whether the graph was compiled before, so that compiling takes seconds."""
+    return _marker_file(recipe).is_file()
+
+
+# --- compiling ----------------------------------------------------------------------------------------------
+
+
+def full_loss(model: Decoder, recipe: CompileKey) -> CompiledLoss:
+    """Forward pass and loss as one function of tensors, equivalent to `loss.batch_loss`.
+
+    With dynamic width, a chunk of the loss is a whole number of sequences, so that the number of chunks is static.
+    """
+    sequences = max(1, recipe.chunk // recipe.length) if recipe.varying else 0
+
+    def loss(
+        ids_BT: Tensor,
+        labels_BT: Tensor,
+        segments_BT: Tensor | None,
+        positions_BT: Tensor | None,
+        grad_scale: Tensor | None = None,
+    ) -> Tensor:
+        hidden = hidden_states(model)(ids_BT, segments_BT, positions_BT)
+        if recipe.chunk:
+            rows = sequences * ids_BT.shape[1] or recipe.chunk
+            return linear_token_loss(hidden, model.lm_head.weight, labels_BT, rows, grad_scale=grad_scale)
+        return token_loss(model.lm_head(hidden), labels_BT)
+
+    return loss
+
+
+def hidden_states(model: Decoder) -> Callable[[Tensor, Tensor | None, Tensor | None], Tensor]:
+    """Forward pass up to the head as a function of input ids, segments and positions."""
+
+    def hidden(ids_BT: Tensor, segments_BT: Tensor | None, positions_BT: Tensor | None) -> Tensor:
+        mask = None if segments_BT is None else document_mask(segments_BT)
+        return model.forward_hidden(ids_BT, positions_BT=positions_BT, mask_B1TS=mask)
+
+    return hidden
+
+
+def fix_extensions() -> None:
+    """Work around two problems of torch 2.13: inductor does not quote torch's own library path, which may contain a
+    space, and importing this module warns about a CUDA toolkit without a driver.
+    """
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
+    from torch.utils import cpp_extension
+
+    if os.name != "nt":
+        cpp_extension.TORCH_LIB_PATH = shlex.quote(cpp_extension.TORCH_LIB_PATH.strip("'"))
+
+
+def _parts_apart(model: Decoder, hidden: Callable[..., Tensor], chunk: int) -> CompiledLoss:
+    """Keep the loss eager on a CPU, where its chunks are faster than inductor's code."""
+
+    def loss(
+        ids_BT: Tensor,
+        labels_BT: Tensor,
+        segments_BT: Tensor | None,
+        positions_BT: Tensor | None,
+        grad_scale: Tensor | None = None,
+    ) -> Tensor:
+        hidden_BTD = hidden(ids_BT, segments_BT, positions_BT)
+        return linear_token_loss(hidden_BTD, model.lm_head.weight, labels_BT, chunk, grad_scale=grad_scale)
+
+    return loss
+
+
+def compile_whole(model: Decoder, recipe: CompileKey) -> CompiledLoss:
+    """The compiled function; compilation happens at its first call. One at a time per process."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder())
+    os.environ.setdefault("TORCH_WARM_POOL", "0")  # no idle worker processes: the cache makes them unnecessary
+    import torch._functorch.config
+
+    fix_extensions()
+    torch.compiler.reset()  # earlier engines count towards the limit of graphs
+    torch._functorch.config.activation_memory_budget = recipe.memory_budget
+    # Random numbers as in eager mode: dropout is the same, and resume exact.
+    options: dict[str, Any] = {"fallback_random": True}
+    if recipe.graphs:
+        options["triton.cudagraphs"] = True
+    dynamic = None if recipe.varying else False
+    compile_ = partial(torch.compile, fullgraph=True, dynamic=dynamic, options=options)
+    compiled: CompiledLoss
+    if recipe.chunk and recipe.device == "cpu":
+        compiled = _parts_apart(model, compile_(hidden_states(model)), recipe.chunk)
+    else:
+        compiled = compile_(full_loss(model, recipe))
+    if recipe.varying:
+        return _marked(compiled, recipe.length)
+    return _stepwise(compiled) if recipe.graphs else compiled
+
+
+def _marked(compiled: CompiledLoss, longest: int) -> CompiledLoss:
+    """Mark widths as dynamic from the first call on, so that no graph is specialized to one width."""
+    import torch._dynamo
+
+    def loss(*inputs: Tensor | None) -> Tensor:
+        for tensor in inputs:
+            if tensor is not None and tensor.dim() > 1:
+                torch._dynamo.mark_dynamic(tensor, 1, min=_MIN_LENGTH, max=longest)
+        return compiled(*inputs)
+
+    return loss
+
+
+def _stepwise(compiled: CompiledLoss) -> CompiledLoss:
+    """A CUDA graph overwrites its previous result: mark every call as a step."""
+
+    def loss(*inputs: Tensor | None) -> Tensor:
+        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        return compiled(*inputs)
+
+    return loss
+
+
+def reset_graphs() -> None:
+    """Drop all compiled functions of this process, including the memory of CUDA graphs."""
+    torch.compiler.reset()
+    reset_trial_graphs()
+
+
+def reset_trial_graphs() -> None:
+    """Free CUDA graphs of failed trials, each with the memory of a whole micro-batch. Functions compiled without graphs
+    stay. (Those compiled with graphs would be kept alive by dynamo's cache.)
+    """
+    trees = sys.modules.get("torch._inductor.cudagraph_trees")
+    if trees is not None and hasattr(trees, "reset_cudagraph_trees"):  # private
+        trees.reset_cudagraph_trees()
+
+
+class BackgroundCompiler:
+    """Compiles in a child process, which fills inductor's cache on disk."""
+
+    def __init__(self, key: CompileKey) -> None:
+        self._key, self._since = key, time.monotonic()
+        self._process: subprocess.Popen[bytes] | None = None
+        if is_cached(key):
+            return
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process; a pipe could fill up
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "trainer_core.train.engine.compilation"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            env=_environment(),
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        )
+        assert self._process.stdin is not None
+        with self._process.stdin as stdin, contextlib.suppress(OSError):
+            stdin.write(json.dumps(asdict(key)).encode("ascii"))
+
+    def wait(self, reporter: Reporter) -> None:
+        """Wait for the compiler and poll meanwhile. Raises `CompileFailed`; `StopRequested` kills the process."""
+        if self._process is None:
+            return
+        try:
+            while self._process.poll() is None:
+                reporter.poll()
+                if time.monotonic() - self._since > TIMEOUT_S:
+                    raise CompileFailed(f"the compiler took more than {TIMEOUT_S:.0f} s")
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_POLL_S)
+            if self._process.returncode:
+                self._errors.seek(0)
+                output = self._errors.read().decode("utf-8", "replace")
+                raise CompileFailed(_last_line(output) or f"exit code {self._process.returncode & 0xFFFFFFFF:#x}")
+        finally:
+            self.close()
+        with contextlib.suppress(OSError):
+            _marker_file(self._key).parent.mkdir(parents=True, exist_ok=True)
+            _marker_file(self._key).write_text(json.dumps(asdict(self._key)), encoding="utf-8")
+
+    def close(self) -> None:
+        """Kill the process if it still runs."""
+        if self._process is not None:
+            child_process.kill_tree(self._process)
+            self._errors.close()
+
+
+def _environment() -> dict[str, str]:
+    changes = {
+        "PYTHONIOENCODING": "utf-8",
+        "TORCHINDUCTOR_CACHE_DIR": str(cache_folder()),
+        "OMP_WAIT_POLICY": "PASSIVE",
+    }
+    return child_process.environment(**changes)
+
+
+def error_summary(error: BaseException) -> str:
+    """Summarize a failure in one line: the compiler's own message if present, since inductor adds many lines."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    told = next((line for line in lines if "error: " in line or "error C" in line), lines[0])
+    return f"{type(error).__name__}: {told}".rstrip(": .")[:_REASON]
+
+
+def _last_line(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[-1].rstrip(".")[:_REASON] if lines else ""
+
+
+# --- the process of its own -----------------------------------------------------------------------------------
+
+
+def _compile_for(recipe: CompileKey) -> None:
+    """Compile for a model and batch like the run's: one forward and backward pass."""
+    device = torch.device(recipe.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.set_float32_matmul_precision("high" if recipe.tf32 else "highest")
+        torch.use_deterministic_algorithms(recipe.deterministic)
+    else:
+        torch.set_num_threads(recipe.threads)
+    model = build_decoder(device, ModelConfig(**recipe.shape))
+    model.set_attention(BACKENDS[recipe.attention].attend)
+    checkpoint_activations(model, recipe.checkpointing)
+    batch = example_batch(recipe)
+    compiled = compile_whole(model, recipe)
+    precision = Precision.from_name(recipe.precision, device)
+    grad_scale = torch.ones((), device=device) if precision.needs_scaler else None
+    with precision.autocast():
+        loss = compiled(batch.input_ids, batch.labels, batch.segments, batch.positions, grad_scale)
+    torch.autograd.backward(loss)
+
+
+def example_batch(recipe: CompileKey) -> Batch:
+    """A batch of the key's shape: consecutive tokens, in two documents if it has segments."""
+    columns = torch.arange(recipe.length, device=recipe.device)
+    ids = (columns + torch.arange(recipe.rows, device=recipe.device).unsqueeze(1)) % recipe.shape["vocab_size"]
+    labels = ids.roll(-1, 1)
+    labels[:, -1] = IGNORE_INDEX
+    segments = positions = None
+    if recipe.segments:
+        half = recipe.length // 2
+        segments = (columns >= half).to(torch.int32).repeat(recipe.rows, 1)
+        positions = torch.where(columns >= half, columns - half, columns).repeat(recipe.rows, 1)
+    tokens = recipe.rows * (recipe.length - 1)
+    return Batch(ids, labels, loss_tokens=tokens, samples=recipe.rows, segments=segments, positions=positions)
+
+
+def main() -> int:
+    """Read a `CompileKey` from stdin and compile. The last line of stderr names a failure."""
+    child_process.lower_priority()  # compilers use all processors
+    recipe = CompileKey(**json.loads(sys.stdin.buffer.read()))
+    try:
+        _compile_for(recipe)
+    except Exception as error:  # noqa: BLE001 - a compiler can fail in any way
+        sys.stderr.write(f"{error_summary(error)}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

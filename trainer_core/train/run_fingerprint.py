@@ -1,0 +1,105 @@
+"""Settings that an exact resume depends on: stored in every checkpoint and compared on resume."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from trainer_core.config import Config
+from trainer_core.data.prepare import PreparedData
+from trainer_core.messages import TraindeckError
+from trainer_core.models.decoder import Decoder
+from trainer_core.run_context import RunContext
+from trainer_core.train import checkpoint
+from trainer_core.train.device import Precision
+from trainer_core.train.engine.engine import Engine
+
+_SAMPLE_SETTINGS: Final = ("max_seq_len", "packing")  # define a sample of the epoch
+_NOT_COMPARED: Final = ("compiled_for", "eval_batches", "eval_sequences")
+
+
+def build_fingerprint(
+    config: Config, prepared: PreparedData, device: torch.device, precision: Precision
+) -> dict[str, Any]:
+    """Values that follow from settings, data and machine."""
+    return {
+        "data": prepared.fingerprint,
+        "samples_per_epoch": prepared.train.samples,
+        "batch_size": config.batch_size,
+        "gradient_accumulation_steps": config.gradient_accumulation_steps,
+        "warmup_steps": config.warmup_steps,
+        "max_seq_len": config.max_seq_len,
+        "packing": prepared.packed,
+        "attend_across_documents": prepared.attend_across_documents,
+        "seed": config.seed,
+        "eval_batches": config.eval_batches,
+        "eval_sequences": eval_sequences(config, prepared.validation.samples),
+        "optimizer": config.optimizer,
+        "ranks": config.ranks,
+        "device": device.type,
+        "precision": precision.name,
+        "torch": torch.__version__.split("+")[0],
+    }
+
+
+def eval_sequences(config: Config, available: int) -> int:
+    """Sequences of one evaluation of a new run: `eval_batches` times `batch_size`, or all `available` ones."""
+    return min(available, config.eval_batches * config.batch_size or available)
+
+
+def preserve_eval_sample(session: RunContext, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Keep the validation sample of the run, so that losses stay comparable after `batch_size` changes."""
+    now["eval_sequences"] = before.get("eval_sequences", now["eval_sequences"])
+    if before.get("eval_batches", now["eval_batches"]) != now["eval_batches"]:
+        changed = {"before": before["eval_batches"], "after": now["eval_batches"]}
+        session.warn("resume.eval_sample_kept", sequences=now["eval_sequences"], **changed)
+
+
+def build_engine_fingerprint(engine: Engine, device: torch.device) -> dict[str, Any]:
+    """The engine's choices by name."""
+    return {**engine.choices, "threads": torch.get_num_threads() if device.type == "cpu" else 0}
+
+
+def require_the_same_run(folder: Path, model: Decoder, now: dict[str, Any]) -> dict[str, Any]:
+    """Return the fingerprint of a checkpoint.
+
+    Raises `data.changed`, `resume.order_changed` or `checkpoint.mismatch` if a run with the present settings cannot
+    continue from it.
+    """
+    before = checkpoint.read_run_fingerprint(folder)
+    if before.get("data") != now["data"]:
+        raise TraindeckError("data.changed", f"{before.get('data')} → {now['data']}")
+    for setting in _SAMPLE_SETTINGS:
+        if before.get(setting) != now[setting]:
+            values = {"before": str(before.get(setting)), "after": str(now[setting])}
+            raise TraindeckError("resume.order_changed", setting=setting, **values)
+    # Other head counts or position bases may fit weights of the same shapes, but are another model.
+    shape, shape_before = asdict(model.config), asdict(checkpoint.read_shape(folder))
+    shape.pop("dropout"), shape.pop("max_seq_len")  # not part of the weights
+    changed = [f"{name} {shape_before[name]} → {value}" for name, value in shape.items() if shape_before[name] != value]
+    if changed:
+        raise TraindeckError("checkpoint.mismatch", path=str(folder), what=", ".join(changed))
+    return before
+
+
+def require_steps_left(folder: Path, config: Config) -> None:
+    """Raises `resume.past_max_steps` or `resume.past_max_epochs` if the checkpoint's run is already longer."""
+    counters, before = checkpoint.read_counters(folder), checkpoint.read_run_fingerprint(folder)
+    if 0 < config.max_steps < counters.step:
+        raise TraindeckError("resume.past_max_steps", done=counters.step, wanted=config.max_steps)
+    epochs = counters.position / max(1, before.get("samples_per_epoch", 0))
+    if not config.max_steps and epochs > config.max_epochs:
+        raise TraindeckError("resume.past_max_epochs", done=math.floor(epochs * 100) / 100, wanted=config.max_epochs)
+
+
+def warn_about_changes(session: RunContext, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Warn about each difference. Skipped: values that the checkpoint does not record, and those that do not influence
+    training or follow from others.
+    """
+    for what, value in now.items():
+        if before.get(what, value) != value and what not in _NOT_COMPARED:
+            session.warn("resume.not_exact", what=what, before=str(before[what]), after=str(value))

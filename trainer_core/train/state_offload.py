@@ -1,0 +1,254 @@
+"""Frees the GPU during a pause: training state moves to system memory, or to a file if memory is short.
+
+Tensor objects stay the same and only their storage moves, so optimizer and model continue bit for bit. Offloaded
+tensors remain readable: a Stop during a pause saves them without the GPU. The file is memory-mapped, so reading it
+takes no memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import torch
+from torch import Tensor, nn
+
+from trainer_core.run_context import RunContext
+from trainer_core.system import files
+from trainer_core.system.memory import system_memory
+from trainer_core.train.device import limit_to_vram
+from trainer_core.train.engine.engine import Engine
+from trainer_core.train.oom import is_out_of_memory, release_memory
+from trainer_core.train.ranks import ALONE, Ranks
+
+FORCED: Final = "TRAINDECK_PARK"  # environment variable: `memory` or `disk` offloads on a CPU too, for tests
+_FILE: Final = "paused.bin"
+_SPARE_BYTES: Final = 1024**3  # system memory and disk space that stay free
+_STIR: Final = 0.05  # share of the device's free memory that a desktop may use or free by itself
+_ALIGNMENT: Final = 64  # bytes, of each tensor in the file
+
+_log = logging.getLogger(__name__)
+
+
+def _free_of_system() -> int:
+    return system_memory().available - _SPARE_BYTES
+
+
+def _free_of_device(device: torch.device) -> int | None:
+    """Free bytes of the device, if known."""
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else None
+
+
+def _most_used(device: torch.device) -> int:
+    """Peak bytes of training since the last reset."""
+    return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0
+
+
+class StateOffloader:
+    """Moves tensors off a device and back.
+
+    `tensors` yields the tensors at each `offload` (those on other devices are skipped); `folder` is where a file may be
+    written. `system_memory` and `device_memory` return free bytes (None: unknown), `most_used` the peak of training on
+    a device. All ranks offload at the same time: each takes its share of free memory.
+    """
+
+    def __init__(
+        self,
+        tensors: Callable[[], Iterable[Tensor]],
+        device: torch.device,
+        folder: Path,
+        system_memory: Callable[[], int] = _free_of_system,
+        device_memory: Callable[[torch.device], int | None] = _free_of_device,
+        most_used: Callable[[torch.device], int] = _most_used,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self._tensors, self._device = tensors, device
+        self._file = folder / (f"{ranks.rank}-{_FILE}" if ranks.rank else _FILE)
+        self._system_memory, self._device_memory, self._most_used = system_memory, device_memory, most_used
+        self._sharing = ranks.size
+        self._parked: list[Tensor] = []
+        self.needed = 0  # bytes of the device required to continue
+        self.remove_file()  # left by a process that was killed during a pause
+
+    @property
+    def offload_if_needed(self) -> int | None:
+        """Free bytes of the device."""
+        return self._device_memory(self._device)
+
+    def offload(self) -> str:
+        """Move everything off the device. Returns `memory` or `disk`; empty: neither has room, nothing moved."""
+        here = [tensor for tensor in self._tensors() if tensor.device == self._device]
+        distinct = list({id(tensor): tensor for tensor in here}.values())
+        held = sum(tensor.nbytes for tensor in distinct)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)  # other streams may still write
+        self.needed = max(held, self._most_used(self._device))
+        share = self._system_memory() // self._sharing
+        in_memory = held <= share and self._move(distinct, torch.device("cpu"))
+        if not in_memory and not self._move_to_file(distinct, held):
+            return ""
+        _empty(self._device)
+        self.needed = min(self.needed, self._most_to_ask_for(held))
+        return "memory" if in_memory else "disk"
+
+    def _most_to_ask_for(self, held: int) -> int:
+        """Bytes of the device worth waiting for, now that nothing of this process is on it.
+
+        The peak may exceed what can ever be free: it includes failed attempts and, on Windows, what the driver placed
+        in system memory.
+        """
+        free = self.offload_if_needed
+        if free is None:
+            return self.needed
+        most = int(free * (1 - _STIR))
+        return held if most < held <= free else most
+
+    def restore(self) -> bool:
+        """Move everything back. False: the device has no room yet, and nothing moved."""
+        free = self.offload_if_needed
+        if self._parked and free is not None and free < self.needed:
+            return False
+        if not self._move(self._parked, self._device):
+            return False
+        self._parked = []
+        self.remove_file()
+        return True
+
+    def _move(self, tensors: list[Tensor], to: torch.device) -> bool:
+        """Move all tensors or, if memory runs out, none."""
+        moved: list[Tensor] = []
+        try:
+            for tensor in tensors:
+                moved.append(tensor.data.to(to, copy=True))
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        if len(moved) < len(tensors):
+            moved.clear()
+            release_memory(to)
+            return False
+        self._place(tensors, moved)
+        return True
+
+    def _place(self, tensors: list[Tensor], moved: list[Tensor]) -> None:
+        for tensor, elsewhere in zip(tensors, moved, strict=True):
+            tensor.data = elsewhere
+        self._parked = tensors
+
+    def _move_to_file(self, tensors: list[Tensor], size: int) -> bool:
+        """Move all tensors or, if the disk has no room, none."""
+        try:
+            if files.free_bytes(self._file.parent) < (size + _SPARE_BYTES) * self._sharing:
+                return False
+            with self._file.open("wb") as file:
+                places = [_write(file, tensor.detach()) for tensor in tensors]
+                length = file.tell()
+            content = torch.from_file(str(self._file), shared=False, size=length, dtype=torch.uint8)
+        except (OSError, RuntimeError):  # from torch, if a file cannot be mapped
+            self.remove_file()
+            return False
+        self._place(tensors, [_read(content, place, tensor) for place, tensor in zip(places, tensors, strict=True)])
+        return True
+
+    def remove_file(self) -> None:
+        """Unlink the file as soon as it is mapped; on Windows only after it is closed."""
+        with contextlib.suppress(OSError):
+            files.retry_sharing_violation(lambda: self._file.unlink(missing_ok=True))
+
+
+def _write(file: BinaryIO, tensor: Tensor) -> int:
+    """Append a tensor's bytes; returns their offset."""
+    file.write(b"\0" * (-file.tell() % _ALIGNMENT))
+    place = file.tell()
+    if tensor.numel():
+        file.write(tensor.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return place
+
+
+def _read(content: Tensor, place: int, like: Tensor) -> Tensor:
+    """A tensor of that shape and type at offset `place` of the mapped file."""
+    return content[place : place + like.nbytes].view(like.dtype).view(like.shape)
+
+
+def _empty(device: torch.device) -> None:
+    """Free unreferenced memory, including libraries' workspaces."""
+    if device.type == "cuda" and hasattr(torch._C, "_cuda_clearCublasWorkspaces"):
+        torch._C._cuda_clearCublasWorkspaces()
+    release_memory(device)
+
+
+def persistent_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+    """All tensors that a model in training keeps between steps."""
+    yield from model.parameters()
+    yield from (weight.grad for weight in model.parameters() if weight.grad is not None)
+    yield from model.buffers()
+    for state in optimizer.state.values():
+        yield from (value for value in state.values() if isinstance(value, Tensor))
+
+
+@contextlib.contextmanager
+def offloaded(
+    session: RunContext,
+    engine: Engine,
+    tensors: Callable[[], Iterable[Tensor]],
+    device: torch.device,
+    folder: Path,
+    ranks: Ranks = ALONE,
+) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Inside the context, a pause moves `tensors` and recorded graphs off the device, on every rank. Yields the context
+    manager that does so on this rank.
+    """
+    forced = os.environ.get(FORCED, "")
+    room = (lambda: 0) if forced == "disk" else _free_of_system
+    parking = StateOffloader(tensors, device, folder, room, ranks=ranks)
+    if device.type != "cuda" and not forced:
+        yield contextlib.nullcontext
+        return
+
+    @contextlib.contextmanager
+    def away() -> Iterator[None]:
+        since = time.perf_counter()
+        engine.reset_graphs()
+        where = parking.offload()
+        _log.info("paused: %s, %.2f s", f"{parking.needed} bytes to {where}" if where else "no room", _s(since))
+        if not where:
+            session.warn("pause.no_room", needed_mib=_mib(parking.needed))
+        yield  # a Stop raises here and leaves the state offloaded
+        since = time.perf_counter()
+        if not parking.restore():
+            session.warn(
+                "pause.memory_taken", needed_mib=_mib(parking.needed), free_mib=_mib(parking.offload_if_needed or 0)
+            )
+            session.wait("other_program", parking.restore)
+        limit_to_vram(device)
+        engine.rerecord_graphs()
+        _log.info("going on, %.2f s", _s(since))
+
+    @contextlib.contextmanager
+    def everywhere() -> Iterator[None]:
+        ranks.tell("pause")
+        with away():
+            yield
+        ranks.tell("go on")
+        ranks.most(0, poll=session.raise_if_stop_requested)
+
+    session.pause_contexts.append(everywhere)
+    try:
+        yield away
+    finally:
+        session.pause_contexts.remove(everywhere)
+        parking.remove_file()
+
+
+def _s(since: float) -> float:
+    return time.perf_counter() - since
+
+
+def _mib(size: int) -> int:
+    return -(-size // 2**20)
