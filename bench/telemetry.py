@@ -121,7 +121,7 @@ def block(made: Trainer, calls: Calls, steps: int, on: bool) -> Taken:
         made.session.poll()
         with made.clock.step():
             made._step(made._next_window())
-            made._record_metrics()
+            made._request_metrics()
             made._process_metrics(wait=False)
         made._after_step()
     _wait(made)
@@ -218,7 +218,7 @@ def main() -> None:
                 found[name] = measured(made, calls, chosen.steps, chosen.pairs)
                 print(f"{name}: {found[name]['more_ms']['median']:+.3f} ms", file=sys.stderr, flush=True)
         made.train_data.close()
-        made.held_out.close()
+        made.validation_data.close()
         made.session.dispatcher.close()
     name = "telemetry" if chosen.device == "cpu" else f"telemetry-{chosen.device}"
     document = {"shape": shape.words(), "steps": chosen.steps, "pairs": chosen.pairs, "intervals": found}

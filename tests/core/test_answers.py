@@ -143,13 +143,13 @@ def test_a_cut_answer_is_counted_and_is_no_exact_match() -> None:
 
 def test_held_out_prompts_without_room_for_an_answer_are_counted_as_cut(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, config(tmp_path, pairs_file(tmp_path)))
-    made.writer._examples[0] = HeldOutExample([("user", "a long question")], list(range(100)), "42", 3)
+    made.sample_writer._examples[0] = HeldOutExample([("user", "a long question")], list(range(100)), "42", 3)
     made.set_up()
     made.evaluate()
     (event,) = kept.of(protocol.Eval)
-    assert event.examples == len(made.writer._examples) > 1
+    assert event.examples == len(made.sample_writer._examples) > 1
     assert event.truncated_by_context >= 1
-    made.writer._examples = made.writer._examples[:1]
+    made.sample_writer._examples = made.sample_writer._examples[:1]
     made.evaluate()
     event = kept.of(protocol.Eval)[1]
     assert (event.exact_match, event.examples, event.truncated_by_context) == (0.0, 1, 1)
@@ -160,18 +160,18 @@ def test_the_limit_of_an_answer_follows_its_reference_unless_it_is_set(
     tmp_path: Path, setting: int, limit: int | None
 ) -> None:
     made, kept = trainer(tmp_path, config(tmp_path, pairs_file(tmp_path), eval_max_new_tokens=setting))
-    made.writer._codec.stop_token_ids = frozenset()  # so no answer ends
+    made.sample_writer._codec.stop_token_ids = frozenset()  # so no answer ends
     made.set_up()
     lengths: list[int] = []
-    decode = made.writer._codec.decode
+    decode = made.sample_writer._codec.decode
 
     def recorded(ids: Sequence[int]) -> str:
         lengths.append(len(ids))
         return decode(ids)
 
-    made.writer._codec.decode = recorded  # type: ignore[method-assign, assignment]
+    made.sample_writer._codec.decode = recorded  # type: ignore[method-assign, assignment]
     made.evaluate()
-    examples = made.writer._examples
+    examples = made.sample_writer._examples
     assert lengths == [min(limit or 2 * example.answer_tokens, 48 - len(example.prompt)) for example in examples]
     (event,) = kept.of(protocol.Eval)
     assert event.truncated_by_limit + event.truncated_by_context == event.examples == len(examples)
@@ -188,7 +188,7 @@ def test_answers_of_more_than_128_tokens_match_beside_a_prompt_that_fills_the_co
         validation_fraction=0.1,
     )  # fmt: skip
     made, kept = trainer(tmp_path, wanted)
-    examples = made.writer._examples
+    examples = made.sample_writer._examples
     assert min(example.answer_tokens for example in examples) > 200
     long = (examples[0].prompt * 320)[: 320 - 5]
     examples.append(HeldOutExample([("user", "long")], long, text, examples[0].answer_tokens))

@@ -215,8 +215,8 @@ def test_bad_steps_are_known_before_anything_is_saved_however_late_they_are_read
 
 def _read_late(made: Trainer) -> None:
     """As on a GPU: answers come only when somebody waits for them."""
-    answered = made._late.completed
-    made._late.completed = lambda wait=False: answered(wait) if wait else iter(())  # type: ignore[method-assign]
+    answered = made.metrics.completed
+    made.metrics.completed = lambda wait=False: answered(wait) if wait else iter(())  # type: ignore[method-assign]
 
 
 def test_overflows_of_fp16_are_no_bad_steps(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_overflows_of_fp16_are_no_bad_steps(tmp_path: Path) -> None:
     made.state.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, enabled=True)
     with torch.no_grad():
         made.model.model.norm.weight.mul_(100.0)  # gradients that are too large for that scale
-    made.recovery.watch._scaler = made.state.scaler
+    made.bad_steps.watch._scaler = made.metrics._scaler = made.state.scaler
     made.run()
     assert not kept.of(protocol.BadStep)
     (event,) = kept.of(protocol.Performance)

@@ -83,7 +83,7 @@ def test_in_fp16_the_loss_knows_its_gradient_before_backward(tmp_path: Path, chu
     made.engine.loss = watched  # type: ignore[method-assign,assignment]
     for _ in range(4):
         made.step()
-    made.train_data.close(), made.held_out.close()
+    made.train_data.close(), made.validation_data.close()
     assert [move.action for move in kept.of(protocol.OomRecovery)] == ["halved"]
     assert len(received) == 2 + 2 + 4 + 4
     assert torch.equal(torch.stack(expected), torch.stack(received))
@@ -204,7 +204,7 @@ def test_a_model_that_turns_out_the_best_after_a_stop_is_kept_as_the_best(tmp_pa
     again.resume(again.run_dir.checkpoints / "step-00000002")
     again.set_up()
     again._after_step()
-    again.saver.wait()
+    again.checkpointer.wait()
     info = checkpoint_dir.read_info(again.run_dir.checkpoints / "step-00000002")
     assert info is not None
     assert info.eval_loss == again.state.counters.best_loss
@@ -253,7 +253,7 @@ def test_weights_that_are_no_numbers_are_never_saved_over_good_ones(tmp_path: Pa
 
     def poll() -> None:  # between steps 2 and 3, when the checkpoint of step 2 is whole
         if made.state.counters.step == 2:
-            made.saver.wait()
+            made.checkpointer.wait()
             _break(made)
 
     made.session.poll = poll  # type: ignore[method-assign]
@@ -352,4 +352,4 @@ def test_a_step_with_all_that_is_asked_of_it_waits_for_nothing_on_a_gpu(tmp_path
     finally:
         torch.cuda.set_sync_debug_mode("default")
         made.train_data.close()
-        made.held_out.close()
+        made.validation_data.close()

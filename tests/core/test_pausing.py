@@ -39,13 +39,13 @@ def test_everything_comes_back_into_the_same_tensors(room: int, tmp_path: Path) 
     layer, optimizer, tensors = trained()
     before = [tensor.detach().clone() for tensor in tensors]
     places = [tensor.data_ptr() for tensor in tensors if tensor.numel()]
-    parking = StateOffloader(lambda: tensors, CPU, tmp_path, system_memory=lambda: room)
-    assert parking.offload() == ("memory" if room else "disk")
+    offloader = StateOffloader(lambda: tensors, CPU, tmp_path, system_memory=lambda: room)
+    assert offloader.offload() == ("memory" if room else "disk")
     assert [tensor.data_ptr() for tensor in tensors if tensor.numel()] != places
     for tensor, was in zip(tensors, before, strict=True):
         assert torch.equal(tensor, was), "what is parked can be read, so a Stop can save it"
     assert any(tmp_path.iterdir()) == (room == 0)
-    assert parking.restore()
+    assert offloader.restore()
     for tensor, was in zip(tensors, before, strict=True):
         assert torch.equal(tensor, was)
         assert (tensor.dtype, tensor.stride()) == (was.dtype, was.stride())
@@ -67,15 +67,15 @@ def test_the_memory_of_what_is_parked_is_free(tmp_path: Path) -> None:
 def test_without_room_on_the_device_nothing_changes_until_there_is(tmp_path: Path) -> None:
     layer, _, tensors = trained()
     was, free = layer.weight.detach().clone(), [GIB]
-    parking = StateOffloader(lambda: tensors, CPU, tmp_path, device_memory=lambda device: free[0])
-    parking.offload()
+    offloader = StateOffloader(lambda: tensors, CPU, tmp_path, device_memory=lambda device: free[0])
+    offloader.offload()
     free[0] = 0
     place = layer.weight.data_ptr()
-    assert not parking.restore()
+    assert not offloader.restore()
     assert layer.weight.data_ptr() == place
     assert torch.equal(layer.weight, was)
     free[0] = GIB
-    assert parking.restore()
+    assert offloader.restore()
     assert torch.equal(layer.weight, was)
 
 
@@ -88,20 +88,20 @@ def test_a_peak_that_can_never_be_free_is_not_waited_for(room: int, tmp_path: Pa
     """As after an attempt that took the whole card, or where Windows lends a card system memory."""
     layer, _, tensors = trained()
     storage, free = weakref.ref(layer.weight.untyped_storage()), [10 * GIB]
-    parking = StateOffloader(
+    offloader = StateOffloader(
         lambda: tensors,
         CPU,
         tmp_path,
         system_memory=lambda: room,
         device_memory=lambda device: free[0] if storage() is None else GIB,
-        most_used=lambda device: 24 * GIB,
+        peak_bytes=lambda device: 24 * GIB,
     )
-    assert parking.offload()
-    assert parking.needed == int(9.5 * GIB), "of what is free when all is away"
+    assert offloader.offload()
+    assert offloader.needed == int(9.5 * GIB), "of what is free when all is away"
     free[0] = 9 * GIB
-    assert not parking.restore()
+    assert not offloader.restore()
     free[0] = int(9.6 * GIB)  # a desktop holds a little more than before
-    assert parking.restore()
+    assert offloader.restore()
 
 
 @pytest.mark.parametrize(
@@ -118,16 +118,16 @@ def test_what_is_waited_for_was_free_in_the_pause_and_is_what_is_held_where_that
 ) -> None:
     _, _, tensors = trained()
     held = held_by(tensors)
-    parking = StateOffloader(
+    offloader = StateOffloader(
         lambda: tensors,
         CPU,
         tmp_path,
         device_memory=lambda device: int(free * held),
-        most_used=lambda device: int(peak * held),
+        peak_bytes=lambda device: int(peak * held),
     )
-    parking.offload()
-    assert parking.needed == int(needed * held)
-    assert parking.restore()
+    offloader.offload()
+    assert offloader.needed == int(needed * held)
+    assert offloader.restore()
 
 
 def test_ranks_that_park_at_the_same_moment_take_their_share_of_what_is_free(
@@ -139,24 +139,24 @@ def test_ranks_that_park_at_the_same_moment_take_their_share_of_what_is_free(
     held = held_by(tensors)
     memory, disk = [3 * held], [3 * (held + GIB)]
     monkeypatch.setattr("trainer_core.system.files.free_bytes", lambda path: disk[0])
-    parking = StateOffloader(lambda: tensors, CPU, tmp_path, system_memory=lambda: memory[0], ranks=three)
-    assert parking.offload() == "memory"
-    assert parking.restore()
+    offloader = StateOffloader(lambda: tensors, CPU, tmp_path, system_memory=lambda: memory[0], ranks=three)
+    assert offloader.offload() == "memory"
+    assert offloader.restore()
     memory[0] -= 1
-    assert parking.offload() == "disk"
-    assert parking.restore()
+    assert offloader.offload() == "disk"
+    assert offloader.restore()
     disk[0] -= 1
-    assert parking.offload() == ""
-    assert parking.restore()
+    assert offloader.offload() == ""
+    assert offloader.restore()
 
 
 def test_with_room_nowhere_all_stays(tmp_path: Path) -> None:
     layer, _, tensors = trained()
     place = layer.weight.data_ptr()
-    parking = StateOffloader(lambda: tensors, CPU, tmp_path / "no such folder", system_memory=lambda: 0)
-    assert parking.offload() == ""
+    offloader = StateOffloader(lambda: tensors, CPU, tmp_path / "no such folder", system_memory=lambda: 0)
+    assert offloader.offload() == ""
     assert layer.weight.data_ptr() == place
-    assert parking.restore()
+    assert offloader.restore()
 
 
 def test_a_file_left_by_a_killed_pause_is_removed(tmp_path: Path) -> None:
@@ -172,9 +172,9 @@ def test_a_compiled_model_goes_on_with_what_it_was_compiled_to(compiler: Path, t
     compiled, given = torch.compile(layer, fullgraph=True, dynamic=False), torch.randn(5, 64)
     before, graphs = compiled(given), counters["stats"]["unique_graphs"]
     for room in (GIB, 0):
-        parking = StateOffloader(lambda: tensors, CPU, tmp_path, system_memory=lambda room=room: room)  # type: ignore[misc]
-        parking.offload()
-        assert parking.restore()
+        offloader = StateOffloader(lambda: tensors, CPU, tmp_path, system_memory=lambda room=room: room)  # type: ignore[misc]
+        offloader.offload()
+        assert offloader.restore()
         assert torch.equal(compiled(given), before)
     assert graphs > 0
     assert counters["stats"]["unique_graphs"] == graphs, "nothing is compiled again"
@@ -202,7 +202,7 @@ def paused_at(
     home: Path, name: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[subprocess.Popen[bytes], int]:
     """A run that has parked in the middle of things, and the step of that."""
-    monkeypatch.setenv("TRAINDECK_PARK", where)
+    monkeypatch.setenv("TRAINDECK_OFFLOAD", where)
     data = str(home / "文本 text.txt")
     arguments = [*ARGUMENTS, "--run-dir", name, "--data", data, "--control", "stdin"]
     process = start(home, *arguments, stdin=subprocess.PIPE)
@@ -251,7 +251,7 @@ def test_a_stop_saves_what_is_parked(home: Path, unpaused: Ended, monkeypatch: p
     stopped = finish(process)
     assert stopped.code == 3, stopped.stderr
     assert stopped.of(protocol.Done)[0].steps == step
-    monkeypatch.delenv("TRAINDECK_PARK")
+    monkeypatch.delenv("TRAINDECK_OFFLOAD")
     resumed = run(home, "train", "--resume", "stopped")
     assert resumed.of(protocol.Hello)[0].resumed_from_step == step
     assert not list((home / "stopped").glob("paused*")), "nothing is left of the pause"

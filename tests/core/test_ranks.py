@@ -137,7 +137,7 @@ def test_it_pauses_saves_changes_and_ends_with_its_window(
     home: Path, two: Ended, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the state of both taken off the device in the pause, as from a GPU."""
-    monkeypatch.setenv("TRAINDECK_PARK", "memory")
+    monkeypatch.setenv("TRAINDECK_OFFLOAD", "memory")
     arguments = [*ARGUMENTS, *TWO, "--max-steps", "1000000", "--compile", "off", "--run-dir", "asked"]
     process = start(home, *arguments, "--control", "stdin", stdin=subprocess.PIPE)
     read_until(process, lambda event: isinstance(event, protocol.Step))

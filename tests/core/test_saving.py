@@ -150,7 +150,7 @@ def test_where_memory_is_short_or_it_is_wanted_a_checkpoint_is_written_before_tr
     if way == "all memory is used":
         monkeypatch.setattr(async_checkpointer, "_MIN_FREE_SHARE", 1.0)
     if way == "none is given":
-        monkeypatch.setattr(made.saver._copies, "_allocate", no_memory)
+        monkeypatch.setattr(made.checkpointer._copies, "_allocate", no_memory)
     threads: list[str] = []
     writing.append(lambda: threads.append(threading.current_thread().name))
     made.run()
@@ -164,7 +164,7 @@ def test_a_failure_of_writing_ends_the_run_in_its_own_words_and_what_was_saved_s
 
     def block(step: int) -> None:
         if step == 3:
-            made.saver.wait()
+            made.checkpointer.wait()
             made.run_dir.checkpoints.rename(aside)
             made.run_dir.checkpoints.write_bytes(b"a file where the folder was")
 
@@ -245,7 +245,7 @@ def full_after_step_3(made: Trainer, full: threading.Event) -> None:
 
     def fill(step: int) -> None:
         if step == 3:
-            made.saver.join()
+            made.checkpointer.join()
             full.set()
 
     at_boundaries(made, fill)

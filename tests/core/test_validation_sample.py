@@ -33,7 +33,7 @@ def two_sources(folder: Path) -> Path:
 def evaluated(made: Trainer) -> list[int]:
     """The numbers of the sequences that an evaluation reads."""
     found: list[int] = []
-    held_out = made.held_out_pass()
+    held_out = made.evaluation_pass()
     measure = held_out._loss_of
 
     def noted(batch: Batch | None) -> torch.Tensor:
@@ -61,10 +61,10 @@ def test_every_evaluation_reads_the_same_sequences_from_all_over_the_held_out_da
     made, _ = trainer(tmp_path, config(tmp_path, text_file(tmp_path, 4000), validation_fraction=0.3, max_seq_len=16))
     made.set_up()
     first = evaluated(made)
-    assert len(set(first)) == len(first) == 24 < made.held_out.samples
+    assert len(set(first)) == len(first) == 24 < made.validation_data.samples
     assert evaluated(made) == first
-    assert max(first) > 0.8 * made.held_out.samples
-    assert min(first) < 0.2 * made.held_out.samples
+    assert max(first) > 0.8 * made.validation_data.samples
+    assert min(first) < 0.2 * made.validation_data.samples
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_a_resume_evaluates_the_sample_that_the_run_began_with(tmp_path: Path, c
     made, _ = trainer(tmp_path, wanted)
     made.run()
     made.set_up()
-    before, loss = evaluated(made), made.held_out_pass().run(made.session)
+    before, loss = evaluated(made), made.evaluation_pass().run(made.session)
     again, kept = trainer(tmp_path, msgspec.structs.replace(wanted, **change), "again")
     again.resume(made.run_dir.checkpoints / "step-00000002")
     again.set_up()
     assert evaluated(again) == before
-    measured = again.held_out_pass().run(again.session)
+    measured = again.evaluation_pass().run(again.session)
     assert (measured.tokens, measured.mean) == (loss.tokens, pytest.approx(loss.mean, rel=1e-6))
     codes = [event.code for event in kept.of(protocol.Warn)]
     assert ("resume.eval_sample_kept" in codes) == ("eval_batches" in change)
@@ -99,7 +99,7 @@ def test_zero_evaluates_everything_also_after_the_batch_size_changes(tmp_path: P
     again, _ = trainer(tmp_path, msgspec.structs.replace(wanted, batch_size=7), "again")
     again.resume(made.run_dir.checkpoints / "step-00000001")
     again.set_up()
-    assert evaluated(again) == list(range(again.held_out.samples))
+    assert evaluated(again) == list(range(again.validation_data.samples))
 
 
 @pytest.mark.parametrize("batch_size", [1, 5, 12])
@@ -114,7 +114,7 @@ def test_the_loss_is_the_mean_over_tokens_whatever_the_batches(tmp_path: Path, b
             batch = samples.collate([samples[number]])
             summed += float(batch_loss(made.model, batch))
             tokens += batch.loss_tokens
-    loss = made.held_out_pass().run(made.session)
+    loss = made.evaluation_pass().run(made.session)
     assert loss.tokens == tokens
     assert loss.mean == pytest.approx(summed / tokens, rel=1e-5)
 
@@ -122,11 +122,11 @@ def test_the_loss_is_the_mean_over_tokens_whatever_the_batches(tmp_path: Path, b
 @pytest.mark.parametrize("world", [2, 3])
 def test_ranks_share_the_sample_out_without_loss_or_repetition(tmp_path: Path, world: int) -> None:
     made, _ = trainer(tmp_path, config(tmp_path, text_file(tmp_path, 1000), batch_size=4))
-    sample = validation_sample(made.held_out.samples, 10)
+    sample = validation_sample(made.validation_data.samples, 10)
     found = [
         number
         for rank in range(world)
-        for batch in made.held_out.iterate_samples(sample, rank, world)
+        for batch in made.validation_data.iterate_samples(sample, rank, world)
         for number in batch.sample_ids
     ]
     assert sorted(found) == sample.tolist()

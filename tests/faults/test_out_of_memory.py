@@ -89,7 +89,7 @@ def test_a_run_that_fits_only_by_the_last_moves_starts_where_it_could_be_compile
     made, kept = trainer(tmp_path, config(tmp_path, data, compile="on", cpu_threads=2, batch_size=4, eval_steps=0))
     made.set_up()
     made.step()
-    made.train_data.close(), made.held_out.close()
+    made.train_data.close(), made.validation_data.close()
     wanted = ["halved", "halved", "checkpointing", *([] if needs == "checkpointing" else ["chunked_loss"])]
     assert [event.action for event in kept.of(protocol.OomRecovery)] == wanted
 
@@ -169,7 +169,7 @@ def test_at_fifty_random_operations_no_batch_is_skipped_or_doubled(
     plain, said = trainer(tmp_path, wanted(tmp_path, **steps), "plain")
     plain.run()
     made, kept = trainer(tmp_path, wanted(tmp_path, **steps), "made")
-    made.ladder._patience = 1
+    made.oom._retry_steps = 1
     made.set_up()
     gradients, chance, tried = made._gradients, random.Random(5), set()
     phases: list[str] = []
@@ -184,7 +184,7 @@ def test_at_fifty_random_operations_no_batch_is_skipped_or_doubled(
                 return gradients(window, tokens, noisy)
             finally:
                 assert mode.failed
-                phases.append(made.ladder.during)
+                phases.append(made.oom.during)
 
     made._gradients = failing  # type: ignore[method-assign]
     made.run()
@@ -245,16 +245,16 @@ def test_what_was_saved_then_goes_on_to_the_same_end(tmp_path: Path) -> None:
 
 def test_memory_that_comes_back_is_used_again(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=12))
-    made.ladder._patience = 4
+    made.oom._retry_steps = 4
     limit(made, 6, when=lambda: made.state.counters.step < 3)
     made.run()
     assert [(event.step, event.action) for event in kept.of(protocol.OomRecovery)] == [(1, "halved"), (4, "grown")]
-    assert made.ladder.max_rows == 12
+    assert made.oom.max_rows == 12
 
 
 def test_where_it_does_not_come_back_it_is_waited_twice_as_long(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=14))
-    made.ladder._patience = 3
+    made.oom._retry_steps = 3
     limit(made, 6)
     made.run()
     told = [(event.step, event.action) for event in kept.of(protocol.OomRecovery)]
@@ -309,7 +309,7 @@ def test_samples_that_do_not_fit_are_left_out_and_said(tmp_path: Path, monkeypat
     def failing(*_: object) -> None:
         raise torch.OutOfMemoryError(MESSAGE)
 
-    monkeypatch.setattr(made.writer, "write_samples", failing)
+    monkeypatch.setattr(made.sample_writer, "write_samples", failing)
     made.run()
     assert [(event.code, event.params["what"]) for event in kept.of(protocol.Warn)] == [
         ("memory.left_out", "sample-steps")

@@ -38,7 +38,7 @@ made.windows or made.set_up()
 try:
     obey(made, ranks, PeakMemory(torch.device("cpu")))
 except EndedByLeader:
-    print([weight.detach().double().sum().item() for weight in made.model.parameters()], made.ladder.state())
+    print([weight.detach().double().sum().item() for weight in made.model.parameters()], made.oom.state())
 ranks.close()
 """
 SMALL = {"max_steps": 8, "eval_steps": 4, "batch_size": 12, "ranks": 2, "validation_fraction": 0.2}
@@ -62,7 +62,7 @@ def run_both(made: Trainer, processes: list[subprocess.Popen[str]]) -> None:
     made.ranks.end(0)  # type: ignore[attr-defined]
     said, _ = processes[0].communicate(timeout=60)
     sums = [weight.double().sum().item() for weight in weights(made)]
-    assert f"{sums} {made.ladder.state()}" == said.strip().splitlines()[-1], said
+    assert f"{sums} {made.oom.state()}" == said.strip().splitlines()[-1], said
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_memory_that_ends_on_one_of_them_is_met_by_both_in_the_same_step(
 ) -> None:
     with others(tmp_path, script("limit(made, 3, lambda: 2 <= made.state.counters.step < 5)")) as processes:
         made, kept = led(tmp_path)
-        made.ladder._patience = 64
+        made.oom._retry_steps = 64
         run_both(made, processes)
     assert [(event.step, *move) for event, move in zip(kept.of(protocol.OomRecovery), moves(kept), strict=True)] == [
         (3, "halved", "forward", 3, 4)
@@ -90,9 +90,9 @@ def test_memory_that_ends_on_one_of_them_is_met_by_both_in_the_same_step(
 
 
 def test_memory_that_comes_back_is_used_again_by_both(tmp_path: Path, alone: tuple[Trainer, Kept]) -> None:
-    with others(tmp_path, script("made.ladder._patience = 2")) as processes:
+    with others(tmp_path, script("made.oom._retry_steps = 2")) as processes:
         made, kept = led(tmp_path)
-        made.ladder._patience = 2
+        made.oom._retry_steps = 2
         limit(made, 3, when=lambda: made.state.counters.step == 1)
         run_both(made, processes)
     assert [(event.step, event.action) for event in kept.of(protocol.OomRecovery)] == [(2, "halved"), (3, "grown")]

@@ -154,7 +154,7 @@ def test_stop_while_writing_a_sample(talk: Callable[..., Talk]) -> None:
 
 
 def test_stop_while_paused_in_an_evaluation(talk: Callable[..., Talk], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINDECK_PARK", "memory")
+    monkeypatch.setenv("TRAINDECK_OFFLOAD", "memory")
     arguments, there = WAYS["evaluating"]
     one = talk("parked", *arguments)
     one.until(there)

@@ -156,7 +156,7 @@ def _measure(
             on_gpu, resident = ranks.most(taken.gpu_bytes(), taken.host_bytes())
         finally:
             trainer.train_data.close()
-            trainer.held_out.close()
+            trainer.validation_data.close()
     tokens_per_s = config.effective_batch * config.max_seq_len / step_s
     arithmetic = "tf32" if precision.dtype is None and uses_tf32(config, device) else precision.name
     peak_rate = peak_flops(describe_device(device), arithmetic)

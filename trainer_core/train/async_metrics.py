@@ -20,32 +20,32 @@ class AsyncMetrics(Generic[T]):
     """FIFO of pending scalar reads. Each entry carries the context needed to interpret its values."""
 
     def __init__(self, device: torch.device) -> None:
-        self._on_gpu = device.type == "cuda"
-        self._asked: deque[tuple[T, Tensor, torch.cuda.Event | None]] = deque()
+        self._uses_cuda = device.type == "cuda"
+        self._pending: deque[tuple[T, Tensor, torch.cuda.Event | None]] = deque()
 
     def record(self, context: T, values: Sequence[Tensor]) -> None:
         """Enqueue `values` (any shapes, flattened in order) as of this point in the stream."""
-        together = torch.cat([value.detach().double().flatten() for value in values])
-        if not self._on_gpu:
-            self._asked.append((context, together, None))
+        flat = torch.cat([value.detach().double().flatten() for value in values])
+        if not self._uses_cuda:
+            self._pending.append((context, flat, None))
             return
-        there = torch.empty(together.shape, dtype=together.dtype, pin_memory=True)
-        there.copy_(together, non_blocking=True)
-        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        arrived.record()
-        self._asked.append((context, there, arrived))
+        host = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)
+        host.copy_(flat, non_blocking=True)
+        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        copied.record()
+        self._pending.append((context, host, copied))
 
     def completed(self, wait: bool = False) -> Iterator[tuple[T, list[float]]]:
         """Yield completed entries, oldest first. With `wait`, block until all have completed."""
-        while self._asked:
-            about, values, arrived = self._asked[0]
-            if arrived is not None and not (wait or arrived.query()):  # type: ignore[no-untyped-call]
+        while self._pending:
+            context, values, copied = self._pending[0]
+            if copied is not None and not (wait or copied.query()):  # type: ignore[no-untyped-call]
                 return
-            if arrived is not None:
-                arrived.synchronize()
-            self._asked.popleft()
-            yield about, values.tolist()
+            if copied is not None:
+                copied.synchronize()
+            self._pending.popleft()
+            yield context, values.tolist()
 
     def clear(self) -> None:
         """Discard pending entries, e.g. after a rollback."""
-        self._asked.clear()
+        self._pending.clear()

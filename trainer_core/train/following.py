@@ -133,11 +133,11 @@ def _prepared(data: dict[str, Any], config: Config, rank: int) -> PreparedData:
 def obey(trainer: Trainer, ranks: Joined, taken: PeakMemory) -> None:
     """Do what rank 0 says until it says that it is over: raises `EndedByLeader`, and `RankLost` where it has gone."""
     try:
-        with trainer.garbage.disabled(), trainer.freeing() as away:
+        with trainer.garbage.disabled(), trainer.offloading() as away:
             _obey(trainer, ranks, taken, away)
     finally:
         trainer.train_data.close()
-        trainer.held_out.close()
+        trainer.validation_data.close()
 
 
 def _obey(trainer: Trainer, ranks: Joined, taken: PeakMemory, away: Callable[[], AbstractContextManager[None]]) -> None:
@@ -151,7 +151,7 @@ def _obey(trainer: Trainer, ranks: Joined, taken: PeakMemory, away: Callable[[],
             case "back":
                 trainer.continue_from(trainer.run_dir.checkpoints / order["folder"], order["position"])
             case "evaluate":
-                evaluating = evaluating or trainer.held_out_pass()
+                evaluating = evaluating or trainer.evaluation_pass()
                 evaluating.evaluate_next()
             case "evaluated" if evaluating is not None:
                 trainer.plateau.observe(evaluating.result().mean)

@@ -68,20 +68,20 @@ class OomRecovery:
         """`config` is this rank's, with its own micro-batches."""
         self._config, self._model, self._device, self._session = config, model, device, session
         self._ranks = ranks
-        self._moves: list[RecoveryAction] = []
+        self._actions: list[RecoveryAction] = []
         self._steps = 0  # since the last action
-        self._patience = _RETRY_STEPS
+        self._retry_steps = _RETRY_STEPS
         self.built_for = config.batch_size  # sequences per micro-batch that the engine was built for
         self.during: During = "forward"
 
     @property
     def max_rows(self) -> int:
         """Maximum sequences per forward pass."""
-        return -(-self._config.batch_size >> self._moves.count("halved"))
+        return -(-self._config.batch_size >> self._actions.count("halved"))
 
     def split(self, window: list[Batch]) -> list[Batch]:
         """Cut the micro-batches of a step to `max_rows`."""
-        if not self._moves:
+        if not self._actions:
             return window
         return [part for batch in window for part in batch.split_rows(self.max_rows)]
 
@@ -95,39 +95,39 @@ class OomRecovery:
         """
         while True:
             result: list[T] = []
-            when, wanted, lacking = 0, 0, -sys.maxsize
+            when, requested, lacking = 0, 0, -sys.maxsize
             try:
                 result.append(work())
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                when, wanted = 1 + _DURING.index(self.during), requested_bytes(error) or 0
+                when, requested = 1 + _DURING.index(self.during), requested_bytes(error) or 0
                 lacking = -_free(self._device)  # read now: `undo` frees what the attempt holds
             # Outside of the handler: the traceback references all tensors of the attempt.
-            when, wanted, lacking = self._ranks.most(when, wanted, lacking, poll=poll)
+            when, requested, lacking = self._ranks.most(when, requested, lacking, poll=poll)
             if not when:
                 return result[0]
             result.clear()
             self.during = _DURING[when - 1]
             undo()
-            self._apply_next(step, wanted or None, -lacking)
+            self._apply_next(step, requested or None, -lacking)
 
     def retry(self, work: Callable[[], T]) -> T:
         """Return the result of `work`. If any rank runs out of memory, raises `MemoryError` on all ranks, so that none
         waits for another.
         """
         result: list[T] = []
-        short, wanted = 0, 0
+        failed, requested = 0, 0
         try:
             result.append(work())
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            short, wanted = 1, requested_bytes(error) or 0
-        short, wanted = self._ranks.most(short, wanted, poll=self._session.poll)
-        if short:
+            failed, requested = 1, requested_bytes(error) or 0
+        failed, requested = self._ranks.most(failed, requested, poll=self._session.poll)
+        if failed:
             result.clear()
-            raise MemoryError(f"Tried to allocate {wanted} bytes")
+            raise MemoryError(f"Tried to allocate {requested} bytes")
         return result[0]
 
     def build(self, build: Callable[[int], Engine]) -> Engine:
@@ -148,10 +148,10 @@ class OomRecovery:
     def relax(self, step: int) -> None:
         """Revert the last action after enough good steps."""
         self._steps += 1
-        if self._moves and self._steps >= self._patience:
+        if self._actions and self._steps >= self._retry_steps:
             limit_to_vram(self._device)
-            self._moves.pop()
-            self._patience, self._steps = min(2 * self._patience, _MAX_RETRY_STEPS), 0
+            self._actions.pop()
+            self._retry_steps, self._steps = min(2 * self._retry_steps, _MAX_RETRY_STEPS), 0
             self._apply()
             self._emit(step, "grown", "none", None, _free(self._device))
 
@@ -181,39 +181,39 @@ class OomRecovery:
 
         return whole
 
-    # --- the moves -----------------------------------------------------------------------------------
+    # --- actions -----------------------------------------------------------------------------------
 
-    def _apply_next(self, step: int, wanted: int | None, free: int) -> None:
-        """`wanted`: bytes of the failed allocation; `free`: least free bytes of any rank at that time."""
+    def _apply_next(self, step: int, requested: int | None, free: int) -> None:
+        """`requested`: bytes of the failed allocation; `free`: least free bytes of any rank at that time."""
         release_memory(self._device)
-        move = self._next_action()
-        if move is None:
+        action = self._next_action()
+        if action is None:
             raise TraindeckError(
-                "memory.exhausted", device=self._device.type, step=step, requested=wanted or 0, free=free
+                "memory.exhausted", device=self._device.type, step=step, requested=requested or 0, free=free
             )
-        self._moves.append(move)
+        self._actions.append(action)
         self._steps = 0
         self._apply()
         release_memory(self._device)
-        self._emit(step, move, self.during, wanted, free)
+        self._emit(step, action, self.during, requested, free)
 
     def _next_action(self) -> RecoveryAction | None:
         if self.max_rows > 1:
             return "halved"
-        if self._config.activation_checkpointing != "full" and "checkpointing" not in self._moves:
+        if self._config.activation_checkpointing != "full" and "checkpointing" not in self._actions:
             return "checkpointing"
-        return "chunked_loss" if "chunked_loss" not in self._moves else None
+        return "chunked_loss" if "chunked_loss" not in self._actions else None
 
     def _apply(self) -> None:
         """Configure model and engine for the current actions. Halves run eagerly where the graph is for whole
         micro-batches.
         """
-        again = "full" if "checkpointing" in self._moves else self._config.activation_checkpointing
-        activation_checkpointing.checkpoint_activations(self._model, again)
+        mode = "full" if "checkpointing" in self._actions else self._config.activation_checkpointing
+        activation_checkpointing.checkpoint_activations(self._model, mode)
         if self.engine is not None:
-            self.engine.eager_only = bool({"checkpointing", "chunked_loss"} & set(self._moves))
-            self.engine.smaller_chunk = _CHUNK if "chunked_loss" in self._moves else 0
-            if self._moves:
+            self.engine.eager_only = bool({"checkpointing", "chunked_loss"} & set(self._actions))
+            self.engine.smaller_chunk = _CHUNK if "chunked_loss" in self._actions else 0
+            if self._actions:
                 self.engine.reset_graphs()  # they hold the memory of a whole step
             else:
                 self.engine.rerecord_graphs()
@@ -223,18 +223,18 @@ class OomRecovery:
         step: int,
         action: Literal["halved", "checkpointing", "chunked_loss", "grown"],
         during: Literal["forward", "backward", "evaluation", "none"],
-        wanted: int | None,
+        requested: int | None,
         free: int,
     ) -> None:
-        times = -(-self._config.batch_size // self.max_rows) * self._ranks.size
+        passes = -(-self._config.batch_size // self.max_rows) * self._ranks.size
         self._session.emit(
             protocol.OomRecovery(
                 step=step,
                 action=action,
                 during=during,
                 batch_size=self.max_rows,
-                gradient_accumulation_steps=self._config.gradient_accumulation_steps * times,
-                requested=wanted,
+                gradient_accumulation_steps=self._config.gradient_accumulation_steps * passes,
+                requested=requested,
                 free=free,
                 total=_total(self._device),
             )
@@ -245,19 +245,21 @@ class OomRecovery:
     def state(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""
         return {
-            "moves": list(self._moves),
+            "actions": list(self._actions),
             "steps": self._steps,
-            "patience": self._patience,
+            "retry_steps": self._retry_steps,
             "built_for": self.built_for,
-            "whole": self._config.batch_size,
+            "batch_size": self._config.batch_size,
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned. Empty: initial state."""
-        self._moves = list(state.get("moves", []))
-        self._steps, self._patience = state.get("steps", 0), state.get("patience", _RETRY_STEPS)
-        whole = self._config.batch_size
-        self.built_for = state.get("built_for", whole) if state.get("whole", whole) == whole else whole
+        self._actions = list(state.get("actions", []))
+        self._steps, self._retry_steps = state.get("steps", 0), state.get("retry_steps", _RETRY_STEPS)
+        batch_size = self._config.batch_size
+        self.built_for = (
+            state.get("built_for", batch_size) if state.get("batch_size", batch_size) == batch_size else batch_size
+        )
         self._apply()
 
 

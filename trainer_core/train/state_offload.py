@@ -27,10 +27,10 @@ from trainer_core.train.engine.engine import Engine
 from trainer_core.train.oom import is_out_of_memory, release_memory
 from trainer_core.train.ranks import ALONE, Ranks
 
-FORCED: Final = "TRAINDECK_PARK"  # environment variable: `memory` or `disk` offloads on a CPU too, for tests
+FORCED: Final = "TRAINDECK_OFFLOAD"  # environment variable: `memory` or `disk` offloads on a CPU too, for tests
 _FILE: Final = "paused.bin"
 _SPARE_BYTES: Final = 1024**3  # system memory and disk space that stay free
-_STIR: Final = 0.05  # share of the device's free memory that a desktop may use or free by itself
+_DESKTOP_SHARE: Final = 0.05  # share of the device's free memory that a desktop may use or free by itself
 _ALIGNMENT: Final = 64  # bytes, of each tensor in the file
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def _free_of_device(device: torch.device) -> int | None:
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else None
 
 
-def _most_used(device: torch.device) -> int:
+def _peak_bytes(device: torch.device) -> int:
     """Peak bytes of training since the last reset."""
     return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0
 
@@ -54,7 +54,7 @@ class StateOffloader:
     """Moves tensors off a device and back.
 
     `tensors` yields the tensors at each `offload` (those on other devices are skipped); `folder` is where a file may be
-    written. `system_memory` and `device_memory` return free bytes (None: unknown), `most_used` the peak of training on
+    written. `system_memory` and `device_memory` return free bytes (None: unknown), `peak_bytes` the peak of training on
     a device. All ranks offload at the same time: each takes its share of free memory.
     """
 
@@ -65,19 +65,19 @@ class StateOffloader:
         folder: Path,
         system_memory: Callable[[], int] = _free_of_system,
         device_memory: Callable[[torch.device], int | None] = _free_of_device,
-        most_used: Callable[[torch.device], int] = _most_used,
+        peak_bytes: Callable[[torch.device], int] = _peak_bytes,
         ranks: Ranks = ALONE,
     ) -> None:
         self._tensors, self._device = tensors, device
         self._file = folder / (f"{ranks.rank}-{_FILE}" if ranks.rank else _FILE)
-        self._system_memory, self._device_memory, self._most_used = system_memory, device_memory, most_used
+        self._system_memory, self._device_memory, self._peak_bytes = system_memory, device_memory, peak_bytes
         self._sharing = ranks.size
-        self._parked: list[Tensor] = []
+        self._offloaded: list[Tensor] = []
         self.needed = 0  # bytes of the device required to continue
         self.remove_file()  # left by a process that was killed during a pause
 
     @property
-    def offload_if_needed(self) -> int | None:
+    def free_device_bytes(self) -> int | None:
         """Free bytes of the device."""
         return self._device_memory(self._device)
 
@@ -88,35 +88,35 @@ class StateOffloader:
         held = sum(tensor.nbytes for tensor in distinct)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)  # other streams may still write
-        self.needed = max(held, self._most_used(self._device))
+        self.needed = max(held, self._peak_bytes(self._device))
         share = self._system_memory() // self._sharing
         in_memory = held <= share and self._move(distinct, torch.device("cpu"))
         if not in_memory and not self._move_to_file(distinct, held):
             return ""
         _empty(self._device)
-        self.needed = min(self.needed, self._most_to_ask_for(held))
+        self.needed = min(self.needed, self._attainable_bytes(held))
         return "memory" if in_memory else "disk"
 
-    def _most_to_ask_for(self, held: int) -> int:
+    def _attainable_bytes(self, held: int) -> int:
         """Bytes of the device worth waiting for, now that nothing of this process is on it.
 
         The peak may exceed what can ever be free: it includes failed attempts and, on Windows, what the driver placed
         in system memory.
         """
-        free = self.offload_if_needed
+        free = self.free_device_bytes
         if free is None:
             return self.needed
-        most = int(free * (1 - _STIR))
+        most = int(free * (1 - _DESKTOP_SHARE))
         return held if most < held <= free else most
 
     def restore(self) -> bool:
         """Move everything back. False: the device has no room yet, and nothing moved."""
-        free = self.offload_if_needed
-        if self._parked and free is not None and free < self.needed:
+        free = self.free_device_bytes
+        if self._offloaded and free is not None and free < self.needed:
             return False
-        if not self._move(self._parked, self._device):
+        if not self._move(self._offloaded, self._device):
             return False
-        self._parked = []
+        self._offloaded = []
         self.remove_file()
         return True
 
@@ -133,13 +133,13 @@ class StateOffloader:
             moved.clear()
             release_memory(to)
             return False
-        self._place(tensors, moved)
+        self._set_data(tensors, moved)
         return True
 
-    def _place(self, tensors: list[Tensor], moved: list[Tensor]) -> None:
-        for tensor, elsewhere in zip(tensors, moved, strict=True):
-            tensor.data = elsewhere
-        self._parked = tensors
+    def _set_data(self, tensors: list[Tensor], moved: list[Tensor]) -> None:
+        for tensor, copy in zip(tensors, moved, strict=True):
+            tensor.data = copy
+        self._offloaded = tensors
 
     def _move_to_file(self, tensors: list[Tensor], size: int) -> bool:
         """Move all tensors or, if the disk has no room, none."""
@@ -147,13 +147,15 @@ class StateOffloader:
             if files.free_bytes(self._file.parent) < (size + _SPARE_BYTES) * self._sharing:
                 return False
             with self._file.open("wb") as file:
-                places = [_write(file, tensor.detach()) for tensor in tensors]
+                offsets = [_write(file, tensor.detach()) for tensor in tensors]
                 length = file.tell()
             content = torch.from_file(str(self._file), shared=False, size=length, dtype=torch.uint8)
         except (OSError, RuntimeError):  # from torch, if a file cannot be mapped
             self.remove_file()
             return False
-        self._place(tensors, [_read(content, place, tensor) for place, tensor in zip(places, tensors, strict=True)])
+        self._set_data(
+            tensors, [_read(content, offset, tensor) for offset, tensor in zip(offsets, tensors, strict=True)]
+        )
         return True
 
     def remove_file(self) -> None:
@@ -165,15 +167,15 @@ class StateOffloader:
 def _write(file: BinaryIO, tensor: Tensor) -> int:
     """Append a tensor's bytes; returns their offset."""
     file.write(b"\0" * (-file.tell() % _ALIGNMENT))
-    place = file.tell()
+    offset = file.tell()
     if tensor.numel():
         file.write(tensor.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)
-    return place
+    return offset
 
 
-def _read(content: Tensor, place: int, like: Tensor) -> Tensor:
-    """A tensor of that shape and type at offset `place` of the mapped file."""
-    return content[place : place + like.nbytes].view(like.dtype).view(like.shape)
+def _read(content: Tensor, offset: int, like: Tensor) -> Tensor:
+    """A tensor of that shape and type at offset `offset` of the mapped file."""
+    return content[offset : offset + like.nbytes].view(like.dtype).view(like.shape)
 
 
 def _empty(device: torch.device) -> None:
@@ -206,44 +208,44 @@ def offloaded(
     """
     forced = os.environ.get(FORCED, "")
     room = (lambda: 0) if forced == "disk" else _free_of_system
-    parking = StateOffloader(tensors, device, folder, room, ranks=ranks)
+    offloader = StateOffloader(tensors, device, folder, room, ranks=ranks)
     if device.type != "cuda" and not forced:
         yield contextlib.nullcontext
         return
 
     @contextlib.contextmanager
-    def away() -> Iterator[None]:
+    def offload_here() -> Iterator[None]:
         since = time.perf_counter()
         engine.reset_graphs()
-        where = parking.offload()
-        _log.info("paused: %s, %.2f s", f"{parking.needed} bytes to {where}" if where else "no room", _s(since))
+        where = offloader.offload()
+        _log.info("paused: %s, %.2f s", f"{offloader.needed} bytes to {where}" if where else "no memory", _s(since))
         if not where:
-            session.warn("pause.no_room", needed_mib=_mib(parking.needed))
+            session.warn("pause.no_room", needed_mib=_mib(offloader.needed))
         yield  # a Stop raises here and leaves the state offloaded
         since = time.perf_counter()
-        if not parking.restore():
+        if not offloader.restore():
             session.warn(
-                "pause.memory_taken", needed_mib=_mib(parking.needed), free_mib=_mib(parking.offload_if_needed or 0)
+                "pause.memory_taken", needed_mib=_mib(offloader.needed), free_mib=_mib(offloader.free_device_bytes or 0)
             )
-            session.wait("other_program", parking.restore)
+            session.wait("other_program", offloader.restore)
         limit_to_vram(device)
         engine.rerecord_graphs()
-        _log.info("going on, %.2f s", _s(since))
+        _log.info("resumed, %.2f s", _s(since))
 
     @contextlib.contextmanager
-    def everywhere() -> Iterator[None]:
+    def offload_on_all_ranks() -> Iterator[None]:
         ranks.tell("pause")
-        with away():
+        with offload_here():
             yield
         ranks.tell("go on")
         ranks.most(0, poll=session.raise_if_stop_requested)
 
-    session.pause_contexts.append(everywhere)
+    session.pause_contexts.append(offload_on_all_ranks)
     try:
-        yield away
+        yield offload_here
     finally:
-        session.pause_contexts.remove(everywhere)
-        parking.remove_file()
+        session.pause_contexts.remove(offload_on_all_ranks)
+        offloader.remove_file()
 
 
 def _s(since: float) -> float:

@@ -1,27 +1,32 @@
 """Step and performance events of a run.
 
-Device values are read late (`async_metrics.py`), so a report is about the step that requested it.
+Values on a GPU are read some steps later (`async_metrics.py`), so an event is about the step that requested it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from trainer_core import protocol
 from trainer_core.config import Config
+from trainer_core.data.loader import Batch
 from trainer_core.messages import TraindeckError
 from trainer_core.models.decoder import Decoder
 from trainer_core.run_context import RunContext
 from trainer_core.train import flops
+from trainer_core.train.async_metrics import AsyncMetrics
+from trainer_core.train.bad_steps import BadStepHandler
+from trainer_core.train.checkpoint import Counters
 from trainer_core.train.device import Precision, describe_device, uses_tf32
 from trainer_core.train.gpu_specs import lookup_peak
 from trainer_core.train.numerics import GradientMonitor, GradientNoise
-from trainer_core.train.step_timer import Interval
+from trainer_core.train.step_timer import Interval, StepClock
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,7 @@ class MetricsRequest:
     samples: int  # since the run began
     positions: int  # since the last request, including padding and prompts
     attended: int  # `Batch.attention_pairs` of these
-    rate: float
+    learning_rate: float
     interval: Interval  # since the last request
     log: bool  # a step event is due
     perf: bool  # a performance event is due
@@ -51,6 +56,77 @@ class Metrics(NamedTuple):
     noise: tuple[float, float, float]  # `GradientNoise.mean`
 
 
+class MetricsRecorder:
+    """Sums the figures of steps on the device and requests them when an event is due."""
+
+    def __init__(
+        self,
+        device: torch.device,
+        scaler: torch.amp.GradScaler,
+        clock: StepClock,
+        bad_steps: BadStepHandler,
+        noise: GradientNoise,
+    ) -> None:
+        self._scaler, self._clock, self._bad_steps, self._noise = scaler, clock, bad_steps, noise
+        self._pending: AsyncMetrics[MetricsRequest] = AsyncMetrics(device)
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)  # since the last step event
+        self._loss_tokens = torch.zeros((), dtype=torch.float64, device=device)  # of `_loss_sum`
+        self._grad_norm = torch.zeros((), device=device)
+        self._learning_rate = 0.0
+        self._positions = self._attended = 0  # since the last request
+
+    def load(self, counters: Counters) -> None:
+        """Continue with the sums of a checkpoint. Pending requests are discarded."""
+        self._pending.clear()
+        self._loss_sum.fill_(counters.loss_sum)
+        self._loss_tokens.fill_(counters.loss_tokens)
+        self._positions = self._attended = 0
+
+    def store(self, counters: Counters) -> None:
+        """Write the sums to `counters`. Synchronizes."""
+        counters.loss_sum, counters.loss_tokens = float(self._loss_sum), int(self._loss_tokens)
+
+    def add(
+        self, batches: Sequence[Batch], loss: Tensor, tokens: int, bad: Tensor, grad_norm: Tensor, learning_rate: float
+    ) -> None:
+        """Add a step: `loss` is the sum over its `tokens`, `bad` is 1 if its update is skipped (0-dim tensors)."""
+        self._loss_sum += torch.where(bad > 0, 0.0, loss)
+        self._loss_tokens += tokens * (1 - bad)
+        self._positions += sum(batch.input_ids.numel() for batch in batches)
+        self._attended += sum(batch.attention_pairs for batch in batches)
+        self._grad_norm, self._learning_rate = grad_norm, learning_rate
+
+    def request(self, counters: Counters, epoch: float, log: bool, perf: bool) -> None:
+        """Request the metrics of the last step, for a step event (`log`) or a performance event (`perf`)."""
+        request = MetricsRequest(
+            counters.step,
+            epoch,
+            counters.tokens,
+            counters.samples,
+            self._positions,
+            self._attended,
+            self._learning_rate,
+            self._clock.take_interval(),
+            log,
+            perf,
+        )
+        scale = torch.zeros_like(self._grad_norm)  # created on the device: copies from pageable memory synchronize
+        if self._scaler.is_enabled():
+            scale = self._scaler.scale(torch.ones_like(self._grad_norm))
+        sums = self._loss_sum, self._loss_tokens, self._bad_steps.count
+        self._pending.record(request, (*sums, self._grad_norm, scale, self._noise.mean))
+        self._positions = self._attended = 0
+        if log:
+            self._loss_sum.zero_()
+            self._loss_tokens.zero_()
+
+    def completed(self, wait: bool) -> Iterator[tuple[MetricsRequest, Metrics]]:
+        """Yield the metrics that have arrived (with `wait`: all), oldest first."""
+        for request, (loss_sum, tokens, bad, norm, scale, *noise) in self._pending.completed(wait):
+            steps, trace, gradient_2 = noise
+            yield request, Metrics(loss_sum, tokens, bad, norm, scale, (steps, trace, gradient_2))
+
+
 @dataclass(slots=True)
 class _Accumulated:
     """Totals since the last event of a kind."""
@@ -62,10 +138,10 @@ class _Accumulated:
     attended: int = 0
     bad: int = 0
 
-    def add(self, asked: MetricsRequest) -> None:
-        self.interval.add(asked.interval)
-        self.positions += asked.positions
-        self.attended += asked.attended
+    def add(self, request: MetricsRequest) -> None:
+        self.interval.add(request.interval)
+        self.positions += request.positions
+        self.attended += request.attended
 
 
 class StepReporter:
@@ -104,65 +180,65 @@ class StepReporter:
             self._energy = None
         return ()
 
-    def report(self, asked: MetricsRequest, answer: Metrics) -> None:
+    def report(self, request: MetricsRequest, metrics: Metrics) -> None:
         """Emit the events that are due. Raises `train.not_finite`."""
-        self._log.add(asked)
-        self._perf.add(asked)
-        if asked.perf:
-            self._emit_performance(asked, answer)
-        if asked.log:
-            self._emit_step(asked, answer)
+        self._log.add(request)
+        self._perf.add(request)
+        if request.perf:
+            self._emit_performance(request, metrics)
+        if request.log:
+            self._emit_step(request, metrics)
 
-    def _emit_step(self, asked: MetricsRequest, answer: Metrics) -> None:
+    def _emit_step(self, request: MetricsRequest, metrics: Metrics) -> None:
         since, seconds = self._log, self._log.interval.wall
-        loss = answer.loss_sum / answer.loss_tokens if answer.loss_tokens else None  # None: all steps were skipped
+        loss = metrics.loss_sum / metrics.loss_tokens if metrics.loss_tokens else None  # None: all steps were skipped
         self._session.emit(
             protocol.Step(
-                step=asked.step,
-                epoch=asked.epoch,
-                tokens=asked.tokens,
-                samples=asked.samples,
+                step=request.step,
+                epoch=request.epoch,
+                tokens=request.tokens,
+                samples=request.samples,
                 loss=loss,
-                learning_rate=asked.rate,
-                grad_norm=answer.grad_norm,
-                tokens_per_s=_rate(asked.tokens - since.tokens, seconds),
-                samples_per_s=_rate(asked.samples - since.samples, seconds),
+                learning_rate=request.learning_rate,
+                grad_norm=metrics.grad_norm,
+                tokens_per_s=_rate(request.tokens - since.tokens, seconds),
+                samples_per_s=_rate(request.samples - since.samples, seconds),
                 mfu=self._utilisation(since, self._flops_per_token(since)),
                 time_ms=since.interval.per_step(),
                 bad_steps=self._watch.total - since.bad,
             )
         )
-        self._log = _Accumulated(Interval(), asked.tokens, asked.samples, bad=self._watch.total)
+        self._log = _Accumulated(Interval(), request.tokens, request.samples, bad=self._watch.total)
         if loss is not None and not math.isfinite(loss):
-            raise TraindeckError("train.not_finite", value=str(loss), step=asked.step)
+            raise TraindeckError("train.not_finite", value=str(loss), step=request.step)
 
-    def _emit_performance(self, asked: MetricsRequest, answer: Metrics) -> None:
+    def _emit_performance(self, request: MetricsRequest, metrics: Metrics) -> None:
         since, seconds = self._perf, self._perf.interval.seconds
-        wall, tokens = self._perf.interval.wall, asked.tokens - self._perf.tokens
+        wall, tokens = self._perf.interval.wall, request.tokens - self._perf.tokens
         computed = seconds["forward"] + seconds["backward"] + seconds["optimizer"]
-        noise = GradientNoise.scale(*answer.noise)
-        taken, arithmetic = self._energy_taken(), self._flops_per_token(since)
-        allocated, reserved, most = self._memory()
+        noise = GradientNoise.scale(*metrics.noise)
+        energy, flops_per_token = self._energy_since(), self._flops_per_token(since)
+        allocated, reserved, peak = self._memory()
         self._session.emit(
             protocol.Performance(
-                step=asked.step,
+                step=request.step,
                 data_ratio=_rate(seconds["data"], wall),
                 compute_ratio=_rate(computed, wall),
-                mfu=self._utilisation(since, arithmetic),
-                flops_per_token=arithmetic,
+                mfu=self._utilisation(since, flops_per_token),
+                flops_per_token=flops_per_token,
                 peak_flops=self._peak.flops if self._peak else None,
                 peak_name=self._peak_name,
                 memory_allocated=allocated,
                 memory_reserved=reserved,
-                memory_peak=most,
-                energy_j=taken,
-                energy_per_million_tokens_j=1e6 * taken / tokens if taken is not None and tokens else None,
-                gradient_noise=None if noise is None else noise * asked.samples / max(1, asked.tokens),
-                loss_scale=answer.loss_scale or None,
+                memory_peak=peak,
+                energy_j=energy,
+                energy_per_million_tokens_j=1e6 * energy / tokens if energy is not None and tokens else None,
+                gradient_noise=None if noise is None else noise * request.samples / max(1, request.tokens),
+                loss_scale=metrics.loss_scale or None,
                 overflows=self._watch.overflows,
             )
         )
-        self._perf = _Accumulated(Interval(), asked.tokens, asked.samples)
+        self._perf = _Accumulated(Interval(), request.tokens, request.samples)
 
     def _flops_per_token(self, since: _Accumulated) -> float:
         return flops.flops_per_token(self._model, _rate(since.attended, since.positions))
@@ -172,7 +248,7 @@ class StepReporter:
             return None
         return _rate(since.positions * flops_per_token, since.interval.wall * self._peak.flops)
 
-    def _energy_taken(self) -> float | None:
+    def _energy_since(self) -> float | None:
         before, self._energy = self._energy, self.energy()
         return None if before is None or self._energy is None else self._energy - before
 
@@ -181,9 +257,9 @@ class StepReporter:
         if self._device.type != "cuda":
             return None, None, None
         self.peak_reserved()
-        most = torch.cuda.max_memory_allocated(self._device)
+        peak = torch.cuda.max_memory_allocated(self._device)
         torch.cuda.reset_peak_memory_stats(self._device)
-        return torch.cuda.memory_allocated(self._device), torch.cuda.memory_reserved(self._device), most
+        return torch.cuda.memory_allocated(self._device), torch.cuda.memory_reserved(self._device), peak
 
     def peak_reserved(self) -> int | None:
         """Peak bytes that torch reserved in this process; None: no GPU."""

@@ -29,7 +29,6 @@ from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.train import bad_steps, checkpoint, flops, optimizers, run_fingerprint
 from trainer_core.train.async_checkpointer import AsyncCheckpointer
-from trainer_core.train.async_metrics import AsyncMetrics
 from trainer_core.train.bad_steps import BadStepHandler, Rollback
 from trainer_core.train.checkpoint import TrainState
 from trainer_core.train.device import Precision
@@ -44,7 +43,7 @@ from trainer_core.train.ranks import ALONE, Ranks, rows_of, share_of
 from trainer_core.train.samples import SampleWriter
 from trainer_core.train.schedule import Schedule
 from trainer_core.train.state_offload import offloaded, persistent_tensors
-from trainer_core.train.step_metrics import Metrics, MetricsRequest, StepReporter
+from trainer_core.train.step_metrics import MetricsRecorder, StepReporter
 from trainer_core.train.step_timer import StepClock
 
 _METRICS_INTERVAL: Final = {"cpu": 1, "cuda": 8}  # maximum steps between two checks for bad steps
@@ -74,42 +73,39 @@ class Trainer:
     ) -> None:
         self.config, self.prepared, self.run_dir, self.session = config, prepared, run, session
         self.ranks = ranks
-        self._own = share_of(config, prepared.task != "sft")  # with this rank's micro-batches
+        self._rank_config = share_of(config, prepared.task != "sft")  # with this rank's micro-batches
         self.device, self.precision = device, precision
         self.model = build_decoder(device, ModelConfig.from_config(config, prepared.vocab_size))
         scaler = torch.amp.GradScaler(device.type, enabled=precision.needs_scaler)
         self.state = TrainState(self.model, optimizers.build_optimizer(self.model, config), scaler)
         self.train_data = BatchLoader(prepared, config, "train", device.type)
-        self.held_out = BatchLoader(prepared, config, "validation", device.type)
+        self.validation_data = BatchLoader(prepared, config, "validation", device.type)
         self._previous_fingerprint: dict[str, Any] = {}  # of the checkpoint that the run resumed from
         self._compute_total_steps()
         self.state.run_fingerprint = run_fingerprint.build_fingerprint(config, prepared, device, precision)
         self.windows: WindowLoader | None = None  # micro-batches on the device, from the current position on
-        self.writer = SampleWriter(self.model, prepared, config, session)
+        self.sample_writer = SampleWriter(self.model, prepared, config, session)
         self.clock, self.garbage = StepClock(device), GarbageCollector()
-        self.saver = AsyncCheckpointer(config, run, session, device, self.clock)
-        self.recovery = BadStepHandler(config, run, session, device, scaler, self.saver.join)
+        self.checkpointer = AsyncCheckpointer(config, run, session, device, self.clock)
+        self.bad_steps = BadStepHandler(config, run, session, device, scaler, self.checkpointer.join)
         self.noise, self.plateau = GradientNoise(device, scaler), Plateau(config)
-        self.ladder = OomRecovery(self._own, self.model, device, session, ranks)
-        self.reports = StepReporter(config, session, self.model, device, precision, self.recovery.watch)
+        self.metrics = MetricsRecorder(device, scaler, self.clock, self.bad_steps, self.noise)
+        self.oom = OomRecovery(self._rank_config, self.model, device, session, ranks)
+        self.reports = StepReporter(config, session, self.model, device, precision, self.bad_steps.watch)
         self.telemetry = True
         self.log_steps, self.sample_steps = config.log_steps, config.sample_steps
         self.perf_steps, self.flops_steps = config.perf_steps, config.flops_steps
         for name in ("log_steps", "sample_steps", "perf_steps", "flops_steps"):
-            session.live_settings[name] = _setter(self, name)
-        self._late: AsyncMetrics[MetricsRequest] = AsyncMetrics(device)
-        self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)  # since the last step event
-        self._loss_tokens = torch.zeros((), dtype=torch.float64, device=device)  # of `_loss_sum`
-        self._grad_norm = torch.zeros((), device=device)
-        self._rate = 0.0  # learning rate of the last update
-        self._positions = self._attended = 0  # computed since the last metrics request, including padding and prompts
-        self._unlogged = False  # steps were made since the last step event
-        self._back: Rollback | None = None  # pending rollback after a bad step
+            session.live_settings[name] = partial(self._set_interval, name)
+        self._rollback: Rollback | None = None  # pending rollback after a bad step
         self._evaluated: tuple[int, float | None] | None = None  # step and loss of the last evaluation
         self._seconds_before = 0.0  # in steps of earlier processes
         self._finished = False  # resumed from the final checkpoint: nothing left to do
-        self._whole = True  # weights and counters are consistent; false during the optimizer update
+        self._consistent = True  # weights and counters are consistent; false during the optimizer update
         self._generators: dict[str, Tensor] = {}  # torch's RNG states before a step with dropout
+
+    def _set_interval(self, name: str, steps: float) -> None:
+        setattr(self, name, int(steps))
 
     # --- the run -----------------------------------------------------------------------------------
 
@@ -129,18 +125,15 @@ class Trainer:
         checkpoint.load(folder, self.state)
         counters, numerics = self.state.counters, self.state.numerics
         self._compute_total_steps()
-        self.recovery.load_state(numerics.get("recovery", {}))
+        self.bad_steps.load_state(numerics.get("recovery", {}))
         self.noise.load_state(numerics.get("noise", {}))
         self.plateau.load_state(numerics.get("plateau", {}))
-        self.ladder.load_state(numerics.get("memory", {}))
-        self._loss_sum.fill_(counters.loss_sum)
-        self._loss_tokens.fill_(counters.loss_tokens)
-        self._unlogged = counters.loss_tokens > 0
-        self._positions = self._attended = 0
+        self.oom.load_state(numerics.get("memory", {}))
+        self.metrics.load(counters)
         self.reports.start(counters.tokens, counters.samples)
         info = checkpoint_dir.read_info(folder)
         if info is not None:
-            self.saver.saved = (info.step, info.eval_loss)
+            self.checkpointer.saved = (info.step, info.eval_loss)
             self._evaluated = (info.step, info.eval_loss) if info.eval_loss is not None else None
 
     def _compute_total_steps(self) -> None:
@@ -155,7 +148,7 @@ class Trainer:
     def set_up(self) -> None:
         """Build the engine and warn about differences to the checkpoint. Raises `StopRequested`."""
         self.windows = self._new_windows()
-        self.engine = self.ladder.build(self._build)
+        self.engine = self.oom.build(self._build)
         self.state.engine = self.engine.choices
         self.state.run_fingerprint |= run_fingerprint.build_engine_fingerprint(self.engine, self.device)
         run_fingerprint.warn_about_changes(self.session, self._previous_fingerprint, self.state.run_fingerprint)
@@ -164,14 +157,14 @@ class Trainer:
         """Build the engine for micro-batches of `rows` sequences, with optimizer memory allocated. Rank 0 selects for
         all ranks.
         """
-        example = self.ladder.retry(lambda: self._prepare_engine(rows))
+        example = self.oom.retry(lambda: self._prepare_engine(rows))
 
         def made(choices: dict[str, Any] | None) -> Engine:
             if self.ranks.rank and choices and choices.get("compiled_for"):  # other ranks may compute other row counts
                 rows = rows_of(self.config, self.ranks.rank, self.prepared.task != "sft")
                 choices = {**choices, "compiled_for": [rows, *choices["compiled_for"][1:]]}
             return build_engine(
-                self._own,
+                self._rank_config,
                 self.model,
                 self.device,
                 self.precision,
@@ -201,13 +194,13 @@ class Trainer:
             if not self._finished:
                 if self.windows is None:
                     self.set_up()
-                with self.garbage.disabled(), self.freeing():
+                with self.garbage.disabled(), self.offloading():
                     self._train()
                     self._finish()
         except StopRequested:
-            self.saver.patient = False
+            self.checkpointer.patient = False
             self._process_metrics(wait=True)
-            if self._back is not None:
+            if self._rollback is not None:
                 self._roll_back()
             self.save("regular")
             raise
@@ -221,23 +214,21 @@ class Trainer:
         finally:
             if self.windows is not None:
                 self.engine.close()
-            self.saver.close()
+            self.checkpointer.close()
             self.train_data.close()
-            self.held_out.close()
+            self.validation_data.close()
         return self.summary("finished")
 
     def _train(self) -> None:
-        if (
-            self.state.counters.last_evaluated_step < self.state.counters.step
-        ):  # stopped during the evaluation of this step
-            self._after_step()
+        if self.state.counters.last_evaluated_step < self.state.counters.step:
+            self._after_step()  # the run was stopped during the evaluation of this step
         self.session.set_phase("training", self.state.counters.step)
         while self.state.counters.step < self.total_steps:
             self.session.poll()
-            self.saver.poll()
+            self.checkpointer.poll()
             self.ranks.tell("step")
             self.step()
-            if self._back is not None:
+            if self._rollback is not None:
                 self._roll_back()
             else:
                 self._after_step()
@@ -248,7 +239,7 @@ class Trainer:
         with self.clock.step():
             self._step(self._next_window())
             if self.ranks.rank == 0:
-                self._record_metrics()
+                self._request_metrics()
                 self._process_metrics(wait=self._due_now())
 
     def compile_if_due(self) -> None:
@@ -259,7 +250,7 @@ class Trainer:
         self.clock.catch_up()
         self.session.set_phase("compiling", step)
         assert self.windows is not None
-        example = self.windows.example().split_rows(self.ladder.built_for)[0]
+        example = self.windows.example().split_rows(self.oom.built_for)[0]
         self.ranks.same(lambda choices: switch.finish(example, choices), lambda _: self.engine.choices, None)
         self.state.engine = self.engine.choices
         compile_s = self.engine.compile_s or 0.0
@@ -268,13 +259,13 @@ class Trainer:
 
     def _finish(self) -> None:
         step = self.state.counters.step
-        if self._held_out_loss() is None:
+        if self._eval_loss() is None:
             self.evaluate()
         self.save("final")
-        with self.ladder.skip_on_oom("sample-steps", step):
-            self.writer.write_samples(step)
+        with self.oom.skip_on_oom("sample-steps", step):
+            self.sample_writer.write_samples(step)
 
-    def freeing(self) -> AbstractContextManager[Callable[[], AbstractContextManager[None]]]:
+    def offloading(self) -> AbstractContextManager[Callable[[], AbstractContextManager[None]]]:
         """Context in which a pause frees device memory; yields what frees it."""
         return offloaded(self.session, self.engine, self._on_device, self.device, self.run_dir.path, self.ranks)
 
@@ -285,8 +276,8 @@ class Trainer:
     def _emergency_save(self) -> None:
         """Save the last step boundary after an unexpected failure, if it is consistent. Never hides the failure."""
         step = self.state.counters.step
-        if self._whole and step > 0:
-            self.saver.patient = False
+        if self._consistent and step > 0:
+            self.checkpointer.patient = False
             try:
                 if self._generators:
                     checkpoint.set_rng_states(self.model, self._generators)
@@ -297,7 +288,7 @@ class Trainer:
     def _new_windows(self) -> WindowLoader:
         """Batches from the current position on, one accumulation window at a time."""
         counters, many = self.state.counters, self.config.gradient_accumulation_steps
-        deal = partial(self.ranks.share, most=self._own.batch_size)
+        deal = partial(self.ranks.share, most=self._rank_config.batch_size)
         return WindowLoader(self.train_data.step_batches(counters.position, many), self.device, deal)
 
     def _next_window(self) -> AccumulationWindow:
@@ -314,51 +305,48 @@ class Trainer:
         """
         state, counters, whole = self.state, self.state.counters, window.whole
         step, position, tokens = counters.step + 1, counters.position + window.sequences, window.tokens
-        self._rate = self.schedule.learning_rate(step, position, self.plateau.scale)
+        learning_rate = self.schedule.learning_rate(step, position, self.plateau.scale)
         several = len(whole) > 1 or self.ranks.size > 1
         noisy = self.telemetry and several and _due(step, -(-self.perf_steps // _NOISE_SAMPLES))
         if self.config.dropout:
             self.ranks.seed(self.config.seed, step)
             self._generators = checkpoint.rng_states(self.model)
-        window_loss = self.ladder.run_step(lambda: self._gradients(window.share, tokens, noisy), self._undo, step)
+        window_loss = self.oom.run_step(lambda: self._gradients(window.share, tokens, noisy), self._undo, step)
         self.ranks.add_up_gradients(self.model.parameters(), window_loss)
         if self.ranks.size > 1:
             self.clock.mark("sync")
         if step < self.total_steps and self.windows is not None:
             self.windows.prefetch()
             self.clock.mark("data")
-        self._whole = False
+        self._consistent = False
         for group in state.optimizer.param_groups:
-            group["lr"] = self._rate
+            group["lr"] = learning_rate
         state.scaler.unscale_(state.optimizer)
         limit = self.config.grad_clip or math.inf
-        self._grad_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
-        bad = self.recovery.judge(self._grad_norm, step, whole, position)
+        grad_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        bad = self.bad_steps.judge(grad_norm, step, whole, position)
         optimizers.update(state.optimizer, state.scaler, bad)
         state.optimizer.zero_grad(set_to_none=True)
         if noisy:
-            self.noise.record_last(self._grad_norm, tokens)
+            self.noise.record_last(grad_norm, tokens)
         counters.step, counters.position = step, position
         counters.tokens += tokens
         counters.samples += sum(batch.samples for batch in whole)
-        self._loss_sum += torch.where(bad > 0, 0.0, window_loss)
-        self._loss_tokens += tokens * (1 - bad)
-        self._positions += sum(batch.input_ids.numel() for batch in whole)
-        self._attended += sum(batch.attention_pairs for batch in whole)
-        self._unlogged, self._whole, self._generators = True, True, {}
-        self.ladder.relax(step)
+        self.metrics.add(whole, window_loss, tokens, bad, grad_norm, learning_rate)
+        self._consistent, self._generators = True, {}
+        self.oom.relax(step)
         self.clock.mark("optimizer")
 
     def _gradients(self, share: list[Batch], tokens: int, noisy: bool) -> Tensor:
         """Forward and backward: gradients of the mean over `tokens`; returns the summed loss (0-dim float64)."""
-        window_loss = torch.zeros_like(self._loss_sum)
+        window_loss = torch.zeros((), dtype=torch.float64, device=self.device)
         grad_scale = self._grad_scale(tokens)
-        for number, batch in enumerate(self.ladder.split(share)):
-            self.ladder.during = "forward"
+        for number, batch in enumerate(self.oom.split(share)):
+            self.oom.during = "forward"
             loss = self.engine.loss(batch, grad_scale)
             window_loss += loss.detach()
             self.clock.mark("forward")
-            self.ladder.during = "backward"
+            self.oom.during = "backward"
             torch.autograd.backward(self.state.scaler.scale(loss / max(1, tokens)))
             if noisy and number == 0:
                 self.noise.record_first(self.model.parameters(), batch.loss_tokens)
@@ -370,7 +358,7 @@ class Trainer:
         scaler = self.state.scaler
         if not scaler.is_enabled():
             return None
-        return scaler.scale(torch.ones_like(self._grad_norm)) / max(1, tokens)
+        return scaler.scale(torch.ones((), device=self.device)) / max(1, tokens)
 
     def _undo(self) -> None:
         """Reset gradients and RNG states to the beginning of the step."""
@@ -379,52 +367,35 @@ class Trainer:
             checkpoint.set_rng_states(self.model, self._generators)
         self.clock.mark("other")
 
-    def _record_metrics(self) -> None:
-        """Enqueue the metrics of this step if any are due. On a GPU they arrive some steps later."""
+    def _request_metrics(self) -> None:
+        """Request the metrics of this step if any are due. On a GPU they arrive some steps later."""
         counters = self.state.counters
         step = counters.step
-        log = self.telemetry and self._unlogged and (_due(step, self.log_steps) or step >= self.total_steps)
+        log = self.telemetry and (_due(step, self.log_steps) or step >= self.total_steps)
         perf = self.telemetry and _due(step, self.perf_steps)
-        if not (log or perf or self._due_now() or _due(step, _METRICS_INTERVAL[self.device.type])):
-            return
-        epoch, samples = counters.position / self.train_data.samples, counters.samples
-        interval = self.clock.take_interval()
-        done = counters.tokens, samples, self._positions, self._attended
-        asked = MetricsRequest(step, epoch, *done, self._rate, interval, log, perf)
-        scaler = self.state.scaler
-        scale = torch.zeros_like(self._grad_norm)  # created on the device: copies from pageable memory synchronize
-        if scaler.is_enabled():
-            scale = scaler.scale(torch.ones_like(self._grad_norm))
-        figures = (self._loss_sum, self._loss_tokens, self.recovery.count, self._grad_norm)
-        self._late.record(asked, (*figures, scale, self.noise.mean))
-        self._positions = self._attended = 0
-        if log:
-            self._loss_sum.zero_()
-            self._loss_tokens.zero_()
-            self._unlogged = False
+        if log or perf or self._due_now() or _due(step, _METRICS_INTERVAL[self.device.type]):
+            self.metrics.request(counters, counters.position / self.train_data.samples, log, perf)
 
     def _process_metrics(self, wait: bool) -> None:
         """Report metrics that have arrived (with `wait`: all) and detect bad steps."""
-        for asked, (loss_sum, tokens, bad, norm, scale, *noise) in self._late.completed(wait):
-            self._back = self.recovery.handle(bad)
-            if self._back is not None:
+        for request, metrics in self.metrics.completed(wait):
+            self._rollback = self.bad_steps.handle(metrics.bad)
+            if self._rollback is not None:
                 return
-            self.clock.read(asked.interval)
-            steps, trace, gradient_2 = noise
-            self.reports.report(asked, Metrics(loss_sum, tokens, bad, norm, scale, (steps, trace, gradient_2)))
+            self.clock.read(request.interval)
+            self.reports.report(request, metrics)
 
     def _roll_back(self) -> None:
         """Restore the last good checkpoint and continue behind the batch of the bad step. Pending metrics are
         discarded.
         """
-        back, self._back = self._back, None
-        assert back is not None
-        self.ranks.tell("back", folder=back.folder.name, position=back.position)
-        self._late.clear()
+        rollback, self._rollback = self._rollback, None
+        assert rollback is not None
+        self.ranks.tell("back", folder=rollback.folder.name, position=rollback.position)
         self.clock.clear()
-        self.continue_from(back.folder, back.position)
-        self.saver.saved = (-1, None)  # no checkpoint holds this state
-        self.recovery.on_rolled_back(back, self.state.counters.step)
+        self.continue_from(rollback.folder, rollback.position)
+        self.checkpointer.saved = (-1, None)  # no checkpoint holds this state
+        self.bad_steps.on_rolled_back(rollback, self.state.counters.step)
 
     def continue_from(self, folder: Path, position: int) -> None:
         """Continue with the state of a checkpoint at another position in the data."""
@@ -435,33 +406,33 @@ class Trainer:
 
     def _due_now(self) -> bool:
         """Whether evaluation, saving or sampling is due at this step, which requires all metrics up to it."""
-        step, config, wishes = self.state.counters.step, self.config, self.session.requests
-        every = (config.eval_steps, config.save_steps, self.sample_steps, self.flops_steps)
-        wished = wishes.save or bool(wishes.samples)
-        return step >= self.total_steps or wished or any(_due(step, steps) for steps in every)
+        step, config, requests = self.state.counters.step, self.config, self.session.requests
+        intervals = (config.eval_steps, config.save_steps, self.sample_steps, self.flops_steps)
+        requested = requests.save or bool(requests.samples)
+        return step >= self.total_steps or requested or any(_due(step, interval) for interval in intervals)
 
     def _after_step(self) -> None:
         """Evaluate, write samples and save, as due at this step."""
         config, step = self.config, self.state.counters.step
         last = step >= self.total_steps
-        wishes = self.session.requests.pop_all()
+        requests = self.session.requests.pop_all()
         if self.telemetry:
             self.session.progress("training", step, self.total_steps, "steps")
         if _due(step, self.flops_steps) and self.windows is not None:
             self.clock.catch_up()
-            with self.ladder.skip_on_oom("flops-steps", step):
+            with self.oom.skip_on_oom("flops-steps", step):
                 self.session.emit(flops.profile(self.model, self.windows.example(), self.precision, step))
-        better = _due(step, config.eval_steps) and not last and self._held_out_loss() is None and self.evaluate()
-        with self.ladder.skip_on_oom("sample-steps", step):
+        better = _due(step, config.eval_steps) and not last and self._eval_loss() is None and self.evaluate()
+        with self.oom.skip_on_oom("sample-steps", step):
             if _due(step, self.sample_steps) and not last:
-                self.writer.write_samples(step)
-            for wish in wishes.samples:
-                self.writer.write_one(step, wish.prompt, wish.max_tokens)
+                self.sample_writer.write_samples(step)
+            for request in requests.samples:
+                self.sample_writer.write_one(step, request.prompt, request.max_tokens)
         self.state.counters.last_evaluated_step = step
-        if wishes.save or (_due(step, config.save_steps) and not last):
-            self.save("regular", aside=True)
+        if requests.save or (_due(step, config.save_steps) and not last):
+            self.save("regular", background=True)
         elif better and config.keep_best:
-            self.save("best", aside=True)
+            self.save("best", background=True)
         self.session.set_phase("training", step)
         self.garbage.collect_if_due()
 
@@ -471,15 +442,14 @@ class Trainer:
         """Evaluate on validation data. Returns True if the loss is the best so far."""
         counters = self.state.counters
         self.clock.catch_up()
-        if self.held_out.samples == 0:
+        if self.validation_data.samples == 0:
             return False
         self.session.set_phase("evaluating", counters.step)
-        loss = self.held_out_pass().run(self.session)
+        loss = self.evaluation_pass().run(self.session)
         answers = None
-        with self.ladder.skip_on_oom("eval-examples", counters.step):
-            answers = self.writer.answer_held_out(
-                self.ladder.max_rows * self.config.max_seq_len
-            )  # as many tokens as a training step
+        with self.oom.skip_on_oom("eval-examples", counters.step):
+            tokens = self.oom.max_rows * self.config.max_seq_len  # as many as in a training step
+            answers = self.sample_writer.answer_held_out(tokens)
         better = loss.mean is not None and (counters.best_loss is None or loss.mean < counters.best_loss)
         if better:
             counters.best_loss = loss.mean
@@ -489,43 +459,42 @@ class Trainer:
         self.session.emit(build_event(counters.step, loss, better, answers))
         return better
 
-    def held_out_pass(self) -> EvaluationPass:
+    def evaluation_pass(self) -> EvaluationPass:
         """One pass over the validation sample, the same sequences each time."""
-        sample = validation_sample(self.held_out.samples, self.state.run_fingerprint["eval_sequences"])
+        sample = validation_sample(self.validation_data.samples, self.state.run_fingerprint["eval_sequences"])
         total = math.ceil(len(sample) / self.config.batch_size)
-        batches = self.held_out.iterate_samples(sample, self.ranks.rank, self.ranks.size)
-        way = self.ladder.loss_of(self.engine.eager_loss, self.state.counters.step)
+        batches = self.validation_data.iterate_samples(sample, self.ranks.rank, self.ranks.size)
+        way = self.oom.loss_of(self.engine.eager_loss, self.state.counters.step)
         return EvaluationPass(self.model, batches, total, self.device, self.precision, way, self.ranks)
 
-    def save(self, kind: protocol.CheckpointKind, aside: bool = False) -> None:
-        """Save a checkpoint of this step boundary, verified on disk when this returns, or with `aside` in the
+    def save(self, kind: protocol.CheckpointKind, background: bool = False) -> None:
+        """Save a checkpoint of this step boundary, verified on disk when this returns, or with `background` in the
         background. Does nothing if the same state is already saved, unless `kind` is final.
         """
-        step, eval_loss = self.state.counters.step, self._held_out_loss()
-        if self.saver.saved != (step, eval_loss) or kind == "final":
+        step, eval_loss = self.state.counters.step, self._eval_loss()
+        if self.checkpointer.saved != (step, eval_loss) or kind == "final":
             self._gather()
             self.session.set_phase("saving", step)
-            content = checkpoint.build_content(self.state, self.writer.companions())
-            self.saver.save(content, kind, eval_loss, self.recovery.is_rollback_due(step))
+            content = checkpoint.build_content(self.state, self.sample_writer.companions())
+            self.checkpointer.save(content, kind, eval_loss, self.bad_steps.is_rollback_due(step))
             self.garbage.collect()
-        if not aside:
-            self.saver.wait()
+        if not background:
+            self.checkpointer.wait()
 
     def _gather(self) -> None:
         """Update the state to this step boundary. Raises `train.not_finite`."""
         counters = self.state.counters
         self._update_duration()
-        counters.loss_sum, counters.loss_tokens = float(self._loss_sum), int(self._loss_tokens)
-        parts = (
-            ("recovery", self.recovery),
-            ("noise", self.noise),
-            ("plateau", self.plateau),
-            ("memory", self.ladder),
-        )
-        self.state.numerics = {name: part.state() for name, part in parts}
+        self.metrics.store(counters)
+        self.state.numerics = {
+            "recovery": self.bad_steps.state(),
+            "noise": self.noise.state(),
+            "plateau": self.plateau.state(),
+            "memory": self.oom.state(),
+        }
         bad_steps.require_finite(self.model, counters.loss_sum, counters.step)
 
-    def _held_out_loss(self) -> float | None:
+    def _eval_loss(self) -> float | None:
         """Validation loss of this step, if it was evaluated."""
         step, loss = self._evaluated or (-1, None)
         return loss if step == self.state.counters.step else None
@@ -555,7 +524,3 @@ class Trainer:
 
 def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
-
-
-def _setter(trainer: Trainer, name: str) -> Callable[[float], None]:
-    return lambda steps: setattr(trainer, name, int(steps))
