@@ -175,7 +175,7 @@ class DataReport(Event, tag="data_report", kw_only=True):
     sources: list[Source] = []  # training data
     bytes: int  # of all files
     read_bytes: int  # of these, read for this report
-    tokenizer: str = ""  # path of the given one; empty: trained on what was read
+    tokenizer: str = ""  # path, if one is set; empty: trained on the data that was read
     vocab_size: int  # of the tokenizer
     read: DataCounts  # exact, of what was read
     total: DataCounts  # all data; estimated unless complete
@@ -316,10 +316,10 @@ class BadStep(Event, tag="bad_step", kw_only=True):
     """A step with a non-finite gradient or a spike. Detected on the device and reported some steps later."""
 
     step: int  # number of the update
-    kind: Literal["not_finite", "spike"]  # what was wrong with its gradient
+    kind: Literal["not_finite", "spike"]  # problem of its gradient
     grad_norm: float | None = None  # None: not finite
     usual: float | None = None  # running mean of the norm at that time
-    action: Literal["skipped", "rolled_back", "stopped"]  # what was done
+    action: Literal["skipped", "rolled_back", "stopped"]  # action taken
     epoch: int = 0  # of its batches, from 0
     samples: list[int] = []  # numbers of its samples in the data
 
@@ -431,7 +431,7 @@ class Sample(Event, tag="sample", kw_only=True):
     """Text generated during training."""
 
     step: int  # after this update
-    prompt: str  # what the model goes on from
+    prompt: str  # text that the model continues
     text: str  # without the prompt
     expected: str | None = None  # reference answer, if there is one
 

@@ -67,7 +67,7 @@ class StreamSink:
         self._thread.start()
 
     def on_disconnect(self, callback: Callable[[], object]) -> None:
-        """Call `call` once, in another thread, when the reader has disconnected."""
+        """Call `callback` once, in another thread, when the reader has disconnected."""
         self._disconnect_callback = callback
 
     def write(self, event: protocol.AnyEvent) -> None:

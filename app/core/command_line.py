@@ -41,7 +41,7 @@ def train_arguments(
     *,
     loaded_preset: Preset | None = None,
 ) -> list[str]:
-    """`train --preset NAME ...` for a new run. `changed`: knobs by name; those equal to the preset are omitted.
+    """`train --preset NAME ...` for a new run. `changes`: knobs by name; those equal to the preset are omitted.
 
     `loaded_preset` avoids reading the preset's file again. Raises `TraindeckError` for an invalid value.
     """

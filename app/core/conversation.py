@@ -167,8 +167,8 @@ class DeviceChoice:
 
 
 def choose_device(requested: str, gpu_count: int | None, training_device: str | None) -> DeviceChoice:
-    """Select a device. `wanted`: auto, cpu or cuda:N. `gpus`: None if not probed yet. `training_on`: device setting of
-    the active run; None: no run, or on the CPU.
+    """Select a device. `requested`: auto, cpu or cuda:N. `gpu_count`: None if not probed yet. `training_device`: device
+    setting of the active run; None: no run, or on the CPU.
 
     A model on the same GPU would take memory and time from training.
     """

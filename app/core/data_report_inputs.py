@@ -111,7 +111,7 @@ class SourceStampCache:
         self._expires_at = 0.0
 
     def get(self, data: Sequence[str], *, refresh: bool = False) -> tuple[SourceStamp, ...]:
-        """`fresh`: read now, for a preview that starts."""
+        """Return the stamps of `data`, cached for a short time unless `refresh`."""
         now = self._clock()
         if refresh or list(data) != self._sources or now >= self._expires_at:
             self._stamps, self._sources = tuple(map(source_stamp, data)), list(data)

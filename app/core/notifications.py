@@ -55,7 +55,7 @@ class NotificationFilter:
         return None
 
     def on_run_ended(self, machine: RunStateMachine, *, will_restart: bool) -> Notification | None:
-        """The process exited. `restarts`: it will be restarted, so no notification is needed."""
+        """The process exited. `will_restart`: it is restarted automatically, so no notification is needed."""
         if will_restart:
             return None
         self._sent.clear()

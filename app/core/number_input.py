@@ -16,7 +16,7 @@ _WITH_UNIT: Final = re.compile(rf"{_NUMBER}(?:(?!e$)[^\W\d_][\w/%°]*|%)", re.IG
 
 
 def normalize_number(text: str) -> str:
-    """Normalize a number for `check_value`. Full-width digits of a Chinese keyboard are accepted."""
+    """Normalize a typed number for `float`. Full-width digits of a Chinese keyboard are accepted."""
     return unicodedata.normalize("NFKC", text).replace("−", "-").replace(" ", "")
 
 

@@ -14,7 +14,7 @@ ONBOARDING_STEPS: Final[tuple[OnboardingStep, ...]] = ("data", "preset", "check"
 
 @dataclass(frozen=True, slots=True)
 class OnboardingInputs:
-    """State of the setup. `blocked`: why Start is not possible; `place`: the field that causes it."""
+    """State of the setup. `blocked`: why Start is not possible; `blocked_by`: the field that causes it."""
 
     has_data: bool
     has_preset: bool

@@ -20,7 +20,7 @@ class RunLength:
 
 
 def compute_run_length(values: Mapping[str, Any], samples_per_epoch: int | None, *, exact: bool = True) -> RunLength:
-    """`values`: knobs by name, without defaults. `samples`: sequences per epoch; `exact`: not estimated."""
+    """`values`: knobs by name, without defaults. `samples_per_epoch`: sequences; `exact`: not estimated."""
 
     def value(name: str) -> int:
         return int(values.get(name, knobs()[name].default))

@@ -31,7 +31,7 @@ class SourceSummary:
 
 
 def summarize_sources(paths: Sequence[str], *, should_continue: Callable[[], bool] = lambda: True) -> SourceSummary:
-    """Read names and sizes. `wanted`: polled; False returns what was found so far."""
+    """Read names and sizes. `should_continue` is polled; False returns what was found so far."""
     from trainer_core.data.formats import format_from_name  # 20 ms that would delay the start of the window
 
     began, counts = time.monotonic(), dict[str, int]()

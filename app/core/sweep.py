@@ -117,7 +117,7 @@ def plan_runs(
 ) -> list[PlannedRun]:
     """All combinations of both knobs' values.
 
-    `base`: prefix of the names. `known`: the preset's knobs. `taken`: names in use.
+    `base`: prefix of the names. `taken`: names in use.
     """
     planned: list[PlannedRun] = []
     names = set(taken)

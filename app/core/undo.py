@@ -35,7 +35,7 @@ class UndoStack(Generic[StateT]):
         self._merge_label = ""
 
     def push(self, state: StateT, label: str, *, mergeable: bool = False) -> None:
-        """Push a new state. `typing`: further changes may be merged."""
+        """Push a new state. `mergeable`: further changes of the same field are merged with it."""
         if state == self.current:
             return
         if not (mergeable and self._merge_label == label and self._undo_entries):

@@ -215,8 +215,8 @@ def _torch_kernel_check(name: str, on_cpu: bool = False) -> AvailabilityCheck:
 def _flash_check(
     package: str, module: str, min_capability: tuple[int, int], max_capability: tuple[int, int]
 ) -> AvailabilityCheck:
-    """Check that a FlashAttention module is installed and supports that device. `oldest` and `newest`: compute
-    capabilities of its GPUs.
+    """Check that a FlashAttention module is installed and supports that device. `min_capability` and
+    `max_capability`: compute capabilities of its GPUs.
     """
 
     def check(device: torch.device, dtype: torch.dtype, head_dim: int) -> UnavailableReason | None:

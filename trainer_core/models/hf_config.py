@@ -59,7 +59,7 @@ def hf_model_type(config: ModelConfig) -> str:
 def to_hf_config(
     config: ModelConfig, eos_token_id: int, pad_token_id: int, bos_token_id: int | None = None
 ) -> dict[str, Any]:
-    """The content of `config.json`. `end_id` ends a text or an answer; `bos_token_id` begins one, or None."""
+    """The content of `config.json`. `eos_token_id` ends a text or an answer; `bos_token_id` begins one, or None."""
     kind = hf_model_type(config)
     return {
         "architectures": [_ARCHITECTURES[kind]],
