@@ -1,8 +1,7 @@
-"""While it trains, a run looks at the GPUs of all its ranks. The GPUs are stood in for."""
+"""A run measures the energy of the GPUs of all its ranks. The GPUs are simulated."""
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.test_hardware import Metered
+from tests.unit.test_hardware import Metered, wait_for
+from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.run_context import RunContext
 from trainer_core.system.hardware_monitor import HardwareMonitor
@@ -21,7 +21,7 @@ from trainer_core.wire import EventDispatcher
 
 @pytest.fixture
 def three_gpus(monkeypatch: pytest.MonkeyPatch) -> Metered:
-    nvml = Metered([200, 10_000, 50_000])
+    nvml = Metered()
     uuids = [SimpleNamespace(uuid=f"{card}a0b1c2d-0000") for card in range(3)]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: uuids[device.index])
@@ -31,8 +31,8 @@ def three_gpus(monkeypatch: pytest.MonkeyPatch) -> Metered:
     return nvml
 
 
-def energy(path: Path, device: str, ranks: int) -> float | None:
-    """Joules that a run on so many cards tells of after half a second."""
+def energy(nvml: Metered, path: Path, device: str, ranks: int) -> float | None:
+    """Joules of a run on `ranks` cards while card 0 uses 100 J, card 1 200 J and card 2 300 J."""
     job: Any = SimpleNamespace(run_context=RunContext(EventDispatcher()))
     trainer: Any = SimpleNamespace(
         device=torch.device(device),
@@ -41,23 +41,19 @@ def energy(path: Path, device: str, ranks: int) -> float | None:
         run_dir=SimpleNamespace(path=path),
         reports=SimpleNamespace(energy=lambda: None),
     )
+    samples: list[protocol.AnyEvent] = []
+    job.run_context.dispatcher.add_listener(lambda event: samples.append(event) or ())  # type: ignore[func-returns-value]
     with build._monitoring(job, trainer):
-        time.sleep(1.0)
-        told: float | None = trainer.reports.energy()
-    return told
+        wait_for(lambda: bool(samples))
+        nvml.counted += 100_000
+        joules: float | None = trainer.reports.energy()
+    return joules
 
 
 def test_energy_is_that_of_the_cards_of_all_ranks(three_gpus: Metered, tmp_path: Path) -> None:
-    alone, two, three = (energy(tmp_path, "cuda:0", ranks) for ranks in (1, 2, 3))
-    assert alone == 0.0
-    assert two is not None
-    assert two > 2_000
-    assert three is not None
-    assert three > 20_000
-    of_others = energy(tmp_path, "cuda:1", 2)
-    assert of_others is not None
-    assert of_others > 20_000
+    assert [energy(three_gpus, tmp_path, "cuda:0", ranks) for ranks in (1, 2, 3)] == [100.0, 300.0, 600.0]
+    assert energy(three_gpus, tmp_path, "cuda:1", 2) == 500.0
 
 
 def test_on_a_cpu_no_card_counts(three_gpus: Metered, tmp_path: Path) -> None:
-    assert energy(tmp_path, "cpu", 2) is None
+    assert energy(three_gpus, tmp_path, "cpu", 2) is None

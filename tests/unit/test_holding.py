@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +14,7 @@ import pytest
 
 from tests.kept import Kept
 from tests.unit.fake_nvml import FakeNvml
+from tests.unit.test_hardware import wait_for
 from trainer_core import protocol
 from trainer_core.run_context import RunContext
 from trainer_core.system.hardware_monitor import HardwareMonitor
@@ -153,13 +153,12 @@ def test_a_sampler_asks_the_card_that_torch_uses(tmp_path: Path) -> None:
         lambda event: None,
         0.05,
         tmp_path,
-        torch_memory=lambda: (0, 1, 2),
+        torch_memory=lambda: ("0a0b1c2d-0000", 1, 2),
         library=FakeNvml(),
         gpu_callback=lambda ask, reserved: asked.append((ask, reserved)),
     )
     sampler.start()
-    while not asked:
-        time.sleep(0.01)
+    wait_for(lambda: bool(asked))
     sampler.stop()
     ask, reserved = asked[0]
     assert reserved == 2

@@ -68,7 +68,7 @@ class HardwareMonitor:
         self._torch_gpu: _GpuMonitor | None = None  # the GPU of torch
         self._gpus: list[_GpuMonitor] = []
         self._shared: SharedGpuMemoryCounter | None = None  # created in the thread that uses it
-        self._wake, self._stopping = threading.Event(), False
+        self._wake, self._stopping, self._failed = threading.Event(), False, False
         self._thread = threading.Thread(target=self._run, name="hardware", daemon=True)
 
     def start(self) -> None:
@@ -119,8 +119,10 @@ class HardwareMonitor:
                     if self._gpu_callback is not None:
                         self._gpu_callback(gpu.query, holder[2])
             self._callback(protocol.Hardware(gpus=samples, host=self._host.sample()))
-        except Exception:  # missing figures must never end a run; see the log
-            logging.getLogger(__name__).exception("sampling the hardware failed")
+        except Exception:  # missing figures must never end a run; logged once
+            if not self._failed:
+                logging.getLogger(__name__).exception("sampling the hardware failed")
+            self._failed = True
 
 
 class _GpuMonitor:
