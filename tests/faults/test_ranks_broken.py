@@ -162,8 +162,8 @@ made.set_up()
 loss = made.engine.loss
 made.engine.loss = lambda *given: loss(*given) * (float("nan") if made.state.counters.step == 5 and not broken else 1.0)
 broken = []
-go_on = made.go_on_from
-made.go_on_from = lambda *where: (broken.append(1), go_on(*where))
+continue_from = made.continue_from
+made.continue_from = lambda *where: (broken.append(1), continue_from(*where))
 """
     with others(tmp_path, script(poison, **values)) as processes:
         made, kept = led(tmp_path, **values)
