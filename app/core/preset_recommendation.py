@@ -87,7 +87,7 @@ def gpu_problem(machine: MachineInfo, gpu: GpuInfo) -> DriverProblem | None:
 def driver_problem(machine: MachineInfo, *, gpu_present: bool, torch_version: str = "") -> DriverProblem | None:
     """Why no card is used; None if nothing can be done about it.
 
-    `gpu_present`: the machine has an NVIDIA card, whatever the driver reports. `torch_version`: version, such as `2.13.0+cpu`.
+    `gpu_present`: the machine has an NVIDIA card, whatever the driver reports. `torch_version`: such as `2.13.0+cpu`.
     """
     if machine.gpus:
         if not usable_gpus(machine):
