@@ -26,7 +26,7 @@ from trainer_core.system.hardware_monitor import HardwareMonitor
 from trainer_core.system.keep_awake import prevent_sleep
 from trainer_core.system.pause_conditions import monitor_external_usage, scheduled_pause
 from trainer_core.train import checkpoint_writer, run_fingerprint
-from trainer_core.train.advice import Advisor
+from trainer_core.train.advice.advisor import Advisor
 from trainer_core.train.device import (
     choose_device,
     choose_precision,

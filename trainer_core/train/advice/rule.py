@@ -1,134 +1,149 @@
-"""What every rule has, and what is known of the run when it looks at an event."""
+"""Base class of advice rules, and the state of a run that they evaluate."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 from trainer_core import protocol
 from trainer_core.config import Config
-from trainer_core.protocol import Param
 
 WARMUP_STEPS: Final = 20
-"""Steps of a process before its speed counts: loaders fill, kernels are chosen, clocks and memory find their level."""
+"""Steps of a process before its speed counts: loaders fill, kernels are selected, clocks and memory settle."""
 
 GIB: Final = 1024**3
+_MAX_SAMPLES: Final = 30  # of GPU utilization
+_MAX_LOSSES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule's condition is met by this event: the figures that say so, and what would mend it."""
+    """The condition of a rule is met."""
 
-    params: dict[str, Param]  # for the words of the rule's code
+    params: dict[str, protocol.Param]  # of the rule's message
     suggested_settings: dict[str, Any] = field(default_factory=dict)  # knobs and values; empty: nothing to set
 
 
 Verdict = Finding | bool | None
-"""What a rule says of one event: it holds, `False`: it clearly does not, None: neither, or not about that."""
+"""`Finding`: the condition is met. `False`: it is clearly not met. None: neither, or the event does not show it."""
+
+E = TypeVar("E", bound=protocol.Event)
 
 
-class Rule:
-    """One cause. `look` judges single events; the adviser sees to it that only what lasts is said, and once.
+class Rule(Generic[E]):
+    """One cause. `evaluate` judges single events; the advisor emits only what lasts, and once.
 
-    Between the figure at which a rule holds and that at which it does not any more there is a gap in which it says
-    None, so that what sways about one figure is not said again and again.
+    Between the threshold that meets the condition and the one that clears it, a rule returns None: a value that varies
+    around one threshold gives no repeated advice.
     """
 
     code: ClassVar[str]  # message code
-    activate_after: ClassVar[int] = 3  # events in a row that must hold before it is said
-    clear_after: ClassVar[int] = 3  # events in a row that must not, before it is said to be over
-    min_duration_s: ClassVar[float] = 0.0  # and how long it must have held by then, seconds
+    event_types: ClassVar[tuple[type[protocol.Event], ...]]  # that it evaluates
+    activate_after: ClassVar[int] = 3  # consecutive findings before it is emitted
+    clear_after: ClassVar[int] = 3  # consecutive `False` before it is resolved
+    min_duration_s: ClassVar[float] = 0.0  # of the findings, before it is emitted
 
-    def evaluate(self, event: protocol.AnyEvent, run: RunHistory) -> Verdict:
-        """Judge an event; `run` has taken it already."""
+    def evaluate(self, event: E, run: RunHistory) -> Verdict:
+        """Judge an event; `run` already includes it."""
         raise NotImplementedError
 
 
 @dataclass(slots=True)
 class RunHistory:
-    """What the events so far tell of a run."""
+    """State of a run according to its events so far."""
 
     config: Config
     cores: int = 1  # logical processors of the machine
-    spills: bool = False  # this system moves GPU memory into system memory instead of refusing (Windows)
-    step: int | None = None  # the newest one
-    training_since: int = 0  # steps that were done before this process
+    can_spill: bool = False  # the driver moves GPU memory into system memory instead of refusing (Windows)
+    step: int | None = None  # newest
+    start_step: int = 0  # steps done before this process
     phase: str = ""
-    batch_size: int = 0  # as it is computed now: memory moves change it
+    batch_size: int = 0  # current micro-batch: OOM recovery changes it
     accumulation: int = 0
-    precision: str = ""
     ready: protocol.Ready | None = None
     host: protocol.Host | None = None
     gpu: protocol.Gpu | None = None  # the one in use
     data_share: float | None = None  # of the newest step: waiting for data, 0..1
-    sync_share: float | None = None  # and adding up the gradients of several ranks
-    performance: protocol.Performance | None = None
+    sync_share: float | None = None  # of the newest step: summing gradients over ranks, 0..1
+    learning_rate: float = 0.0
+    peak_learning_rate: float = 0.0
+    checkpoint: protocol.Checkpoint | None = None  # newest
+    train_losses: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_LOSSES))
+    utilization: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_SAMPLES))  # of the GPU while training
 
     def __post_init__(self) -> None:
         self.batch_size = self.config.batch_size
         self.accumulation = self.config.gradient_accumulation_steps
 
     def process(self, event: protocol.AnyEvent) -> None:
-        """Remember what this event tells."""
+        """Update the state with an event."""
         match event:
             case protocol.Hello():
-                self.training_since, self.precision = event.resumed_from_step or 0, event.precision
+                self.start_step = event.resumed_from_step or 0
             case protocol.Ready():
                 self.ready = event
             case protocol.Phase():
                 self.phase = event.phase
             case protocol.Step():
-                self.step = event.step
-                self.data_share, self.sync_share = (share_of_step(event.time_ms, part) for part in ("data", "sync"))
-            case protocol.Performance():
-                self.performance = event
+                self._process_step(event)
             case protocol.Hardware():
                 self.host = event.host
                 self.gpu = next((gpu for gpu in event.gpus if gpu.torch_reserved is not None), None)
+                if self.is_training and self.gpu and self.gpu.utilization is not None:
+                    self.utilization.append(self.gpu.utilization)
+            case protocol.Checkpoint():
+                self.checkpoint = event
             case protocol.OomRecovery():
                 self.batch_size, self.accumulation = event.batch_size, event.gradient_accumulation_steps
-            case protocol.CheckReport(chosen=picked):  # of an automatic batch
-                self.batch_size, self.accumulation = picked.batch_size, picked.gradient_accumulation_steps
-            case _:
-                pass
+            case protocol.CheckReport(chosen=chosen):  # of an automatic batch size
+                self.batch_size, self.accumulation = chosen.batch_size, chosen.gradient_accumulation_steps
+
+    def _process_step(self, event: protocol.Step) -> None:
+        self.step = event.step
+        self.data_share, self.sync_share = (_share_of_step(event.time_ms, part) for part in ("data", "sync"))
+        self.learning_rate = event.learning_rate
+        self.peak_learning_rate = max(self.peak_learning_rate, event.learning_rate)
+        if event.loss is not None:
+            self.train_losses.append(event.loss)
 
     @property
     def is_settled(self) -> bool:
-        """Whether the first steps of this process are over, so that times mean something."""
-        return self.step is not None and self.step >= self.training_since + WARMUP_STEPS
+        """Whether the first steps of this process are over, so that times are meaningful."""
+        return self.step is not None and self.step >= self.start_step + WARMUP_STEPS
 
     @property
     def is_warm(self) -> bool:
-        """Whether the learning rate has reached its peak as well: before that, the loss says little."""
+        """Whether the learning rate has reached its peak, so that losses are meaningful."""
         return self.is_settled and self.step is not None and self.step > self.config.warmup_steps
 
     @property
     def is_training(self) -> bool:
-        """Whether it trains at this moment: not compiling, evaluating, saving or waiting."""
+        """Whether steps are running now: no compilation, evaluation, saving or pause."""
         return self.phase == "training" and self.is_settled
 
     def halve_batch(self) -> dict[str, Any]:
-        """The same effective batch in half the memory; where that cannot be halved, the next best."""
+        """Settings for the same effective batch in half the memory, or for more activation checkpointing."""
         if self.batch_size > 1:
             return self.split_batch(self.batch_size // 2)
         more = {"off": "selective", "selective": "full"}.get(self.config.activation_checkpointing)
         return {"activation_checkpointing": more} if more else {}
 
-    def split_batch(self, most: int) -> dict[str, Any]:
-        """The same effective batch in micro-batches of at most so many sequences."""
+    def split_batch(self, max_size: int) -> dict[str, Any]:
+        """Settings for the same effective batch in micro-batches of at most `max_size` sequences."""
         whole = self.config.effective_batch
-        size = next(size for size in range(min(most, whole), 0, -1) if whole % size == 0)
+        size = next(size for size in range(min(max_size, whole), 0, -1) if whole % size == 0)
         return {"batch_size": size, "gradient_accumulation_steps": whole // size}
 
 
-def share_of_step(time: protocol.StepTime, part: Literal["data", "sync"]) -> float | None:
-    """Share of a step's time, 0..1; None: no time was measured. Saving is no part of a step."""
+def _share_of_step(time: protocol.StepTime, part: Literal["data", "sync"]) -> float | None:
+    """Share of a step's time without checkpoints, 0..1; None: no time was measured."""
     whole = time.data + time.transfer + time.forward + time.backward + time.sync + time.optimizer + time.other
     return min(1.0, max(0.0, getattr(time, part) / whole)) if whole > 0 else None
 
 
 def percent(share: float) -> int:
-    """0..1 as a whole number of percent."""
+    """0..1 as whole percent."""
     return round(100 * share)
 
 
@@ -138,5 +153,5 @@ def gib(amount: float) -> float:
 
 
 def round_significant(value: float, digits: int = 3) -> float:
-    """To so many significant digits, as people write losses and rates."""
+    """Round to significant digits."""
     return float(f"{value:.{digits}g}")
