@@ -162,14 +162,14 @@ def fast_paths(folder: Path) -> Part:
     broken = [one["name"] for one in paths if one["reason"] in ("path.differs", "path.failed")]
     return Part(
         [Target("fast paths that fail or differ from the reference", 0, len(broken), "less", "{:.0f}")],
-        [_path_words(one) for one in paths if one["gain"] is not None or one["error"] is not None or one["params"]],
+        [_path_words(one) for one in paths if one["speedup"] is not None or one["error"] is not None or one["params"]],
         paths,
     )
 
 
 def _path_words(path: dict[str, Any]) -> str:
     """One line: its name, which way, what it gains, how far it is off, and the reason code."""
-    gain = "" if path["gain"] is None else f", {path['gain']:.2f} x"
+    gain = "" if path["speedup"] is None else f", {path['speedup']:.2f} x"
     error = "" if path["error"] is None else f", off by {path['error']:.1e}"
     why = f"{path['reason']} {path['params'] or ''}".strip()
     return f"{path['name']} {path['choice']}".strip() + f"{gain}{error}: {why}"

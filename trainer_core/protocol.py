@@ -31,7 +31,7 @@ PhaseName = Literal[
 ]
 CheckpointKind = Literal["regular", "best", "final", "emergency"]
 DoneReason = Literal["finished", "stopped", "parent_lost"]
-PauseReason = Literal["asked", "schedule", "other_program", "disk_full"]
+PauseReason = Literal["requested", "schedule", "other_program", "disk_full"]
 
 
 class Event(msgspec.Struct, kw_only=True, omit_defaults=False, tag_field="type"):
@@ -50,7 +50,7 @@ class FastPath(msgspec.Struct, kw_only=True):
     reason: str = ""  # message code
     params: dict[str, Param] = {}  # of the reason's message
     error: float | None = None  # largest relative difference from the reference; None: not compared
-    gain: float | None = None  # speedup; None: not measured
+    speedup: float | None = None  # speedup; None: not measured
 
 
 class Hello(Event, tag="hello", kw_only=True):
@@ -78,8 +78,8 @@ class Source(msgspec.Struct, kw_only=True):
     encoding: str = ""  # of text files, in the same form; empty where the format implies it
     compression: str = ""  # gzip or zstd, in the same form; empty: none
     columns: list[str] = []  # columns in use
-    found: list[str] = []  # all columns
-    used: dict[str, str] = {}  # role of a column (text, prompt, response, input, system, messages): its name
+    all_columns: list[str] = []  # also those not in use
+    column_roles: dict[str, str] = {}  # name of the column by role: text, prompt, response, input, system, messages
     files: int = 1  # number of files read
     bytes: int = 0  # of these files
     skipped: int = 0  # unusable files of a folder
@@ -108,7 +108,7 @@ class Ready(Event, tag="ready", kw_only=True):
     total_steps: int  # optimizer updates of the whole run
     samples_per_epoch: int = 0  # sequences; with packing, of several conversations each
     fill: float | None = None  # with packing: share of positions that hold tokens, 0..1
-    fill_alone: float | None = None  # the same with one conversation per sequence
+    fill_unpacked: float | None = None  # the same with one conversation per sequence
     loader_workers: int = 0  # loader processes
     loader_prefetch: int = 0  # batches prepared ahead, by processes or a thread; 0: on demand
     loader_pinned: bool = False  # batches are in page-locked memory
@@ -194,7 +194,7 @@ class DataReport(Event, tag="data_report", kw_only=True):
     remainder_tokens: int = 0  # plain text: tokens at the end that fill no sequence; estimated like `total`
     packed_sequences: int | None = None  # with packing: sequences made of samples read
     fill: float | None = None  # with packing: share of positions that hold tokens, 0..1
-    fill_alone: float | None = None  # prompt/response: the same with one sample per sequence, padded to its batch
+    fill_unpacked: float | None = None  # prompt/response: the same with one sample per sequence, padded to its batch
     duplicates: int = 0  # rows read whose content occurred before
     validation_sources: list[Source] = []  # of the eval loss; empty: validation_fraction of the data
     validation_rows: int = 0  # rows read that are held out; pieces of plain text
@@ -318,7 +318,7 @@ class BadStep(Event, tag="bad_step", kw_only=True):
     step: int  # number of the update
     kind: Literal["not_finite", "spike"]  # problem of its gradient
     grad_norm: float | None = None  # None: not finite
-    usual: float | None = None  # running mean of the norm at that time
+    mean_grad_norm: float | None = None  # running mean of the norm at that time
     action: Literal["skipped", "rolled_back", "stopped"]  # action taken
     epoch: int = 0  # of its batches, from 0
     samples: list[int] = []  # numbers of its samples in the data

@@ -164,7 +164,7 @@ class RunContext:
     def _active_pause(self) -> PauseState | None:
         """The reason to pause now, if any."""
         if self._pause_requested:
-            return PauseState("asked")
+            return PauseState("requested")
         for hold in self.pause_conditions:
             why = hold()
             if why is None:

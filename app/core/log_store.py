@@ -43,7 +43,7 @@ LOG_CODES: Final[dict[str, tuple[str, ...]]] = {
         "total_steps",
         "samples_per_epoch",
         "fill",
-        "fill_alone",
+        "fill_unpacked",
         "loader_workers",
         "loader_prefetch",
         "loader_pinned",
@@ -66,7 +66,7 @@ LOG_CODES: Final[dict[str, tuple[str, ...]]] = {
         "truncated_by_limit",
         "truncated_by_context",
     ),
-    "log.bad_step": ("step", "kind", "grad_norm", "usual", "action", "epoch", "samples"),
+    "log.bad_step": ("step", "kind", "grad_norm", "mean_grad_norm", "action", "epoch", "samples"),
     "log.oom_recovery": (
         "step",
         "action",

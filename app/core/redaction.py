@@ -103,7 +103,7 @@ class Masker:
         if isinstance(value, list):
             return [self.mask_value(item) for item in value]
         if isinstance(value, dict):
-            if name == "used":  # roles of columns: names of fields, not their content
+            if name == "column_roles":  # roles of columns: names of fields, not their content
                 return {key: self.mask_value(item) for key, item in value.items()}
             return {self.mask(str(key)): self.mask_value(item, str(key)) for key, item in value.items()}
         return value

@@ -79,7 +79,7 @@ def test_the_document_is_kept_and_nothing_else(measured: tuple[Path, dict, str])
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_terminal_shows_every_figure_in_its_language(measured: tuple[Path, dict, str], language: str) -> None:  # type: ignore[type-arg]
     path = {"name": "compile", "used": False, "choice": "", "reason": "path.no_compiler", "params": {}}
-    document = {**measured[1], "fast_paths": [{**path, "gain": 1.5, "error": 1e-5}]}
+    document = {**measured[1], "fast_paths": [{**path, "speedup": 1.5, "error": 1e-5}]}
     shown = tables.render(document, "zh" if language == "zh" else "en")
     speed = document["recipes"][0]["tokens_per_s"]["median"]
     assert f"{speed:,.0f}" in shown

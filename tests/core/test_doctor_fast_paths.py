@@ -45,7 +45,7 @@ def test_every_path_is_told_with_what_was_measured_and_why_not(told: tuple[Path,
     assert (found["compile"].used, found["compile"].reason) == (False, "path.no_compiler")
     assert found["tf32"].reason == "path.no_gpu"
     assert (found["fused_adamw"].error or 0.0) < 1e-3
-    assert (found["fused_adamw"].gain or 0.0) > 0
+    assert (found["fused_adamw"].speedup or 0.0) > 0
     assert found["precision"].choice == "bf16"
     assert found["threads"].choice
 

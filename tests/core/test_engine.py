@@ -220,7 +220,7 @@ def test_what_is_faster_and_equal_is_taken_and_what_is_slower_is_not(compiler: A
         monkeypatch.setattr(measuring, "time_alternatives", lambda *_, fast=seconds, **__: {"slow": 1.0, "fast": fast})
         built = build(settings(), steps=steps)
         said = path(built, "compile")
-        assert (said.reason, said.gain, said.used) == (reason, 1.0 / seconds, reason == "path.on")
+        assert (said.reason, said.speedup, said.used) == (reason, 1.0 / seconds, reason == "path.on")
         assert (built.compiled is not None) == built.choices["compile"] == said.used
 
 

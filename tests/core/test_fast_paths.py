@@ -80,15 +80,15 @@ def test_what_is_tried_equals_the_reference_and_is_remembered(home: Path) -> Non
         path = measured[name]
         assert path.error is not None, path
         assert path.error <= tolerance, path
-        assert path.gain, path
-    assert measured["muon"].gain
+        assert path.speedup, path
+    assert measured["muon"].speedup
     assert measured["muon"].error is None, "another optimizer has other weights"
     again = measured["activation_checkpointing"]
     assert (again.used, again.reason) == (True, "path.trades"), "it fits, though what is computed again takes time"
     assert measured["compile"].reason == "path.no_compiler"
     known = by_name(fast_paths.cached_paths(CPU, "fp32"))
-    assert {name: path for name, path in known.items() if path.gain} == {
-        name: path for name, path in measured.items() if path.gain
+    assert {name: path for name, path in known.items() if path.speedup} == {
+        name: path for name, path in measured.items() if path.speedup
     }
     assert msgspec.json.decode(msgspec.json.encode(list(known.values())), type=list[FastPath]) == list(known.values())
 
@@ -113,7 +113,7 @@ def test_a_benchmark_without_time_uses_earlier_measurements_and_knows_what_is_mi
 ) -> None:
     def results() -> tuple[bool, bool]:
         paths, complete = run.fast_path_results(CPU, 60, FastPathReporter(print, "en"))
-        return any(path.gain for path in paths), complete
+        return any(path.speedup for path in paths), complete
 
     assert results() == (False, False)
     fast_paths.measure(CPU, NullReporter())
@@ -141,7 +141,7 @@ def test_a_path_that_fails_says_why_and_the_others_are_tried(home: Path, monkeyp
     path = measured["fused_adamw"]
     assert (path.used, path.reason) == (False, "path.failed")
     assert "no such kernel" in str(path.params["reason"])
-    assert measured["muon"].gain
+    assert measured["muon"].speedup
 
 
 @pytest.mark.parametrize("error", [0.5, math.inf])
@@ -151,7 +151,7 @@ def test_a_path_that_differs_does_not_fit_however_fast_it_is(
 ) -> None:
     monkeypatch.setitem(fast_paths._TRIALS, name, lambda *_: fast_paths.TrialResult(9.0, error, 0.1))
     path = by_name(fast_paths.measure(CPU, NullReporter()))[name]
-    assert (path.used, path.reason, path.gain) == (False, "path.differs", 9.0)
+    assert (path.used, path.reason, path.speedup) == (False, "path.differs", 9.0)
     assert path.params == {"error": error, "tolerance": 0.1}
     for told in (path, msgspec.json.decode(msgspec.json.encode(path), type=FastPath)):
         assert ("0.5" if error == 0.5 else "∞") in performance_texts.fast_path_reason(told, "en")
@@ -162,7 +162,7 @@ def test_an_optimizer_that_needs_fewer_steps_fits_though_its_updates_are_slower(
 ) -> None:
     monkeypatch.setitem(fast_paths._TRIALS, "muon", lambda *_: fast_paths.TrialResult(0.1))
     path = by_name(fast_paths.measure(CPU, NullReporter()))["muon"]
-    assert (path.used, path.reason, path.gain) == (True, "path.fewer_steps", 0.1)
+    assert (path.used, path.reason, path.speedup) == (True, "path.fewer_steps", 0.1)
 
 
 @pytest.mark.parametrize(("gain", "fits"), [(0.99, True), (1.5, True), (0.9, False)])

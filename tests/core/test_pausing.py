@@ -212,7 +212,7 @@ def paused_at(
         if isinstance(event, protocol.Step) and event.step == 4:
             tell(process, protocol.Pause(id=1))
         if isinstance(event, protocol.Phase) and event.phase == "paused":
-            assert event.reason == "asked"
+            assert event.reason == "requested"
             return process, event.step or 0
     raise AssertionError("it never paused")
 

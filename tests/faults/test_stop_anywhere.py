@@ -111,7 +111,7 @@ def pause_and_stop(one: Talk, there: Seen) -> None:
     one.until(acknowledged(1))
     paused = one.until(phase("paused"))
     assert isinstance(paused, protocol.Phase)
-    assert paused.reason == "asked"
+    assert paused.reason == "requested"
     one.say(protocol.Resume(id=2))
     one.until(acknowledged(2))
     one.assert_nothing_is_lost(one.stopped())

@@ -22,9 +22,9 @@ _WROTE = (
 )
 
 _PATHS = [
-    protocol.FastPath(name="compile", used=True, choice="inductor", reason="path.on", error=8.4e-5, gain=1.83),
+    protocol.FastPath(name="compile", used=True, choice="inductor", reason="path.on", error=8.4e-5, speedup=1.83),
     protocol.FastPath(name="cuda_graphs", used=False, reason="path.not_worth", params={"cost": 12.4, "saved": 3.07}),
-    protocol.FastPath(name="attention", used=True, choice="flash", reason="path.fastest", error=2.2e-4, gain=1.31),
+    protocol.FastPath(name="attention", used=True, choice="flash", reason="path.fastest", error=2.2e-4, speedup=1.31),
     protocol.FastPath(name="varlen_attention", used=False, reason="path.not_needed"),
     protocol.FastPath(name="flash3", used=False, reason="path.not_installed", params={"package": "flash-attn-3"}),
     protocol.FastPath(
@@ -36,12 +36,12 @@ _PATHS = [
             "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
         },
     ),
-    protocol.FastPath(name="fused_adamw", used=True, reason="path.on", error=0.0, gain=3.6),
+    protocol.FastPath(name="fused_adamw", used=True, reason="path.on", error=0.0, speedup=3.6),
     protocol.FastPath(
         name="chunked_loss", used=False, reason="path.differs", params={"error": 0.0123456, "tolerance": 0.005}
     ),
-    protocol.FastPath(name="tf32", used=True, reason="path.on", error=3.1e-4, gain=1.42),
-    protocol.FastPath(name="precision", used=True, choice="bf16", reason="path.on", gain=2.1),
+    protocol.FastPath(name="tf32", used=True, reason="path.on", error=3.1e-4, speedup=1.42),
+    protocol.FastPath(name="precision", used=True, choice="bf16", reason="path.on", speedup=2.1),
     protocol.FastPath(name="activation_checkpointing", used=False, reason="path.off"),
 ]
 _ROWS = [
@@ -97,7 +97,7 @@ def events(
                 step=step - 3,
                 kind="spike",
                 grad_norm=48.7,
-                usual=0.91,
+                mean_grad_norm=0.91,
                 action="skipped",
                 samples=[1204, 88, 19_533],
             )

@@ -321,7 +321,7 @@ def test_no_cards_text_is_cut(
     controller.window.resize(*size)
     page = show(
         controller,
-        msgspec.structs.replace(REPORT, complete=complete, packed_sequences=81_207, fill=0.98, fill_alone=0.3),
+        msgspec.structs.replace(REPORT, complete=complete, packed_sequences=81_207, fill=0.98, fill_unpacked=0.3),
     )
     qtbot.wait(50)
     cards = page.findChildren(QFrame, "card")

@@ -120,7 +120,7 @@ def test_memory_that_was_found_is_told_on_the_page_and_in_the_log(
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("asked", "step 3"),
+        ("requested", "step 3"),
         ("schedule", "by schedule, until"),
         ("other_program", "another program uses the GPU"),
         ("disk_full", "the disk is full"),
@@ -139,7 +139,7 @@ def test_a_paused_run_says_why_and_can_be_gone_on_with(
     assert bar.status_label.text().startswith(words)
     click(qtbot, bar.resume)
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
-    assert words not in bar.status_label.text() or reason == "asked"
+    assert words not in bar.status_label.text() or reason == "requested"
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -58,7 +58,7 @@ def test_a_bar_goes_when_its_work_is_done_whatever_comes_next(watched: Watched) 
 
 
 def test_a_bar_goes_when_something_else_begins(watched: Watched) -> None:
-    watched.show(evaluating(1), protocol.Phase(phase="paused", reason="asked"))
+    watched.show(evaluating(1), protocol.Phase(phase="paused", reason="requested"))
     assert watched.bar == ""
     watched.show(Progress(phase="training", done=5, total=9, unit="steps"))
     assert watched.bar.startswith("training")

@@ -78,7 +78,7 @@ def test_every_figure_that_people_act_on_is_there(language: Language) -> None:
         REPORT,
         packed_sequences=1234,
         fill=0.987,
-        fill_alone=0.31,
+        fill_unpacked=0.31,
         undecodable=77,
         empty=5,
         remainder_tokens=99,

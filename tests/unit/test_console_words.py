@@ -133,12 +133,12 @@ def test_advice_on_a_terminal_names_the_flags_that_mend_it() -> None:
     assert told.endswith("(At the next start: --num-workers 2 --token-cache --learning-rate 1e-05 --no-packing)")
     assert "下次启动：--num-workers 2" in console_words.format_advice(advice, "zh")
     advice.resolved = True
-    assert console_words.format_advice(advice, "en").startswith("Resolved: The model waits for its data")
+    assert console_words.format_advice(advice, "en").startswith("Resolved: The model waits for data")
 
 
 def test_a_pause_says_why_it_is_and_until_when() -> None:
     now = datetime(2026, 11, 21, 10, 30).timestamp()
-    asked = protocol.Phase(phase="paused", reason="asked", t=now)
+    asked = protocol.Phase(phase="paused", reason="requested", t=now)
     assert (format_event(asked, "en"), format_event(asked, "zh")) == ("[paused]", "[已暂停]")
     scheduled = protocol.Phase(phase="paused", reason="schedule", until=now + 7.5 * 3600, t=now)
     assert format_event(scheduled, "en") == "[paused by schedule until 18:00]"

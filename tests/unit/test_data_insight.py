@@ -144,10 +144,10 @@ def test_a_batch_that_nobody_chose_is_told_apart(tmp_path: Path) -> None:
 
 def test_columns_are_told_with_what_they_are_used_as(tmp_path: Path) -> None:
     found = {kind: preview(config_of(path), Listener()).sources[0] for kind, path in tables(tmp_path).items()}
-    assert found["alpaca"].used == {"prompt": "instruction", "input": "input", "response": "output"}
-    assert found["alpaca"].found == ["instruction", "input", "output"]
-    assert found["chats"].used == {"messages": "messages"}
-    assert found["texts"].used == {"text": "text"}
+    assert found["alpaca"].column_roles == {"prompt": "instruction", "input": "input", "response": "output"}
+    assert found["alpaca"].all_columns == ["instruction", "input", "output"]
+    assert found["chats"].column_roles == {"messages": "messages"}
+    assert found["texts"].column_roles == {"text": "text"}
     assert found["pairs"].columns == ["prompt", "response"]
     assert (found["pairs"].format, found["pairs"].encoding) == ("jsonl", "utf-8")
 
@@ -259,9 +259,9 @@ def test_packing_tells_how_full_sequences_are_with_it_and_without(tmp_path: Path
     assert alone.packed_sequences is alone.fill is None
     assert packed.packed_sequences is not None
     assert packed.fill is not None
-    assert packed.fill_alone is not None
+    assert packed.fill_unpacked is not None
     assert packed.packed_sequences < alone.samples_per_epoch
-    assert packed.fill > packed.fill_alone
+    assert packed.fill > packed.fill_unpacked
     assert packed.tokens_per_step > alone.tokens_per_step
 
 

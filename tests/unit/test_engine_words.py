@@ -103,7 +103,7 @@ def test_where_nobody_watches_every_path_is_told_with_its_reason() -> None:
 
 def test_paths_that_are_not_used_for_the_same_reason_share_a_line() -> None:
     for_gpus = [FastPath(name=name, used=False, reason="path.no_gpu") for name in ("tf32", "flash2")]
-    slower = FastPath(name="compile", used=False, reason="path.slower", gain=0.9)
+    slower = FastPath(name="compile", used=False, reason="path.slower", speedup=0.9)
     threads = FastPath(name="threads", used=True, choice="2 threads", reason="path.fastest")
     assert console_engine.format_fast_paths([*for_gpus, slower, threads], "zh") == [
         "  + 2 个线程  与参考实现一致的方式中最快。",
@@ -115,8 +115,8 @@ def test_paths_that_are_not_used_for_the_same_reason_share_a_line() -> None:
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_columns_of_the_table_stand_below_each_other(language: Language) -> None:
     found = [
-        FastPath(name="compile", used=True, reason="path.on", error=5e-7, gain=1.63),
-        FastPath(name="attention", used=False, choice="flash", reason="path.slower", error=0.01, gain=12.0),
+        FastPath(name="compile", used=True, reason="path.on", error=5e-7, speedup=1.63),
+        FastPath(name="attention", used=False, choice="flash", reason="path.slower", error=0.01, speedup=12.0),
         FastPath(name="muon", used=True, reason="path.by_name"),
     ]
     head, rule, *rows = console_engine.format_fast_path_table(found, language)[:5]

@@ -87,7 +87,7 @@ def make_run(folder: Path) -> Path:
         {"type": "step", "step": 1, "loss": 2.5, "tokens": 123},
         {"type": "sample", "step": 1, "prompt": "Dear diary", "text": "secret row of data", "expected": None},
         {"type": "data_report", "samples": [{"tokens": [["secret", 1], ["row", 2]]}], "first_bad": {"reason": "row 3"}},
-        {"type": "ready", "sources": [{"path": "novel.txt", "used": {"text": "story"}}]},
+        {"type": "ready", "sources": [{"path": "novel.txt", "column_roles": {"text": "story"}}]},
         {"type": "warning", "code": "data.bad_row", "detail": "cannot read: secret row of data", "params": {"row": 3}},
         {"type": "error", "code": "internal", "detail": f"RuntimeError: {WANDB} at C:\\Users\\王小明\\x.py"},
     ]
@@ -129,7 +129,7 @@ def test_nothing_planted_gets_through_and_what_helps_does(
     ]  # fmt: skip
     assert events[1] == {"type": "step", "step": 1, "loss": 2.5, "tokens": 123}
     assert events[2]["prompt"] == "<10 characters>"
-    assert events[4]["sources"][0]["used"] == {"text": "story"}
+    assert events[4]["sources"][0]["column_roles"] == {"text": "story"}
     assert "RuntimeError" in events[6]["detail"]
 
 

@@ -134,7 +134,7 @@ def test_the_best_evaluation_is_marked_and_found_again_after_a_cut() -> None:
 
 
 def bad(number: int, action: str = "skipped") -> protocol.BadStep:
-    return protocol.BadStep(step=number, kind="spike", grad_norm=40.0, usual=1.0, action=action)  # type: ignore[arg-type]
+    return protocol.BadStep(step=number, kind="spike", grad_norm=40.0, mean_grad_norm=1.0, action=action)  # type: ignore[arg-type]
 
 
 def test_saving_has_its_own_part_of_a_steps_time() -> None:

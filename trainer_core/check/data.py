@@ -90,5 +90,5 @@ def _requirements(
         total_steps=report.total_steps if samples else 0,
         tokens_per_step=report.tokens_per_step,
         cache_bytes=cache_bytes,
-        fill=(report.fill if config.packing else report.fill_alone) or 1.0,
+        fill=(report.fill if config.packing else report.fill_unpacked) or 1.0,
     )

@@ -76,7 +76,7 @@ def format_data_report(report: DataReport, look: TerminalStyle) -> Iterator[Text
 
 def _source(source: Source, look: TerminalStyle) -> str:
     name = source.path if source.path.startswith("builtin:") else Path(source.path).name or source.path
-    roles = [column if column == role else f"{role}: {column}" for role, column in source.used.items()]
+    roles = [column if column == role else f"{role}: {column}" for role, column in source.column_roles.items()]
     facts = [
         "" if source.files == 1 else look.text("data_report.files", count=source.files),
         source.format,
@@ -154,7 +154,7 @@ def _fit(report: DataReport, look: TerminalStyle) -> Iterator[tuple[str, str]]:
     if report.remainder_tokens:
         yield "data_report.remainder", look.text("data_report.remaining_tokens", count=report.remainder_tokens)
     if report.packed_sequences is not None and report.fill is not None:
-        fills = {"fill": _format_percent(report.fill, 1), "unpacked": _format_percent(report.fill_alone or 0, 1)}
+        fills = {"fill": _format_percent(report.fill, 1), "unpacked": _format_percent(report.fill_unpacked or 0, 1)}
         yield "data_report.packed", look.text("data_report.packed_sequences", count=report.packed_sequences, **fills)
 
 

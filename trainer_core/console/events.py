@@ -117,7 +117,7 @@ def _ready(event: protocol.Ready, language: Language) -> str:
         counts = {"count": event.eval_sequences, "total": event.validation_sequences}
         lines.append(get("console.eval_sequences", language, **counts))
     if event.fill is not None:
-        fills = {"fill": event.fill, "unpacked": event.fill_alone or 0}
+        fills = {"fill": event.fill, "unpacked": event.fill_unpacked or 0}
         lines.append(get("console.packed", language, sequences=event.samples_per_epoch, **fills))
     lines += [_loading(event, language), performance.format_execution(event, language)]
     return "\n".join(filter(None, lines))

@@ -40,9 +40,9 @@ def format_execution(event: protocol.Ready | protocol.Compiled, language: Langua
 
 def _with_speedup(path: FastPath, language: Language) -> str:
     name = format_fast_path(path, language)
-    if path.gain is None:
+    if path.speedup is None:
         return name
-    return f"{name}{'' if name.endswith('）') else ' '}{performance_texts.format_speedup(path.gain)}"
+    return f"{name}{'' if name.endswith('）') else ' '}{performance_texts.format_speedup(path.speedup)}"
 
 
 def format_fast_path(path: FastPath, language: Language) -> str:
@@ -53,7 +53,7 @@ def format_fast_path(path: FastPath, language: Language) -> str:
 
 def format_fast_paths(found: list[FastPath], language: Language) -> list[str]:
     """Return a line for each fast path in use or measured, then one for each reason why others are not."""
-    measured = [path for path in found if path.used or path.gain is not None or path.error is not None]
+    measured = [path for path in found if path.used or path.speedup is not None or path.error is not None]
     rows = [
         (("+" if path.used else "-"), format_fast_path(path, language), _format_measurement(path, language))
         for path in measured
@@ -89,8 +89,8 @@ def format_unused_fast_paths(
 
 def _format_measurement(path: FastPath, language: Language) -> str:
     figures = []
-    if path.gain is not None:
-        figures.append(performance_texts.format_speedup(path.gain))
+    if path.speedup is not None:
+        figures.append(performance_texts.format_speedup(path.speedup))
     if path.error is not None:
         figures.append(get("console.error", language, error=performance_texts.format_error(path.error)))
     parts = (get("console.comma", language).join(figures), performance_texts.fast_path_reason(path, language))
@@ -108,14 +108,14 @@ def format_fast_path_table(found: Sequence[FastPath], language: Language, width:
             performance_texts.fast_path_label(path, language),
             get("console.yes" if path.used else "console.no", language),
             performance_texts.fast_path_choice(path, language),
-            "-" if path.gain is None else performance_texts.format_speedup(path.gain),
+            "-" if path.speedup is None else performance_texts.format_speedup(path.speedup),
             "-" if path.error is None else performance_texts.format_error(path.error),
             performance_texts.fast_path_reason(path, language),
         ]
         for path in performance_texts.sort_fast_paths(found)
     ]
     lines = format_table([get(f"console.fast_path_table.{name}", language) for name in columns], rows, width)
-    if all(path.gain is None for path in found):
+    if all(path.speedup is None for path in found):
         return lines
     return [*lines, "", get("console.speedup_note", language), get("console.error_note", language)]
 
@@ -174,7 +174,7 @@ def _notes(event: protocol.Performance, language: Language) -> list[str]:
 def format_bad_step(event: protocol.BadStep, language: Language) -> str:
     """Return what was wrong with a step, what was done, and its samples."""
     norm = "?" if event.grad_norm is None else performance_texts.format_significant(event.grad_norm)
-    usual = "?" if event.usual is None else performance_texts.format_significant(event.usual)
+    usual = "?" if event.mean_grad_norm is None else performance_texts.format_significant(event.mean_grad_norm)
     if event.kind == "not_finite":
         problem = get("console.bad_step.not_finite", language)
     else:

@@ -69,7 +69,7 @@ class PreparedData:
     reused: bool
     token_cache: bool = True  # False: the training data is encoded on the fly
     fill: float | None = None  # packed: share of non-padding positions in the training sequences
-    fill_alone: float | None = None  # packed: the same with one conversation per sequence
+    fill_unpacked: float | None = None  # packed: the same with one conversation per sequence
     validation_sources: tuple[Source, ...] = ()  # empty: part of the training data is held out
     report: dict[str, Any] = field(default_factory=dict)  # see `documents.RowCounts`
 
@@ -300,7 +300,7 @@ def _build_prepared_data(
 ) -> PreparedData:
     """Build the sequences, and check that there are enough. Raises `data.…`."""
     truncated = dropped = 0
-    packed, fill, fill_alone = config.packing and task == "sft", None, None
+    packed, fill, fill_unpacked = config.packing and task == "sft", None, None
     if task == "sft":
         sequences = build_sequences(folder, meta["vocab_size"], config, reporter)
         samples = {split: one.samples for split, one in sequences.items()}
@@ -308,7 +308,7 @@ def _build_prepared_data(
         dropped = sum(one.dropped for one in sequences.values())
         if packed:
             fill = sequences["train"].fill_ratio(config.max_seq_len)
-            fill_alone = unpacked_fill_ratio(folder, config)
+            fill_unpacked = unpacked_fill_ratio(folder, config)
     else:
         samples = {split: count_text_sequences(meta[split]["tokens"], config.max_seq_len, split) for split in SPLITS}
     counts = {split: SplitCounts(samples=samples[split], **meta[split]) for split in SPLITS}
@@ -322,7 +322,7 @@ def _build_prepared_data(
         max_seq_len=config.max_seq_len,
         token_cache=config.token_cache,
         fill=fill,
-        fill_alone=fill_alone,
+        fill_unpacked=fill_unpacked,
         packed=packed,
         attend_across_documents=config.attend_across_documents,
         **counts,
@@ -341,16 +341,16 @@ def _build_prepared_data(
 def summarize_source(one: DatasetScan) -> Source:
     """A scan in the form of the wire protocol."""
     mapping = one.column_mappings[0]
-    used = {role: getattr(mapping, role) for role in _COLUMN_ROLES if getattr(mapping, role) in one.columns}
+    roles = {role: getattr(mapping, role) for role in _COLUMN_ROLES if getattr(mapping, role) in one.columns}
     skipped = one.skipped[0] if one.skipped else SkippedFile("", "", "")
     return Source(
         path=one.path,
         format=one.format,
         encoding=one.encoding,
         compression=one.compression,
-        columns=list(used.values()),
-        found=list(one.columns),
-        used=used,
+        columns=list(roles.values()),
+        all_columns=list(one.columns),
+        column_roles=roles,
         files=len(one.files),
         bytes=one.bytes,
         skipped=len(one.skipped),

@@ -134,7 +134,7 @@ class BadStepHandler:
                 step=bad.step,
                 kind=bad.kind,
                 grad_norm=norm,
-                usual=bad.usual,
+                mean_grad_norm=bad.usual,
                 action=action,
                 epoch=bad.epoch,
                 samples=list(bad.samples),

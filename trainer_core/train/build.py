@@ -163,7 +163,7 @@ def _emit_ready(trainer: Trainer, prepared: PreparedData) -> protocol.Ready:
         total_steps=trainer.total_steps,
         samples_per_epoch=prepared.train.samples,
         fill=prepared.fill,
-        fill_alone=prepared.fill_alone,
+        fill_unpacked=prepared.fill_unpacked,
         loader_workers=choice.num_workers,
         loader_prefetch=choice.prefetch_batches,
         loader_pinned=choice.pin_memory,

@@ -93,7 +93,7 @@ def _fit(report: DataReport) -> list[Row]:
 def _packing(report: DataReport) -> list[Row]:
     if report.packed_sequences is None or report.fill is None:
         return []
-    packed, alone = (formatting.format_percentage(share or 0, 1) for share in (report.fill, report.fill_alone))
+    packed, alone = (formatting.format_percentage(share or 0, 1) for share in (report.fill, report.fill_unpacked))
     return [
         (tr("data.packed_into_sequences"), formatting.format_count(report.packed_sequences)),
         (tr("data.filled_with_tokens"), tr("data.packed_unpacked_alone", packed=packed, alone=alone)),

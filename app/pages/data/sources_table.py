@@ -118,7 +118,7 @@ def _alignment(column: str) -> Qt.AlignmentFlag:
 def _full_text(source: Source, column: str) -> str:
     if column == "name":
         return formatting.format_data_source(source.path)
-    return ", ".join(source.found) if column == "columns" and source.found else cell(source, column)
+    return ", ".join(source.all_columns) if column == "columns" and source.all_columns else cell(source, column)
 
 
 def cell(source: Source, column: str) -> str:
@@ -130,7 +130,7 @@ def cell(source: Source, column: str) -> str:
         case "format":
             return " · ".join(filter(None, (source.format, source.compression, source.encoding)))
         case "columns":
-            return figures.used(source.used, source.columns) or "–"
+            return figures.used(source.column_roles, source.columns) or "–"
         case "files":
             return formatting.format_count(source.files)
         case _:

@@ -92,7 +92,7 @@ def _format_ready(values: _Values) -> str:
     if values.number("eval_sequences"):
         some, every = values.count("eval_sequences"), values.count("validation_sequences")
         lines.append(tr("log.each_evaluation_uses_same_some", some=some, every=every))
-    fill, alone = values.number("fill"), values.number("fill_alone")
+    fill, alone = values.number("fill"), values.number("fill_unpacked")
     if fill is not None and alone is not None:
         sequences = values.count("samples_per_epoch")
         shares = {"fill": f"{fill:.1%}", "alone": f"{alone:.1%}"}
@@ -129,7 +129,7 @@ def _format_loader(values: _Values) -> str:
 
 def _format_bad_step(values: _Values) -> str:
     if values.text("kind") == "spike":
-        norm, usual = (formatting.format_significant(values.number(name)) for name in ("grad_norm", "usual"))
+        norm, usual = (formatting.format_significant(values.number(name)) for name in ("grad_norm", "mean_grad_norm"))
         text = tr("log.step_step_went_wrong_gradient", step=values.count("step"), norm=norm, usual=usual)
     else:
         text = tr("log.step_step_went_wrong_gradient_2", step=values.count("step"))

@@ -32,10 +32,10 @@ def format_device(name: str) -> str:
 def format_fast_path(path: FastPath) -> str:
     """Return name, variant and speedup."""
     name, choice = performance_texts.fast_path_parts(path, current_language())
-    gain = "" if path.gain is None else performance_texts.format_speedup(path.gain)
+    speedup = "" if path.speedup is None else performance_texts.format_speedup(path.speedup)
     if not choice:
-        return f"{name} {gain}".strip()
-    return tr("performance.name_choice_gain", name=name, choice=choice, gain=gain).strip()
+        return f"{name} {speedup}".strip()
+    return tr("performance.name_choice_speedup", name=name, choice=choice, speedup=speedup).strip()
 
 
 def format_bad_step_action(name: str) -> str:

@@ -18,8 +18,8 @@ from trainer_core.protocol import FastPath
 if TYPE_CHECKING:
     from app.core.execution_info import ExecutionInfo
 
-_COLUMNS: Final = ("mark", "name", "choice", "gain", "error", "reason")
-_RIGHT: Final = ("gain", "error")
+_COLUMNS: Final = ("mark", "name", "choice", "speedup", "error", "reason")
+_RIGHT: Final = ("speedup", "error")
 _MAX_WORD_LENGTH: Final = 24  # characters
 _MIN_GROUP: Final = 3  # fast paths that share a row if they have the same reason
 _BREAK: Final = "\u200b"  # zero-width space
@@ -81,12 +81,12 @@ class FastPathsCard(QFrame):
         titles = {
             "name": tr("performance.way"),
             "choice": tr("performance.choice"),
-            "gain": tr("performance.gain"),
+            "speedup": tr("performance.speedup"),
             "error": tr("performance.difference"),
             "reason": tr("performance.why"),
         }
         tips = {
-            "gain": tr("performance.times_as_fast_as_without"),
+            "speedup": tr("performance.times_as_fast_as_without"),
             "error": tr("performance.largest_relative_difference_from_reference"),
         }
         for name, title in titles.items():
@@ -99,7 +99,8 @@ class FastPathsCard(QFrame):
         self._add_mark(row, used=path.used)
         self._add_cell(row, "name", performance_texts.fast_path_label(path, language), style)
         self._add_cell(row, "choice", performance_texts.fast_path_choice(path, language), style)
-        self._add_cell(row, "gain", "" if path.gain is None else performance_texts.format_speedup(path.gain), style)
+        speedup = "" if path.speedup is None else performance_texts.format_speedup(path.speedup)
+        self._add_cell(row, "speedup", speedup, style)
         self._add_cell(row, "error", "" if path.error is None else performance_texts.format_error(path.error), style)
         self._add_reason(row, performance_texts.fast_path_reason(path, language))
 
@@ -141,7 +142,7 @@ def _group(paths: list[FastPath]) -> list[list[FastPath]]:
     """Group fast paths that were not measured and have the same reason; keep the order."""
     groups: dict[object, list[FastPath]] = {}
     for index, path in enumerate(paths):
-        untried = not path.used and path.gain is None and path.error is None
+        untried = not path.used and path.speedup is None and path.error is None
         reason = performance_texts.fast_path_reason(path, "en") if untried else ""
         groups.setdefault(reason or index, []).append(path)
     found: list[list[FastPath]] = []

@@ -316,7 +316,7 @@ def _add_conversations(
     report.dropped = sum(one.dropped for one in layout.values())
     report.truncated_tokens = sum(_count_truncated_tokens(split, limit) for split in splits.values())
     report.tokens_per_step = round(report.samples_per_step * train.positions / max(1, train.samples))
-    report.fill_alone = unpacked_fill_ratio(folder, config)
+    report.fill_unpacked = unpacked_fill_ratio(folder, config)
     if config.packing:
         report.packed_sequences, report.fill = train.samples, train.fill_ratio(limit)
     with closing(SequenceIndex(sequences_folder(folder, limit, config.packing) / "train", config.packing)) as sequences:

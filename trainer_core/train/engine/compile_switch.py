@@ -106,7 +106,7 @@ class CompileSwitch:
         if error > tolerance:
             self._reject(("path.differs", {"error": error, "tolerance": tolerance}), error=error)
         elif speedup is not None and speedup < MIN_SPEEDUP:
-            self._reject(("path.slower", {}), error=error, gain=speedup)
+            self._reject(("path.slower", {}), error=error, speedup=speedup)
         else:
             self._accept(error, speedup)
         return True
@@ -151,7 +151,7 @@ class CompileSwitch:
         engine = self._engine
         engine.set_attention(self._key.attention)
         reason = "path.set" if self._config.compile == "on" else "path.on"
-        engine.set_path(FastPath(name="compile", used=True, reason=reason, error=error, gain=speedup))
+        engine.set_path(FastPath(name="compile", used=True, reason=reason, error=error, speedup=speedup))
         if self._eager_attention != self._key.attention:
             masked = FastPath(name="attention", used=True, choice=self._key.attention, reason="path.masked")
             engine.set_path(masked)
@@ -214,7 +214,9 @@ class CompileSwitch:
         engine.choices["cuda_graphs"] = reason is None
         code, params = reason or ("path.set" if self._config.cuda_graphs == "on" else "path.on", {})
         used = reason is None
-        engine.set_path(FastPath(name="cuda_graphs", used=used, reason=code, params=params, error=error, gain=speedup))
+        engine.set_path(
+            FastPath(name="cuda_graphs", used=used, reason=code, params=params, error=error, speedup=speedup)
+        )
 
     def _graphs_rejection(self, example: Batch, given: bool | None) -> Reason | None:
         """Gradients of a graph lie in its own memory, which its next run overwrites: one micro-batch a step. A graph

@@ -140,7 +140,7 @@ def _guarded(path: FastPath, trial: Trial, device: torch.device, precision: Prec
         reason=reason,
         params=params,
         error=tried.error,
-        gain=tried.speedup,
+        speedup=tried.speedup,
     )
 
 
