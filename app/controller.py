@@ -26,7 +26,7 @@ from app.pages.playground.playground_controller import PlaygroundController
 from app.pages.queue.queue_controller import QueueController
 from app.pages.setup import start_blocker
 from app.pages.setup.check_controller import CheckJob
-from app.pages.setup.form import VALIDATION, SetupForm
+from app.pages.setup.form import SetupForm
 from app.pages.setup.setup_controller import SetupController
 from app.pages.setup.start_blocker import StartBlocker
 from app.pages.welcome.welcome_controller import WelcomeController
@@ -342,13 +342,8 @@ class Controller(QObject):
         return found.text if found else ""
 
     def _find_blocker(self) -> StartBlocker | None:
-        found = start_blocker.find_blocker(self.form, {run.name for run in self._history.runs})
-        for missing, field in (
-            (self.setup_controller.data_monitor.missing_data_text, "data"),
-            (self.setup_controller.validation_monitor.missing_data_text, VALIDATION),
-        ):
-            found = found or (StartBlocker(missing, field) if missing else None)
-        return found
+        existing = {run.name for run in self._history.runs}
+        return start_blocker.find_blocker(self.form, existing) or self.setup_controller.find_missing_data()
 
     # --- settings ------------------------------------------------------------------------------------------
 

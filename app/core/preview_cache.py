@@ -1,23 +1,20 @@
-"""Cache of preview results by configuration."""
+"""Results of data previews and checks, cached by configuration."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
+from app.core.preview_keys import PreviewKey
 from trainer_core import protocol
 
 _CAPACITY: Final = 8
-
-PreviewKey = tuple[Any, ...]
-"""Configuration of a preview and state of its files, as far as the report depends on them."""
 ReportT = TypeVar("ReportT", bound=protocol.Event)
 
 
 @dataclass(slots=True)
 class PreviewResult(Generic[ReportT]):
-    """Result of a preview, with its messages."""
+    """Report of a preview or check, with its messages."""
 
     key: PreviewKey
     report_type: type[ReportT]
@@ -28,7 +25,7 @@ class PreviewResult(Generic[ReportT]):
     progress: protocol.Progress | None = None
 
     def process(self, event: protocol.AnyEvent) -> None:
-        """Process an event of the preview's trainer."""
+        """Process an event of the trainer."""
         if isinstance(event, self.report_type):
             self.report = event
         match event:
@@ -45,10 +42,10 @@ class PreviewResult(Generic[ReportT]):
 
 
 class PreviewCache(Generic[ReportT]):
-    """The newest successful previews by configuration, and the last one shown."""
+    """The newest successful results by configuration, and the last one shown."""
 
     def __init__(self) -> None:
-        self._results: OrderedDict[PreviewKey, PreviewResult[ReportT]] = OrderedDict()
+        self._results: dict[PreviewKey, PreviewResult[ReportT]] = {}
         self._last_shown: PreviewResult[ReportT] | None = None
 
     @property
@@ -56,13 +53,12 @@ class PreviewCache(Generic[ReportT]):
         """All cached results, newest first."""
         return list(reversed(self._results.values()))
 
-    def store(self, look: PreviewResult[ReportT]) -> None:
+    def store(self, result: PreviewResult[ReportT]) -> None:
         """Store a result, replacing an earlier one of the same configuration."""
-        self._results[look.key] = look
-        self._results.move_to_end(look.key)
-        while len(self._results) > _CAPACITY:
-            self._results.popitem(last=False)
-        self._last_shown = look
+        self._results.pop(result.key, None)
+        self._results[result.key] = self._last_shown = result
+        if len(self._results) > _CAPACITY:
+            del self._results[next(iter(self._results))]
 
     def invalidate(self, key: PreviewKey) -> None:
         """Remove the result of a configuration whose preview failed."""
@@ -70,9 +66,7 @@ class PreviewCache(Generic[ReportT]):
         self._last_shown = None
 
     def lookup(self, key: PreviewKey | None) -> tuple[PreviewResult[ReportT] | None, bool]:
-        """The result to show for a configuration, and whether it is of this configuration; otherwise it is the last one
-        shown.
-        """
+        """The result of a configuration and True; without one, the last result shown and False."""
         if key is not None and key in self._results:
             self._last_shown = self._results[key]
             return self._last_shown, True

@@ -1,15 +1,17 @@
-"""Trainers that only look at something: processes of their own, beside whatever run is going on."""
+"""Trainer processes that inspect the configuration of the form: data previews and checks. Training is not affected."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Generic
+from typing import TYPE_CHECKING, ClassVar, Final, Generic
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.core import command_line, data_report_inputs
-from app.core.data_report_inputs import SourceStampCache
-from app.core.preview_cache import PreviewCache, PreviewKey, PreviewResult, ReportT
+from app.core import command_line
+from app.core.preview_cache import PreviewCache, PreviewResult, ReportT
+from app.core.preview_keys import PreviewKey, preview_key, sequence_key
+from app.core.sources import SourceStampCache
 from app.pages.setup.form import SetupForm
 from app.pages.setup.start_blocker import blocking_reason
 from app.services.trainer_process import ProcessOutcome, TrainerProcess
@@ -18,20 +20,24 @@ from app.widgets import formatting
 from trainer_core.messages import TraindeckError
 from trainer_core.protocol import AnyEvent, DataReport, Ready
 
-if TYPE_CHECKING:  # a page that is made after the first paint
+if TYPE_CHECKING:  # imported after the first paint
     from app.pages.data.page import DataPage
 
-_KILL_TIMEOUT_MS: Final = 3_000  # after a cancel: nothing of a look is worth waiting for
+_KILL_TIMEOUT_MS: Final = 3_000  # after a cancel
 
 
 class PreviewJob(QObject, Generic[ReportT]):
-    """At most one look at a time. The reports of earlier ones are kept for the configurations they are true of.
+    """Runs at most one process at a time and caches the reports by configuration.
 
-    A subclass says what to start, what a report depends on, and shows all this in `refresh`.
+    A subclass defines the command, the cache key of a report, and how the state is displayed.
     """
 
     report_type: type[ReportT]
-    data_checked = Signal(object, object)  # Key of the data; the Error that said that it cannot be read, None: it can
+    build_arguments: ClassVar[Callable[..., list[str]]]  # of `command_line`
+    build_key: ClassVar[Callable[..., PreviewKey]]  # of `preview_keys`
+    unexpected_exit_key: ClassVar[str]  # text with `{code}` and `{words}`
+
+    data_checked = Signal(object, object)  # PreviewKey of the data; Error, or None if the data can be read
 
     def __init__(
         self, form: SetupForm, show_error: Callable[[TraindeckError], None], process: TrainerProcess | None
@@ -39,67 +45,62 @@ class PreviewJob(QObject, Generic[ReportT]):
         super().__init__(form)
         self._form, self._show_error = form, show_error
         self.cache: PreviewCache[ReportT] = PreviewCache()
-        self._file_stamps = SourceStampCache()
+        self._stamps = SourceStampCache()
         self.running: PreviewResult[ReportT] | None = None
-        self._data_key: PreviewKey = ()  # what the look that is running depends on in the data
-        self._failed: tuple[PreviewResult[ReportT], ProcessOutcome] | None = (
-            None  # the last one, where it ended without a report
-        )
-        self._cancelled = False
+        self._data: list[str] = []  # of the last process
+        self._data_key: PreviewKey = ()
+        self._failed: tuple[PreviewResult[ReportT], ProcessOutcome] | None = None  # if it ended without a report
+        self.is_cancelling = False
         self.process = process or TrainerProcess(self)
         self.process.event_received.connect(self._on_event)
         self.process.finished.connect(self._on_finished)
 
-    def arguments(self) -> list[str]:
-        """The trainer's arguments for what the form says. Raises `TraindeckError` for a value that no run takes."""
-        raise NotImplementedError
+    @abstractmethod
+    def refresh(self) -> None:
+        """Display the current state."""
 
     def compute_key(self, *, fresh: bool = False) -> PreviewKey:
-        """What a report depends on, as it is now. `fresh`: also files that were looked at a moment ago."""
-        raise NotImplementedError
+        """Cache key of the current configuration. `fresh`: read the state of the files now."""
+        stamps = self._stamps.get(self._form.all_data, refresh=fresh)
+        return self.build_key(self._form.values(), self._form.data, stamps)
 
-    def refresh(self) -> None:
-        """Show what there is."""
-        raise NotImplementedError
-
-    # --- looking -----------------------------------------------------------------------------------------
+    # --- the process -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Look at what the form says, unless a look is under way."""
-        if self._form.preset is None or self.running is not None or self.blocked_reason:
+        """Inspect the configuration of the form, unless a process is running."""
+        form, preset = self._form, self._form.preset
+        if preset is None or self.running is not None or self.blocked_reason:
             return
         try:
-            arguments = self.arguments()
+            arguments = self.build_arguments(preset.name, form.changes(), form.data, loaded_preset=preset)
         except TraindeckError as error:
             self._show_error(error)
             return
         if self.process.start(arguments):
-            self.running, self._failed, self._cancelled = (
-                PreviewResult(self.compute_key(fresh=True), self.report_type),
-                None,
-                False,
-            )
-            self._data_key = data_report_inputs.preview_key(
-                self._form.values(), self._form.data, self._file_stamps.get(self._form.all_data)
+            self.running = PreviewResult(self.compute_key(fresh=True), self.report_type)
+            self._failed, self.is_cancelling = None, False
+            self._data, self._data_key = (
+                form.data,
+                preview_key(form.values(), form.data, self._stamps.get(form.all_data)),
             )
             self.refresh()
 
     def cancel(self) -> None:
-        """End the look without a report."""
-        if self.running is not None and not self._cancelled:
-            self._cancelled = True
+        """End the process without a report."""
+        if self.running is not None and not self.is_cancelling:
+            self.is_cancelling = True
             self.process.stop()
-            QTimer.singleShot(_KILL_TIMEOUT_MS, self, lambda look=self.running: self._kill_if_running(look))
+            QTimer.singleShot(_KILL_TIMEOUT_MS, self, lambda result=self.running: self._kill_if_running(result))
             self.refresh()
 
     def shutdown(self) -> None:
-        """The window closes: the process goes with it."""
+        """End the process when the window closes."""
         self.process.blockSignals(True)
         self.process.close_input()
         self.process.kill()
 
-    def _kill_if_running(self, look: PreviewResult[ReportT]) -> None:
-        if self.running is look:
+    def _kill_if_running(self, result: PreviewResult[ReportT]) -> None:
+        if self.running is result:
             self.process.kill()
 
     def _on_event(self, event: AnyEvent) -> None:
@@ -108,56 +109,50 @@ class PreviewJob(QObject, Generic[ReportT]):
             self.refresh()
 
     def _on_finished(self, outcome: ProcessOutcome) -> None:
-        look, self.running = self.running, None
-        if look is None:
+        result, self.running = self.running, None
+        if result is None:
             return
-        if look.report is not None:
-            self.cache.store(look)
-        elif not self._cancelled:
-            self._failed = look, outcome
-            self.cache.invalidate(look.key)
-        refused = look.error is not None and look.error.code.startswith("data.")
-        if refused or look.report is not None:
-            self.data_checked.emit(self._data_key, look.error if refused else None)
+        if result.report is not None:
+            self.cache.store(result)
+        elif not self.is_cancelling:
+            self._failed = result, outcome
+            self.cache.invalidate(result.key)
+        self.is_cancelling = False
+        is_rejected = result.error is not None and result.error.code.startswith("data.")
+        if is_rejected or result.report is not None:
+            self.data_checked.emit(self._data_key, result.error if is_rejected else None)
         self.refresh()
 
-    # --- what is known -----------------------------------------------------------------------------------
+    # --- results -----------------------------------------------------------------------------------------
 
     @property
     def blocked_reason(self) -> str:
-        """Why nothing can be looked at now; empty when it can."""
-        return blocking_reason(self._form, ())
-
-    @property
-    def is_cancelling(self) -> bool:
-        return self.running is not None and self._cancelled
+        """Why no process can be started; empty if one can."""
+        return blocking_reason(self._form)
 
     def find_result(self) -> tuple[PreviewResult[ReportT] | None, bool]:
-        """The look to show, and whether it is of what the form says."""
+        """The result to show, and whether it is of the current configuration."""
         return self.cache.lookup(None if self.blocked_reason else self.compute_key())
 
     def format_failure(self) -> str:
-        """Why the last look at the chosen data ended without a report, in the current language; empty: it did not."""
-        if self._failed is None:
+        """Why the last process ended without a report; empty if it did not, or other data has been selected."""
+        if self._failed is None or self._data != self._form.data:
             return ""
-        look, outcome = self._failed
-        if [part for part in self._data_key if isinstance(part, str)] != self._form.data:
-            return ""
-        if look.error is not None:
-            return formatting.localized_message(look.error.code, look.error.params)
+        result, outcome = self._failed
+        if result.error is not None:
+            return formatting.localized_message(result.error.code, result.error.params)
         if outcome.failed_to_start:
             return tr("services.trainer_could_not_be_started")
-        return self.unexpected_exit_template().format(code=outcome.exit_code, words=" ".join(outcome.output_tail[-1:]))
-
-    def unexpected_exit_template(self) -> str:
-        """That it ended without a word, with places for `{code}` and `{words}`."""
-        raise NotImplementedError
+        return tr(self.unexpected_exit_key, code=outcome.exit_code, words=" ".join(outcome.output_tail[-1:]))
 
 
 class DataPreviewJob(PreviewJob[DataReport]):
-    """The look at the chosen data, and its page."""
+    """Reads a sample of the selected data and displays statistics on the data page."""
 
     report_type = DataReport
+    build_arguments = staticmethod(command_line.preview_arguments)
+    build_key = staticmethod(preview_key)
+    unexpected_exit_key = "services.looking_at_data_ended_unexpectedly"
 
     def __init__(
         self, form: SetupForm, show_error: Callable[[TraindeckError], None], process: TrainerProcess | None
@@ -167,32 +162,22 @@ class DataPreviewJob(PreviewJob[DataReport]):
         self._ready: Ready | None = None
 
     def connect_page(self, page: DataPage) -> None:
-        """From now on, show everything there, and do what is asked for there."""
         self._page = page
         page.preview_requested.connect(self.start)
         page.cancel_requested.connect(self.cancel)
 
-    def arguments(self) -> list[str]:
-        form = self._form
-        name = form.preset.name if form.preset else ""
-        return command_line.preview_arguments(name, form.changes(), form.data, loaded_preset=form.preset)
-
-    def compute_key(self, *, fresh: bool = False) -> PreviewKey:
-        stamps = self._file_stamps.get(self._form.all_data, refresh=fresh)
-        return data_report_inputs.preview_key(self._form.values(), self._form.data, stamps)
-
     def samples_per_epoch(self) -> tuple[int, bool] | None:
-        """Sequences of one epoch of the chosen data, and whether that is exact; None: it was not looked at."""
+        """Sequences of one epoch of the selected data, and whether that is exact; None without a preview."""
         if self.blocked_reason or not self.cache.results:
             return None
-        wanted = data_report_inputs.sequence_key(self.compute_key())
-        for look in self.cache.results:
-            if look.report is not None and data_report_inputs.sequence_key(look.key) == wanted:
-                return look.report.samples_per_epoch, look.report.complete
+        wanted = sequence_key(self.compute_key())
+        for result in self.cache.results:
+            if result.report is not None and sequence_key(result.key) == wanted:
+                return result.report.samples_per_epoch, result.report.complete
         return None
 
     def display(self, ready: Ready | None) -> None:
-        """Show what is known. `ready`: what the run on show trains on."""
+        """Update the page. `ready`: data of the displayed run."""
         self._ready = ready
         self.refresh()
 
@@ -201,11 +186,8 @@ class DataPreviewJob(PreviewJob[DataReport]):
             return
         from app.pages.data.page import DataState
 
-        look, current = self.find_result()
-        failure = "" if current else self.format_failure()  # of another configuration than the one that is shown
+        result, is_current = self.find_result()
+        failure = "" if is_current else self.format_failure()
         self._page.display(
-            DataState(look, current, self.running, self.is_cancelling, failure, self.blocked_reason, self._ready)
+            DataState(result, is_current, self.running, self.is_cancelling, failure, self.blocked_reason, self._ready)
         )
-
-    def unexpected_exit_template(self) -> str:
-        return tr("services.looking_at_data_ended_unexpectedly")

@@ -12,7 +12,7 @@ from PySide6.QtCore import QDateTime, QLocale
 
 from app.core.number_input import format_number
 from app.core.run_state import ErrorInfo, RunState
-from app.knob_texts import knob_texts
+from app.knob_texts import knob_label, knob_value_label
 from app.texts import current_language, tr
 from trainer_core import performance_texts
 from trainer_core.config import Knob, knobs
@@ -47,14 +47,13 @@ def _label_for_flag(found: re.Match[str]) -> str:
     knob = knobs().get(found[1].removeprefix("--").replace("-", "_"))
     if knob is None:
         return found[0]
-    quoted = f"“{knob_texts(current_language()).label(knob)}”"
+    quoted = f"“{knob_label(knob)}”"
     return quoted if current_language() == "zh" else found[0].replace(found[1], quoted)
 
 
 def format_settings(values: Mapping[str, Any]) -> str:
     """Return labels and values of settings."""
-    table = knob_texts(current_language())
-    settings = (f"{table.label(knobs()[name])} {format_setting_value(name, value)}" for name, value in values.items())
+    settings = (f"{knob_label(knobs()[name])} {format_setting_value(name, value)}" for name, value in values.items())
     return tr("common.list_separator").join(settings)
 
 
@@ -64,7 +63,7 @@ def format_setting_value(name: str, value: Any) -> str:
         return tr("common.on") if value else tr("common.off")
     if isinstance(value, float):
         return format_number(value)
-    return knob_texts(current_language()).value_label(knobs()[name], value)
+    return knob_value_label(knobs()[name], value)
 
 
 def format_data_source(path: str) -> str:
@@ -90,8 +89,7 @@ def format_data_sources(paths: list[str]) -> str:
 def format_allowed_values(knob: Knob) -> str:
     """Describe the allowed values of a setting."""
     if knob.kind == "choice":
-        table = knob_texts(current_language())
-        return ", ".join(table.value_label(knob, choice) for choice in knob.choices)
+        return ", ".join(knob_value_label(knob, choice) for choice in knob.choices)
     if knob.shape:
         return knob.shape
     low, high = _format_bound(knob.minimum), _format_bound(knob.maximum)

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QPlainTextEdit, Q
 from pytestqt.qtbot import QtBot
 from runs_page import add
 
-from app.knob_texts import knob_texts
+from app.knob_texts import knob_help
 from app.pages.queue.sweep_dialog import SweepDialog
 from app.pages.setup.form import form_knobs, format_value
 from app.pages.setup.knob_field import KnobField
@@ -82,7 +82,7 @@ def test_every_field_marks_every_kind_of_wrong_value_and_says_what_is_allowed(
             assert controller.form.is_valid(name), (name, text)
         controller.form.reset(name)
         assert (field.error_text, bool(field.editor.property("wrong"))) == ("", False), name
-        help_ = formatting.replace_flags_with_labels(knob_texts("zh" if language == "zh" else "en").help(field.knob))
+        help_ = formatting.replace_flags_with_labels(knob_help(field.knob))
         assert description(field.editor).startswith(help_), name
 
 

@@ -106,7 +106,7 @@ class QueueController(QObject):
     @property
     def blocked_reason(self) -> str:
         """Why the form cannot be added to the queue; empty: it can."""
-        return blocking_reason(self._form, ())
+        return blocking_reason(self._form)
 
     def add(self) -> None:
         """Add the form to the queue."""

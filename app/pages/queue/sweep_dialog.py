@@ -24,10 +24,10 @@ from PySide6.QtWidgets import (
 from app.core import sweep
 from app.core.number_input import normalize_number
 from app.core.sweep import PlannedRun, SweepParameter
-from app.knob_texts import knob_texts
+from app.knob_texts import knob_label, knob_value_label
 from app.pages.queue import sweep_texts
 from app.pages.setup.form import format_value
-from app.texts import current_language, tr
+from app.texts import tr
 from app.theme.palette import SPACING, Palette
 from app.widgets import formatting
 from app.widgets.basic import (
@@ -84,9 +84,8 @@ class SweepParameterEditor(QWidget):
             edit.textEdited.connect(self.changed)
 
     def _arrange(self) -> None:
-        texts = knob_texts(current_language())
         none = tr("queue.no_second_setting")
-        self.knob.addItems([texts.label(knobs()[name]) if name else none for name in self.names])
+        self.knob.addItems([knob_label(knobs()[name]) if name else none for name in self.names])
         self.knob.setAccessibleName(tr("queue.setting"))
         self.knob.setMaxVisibleItems(_MAX_VISIBLE_KNOBS)
         self.mode.addItems([tr("queue.these_values"), tr("queue.even_steps"), tr("queue.even_factors")])
@@ -144,8 +143,7 @@ class SweepParameterEditor(QWidget):
         self._on_mode_selected()
 
     def _add_check_boxes(self, knob: Knob) -> None:
-        texts = knob_texts(current_language())
-        choices = {value: texts.value_label(knob, value) for value in knob.choices}
+        choices = {value: knob_value_label(knob, value) for value in knob.choices}
         for value, text in (choices or {"true": tr("common.on"), "false": tr("common.off")}).items():
             check_box = QCheckBox(text)
             check_box.setProperty("value", value)

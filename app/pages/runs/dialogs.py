@@ -21,8 +21,8 @@ from PySide6.QtWidgets import (
 )
 
 from app.core.history.config_diff import ConfigDifference, format_tsv
-from app.knob_texts import knob_texts
-from app.texts import current_language, tr
+from app.knob_texts import knob_label, knob_unit_suffix
+from app.texts import tr
 from app.theme.palette import SPACING
 from app.widgets import formatting
 from app.widgets.basic import label, push_button, resize_within_screen, set_object_name
@@ -141,9 +141,8 @@ class ComparisonDialog(QDialog):
 
 def _format_title(knob: Knob) -> str:
     """Label of a setting, with its unit."""
-    table = knob_texts(current_language())
-    unit = table.unit_suffix(knob)
-    return tr("runs.setting_unit", setting=table.label(knob), unit=unit) if unit else table.label(knob)
+    unit, label = knob_unit_suffix(knob), knob_label(knob)
+    return tr("runs.setting_unit", setting=label, unit=unit) if unit else label
 
 
 def _formatter(name: str) -> Callable[[Any], str]:

@@ -10,11 +10,11 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from app.core.idle_task import IdleTask
-from app.knob_texts import knob_texts
+from app.knob_texts import knob_group_title
 from app.pages.page import Page, ShownRun
 from app.pages.setup.form import SetupForm, form_knobs
 from app.pages.setup.knob_field import KnobField
-from app.texts import current_language, tr
+from app.texts import tr
 from app.theme.palette import SPACING, Palette
 from app.widgets.basic import (
     ensure_widget_visible,
@@ -112,7 +112,7 @@ class AllSettingsPage(Page):
             knob, section = knobs()[name], section_of(name)
             if section not in self._headings:
                 self._headings[section] = label("section" if section == knob.group else "subsection")
-                self._headings[section].setText(knob_texts(current_language()).group_title(section))
+                self._headings[section].setText(knob_group_title(section))
                 self._add(self._headings[section])
             field = KnobField(knob, self._form, full=True, parent=self._inner)
             self.fields.append(field)
@@ -161,7 +161,7 @@ class AllSettingsPage(Page):
         self._empty_label.setText(tr("setup.no_setting_matches"))
         self._next_run_note.setText(tr("setup.for_the_next_run"))
         for group, heading in self._headings.items():
-            heading.setText(knob_texts(current_language()).group_title(group))
+            heading.setText(knob_group_title(group))
         if self.is_built:
             self._filter()
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QProgressBar, QToolButton, QVBoxLayout, QWidget
 
-from app.core import check_inputs
 from app.core.preview_cache import PreviewResult
-from app.pages.setup import check_texts
+from app.core.preview_keys import offered_settings
+from app.pages.performance import execution_texts
 from app.texts import tr
 from app.theme.icons import icon, pixmap
 from app.theme.palette import SPACING, Palette
@@ -31,7 +29,7 @@ from app.widgets.basic import (
     set_text_if_changed,
     vertical_layout,
 )
-from trainer_core.protocol import CheckReport
+from trainer_core.protocol import CheckReport, MeasuredSettings
 
 METRICS: Final = ("memory", "speed", "time", "disk")
 _COLOURS: Final = {"fits": "good", "tight": "warn", "does_not_fit": "bad"}
@@ -192,15 +190,15 @@ class CheckCard(TranslatableWidget):
 
     def _show_report(self, report: CheckReport) -> None:
         level = _COLOURS[report.verdict]
-        self._set_heading(formatting.format_verdict(report.verdict), level, check_texts.format_measurement(report))
+        self._set_heading(formatting.format_verdict(report.verdict), level, _format_measurement(report))
         self._icon.setPixmap(pixmap(report.verdict, getattr(self._palette, level), self.devicePixelRatioF()))
-        for name in METRICS:
-            self.titles[name].setText(check_texts.format_metric_title(name, report))
-            self.values[name].setText(check_texts.format_metric(name, report))
+        for name, (title, value, tooltip) in _format_metrics(report).items():
+            self.titles[name].setText(title)
+            self.values[name].setText(value)
             for widget in (self.titles[name], self.values[name]):
-                widget.setToolTip(check_texts.format_metric_tooltip(name, report))
+                widget.setToolTip(tooltip)
         self.values["disk"].setProperty("level", "bad" if report.disk_needed > report.disk_free else "")
-        used = check_texts.memory_fraction(report)
+        used = _memory_fraction(report)
         self.bar.setVisible(used is not None)
         self.bar.setValue(round(_PROGRESS_STEPS * (used or 0.0)))
         self.bar.setAccessibleName(self.titles["memory"].text())
@@ -213,24 +211,22 @@ class CheckCard(TranslatableWidget):
         self.offers = []
         offers = report.alternatives[:_MAX_OFFERS] if report and report.verdict != "fits" else []
         self._offers_title.setVisible(bool(offers))
-        for row, trial in enumerate(offers):
+        for row, offer in enumerate(offers):
             assert report is not None
+            speed = tr("setup.rate_tokens_s", rate=formatting.format_rate(offer.tokens_per_s))
             settings = label(wrap=True)
-            settings.setText(formatting.format_settings(check_inputs.changed_settings(trial, report.chosen)))
+            settings.setText(_format_changes(offer, report.chosen))
             self._offers.addWidget(settings, row, 0)
-            for column, text in enumerate(check_texts.format_trial(trial), 1):
+            for column, text in enumerate((formatting.format_bytes(offer.peak), speed), 1):
                 value = label("muted")
                 value.setText(text)
                 self._offers.addWidget(value, row, column, Qt.AlignmentFlag.AlignRight)
-            button = push_button("apply")
+            values, button = offered_settings(offer), push_button("apply")
             button.setText(tr("setup.applied") if row == applied else tr("setup.apply"))
             button.setEnabled(row != applied)
-            button.clicked.connect(partial(self._apply, check_inputs.trial_settings(trial)))
+            button.clicked.connect(lambda *_, values=values: self.apply_requested.emit(values))
             self.offers.append(button)
             self._offers.addWidget(button, row, 3)
-
-    def _apply(self, settings: Mapping[str, Any], _checked: bool = False) -> None:
-        self.apply_requested.emit(dict(settings))
 
     # --- theme and language -----------------------------------------------------------------------------------
 
@@ -255,3 +251,71 @@ class CheckCard(TranslatableWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
         self._arrange_metrics(event.size().width())
+
+
+def _format_measurement(report: CheckReport) -> str:
+    """Device, batch size, and when it was measured."""
+    chosen = report.chosen
+    batches = tr("setup.batches_of_size_times", size=chosen.batch_size, times=chosen.gradient_accumulation_steps)
+    if report.from_cache:
+        when = tr("setup.measured_before")
+    else:
+        when = tr("setup.measured_in_seconds_s", seconds=f"{report.duration_s:.0f}")
+    return "  ·  ".join((execution_texts.format_device(report.device), batches, when))
+
+
+def _format_metrics(report: CheckReport) -> dict[str, tuple[str, str, str]]:
+    """Title, value and tooltip of each metric."""
+    count, size, chosen = formatting.format_count, formatting.format_bytes, report.chosen
+    available = _available_memory(report)
+    if chosen.peak is None:
+        memory = tr("setup.more_than_free", free=size(available))
+    else:
+        memory = size(chosen.peak) if available is None else _format_needed(chosen.peak, available)
+    total, free, ram = size(report.memory_total), size(report.memory_free), size(chosen.ram_peak)
+    steps, checkpoints = count(report.total_steps), count(report.checkpoints)
+    return {
+        "memory": (
+            tr("setup.peak_ram") if report.memory_total == report.ram_total else tr("setup.peak_vram"),
+            memory,
+            tr("setup.free_total_free_trainers_own", free=free, total=total, ram=ram),
+        ),
+        "speed": (
+            tr("setup.tokens_per_second"),
+            formatting.format_rate(chosen.tokens_per_s),
+            tr("setup.count_tokens_in_each_step", count=count(report.tokens_per_step)),
+        ),
+        "time": (
+            tr("setup.time_to_finish"),
+            formatting.format_duration(report.seconds),
+            tr("setup.steps_steps_without_evaluations_checkpoints", steps=steps),
+        ),
+        "disk": (
+            tr("setup.disk_needed"),
+            _format_needed(report.disk_needed, report.disk_free),
+            tr("setup.count_checkpoints_size_each_kept", count=checkpoints, size=size(report.checkpoint_bytes)),
+        ),
+    }
+
+
+def _format_needed(needed: int, free: int) -> str:
+    return tr("setup.needed_of_free_free", needed=formatting.format_bytes(needed), free=formatting.format_bytes(free))
+
+
+def _format_changes(offer: MeasuredSettings, chosen: MeasuredSettings) -> str:
+    """Settings of an offer that differ from the chosen ones."""
+    current = offered_settings(chosen)
+    return formatting.format_settings(
+        {name: value for name, value in offered_settings(offer).items() if value != current[name]}
+    )
+
+
+def _memory_fraction(report: CheckReport) -> float | None:
+    """Peak memory as a fraction of the available memory, 0..1; None: not known for this device."""
+    available, peak = _available_memory(report), report.chosen.peak
+    return None if not available else 1.0 if peak is None else min(1.0, peak / available)
+
+
+def _available_memory(report: CheckReport) -> int | None:
+    """Bytes that are not used by other processes."""
+    return report.memory_total if report.memory_free is None else report.memory_free

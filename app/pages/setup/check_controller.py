@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from app.core import check_inputs, command_line
+from app.core import command_line
 from app.core.onboarding_steps import Verdict
-from app.core.preview_cache import PreviewKey
+from app.core.preview_keys import check_key, offered_settings
 from app.pages.setup.check_card import CheckCard, CheckState
 from app.pages.setup.form import SetupForm
 from app.services.preview_job import PreviewJob
 from app.services.trainer_process import ProcessOutcome, TrainerProcess
-from app.texts import tr
 from trainer_core.messages import TraindeckError
 from trainer_core.protocol import CheckReport
 
@@ -20,6 +19,9 @@ class CheckJob(PreviewJob[CheckReport]):
     """Runs a check of the form and shows its card until it is closed."""
 
     report_type = CheckReport
+    build_arguments = staticmethod(command_line.check_arguments)
+    build_key = staticmethod(check_key)
+    unexpected_exit_key = "setup.check_ended_unexpectedly_code_code"
 
     def __init__(
         self,
@@ -48,15 +50,6 @@ class CheckJob(PreviewJob[CheckReport]):
         self.cancel()
         self.refresh()
 
-    def arguments(self) -> list[str]:
-        form = self._form
-        name = form.preset.name if form.preset else ""
-        return command_line.check_arguments(name, form.changes(), form.data, loaded_preset=form.preset)
-
-    def compute_key(self, *, fresh: bool = False) -> PreviewKey:
-        stamps = self._file_stamps.get(self._form.all_data, refresh=fresh)
-        return check_inputs.check_key(self._form.values(), self._form.data, stamps)
-
     def refresh(self) -> None:
         self.verdict = None
         if not self._card_requested:
@@ -74,12 +67,9 @@ class CheckJob(PreviewJob[CheckReport]):
         self._card.setVisible(is_shown)
 
     def _find_applied_offer(self, report: CheckReport) -> int | None:
-        offers = map(check_inputs.trial_settings, report.alternatives)
-        return next((place for place, settings in enumerate(offers) if self._form.has_values(settings)), None)
+        offers = map(offered_settings, report.alternatives)
+        return next((index for index, settings in enumerate(offers) if self._form.has_values(settings)), None)
 
     def _on_finished(self, outcome: ProcessOutcome) -> None:
         super()._on_finished(outcome)
         self._on_change()
-
-    def unexpected_exit_template(self) -> str:
-        return tr("setup.check_ended_unexpectedly_code_code")

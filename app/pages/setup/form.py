@@ -13,12 +13,12 @@ from PySide6.QtCore import QEvent, QObject, Signal
 from PySide6.QtGui import QKeyEvent, QKeySequence
 
 from app.core.number_input import format_number, normalize_number
+from app.core.sources import BUILTIN_PREFIX
 from app.core.undo import UndoStack
 from trainer_core.config import Config, check_combinations, check_value, knobs
 from trainer_core.messages import TraindeckError
 from trainer_core.presets import Preset
 
-BUILTIN_PREFIX = "builtin:"
 VALIDATION: Final = "validation_data"
 _NOT_IN_FORM = ("preset", "data")  # they have widgets of their own
 _TYPED_KINDS: Final = ("int", "float", "str", "list")  # consecutive key presses are one undo step
@@ -87,7 +87,7 @@ class SetupForm(QObject):
     def dismiss_kept(self) -> None:
         """Clear `kept`, without an undo step."""
         self.kept = ()
-        self._undo.current = self._content()
+        self._undo.replace_current(self._content())
         self.changed.emit()
 
     def has_own_data(self) -> bool:

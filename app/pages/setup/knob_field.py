@@ -13,10 +13,17 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.knob_texts import knob_texts
+from app.knob_texts import (
+    knob_effect,
+    knob_help,
+    knob_label,
+    knob_search_text,
+    knob_unit_suffix,
+    knob_value_label,
+)
 from app.pages.setup import texts
 from app.pages.setup.form import SetupForm, format_value
-from app.texts import current_language, tr
+from app.texts import tr
 from app.theme.palette import SPACING
 from app.widgets import formatting
 from app.widgets.basic import (
@@ -29,13 +36,11 @@ from app.widgets.basic import (
     wrapped_tooltip,
 )
 from trainer_core.config import Knob
-from trainer_core.messages import Language
 
 _LIST_LINES = 3  # of the editor of a list
 LABEL_WIDTH = 138
 _WIDE_STRETCH = 100  # relative to the empty space, whose stretch is 1
 _UNIT_WIDTH = 66
-_LANGUAGES: tuple[Language, ...] = ("en", "zh")
 _PATHS = ("tokenizer", "cache_dir")
 
 
@@ -68,32 +73,24 @@ class KnobField(QWidget):
     # --- building ----------------------------------------------------------------------------------
 
     def _create_editor(self) -> QWidget:
+        name, set_text = self.knob.name, self._form.set_text
         match self.knob.kind:
             case "bool":
-                return self._create_checkbox()
+                check_box = QCheckBox()
+                check_box.toggled.connect(lambda on: set_text(name, format_value(on)))
+                return check_box
             case "choice":
-                return self._create_combo_box()
+                combo = NoScrollComboBox()
+                for value in self.knob.choices:
+                    combo.addItem(value, value)
+                combo.currentIndexChanged.connect(lambda: set_text(name, combo.currentData()))
+                return combo
             case "list":
-                return self._create_text_edit()
+                lines = QPlainTextEdit(tabChangesFocus=True)
+                lines.setFixedHeight(lines.fontMetrics().lineSpacing() * _LIST_LINES + 2 * SPACING)
+                lines.textChanged.connect(lambda: set_text(name, lines.toPlainText()))
+                return lines
         return self._create_line_edit()
-
-    def _create_checkbox(self) -> QWidget:
-        switch = QCheckBox()
-        switch.toggled.connect(lambda on: self._form.set_text(self.knob.name, format_value(on)))
-        return switch
-
-    def _create_combo_box(self) -> QWidget:
-        choice = NoScrollComboBox()
-        for value in self.knob.choices:
-            choice.addItem(value, value)
-        choice.currentIndexChanged.connect(lambda: self._form.set_text(self.knob.name, choice.currentData()))
-        return choice
-
-    def _create_text_edit(self) -> QWidget:
-        lines = QPlainTextEdit(tabChangesFocus=True)
-        lines.setFixedHeight(lines.fontMetrics().lineSpacing() * _LIST_LINES + 2 * SPACING)
-        lines.textChanged.connect(lambda: self._form.set_text(self.knob.name, lines.toPlainText()))
-        return lines
 
     def _create_line_edit(self) -> QWidget:
         line = PathLineEdit() if self.knob.name in _PATHS else QLineEdit()
@@ -139,23 +136,22 @@ class KnobField(QWidget):
     # --- showing -------------------------------------------------------------------------------------
 
     def retranslate(self) -> None:
-        table = knob_texts(current_language())
-        help_ = formatting.replace_flags_with_labels(table.help(self.knob))
-        effect = formatting.replace_flags_with_labels(table.effect(self.knob))
+        help_ = formatting.replace_flags_with_labels(knob_help(self.knob))
+        effect = formatting.replace_flags_with_labels(knob_effect(self.knob))
         self._help.setText(help_)
         self._effect.setText(effect)
         self._described = " ".join(filter(None, (help_, effect)))
         self._effect.setVisible(self._full and bool(effect))
-        unit = table.unit_suffix(self.knob)
+        unit = knob_unit_suffix(self.knob)
         self._unit.setText(unit)
         self._unit.setVisible(bool(unit) or not self._full)
         tip = "\n".join(filter(None, (help_, effect, self.knob.flag)))
         self._label.setToolTip("" if self._full else wrapped_tooltip(tip))
         self.editor.setToolTip(self.knob.flag if self._full else wrapped_tooltip(tip))
-        self.editor.setAccessibleName(table.label(self.knob))
+        self.editor.setAccessibleName(knob_label(self.knob))
         if isinstance(self.editor, NoScrollComboBox):
-            for place, value in enumerate(self.knob.choices):
-                self.editor.setItemText(place, table.value_label(self.knob, value))
+            for index, value in enumerate(self.knob.choices):
+                self.editor.setItemText(index, knob_value_label(self.knob, value))
         self.reset.setAccessibleName(tr("setup.reset_presets_value"))
         self._show()
 
@@ -169,17 +165,10 @@ class KnobField(QWidget):
         """The effect on memory and speed; empty if there is none."""
         return "" if self._effect.isHidden() else self._effect.text()
 
-    def matches(self, needle: str) -> bool:
-        """Whether name, label, help or choices contain all words of `needle`, in either language."""
-        if not needle.strip():
-            return True
-        searched = [
-            self.knob.name,
-            self.knob.flag,
-            *self.knob.choices,
-            *(knob_texts(language).search_text(self.knob) for language in _LANGUAGES),
-        ]
-        return all(any(part in text for text in searched) for part in needle.lower().split())
+    def matches(self, search: str) -> bool:
+        """Whether name, label, help or choices contain all words of `search`, in either language."""
+        searched = knob_search_text(self.knob)
+        return all(word in searched for word in search.lower().split())
 
     def _on_knob(self, name: str) -> None:
         if name == self.knob.name:
@@ -188,8 +177,7 @@ class KnobField(QWidget):
     def _show(self) -> None:
         self._set_text(self._form.text(self.knob.name))
         changed = self._form.is_changed(self.knob.name)
-        label = knob_texts(current_language()).label(self.knob)
-        self._label.setText(f"{label} •" if changed else label)
+        self._label.setText(knob_label(self.knob) + (" •" if changed else ""))
         font = self._label.font()
         font.setBold(changed and self._full)  # bold labels would not fit the narrow panel
         self._label.setFont(font)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
-from app.knob_texts import knob_texts
+from app.knob_texts import knob_label
 from app.pages.setup.form import SetupForm
 from app.texts import current_language, tr
 from app.theme.palette import SPACING
@@ -144,8 +144,7 @@ class KeptChangesNotice(TranslatableWidget):
         self._form.dismiss_kept()
 
     def retranslate(self) -> None:
-        table = knob_texts(current_language())
-        settings = tr("setup.list_separator").join(table.label(knobs()[name]) for name in self._names)
+        settings = tr("setup.list_separator").join(knob_label(knobs()[name]) for name in self._names)
         self.text.setText(tr("setup.kept_your_changes_settings", settings=settings))
         self.reset.setText(tr("setup.reset_to_the_preset"))
         self.reset.setAccessibleDescription(self.text.text())

@@ -9,18 +9,20 @@ from typing import Any
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QGuiApplication
 
-from app.core import data_report_inputs
 from app.core.active_run import ActiveRun
 from app.core.onboarding_steps import OnboardingInputs
-from app.core.preview_cache import PreviewKey
+from app.core.preview_keys import PreviewKey, preview_key, source_key
 from app.core.run_length import RunLength, compute_run_length
 from app.core.run_state import RunState
 from app.core.settings import Settings
-from app.knob_texts import knob_texts
+from app.core.sources import BUILTIN_PREFIX, SourceSummary, has_tokenizer, source_stamp, summarize_sources
+from app.knob_texts import knob_label
 from app.pages.setup.check_controller import CheckJob
 from app.pages.setup.form import VALIDATION, SetupForm
-from app.pages.setup.monitors import SourceMonitor, TokenizerMonitor
+from app.pages.setup.path_monitor import PathMonitor
+from app.pages.setup.source_lists import SourceEditor
 from app.pages.setup.start_blocker import StartBlocker
+from app.pages.setup.texts import format_source_summary
 from app.services.preview_job import DataPreviewJob
 from app.texts import current_language, tr
 from app.widgets import formatting
@@ -51,22 +53,57 @@ class SetupController(QObject):
         self._form, self._window, self._settings, self._active_run = form, window, settings, active_run
         self._check_job, self._preview_job = check_job, preview_job
         self._start_run, self._find_blocker = start_run, find_blocker
-        self._tokenizer_monitor = TokenizerMonitor(form, self)
-        self.data_monitor = SourceMonitor(lambda: form.data, window.setup.data, self)
-        self.validation_monitor = SourceMonitor(lambda: form.validation_data, window.setup.validation, self)
-        self._data_rejection = data_report_inputs.DataRejection()
+        self._monitors = {
+            "data": self._create_source_monitor(lambda: form.data, window.setup.data),
+            VALIDATION: self._create_source_monitor(lambda: form.validation_data, window.setup.validation),
+        }
+        self._tokenizer_monitor = PathMonitor(
+            lambda: list(filter(None, [form.text("tokenizer").strip()])),
+            lambda paths, _: has_tokenizer(paths[0]),
+            lambda exists: not exists,
+            self,
+        )
+        # What the data error of the last preview, check or run depends on, and the error.
+        self._data_error: tuple[PreviewKey, Error] | None = None
         self._run_finished = False  # and the form has not changed since
         self._run_config: dict[str, Any] = {}  # of the run that this window trains
         self._displayed_undo: object = None
         self.drop_indicator = DropIndicator(window, window.setup.validation)
         self._connect()
 
+    def _create_source_monitor(
+        self, get_paths: Callable[[], list[str]], editor: SourceEditor
+    ) -> PathMonitor[SourceSummary]:
+        """Monitor of the files in a list of sources, which displays their summary."""
+        monitor = PathMonitor(
+            lambda: [path for path in get_paths() if not path.startswith(BUILTIN_PREFIX)],
+            summarize_sources,
+            lambda summary: summary.has_problem,
+            self,
+        )
+
+        def show_summary() -> None:
+            editor.set_summary(monitor.result)
+            self.display()
+
+        monitor.changed.connect(show_summary)
+        return monitor
+
     def start(self) -> None:
         """Check the files that the form names. Called after the first paint."""
-        self.data_monitor.on_paths_changed()
-        self.validation_monitor.on_paths_changed()
-        self._tokenizer_monitor.refresh()
-        self._form.data_changed.connect(self.data_monitor.on_paths_changed)
+        self._update_monitors()
+        self._form.changed.connect(self._update_monitors)
+        self._form.data_changed.connect(self._show_data_summary)
+
+    def _update_monitors(self) -> None:
+        for monitor in self._monitors.values():
+            monitor.update()
+        self._tokenizer_monitor.update()
+
+    def _show_data_summary(self) -> None:
+        """Show the known summary again: the list was filled anew."""
+        self._monitors["data"].update()
+        self._window.setup.data.set_summary(self._monitors["data"].result)
 
     def _connect(self) -> None:
         window, form, onboarding = self._window, self._form, self._window.setup.onboarding
@@ -80,11 +117,7 @@ class SetupController(QObject):
         self.drop_indicator.dropped_for_validation.connect(form.add_validation_data)
         for dropped in (self.drop_indicator.dropped, self.drop_indicator.dropped_for_validation):
             dropped.connect(window.activateWindow)
-        for monitor in (self.data_monitor, self.validation_monitor):
-            monitor.changed.connect(self.display)
-        form.knob_changed.connect(
-            lambda name: self.validation_monitor.on_paths_changed() if name == VALIDATION else None
-        )
+        self._tokenizer_monitor.changed.connect(self._on_tokenizer_checked)
         QGuiApplication.instance().applicationStateChanged.connect(self._on_application_state)  # type: ignore[union-attr]
         for job in (self._preview_job, self._check_job):
             job.data_checked.connect(self._on_data_checked)
@@ -113,8 +146,8 @@ class SetupController(QObject):
             blocked=blocker.text if blocker else "",
             blocked_by=blocker.field if blocker else "",
             checking=self._check_job.running is not None,
-            data_error=self._format_data_rejection(),
-            inspecting_data=self._preview_job.running is not None or self.data_monitor.is_pending,
+            data_error=self._format_data_error(),
+            inspecting_data=self._preview_job.running is not None or self._monitors["data"].is_pending,
             verdict=self._check_job.verdict,
             run_active=self._active_run.machine.is_active,
             run_finished=self._run_finished,
@@ -157,9 +190,9 @@ class SetupController(QObject):
         blocker = self._find_blocker()
         if blocker is not None:
             self.reveal_field(blocker.field)
-            if blocker.field == "data" and self.data_monitor.summary is not None:
-                self._window.setup.data.list.select_paths(self.data_monitor.summary.missing)
-        elif self._format_data_rejection():
+            if blocker.field == "data" and (summary := self._monitors["data"].result) is not None:
+                self._window.setup.data.list.select_paths(summary.missing)
+        elif self._format_data_error():
             self.reveal_field("data")
 
     def reveal_next_step(self) -> None:
@@ -167,7 +200,7 @@ class SetupController(QObject):
         bar = self._window.run_bar
         if self._active_run.machine.is_active:
             self._window.show_page("plots")
-        elif self._find_blocker() is not None or self._format_data_rejection():
+        elif self._find_blocker() is not None or self._format_data_error():
             self.reveal_blocking_field()
         elif self._run_finished:
             self._window.show_page("try")
@@ -192,21 +225,35 @@ class SetupController(QObject):
 
     def _on_application_state(self, state: Qt.ApplicationState) -> None:
         """Check the data again when the window is activated: other programs rename and delete files."""
-        if state is Qt.ApplicationState.ApplicationActive and not self.data_monitor.is_pending:
-            self.data_monitor.refresh()
-            self.validation_monitor.refresh()
+        if state is Qt.ApplicationState.ApplicationActive and not self._monitors["data"].is_pending:
+            for monitor in self._monitors.values():
+                monitor.refresh()
 
-    def _format_data_rejection(self) -> str:
+    def _on_tokenizer_checked(self) -> None:
+        monitor = self._tokenizer_monitor
+        self._form.set_missing_tokenizer(monitor.paths[0] if monitor.has_problem else "")
+
+    def find_missing_data(self) -> StartBlocker | None:
+        """Sources that do not exist; None if all do, or if that is not known yet."""
+        for field, monitor in self._monitors.items():
+            if monitor.has_problem:
+                return StartBlocker(format_source_summary(monitor.result, monitor.paths)[0], field)
+        return None
+
+    def _format_data_error(self) -> str:
         """Why the data cannot be used for training; empty: it can, or that is not known."""
-        if missing := self.data_monitor.missing_data_text:
-            return missing
-        if not self._data_rejection.is_set or self._preview_job.blocked_reason:
+        missing = self.find_missing_data()
+        if missing is not None and missing.field == "data":
+            return missing.text
+        if self._data_error is None or self._preview_job.blocked_reason:
             return ""
-        error = self._data_rejection.error_for(self._preview_job.compute_key())
-        return formatting.format_advice(error.code, _strip_folders(error.params))[0] if error else ""
+        key, error = self._data_error
+        if key != source_key(self._preview_job.compute_key()):
+            return ""
+        return formatting.format_advice(error.code, _strip_folders(error.params))[0]
 
     def _on_data_checked(self, key: PreviewKey, error: Error | None) -> None:
-        self._data_rejection.record(key, error)
+        self._data_error = None if error is None else (source_key(key), error)
         self.display()
 
     def _on_event(self, event: AnyEvent) -> None:
@@ -215,17 +262,15 @@ class SetupController(QObject):
             case Hello():
                 self._run_config = event.config
             case Error() if event.code.startswith("data."):
-                self._data_rejection.record(self._compute_run_data_key(), event)
-            case Ready() if self._data_rejection.is_set:
-                self._data_rejection.record(self._compute_run_data_key(), None)
+                self._data_error = source_key(self._compute_run_data_key()), event
+            case Ready():
+                self._data_error = None
             case _:
                 pass
 
     def _compute_run_data_key(self) -> PreviewKey:
         data, validation = (list(map(str, self._run_config.get(name) or [])) for name in ("data", VALIDATION))
-        return data_report_inputs.preview_key(
-            self._run_config, data, tuple(map(data_report_inputs.source_stamp, [*data, *validation]))
-        )
+        return preview_key(self._run_config, data, tuple(map(source_stamp, [*data, *validation])))
 
     # --- undo ------------------------------------------------------------------------------------------
 
@@ -250,7 +295,7 @@ class SetupController(QObject):
             "name": tr("setup.run_name_2"),
             "settings": tr("setup.several_settings"),
         }
-        return texts.get(change) or knob_texts(current_language()).label(knobs()[change])
+        return texts.get(change) or knob_label(knobs()[change])
 
 
 def _strip_folders(params: Mapping[str, Value]) -> dict[str, Value]:

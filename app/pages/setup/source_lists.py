@@ -8,19 +8,10 @@ from typing import Final
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QKeySequence, QPainter, QPaintEvent
-from PySide6.QtWidgets import (
-    QFileDialog,
-    QHBoxLayout,
-    QListWidget,
-    QListWidgetItem,
-    QMenu,
-    QToolButton,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QListWidget, QListWidgetItem, QMenu, QToolButton, QWidget
 
 from app.core.folders import first_existing
-from app.core.source_summary import SourceSummary
+from app.core.sources import BUILTIN_PREFIX, SourceSummary
 from app.pages.setup import texts
 from app.texts import tr
 from app.theme.palette import SPACING
@@ -29,11 +20,13 @@ from app.widgets.basic import (
     ElidedLabel,
     IconButton,
     TranslatableWidget,
+    horizontal_layout,
     move_focus,
     plain_tooltip,
     push_button,
     restyle,
     set_object_name,
+    vertical_layout,
 )
 
 _VISIBLE_ROWS: Final = 2
@@ -108,46 +101,60 @@ class SourceEditor(TranslatableWidget):
         super().__init__()
         self._paths: list[str] = []
         self._summary: SourceSummary | None = None  # None: not known yet
+        self.recent: list[str] = []  # other paths; the dialogs begin in the folder of the first that exists
+        self._files_title = self._folder_title = self._kind = ""  # of the file dialogs
         self.list, self.summary = SourceList(), set_object_name(ElidedLabel(), "muted")
+        self._next_focus: QWidget = self.list  # takes the focus of the remove button
         self.remove_button = push_button(remove_name)
         self.remove_button.setEnabled(False)
         self.remove_button.clicked.connect(self._remove_selected)
         self.list.delete_pressed.connect(self._remove_selected)
         self.list.itemSelectionChanged.connect(lambda: self.remove_button.setEnabled(bool(self.list.selectedItems())))
 
+    def _arrange(self, *rows: QHBoxLayout) -> None:
+        """Lay out the list and rows below it."""
+        layout = vertical_layout(spacing=SPACING // 2)
+        layout.addWidget(self.list)
+        for row in rows:
+            layout.addLayout(row)
+        self.setLayout(layout)
+
     def set_summary(self, summary: SourceSummary | None) -> None:
         """Show what the sources contain; None: not known yet."""
         self._summary = summary
-        text, is_warning = self._summary_text()
+        text, is_warning = self._format_summary()
         self.summary.setText(text)
         name = "warnText" if is_warning else "muted"
         if self.summary.objectName() != name:
             restyle(set_object_name(self.summary, name))
 
+    def _format_summary(self) -> tuple[str, bool]:
+        """Text, and whether it is a warning."""
+        return texts.format_source_summary(self._summary, self._paths)
+
     def ask_files(self) -> None:
         """Add files from a file dialog whose filter lists every supported format."""
         from trainer_core.data.formats import file_patterns  # takes 20 ms to import
 
-        title, kind = self._files_dialog_texts()
-        filters = f"{kind} ({' '.join(file_patterns())});;{tr('setup.all_files')}"
+        filters = f"{self._kind} ({' '.join(file_patterns())});;{tr('setup.all_files')}"
         option = QFileDialog.Option.HideNameFilterDetails
-        paths, _ = QFileDialog.getOpenFileNames(self, title, self._start_folder(), filters, options=option)
+        paths, _ = QFileDialog.getOpenFileNames(self, self._files_title, self._start_folder(), filters, options=option)
         if paths:
             self.added.emit([str(Path(path)) for path in paths])
 
     def ask_folder(self) -> None:
-        path = QFileDialog.getExistingDirectory(self, self._folder_dialog_title(), self._start_folder())
+        path = QFileDialog.getExistingDirectory(self, self._folder_title, self._start_folder())
         if path:
             self.added.emit([str(Path(path))])
 
     def _start_folder(self) -> str:
-        """The folder of the most recent path that exists."""
-        own = (path for path in self._recent_paths() if not path.startswith("builtin:"))
+        paths = [*reversed(self._paths), *self.recent]
+        own = (path for path in paths if not path.startswith(BUILTIN_PREFIX))
         return str(first_existing(Path(path).parent for path in own) or Path.home())
 
     def _remove_selected(self) -> None:
         if selected := self.list.selected_paths():
-            move_focus(self.remove_button, self._focus_after_removal())
+            move_focus(self.remove_button, self._next_focus)
             self.removed.emit(selected)
 
     def _set_paths(self, paths: list[str]) -> None:
@@ -155,21 +162,10 @@ class SourceEditor(TranslatableWidget):
         self.list.set_paths(paths)
         self.remove_button.setEnabled(False)
 
-    def _summary_text(self) -> tuple[str, bool]:
-        raise NotImplementedError
-
-    def _files_dialog_texts(self) -> tuple[str, str]:
-        """Title of the dialog, name of its filter."""
-        raise NotImplementedError
-
-    def _folder_dialog_title(self) -> str:
-        raise NotImplementedError
-
-    def _recent_paths(self) -> list[str]:
-        raise NotImplementedError
-
-    def _focus_after_removal(self) -> QWidget:
-        raise NotImplementedError
+    def retranslate(self) -> None:
+        self.remove_button.setText(tr("setup.remove"))
+        self.list.set_paths(self._paths)
+        self.set_summary(self._summary)
 
 
 class TrainingDataEditor(SourceEditor):
@@ -179,7 +175,6 @@ class TrainingDataEditor(SourceEditor):
 
     def __init__(self) -> None:
         super().__init__("removeData")
-        self.recent: list[str] = []
         self._add_file, self._add_folder = push_button("addFile"), push_button("addFolder")
         self._more, self._menu = IconButton("unfold", "moreData"), QMenu(self)
         self.preview_button = push_button("link")
@@ -189,42 +184,16 @@ class TrainingDataEditor(SourceEditor):
         self.preview_button.clicked.connect(self.preview_requested)
         self._add_file.clicked.connect(self.ask_files)
         self._add_folder.clicked.connect(self.ask_folder)
-        summary, buttons = QHBoxLayout(), QHBoxLayout()
-        summary.setSpacing(SPACING)
-        summary.addWidget(self.summary, 1)
-        summary.addWidget(self.preview_button)
-        buttons.setSpacing(SPACING // 2)
-        for button in (self._add_file, self._add_folder, self._more):
-            buttons.addWidget(button)
+        buttons = horizontal_layout(self._add_file, self._add_folder, self._more, spacing=SPACING // 2)
         buttons.addStretch(1)
         buttons.addWidget(self.remove_button)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(SPACING // 2)
-        layout.addWidget(self.list)
-        layout.addLayout(summary)
-        layout.addLayout(buttons)
+        self._arrange(horizontal_layout((self.summary, 1), self.preview_button), buttons)
         self.retranslate()
 
     def display(self, paths: list[str]) -> None:
         self._set_paths(paths)
         self.preview_button.setEnabled(bool(paths))
         self.set_summary(None)
-
-    def _summary_text(self) -> tuple[str, bool]:
-        return texts.format_source_summary(self._summary, self._paths)
-
-    def _files_dialog_texts(self) -> tuple[str, str]:
-        return tr("setup.add_files_train_on"), tr("setup.training_data")
-
-    def _folder_dialog_title(self) -> str:
-        return tr("setup.add_folder_train_on")
-
-    def _recent_paths(self) -> list[str]:
-        return [*reversed(self._paths), *self.recent]
-
-    def _focus_after_removal(self) -> QWidget:
-        return self.list
 
     def _fill_menu(self) -> None:
         self._menu.clear()
@@ -241,19 +210,19 @@ class TrainingDataEditor(SourceEditor):
         action.triggered.connect(lambda: self.added.emit([path]))
 
     def retranslate(self) -> None:
+        self._files_title, self._folder_title = tr("setup.add_files_train_on"), tr("setup.add_folder_train_on")
+        self._kind = tr("setup.training_data")
         self.list.hint = tr("setup.drop_files_or_folders_here")
         self.list.setAccessibleName(tr("setup.data_to_train_on"))
         self._add_file.setText(tr("setup.add_file"))
         self._add_folder.setText(tr("setup.add_folder"))
         self._more.setToolTip(tr("setup.built_in_recent_data"))
         self._more.setAccessibleName(tr("setup.built_in_recent_data"))
-        self.remove_button.setText(tr("setup.remove"))
         delete_key = QKeySequence(QKeySequence.StandardKey.Delete)
         self.remove_button.setToolTip(delete_key.toString(QKeySequence.SequenceFormat.NativeText))
         self.preview_button.setText(tr("setup.look_at_it"))
         self.preview_button.setToolTip(tr("setup.read_some_data_show_what"))
-        self.list.set_paths(self._paths)
-        self.set_summary(self._summary)
+        super().retranslate()
 
 
 class ValidationDataEditor(SourceEditor):
@@ -261,60 +230,40 @@ class ValidationDataEditor(SourceEditor):
 
     def __init__(self) -> None:
         super().__init__("removeValidation")
-        self._training_paths: list[str] = []
         self._fraction = 0.0
         self._add, menu = push_button("link"), QMenu(self)
+        self._next_focus = self._add
         self.add_file, self.add_folder = menu.addAction(""), menu.addAction("")
         self._add.setMenu(menu)
         self.add_file.triggered.connect(self.ask_files)
         self.add_folder.triggered.connect(self.ask_folder)
-        row = QHBoxLayout()
-        row.setSpacing(SPACING)
-        row.addWidget(self.summary, 1)
-        row.addWidget(self._add)
-        row.addWidget(self.remove_button)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(SPACING // 2)
-        layout.addWidget(self.list)
-        layout.addLayout(row)
+        self._arrange(horizontal_layout((self.summary, 1), self._add, self.remove_button))
         self.retranslate()
 
     def display(self, paths: list[str], training_paths: list[str], fraction: float) -> None:
         """Show `paths`; if there are none, `fraction` of the training data is held out."""
         if paths != self._paths:
             self._summary = None
-        self._training_paths, self._fraction = training_paths, fraction
+        self.recent, self._fraction = training_paths[::-1], fraction
         self._set_paths(paths)
         self.list.setVisible(bool(paths))
         self.remove_button.setVisible(bool(paths))
         self.set_summary(self._summary)
 
-    def _summary_text(self) -> tuple[str, bool]:
+    def _format_summary(self) -> tuple[str, bool]:
         if self._paths:
-            return texts.format_source_summary(self._summary, self._paths)
+            return super()._format_summary()
         if not self._fraction:
             return tr("setup.none_or_datas_validation_split"), False
         return tr("setup.share_data_or_validation_split", share=f"{100 * self._fraction:.3g} %"), False
 
-    def _files_dialog_texts(self) -> tuple[str, str]:
-        return tr("setup.add_files_to_evaluate"), tr("setup.validation_data")
-
-    def _folder_dialog_title(self) -> str:
-        return tr("setup.add_folder_evaluate")
-
-    def _recent_paths(self) -> list[str]:
-        return [*reversed(self._paths), *reversed(self._training_paths)]
-
-    def _focus_after_removal(self) -> QWidget:
-        return self._add
-
     def retranslate(self) -> None:
+        self._files_title, self._folder_title = tr("setup.add_files_to_evaluate"), tr("setup.add_folder_evaluate")
+        self._kind = tr("setup.validation_data")
         self.list.setAccessibleName(tr("setup.validation_data"))
         self.add_file.setText(tr("setup.add_file"))
         self.add_folder.setText(tr("setup.add_folder"))
         self._add.setToolTip(tr("setup.measure_eval_loss_on_files"))
         self._add.setAccessibleName(tr("setup.add_validation_data"))
         self._add.setText(tr("setup.add"))
-        self.remove_button.setText(tr("setup.remove"))
-        self.display(self._paths, self._training_paths, self._fraction)
+        super().retranslate()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
-from app.knob_texts import knob_texts
+from app.knob_texts import knob_label
 from app.pages.setup.form import SetupForm
-from app.texts import current_language, tr
+from app.texts import tr
 from app.widgets import formatting
 from trainer_core.config import knobs
 from trainer_core.runs.run_dir import safe_name
@@ -21,30 +21,29 @@ class StartBlocker:
     field: str
 
 
-def find_blocker(form: SetupForm, taken_names: Container[str]) -> StartBlocker | None:
-    """The first reason why a run cannot start. `taken_names`: of existing runs."""
+def find_blocker(form: SetupForm, existing_names: Container[str] = ()) -> StartBlocker | None:
+    """The first reason why a run cannot start. `existing_names`: of runs on disk."""
     invalid = form.invalid_knobs()
     if invalid:
         knob = knobs()[invalid[0]]
         if form.is_missing(knob.name):
             return StartBlocker(tr("setup.there_no_tokenizer_where_said"), knob.name)
-        label, values = knob_texts(current_language()).label(knob), formatting.format_allowed_values(knob)
-        return StartBlocker(tr("setup.setting_must_be_range", setting=label, range=values), knob.name)
+        values = formatting.format_allowed_values(knob)
+        return StartBlocker(tr("setup.setting_must_be_range", setting=knob_label(knob), range=values), knob.name)
     if form.preset is None:
         return StartBlocker(tr("setup.choose_a_preset"), "preset")
     if not form.data:
         return StartBlocker(tr("setup.add_file_or_folder_train"), "data")
-    if form.run_name and safe_name(form.run_name) in taken_names:
+    if form.run_name and safe_name(form.run_name) in existing_names:
         return StartBlocker(tr("setup.there_already_run_this_name"), "name")
     conflict = form.conflict()
     if conflict is None:
         return None
-    return StartBlocker(
-        formatting.localized_message(conflict.code, conflict.params), next(iter(form.conflicting_knobs()), "")
-    )
+    text = formatting.localized_message(conflict.code, conflict.params)
+    return StartBlocker(text, next(iter(form.conflicting_knobs()), ""))
 
 
-def blocking_reason(form: SetupForm, taken_names: Container[str]) -> str:
+def blocking_reason(form: SetupForm) -> str:
     """Text of the first reason; empty if the run can start."""
-    blocker = find_blocker(form, taken_names)
+    blocker = find_blocker(form)
     return blocker.text if blocker else ""

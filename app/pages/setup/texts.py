@@ -8,9 +8,9 @@ from typing import Final
 
 from app.core.number_input import input_error, remove_separators
 from app.core.run_length import RunLength
-from app.core.source_summary import SourceSummary
-from app.knob_texts import knob_texts
-from app.texts import current_language, tr
+from app.core.sources import BUILTIN_PREFIX, SourceSummary
+from app.knob_texts import knob_unit
+from app.texts import tr
 from app.widgets import formatting
 from trainer_core.config import Knob
 
@@ -35,7 +35,7 @@ def format_input_error(knob: Knob, text: str) -> str:
         case "separators":
             reason = tr("setup.without_separators_number", number=remove_separators(text))
         case "unit" if knob.unit:
-            reason = tr("setup.only_number_counts_unit", unit=knob_texts(current_language()).unit(knob))
+            reason = tr("setup.only_number_counts_unit", unit=knob_unit(knob))
         case "unit":
             reason = tr("setup.only_number_without_unit")
         case _:
@@ -73,7 +73,7 @@ def format_source_summary(summary: SourceSummary | None, paths: list[str]) -> tu
     """Contents of the sources, and whether that is a warning. `summary` covers those that are not built in."""
     if not paths:
         return "", False
-    if all(path.startswith("builtin:") for path in paths):
+    if all(path.startswith(BUILTIN_PREFIX) for path in paths):
         return tr("setup.comes_with_traindeck"), False
     if summary is None:
         return tr("setup.looking"), False

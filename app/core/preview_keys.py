@@ -1,0 +1,67 @@
+"""Cache keys of data previews and checks: the settings and the state of the files that a report depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from app.core.sources import SourceStamp
+from trainer_core.config import knobs
+from trainer_core.protocol import MeasuredSettings
+
+PreviewKey = tuple[tuple[str, Any], ...]
+"""(name, value) of the data, its stamps, and each setting."""
+
+# A data preview depends on the settings of the group "data" and on these.
+_STEP_KEYS: Final = ("batch_size", "gradient_accumulation_steps", "max_epochs", "max_steps")
+_NON_READER_KEYS: Final = ("max_seq_len", *_STEP_KEYS)
+_NOT_PREVIEWED: Final = ("preset", "data", "cache_dir", "token_cache")
+# Settings without influence on memory, speed, length and disk. A new one counts until it is listed here.
+_NOT_CHECKED: Final = frozenset(
+    (
+        "preset", "data", "learning_rate", "min_learning_rate_ratio", "warmup_steps",
+        "lr_schedule", "plateau_patience", "plateau_factor", "muon_momentum", "weight_decay", "beta1", "beta2",
+        "adam_epsilon", "grad_clip", "on_bad_step", "spike_factor", "bad_step_limit", "seed", "save_steps",
+        "restarts",
+    )
+)  # fmt: skip
+_OFFERED_KEYS: Final = ("batch_size", "gradient_accumulation_steps", "activation_checkpointing", "chunked_loss")
+
+
+def preview_key(values: Mapping[str, Any], data: Sequence[str], stamps: Sequence[SourceStamp] = ()) -> PreviewKey:
+    """Key of a data preview. `values`: settings by name, without defaults. `stamps`: of the data."""
+    names = [
+        name
+        for name, knob in knobs().items()
+        if name in _NON_READER_KEYS or (knob.group == "data" and name not in _NOT_PREVIEWED)
+    ]
+    return _build_key(values, data, stamps, names)
+
+
+def check_key(values: Mapping[str, Any], data: Sequence[str], stamps: Sequence[SourceStamp] = ()) -> PreviewKey:
+    """Key of a check; arguments as for `preview_key`."""
+    names = [name for name, knob in knobs().items() if name not in _NOT_CHECKED and knob.group != "monitoring"]
+    return _build_key(values, data, stamps, names)
+
+
+def _build_key(
+    values: Mapping[str, Any], data: Sequence[str], stamps: Sequence[SourceStamp], names: Iterable[str]
+) -> PreviewKey:
+    settings = {name: values.get(name, knobs()[name].default) for name in names}
+    parts = {"data": list(data), "stamps": list(stamps), **settings}
+    return tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in parts.items())
+
+
+def sequence_key(key: PreviewKey) -> PreviewKey:
+    """Part of a preview's key that determines the sequences."""
+    return tuple(part for part in key if part[0] not in _STEP_KEYS)
+
+
+def source_key(key: PreviewKey) -> PreviewKey:
+    """Part of a preview's key that determines whether the data can be read."""
+    return tuple(part for part in key if part[0] not in _NON_READER_KEYS)
+
+
+def offered_settings(measured: MeasuredSettings) -> dict[str, Any]:
+    """Settings that make a configuration the measured one."""
+    return {name: getattr(measured, name) for name in _OFFERED_KEYS}

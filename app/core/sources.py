@@ -1,0 +1,124 @@
+"""Files that the form names: summary by names and sizes, stamps that detect changes. No Qt."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+BUILTIN_PREFIX: Final = "builtin:"
+MAX_FILES: Final = 5_000
+_MAX_STAMPED_FILES: Final = 1_000  # more would take seconds
+_TIMEOUT_S: Final = 2.0  # for large folders and slow shares
+_STAMP_TTL_S: Final = 2.0
+
+SourceStamp = tuple[int, int, int]
+"""Number of files, bytes, newest modification time in ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSummary:
+    """Totals over the user's sources."""
+
+    files: int = 0
+    bytes: int = 0
+    formats: tuple[str, ...] = ()  # of `FORMATS`, most frequent first
+    unknown: tuple[str, ...] = ()  # sources of unknown format; in folders such files are skipped
+    missing: tuple[str, ...] = ()  # sources that do not exist
+    truncated: bool = False  # not all files were counted
+
+    @property
+    def has_problem(self) -> bool:
+        """Whether a source does not exist, or contains nothing."""
+        return bool(self.missing) or not self.files
+
+
+def summarize_sources(paths: Sequence[str], should_continue: Callable[[], bool] = lambda: True) -> SourceSummary:
+    """Read names and sizes. `should_continue` is polled; False returns what was found so far."""
+    from trainer_core.data.formats import format_from_name  # 20 ms that would delay the start of the window
+
+    deadline, formats = time.monotonic() + _TIMEOUT_S, Counter[str]()
+    files = total = 0
+    unknown, missing, truncated = [], [], False
+    for source in paths:
+        if not _exists(Path(source)):
+            missing.append(source)
+            continue
+        for path, status in _iter_files(Path(source)):
+            if files >= MAX_FILES or time.monotonic() > deadline or not should_continue():
+                truncated = True
+                break
+            kind, _ = format_from_name(path)
+            if kind is not None:
+                formats[kind] += 1
+            elif path == Path(source):
+                unknown.append(source)
+            else:
+                continue
+            files, total = files + 1, total + status.st_size
+    by_frequency = tuple(kind for kind, _ in formats.most_common())
+    return SourceSummary(files, total, by_frequency, tuple(unknown), tuple(missing), truncated)
+
+
+def _exists(source: Path) -> bool:
+    """Inaccessible paths count as missing."""
+    try:
+        source.stat()
+    except OSError:
+        return False
+    return True
+
+
+def _iter_files(source: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Files of a source with their status, without hidden and inaccessible ones."""
+    if source.is_file():
+        yield source, source.stat()
+        return
+    for folder, folders, names in os.walk(source):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if not name.startswith("."):
+                with contextlib.suppress(OSError):
+                    yield (path := Path(folder, name)), path.stat()
+
+
+def source_stamp(path: str) -> SourceStamp:
+    """Stamp of a file, or of the first thousand files of a folder; zeros for built-in and missing data."""
+    files, size, newest = 0, 0, 0
+    with contextlib.suppress(OSError):
+        for _, status in itertools.islice(_iter_files(Path(path)), _MAX_STAMPED_FILES):
+            files, size, newest = files + 1, size + status.st_size, max(newest, status.st_mtime_ns)
+    return (files, size, newest)
+
+
+class SourceStampCache:
+    """Stamps of the selected data, refreshed at most every few seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._stamps: tuple[SourceStamp, ...] = ()
+        self._sources: list[str] = []
+        self._expires_at = 0.0
+
+    def get(self, data: Sequence[str], *, refresh: bool = False) -> tuple[SourceStamp, ...]:
+        """Return the stamps of `data`, cached for a short time unless `refresh`."""
+        now = self._clock()
+        if refresh or list(data) != self._sources or now >= self._expires_at:
+            self._stamps, self._sources = tuple(map(source_stamp, data)), list(data)
+            self._expires_at = now + _STAMP_TTL_S + 20 * (self._clock() - now)  # slow disks are read less often
+        return self._stamps
+
+
+def has_tokenizer(path_text: str) -> bool:
+    """Whether this is a file, or a folder with a tokenizer.json. Inaccessible paths count as missing."""
+    try:
+        path = Path(path_text).expanduser()
+        return (path / "tokenizer.json").is_file() if path.is_dir() else path.is_file()
+    except (OSError, RuntimeError, ValueError):  # no permission; unknown home folder; invalid character
+        return False

@@ -1,0 +1,101 @@
+"""Cache keys and cached results of data previews and checks."""
+
+from __future__ import annotations
+
+from app.core.preview_cache import PreviewCache, PreviewResult
+from app.core.preview_keys import check_key, offered_settings, preview_key, sequence_key, source_key
+from trainer_core import protocol
+from trainer_core.config import knobs
+from trainer_core.docgen.examples import EVENTS
+
+REPORT: protocol.DataReport = EVENTS[protocol.DataReport]
+
+
+def result(name: str) -> PreviewResult[protocol.DataReport]:
+    found = PreviewResult(preview_key({}, [name]), protocol.DataReport)
+    found.process(REPORT)
+    return found
+
+
+def test_a_preview_depends_on_data_sequence_length_and_steps_only() -> None:
+    key = preview_key({}, ["a"])
+    for values in ({"batch_size": 3}, {"max_seq_len": 9}, {"packing": True}, {"text_column": "t"}, {"max_epochs": 2}):
+        assert preview_key(values, ["a"]) != key, values
+    for values in ({"learning_rate": 1.0}, {"hidden_dim": 8}, {"cache_dir": "x"}, {"seed": 4}, {"use_wandb": True}):
+        assert preview_key(values, ["a"]) == key, values
+    assert preview_key({"batch_size": 16}, ["a"]) == key  # the default value
+    assert preview_key({}, ["b"]) != key
+
+
+def test_a_check_depends_on_settings_that_affect_memory_speed_length_and_disk_only() -> None:
+    key = check_key({}, ["a"])
+    for values in ({"batch_size": 3}, {"hidden_dim": 8}, {"optimizer": "muon"}, {"keep_last": 9}, {"max_steps": 9}):
+        assert check_key(values, ["a"]) != key, values
+    for values in ({"learning_rate": 1.0}, {"seed": 4}, {"use_wandb": True}, {"sample_prompts": ["a"]}):
+        assert check_key(values, ["a"]) == key, values
+    assert check_key({"batch_size": knobs()["batch_size"].default}, ["a"]) == key
+    assert check_key({}, ["b"]) != key
+
+
+def test_the_sequences_do_not_depend_on_the_length_of_the_run() -> None:
+    key = sequence_key(preview_key({}, ["a"]))
+    assert sequence_key(preview_key({"max_steps": 9, "batch_size": 3}, ["a"])) == key
+    assert sequence_key(preview_key({"max_seq_len": 64}, ["a"])) != key
+
+
+def test_whether_data_can_be_read_depends_on_files_and_reading_settings_only() -> None:
+    key = source_key(preview_key({}, ["a"], [(1, 2, 3)]))
+    assert source_key(preview_key({"batch_size": 3, "max_seq_len": 64}, ["a"], [(1, 2, 3)])) == key
+    for other in (
+        preview_key({}, ["a"], [(1, 2, 4)]),
+        preview_key({}, ["b"], [(1, 2, 3)]),
+        preview_key({"text_column": "t"}, ["a"], [(1, 2, 3)]),
+    ):
+        assert source_key(other) != key
+
+
+def test_an_offer_of_a_check_contains_settings_only() -> None:
+    [offer] = EVENTS[protocol.CheckReport].alternatives
+    assert set(offered_settings(offer)) <= set(knobs())
+
+
+def test_events_are_collected_in_the_result() -> None:
+    found = result("a")
+    warning = protocol.Warn(code="data.truncated")
+    progress = protocol.Progress(phase="preparing", done=1)
+    error = protocol.Error(code="data.empty")
+    for event in (warning, progress, error, protocol.Phase(phase="done")):
+        found.process(event)
+    assert (found.report, found.warnings, found.progress, found.error) == (REPORT, [warning], progress, error)
+
+
+def test_an_unknown_configuration_shows_the_last_result() -> None:
+    cache = PreviewCache[protocol.DataReport]()
+    assert cache.lookup(preview_key({}, ["a"])) == (None, False)
+    first, second = result("a"), result("b")
+    cache.store(first)
+    cache.store(second)
+    assert cache.lookup(first.key) == (first, True)
+    assert cache.lookup(preview_key({}, ["c"])) == (first, False)
+    assert cache.lookup(None) == (first, False)
+    newer = result("b")
+    cache.store(newer)
+    assert cache.lookup(newer.key) == (newer, True)
+
+
+def test_no_result_is_shown_after_a_failure() -> None:
+    cache = PreviewCache[protocol.DataReport]()
+    first, second = result("a"), result("b")
+    cache.store(first)
+    cache.store(second)
+    cache.invalidate(second.key)
+    assert cache.lookup(second.key) == (None, False)
+    assert cache.lookup(first.key) == (first, True)
+
+
+def test_the_cache_keeps_the_newest_results() -> None:
+    cache = PreviewCache[protocol.DataReport]()
+    for number in range(20):
+        cache.store(result(str(number)))
+    assert cache.lookup(preview_key({}, ["19"]))[1]
+    assert not cache.lookup(preview_key({}, ["0"]))[1]
