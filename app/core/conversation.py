@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
@@ -11,7 +11,7 @@ from trainer_core import protocol
 from trainer_core.protocol import Param
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.checkpoint_dir import CheckpointInfo
-from trainer_core.runs.run_dir import RunDir, RunSummary
+from trainer_core.runs.run_dir import RunDir
 
 GenerationStatus = Literal["waiting", "end", "length", "interrupted", "failed"]
 DeviceReason = Literal["unknown", "gpu", "no_gpu", "run_has_gpu", "other_gpu", "chosen"]
@@ -30,10 +30,10 @@ class SamplingOptions:
     seed: int = 0
 
     @classmethod
-    def from_mapping(cls, remembered: Mapping[str, float]) -> SamplingOptions:
-        """Stored options; unknown or invalid fields are ignored."""
+    def from_mapping(cls, stored: Mapping[str, float]) -> SamplingOptions:
+        """Stored options; unknown names are ignored."""
         whole = ("top_k", "max_tokens", "seed")
-        known = {name: value for name, value in remembered.items() if name in cls.__slots__}
+        known = {name: value for name, value in stored.items() if name in cls.__slots__}
         return cls(**{name: int(value) if name in whole else value for name, value in known.items()})  # type: ignore[arg-type]
 
 
@@ -55,65 +55,31 @@ class Turn:
 
 @dataclass(slots=True)
 class Conversation:
-    """Turns with one model, oldest first. `version` increases with every change."""
+    """Turns with one model, oldest first."""
 
     turns: list[Turn] = field(default_factory=list)
-    version: int = 0
 
     def add_turn(self, prompt: str, sampling: SamplingOptions) -> Turn:
         self.turns.append(Turn(prompt, sampling))
         del self.turns[:-MAX_TURNS]
-        self.version += 1
         return self.turns[-1]
 
-    def remove_last(self) -> None:
-        """Remove the last turn, to generate it again."""
-        del self.turns[-1:]
-        self.version += 1
-
-    def clear(self) -> None:
-        self.turns.clear()
-        self.version += 1
-
-    def generate_command(self, asked: Turn) -> protocol.Generate:
+    def generate_command(self, turn: Turn) -> protocol.Generate:
         """Command that generates the text of a turn, including the previous turns of a conversation."""
-        how = asked.sampling
-        command = protocol.Generate(
-            prompt="" if asked.chat else asked.prompt,
-            max_tokens=how.max_tokens,
-            temperature=how.temperature,
-            top_k=how.top_k,
-            top_p=how.top_p,
-            seed=how.seed,
-        )
-        if asked.chat:
-            before = self.turns[: self.turns.index(asked)]
-            said = [one for one in before if one.chat and one.status not in ("waiting", "failed")]
-            for one in said:
-                command.turns += [_protocol_turn("user", one.prompt), _protocol_turn("assistant", one.text)]
-            command.turns.append(_protocol_turn("user", asked.prompt))
+        command = protocol.Generate(prompt="" if turn.chat else turn.prompt, **asdict(turn.sampling))
+        if turn.chat:
+            for earlier in self.turns[: self.turns.index(turn)]:
+                if earlier.chat and earlier.status not in ("waiting", "failed"):
+                    command.turns.append(protocol.Turn(role="user", content=earlier.prompt))
+                    command.turns.append(protocol.Turn(role="assistant", content=earlier.text))
+            command.turns.append(protocol.Turn(role="user", content=turn.prompt))
         return command
 
 
-def _protocol_turn(role: str, content: str) -> protocol.Turn:
-    return protocol.Turn(role=role, content=content)
-
-
-@dataclass(frozen=True, slots=True)
-class RunOption:
-    """A run that can be selected."""
-
-    path: Path
-    is_training: bool = False  # in this window
-
-
-def run_options(runs: Sequence[RunSummary], training_run: Path | None, selected: Path | None) -> list[RunOption]:
-    """Runs with a checkpoint, newest first; the active run first, and always the selected one."""
-    found = [run.path for run in runs if run.checkpoints]
-    if selected is not None and selected not in found:
-        found.append(selected)
-    items = [RunOption(path, path == training_run) for path in found]
-    return sorted(items, key=lambda item: not item.is_training)
+def selectable_runs(runs: Sequence[Path], training_run: Path | None, selected: Path | None) -> list[Path]:
+    """`runs`, those with a checkpoint, and the selected one; the active run first."""
+    paths = [*runs, selected] if selected is not None and selected not in runs else list(runs)
+    return sorted(paths, key=lambda path: path != training_run)
 
 
 class CheckpointSelection:
@@ -132,11 +98,15 @@ class CheckpointSelection:
     def refresh(self) -> None:
         """Update from disk. Manifests are read again only if checkpoints were added or removed."""
         folder = RunDir(self.run).checkpoints if self.run is not None else None
-        stamp = _folder_mtime_ns(folder)
+        try:
+            stamp = (folder, folder.stat().st_mtime_ns) if folder is not None else None
+        except OSError:
+            stamp = None
         if folder is None or stamp is None:
-            self._last_stamp, self.checkpoints = None, []
-        elif (folder, stamp) != self._last_stamp:
-            self._last_stamp, self.checkpoints = (folder, stamp), checkpoint_dir.list_infos(folder)[::-1]
+            self.checkpoints = []
+        elif stamp != self._last_stamp:
+            self.checkpoints = checkpoint_dir.list_infos(folder)[::-1]
+        self._last_stamp = stamp
 
     @property
     def selected_path(self) -> Path | None:
@@ -149,13 +119,6 @@ class CheckpointSelection:
     def is_missing(self) -> bool:
         """Whether the selected checkpoint was deleted from disk."""
         return self.checkpoint is not None and all(info.path != self.checkpoint for info in self.checkpoints)
-
-
-def _folder_mtime_ns(folder: Path | None) -> int | None:
-    try:
-        return folder.stat().st_mtime_ns if folder is not None else None
-    except OSError:
-        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class PreviewJob(QObject, Generic[ReportT]):
         self.running: PreviewResult[ReportT] | None = None
         self._data: list[str] = []  # of the last process
         self._data_key: PreviewKey = ()
-        self._failed: tuple[PreviewResult[ReportT], ProcessOutcome] | None = None  # if it ended without a report
+        self._failed: ProcessOutcome | None = None  # if it ended without a report
         self.is_cancelling = False
         self.process = process or TrainerProcess(self)
         self.process.event_received.connect(self._on_event)
@@ -115,7 +115,7 @@ class PreviewJob(QObject, Generic[ReportT]):
         if result.report is not None:
             self.cache.store(result)
         elif not self.is_cancelling:
-            self._failed = result, outcome
+            self._failed = outcome
             self.cache.invalidate(result.key)
         self.is_cancelling = False
         is_rejected = result.error is not None and result.error.code.startswith("data.")
@@ -138,12 +138,16 @@ class PreviewJob(QObject, Generic[ReportT]):
         """Why the last process ended without a report; empty if it did not, or other data has been selected."""
         if self._failed is None or self._data != self._form.data:
             return ""
-        result, outcome = self._failed
-        if result.error is not None:
-            return formatting.localized_message(result.error.code, result.error.params)
-        if outcome.failed_to_start:
-            return tr("services.trainer_could_not_be_started")
-        return tr(self.unexpected_exit_key, code=outcome.exit_code, words=" ".join(outcome.output_tail[-1:]))
+        return format_process_failure(self._failed, self.unexpected_exit_key)
+
+
+def format_process_failure(outcome: ProcessOutcome, unexpected_exit_key: str) -> str:
+    """Why a process failed. `unexpected_exit_key`: text with `{code}` and `{words}`, for one without an error event."""
+    if outcome.error_event is not None:
+        return formatting.localized_message(outcome.error_event.code, outcome.error_event.params)
+    if outcome.failed_to_start:
+        return tr("services.trainer_could_not_be_started")
+    return tr(unexpected_exit_key, code=outcome.exit_code, words=" ".join(outcome.output_tail[-1:]))
 
 
 class DataPreviewJob(PreviewJob[DataReport]):

@@ -1,10 +1,8 @@
-"""What is tried: which runs and checkpoints there are to choose, where a model writes, what a conversation holds."""
+"""Playground: selectable runs and checkpoints, device, turns of a conversation."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-import pytest
 
 from app.core.conversation import (
     MAX_TURNS,
@@ -12,15 +10,13 @@ from app.core.conversation import (
     Conversation,
     SamplingOptions,
     choose_device,
-    run_options,
+    selectable_runs,
 )
 from trainer_core.runs import checkpoint_dir
-from trainer_core.runs.run_dir import RunSummary
 
 
-@pytest.mark.parametrize(
-    ("wanted", "gpus", "training_on", "flag", "why"),
-    [
+def test_a_model_does_not_use_the_gpu_that_trains() -> None:
+    for requested, gpus, training_on, flag, reason in (
         ("auto", None, None, "auto", "unknown"),
         ("auto", 0, None, "auto", "no_gpu"),
         ("auto", 0, "auto", "auto", "no_gpu"),
@@ -31,25 +27,15 @@ from trainer_core.runs.run_dir import RunSummary
         ("auto", 2, "cuda:1", "cuda:0", "other_gpu"),
         ("cpu", 2, None, "cpu", "chosen"),
         ("cuda:0", 1, "auto", "cuda:0", "chosen"),
-    ],
-)
-def test_a_model_does_not_write_on_the_gpu_that_trains(
-    wanted: str, gpus: int | None, training_on: str | None, flag: str, why: str
-) -> None:
-    device = choose_device(wanted, gpus, training_on)
-    assert (device.flag, device.reason) == (flag, why)
+    ):
+        device = choose_device(requested, gpus, training_on)
+        assert (device.flag, device.reason) == (flag, reason), (requested, gpus, training_on)
 
 
-def summary(path: Path, checkpoints: int) -> RunSummary:
-    return RunSummary(path=path, state="finished", started=0.0, checkpoints=checkpoints)
-
-
-def test_runs_with_checkpoints_can_be_chosen_the_one_in_training_first(tmp_path: Path) -> None:
+def test_the_active_run_is_listed_first_and_the_selected_one_always(tmp_path: Path) -> None:
     new, empty, old = (tmp_path / name for name in ("new", "empty", "old"))
-    runs = [summary(new, 2), summary(empty, 0), summary(old, 1)]
-    items = run_options(runs, training_run=old, selected=None)
-    assert [(item.path, item.is_training) for item in items] == [(old, True), (new, False)]
-    assert [item.path for item in run_options(runs, None, empty)] == [new, old, empty]
+    assert selectable_runs([new, old], old, None) == [old, new]
+    assert selectable_runs([new, old], None, empty) == [new, old, empty]
 
 
 def save(run: Path, step: int) -> Path:
@@ -60,31 +46,31 @@ def save(run: Path, step: int) -> Path:
     return folder
 
 
-def test_the_newest_is_meant_until_one_is_chosen(tmp_path: Path) -> None:
-    choice = CheckpointSelection()
-    assert choice.selected_path is None
+def test_the_newest_checkpoint_is_selected_until_one_is_chosen(tmp_path: Path) -> None:
+    selection = CheckpointSelection()
+    assert selection.selected_path is None
     first = save(tmp_path, 1)
-    choice.select(tmp_path)
-    assert choice.selected_path == first
+    selection.select(tmp_path)
+    assert selection.selected_path == first
     second = save(tmp_path, 2)
-    choice.refresh()
-    assert choice.selected_path == second
-    choice.select(tmp_path, first)
-    assert (choice.selected_path, choice.is_missing) == (first, False)
+    selection.refresh()
+    assert selection.selected_path == second
+    selection.select(tmp_path, first)
+    assert (selection.selected_path, selection.is_missing) == (first, False)
     first.rename(tmp_path / "elsewhere")
-    choice.refresh()
-    assert (choice.selected_path, choice.is_missing) == (first, True)
+    selection.refresh()
+    assert (selection.selected_path, selection.is_missing) == (first, True)
 
 
-def test_a_conversation_is_asked_with_what_was_said_before_and_without_what_failed() -> None:
-    talk = Conversation()
-    for prompt, text, ending in (("a", "A", "end"), ("b", "", "failed"), ("c", "C", "interrupted")):
-        exchange = talk.add_turn(prompt, SamplingOptions())
-        exchange.chat, exchange.text, exchange.status = True, text, ending  # type: ignore[assignment]
-    asked = talk.add_turn("d", SamplingOptions(seed=7, max_tokens=9))
-    asked.chat = True
-    command = talk.generate_command(asked)
-    assert [(turn.role, turn.content) for turn in command.turns] == [
+def test_a_command_contains_the_previous_turns_without_failed_ones() -> None:
+    conversation = Conversation()
+    for prompt, text, status in (("a", "A", "end"), ("b", "", "failed"), ("c", "C", "interrupted")):
+        turn = conversation.add_turn(prompt, SamplingOptions())
+        turn.chat, turn.text, turn.status = True, text, status  # type: ignore[assignment]
+    turn = conversation.add_turn("d", SamplingOptions(seed=7, max_tokens=9))
+    turn.chat = True
+    command = conversation.generate_command(turn)
+    assert [(one.role, one.content) for one in command.turns] == [
         ("user", "a"),
         ("assistant", "A"),
         ("user", "c"),
@@ -92,13 +78,13 @@ def test_a_conversation_is_asked_with_what_was_said_before_and_without_what_fail
         ("user", "d"),
     ]
     assert (command.seed, command.max_tokens) == (7, 9)
-    asked.chat = False
-    assert talk.generate_command(asked).turns == []
+    turn.chat = False
+    assert conversation.generate_command(turn).turns == []
 
 
-def test_a_talk_forgets_its_oldest_exchanges() -> None:
-    talk = Conversation()
+def test_the_number_of_turns_is_limited() -> None:
+    conversation = Conversation()
     for number in range(MAX_TURNS + 3):
-        talk.add_turn(str(number), SamplingOptions())
-    assert len(talk.turns) == MAX_TURNS
-    assert talk.turns[0].prompt == "3"
+        conversation.add_turn(str(number), SamplingOptions())
+    assert len(conversation.turns) == MAX_TURNS
+    assert conversation.turns[0].prompt == "3"

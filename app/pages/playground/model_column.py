@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QSizePolicy, QVBoxLayout
 
-from app.core.conversation import Conversation, RunOption, Turn
-from app.pages.playground import texts
+from app.core.conversation import Turn
+from app.pages.performance import execution_texts
 from app.pages.playground.transcript import Transcript
+from app.services.generation_session import GenerationSession
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
 from app.widgets import formatting
@@ -33,24 +33,8 @@ from trainer_core.runs.checkpoint_dir import CheckpointInfo
 _NARROW: Final = 380  # pixels; below, the two choices are stacked
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnState:
-    """State of a column."""
-
-    runs: Sequence[RunOption]
-    run: Path | None
-    checkpoints: Sequence[CheckpointInfo]  # of the run, newest first
-    checkpoint: Path | None  # None: the newest
-    is_missing: bool  # the checkpoint was deleted from disk
-    state: Literal["off", "loading", "writing", "ready", "failed"]
-    loaded: protocol.ModelLoaded | None
-    newer_step: int | None  # of a checkpoint that is newer than the loaded one
-    failure: str
-    conversation: Conversation
-
-
 class ModelColumn(TranslatableWidget):
-    """Displays a `ColumnState`; signals carry what was chosen."""
+    """Displays a `GenerationSession`; signals carry what was chosen."""
 
     run_chosen = Signal(Path)
     checkpoint_chosen = Signal(object)  # Path, or None for the newest
@@ -58,7 +42,9 @@ class ModelColumn(TranslatableWidget):
 
     def __init__(self, palette: Palette) -> None:
         super().__init__()
-        self._state: ColumnState | None = None
+        self._session: GenerationSession | None = None
+        self._runs: Sequence[Path] = ()
+        self._training_run: Path | None = None
         self._listed: object = None  # content of the choices
         self.run = set_object_name(NoScrollComboBox(), "tryRun")
         self.checkpoint = set_object_name(NoScrollComboBox(), "tryCheckpoint")
@@ -87,43 +73,49 @@ class ModelColumn(TranslatableWidget):
         return turn.text if turn.chat else turn.prompt + turn.text
 
     def _newest_turn(self) -> Turn | None:
-        turns = self._state.conversation.turns if self._state else []
+        turns = self._session.conversation.turns if self._session else []
         return turns[-1] if turns else None
 
-    def display(self, state: ColumnState) -> None:
-        self._state = state
-        self._list_choices(state)
-        self.transcript.display(state.conversation)
+    def display(self, session: GenerationSession, runs: Sequence[Path], training_run: Path | None) -> None:
+        """Show a session. `runs`: that can be selected."""
+        self._session, self._runs, self._training_run = session, runs, training_run
+        self._list_choices(session)
+        self.transcript.display(session.conversation)
         turn = self._newest_turn()
         self.copy.setEnabled(turn is not None and bool(turn.text))
-        text, level = _format_status(state, turn)
+        text, level = _format_status(session, turn)
         self.status.setText(text)
         if self.status.property("level") != level:
             self.status.setProperty("level", level)
             restyle(self.status)
 
-    def _list_choices(self, state: ColumnState) -> None:
+    def _list_choices(self, session: GenerationSession) -> None:
         """Fill the combo boxes, unless they are up to date or open."""
-        listed = (state.runs, state.run, list(state.checkpoints), state.checkpoint, state.is_missing)
+        chosen = session.selection
+        listed = (
+            self._runs, self._training_run, chosen.run, chosen.checkpoints, chosen.checkpoint, chosen.is_missing,
+        )  # fmt: skip
         if listed == self._listed or self.run.view().isVisible() or self.checkpoint.view().isVisible():
             return
         self._listed = listed
         self.run.clear()
-        for run in state.runs:
-            name = run.path.name
-            self.run.addItem(tr("playground.name_training", name=name) if run.is_training else name, run.path)
-            self.run.setItemData(self.run.count() - 1, plain_tooltip(str(run.path)), Qt.ItemDataRole.ToolTipRole)
-        self.run.setCurrentIndex(_index_of(self.run, state.run))
+        for path in self._runs:
+            is_training = path == self._training_run
+            self.run.addItem(tr("playground.name_training", name=path.name) if is_training else path.name, path)
+            self.run.setItemData(self.run.count() - 1, plain_tooltip(str(path)), Qt.ItemDataRole.ToolTipRole)
+        self.run.setCurrentIndex(_index_of(self.run, chosen.run))
         self.checkpoint.clear()
-        newest = state.checkpoints[0] if state.checkpoints else None
-        self.checkpoint.addItem(texts.format_newest_checkpoint(newest), None)
-        for info in state.checkpoints:
-            self.checkpoint.addItem(texts.format_checkpoint(info), info.path)
-        if state.is_missing and state.checkpoint is not None:
-            self.checkpoint.addItem(state.checkpoint.name, state.checkpoint)
-        self.checkpoint.setCurrentIndex(max(0, _index_of(self.checkpoint, state.checkpoint)))
+        newest = tr("playground.newest_none_yet")
+        if chosen.checkpoints:
+            newest = tr("playground.newest_checkpoint", checkpoint=_format_checkpoint(chosen.checkpoints[0]))
+        self.checkpoint.addItem(newest, None)
+        for info in chosen.checkpoints:
+            self.checkpoint.addItem(_format_checkpoint(info), info.path)
+        if chosen.is_missing and chosen.checkpoint is not None:
+            self.checkpoint.addItem(chosen.checkpoint.name, chosen.checkpoint)
+        self.checkpoint.setCurrentIndex(max(0, _index_of(self.checkpoint, chosen.checkpoint)))
         for combo in (self.run, self.checkpoint):
-            combo.setEnabled(combo.count() > 0 and state.run is not None)
+            combo.setEnabled(combo.count() > 0 and chosen.run is not None)
             combo.setToolTip(plain_tooltip(combo.currentText()))
 
     def retheme(self, palette: Palette) -> None:
@@ -137,8 +129,8 @@ class ModelColumn(TranslatableWidget):
         self.copy.setToolTip(tr("playground.copy_the_newest_text"))
         self.transcript.render_all()
         self._listed = None
-        if self._state is not None:
-            self.display(self._state)
+        if self._session is not None:
+            self.display(self._session, self._runs, self._training_run)
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
@@ -146,19 +138,46 @@ class ModelColumn(TranslatableWidget):
         self._choices.setDirection(direction.TopToBottom if self.width() < _NARROW else direction.LeftToRight)
 
 
-def _format_status(state: ColumnState, turn: Turn | None) -> tuple[str, str]:
+def _format_status(session: GenerationSession, turn: Turn | None) -> tuple[str, str]:
     """Return the status and its level."""
-    if state.failure:
-        return state.failure, "bad"
-    if state.is_missing:
-        if state.loaded is not None:
+    if failure := session.format_failure():
+        return failure, "bad"
+    if session.selection.is_missing:
+        if session.loaded is not None:
             return tr("playground.no_longer_on_disk_stays"), "warn"
         return tr("playground.this_checkpoint_no_longer_on"), "bad"
-    if state.state == "loading":
+    if session.state == "loading":
         return tr("playground.loading_the_model"), ""
-    if state.newer_step is not None and state.state != "writing":
-        return tr("playground.step_step_there_now_next", step=formatting.format_count(state.newer_step)), "warn"
-    return (texts.format_speed(turn, state.loaded) if turn is not None and turn.tokens else ""), ""
+    if session.newer_step is not None and session.state != "writing":
+        step = formatting.format_count(session.newer_step)
+        return tr("playground.step_step_there_now_next", step=step), "warn"
+    return (_format_speed(turn, session.loaded) if turn is not None and turn.tokens else ""), ""
+
+
+def _format_speed(turn: Turn, loaded: protocol.ModelLoaded | None) -> str:
+    """Tokens, speed, device, and whether the context was truncated."""
+    count, rate = formatting.format_count, formatting.format_rate(turn.tokens_per_s)
+    parts = [tr("playground.tokens_tokens_rate_tokens_s", tokens=count(turn.tokens), rate=rate)]
+    if loaded is not None:
+        parts.append(execution_texts.format_device(loaded.device))
+        if turn.prompt_tokens >= loaded.max_seq_len:
+            seen, given = count(loaded.max_seq_len - 1), count(turn.prompt_tokens)
+            parts.append(tr("playground.sees_only_newest_seen_given", seen=seen, given=given))
+    return " · ".join(parts)
+
+
+def _format_checkpoint(info: CheckpointInfo) -> str:
+    """`Step 400 · final · loss 3.402`."""
+    kinds = {
+        "regular": "",
+        "best": tr("playground.best"),
+        "final": tr("playground.final"),
+        "emergency": tr("playground.before_a_failure"),
+    }
+    parts = [tr("common.step_step_2", step=formatting.format_count(info.step)), kinds.get(info.kind, info.kind)]
+    if info.eval_loss is not None:
+        parts.append(tr("playground.loss_loss", loss=formatting.format_loss(info.eval_loss)))
+    return " · ".join(filter(None, parts))
 
 
 def _index_of(combo: NoScrollComboBox, data: Path | None) -> int:

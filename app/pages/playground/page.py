@@ -11,7 +11,6 @@ from PySide6.QtWidgets import QHBoxLayout, QPlainTextEdit, QVBoxLayout
 
 from app.core.conversation import DeviceChoice, SamplingOptions
 from app.pages.page import Page
-from app.pages.playground import texts
 from app.pages.playground.model_column import ModelColumn
 from app.pages.playground.sampling_row import SamplingRow
 from app.texts import tr
@@ -169,7 +168,7 @@ class PlaygroundPage(Page):
         self.write.setEnabled(state.possible)
         self.again.setEnabled(state.possible and state.has_turns and not state.busy)
         self._list_devices(state)
-        self.device_label.setText(texts.format_device_choice(state.device))
+        self.device_label.setText(_format_device_reason(state.device))
         hint = tr("playground.write_beginning_or_question_below")
         if not state.possible:
             hint = tr("playground.no_checkpoint_try_yet_start")
@@ -224,3 +223,13 @@ class PlaygroundPage(Page):
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
         super().showEvent(event)
         self.shown.emit()
+
+
+def _format_device_reason(device: DeviceChoice) -> str:
+    """The device that models are loaded on, and why."""
+    return {
+        "gpu": tr("playground.on_the_gpu"),
+        "no_gpu": tr("playground.on_cpu_no_gpu_was"),
+        "run_has_gpu": tr("playground.on_cpu_training_has_only"),
+        "other_gpu": tr("playground.on_another_gpu_than_training"),
+    }.get(device.reason, "")

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import QObject
 
-from app.core import conversation
 from app.core.active_run import ActiveRun
-from app.core.conversation import DeviceChoice, SamplingOptions
+from app.core.conversation import DeviceChoice, SamplingOptions, choose_device, selectable_runs
 from app.core.history.run_list import RunHistory
 from app.core.settings import Settings
 from app.services import desktop_shell
@@ -19,10 +18,8 @@ from app.services.generation_session import GenerationSession, ModelKey
 from app.services.trainer_process import TrainerProcess
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
-from trainer_core.runs.run_dir import RunSummary
 
 if TYPE_CHECKING:  # imported after the first paint
-    from app.pages.playground.model_column import ColumnState
     from app.pages.playground.page import PlaygroundPage
     from trainer_core.system.hardware import MachineInfo
 
@@ -43,8 +40,7 @@ class PlaygroundController(QObject):
         self._active_run, self._history, self._settings = active_run, history, settings
         self.sessions = [GenerationSession(create_process, self) for _ in range(_MAX_SESSIONS)]
         self.comparing = False
-        self._runs_with_checkpoints: tuple[RunSummary, ...] = ()  # newest first
-        self._options_cache: dict[tuple[Path | None, Path | None], list[conversation.RunOption]] = {}
+        self._runs_with_checkpoints: list[Path] = []  # newest first
         self._requested_device = "auto"
         self.machine: MachineInfo | None = None  # None: not probed yet
         self._run_hello: protocol.Hello | None = None  # of the active run
@@ -104,9 +100,7 @@ class PlaygroundController(QObject):
         self.refresh()
 
     def _select(self, session: GenerationSession, run: Path | None, checkpoint: Path | None) -> None:
-        session.selection.select(run, checkpoint)
-        session.failure = None
-        session.state = "off" if session.state == "failed" else session.state
+        session.select(run, checkpoint)
         self._unload_unselected()
         self.refresh()
 
@@ -129,7 +123,7 @@ class PlaygroundController(QObject):
     def device(self) -> DeviceChoice:
         """The device that models are loaded on."""
         gpus = len(self.machine.gpus) if self.machine else None
-        return conversation.choose_device(self._requested_device, gpus, self._training_device)
+        return choose_device(self._requested_device, gpus, self._training_device)
 
     @property
     def _training_device(self) -> str | None:
@@ -156,21 +150,16 @@ class PlaygroundController(QObject):
             return
         first = self.sessions[0].selection
         if first.run is None:
-            items = self._run_options(None)
-            first.select(items[0].path if items else None)
+            runs = selectable_runs(self._runs_with_checkpoints, self._training_run, None)
+            first.select(runs[0] if runs else None)
         for session in self.visible_sessions:
             session.selection.refresh()
         self.refresh()
 
-    def _run_options(self, chosen: Path | None) -> list[conversation.RunOption]:
+    @property
+    def _training_run(self) -> Path | None:
         machine = self._active_run.machine
-        training = Path(machine.run_dir) if machine.is_active and machine.run_dir else None
-        known = self._options_cache.get((training, chosen))  # cached: refreshed with every generated token
-        if known is None:
-            known = self._options_cache[training, chosen] = conversation.run_options(
-                self._runs_with_checkpoints, training, chosen
-            )
-        return known
+        return Path(machine.run_dir) if machine.is_active and machine.run_dir else None
 
     def on_run_moved(self, old: Path, new: Path | None) -> None:
         """Follow a run whose folder was renamed to `new`, or deleted (None)."""
@@ -182,8 +171,7 @@ class PlaygroundController(QObject):
                 self._select(session, new, moved)
 
     def on_runs_listed(self) -> None:
-        self._runs_with_checkpoints = tuple(run for run in self._history.runs if run.checkpoints)
-        self._options_cache.clear()
+        self._runs_with_checkpoints = [run.path for run in self._history.runs if run.checkpoints]
         self._refresh_checkpoints()
 
     # --- generating ---------------------------------------------------------------------------------------
@@ -210,13 +198,13 @@ class PlaygroundController(QObject):
 
     def regenerate(self, sampling: SamplingOptions) -> None:
         """Replace the last text by one with another seed."""
-        talks = [session.conversation for session in self.visible_sessions]
-        last = next((talk.turns[-1] for talk in talks if talk.turns), None)
+        conversations = [session.conversation for session in self.visible_sessions]
+        last = next((one.turns[-1] for one in conversations if one.turns), None)
         if last is None or any(session.is_busy for session in self.visible_sessions):
             return
-        for talk in talks:
-            if talk.turns and talk.turns[-1].prompt == last.prompt:
-                talk.remove_last()
+        for conversation in conversations:
+            if conversation.turns and conversation.turns[-1].prompt == last.prompt:
+                conversation.turns.pop()
         self.generate(last.prompt, sampling)
 
     def stop_generation(self) -> None:
@@ -227,10 +215,10 @@ class PlaygroundController(QObject):
         self.stop_generation()
         for session in self.sessions:
             if not session.is_busy:
-                session.conversation.clear()
+                session.conversation.turns.clear()
         self.refresh()
 
-    # --- showing ------------------------------------------------------------------------------------------
+    # --- display ------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
         page = self._page
@@ -248,27 +236,10 @@ class PlaygroundController(QObject):
             gpus=len(self.machine.gpus) if self.machine else 0,
         )
         page.display(state)
+        training = self._training_run
         for session, column in zip(self.visible_sessions, page.columns, strict=False):
-            column.display(self._column_state(session))
-
-    def _column_state(self, session: GenerationSession) -> ColumnState:
-        from app.pages.playground.model_column import ColumnState
-
-        selection, loaded = session.selection, session.loaded
-        follows = bool(selection.checkpoints) and selection.checkpoint is None
-        newest = selection.checkpoints[0].step if follows else 0
-        return ColumnState(
-            runs=self._run_options(selection.run),
-            run=selection.run,
-            checkpoints=selection.checkpoints,
-            checkpoint=selection.checkpoint,
-            is_missing=selection.is_missing,
-            state=session.state,
-            loaded=loaded,
-            newer_step=newest if loaded is not None and newest > loaded.step else None,
-            failure=session.failure() if session.failure is not None else "",
-            conversation=session.conversation,
-        )
+            runs = selectable_runs(self._runs_with_checkpoints, training, session.selection.run)
+            column.display(session, runs, training)
 
     def shutdown(self) -> None:
         """End the processes."""

@@ -6,8 +6,9 @@ from PySide6.QtGui import QColor, QTextBlockFormat, QTextCursor, QTextFrameForma
 from PySide6.QtWidgets import QTextEdit
 
 from app.core.conversation import Conversation, GenerationStatus, Turn
-from app.pages.playground import texts
+from app.texts import tr
 from app.theme.palette import SPACING, Palette
+from app.widgets import formatting
 from app.widgets.basic import placeholder_label
 from app.widgets.raw_text import char_format, line_block_format, raw_char_format, set_raw_text_font
 
@@ -67,14 +68,14 @@ class Transcript(QTextEdit):
                 self._render_question(cursor, turn, first=index == 0)
             else:
                 self._start_block(cursor, top=2 * SPACING if index else 0, first=index == 0)
-            cursor.insertText(texts.format_heading(turn), char_format(self._palette.muted, bold=True))
+            cursor.insertText(_format_heading(turn), char_format(self._palette.muted, bold=True))
             self._start_block(cursor)
             if not turn.chat:
                 cursor.insertText(turn.prompt, raw_char_format(self._palette.accent))
             cursor.insertText(turn.text, raw_char_format(self._palette.text))
             for text, color in (
-                (texts.format_error(turn), self._palette.bad),
-                (texts.format_ending(turn), self._palette.muted),
+                (_format_error(turn), self._palette.bad),
+                (_format_ending(turn), self._palette.muted),
             ):
                 if text:
                     self._start_block(cursor)
@@ -102,3 +103,23 @@ class Transcript(QTextEdit):
             cursor.setBlockFormat(block)
         else:
             cursor.insertBlock(block)
+
+
+def _format_heading(turn: Turn) -> str:
+    """Step of the model and seed of a text."""
+    if turn.step is None:
+        return tr("playground.seed_seed", seed=turn.sampling.seed)
+    return tr("playground.step_step_seed_seed", step=formatting.format_count(turn.step), seed=turn.sampling.seed)
+
+
+def _format_ending(turn: Turn) -> str:
+    """Why a text ended before the model ended it, or empty."""
+    return {
+        "length": tr("playground.set_length_reached"),
+        "interrupted": tr("playground.stopped"),
+    }.get(turn.status, "")
+
+
+def _format_error(turn: Turn) -> str:
+    """Why a text could not be generated, or empty."""
+    return formatting.localized_message(*turn.error) if turn.status == "failed" and turn.error else ""
