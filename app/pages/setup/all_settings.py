@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, Self
+from typing import Final, Self, get_args
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QLabel, QVBoxLayout, QWidget
 
 from app.core.idle_task import IdleTask
 from app.knob_texts import knob_group_title
@@ -19,13 +19,14 @@ from app.theme.palette import SPACING, Palette
 from app.widgets.basic import (
     ensure_widget_visible,
     focus_by_keyboard,
+    horizontal_layout,
     label,
     line_edit,
     push_button,
     scroll_area,
     set_object_name,
 )
-from trainer_core.config import knobs
+from trainer_core.config import KnobGroup, knobs
 
 _SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "optimizer": (
@@ -55,7 +56,7 @@ class AllSettingsPage(Page):
         self._revealed: KnobField | None = None
         self._build_task = IdleTask(self)
         self._build_task.finished.connect(self._on_built)
-        self._headings: dict[str, QLabel] = {}
+        self._headings: dict[str, QLabel] = {}  # by section
         self.search = line_edit("searchKnobs", clear=True)
         self.only_changed = set_object_name(QCheckBox(), "onlyChanged")
         self._count_label, self.reset_all = label("muted"), push_button("resetAll")
@@ -74,12 +75,15 @@ class AllSettingsPage(Page):
         self.retranslate()
 
     def _arrange(self) -> None:
-        bar = QHBoxLayout()
+        bar = horizontal_layout(
+            (self.search, 1),
+            self._count_label,
+            self.only_changed,
+            self._next_run_note,
+            self.reset_all,
+            spacing=2 * SPACING,
+        )
         bar.setContentsMargins(0, SPACING, 0, 0)
-        bar.setSpacing(2 * SPACING)
-        bar.addWidget(self.search, 1)
-        for widget in (self._count_label, self.only_changed, self._next_run_note, self.reset_all):
-            bar.addWidget(widget)
         self._scroll = scroll_area(self._inner)
         self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # its fields take the focus
         layout = QVBoxLayout(self)
@@ -160,8 +164,8 @@ class AllSettingsPage(Page):
         self.reset_all.setToolTip(tr("setup.all_settings_back_those_preset"))
         self._empty_label.setText(tr("setup.no_setting_matches"))
         self._next_run_note.setText(tr("setup.for_the_next_run"))
-        for group, heading in self._headings.items():
-            heading.setText(knob_group_title(group))
+        for section, heading in self._headings.items():
+            heading.setText(knob_group_title(section))
         if self.is_built:
             self._filter()
 
@@ -184,8 +188,8 @@ class AllSettingsPage(Page):
                 field.setVisible(is_match)
             if is_match:
                 visible |= {field.knob.group, section_of(field.knob.name)}
-        for group, heading in self._headings.items():
-            heading.setVisible(group in visible)
+        for section, heading in self._headings.items():
+            heading.setVisible(section in visible)
         self._empty_label.setVisible(bool(self.fields) and not visible)
         total = len(form_knobs())
         key = "setup.all_settings_2" if count == total else "setup.shown_of_all"
@@ -206,11 +210,10 @@ def section_of(name: str) -> str:
 
 def sort_by_section(names: Sequence[str]) -> list[str]:
     """Sort settings by group, within it by subsection; those without a subsection come first."""
-    groups = list(dict.fromkeys(knobs()[name].group for name in names))
-    sections = list(_SECTIONS)
+    groups, sections = list(get_args(KnobGroup)), ["", *_SECTIONS]
 
     def sort_key(name: str) -> tuple[int, int]:
-        section = section_of(name)
-        return groups.index(knobs()[name].group), sections.index(section) + 1 if section in sections else 0
+        group, section = knobs()[name].group, section_of(name)
+        return groups.index(group), sections.index("" if section == group else section)
 
     return sorted(names, key=sort_key)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from PySide6.QtCore import QEvent, QObject, QSize, Qt, Signal
-from PySide6.QtGui import QFocusEvent, QIcon, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QFocusEvent, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import (
-    QHBoxLayout,
     QPushButton,
     QSizePolicy,
     QStyle,
@@ -26,6 +25,7 @@ from app.theme.palette import SPACING, Palette
 from app.widgets.basic import (
     TranslatableWidget,
     card,
+    horizontal_layout,
     label,
     plain_tooltip,
     restyle,
@@ -33,12 +33,12 @@ from app.widgets.basic import (
     vertical_layout,
 )
 
-_ICONS: Final[dict[StepState, tuple[IconName, str]]] = {  # icon, palette colour
-    "done": ("fits", "good"),
-    "next": ("here", "accent"),
-    "open": ("ring", "muted"),
-    "wrong": ("tight", "warn"),
-    "working": ("here", "good"),
+_STATES: Final[dict[StepState, tuple[IconName, str, str]]] = {  # icon, palette colour, text
+    "done": ("fits", "good", "common.done"),
+    "next": ("here", "accent", "setup.next"),
+    "open": ("ring", "muted", "setup.not_yet"),
+    "wrong": ("tight", "warn", "setup.to_be_put_right"),
+    "working": ("here", "good", "setup.under_way"),
 }
 _ICON_SIZE: Final = QSize(14, 14)
 _KEYBOARD_REASONS: Final = (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
@@ -54,7 +54,6 @@ class OnboardingBar(TranslatableWidget):
     def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._palette, self._inputs = palette, OnboardingInputs(has_data=False, has_preset=False)
-        self._icons: dict[StepState, QIcon] = {}
         self.steps = {step: self._create_step(step) for step in ONBOARDING_STEPS}
         self.hint = _HintButton()
         self.hint.clicked.connect(self.hint_pressed)
@@ -62,18 +61,15 @@ class OnboardingBar(TranslatableWidget):
         self.close_button.clicked.connect(self.closed)
         for button in (*self.steps.values(), self.hint):
             button.installEventFilter(self)
-        steps, hint, content = QHBoxLayout(), QHBoxLayout(), vertical_layout(spacing=0)
-        steps.setSpacing(0)
-        for place, button in enumerate(self.steps.values()):
-            if place:
+        steps, content = horizontal_layout(spacing=0), vertical_layout(spacing=0)
+        for button in self.steps.values():
+            if steps.count():
                 line = label("pathLine")
                 line.setFixedHeight(1)
                 steps.addWidget(line, 1)
             steps.addWidget(button)
-        hint.setSpacing(0)
+        hint = horizontal_layout((self.hint, 1), self.close_button, spacing=0)
         hint.setContentsMargins(SPACING // 2, 0, 0, 0)
-        hint.addWidget(self.hint, 1)
-        hint.addWidget(self.close_button)
         content.addLayout(steps)
         content.addLayout(hint)
         frame = card(content)
@@ -107,48 +103,40 @@ class OnboardingBar(TranslatableWidget):
             self._update()
 
     def _update(self) -> None:
-        states, state_texts = step_states(self._inputs), _state_texts()
+        states = step_states(self._inputs)
         for step, button in self.steps.items():
             state = states[step]
-            if state not in self._icons:
-                name, colour = _ICONS[state]
-                self._icons[state] = icon(name, getattr(self._palette, colour), self._palette.muted)
-            button.setIcon(self._icons[state])
+            icon_name, colour, text_key = _STATES[state]
+            button.setIcon(icon(icon_name, getattr(self._palette, colour), self._palette.muted))
             if button.property("mark") != state:
                 button.setProperty("mark", state)
                 restyle(button)
-            button.setAccessibleName(tr("setup.step_state", step=button.text(), state=state_texts[state]))
-            button.setToolTip(state_texts[state])
+            button.setAccessibleName(tr("setup.step_state", step=button.text(), state=tr(text_key)))
+            button.setToolTip(tr(text_key))
         self.hint.set_hint(self._format_hint(states))
 
     def _format_hint(self, states: dict[OnboardingStep, StepState]) -> str:
         inputs = self._inputs
-        if inputs.run_active:
-            return tr("setup.run_under_way")
-        if states["data"] == "next":
-            return tr("setup.next_add_file_or_folder")
-        if not inputs.has_preset:
-            return tr("setup.next_choose_a_preset")
-        if inputs.blocked:
-            return inputs.blocked
-        if inputs.inspecting_data:
-            return tr("setup.looking_at_the_data")
-        if inputs.data_error:
-            return inputs.data_error
-        if inputs.checking:
-            return tr("setup.checking")
-        if inputs.run_finished:
-            return tr("setup.trained_next_try_it")
-        return {
+        by_verdict = {
             None: tr("setup.next_check_that_fits_or"),
             "fits": tr("setup.it_fits_next_start"),
             "tight": tr("setup.fits_but_tightly_next_start"),
             "does_not_fit": tr("setup.does_not_fit_take_offer"),
-        }[inputs.verdict]
+        }
+        candidates = (
+            (inputs.run_active, tr("setup.run_under_way")),
+            (states["data"] == "next", tr("setup.next_add_file_or_folder")),
+            (not inputs.has_preset, tr("setup.next_choose_a_preset")),
+            (bool(inputs.blocked), inputs.blocked),
+            (inputs.inspecting_data, tr("setup.looking_at_the_data")),
+            (bool(inputs.data_error), inputs.data_error),
+            (inputs.checking, tr("setup.checking")),
+            (inputs.run_finished, tr("setup.trained_next_try_it")),
+        )
+        return next((text for applies, text in candidates if applies), by_verdict[inputs.verdict])
 
     def retheme(self, palette: Palette) -> None:
         self._palette = palette
-        self._icons.clear()
         self.close_button.setIcon(icon("close", palette.muted, palette.muted))
         self._update()
 
@@ -161,16 +149,6 @@ class OnboardingBar(TranslatableWidget):
         self.close_button.setToolTip(tr("setup.hide_these_steps"))
         self.close_button.setAccessibleName(tr("setup.hide_these_steps"))
         self._update()
-
-
-def _state_texts() -> dict[StepState, str]:
-    return {
-        "done": tr("common.done"),
-        "next": tr("setup.next"),
-        "open": tr("setup.not_yet"),
-        "wrong": tr("setup.to_be_put_right"),
-        "working": tr("setup.under_way"),
-    }
 
 
 class _HintButton(QPushButton):

@@ -69,21 +69,19 @@ class SetupPanel(TranslatableWidget):
         column = QVBoxLayout(inner)
         column.setContentsMargins(SPACING + 4, SPACING, SPACING, SPACING + 4)
         column.setSpacing(SPACING - 2)
-        for name, widgets in (
-            ("preset", [self.presets, self.kept_notice]),
-            ("data", [self.data]),
-            ("validation", [self.validation]),
-            ("name", [self.run_name]),
-            ("knobs", [*self.fields, self._conflict, self._all]),
+        fields: list[QWidget] = [*self.fields]
+        fields.insert([field.knob.name for field in self.fields].index("max_steps") + 1, self.length)
+        headings = self._headings
+        column.addLayout(card_header(headings["preset"], self._next_run_note))
+        for widgets in (
+            [self.presets, self.kept_notice],
+            [headings["data"], self.data],
+            [headings["validation"], self.validation],
+            [headings["name"], self.run_name],
+            [headings["knobs"], *fields, self._conflict, self._all],
         ):
-            if name == "preset":
-                column.addLayout(card_header(self._headings[name], self._next_run_note))
-            else:
-                column.addWidget(self._headings[name])
             for widget in widgets:
                 column.addWidget(widget)
-                if isinstance(widget, KnobField) and widget.knob.name == "max_steps":
-                    column.addWidget(self.length)
             column.addSpacing(SPACING // 2)
         column.addStretch(1)
         self._scroll = scroll_area(inner)

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
 from app.knob_texts import knob_label
 from app.pages.setup.form import SetupForm
@@ -17,6 +17,7 @@ from app.widgets.basic import (
     NoScrollComboBox,
     TranslatableWidget,
     announce,
+    horizontal_layout,
     label,
     move_focus,
     push_button,
@@ -76,14 +77,14 @@ class PresetChooser(TranslatableWidget):
     def show_machine(self, machine: MachineInfo) -> None:
         """Show the hardware of this machine, to compare with the requirements of a preset."""
         self._machine_info = machine
-        memory = tr("setup.size_of_memory", size=formatting.format_bytes(machine.ram_total))
-        counts = Counter((gpu.name, formatting.format_bytes(gpu.vram_total)) for gpu in machine.gpus)
-        cards = [f"{f'{count} × ' if count > 1 else ''}{name} ({vram})" for (name, vram), count in counts.items()]
-        gpus = cards or [tr("setup.no_nvidia_gpu")]
-        count = machine.cpu_cores
-        cores = tr("setup.1_cpu_core") if count == 1 else tr("setup.count_cpu_cores", count=count)
-        text = tr("setup.this_machine_parts", parts=tr("common.list_separator").join([*gpus, cores, memory]))
-        self._machine.setText(text)
+        kinds = Counter((gpu.name, formatting.format_bytes(gpu.vram_total)) for gpu in machine.gpus)
+        gpus = [f"{f'{count} × ' if count > 1 else ''}{name} ({vram})" for (name, vram), count in kinds.items()]
+        parts = [
+            *(gpus or [tr("setup.no_nvidia_gpu")]),
+            tr("setup.1_cpu_core" if machine.cpu_cores == 1 else "setup.count_cpu_cores", count=machine.cpu_cores),
+            tr("setup.size_of_memory", size=formatting.format_bytes(machine.ram_total)),
+        ]
+        self._machine.setText(tr("setup.this_machine_parts", parts=tr("common.list_separator").join(parts)))
         self._machine.show()
 
     def retranslate(self) -> None:
@@ -110,9 +111,7 @@ class KeptChangesNotice(TranslatableWidget):
         self.reset, self.dismiss = push_button("link"), push_button("link")
         self.reset.clicked.connect(self._on_reset)
         self.dismiss.clicked.connect(form.dismiss_kept)
-        buttons = QHBoxLayout()
-        buttons.setSpacing(SPACING)
-        buttons.addWidget(self.reset)
+        buttons = horizontal_layout(self.reset)
         buttons.addStretch(1)
         buttons.addWidget(self.dismiss)
         frame = set_object_name(QFrame(), "banner")
@@ -133,11 +132,12 @@ class KeptChangesNotice(TranslatableWidget):
             return
         self._names = self._form.kept
         self.retranslate()
-        if not self._names:
-            move_focus(self, self._next_focus)
-        self.setVisible(bool(self._names))
         if self._names:
+            self.show()
             announce(self, self.text.text())
+        else:
+            move_focus(self, self._next_focus)
+            self.hide()
 
     def _on_reset(self) -> None:
         self._form.reset(*self._names)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QGridLayout, QLayout, QVBoxLayout, QWidget
 
 from app.core.preset_recommendation import DriverProblem, PresetRecommendation
-from app.pages.welcome import texts
 from app.texts import current_language, tr
 from app.theme.palette import SPACING
+from app.widgets import formatting
 from app.widgets.basic import (
     TranslatableWidget,
     card,
@@ -56,6 +58,7 @@ class WelcomePage(TranslatableWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._state = WelcomeState()
+        self._hardware_rows: list[tuple[str, str]] = []
         self._title, self._subtitle = label("welcomeTitle", wrap=True), label("muted", wrap=True)
         self._machine_title, self._hardware_grid = label("section"), QGridLayout()
         self.driver_problem_label = label("warnText", wrap=True, hidden=True)
@@ -79,99 +82,152 @@ class WelcomePage(TranslatableWidget):
         self._hardware_grid.setColumnStretch(1, 1)
         content = vertical_layout(spacing=SPACING + 4)
         content.setContentsMargins(SPACING, 2 * SPACING, SPACING, 2 * SPACING)
-        for text in (self._title, self._subtitle):
-            content.addWidget(text)
-        facts, uses, tries = (
-            vertical_layout(spacing=SPACING),
-            vertical_layout(spacing=SPACING),
-            vertical_layout(spacing=SPACING),
-        )
-        facts.addWidget(self._machine_title)
-        facts.addLayout(self._hardware_grid)
-        facts.addWidget(self.driver_problem_label)
-        for text in (self.preset_title, self.reason_label, self._summary):
-            uses.addWidget(text)
-        uses.addLayout(_left_aligned_row(self.use_preset_button, rest=self.next_step_label))
-        for text in (self._try_title, self._try_text):
-            tries.addWidget(text)
-        tries.addLayout(_left_aligned_row(self.quickstart_button))
-        for part in (facts, uses, tries):
-            content.addWidget(_padded_card(part))
-        content.addLayout(_left_aligned_row(self.close_button))
+        content.addWidget(self._title)
+        content.addWidget(self._subtitle)
+        quickstart, closing = horizontal_layout(self.quickstart_button), horizontal_layout(self.close_button)
+        quickstart.addStretch(1)
+        closing.addStretch(1)
+        for parts in (
+            (self._machine_title, self._hardware_grid, self.driver_problem_label),
+            (
+                self.preset_title,
+                self.reason_label,
+                self._summary,
+                horizontal_layout(self.use_preset_button, (self.next_step_label, 1)),
+            ),
+            (self._try_title, self._try_text, quickstart),
+        ):
+            content.addWidget(_padded_card(*parts))
+        content.addLayout(closing)
         content.addStretch(1)
-        inner, around = set_object_name(QWidget(), "scrolled"), QHBoxLayout()
-        held = QWidget()
-        held.setLayout(content)
-        held.setMaximumWidth(_MAX_WIDTH)
-        around.setContentsMargins(0, 0, 0, 0)
-        around.addStretch(1)
-        around.addWidget(held, 100)
-        around.addStretch(1)
-        inner.setLayout(around)
+        column, inner = QWidget(), set_object_name(QWidget(), "scrolled")
+        column.setLayout(content)
+        column.setMaximumWidth(_MAX_WIDTH)
+        centred = horizontal_layout()
+        centred.addStretch(1)
+        centred.addWidget(column, 100)
+        centred.addStretch(1)
+        inner.setLayout(centred)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(scroll_area(inner))
 
-    # --- showing ---------------------------------------------------------------------------------------
-
     def display(self, state: WelcomeState) -> None:
         if state != self._state:
-            looked = state.machine is not self._state.machine
             self._state = state
-            self._show(facts=looked)
+            self._update()
 
-    def _show(self, *, facts: bool) -> None:
-        state = self._state
-        if facts:
-            self._show_hardware()
-        machine, proposal = state.machine, state.recommendation
-        set_text_if_changed(
-            self.driver_problem_label,
-            texts.format_driver_problem(state.driver_problem, machine) if state.driver_problem and machine else "",
-        )
-        self.driver_problem_label.setVisible(bool(self.driver_problem_label.text()))
-        set_text_if_changed(
-            self.reason_label, texts.format_recommendation_reason(machine, proposal) if machine and proposal else ""
-        )
-        preset = state.preset
-        title = preset.localized(preset.title, current_language()) if preset else "…"
-        set_text_if_changed(self.preset_title, tr("welcome.preset_that_fits_preset", preset=title))
-        set_text_if_changed(self._summary, preset.localized(preset.summary, current_language()) if preset else "")
+    def _update(self) -> None:
+        state, language = self._state, current_language()
+        machine, recommendation, preset = state.machine, state.recommendation, state.preset
+        problem = _format_driver_problem(state.driver_problem, machine) if state.driver_problem and machine else ""
+        reason = _format_reason(machine, recommendation) if machine and recommendation else ""
+        title = preset.localized(preset.title, language) if preset else "…"
+        next_step = tr("welcome.chosen_next_check_or_start" if state.has_data else "welcome.chosen_now_add_your_data")
+        rows = _format_hardware(machine)
+        if rows != self._hardware_rows:
+            self._hardware_rows = rows
+            fill_grid(self._hardware_grid, rows)
+        self.driver_problem_label.setVisible(bool(problem))
         self.use_preset_button.setEnabled(preset is not None and not state.preset_selected and state.can_start)
-        next_step = tr("welcome.chosen_next_check_or_start")
-        if not state.has_data:
-            next_step = tr("welcome.chosen_now_add_your_data")
-        set_text_if_changed(self.next_step_label, next_step if state.preset_selected else "")
         self.quickstart_button.setEnabled(state.can_start)
-        set_text_if_changed(
-            self.close_button, tr("welcome.dont_show_this_again") if state.is_first_run else tr("common.close")
-        )
-
-    def _show_hardware(self) -> None:
-        fill_grid(self._hardware_grid, texts.format_hardware(self._state.machine))
+        for widget, text in (
+            (self.driver_problem_label, problem),
+            (self.reason_label, reason),
+            (self.preset_title, tr("welcome.preset_that_fits_preset", preset=title)),
+            (self._summary, preset.localized(preset.summary, language) if preset else ""),
+            (self.next_step_label, next_step if state.preset_selected else ""),
+            (self.close_button, tr("welcome.dont_show_this_again" if state.is_first_run else "common.close")),
+        ):
+            set_text_if_changed(widget, text)
 
     def retranslate(self) -> None:
-        set_text_if_changed(self._title, tr("welcome.welcome_to_traindeck"))
-        set_text_if_changed(self._subtitle, tr("welcome.train_language_model_your_own"))
-        set_text_if_changed(self._machine_title, tr("welcome.this_machine"))
-        set_text_if_changed(self.use_preset_button, tr("welcome.use_this_preset"))
-        set_text_if_changed(self._try_title, tr("welcome.or_see_model_learn_first"))
-        set_text_if_changed(self._try_text, tr("welcome.small_model_learns_write_python"))
-        set_text_if_changed(self.quickstart_button, tr("welcome.try_now_with_built_in"))
-        self._show(facts=True)
+        self._title.setText(tr("welcome.welcome_to_traindeck"))
+        self._subtitle.setText(tr("welcome.train_language_model_your_own"))
+        self._machine_title.setText(tr("welcome.this_machine"))
+        self.use_preset_button.setText(tr("welcome.use_this_preset"))
+        self._try_title.setText(tr("welcome.or_see_model_learn_first"))
+        self._try_text.setText(tr("welcome.small_model_learns_write_python"))
+        self.quickstart_button.setText(tr("welcome.try_now_with_built_in"))
+        self._update()
 
 
-def _left_aligned_row(*widgets: QWidget, rest: QWidget | None = None) -> QHBoxLayout:
-    """Return a left-aligned row; `rest` gets the remaining width."""
-    row = horizontal_layout(*widgets)
-    if rest is None:
-        row.addStretch(1)
-    else:
-        row.addWidget(rest, 1)
-    return row
-
-
-def _padded_card(layout: QVBoxLayout) -> QFrame:
+def _padded_card(*parts: QWidget | QLayout) -> QFrame:
+    layout = vertical_layout()
+    for part in parts:
+        if isinstance(part, QWidget):
+            layout.addWidget(part)
+        else:
+            layout.addLayout(part)
     frame = card(layout)
     layout.setContentsMargins(2 * SPACING, SPACING + 4, 2 * SPACING, SPACING + 4)
     return frame
+
+
+def _format_hardware(machine: MachineInfo | None) -> list[tuple[str, str]]:
+    """Return (component, description) rows."""
+    titles = (tr("welcome.gpu"), tr("welcome.memory"), tr("welcome.processor"))
+    if machine is None:
+        return [(title, tr("welcome.looking")) for title in titles]
+    total, free = formatting.format_bytes(machine.ram_total), formatting.format_bytes(machine.ram_available)
+    cpu = " ".join(machine.cpu_name.split())
+    return [
+        *((titles[0] if not place else "", text) for place, text in enumerate(_format_gpus(machine))),
+        (titles[1], tr("welcome.size_which_free_free", size=total, free=free)),
+        (titles[2], tr("welcome.name_count_cores", name=cpu, count=machine.cpu_cores)),
+    ]
+
+
+def _format_gpus(machine: MachineInfo) -> list[str]:
+    """Return one line per kind of GPU, with their number."""
+    if not machine.gpus:
+        return [tr("welcome.no_nvidia_gpu_small_models")]
+    kinds = Counter((gpu.name, formatting.format_bytes(gpu.vram_total)) for gpu in machine.gpus)
+    return [
+        tr("welcome.name_vram_of_vram" if count == 1 else "welcome.count_name_vram_vram_each",
+           count=count, name=name, vram=vram)
+        for (name, vram), count in kinds.items()
+    ]  # fmt: skip
+
+
+def _format_reason(machine: MachineInfo, recommendation: PresetRecommendation) -> str:
+    """Why the preset fits the machine."""
+    gpu = recommendation.gpu
+    key = {
+        "little_memory": "welcome.no_gpu_compute_on_ram",
+        "processor": "welcome.there_no_gpu_compute_on",
+        "small_card": "welcome.gpu_has_vram_vram_small",
+        "card": "welcome.gpu_has_vram_vram_enough",
+        "large_card": "welcome.gpu_has_vram_vram_room",
+        "workstation": "welcome.gpu_has_vram_vram_cores",
+        "large_little_memory": "welcome.gpu_has_vram_vram_but",
+    }[recommendation.reason]
+    reason = tr(
+        key,
+        gpu=gpu.name if gpu else "",
+        vram=formatting.format_bytes(gpu.vram_total if gpu else None),
+        ram=formatting.format_bytes(machine.ram_total),
+        cores=machine.cpu_cores,
+    )
+    others = tr("welcome.run_computes_on_one_gpu") if recommendation.other_gpus else ""
+    return ("" if current_language() == "zh" else " ").join(filter(None, (reason, others)))
+
+
+def _format_driver_problem(problem: DriverProblem, machine: MachineInfo) -> str:
+    """Return a driver problem and its remedy."""
+    key = {
+        "none_installed": "welcome.nvidia_card_in_this_machine",
+        "silent": "welcome.nvidia_driver_does_not_answer",
+        "restart": "welcome.nvidia_driver_was_updated_but",
+        "no_card": "welcome.nvidia_driver_there_but_finds",
+        "old": "welcome.nvidia_driver_driver_too_old",
+        "too_old_card": "welcome.gpu_too_old_for_pytorch",
+        "no_package": "welcome.package_nvidia_ml_py_which",
+        "cpu_build": "welcome.pytorch_installed_in_build_for",
+    }[problem]
+    return tr(
+        key,
+        command="train_gpu.bat setup" if os.name == "nt" else "./train_gpu.sh setup",
+        driver=machine.driver_version or "",
+        gpu=machine.gpus[0].name if machine.gpus else "",
+    )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import QObject
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from app.services.gpu_probe import GpuProbe
     from trainer_core.system.hardware import MachineInfo
 
-QUICKSTART_PRESET = "quickstart"  # the preset of "Try it now"
+_QUICKSTART_PRESET: Final = "quickstart"
 
 
 class WelcomeController(QObject):
@@ -40,7 +41,7 @@ class WelcomeController(QObject):
         self._window, self._form, self._settings, self._history = window, form, settings, history
         self._load_preset, self._start_run = load_preset, start_run
         self.page: WelcomePage | None = None
-        self._shown = False
+        self.is_shown = False
         self._machine: MachineInfo | None = None
         self._probe: GpuProbe | None = None
         self._can_start = True
@@ -59,10 +60,6 @@ class WelcomeController(QObject):
         self._probe = probe
         probe.completed.connect(self._on_machine)
 
-    @property
-    def is_shown(self) -> bool:
-        return self._shown
-
     def show(self) -> None:
         """Show the page until a run is displayed."""
         if self.page is None:
@@ -75,42 +72,39 @@ class WelcomeController(QObject):
             layout = self._window.pages["plots"].layout()
             assert layout is not None
             layout.addWidget(self.page)
-        self._shown = True
+        self.is_shown = True
         self._window.plots_scroll_area.hide()
         self.page.show()
         self._window.show_page("plots")
         self.display(can_start=self._can_start)
 
     def hide(self) -> None:
-        if self._shown and self.page is not None:
-            self._shown = False
+        if self.is_shown and self.page is not None:
+            self.is_shown = False
             self.page.hide()
             self._window.plots_scroll_area.show()
 
     def display(self, *, can_start: bool) -> None:
         self._can_start = can_start
-        if self.page is None or not self._shown:
+        if self.page is None or not self.is_shown:
             return
         from app.pages.welcome.page import WelcomeState
 
+        state = WelcomeState(has_data=bool(self._form.data), can_start=can_start, is_first_run=not self._history.runs)
         machine, probe = self._machine, self._probe
-        if machine is None or probe is None:
-            self.page.display(WelcomeState(can_start=can_start, is_first_run=not self._history.runs))
-            return
-        proposal = recommend_preset(machine)
-        state = WelcomeState(
-            machine,
-            proposal,
-            self._load_preset(proposal.preset),
-            driver_problem(machine, gpu_present=probe.nvidia_card_found, torch_version=probe.torch_version),
-            preset_selected=self._form.preset is not None and self._form.preset.name == proposal.preset,
-            has_data=bool(self._form.data),
-            can_start=can_start,
-            is_first_run=not self._history.runs,
-        )
+        if machine is not None and probe is not None:
+            recommendation = recommend_preset(machine)
+            state = replace(
+                state,
+                machine=machine,
+                recommendation=recommendation,
+                preset=self._load_preset(recommendation.preset),
+                driver_problem=driver_problem(
+                    machine, gpu_present=probe.nvidia_card_found, torch_version=probe.torch_version
+                ),
+                preset_selected=self._form.preset is not None and self._form.preset.name == recommendation.preset,
+            )
         self.page.display(state)
-
-    # --- slots -------------------------------------------------------------------------------------------
 
     def _on_page_shown(self, name: str) -> None:
         """Hide the page when it was opened from the menu and another page is shown."""
@@ -127,8 +121,7 @@ class WelcomeController(QObject):
             self._window.setup.data.list.setFocus()
 
     def _start_quickstart(self) -> None:
-        preset = self._load_preset(QUICKSTART_PRESET)
-        self._form.load_preset(preset)
+        self._form.load_preset(self._load_preset(_QUICKSTART_PRESET))
         self._start_run()
 
     def _close(self) -> None:
