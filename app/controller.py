@@ -317,7 +317,8 @@ class Controller(QObject):
         sampling = machine.state is RunState.TRAINING and self.viewed_run is None
         window.show_run(ShownRun(record, path.name if path else "", not machine.can_start, sampling))
         window.plots.notes.display(record.advice, self.form)
-        window.restart_bar.display(run.auto_restart.pending, machine.last_error, time.monotonic())
+        remaining_s = run.auto_restart.remaining_s(time.monotonic())
+        window.restart_bar.display(run.auto_restart.pending, remaining_s, machine.last_error)
         self.runs_controller.set_plotted_run(path)
         self.preview_job.display(record.ready)
         self.check_job.refresh()

@@ -1,4 +1,4 @@
-"""Classifies exceptions and exit codes: a message code, and whether a restart may help.
+"""Classifies exceptions and exit codes as `TraindeckError`.
 
 `classify_exception` uses numbers (errno, WinError) and the messages of PyTorch, CUDA, NCCL, Windows and Linux;
 `classify_exit_code` how a process ended. Numbers take precedence: Windows localizes its messages.
@@ -13,7 +13,6 @@ import functools
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
 from trainer_core.messages import ExitCode, TraindeckError, Value
@@ -46,30 +45,6 @@ TRANSIENT_CODES: Final = frozenset(
 """Codes of failures that may not recur when the run continues from its last checkpoint. A full disk, out of memory and
 installation problems persist; a killed run must not restart itself.
 """
-
-
-def is_transient(code: str) -> bool:
-    """Whether to restart a run that ended with this code (also of an `error` event)."""
-    return code in TRANSIENT_CODES
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A classified failure. `detail` is technical: the exception's text, or the status of a process."""
-
-    code: str  # message code
-    params: dict[str, Value] = field(default_factory=dict)
-    detail: str = ""
-
-    @property
-    def transient(self) -> bool:
-        """Whether a restart may help."""
-        return is_transient(self.code)
-
-    @property
-    def exit_code(self) -> int:
-        """Exit code of the trainer: one of `messages.ExitCode`."""
-        return int(TraindeckError(self.code).exit_code)
 
 
 # --- exceptions ------------------------------------------------------------------------------------------
@@ -202,22 +177,22 @@ _PATH_CODES: Final = frozenset(
 _GPU_PATTERN: Final = re.compile(r"CUDA|CUBLAS|CUDNN|NVML|HIP|AcceleratorError", re.IGNORECASE)
 
 
-def classify_exception(error: BaseException | str, platform: str = sys.platform) -> Failure | None:
-    """Classify an exception, or a text such as the last lines of a process; None: unknown.
+def classify_exception(error: BaseException | str, platform: str = sys.platform) -> TraindeckError | None:
+    """Return the error for an exception or its causes, or for the last lines of a process; None: unknown.
 
-    The exception's cause is considered, too.
+    `detail` is the text of the exception.
     """
     if isinstance(error, str):
         code = _code_from_text(error, platform)
-        return Failure(code, _params(code, error), error) if code else None
+        return TraindeckError(code, error, **_params(code, error)) if code else None
     for link in _exception_chain(error):
         if isinstance(link, TraindeckError):
-            return Failure(link.code, dict(link.params), link.detail)
+            return link
         text = f"{type(link).__name__}: {link}"
         code = _code_from_os_error(link, platform) if isinstance(link, OSError) else None
         code = code or _code_from_text(text, platform)
         if code:
-            return Failure(code, _params(code, text, str(getattr(link, "filename", None) or "")), text)
+            return TraindeckError(code, text, **_params(code, text, str(getattr(link, "filename", None) or "")))
     return None
 
 
@@ -259,8 +234,9 @@ def _code_from_text(text: str, platform: str) -> str | None:
         return _ERRNO_CODES.get(int(found[1]))
     if found := _NTSTATUS_PATTERN.search(text):
         return NTSTATUS_CODES.get(int(found[0], 16))
-    found = _SIGNAL_PATTERN.search(text)
-    return dict(SIGNALS.values()).get(found[0]) if found else None
+    if found := _SIGNAL_PATTERN.search(text):
+        return dict(SIGNALS.values())[found[0]]
+    return None
 
 
 @functools.cache
@@ -319,8 +295,8 @@ SIGNALS: Final[dict[int, tuple[str, str]]] = {  # Linux numbers: name, code
 _SHELL_SIGNAL_OFFSET: Final = 128  # added to signal numbers by shells and containers
 
 
-def classify_exit_code(code: int, platform: str = sys.platform, crashed: bool = False) -> Failure | None:
-    """Classify an exit code; None if it says nothing, as those of `messages.ExitCode`.
+def classify_exit_code(code: int, platform: str = sys.platform, crashed: bool = False) -> TraindeckError | None:
+    """Return the error for an exit code; None: unknown, or a `messages.ExitCode`. `detail`: the status or signal.
 
     Windows codes may be signed or unsigned. Elsewhere `code` is minus a signal's number, 128 plus it, or with `crashed`
     (from Qt) the number itself.
@@ -328,16 +304,16 @@ def classify_exit_code(code: int, platform: str = sys.platform, crashed: bool = 
     if platform == _WINDOWS:
         status = code & 0xFFFFFFFF
         name = NTSTATUS_CODES.get(status)
-        return Failure(name, detail=f"0x{status:08X}") if name else None
+        return TraindeckError(name, f"0x{status:08X}") if name else None
     number = code if crashed else -code if code < 0 else code - _SHELL_SIGNAL_OFFSET
     name, signal_code = SIGNALS.get(number, ("", ""))
-    return Failure(signal_code, detail=name) if name else None
+    return TraindeckError(signal_code, name) if name else None
 
 
 def classify_termination(
     code: int, output_tail: str, platform: str = sys.platform, crashed: bool = False
-) -> Failure | None:
-    """Classify the exit of a process that sent no `error` event, by its exit code and last output.
+) -> TraindeckError | None:
+    """Return the error of a process that sent no `error` event, from its exit code and last output.
 
     The output counts only if the code gives no cause, because it also contains warnings.
     """

@@ -38,6 +38,7 @@ class Restart:
     limit: int
     delay_s: float
     reason: str  # message code
+    step: int  # of the checkpoint to resume from; 0: from the beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +70,11 @@ class RestartPolicy:
             return GiveUp(self._attempts, reason)
         self._attempts += 1
         wait = min(_MAX_DELAY_S, _INITIAL_DELAY_S * _BACKOFF_FACTOR ** (self._attempts - 1))
-        return Restart(self._attempts, self._limit, wait, reason)
+        return Restart(self._attempts, self._limit, wait, reason, ending.step)
 
 
 def _transient_code(ending: ProcessExit) -> str:
     """Code of a transient failure; empty: permanent, or no failure."""
-    if ending.error:  # reported by the trainer itself
-        return ending.error if error_codes.is_transient(ending.error) else ""
     found = error_codes.classify_exit_code(ending.exit_code, crashed=ending.crashed)
-    return found.code if found is not None and found.transient else ""
+    code = ending.error or (found.code if found is not None else "")
+    return code if code in error_codes.TRANSIENT_CODES else ""

@@ -8,7 +8,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Signal
 
 from app.core import command_line
-from app.core.restart_policy import AutoRestart
+from app.core.auto_restart import AutoRestart
 from app.core.run_loader import METRIC_EVENTS, RunRecord
 from app.core.run_state import (
     PauseRequested,

@@ -14,8 +14,8 @@ from app.widgets.notice_strip import InfoBar
 from trainer_core.runs.run_dir import RunSummary
 
 if TYPE_CHECKING:
-    from app.core.restart_policy import PendingRestart
     from app.core.run_state import ErrorInfo
+    from trainer_core.restart_policy import Restart
 
 _MIDDLE = Qt.TextElideMode.ElideMiddle  # names of runs differ at their ends
 
@@ -81,17 +81,17 @@ class RestartBar(InfoBar):
         self.cancel.clicked.connect(self.cancel_pressed)
         self.retranslate()
 
-    def display(self, pending: PendingRestart | None, error: ErrorInfo | None, now: float) -> None:
-        """`error`: what ended the run. `now`: monotonic time in seconds."""
+    def display(self, pending: Restart | None, remaining_s: float, error: ErrorInfo | None) -> None:
+        """`error`: what ended the run."""
         if pending is None:
             self.set_message("")
             return
         text = tr(
             "window.restarting_in_seconds_s_attempt",
-            seconds=round(pending.remaining_s(now)),
+            seconds=round(remaining_s),
             reason=formatting.format_failure(pending.reason, error),
             attempt=pending.attempt,
-            of=pending.max_attempts,
+            of=pending.limit,
             step=formatting.format_count(pending.step),
         )
         self.set_message(text)

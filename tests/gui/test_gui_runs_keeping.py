@@ -17,11 +17,11 @@ from app.controller import Controller
 from app.core.history import run_notes
 from app.core.history.run_notes import RunNotes
 from app.core.history.run_rows import RUN_COLUMNS
-from app.core.restart_policy import PendingRestart
 from app.core.run_state import RunState
 from app.pages.runs.dialogs import DeleteDialog
 from app.pages.runs.page import RunsPage
 from tests.gui.conftest import MakeWindow
+from trainer_core.restart_policy import Restart
 
 # --- finding -------------------------------------------------------------------------------------------
 
@@ -324,7 +324,8 @@ def test_a_run_that_would_restart_by_itself_does_not_once_it_is_being_deleted(
     page = open_page(qtbot, controller, 2)
     own, runs = controller.active_run, controller.runs_controller
     own.machine.run_dir, own.machine.state = str(paths[0]), RunState.CRASHED
-    own.auto_restart.pending = waiting = PendingRestart(1, 2, "failure.terminated", 20, time.monotonic() + 1000.0)
+    own.auto_restart.pending = waiting = Restart(1, 2, 1000.0, "failure.launch", 20)
+    own.auto_restart._due_at = time.monotonic() + 1000.0
     runs._delete([paths[1]], runs._run_deleter.move_to_trash)
     qtbot.waitUntil(lambda: names(page) == ["a"], timeout=10_000)
     assert own.auto_restart.pending is waiting  # another run's affair

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from app.core.restart_policy import AutoRestart
+from app.core.auto_restart import AutoRestart
 from trainer_core import protocol
 
 SEGFAULT = -0x3FFFFFFB if sys.platform == "win32" else 11  # as Qt tells it
@@ -44,14 +44,14 @@ def test_a_crash_is_counted_down_to_its_restart() -> None:
     crash(restarting, now=100.0)
     pending = restarting.pending
     assert pending is not None
-    assert (pending.attempt, pending.max_attempts, pending.reason, pending.step) == (
+    assert (pending.attempt, pending.limit, pending.reason, pending.step) == (
         1,
         2,
         "failure.access_violation",
         40,
     )
-    assert pending.remaining_s(102.0) == 3.0
-    assert pending.remaining_s(200.0) == 0.0
+    assert restarting.remaining_s(102.0) == 3.0
+    assert restarting.remaining_s(200.0) == 0.0
     assert not restarting.is_due(104.0)
     assert restarting.is_due(105.0)
 
@@ -98,7 +98,7 @@ def test_after_a_persons_start_nothing_is_left_of_it() -> None:
     restarting.add(hello(restarts=1))
     crash(restarting)
     assert restarting.pending is not None
-    assert (restarting.pending.attempt, restarting.pending.max_attempts) == (1, 1)
+    assert (restarting.pending.attempt, restarting.pending.limit) == (1, 1)
 
 
 def test_failures_that_stay_and_runs_without_restarts_wait_for_a_person() -> None:

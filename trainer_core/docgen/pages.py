@@ -274,7 +274,7 @@ def _failure_facts(code: str) -> Iterator[str]:
     if code in error_codes.EXCEPTION_CODES:  # the others end the trainer before it can choose an exit code
         exit_code = exit_code_of(code)
         yield f"exit code {int(exit_code)} ({exit_code.name.lower()})"
-    if error_codes.is_transient(code):
+    if code in error_codes.TRANSIENT_CODES:
         yield "restarts automatically · 自动重新开始"
     if numbers := sorted(number for number, name in error_codes.WINERROR_CODES.items() if name == code):
         yield f"WinError {', '.join(map(str, numbers))}"

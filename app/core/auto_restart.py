@@ -6,26 +6,9 @@ a timer; `now` is monotonic time in seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
 from trainer_core.restart_policy import GiveUp, ProcessExit, Restart, RestartPolicy
-
-
-@dataclass(frozen=True, slots=True)
-class PendingRestart:
-    """A restart with its countdown."""
-
-    attempt: int  # from 1, since the last progress
-    max_attempts: int
-    reason: str  # message code
-    step: int  # of the checkpoint to resume from; 0: from the beginning
-    due_at: float
-
-    def remaining_s(self, now: float) -> float:
-        """Seconds until the restart, at least 0."""
-        return max(0.0, self.due_at - now)
 
 
 class AutoRestart:
@@ -36,11 +19,12 @@ class AutoRestart:
 
     def reset(self) -> None:
         """Start by the user: cancel a pending restart and reset the count."""
-        self.pending: PendingRestart | None = None
+        self.pending: Restart | None = None
         self.gave_up: GiveUp | None = None
         self._policy: RestartPolicy | None = None
         self._received_hello = False  # from the current process
-        self._step = 0
+        self._step = 0  # of the newest checkpoint
+        self._due_at = 0.0  # of the pending restart
 
     def on_restarted(self) -> None:
         """The pending restart was carried out."""
@@ -69,8 +53,8 @@ class AutoRestart:
             return
         ending = ProcessExit(exit_code, crashed=crashed, error=error, started=self._received_hello, step=self._step)
         match self._policy.decide(ending):
-            case Restart(attempt, of, wait_s, reason):
-                self.pending = PendingRestart(attempt, of, reason, self._step, now + wait_s)
+            case Restart() as restart:
+                self.pending, self._due_at = restart, now + restart.delay_s
             case GiveUp() as given_up:
                 self.gave_up = given_up
             case None:
@@ -82,9 +66,11 @@ class AutoRestart:
 
     def skip_countdown(self, now: float) -> None:
         """Restart now."""
-        if self.pending is not None:
-            waiting = self.pending
-            self.pending = PendingRestart(waiting.attempt, waiting.max_attempts, waiting.reason, waiting.step, now)
+        self._due_at = min(self._due_at, now)
+
+    def remaining_s(self, now: float) -> float:
+        """Seconds until the pending restart, at least 0."""
+        return max(0.0, self._due_at - now)
 
     def is_due(self, now: float) -> bool:
-        return self.pending is not None and now >= self.pending.due_at
+        return self.pending is not None and now >= self._due_at
