@@ -1,8 +1,8 @@
-"""The text that training benchmarks share: prepared once by Traindeck, its tokens handed to every trainer alike.
+"""Text of the training benchmarks: prepared by Traindeck, with the same tokens for every trainer.
 
 FOLDER/cache           Traindeck's own token cache
-FOLDER/tokenizer.json  what it was encoded with
-FOLDER/train.npy       the same ids for the peers, which map them into memory
+FOLDER/tokenizer.json  its tokenizer
+FOLDER/train.npy       the same ids for the peers, which memory-map them
 FOLDER/validation.npy
 """
 
@@ -17,12 +17,12 @@ import numpy as np
 
 from bench import measure
 
-PYTHON: Final = "builtin:python"  # the standard library's sources: about 12 MB, there on every machine
+PYTHON: Final = "builtin:python"  # the standard library's sources: about 12 MB, on every machine
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A prepared text. `flags` make Traindeck train on it, and on nothing else."""
+    """A prepared text. `flags`: those of Traindeck that select it."""
 
     folder: Path
     vocab_size: int
@@ -32,7 +32,7 @@ class Corpus:
 
     @property
     def home(self) -> dict[str, str]:
-        """The environment in which Traindeck finds the cache."""
+        """Environment in which Traindeck finds the cache."""
         return {"TRAINDECK_HOME": str(self.folder)}
 
     def document(self) -> dict[str, Any]:
@@ -42,8 +42,8 @@ class Corpus:
 
 
 def make(folder: Path, vocab_size: int, held_out: float = 0.01) -> Corpus:
-    """The standard library's sources with a tokenizer of `vocab_size` trained on them (or, where that is more than
-    they have merges for, one that is filled up with tokens that never occur)."""
+    """The standard library's sources with a tokenizer trained on them, filled with unused tokens up to `vocab_size` if
+    they have too few merges."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = folder / "tokenizer.json"
     if not tokenizer.exists():
@@ -59,7 +59,7 @@ def make(folder: Path, vocab_size: int, held_out: float = 0.01) -> Corpus:
 
 
 def _tokenizer(folder: Path, vocab_size: int) -> Path:
-    """Trained on the text, then filled up."""
+    """Train on the text, then fill with unused tokens."""
     cache = folder / "tokenizer-cache"
     trained = ["--data", PYTHON, "--cache-dir", str(cache), "--vocab-size", str(min(vocab_size, 8192))]
     trained += ["--tokenizer-sample-mib", "8"]
@@ -76,7 +76,7 @@ def _tokenizer(folder: Path, vocab_size: int) -> Path:
 
 
 def _export(split: Path, vocab_size: int, path: Path) -> int:
-    """One split's ids as an array of the smallest type; their number."""
+    """Save the ids of a split in the smallest type; returns their number."""
     from trainer_core.data.token_files import Split
 
     opened = Split(split, vocab_size)

@@ -124,7 +124,7 @@ def mfu(folder: Path) -> Part:
             share = statistics.median(waits)
             part.targets.append(Target(f"waiting for data, {name}, share of a step", 0.01, share, "less", "{:.2%}"))
         used = f"{statistics.mean(busy):.1%}" if busy else "unknown"
-        part.notes.append(f"{shape.words()}: {trained.step_ms(_WARM):.1f} ms a step, GPU busy {used}")
+        part.notes.append(f"{shape.describe()}: {trained.step_ms(_WARM):.1f} ms a step, GPU busy {used}")
         part.document[name] = {
             "shape": asdict(shape),
             "mfu": reached,
@@ -168,11 +168,11 @@ def fast_paths(folder: Path) -> Part:
 
 
 def _path_words(path: dict[str, Any]) -> str:
-    """One line: its name, which way, what it gains, how far it is off, and the reason code."""
-    gain = "" if path["speedup"] is None else f", {path['speedup']:.2f} x"
+    """Name, choice, speedup, error and reason code on one line."""
+    speedup = "" if path["speedup"] is None else f", {path['speedup']:.2f} x"
     error = "" if path["error"] is None else f", off by {path['error']:.1e}"
     why = f"{path['reason']} {path['params'] or ''}".strip()
-    return f"{path['name']} {path['choice']}".strip() + f"{gain}{error}: {why}"
+    return f"{path['name']} {path['choice']}".strip() + f"{speedup}{error}: {why}"
 
 
 def telemetry(folder: Path) -> Part:
@@ -208,7 +208,7 @@ def tests(folder: Path) -> Part:
 
 PARTS: Final[dict[str, Callable[[Path], Part]]] = {
     "throughput": throughput,
-    "fast_paths": fast_paths,  # before `recipes`, which tells their gains
+    "fast_paths": fast_paths,  # before `recipes`, which shows their speedups
     "recipes": recipes,
     "mfu": mfu,
     "telemetry": telemetry,

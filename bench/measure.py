@@ -1,8 +1,7 @@
-"""What every benchmark needs: fresh processes timed and watched, the machine told, a table and a JSON file written.
+"""Shared by all benchmarks: timed processes, their memory, the machine, tables and JSON files.
 
-Time and memory are measured in separate runs, since looking at memory costs time. Memory is that of a whole process
-tree. On Linux it is the sum of PSS, in which a page that n processes share counts 1/n in each; elsewhere the sum of
-RSS, which counts such pages n times.
+Time and memory are measured in separate runs, since sampling memory takes time. Memory is that of a whole process tree:
+on Linux the sum of PSS, in which a page that n processes share counts 1/n in each; elsewhere the sum of RSS.
 """
 
 from __future__ import annotations
@@ -32,21 +31,12 @@ from bench import texts
 ROOT: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = ROOT / "bench" / "results"
 PACKAGES: Final = (
-    "numpy",
-    "pyarrow",
-    "tokenizers",
-    "gigatoken",
-    "tiktoken",
-    "datasets",
-    "transformers",
-    "accelerate",
-    "torch",
-)
+    "numpy", "pyarrow", "tokenizers", "gigatoken", "tiktoken", "datasets", "transformers", "accelerate", "torch",
+)  # fmt: skip
 
-_INTERVAL: Final = 0.02  # seconds between two looks at memory, at least
-_SHARE: Final = 0.1  # of a core's time that looking may take
-_SERIES: Final = 400  # points kept of memory over time
-_TOLD: Final = 2000  # characters of a failed command's output
+_INTERVAL_S: Final = 0.02  # between two samples of memory, at least
+_CPU_SHARE: Final = 0.1  # of a core, for sampling
+_MAX_OUTPUT: Final = 2000  # characters of a failed command
 
 
 # --- memory ----------------------------------------------------------------------------------------
@@ -54,7 +44,7 @@ _TOLD: Final = 2000  # characters of a failed command's output
 
 @dataclass(slots=True)
 class Memory:
-    """The peak of a process tree, in bytes; `anonymous`, `files` and `shared` are its parts at that moment (of PSS)."""
+    """Peak of a process tree in bytes; `anonymous`, `files` and `shared` are its parts at that moment (of PSS)."""
 
     measure: str = ""  # PSS or RSS
     peak: int = 0
@@ -63,16 +53,14 @@ class Memory:
     shared: int = 0
     peak_at: float = 0.0  # seconds after the start
     each: list[int] = field(default_factory=list)  # of every process at that moment, the first one first
-    processes: int = 0  # the most there were at once
-    looks: int = 0
-    series: list[tuple[float, int]] = field(default_factory=list)  # (seconds, bytes)
+    processes: int = 0  # maximum at one time
 
 
 _ROLLUP: Final = re.compile(rb"^(Pss|Pss_Anon|Pss_File|Pss_Shmem):\s+(\d+) kB", re.MULTILINE)
 
 
 def _pss(pid: int) -> dict[str, int] | None:
-    """PSS and its parts in bytes; None where the system does not tell."""
+    """PSS and its parts in bytes; None if the system does not report them."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_bytes()
     except OSError:
@@ -80,44 +68,39 @@ def _pss(pid: int) -> dict[str, int] | None:
     return {name.decode(): int(size) * 1024 for name, size in _ROLLUP.findall(text)} or None
 
 
-class _Watch(threading.Thread):
-    """Looks at the memory of a process and all below it until it has ended."""
+class _MemorySampler(threading.Thread):
+    """Samples the memory of a process and its descendants until `stop`."""
 
     def __init__(self, pid: int) -> None:
-        super().__init__(name="memory-watch", daemon=True)
+        super().__init__(name="memory-sampler", daemon=True)
         self._root = psutil.Process(pid)
-        self._ended = threading.Event()
-        self._began = time.monotonic()
+        self._stopped = threading.Event()
+        self._started_at = time.monotonic()
         self.memory = Memory(measure="PSS" if _pss(pid) is not None else "RSS")
 
     def run(self) -> None:
-        wait = _INTERVAL
-        while not self._ended.wait(wait):
-            begun = time.thread_time()
-            self._look()
-            wait = max(_INTERVAL, (time.thread_time() - begun) / _SHARE)
+        wait = _INTERVAL_S
+        while not self._stopped.wait(wait):
+            before = time.thread_time()
+            self._sample()
+            wait = max(_INTERVAL_S, (time.thread_time() - before) / _CPU_SHARE)
 
-    def end(self) -> Memory:
-        self._ended.set()
+    def stop(self) -> Memory:
+        self._stopped.set()
         self.join()
-        step = max(1, len(self.memory.series) // _SERIES)
-        self.memory.series = [max(part, key=lambda point: point[1]) for part in _split(self.memory.series, step)]
         return self.memory
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         try:
-            alive = [self._root, *self._root.children(recursive=True)]
+            processes = [self._root, *self._root.children(recursive=True)]
         except psutil.NoSuchProcess:
             return
-        sizes = [size for process in alive if (size := self._size(process)) is not None]
-        total = sum(size["Pss"] for size in sizes)
-        at = round(time.monotonic() - self._began, 3)
-        memory = self.memory
-        memory.looks += 1
+        sizes = [size for process in processes if (size := self._size(process)) is not None]
+        total, memory = sum(size["Pss"] for size in sizes), self.memory
         memory.processes = max(memory.processes, len(sizes))
-        memory.series.append((at, total))
         if total > memory.peak:
-            memory.peak, memory.peak_at, memory.each = total, at, [size["Pss"] for size in sizes]
+            memory.peak, memory.peak_at = total, round(time.monotonic() - self._started_at, 3)
+            memory.each = [size["Pss"] for size in sizes]
             parts = [sum(size.get(name, 0) for size in sizes) for name in ("Pss_Anon", "Pss_File", "Pss_Shmem")]
             memory.anonymous, memory.files, memory.shared = parts
 
@@ -128,57 +111,53 @@ class _Watch(threading.Thread):
             return None
 
 
-def _split(values: list[tuple[float, int]], step: int) -> Iterator[list[tuple[float, int]]]:
-    return (values[start : start + step] for start in range(0, len(values), step))
-
-
 # --- processes -------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Finished:
-    """One command, from its start to its end."""
+    """A command that ended successfully."""
 
     seconds: float
-    cpu_seconds: float | None  # of all its processes; None where the system does not tell
+    cpu_seconds: float | None  # of all its processes; None if the system does not report them
     output: str
     memory: Memory | None = None
 
     def document(self) -> dict[str, Any]:
-        """For the JSON file: everything but the output."""
+        """Everything but the output, for JSON."""
         return {name: value for name, value in asdict(self).items() if name != "output"}
 
 
 def run(command: Sequence[str], env: Mapping[str, str] | None = None, watched: bool = False) -> Finished:
-    """Run a command to its end; its stdout is kept. Raises `RuntimeError` where it fails."""
+    """Run a command and keep its stdout. `watched`: measure memory. Raises `RuntimeError` if it fails."""
     before = _children_cpu()
-    with tempfile.TemporaryFile() as told:
-        began = time.perf_counter()
+    with tempfile.TemporaryFile() as stderr:
+        started = time.perf_counter()
         process = subprocess.Popen(
-            list(command), stdout=subprocess.PIPE, stderr=told, cwd=ROOT, env={**_environment(), **(env or {})}
+            list(command), stdout=subprocess.PIPE, stderr=stderr, cwd=ROOT, env={**environment(), **(env or {})}
         )
-        watch = _Watch(process.pid) if watched else None
-        if watch is not None:
-            watch.start()
+        sampler = _MemorySampler(process.pid) if watched else None
+        if sampler is not None:
+            sampler.start()
         output, _ = process.communicate()
-        seconds = time.perf_counter() - began
-        memory = watch.end() if watch is not None else None
+        seconds = time.perf_counter() - started
+        memory = sampler.stop() if sampler is not None else None
         after = _children_cpu()
         if process.returncode:
-            told.seek(0)
-            words = told.read().decode("utf-8", "replace")[-_TOLD:]
-            raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{words}")
+            stderr.seek(0)
+            text = stderr.read().decode("utf-8", "replace")[-_MAX_OUTPUT:]
+            raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{text}")
     cpu = None if before is None or after is None else after - before
     return Finished(seconds, cpu, output.decode("utf-8", "replace"), memory)
 
 
-def _environment() -> dict[str, str]:
-    """That of this process; Python may keep its bytecode, as it does for users, rather than compile at each start."""
+def environment() -> dict[str, str]:
+    """Environment of this process, in which Python may cache bytecode as it does for users."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _children_cpu() -> float | None:
-    """CPU seconds of all children that have ended, and theirs."""
+    """CPU seconds of all ended descendants."""
     if sys.platform == "win32":
         return None
     import resource
@@ -188,14 +167,14 @@ def _children_cpu() -> float | None:
 
 
 def trainer(*arguments: str) -> list[str]:
-    """The command of this project's trainer, by its own Python."""
+    """Command line of Traindeck's trainer."""
     return [sys.executable, "-m", "trainer_core", *arguments]
 
 
 def prepare_command(
     data: Sequence[Path], cache: Path, tokenizer: Path | None = None, more: Sequence[str] = ()
 ) -> list[str]:
-    """`traindeck prepare` on files, with a given tokenizer or one that it trains."""
+    """`prepare` on files, with a given tokenizer or one that it trains."""
     given = ["--tokenizer", str(tokenizer)] if tokenizer is not None else []
     paths = [part for path in data for part in ("--data", str(path))]
     return trainer("prepare", *paths, "--cache-dir", str(cache), *given, "--output", "json", *more)
@@ -214,26 +193,26 @@ def cache_counts(meta: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def trained_tokenizer(folder: Path, vocab_size: int, megabytes: float = 20) -> Path:
-    """A tokenizer.json that `traindeck prepare` trained on made-up texts, for benchmarks that need a given one."""
+    """A tokenizer.json that `prepare` trained on synthetic texts."""
     sample, cache = folder / "sample.txt", folder / "sample-cache"
     texts.write(sample, texts.until(texts.endless("text", seed=1), megabytes), "text")
     more = ["--vocab-size", str(vocab_size), "--tokenizer-sample-mib", str(int(megabytes) + 1)]
     run(prepare_command([sample], cache, more=more), {"TRAINDECK_HOME": str(cache)})
     found, _ = finished_cache(cache)
-    kept = (found / "tokenizer.json").replace(folder / "tokenizer.json")
+    tokenizer = (found / "tokenizer.json").replace(folder / "tokenizer.json")
     remove(cache)
     sample.unlink()
-    return kept
+    return tokenizer
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder where there is one."""
+    """Remove a folder if it exists."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def work_folder(parent: str | None) -> Iterator[Path]:
-    """A folder for large files that is removed at the end, whatever happens."""
+    """A folder for large files that is removed at the end."""
     base = Path(parent) if parent else RESULTS
     base.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="work-", dir=base))
@@ -243,17 +222,24 @@ def work_folder(parent: str | None) -> Iterator[Path]:
         remove(folder)
 
 
-# --- what came out ---------------------------------------------------------------------------------
+# --- results ---------------------------------------------------------------------------------------
+
+
+def log(text: str) -> None:
+    """Print progress to stderr."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def machine() -> dict[str, Any]:
-    """What was measured on, and with what."""
+    """Hardware, versions, commit and load."""
     versions = {}
     for name in PACKAGES:
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    module = spec.name.removesuffix(".__main__") if spec is not None else Path(sys.argv[0]).name
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),
@@ -264,13 +250,8 @@ def machine() -> dict[str, Any]:
         "commit": _commit(),
         "load_before": [round(load, 2) for load in psutil.getloadavg()],
         "date": time.strftime("%Y-%m-%d %H:%M"),
-        "command": " ".join(["python", "-m", _module(), *sys.argv[1:]]),
+        "command": " ".join(["python", "-m", module, *sys.argv[1:]]),
     }
-
-
-def _module() -> str:
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec.name.removesuffix(".__main__") if spec is not None else Path(sys.argv[0]).name
 
 
 def _cpu() -> str:
@@ -282,62 +263,51 @@ def _cpu() -> str:
 
 
 def _commit() -> str:
-    """The commit, with a + where files of the trainer differ from it."""
+    """The commit, with a + for uncommitted changes."""
+    command = ["git", "describe", "--always", "--dirty=+"]
     try:
-        described = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+"], cwd=ROOT, capture_output=True, text=True, check=True
-        )
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return described.stdout.strip()
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A Markdown table: text to the left, numbers to the right."""
-    shown = [[_shown(value) for value in row] for row in rows]
-    widths = [max(3, *(len(row[i]) for row in [list(head), *shown])) for i in range(len(head))]
-    right = [all(isinstance(row[i], int | float) for row in rows) for i in range(len(head))]
-    lines = [_line(head, widths, right), "|" + "|".join(_rule(*one) for one in zip(widths, right, strict=True)) + "|"]
-    return "\n".join([*lines, *(_line(row, widths, right) for row in shown)])
+    """A Markdown table with numbers right-aligned."""
+    cells = [list(head), *([_format(value) for value in row] for row in rows)]
+    widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(head))]
+    right = [all(isinstance(row[column], int | float) for row in rows) for column in range(len(head))]
+    aligned = [
+        "| " + " | ".join(f"{cell:{'>' if to_right else '<'}{width}}"
+                          for cell, width, to_right in zip(row, widths, right, strict=True)) + " |"
+        for row in cells
+    ]  # fmt: skip
+    rule = "".join(
+        f"| {'-' * (width - 1)}{':' if to_right else '-'} " for width, to_right in zip(widths, right, strict=True)
+    )
+    return "\n".join([aligned[0], rule + "|", *aligned[1:]])
 
 
-def _rule(width: int, right: bool) -> str:
-    return " " + "-" * (width - 1) + (": " if right else "- ")
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    placed = [
-        cell.rjust(width) if to_right else cell.ljust(width)
-        for cell, width, to_right in zip(cells, widths, right, strict=True)
-    ]
-    return "| " + " | ".join(placed) + " |"
-
-
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """The least, middle and largest of several measurements."""
+    """Minimum, median and maximum."""
     return {"min": min(values), "median": statistics.median(values), "max": max(values)}
 
 
-def report(name: str, lines: Sequence[str], document: Mapping[str, Any], told: Mapping[str, Any]) -> None:
-    """Print what came out and write bench/results/NAME.json. `told`: `machine()`, from before the first run."""
+def report(name: str, lines: Sequence[str], document: Mapping[str, Any], machine: Mapping[str, Any]) -> None:
+    """Print the result and write bench/results/NAME.json. `machine`: as before the first run."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"machine": told, **document}, indent=1, ensure_ascii=False), encoding="utf-8")
-    print(f"{told['command']}\n{describe(told)}\n")
+    path.write_text(json.dumps({"machine": machine, **document}, indent=1, ensure_ascii=False), encoding="utf-8")
+    versions = ", ".join(f"{package} {version}" for package, version in machine["versions"].items())
+    print(
+        f"{machine['command']}\n{machine['cores']} cores ({machine['cpu']}), {machine['memory_gib']} GiB, "
+        f"{machine['system']}, Python {machine['python']}, {versions}; commit {machine['commit']}; "
+        f"load before: {machine['load_before'][0]}; {machine['date']}\n"
+    )
     print("\n".join(lines))
     print(f"\n{path}")
-
-
-def describe(told: Mapping[str, Any]) -> str:
-    """The machine in one line."""
-    versions = ", ".join(f"{name} {version}" for name, version in told["versions"].items())
-    return (
-        f"{told['cores']} cores ({told['cpu']}), {told['memory_gib']} GiB, {told['system']}, Python {told['python']}, "
-        f"{versions}; commit {told['commit']}; load before: {told['load_before'][0]}; {told['date']}"
-    )

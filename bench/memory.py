@@ -1,4 +1,4 @@
-"""Peak memory of `traindeck prepare`, all its processes together, on data of 0.1, 1 and 5 GB.
+"""Peak memory of `prepare`, all its processes together, on data of 0.1, 1 and 5 GB.
 
     python -m bench.memory                          prompt/response rows in parquet
     python -m bench.memory --gigabytes 0.1 1
@@ -10,18 +10,17 @@ training of the tokenizer included. Needs about three times the largest size on 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any, Final
 
-from bench import chart, measure, texts
+from bench import measure, texts
 
-TARGET: Final = 600  # MB; with more than two processes TARGET_MANY
-TARGET_MANY: Final = 1000
+TARGET_MB: Final = 600
+TARGET_MANY_MB: Final = 1000  # with more than two processes
 
 
-def measured(folder: Path, gigabytes: float, more: list[str]) -> dict[str, Any]:
-    """Make the data, prepare it under watch, and remove both."""
+def measure_size(folder: Path, gigabytes: float, more: list[str]) -> dict[str, Any]:
+    """Write the data, prepare it while memory is sampled, and remove both."""
     data, cache = folder / "data.parquet", folder / "cache"
     try:
         written = texts.write(data, texts.until(texts.pairs(), gigabytes * 1000), "pairs")
@@ -37,7 +36,7 @@ def measured(folder: Path, gigabytes: float, more: list[str]) -> dict[str, Any]:
 
 
 def lines(found: list[dict[str, Any]]) -> list[str]:
-    """A row for each size."""
+    """A table with a row for each size."""
     head = ["text GB", "M tokens", "peak MB", "anonymous", "files", "shared", "processes", "each MB", "at s", "of s"]
     rows = []
     for one in found:
@@ -47,7 +46,7 @@ def lines(found: list[dict[str, Any]]) -> list[str]:
         each = " + ".join(f"{size / 1e6:.0f}" for size in memory["each"])
         rows.append([*counts, *parts, memory["processes"], each, memory["peak_at"], one["seconds"]])
     peak = max(one["memory"]["peak"] for one in found) / 1e6
-    target = TARGET_MANY if max(one["memory"]["processes"] for one in found) > 2 else TARGET
+    target = TARGET_MANY_MB if max(one["memory"]["processes"] for one in found) > 2 else TARGET_MB
     what = found[0]["memory"]["measure"]
     return [measure.table(head, rows), "", f"peak ({what} of all processes): {peak:.0f} MB; target: under {target} MB"]
 
@@ -61,12 +60,10 @@ def main() -> None:
     told, found = measure.machine(), []
     with measure.work_folder(chosen.work) as folder:
         for gigabytes in chosen.gigabytes:
-            found.append(measured(folder, gigabytes, chosen.more))
+            found.append(measure_size(folder, gigabytes, chosen.more))
             peak = found[-1]["memory"]["peak"] / 1e6
-            print(f"{gigabytes:g} GB: {peak:.0f} MB, {found[-1]['seconds']:.0f} s", file=sys.stderr, flush=True)
+            measure.log(f"{gigabytes:g} GB: {peak:.0f} MB, {found[-1]['seconds']:.0f} s")
     measure.report("memory", lines(found), {"sizes": found}, told)
-    curves = {f"{one['text_bytes'] / 1e9:g} GB": one["memory"]["series"] for one in found}
-    chart.write_memory(measure.RESULTS / "memory.svg", curves)
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def measured(work: Work, repetitions: int) -> dict[str, Any]:
     for repetition in range(repetitions):
         for way in ways:
             way.runs.append(work.run(way))
-            _say(f"{work.kind} {repetition + 1}/{repetitions} {way.name}: {way.runs[-1].seconds:.1f} s")
+            measure.log(f"{work.kind} {repetition + 1}/{repetitions} {way.name}: {way.runs[-1].seconds:.1f} s")
     for way in ways:
         way.watched = work.run(way, watched=True)
     folder, meta = measure.finished_cache(work.out(ours))
@@ -251,10 +251,6 @@ def _warm_up(work: Work) -> None:
     few = Work(work.kind, small, work.tokenizer, work.folder / "few")
     for way in (Way("traindeck", -1), Way("datasets", 0)):
         few.run(way)
-
-
-def _say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Training processes beside each other: Traindeck's real command and the peers, each fresh, read by what they say.
+"""Training processes: Traindeck's real command and the peers.
 
-All say one JSON object a line, with the time of the clock: `ready`, `step`, `eval`, `done`.
+All print one JSON object per line with a timestamp: `ready`, `step`, `eval`, `done`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from bench import cards, measure
+from bench import measure
 from bench.corpus import Corpus
 
-_TOLD: Final = 2000  # characters of a failed command's output
+_MAX_OUTPUT: Final = 2000  # characters of a failed command
 _PARTS: Final = 5  # of the measured steps, whose median counts
 _STOPPED: Final = 3  # exit code of a trainer that was asked to stop
 _QUIET: Final = {
@@ -36,7 +36,7 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What all train: the size of the model, its batch and its arithmetic."""
+    """Size of the model, batch and precision, the same for all."""
 
     layers: int
     width: int
@@ -44,7 +44,7 @@ class Shape:
     length: int
     batch: int
     vocab_size: int
-    mlp: int  # of the Llama kind: Traindeck and the Hugging Face Trainer
+    mlp: int  # of Llama models: Traindeck and the Hugging Face Trainer
     accumulation: int = 1
     device: str = "cpu"
     precision: str = "fp32"
@@ -54,7 +54,7 @@ class Shape:
         """Of one step."""
         return self.batch * self.length * self.accumulation
 
-    def words(self) -> str:
+    def describe(self) -> str:
         return (
             f"{self.layers} layers, {self.width} wide, {self.length} tokens, batch {self.batch} x {self.accumulation}, "
             f"vocabulary {self.vocab_size:,}, {self.precision} on {self.device}"
@@ -72,7 +72,7 @@ SHAPES: Final = {
 
 @dataclass(slots=True)
 class Trained:
-    """One training process: what it said, and when it was started (seconds since the epoch)."""
+    """Events of a training process, and its start in seconds since the epoch."""
 
     began: float
     events: list[Event] = field(default_factory=list)
@@ -84,14 +84,14 @@ class Trained:
         return next((event for event in self.events if event["type"] == kind), {})
 
     def step_ms(self, warm: int) -> float:
-        """Milliseconds of a step by the clock: the median over parts of the run behind the first `warm` steps.
+        """Wall time of a step in milliseconds: the median over parts of the run after the first `warm` steps.
 
-        Parts, not single reports: on a GPU reports are read late, and may come in twos.
+        Parts instead of single reports, because on a GPU reports are late and may arrive in pairs.
         """
         warm = max(warm, self.first("compiled").get("step", 0) + 2)
         steps = [event for event in self.of("step") if event["step"] >= warm]
         if len(steps) < 2:
-            raise RuntimeError(f"only {len(steps)} reports behind step {warm}")
+            raise RuntimeError(f"only {len(steps)} reports after step {warm}")
         parts = min(_PARTS, len(steps) - 1)
         ends = [steps[number * (len(steps) - 1) // parts] for number in range(parts + 1)]
         times = [(later["t"] - sooner["t"]) / (later["step"] - sooner["step"]) for sooner, later in pairwise(ends)]
@@ -99,12 +99,12 @@ class Trained:
 
     @property
     def to_first_step(self) -> float:
-        """Seconds from the start of the process to its first report: imports, compiling and all."""
+        """Seconds from the start of the process to its first report, with imports and compilation."""
         return float(self.of("step")[0]["t"] - self.began)
 
     @property
     def peak_vram(self) -> int | None:
-        """Most bytes that torch's allocator took from the GPU."""
+        """Peak of the memory that torch's allocator reserved."""
         peak = self.first("done").get("peak_vram")
         return None if peak is None else int(peak)
 
@@ -119,37 +119,36 @@ def train(
     stop_when: Callable[[Event], bool] | None = None,
     limit_s: float | None = None,
 ) -> Trained:
-    """Run a training command to its end, or until `stop_when` is true of an event: then Traindeck is asked to stop.
+    """Run a training command to its end, or stop Traindeck at an event for which `stop_when` is true.
 
-    It sees one GPU at most. Raises `RuntimeError` where it fails, or takes more than `limit_s`.
+    It sees one GPU at most. Raises `RuntimeError` if it fails or takes more than `limit_s`.
     """
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    with tempfile.TemporaryFile() as told:
+    with tempfile.TemporaryFile() as stderr:
         trained = Trained(time.time())
         process = subprocess.Popen(
             list(command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=told,
+            stderr=stderr,
             cwd=measure.ROOT,
-            env={**environment, **_alike(), **(env or {})},
+            env={**measure.environment(), **_shared_environment(), **(env or {})},
         )
         assert process.stdin is not None
         assert process.stdout is not None
-        asked = False
-        with _ended_after(process, limit_s):
+        stopping = False
+        with _killed_after(process, limit_s):
             for line in process.stdout:
                 event = json.loads(line)
                 trained.events.append(event)
-                if stop_when is not None and not asked and stop_when(event):
-                    asked = True
+                if stop_when is not None and not stopping and stop_when(event):
+                    stopping = True
                     process.stdin.write(b'{"command":"stop"}\n')
                     process.stdin.flush()
             process.stdin.close()
             process.wait()
         if process.returncode not in (0, _STOPPED):
-            told.seek(0)
-            words = told.read().decode("utf-8", "replace")[-_TOLD:]
+            stderr.seek(0)
+            words = stderr.read().decode("utf-8", "replace")[-_MAX_OUTPUT:]
             error = trained.first("error")
             why = f"{error['code']} {error['params']} {error['detail']}" if error else words.strip().rpartition("\n")[2]
             raise RuntimeError(f"{why} (exit code {process.returncode})\n{' '.join(command)}\n{words}")
@@ -157,28 +156,34 @@ def train(
 
 
 @contextmanager
-def _ended_after(process: subprocess.Popen[bytes], limit_s: float | None) -> Iterator[None]:
-    """A process that takes longer is ended; raises `RuntimeError` then."""
+def _killed_after(process: subprocess.Popen[bytes], limit_s: float | None) -> Iterator[None]:
+    """Kill a process that takes longer; then raises `RuntimeError`."""
     late = threading.Event()
 
-    def end() -> None:
+    def kill() -> None:
         late.set()
         process.kill()
 
-    watch = threading.Timer(limit_s or 0.0, end)
+    timer = threading.Timer(limit_s or 0.0, kill)
     if limit_s is not None:
-        watch.start()
+        timer.start()
     try:
         yield
     finally:
-        watch.cancel()
+        timer.cancel()
     if late.is_set():
         raise RuntimeError(f"took more than {limit_s:.0f} s")
 
 
-def _alike() -> dict[str, str]:
-    """The environment that ours and the peers have in common."""
-    return {"HF_HUB_OFFLINE": "1", cards.VISIBLE: cards.first_card(os.environ)}
+def _shared_environment() -> dict[str, str]:
+    """Environment of all training processes: one GPU, because the Hugging Face Trainer would use all GPUs with a batch
+    each, and its steps would have more tokens than are counted."""
+    return {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": first_gpu()}
+
+
+def first_gpu() -> str:
+    """Value of CUDA_VISIBLE_DEVICES for the first GPU that a program may use; none remains none."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
 
 
 def ours(
@@ -192,21 +197,21 @@ def ours(
     sooner: str = "",
     limit_s: float | None = None,
 ) -> Trained:
-    """Traindeck's real command, stopped after `steps` of a long run (a short one would not be worth compiling), or
-    with None trained to its end; in either case at the first event of the type `sooner`. The run folder is removed.
-    `more`: further knobs, which win."""
+    """Run Traindeck's real command, stopped after `steps` of a long run (a short one would not be compiled), or with
+    None to its end; in either case stopped at the first event of the type `sooner`. Removes the run folder.
+    `more`: knobs that override the others."""
     settings: dict[str, Any] = {**_QUIET, **size(shape), "log-steps": log_steps}
     settings |= {"max-steps": max(20_000, 100 * steps)} if steps else {}
     settings |= more or {}
     measure.remove(run)
     command = measure.trainer("train", *corpus.flags, *flags(settings), "--run-dir", str(run), "--control", "stdin")
 
-    def enough(event: Event) -> bool:
+    def is_last(event: Event) -> bool:
         done: bool = steps is not None and event["type"] == "step" and event["step"] >= steps
         return done or bool(event["type"] == sooner)
 
     try:
-        return train(command, corpus.home, enough, limit_s)
+        return train(command, corpus.home, is_last, limit_s)
     finally:
         measure.remove(run)
 

@@ -221,8 +221,8 @@ def main() -> None:
         made.validation_data.close()
         made.session.dispatcher.close()
     name = "telemetry" if chosen.device == "cpu" else f"telemetry-{chosen.device}"
-    document = {"shape": shape.words(), "steps": chosen.steps, "pairs": chosen.pairs, "intervals": found}
-    measure.report(name, [shape.words(), "", *lines(found)], document, told)
+    document = {"shape": shape.describe(), "steps": chosen.steps, "pairs": chosen.pairs, "intervals": found}
+    measure.report(name, [shape.describe(), "", *lines(found)], document, told)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ somewhat more weights than the plain loop, which is to its advantage; GPT-2's si
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -72,13 +71,13 @@ def measured(shape: Shape, text: corpus.Corpus, folder: Path, chosen: argparse.N
                 found[name].append(work())
             except RuntimeError as error:
                 failed[name] = str(error)
-                _say(f"{name} failed: {error}")
+                measure.log(f"{name} failed: {error}")
                 continue
             speed = shape.tokens / found[name][-1].step_ms(warm) * 1000
-            _say(f"round {round_ + 1}/{chosen.rounds} {name}: {speed:,.0f} tokens/s")
+            measure.log(f"round {round_ + 1}/{chosen.rounds} {name}: {speed:,.0f} tokens/s")
     told = {name: _told(shape, done, warm) for name, done in found.items() if done and name not in failed}
     ratios = {name: _ratios(told[OURS], one) for name, one in told.items() if name != OURS and OURS in told}
-    return {"shape": shape.words(), "ways": told, "times_as_fast": ratios, "failed": failed}
+    return {"shape": shape.describe(), "ways": told, "times_as_fast": ratios, "failed": failed}
 
 
 def _told(shape: Shape, done: list[Trained], warm: int) -> dict[str, Any]:
@@ -140,17 +139,13 @@ def main() -> None:
         for name in chosen.shapes or _SHAPES[chosen.device]:
             shape = runs.SHAPES[name]
             shape = replace(shape, device=chosen.device, precision=chosen.precision or shape.precision)
-            _say(shape.words())
+            measure.log(shape.describe())
             text = corpus.make(folder / f"text-{shape.vocab_size}", shape.vocab_size)
             document[name] = measured(shape, text, folder, chosen)
             shown += lines(chosen.device, document[name])
     name = "throughput" if chosen.device == "cpu" else f"throughput-{chosen.device}"
     name += f"-{chosen.precision}" if chosen.precision else ""
     measure.report(name, shown, {"steps": chosen.steps, "rounds": chosen.rounds, "shapes": document}, told)
-
-
-def _say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

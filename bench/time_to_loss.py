@@ -18,12 +18,11 @@ The loops take turns; the seed is another one in each round.
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from bench import chart, corpus, measure, runs
+from bench import corpus, measure, runs
 from bench.runs import Shape, Trained
 
 TARGET: Final = 1 / 3
@@ -100,7 +99,7 @@ def measured(shape: Shape, text: corpus.Corpus, folder: Path, chosen: argparse.N
             }
         )
         when = "not reached" if got is None else f"reached after {got['seconds']:.1f} s"
-        _say(f"round {number + 1}/{chosen.rounds}: {goal:.4f} after {last['seconds']:.1f} s; Traindeck: {when}")
+        measure.log(f"round {number + 1}/{chosen.rounds}: {goal:.4f} after {last['seconds']:.1f} s; Traindeck: {when}")
     return {"rounds": rounds, **_summary(rounds)}
 
 
@@ -130,7 +129,7 @@ def lines(shape: Shape, found: dict[str, Any]) -> list[str]:
         else:
             times = [got["seconds"], got["step"], got["without_evaluations"]]
             rows.append([*row, *times, f"{got['seconds'] / one['plain']['seconds']:.3f}"])
-    told = [shape.words(), "", measure.table(head, rows), ""]
+    told = [shape.describe(), "", measure.table(head, rows), ""]
     if found["reached"]:
         share = found["share_of_time"]
         told.append(
@@ -138,17 +137,6 @@ def lines(shape: Shape, found: dict[str, Any]) -> list[str]:
             f"at most {TARGET:.3f}); reached in {found['reached']} of {len(found['rounds'])} rounds"
         )
     return told
-
-
-def picture(path: Path, found: dict[str, Any]) -> None:
-    """Held-out loss against seconds: one pair of curves a round, without the first moments."""
-    drawn = {}
-    for one in found["rounds"]:
-        for name, key in (("plain loop", "plain"), ("Traindeck", "ours")):
-            points = one[key]["curve"]
-            drawn[f"{name}, seed {one['seed']}"] = points[1:] if len(points) > 2 else points
-    goal = found["rounds"][0]["goal"]
-    chart.write(path, "Held-out loss", drawn, "seconds from the start", "nats a token", ("goal", goal))
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -177,14 +165,9 @@ def main() -> None:
     with measure.work_folder(chosen.work) as folder:
         text = corpus.make(folder / "text", shape.vocab_size, chosen.held_out)
         found = measured(shape, text, folder, chosen)
-    picture(measure.RESULTS / "time_to_loss.svg", found)
     recipe = {**RECIPE, **chosen.recipe}
-    document = {"shape": shape.words(), "text": text.document(), "recipe": recipe, "steps": chosen.steps, **found}
+    document = {"shape": shape.describe(), "text": text.document(), "recipe": recipe, "steps": chosen.steps, **found}
     measure.report("time_to_loss", lines(shape, found), document, told)
-
-
-def _say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

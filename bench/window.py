@@ -1,13 +1,11 @@
-"""The window against its targets: how quick, how small, never standing still.
+"""The window against its targets: start, memory, frames, a long run, a flood of events.
 
     python -m bench.window
-    python -m bench.window --only start,frame --minutes 1
+    python -m bench.window --only start frame --minutes 1
 
-Each scene (bench/window_scenes.py) runs in a process of its own, on no screen. What is blocked is told twice: by the
-clock, which counts what other programs took of the processor too, and in processor time of the window's own thread.
-Where the machine is not quiet only the second says something of the window. A target is met by the clock; "quiet?"
-stands where it is met in processor time alone. Python compiles the modules when they are first imported: that start is
-told beside the others, which find them compiled, as all but the first do on a person's machine.
+Each scene (bench/window_scenes.py) runs in its own process, off screen. Blocking is measured as wall time, which
+includes other programs, and as CPU time of the window's thread. A target is met by wall time; "if quiet" means by CPU
+time only. Python compiles the modules at the first start, which is reported separately.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -25,46 +22,37 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
 from bench import measure, window_events
 from trainer_core.runs.run_dir import RunDir
 
-Found = dict[str, Any]
-_BLOCKED: Final = 50.0  # ms
-_RUNS: Final = 10
+Result = dict[str, Any]
+_MAX_BLOCKED_MS: Final = 50.0
 
 
 @dataclass(slots=True)
 class Figure:
-    """One target and what was measured. `own`: the same without what other programs took; None: not told so."""
+    """A target and its measurement. `cpu`: without the time of other programs; None: not measured."""
 
     what: str
     unit: str
     target: float
-    found: float
-    own: float | None = None
-    more: str = ""
-
-    @property
-    def met(self) -> str:
-        if self.found < self.target:
-            return "yes"
-        return "quiet?" if self.own is not None and self.own < self.target else "no"
+    wall: float
+    cpu: float | None = None
+    note: str = ""
 
     def row(self) -> list[Any]:
-        own = "" if self.own is None else f"{self.own:,.3g}"
-        return [f"{self.what}, {self.unit}", f"under {self.target:g}", f"{self.found:,.3g}", own, self.met, self.more]
+        met = "yes" if self.wall < self.target else "no"
+        if met == "no" and self.cpu is not None and self.cpu < self.target:
+            met = "if quiet"
+        cpu = "" if self.cpu is None else f"{self.cpu:,.3g}"
+        return [f"{self.what}, {self.unit}", f"under {self.target:g}", f"{self.wall:,.3g}", cpu, met, self.note]
 
 
-# --- scenes -----------------------------------------------------------------------------------------------
-
-
-def scene(name: str, argument: str, folder: Path, limit_s: float) -> Found:
-    """Run one; its figures. Raises `RuntimeError` with what it said where it fails."""
+def run_scene(name: str, argument: str, folder: Path, limit_s: float) -> Result:
+    """Run a scene and return its result. Raises `RuntimeError`."""
     environment = {
         **os.environ, "TRAINDECK_HOME": str(folder / "home"), "TRAINDECK_CONFIG_DIR": str(folder / "config"),
-        "PYTHONPYCACHEPREFIX": str(folder / "bytecode"), "BENCH_BEGAN": repr(time.time()),
+        "PYTHONPYCACHEPREFIX": str(folder / "bytecode"), "BENCH_STARTED": repr(time.time()),
     }  # fmt: skip
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", "bench.window_scenes", name, argument]
@@ -74,157 +62,98 @@ def scene(name: str, argument: str, folder: Path, limit_s: float) -> Found:
         raise RuntimeError(f"{name}: not within {limit_s:.0f} s") from error
     if done.returncode:
         raise RuntimeError(f"{name}: {done.stderr.decode('utf-8', 'replace')[-2000:]}")
-    found: Found = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: Result = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
-def blocked(found: Found, when: str) -> Figure:
-    rare = f"99.9 %: {found['clock_999_ms']:.1f} ({found['processor_999_ms']:.1f})"
-    if "idle_ms" in found:
-        rare += f"; an idle loop at the same time: {found['idle_ms']:.0f}"
-    return Figure(f"event loop blocked {when}", "ms", _BLOCKED, found["clock_ms"], found["processor_ms"], rare)
+def blocked(result: Result, when: str) -> Figure:
+    note = f"99.9 %: {result['wall_999_ms']:.1f} ({result['cpu_999_ms']:.1f})"
+    return Figure(f"event loop blocked {when}", "ms", _MAX_BLOCKED_MS, result["wall_ms"], result["cpu_ms"], note)
 
 
-def start(folder: Path, chosen: argparse.Namespace) -> tuple[list[Figure], Any]:
-    compiling, *times = (scene("start", "", folder, 120) for _ in range(1 + chosen.times))
+def start(folder: Path, args: argparse.Namespace) -> tuple[list[Figure], Any]:
+    first, *others = (run_scene("start", "", folder, 120) for _ in range(1 + args.times))
 
-    def best(name: str) -> float:
-        return min(float(one[name]) for one in times)
-
-    def middle(name: str) -> str:
-        return f"median {statistics.median(one[name] for one in times):.2f}; the first of all {compiling[name]:.2f}"
+    def figure(what: str, unit: str, target: float, name: str, cpu_name: str = "") -> Figure:
+        note = f"median {statistics.median(one[name] for one in others):.2f}; the first of all {first[name]:.2f}"
+        cpu = min(one[cpu_name] for one in others) if cpu_name else None
+        return Figure(what, unit, target, min(one[name] for one in others), cpu, note)
 
     return [
-        Figure("first paint, from before the process", "s", 0.5, best("paint_s"), best("paint_processor_s"),
-               middle("paint_s")),
-        Figure("usable: plots are there", "s", 1.0, best("usable_s"), best("usable_processor_s"), middle("usable_s")),
-        Figure("resident memory, empty", "MB", 150, best("resident_mb"), None, middle("resident_mb")),
-    ], [compiling, *times]  # fmt: skip
+        figure("first paint, from before the process", "s", 0.5, "paint_s", "paint_cpu_s"),
+        figure("usable, with plots", "s", 1.0, "usable_s", "usable_cpu_s"),
+        figure("resident memory, empty", "MB", 150, "resident_mb"),
+    ], [first, *others]
 
 
-def frame(folder: Path, _: argparse.Namespace) -> tuple[list[Figure], Any]:
-    found = scene("frame", "", folder, 300)
-    return [
-        Figure(f"frame of the plots, 200,000 points a curve, {words}", "ms", 30, one["clock_ms"]["median"],
-               one["processor_ms"]["median"], f"{one['clock_ms']['min']:.0f} to {one['clock_ms']['max']:.0f}")
-        for words, one in (("a point comes in", found["follow"]), ("the view is moved", found["move"]))
-    ], found  # fmt: skip
+def frame(folder: Path, args: argparse.Namespace) -> tuple[list[Figure], Any]:
+    result = run_scene("frame", "", folder, 300)
+    figures = []
+    for name, what in (("new_point", "a new point"), ("moved_view", "the view is moved")):
+        wall, cpu = result[name]["wall_ms"], result[name]["cpu_ms"]["median"]
+        what = f"frame of the plots, 200,000 points a curve, {what}"
+        figures.append(Figure(what, "ms", 30, wall["median"], cpu, f"{wall['min']:.0f} to {wall['max']:.0f}"))
+    return figures, result
 
 
-def intake(folder: Path, chosen: argparse.Namespace) -> tuple[list[Figure], Any]:
-    found = scene("intake", str(chosen.events // 5), folder, 300)
-    what = f"{chosen.events // 5:,} events taken in"
-    return [
-        Figure(what, "s", 2.0, found["seconds"], found["processor_s"]),
-        blocked(found["blocked"], "meanwhile"),
-    ], found
-
-
-def opening(folder: Path, chosen: argparse.Namespace) -> tuple[list[Figure], Any]:
-    run = long_run(folder, chosen.events)
-    first, again = (scene("opening", str(run.path), folder, 300) for _ in range(2))
-    what, size = f"a run of {chosen.events:,} events opened", f"{run.events.stat().st_size / 1e6:.0f} MB on disk"
-    return [
-        Figure(f"{what}, the first time", "s", 2.0, first["seconds"], None, size),
-        blocked(first["blocked"], "meanwhile"),
-        Figure(f"{what} again", "s", 2.0, again["seconds"], again["processor_s"]),
-        blocked(again["blocked"], "meanwhile"),
-    ], [first, again]  # fmt: skip
-
-
-def overlay(folder: Path, chosen: argparse.Namespace) -> tuple[list[Figure], Any]:
-    whole = long_run(folder, chosen.events)
-    for number in range(_RUNS):
-        run = RunDir(whole.path.with_name(f"beside {number}"))
-        run.create()
-        shutil.copy2(whole.config, run.config)
-        try:
-            os.link(whole.events, run.events)  # ten runs of one content
-        except OSError:
-            shutil.copy2(whole.events, run.events)
-    found = scene("overlay", str(whole.path.parent), folder, 900)
-    peak = f"on the way {found['peak_mb']:.0f}; read in {found['seconds']:.0f} s"
-    what = f"resident memory, {found['runs']} runs of {chosen.events:,} events overlaid"
-    return [
-        Figure(what, "MB", 250, found["resident_mb"], None, peak),
-        blocked(found["blocked"], "while they are read"),
-    ], found
-
-
-def long_run(folder: Path, events: int) -> RunDir:
-    """The run that is opened and overlaid; written once."""
+def opening(folder: Path, args: argparse.Namespace) -> tuple[list[Figure], Any]:
     run = RunDir(folder / "home" / "runs" / "long")
-    if not run.exists():
-        window_events.write_run(run, events)
-    return run
+    window_events.write_run(run, args.events)
+    result = run_scene("opening", str(run.path), folder, 300)
+    size = f"{run.events.stat().st_size / 1e6:.0f} MB on disk"
+    return [
+        Figure(f"a run of {args.events:,} events opened", "s", 2.0, result["seconds"], result["cpu_s"], size),
+        blocked(result["blocked"], "meanwhile"),
+    ], result
 
 
-def flood(folder: Path, chosen: argparse.Namespace) -> tuple[list[Figure], Any]:
-    found = scene("flood", str(chosen.minutes), folder, 300 + 150 * chosen.minutes)
-    figure = blocked(found["blocked"], f"at 1,000 events a second for {chosen.minutes:g} min")
-    figure.more += f"; {found['processor_share']:.0%} of a core"
-    lost = found["steps_told"] - found["steps"]
-    half = found["memory"][len(found["memory"]) // 2 :]
+def flood(folder: Path, args: argparse.Namespace) -> tuple[list[Figure], Any]:
+    result = run_scene("flood", str(args.minutes), folder, 300 + 150 * args.minutes)
+    figure = blocked(result["blocked"], f"at 1,000 events a second for {args.minutes:g} min")
+    figure.note += f"; {result['cpu_share']:.0%} of a core"
+    lost = result["steps_sent"] - result["steps"]
+    half = result["memory"][len(result["memory"]) // 2 :]
     minutes = (half[-1][0] - half[0][0]) / 60 or 1.0
-    grown, kept = ((half[-1][place] - half[0][place]) / minutes for place in (1, 2))
+    resident, stored = ((half[-1][column] - half[0][column]) / minutes for column in (1, 2))
+    note = f"these {stored:.1f} a minute; {result['resident_mb']:.0f} MB at the end"
     return [
         figure,
-        Figure("of its steps, lost", "", 1, lost, None, f"of {found['steps_told']:,}"),
-        Figure("memory growing in the second half, beyond its measurements", "MB a minute", 5, grown - kept, None,
-               f"these {kept:.1f} a minute; {found['resident_mb']:.0f} MB in the end"),
-    ], found  # fmt: skip
-
-
-def trainer(folder: Path, chosen: argparse.Namespace) -> tuple[list[Figure], Any]:
-    found = scene("trainer", str(chosen.seconds), folder, 600 + 4 * chosen.seconds)
-    figures = [blocked(one, f"while a trainer is {words}") for words, one in found["blocked"].items()]
-    for name, target in (("hidden", 3), ("visible", 15)):
-        one = found[name]
-        told = f"{one['events_s']:.1f} events a second"
-        figures.append(Figure(f"processor while a run goes on, window {name}", "% of a core", target,
-                              100 * one["share"], None, told))  # fmt: skip
-    return figures, found
+        Figure("steps lost", "", 1, lost, None, f"of {result['steps_sent']:,}"),
+        Figure("memory growth in the second half without stored measurements", "MB a minute", 5, resident - stored,
+               None, note),
+    ], result  # fmt: skip
 
 
 SCENES: Final[dict[str, Callable[[Path, argparse.Namespace], tuple[list[Figure], Any]]]] = {
-    one.__name__: one for one in (start, frame, intake, opening, overlay, flood, trainer)
+    scene.__name__: scene for scene in (start, frame, opening, flood)
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.window", description=__doc__)
-    parser.add_argument("--only", default=",".join(SCENES), help="scenes, with commas")
+    parser.add_argument("--only", nargs="+", choices=list(SCENES), default=list(SCENES))
     parser.add_argument("--times", type=int, default=5, help="starts of the window")
-    parser.add_argument("--events", type=int, default=300_000, help="of the run that is opened; a fifth is taken in")
+    parser.add_argument("--events", type=int, default=300_000, help="of the run that is opened")
     parser.add_argument("--minutes", type=float, default=1.5, help="of 1,000 events a second; 10: the target")
-    parser.add_argument("--seconds", type=float, default=60, help="that processor use is measured for")
     parser.add_argument("--work", help="folder for large files; default: bench/results")
-    chosen = parser.parse_args()
-    if unknown := set(chosen.only.split(",")) - SCENES.keys():
-        parser.error(f"there is no scene {', '.join(unknown)}; there are {', '.join(SCENES)}")
-    told = measure.machine()
+    args = parser.parse_args()
+    machine = measure.machine()
     figures: list[Figure] = []
-    found: Found = {}
+    results: Result = {}
     failed: list[str] = []
-    with measure.work_folder(chosen.work) as folder:
-        for name in chosen.only.split(","):
-            load = psutil.getloadavg()[0]
+    with measure.work_folder(args.work) as folder:
+        for name in args.only:
             try:
-                new, raw = SCENES[name](folder, chosen)
+                new, results[name] = SCENES[name](folder, args)
             except RuntimeError as error:
                 failed.append(f"FAILED {name}: {error}")
                 continue
             figures += new
-            found[name] = {"load_before": round(load, 2), "load_after": round(psutil.getloadavg()[0], 2), "found": raw}
             for figure in new:
                 sys.stderr.write(f"{figure.row()}\n")
-    head = ["what", "target", "found", "processor", "met", "more"]
-    loads = f"load while it was measured (cores: {os.cpu_count()}): " + ", ".join(
-        f"{name} {one['load_before']:g} to {one['load_after']:g}" for name, one in found.items()
-    )
-    lines = [measure.table(head, [figure.row() for figure in figures]), "", loads, *failed]
-    document = {"figures": [{**asdict(figure), "met": figure.met} for figure in figures], "scenes": found}
-    measure.report("window", lines, document, told)
+    head = ["what", "target", "wall time", "CPU time", "met", "note"]
+    lines = [measure.table(head, [figure.row() for figure in figures]), *failed]
+    measure.report("window", lines, {"figures": list(map(asdict, figures)), "scenes": results}, machine)
     return 1 if failed else 0
 
 

@@ -14,7 +14,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "core/test_engine_compiled.py",
         "core/test_exact_resume_compiled.py",
         "core/test_loss.py::test_a_compiled_loss_in_parts_is_the_same",
-        "core/test_engine.py::test_a_resumed_run_compiles_what_it_began_with_whatever_its_next_batch_is",
+        "core/test_engine.py::test_a_resumed_run_compiles_the_same_graph_whatever_its_next_batch",
     ),
     "fast_paths": ("core/test_fast_paths.py", "core/test_doctor_fast_paths.py", "core/test_bench_command.py"),
     "check": ("core/test_check_command.py", "core/test_automatic_batch.py"),
@@ -55,9 +55,9 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
 }
 SMOKE: Final = (
     "core/test_ranks.py::test_two_processes_make_the_run_of_one",
-    "core/test_engine_compiled.py::test_a_compiler_that_fails",
-    "core/test_fast_paths.py::test_what_was_tried_before_a_compiler_came_is_not_all",
-    "core/test_automatic_batch.py::test_an_automatic_batch_is_kept_as_a_number_with_which_a_resume_is_exact",
+    "core/test_engine_compiled.py::test_if_the_compiler_fails_the_run_is_eager",
+    "core/test_fast_paths.py::test_a_new_compiler_makes_the_measurements_incomplete",
+    "core/test_automatic_batch.py::test_an_automatic_batch_size_is_stored_and_a_resume_is_exact",
     "core/test_resume_position.py::test_a_run_that_is_longer_than_asked_for_is_refused_and_left_alone",
     "core/test_exact_resume_packed.py::test_a_resumed_run_equals_one_that_was_not_interrupted",
     "faults/test_kills.py",

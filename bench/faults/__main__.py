@@ -7,11 +7,8 @@ import sys
 from typing import Final
 
 COMMANDS: Final = {
-    "kills": "SIGKILL at random instants of a run, until it has finished",
-    "operations": "a kill at every operation on the disk that writing a checkpoint consists of",
-    "disk": "a disk that is full at every operation of a run",
-    "memory": "memory that ends at random operations of a run's steps",
-    "soak": "window and trainer for a long time: memory, open files, events",
+    "kills": "SIGKILL at random instants of a run until it has finished",
+    "disk": "a full disk from every operation of a run on",
 }
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from bench import measure
-from bench.faults import operations, small
+from bench.faults import small
 from bench.faults.small import Child, Unbroken
 from trainer_core import protocol
 
@@ -63,7 +63,15 @@ def full_at_each(unbroken: Unbroken, folder: Path, every: int = 1) -> tuple[list
             break
         number += every
     problems = [problem for one in found for problem in one.problems]
-    return found, problems + operations.finish(unbroken, run, folder)
+    return found, problems + _finish(unbroken, run, folder)
+
+
+def _finish(unbroken: Unbroken, run: Path, folder: Path) -> list[str]:
+    """Let the run end without faults; differences to the unbroken run."""
+    child = Child(unbroken.command(run), folder)
+    if child.ended() != 0:
+        return [child.last_words()]
+    return [*unbroken.wrong_losses(child.events), *unbroken.differences(run)]
 
 
 def _until_it_waits(child: Child) -> int:

@@ -1,15 +1,11 @@
-"""The trainer with something broken on purpose.
+"""The trainer with an injected fault.
 
-    python -m bench.faults.harmed '{"below": "RUN", "die_at": 17}' train …
     python -m bench.faults.harmed '{"below": "RUN", "full_at": 17, "room": "FILE"}' train …
     python -m bench.faults.harmed '{"clock": [[20, -3600]]}' train …
-    python -m bench.faults.harmed '{"memory": [50, 1]}' train …
 
-Operations that change something below a folder (make, open for writing, write, flush, rename, remove) are counted.
-At one of them the process ends as by SIGKILL (half of a write is done by then), or from there on the disk is full
-until the file `room` exists. `clock`: when it was looked at so often, the clock of the system jumps by so many seconds.
-`memory`: in each of the first so many steps memory ends once, at an operation drawn with a seed.
-What happened is told on stderr, a line each.
+Operations that change files below a folder (make, open for writing, write, flush, rename, remove) are counted. From
+one of them on the disk is full until the file `room` exists; half of a write is done. `clock`: after so many reads, the
+clock jumps by so many seconds. stderr reports what happened.
 """
 
 from __future__ import annotations
@@ -20,7 +16,6 @@ import io
 import itertools
 import json
 import os
-import random
 import runpy
 import shutil
 import sys
@@ -30,8 +25,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-KILLED: Final = 137
-_OPERATIONS: Final = 250  # of a step of `small`, forward and backward
 _CHANGES: Final = {"os.mkdir": "make", "os.rename": "rename", "os.remove": "remove", "os.rmdir": "remove folder"}
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _Buffer = bytes | bytearray | memoryview
@@ -40,8 +33,8 @@ _Buffer = bytes | bytearray | memoryview
 class Harm:
     """What is broken, and how far it is."""
 
-    def __init__(self, below: str = "", die_at: int = 0, full_at: int = 0, room: str = "") -> None:
-        self._below, self._die_at, self._full_at, self._room = os.path.normcase(below), die_at, full_at, room
+    def __init__(self, below: str = "", full_at: int = 0, room: str = "") -> None:
+        self._below, self._full_at, self._room = os.path.normcase(below), full_at, room
         self._count, self._lock, self._inside = 0, threading.Lock(), threading.local()
         self._said = False
 
@@ -55,11 +48,6 @@ class Harm:
         with self._lock:
             self._count += 1
             number = self._count
-        if self._die_at and number >= self._die_at:
-            if half is not None:
-                half()
-            _say(f"killed at operation {number}: {what} {Path(path).name}")
-            os._exit(KILLED)
         if self._full_at and number >= self._full_at and not Path(self._room).exists() and "remove" not in what:
             if half is not None:
                 half()
@@ -144,39 +132,6 @@ def _break_clock(jumps: list[list[int]]) -> None:
     time.time = told
 
 
-def _break_memory(steps: int, seed: int) -> None:
-    """Each step fails once, at any operation of its forward or backward pass, and finds room again after it."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    from trainer_core.train import oom
-    from trainer_core.train.trainer import Trainer
-
-    class Ends(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        def __init__(self, at: int) -> None:
-            super().__init__()  # type: ignore[no-untyped-call]
-            self.left = at
-
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            self.left -= 1
-            if self.left == 0:
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB.")
-            return function(*args, **(kwargs or {}))
-
-    gradients, draw, done = Trainer._gradients, random.Random(seed), set[int]()
-
-    def failing(self: Trainer, *arguments: Any) -> Any:
-        step = self.state.counters.step
-        if len(done) >= steps or step in done:
-            return gradients(self, *arguments)
-        done.add(step)
-        with Ends(draw.randint(1, _OPERATIONS)):
-            return gradients(self, *arguments)
-
-    oom._RETRY_STEPS = oom._MAX_RETRY_STEPS = 1  # type: ignore[misc]
-    Trainer._gradients = failing  # type: ignore[method-assign, assignment]
-
-
 def _say(words: str) -> None:
     os.write(2, f"{words}\n".encode("utf-8", "backslashreplace"))
 
@@ -184,8 +139,6 @@ def _say(words: str) -> None:
 def main() -> None:
     wanted = json.loads(sys.argv.pop(1))
     _break_clock(wanted.pop("clock", []))
-    if "memory" in wanted:
-        _break_memory(*wanted.pop("memory"))
     _break_files(Harm(**wanted))
     sys.argv[0] = "trainer_core"
     runpy.run_module("trainer_core", run_name="__main__", alter_sys=True)

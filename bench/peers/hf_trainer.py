@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from bench import cards
+from bench import runs
 from bench.peers import training
 
 
@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument("--mlp", type=int, default=384, help="inner width of the SwiGLU block")
     chosen = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ[cards.VISIBLE] = "" if chosen.device == "cpu" else cards.first_card(os.environ)
+    os.environ["CUDA_VISIBLE_DEVICES"] = "" if chosen.device == "cpu" else runs.first_gpu()
     train(chosen)
 
 

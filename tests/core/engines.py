@@ -13,7 +13,7 @@ from trainer_core.models.decoder import Decoder, ModelConfig
 from trainer_core.progress import NullReporter, Reporter
 from trainer_core.protocol import FastPath
 from trainer_core.train.device import Precision
-from trainer_core.train.engine import select as building
+from trainer_core.train.engine import select
 from trainer_core.train.engine.compilation import CompileKey
 from trainer_core.train.engine.engine import Engine
 
@@ -23,7 +23,7 @@ VOCABULARY, LENGTH, ROWS = 64, 32, 3
 
 
 def settings(**more: Any) -> Config:
-    """Of a tiny model, with keys and values in groups and a norm on queries and keys."""
+    """Configuration of a tiny model with grouped-query attention and QK norm."""
     tiny = {"hidden_dim": 32, "n_layers": 2, "n_heads": 2, "n_kv_heads": 1, "mlp_dim": 48, "qk_norm": True}
     return Config(**{**tiny, "max_seq_len": LENGTH, "batch_size": ROWS, "vocab_size": VOCABULARY, **more})
 
@@ -47,11 +47,11 @@ def batch(length: int = LENGTH, rows: int = ROWS, packed: bool = False) -> Batch
     return Batch(ids, labels, int((labels != IGNORE_INDEX).sum()), rows, segments=segments, positions=positions)
 
 
-def recipe(config: Config, **more: Any) -> CompileKey:
-    """What the engine would compile for such settings."""
+def compile_key(config: Config, **more: Any) -> CompileKey:
+    """Key of the graph that an engine compiles for these settings."""
     shape = asdict(ModelConfig.from_config(config, VOCABULARY))
-    usual = {"rows": ROWS, "length": LENGTH, "segments": False, "varying": False, "device": "cpu"}
-    return CompileKey(shape, **{**usual, "precision": "fp32", "attention": "sdpa", "chunk": 0, "threads": 2, **more})
+    defaults = {"rows": ROWS, "length": LENGTH, "segments": False, "varying": False, "device": "cpu"}
+    return CompileKey(shape, **{**defaults, "precision": "fp32", "attention": "sdpa", "chunk": 0, "threads": 2, **more})
 
 
 def build(
@@ -66,9 +66,9 @@ def build(
     step: int = 0,
     switch: bool = True,
 ) -> Engine:
-    """The engine of a run of so many steps on this CPU; `switch`: as after its switch to compiled code."""
+    """Builds the engine of a run of `steps` steps on a CPU. `switch`: after its switch to compiled code."""
     model, example, reporter = model or decoder(config), example or batch(), reporter or NullReporter()
-    built = building.build_engine(
+    built = select.build_engine(
         config, model, CPU, FP32, reporter, example, steps, recorded, step=step, thorough=thorough
     )
     if switch and built.switch is not None:

@@ -1,4 +1,4 @@
-"""What is computed again instead of kept changes memory, and nothing else."""
+"""Activation checkpointing changes memory and nothing else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def step(model: Any, decoder: Decoder) -> tuple[list[Tensor], Tensor]:
 
 
 @pytest.mark.parametrize("mode", ["selective", "full"])
-def test_gradients_are_the_same_bit_for_bit_with_dropout(model: Decoder, mode: Mode) -> None:
+def test_gradients_are_identical_with_dropout(model: Decoder, mode: Mode) -> None:
     plain, state = step(model, model)
     checkpoint_activations(model, mode)
     again, state_again = step(model, model)
@@ -44,7 +44,7 @@ def test_gradients_are_the_same_bit_for_bit_with_dropout(model: Decoder, mode: M
     assert torch.equal(state, state_again)
 
 
-def kept(model: Decoder) -> int:
+def saved_bytes(model: Decoder) -> int:
     """Bytes that backward finds saved, each tensor once, weights left out."""
     weights = {weight.untyped_storage().data_ptr() for weight in model.state_dict().values()}
     found: dict[int, int] = {}
@@ -62,10 +62,10 @@ def kept(model: Decoder) -> int:
     return sum(found.values())
 
 
-def test_full_keeps_less(model: Decoder) -> None:
-    plain = kept(model)
+def test_full_saves_less_for_backward(model: Decoder) -> None:
+    plain = saved_bytes(model)
     checkpoint_activations(model, "full")
-    assert kept(model) < plain / 3
+    assert saved_bytes(model) < plain / 3
 
 
 class Counted(torch.utils._python_dispatch.TorchDispatchMode):
@@ -87,7 +87,7 @@ def counted(model: Decoder) -> tuple[int, int]:
     return count.products, count.cheap
 
 
-def test_selective_computes_only_what_is_cheap_again(model: Decoder) -> None:
+def test_selective_recomputes_cheap_operations_only(model: Decoder) -> None:
     products, cheap = counted(model)
     checkpoint_activations(model, "selective")
     assert counted(model) == (products, 2 * cheap)
@@ -98,7 +98,7 @@ def test_selective_computes_only_what_is_cheap_again(model: Decoder) -> None:
 
 
 @pytest.mark.parametrize("mode", ["selective", "full"])
-def test_weights_keep_their_names_and_a_copy_is_a_model_of_its_own(model: Decoder, mode: Mode) -> None:
+def test_weights_keep_their_names_and_a_copy_is_independent(model: Decoder, mode: Mode) -> None:
     names = list(model.state_dict())
     checkpoint_activations(model, mode)
     other = copy.deepcopy(model)
@@ -108,9 +108,8 @@ def test_weights_keep_their_names_and_a_copy_is_a_model_of_its_own(model: Decode
 
 
 @pytest.mark.parametrize("mode", ["selective", "full"])
-def test_a_traced_model_computes_the_same(model: Decoder, mode: Mode) -> None:
-    """With the compiler's tracing and splitting of forward and backward, but without code of its own. Dropout
-    draws other numbers there: it is left out."""
+def test_a_traced_model_has_the_same_gradients(model: Decoder, mode: Mode) -> None:
+    """Traced by the compiler without code generation, and without dropout, whose random numbers differ there."""
     model = Decoder(ModelConfig(67, 32, 2, 4, 2, 48, max_seq_len=16))
     plain, _ = step(model, model)
     checkpoint_activations(model, mode)

@@ -1,4 +1,4 @@
-"""`--batch-size auto`: the micro-batch is picked by real steps before a run begins."""
+"""`--batch-size auto`: real steps select the micro-batch before a run begins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer_core import protocol
 from trainer_core.system import files
 
 
-def test_an_automatic_batch_is_kept_as_a_number_with_which_a_resume_is_exact(tmp_path: Path) -> None:
+def test_an_automatic_batch_size_is_stored_and_a_resume_is_exact(tmp_path: Path) -> None:
     data, file = text_file(tmp_path), tmp_path / "mine.yaml"
     file.write_text("batch_size: 2\n", encoding="utf-8")
     small = ("--max-steps", "6", "--save-steps", "3", "--eval-steps", "0", "--sample-tokens", "2", "--keep-last", "9")
@@ -21,7 +21,7 @@ def test_an_automatic_batch_is_kept_as_a_number_with_which_a_resume_is_exact(tmp
     assert begun.code == 0
     picked = report_of(begun).chosen
     tried = [(event.phase, event.done) for event in begun.of(protocol.Progress) if event.unit == "trials"]
-    assert tried[:2] == [("checking", 0), ("checking", 1)], "it takes long, and says how far it is"
+    assert tried[:2] == [("checking", 0), ("checking", 1)], "progress is reported"
     kept = yaml.safe_load((tmp_path / "a" / "config.yaml").read_text(encoding="utf-8"))
     assert kept["auto_batch"] is False
     assert (kept["batch_size"], kept["gradient_accumulation_steps"]) == (

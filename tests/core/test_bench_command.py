@@ -1,4 +1,4 @@
-"""The `bench` command as a real process: what it measures, says and leaves behind."""
+"""The `bench` command as a real process."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict, str]
     return home, json.loads(out), err.decode()
 
 
-def test_the_untuned_recipe_and_the_tuned_one_are_measured_in_turn(measured: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
+def test_recipes_are_measured_in_turn(measured: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
     _, document, said = measured
     named = {one["name"]: one for one in document["recipes"]}
     assert named["untuned"]["knobs"]["batch_size"] == 12
@@ -62,13 +62,13 @@ def test_the_untuned_recipe_and_the_tuned_one_are_measured_in_turn(measured: tup
     assert said.index("round 1: untuned recipe") < said.index("round 1: tuned")
 
 
-def test_ceilings_of_arithmetic_and_copies_are_there(measured: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
+def test_ceilings_of_arithmetic_and_copies_are_measured(measured: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
     limits = {one["name"]: one for one in measured[1]["ceilings"]}
     assert {"matmul fp32", "copy RAM"} <= limits.keys()
     assert all(0 < one["median"] <= one["best"] for one in limits.values())
 
 
-def test_the_document_is_kept_and_nothing_else(measured: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
+def test_only_the_document_is_saved(measured: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
     home, document, _ = measured
     (kept,) = map(Path, document["files"])
     assert list((home / "bench" / "results").iterdir()) == [kept]
@@ -77,7 +77,7 @@ def test_the_document_is_kept_and_nothing_else(measured: tuple[Path, dict, str])
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_a_terminal_shows_every_figure_in_its_language(measured: tuple[Path, dict, str], language: str) -> None:  # type: ignore[type-arg]
+def test_a_terminal_shows_the_figures_in_its_language(measured: tuple[Path, dict, str], language: str) -> None:  # type: ignore[type-arg]
     path = {"name": "compile", "used": False, "choice": "", "reason": "path.no_compiler", "params": {}}
     document = {**measured[1], "fast_paths": [{**path, "speedup": 1.5, "error": 1e-5}]}
     shown = tables.render(document, "zh" if language == "zh" else "en")
@@ -90,7 +90,7 @@ def test_a_terminal_shows_every_figure_in_its_language(measured: tuple[Path, dic
         assert "median" not in shown
 
 
-def test_a_model_that_is_too_large_is_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_a_too_large_model_is_rejected_in_one_sentence(tmp_path: Path) -> None:
     process = start(tmp_path, "--preset", "gpt2_124m", "--device", "cpu", "--seconds", "5")
     out, err = process.communicate(timeout=60)
     assert process.returncode == 2
@@ -100,14 +100,14 @@ def test_a_model_that_is_too_large_is_refused_in_one_sentence(tmp_path: Path) ->
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_a_typo_is_refused_as_in_any_command(tmp_path: Path) -> None:
+def test_a_typo_is_rejected_as_in_any_command(tmp_path: Path) -> None:
     process = start(tmp_path, "--hiden-dim", "32", "--output", "plain")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert b"--hidden-dim" in err
 
 
-def test_a_run_that_fails_is_told_by_its_own_reason(tmp_path: Path) -> None:
+def test_a_failing_run_reports_its_reason(tmp_path: Path) -> None:
     empty = tmp_path / "empty.txt"
     empty.write_text("", encoding="utf-8")
     process = start(tmp_path, *SMALL, "--data", str(empty), "--seconds", "1")
@@ -117,7 +117,7 @@ def test_a_run_that_fails_is_told_by_its_own_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a test cannot press Ctrl+C on Windows without ending itself")
-def test_ctrl_c_ends_it_and_leaves_neither_processes_nor_files(tmp_path: Path) -> None:
+def test_ctrl_c_leaves_neither_processes_nor_files(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     process = start(tmp_path, *SMALL, "--data", str(a_text(tmp_path)), "--seconds", "60", temporary=temporary)

@@ -1,4 +1,4 @@
-"""`check` as programs call it: real steps in real processes."""
+"""The `check` command: real steps in real processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.core.trainer import ROOT, Ended, environment, finish, run, start, tex
 from tests.kept import Kept
 from trainer_core import protocol
 from trainer_core.check import trial, trial_process
-from trainer_core.check.trial_result import TrialRequest
+from trainer_core.check.trial_process import TrialRequest
 from trainer_core.config import Config
 from trainer_core.run_context import RunContext
 from trainer_core.system.memory import SystemMemory, system_memory
@@ -54,7 +54,7 @@ def in_chinese(home: Path, *arguments: str) -> str:
     return shown.stdout.decode("utf-8")
 
 
-def test_real_steps_say_that_a_small_model_fits_and_are_remembered(tmp_path: Path) -> None:
+def test_a_small_model_fits_and_its_measurement_is_cached(tmp_path: Path) -> None:
     data = text_file(tmp_path)
     ended = run(tmp_path, "check", *TINY, "--data", str(data))
     report = report_of(ended)
@@ -73,7 +73,7 @@ def test_real_steps_say_that_a_small_model_fits_and_are_remembered(tmp_path: Pat
     assert "放得下 · CPU" in in_chinese(tmp_path, "check", *TINY, "--data", str(data))
 
 
-def test_the_time_of_short_conversations_counts_the_padding_of_their_batches(tmp_path: Path) -> None:
+def test_the_estimated_time_includes_padding(tmp_path: Path) -> None:
     path = tmp_path / "pairs.jsonl"
     rows = [{"prompt": "How many?", "response": "many " * (25 if row % 8 == 0 else 1)} for row in range(400)]
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
@@ -89,9 +89,7 @@ def test_the_time_of_short_conversations_counts_the_padding_of_their_batches(tmp
     assert computed == pytest.approx(4 * 32, rel=0.02)
 
 
-def test_how_long_a_run_that_counts_epochs_is_decides_whether_its_check_compiles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_check_of_a_long_run_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", sys.executable)  # a compiler that is there, and fails at once
     settings = ("--data", str(text_file(tmp_path)), "--compile", "auto", "--chunked-loss", "off")
 
@@ -104,7 +102,7 @@ def test_how_long_a_run_that_counts_epochs_is_decides_whether_its_check_compiles
     assert "compiling" in phases("10000")
 
 
-def test_a_model_far_beyond_the_memory_is_refused_by_arithmetic(tmp_path: Path) -> None:
+def test_a_model_far_beyond_the_memory_is_rejected_by_estimate(tmp_path: Path) -> None:
     ended = run(tmp_path, "check", *TINY, "--hidden-dim", "65536", "--n-layers", "24", "--max-steps", "5")
     report = report_of(ended)
     assert (ended.code, report.verdict, report.alternatives) == (5, "does_not_fit", [])
@@ -122,9 +120,7 @@ def memory_of_imports() -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a limit of a process's memory that its allocator meets")
-def test_where_memory_ends_a_smaller_micro_batch_is_measured_and_offered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_out_of_memory_offers_a_smaller_micro_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -144,7 +140,7 @@ def test_where_memory_ends_a_smaller_micro_batch_is_measured_and_offered(
     assert speeds == sorted(speeds, reverse=True)
 
 
-def test_a_stop_ends_the_check_and_its_process(tmp_path: Path) -> None:
+def test_a_stop_ends_the_check_and_its_child_process(tmp_path: Path) -> None:
     process = start(tmp_path, "check", *TINY, "--max-steps", "5", "--control", "stdin", stdin=-1)
     me = psutil.Process(process.pid)
     while not (children := me.children()):
@@ -158,8 +154,8 @@ def test_a_stop_ends_the_check_and_its_process(tmp_path: Path) -> None:
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
 
 
-class _Flips(RunContext):
-    """A session whose machine has no memory left as soon as steps begin."""
+class _NoMemoryLeft(RunContext):
+    """A session whose machine runs out of memory as soon as steps begin."""
 
     short = False
 
@@ -167,8 +163,8 @@ class _Flips(RunContext):
         self.short = True
 
 
-def test_a_process_is_ended_before_it_takes_the_last_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = _Flips(EventDispatcher(Kept()))
+def test_the_child_process_is_ended_before_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = _NoMemoryLeft(EventDispatcher(Kept()))
     really = psutil.virtual_memory
 
     def seen() -> object:
@@ -177,21 +173,21 @@ def test_a_process_is_ended_before_it_takes_the_last_memory(monkeypatch: pytest.
 
     monkeypatch.setattr(psutil, "virtual_memory", seen)
     tiny = Config(hidden_dim=16, n_layers=1, n_heads=1, max_seq_len=32, batch_size=4, device="cpu", compile="off")
-    outcome = trial_process.run_trial_process(TrialRequest.from_config(tiny, 320, "sft", 10), session)
+    outcome = trial_process.run_trial_process(TrialRequest(tiny, 320, "sft", 10), session)
     assert not outcome.fits
     assert outcome.parameters
 
 
-def test_what_a_process_says_of_its_failure_is_told(tmp_path: Path) -> None:
+def test_errors_of_the_child_process_are_reported(tmp_path: Path) -> None:
     ended = run(tmp_path, "check", *TINY, "--max-steps", "5", "--device", "cuda:7")
     assert (ended.error.code, ended.code) == ("device.not_available", 6)
 
 
-def test_the_memory_of_a_process_that_is_tried_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_the_child_process_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A container of 1.4 GiB had 1.5 GiB free: libraries were taken for used memory and for free memory."""
     config = Config(hidden_dim=16, n_layers=1, n_heads=1)
     cpu = torch.device("cpu")
-    request = TrialRequest.from_config(config, 320, "pretrain", 10)
+    request = TrialRequest(config, 320, "pretrain", 10)
     precision = Precision("fp32", "cpu", None)
     info = psutil.Process().memory_info()
     used = info.rss - getattr(info, "shared", 0)

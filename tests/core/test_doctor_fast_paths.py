@@ -1,4 +1,4 @@
-"""`doctor --fast-paths` as a real process: what it tries, tells and remembers, without a compiler."""
+"""`doctor --fast-paths` as a real process, without a compiler."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def start(home: Path, *arguments: str, language: str = "en") -> subprocess.Popen
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, FastPath], str]:
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, FastPath], str]:
     home = tmp_path_factory.mktemp("home")
     process = start(home, "--output", "json")
     out, err = process.communicate(timeout=120)
@@ -39,8 +39,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Fast
     return home, {path.name: path for path in found}, err.decode("utf-8")
 
 
-def test_every_path_is_told_with_what_was_measured_and_why_not(told: tuple[Path, dict[str, FastPath], str]) -> None:
-    _, found, _ = told
+def test_every_path_is_reported_with_its_measurement_or_reason(measured: tuple[Path, dict[str, FastPath], str]) -> None:
+    _, found, _ = measured
     assert found.keys() == {key.split(".")[1] for key in texts.catalogue("en") if key.startswith("fast_path.")}
     assert (found["compile"].used, found["compile"].reason) == (False, "path.no_compiler")
     assert found["tf32"].reason == "path.no_gpu"
@@ -50,14 +50,14 @@ def test_every_path_is_told_with_what_was_measured_and_why_not(told: tuple[Path,
     assert found["threads"].choice
 
 
-def test_what_is_tried_is_said_beside_the_result(told: tuple[Path, dict[str, FastPath], str]) -> None:
-    said = told[2]
+def test_progress_goes_to_stderr(measured: tuple[Path, dict[str, FastPath], str]) -> None:
+    said = measured[2]
     assert said.index("measuring: Attention") < said.index("measuring: Fused AdamW")
     assert "measuring: Compiled model" not in said
 
 
-def test_a_run_tells_in_its_hello_what_was_measured(told: tuple[Path, dict[str, FastPath], str]) -> None:
-    home, found, _ = told
+def test_hello_of_a_run_contains_the_measurements(measured: tuple[Path, dict[str, FastPath], str]) -> None:
+    home, found, _ = measured
     ended = run(home, "train", "--data", str(text_file(home)), "--max-steps", "1", "--compile", "off", *TINY)
     (hello,) = ended.of(protocol.Hello)
     said = {path.name: path for path in hello.fast_paths}
@@ -65,14 +65,14 @@ def test_a_run_tells_in_its_hello_what_was_measured(told: tuple[Path, dict[str, 
     assert said["compile"].reason in ("path.found", "path.no_compiler")  # as it is now, not as it was then
 
 
-def test_a_terminal_is_told_in_chinese(tmp_path: Path) -> None:
+def test_a_terminal_shows_the_table_in_chinese(tmp_path: Path) -> None:
     out, err = start(tmp_path, "--output", "plain", language="zh").communicate(timeout=120)
     assert "正在测量：融合 AdamW" in err.decode("utf-8")
     lines = out.decode("utf-8").splitlines()
     assert any(line.split()[:3] == ["编译模型", "否", "-"] and "未找到 C++ 编译器。" in line for line in lines)
 
 
-def test_where_torch_does_not_load_the_findings_say_so(tmp_path: Path) -> None:
+def test_a_torch_that_does_not_load_is_a_finding(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise OSError('libtorch: cannot open shared object file')", encoding="utf-8")
     both = os.pathsep.join((str(tmp_path), str(ROOT)))
     ended = subprocess.run(
@@ -88,7 +88,7 @@ def test_where_torch_does_not_load_the_findings_say_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a test cannot press Ctrl+C on Windows without ending itself")
-def test_ctrl_c_ends_it_plainly(tmp_path: Path) -> None:
+def test_ctrl_c_ends_it_without_a_traceback(tmp_path: Path) -> None:
     process = start(tmp_path)
     assert process.stderr is not None
     while b"measuring" not in process.stderr.readline():

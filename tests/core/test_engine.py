@@ -1,4 +1,4 @@
-"""How a run computes is chosen once, the same again, and only among what equals the reference."""
+"""Selection of threads, attention, chunked loss and compilation, and the switch to compiled code."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from torch import Tensor
 from tests.core.engines import CPU, ROWS, batch, build, decoder, path, settings
 from trainer_core.progress import NullReporter
 from trainer_core.system import hardware
+from trainer_core.system.result_cache import MeasurementCache
 from trainer_core.train.device import Precision
-from trainer_core.train.engine import compilation, compile_switch, measuring, trials
-from trainer_core.train.engine import select as building
-from trainer_core.train.engine.compile_switch import CompileSwitch
+from trainer_core.train.engine import compilation, engine, measuring, select, trials
+from trainer_core.train.engine.engine import CompileSwitch
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A machine of four threads that was never measured."""
+    """A machine with four threads and an empty cache."""
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
     monkeypatch.setattr(hardware, "usable_threads", lambda: 4)
     before = torch.get_num_threads()
@@ -33,10 +33,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     torch.set_num_threads(before)
 
 
-# --- what leaves no trace -----------------------------------------------------------------------------------
+# --- selection by rules -----------------------------------------------------------------------------------
 
 
-def test_choosing_leaves_weights_gradients_and_generators_as_they_are() -> None:
+def test_selection_preserves_weights_gradients_and_random_states() -> None:
     config = settings(dropout=0.2, chunked_loss="on", attention="flash", compile="off")
     model = decoder(config).eval()
     weights = [weight.detach().clone() for weight in model.parameters()]
@@ -66,16 +66,16 @@ def test_a_short_run_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert built.choices == {"threads": 2, "attention": "sdpa", "chunk": 0, "compile": False}
 
 
-# --- what a person sets, and what was chosen before -------------------------------------------------------
+# --- settings, and choices of earlier processes -------------------------------------------------------
 
 
-def test_threads_that_a_person_sets_win() -> None:
+def test_cpu_threads_of_the_settings_override_the_checkpoint() -> None:
     built = build(settings(cpu_threads=2, compile="off"), recorded={"threads": 1})
     assert torch.get_num_threads() == built.choices["threads"] == 2
     assert (path(built, "threads").reason, path(built, "threads").choice) == ("path.set", "2 threads")
 
 
-def test_a_checkpoint_says_how_its_run_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choices_of_a_checkpoint_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, "unavailable_reason", lambda device: None)
     recorded = {"threads": 1, "attention": "flash", "chunk": 64, "compile": False}
     built = build(settings(), recorded=recorded)
@@ -86,24 +86,24 @@ def test_a_checkpoint_says_how_its_run_computes(monkeypatch: pytest.MonkeyPatch)
         assert path(built, name).reason == "path.recorded", name
 
 
-def test_threads_that_this_machine_does_not_have_are_chosen_anew() -> None:
+def test_more_threads_than_this_machine_has_are_not_repeated() -> None:
     built = build(settings(compile="off"), recorded={"threads": 99})
     assert built.choices["threads"] == 2
     assert path(built, "threads").reason != "path.recorded"
 
 
-def test_another_compiler_is_another_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, "unavailable_reason", lambda device: ("path.no_compiler", {}))
     assert path(build(settings()), "compile").reason == "path.no_compiler"
     monkeypatch.setattr(compilation, "unavailable_reason", lambda device: None)
     assert path(build(settings()), "compile").reason == "path.not_worth"
 
 
-LONG = 10_000_000  # steps that are worth compiling for
+LONG = 10_000_000  # steps, enough that compilation pays
 
 
 class NoCompiler:
-    """A compiler with nothing to do, or one that fails."""
+    """A background compiler that finishes or fails immediately."""
 
     failure = ""
 
@@ -120,19 +120,19 @@ class NoCompiler:
 
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch) -> type[NoCompiler]:
-    """Compiled code is the eager one, and twice as fast."""
+    """Compiled code is eager code, timed as twice as fast."""
 
     class Own(NoCompiler):
         pass
 
     monkeypatch.setattr(compilation, "unavailable_reason", lambda device: None)
-    monkeypatch.setattr(compile_switch, "BackgroundCompiler", Own)
+    monkeypatch.setattr(engine, "BackgroundCompiler", Own)
     monkeypatch.setattr(compilation, "compile_whole", compilation.full_loss)
     monkeypatch.setattr(measuring, "time_alternatives", lambda *_, **__: {"slow": 1.0, "fast": 0.5})
     return Own
 
 
-def test_a_long_run_starts_eagerly_and_switches_at_a_step_that_is_fixed_at_its_start(compiler: Any) -> None:
+def test_a_long_run_starts_eagerly_and_switches_at_a_step_fixed_at_its_start(compiler: Any) -> None:
     built = build(settings(), steps=LONG, switch=False)
     assert built.compiled is None
     assert built.switch is not None
@@ -148,23 +148,23 @@ def test_a_long_run_starts_eagerly_and_switches_at_a_step_that_is_fixed_at_its_s
         assert resumed.switch.step == built.choices["compile_step"]
 
 
-def test_a_run_that_is_told_to_compile_waits_for_the_compiler(compiler: Any) -> None:
+def test_compile_on_switches_before_the_first_step(compiler: Any) -> None:
     built = build(settings(compile="on"), switch=False)
     assert built.switch is not None
     assert built.switch.step == 0
 
 
-def test_the_same_command_switches_at_the_same_step_and_decides_the_same(compiler: Any, monkeypatch: Any) -> None:
+def test_the_same_command_repeats_the_decision_without_timing(compiler: Any, monkeypatch: Any) -> None:
     first = build(settings(), steps=LONG)
     monkeypatch.setattr(measuring, "time_alternatives", None)  # nothing is timed again
-    monkeypatch.setattr(building, "compile_cost", lambda *_: 1.0)  # as another measurement would say
+    monkeypatch.setattr(select, "compile_cost", lambda *_: 1.0)  # as another measurement would say
     second = build(settings(), steps=LONG)
     assert second.choices == first.choices
     assert path(second, "compile").used
 
 
-def test_a_decision_that_was_made_after_the_checkpoint_is_repeated(compiler: Any, monkeypatch: Any) -> None:
-    """A run that is killed behind the switch and resumed from before it computes as it did."""
+def test_a_decision_made_after_the_checkpoint_is_repeated(compiler: Any, monkeypatch: Any) -> None:
+    """The run was killed after the switch and resumes from a checkpoint before it."""
     started = build(settings(), steps=LONG, switch=False)
     recorded = dict(started.choices)
     monkeypatch.setattr(measuring, "time_alternatives", lambda *_, **__: {"slow": 1.0, "fast": 1.0})
@@ -184,14 +184,14 @@ def test_other_ranks_repeat_the_decision_of_rank_0(compiler: Any) -> None:
         assert (built.compiled is not None) == built.choices["compile"] == chosen
 
 
-def test_what_failed_is_tried_again_at_the_next_start(compiler: Any) -> None:
+def test_a_failed_compilation_is_tried_again_at_the_next_start(compiler: Any) -> None:
     compiler.failure = "no space left"
     for _ in range(2):
         said = path(build(settings(), steps=LONG), "compile")
         assert (said.reason, said.params) == ("path.failed", {"reason": "no space left"})
 
 
-def test_compiled_code_that_differs_is_not_used_nor_tried_again(compiler: Any, monkeypatch: Any) -> None:
+def test_compiled_code_that_differs_is_rejected_and_not_tried_again(compiler: Any, monkeypatch: Any) -> None:
     def twice(model: Any, key: Any) -> Any:
         return lambda *inputs: 2 * compilation.full_loss(model, key)(*inputs)
 
@@ -203,7 +203,7 @@ def test_compiled_code_that_differs_is_not_used_nor_tried_again(compiler: Any, m
     assert path(build(settings(), steps=LONG), "compile").reason == "path.measured"
 
 
-def test_a_resumed_run_compiles_what_it_began_with_whatever_its_next_batch_is(compiler: Any) -> None:
+def test_a_resumed_run_compiles_the_same_graph_whatever_its_next_batch(compiler: Any) -> None:
     first = build(settings(), steps=LONG, example=batch(packed=True))
     assert first.compile_key is not None
     for example in (batch(packed=True), batch(), batch(rows=1), batch(rows=1, packed=True)):
@@ -215,7 +215,7 @@ def test_a_resumed_run_compiles_what_it_began_with_whatever_its_next_batch_is(co
     assert (other.compile_key.rows, other.compile_key.segments) == (1, False)
 
 
-def test_what_is_faster_and_equal_is_taken_and_what_is_slower_is_not(compiler: Any, monkeypatch: Any) -> None:
+def test_compiled_code_is_used_only_if_faster(compiler: Any, monkeypatch: Any) -> None:
     for steps, seconds, reason in ((LONG, 0.5, "path.on"), (LONG + 1, 1.0, "path.slower")):
         monkeypatch.setattr(measuring, "time_alternatives", lambda *_, fast=seconds, **__: {"slow": 1.0, "fast": fast})
         built = build(settings(), steps=steps)
@@ -224,21 +224,19 @@ def test_what_is_faster_and_equal_is_taken_and_what_is_slower_is_not(compiler: A
         assert (built.compiled is not None) == built.choices["compile"] == said.used
 
 
-def test_where_memory_ends_in_the_process_that_compiles_the_run_itself_compiles(compiler: Any) -> None:
-    """Beside a run there is less memory than in it."""
+def test_if_the_child_process_runs_out_of_memory_the_run_compiles_itself(compiler: Any) -> None:
     compiler.failure = "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
     assert path(build(settings(), steps=LONG), "compile").reason == "path.on"
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_graphs_that_were_tried_in_vain_hold_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejected_cuda_graphs_hold_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     device = torch.device("cuda", 0)
-    config = settings(hidden_dim=256, max_seq_len=512, batch_size=32, cuda_graphs="auto", compile="on")
-    monkeypatch.setattr(CompileSwitch, "_graphs_rejection", lambda *_: None)
+    config = settings(hidden_dim=256, max_seq_len=512, batch_size=32, cuda_graphs="on", compile="auto")
     monkeypatch.setattr(CompileSwitch, "_speedup", lambda *_: 0.5)
     model = decoder(config).to(device)
-    made = building.build_engine(
-        config, model, device, Precision.from_name("fp32", device), NullReporter(), batch(512, 32), 3, None
+    made = select.build_engine(
+        config, model, device, Precision.from_name("fp32", device), NullReporter(), batch(512, 32), LONG, None
     )
     assert made.switch is not None
     made.switch.finish(batch(512, 32).to(device))
@@ -247,7 +245,7 @@ def test_graphs_that_were_tried_in_vain_hold_no_memory(monkeypatch: pytest.Monke
     assert torch.cuda.memory_reserved() < 256 * 2**20
 
 
-def remembered(home: Path) -> dict[str, Any]:
+def cached_choices(home: Path) -> dict[str, Any]:
     return json.loads((home / "cache" / "engine.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
@@ -255,33 +253,33 @@ def remembered(home: Path) -> dict[str, Any]:
     "damage",
     ["{", "[]", '"text"', {"choices": "text"}, {"choices": {"threads": "many"}}, {"choices": {"compile_step": -5}}, 3],
 )
-def test_a_damaged_memory_is_harmless(home: Path, damage: Any, compiler: Any) -> None:
+def test_a_damaged_cache_is_ignored(home: Path, damage: Any, compiler: Any) -> None:
     whole = build(settings(), steps=LONG)
     file = home / "cache" / "engine.json"
     if isinstance(damage, str):
         file.write_text(damage, encoding="utf-8")
     else:
-        file.write_text(json.dumps(dict.fromkeys(remembered(home), damage)), encoding="utf-8")
+        file.write_text(json.dumps(dict.fromkeys(cached_choices(home), damage)), encoding="utf-8")
     again = build(settings(), steps=LONG)
     assert again.choices["compile"] == whole.choices["compile"]
     assert torch.equal(again.loss(batch()), whole.loss(batch()))
 
 
-def test_damaged_costs_of_compiling_are_harmless(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_compile_costs_are_ignored(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, "unavailable_reason", lambda device: None)
-    measuring.MeasurementCache().store({"first_s": "long", "again_s": None}, "compile", measuring.machine_key(CPU))
+    MeasurementCache().store({"first_s": "long", "again_s": None}, "compile", measuring.machine_key(CPU))
     assert path(build(settings()), "compile").reason == "path.not_worth"
 
 
-def test_a_memory_that_cannot_be_written_is_harmless(home: Path, compiler: Any) -> None:
+def test_a_cache_that_cannot_be_written_is_ignored(home: Path, compiler: Any) -> None:
     (home / "cache").write_text("no folder", encoding="utf-8")
     assert build(settings(), steps=LONG).choices["compile"]
 
 
-# --- nothing that differs -------------------------------------------------------------------------------------
+# --- comparison with the reference ---------------------------------------------------------------------------
 
 
-def test_a_difference_that_is_no_number_is_never_small() -> None:
+def test_results_that_are_not_finite_have_an_infinite_error() -> None:
     ones, broken = torch.ones(3), torch.tensor([1.0, float("nan"), 1.0])
     assert measuring.relative_error([ones, broken], [ones, ones]) == float("inf")
     assert measuring.relative_error([ones, ones], [ones, broken]) == float("inf")
@@ -299,7 +297,7 @@ def test_a_difference_that_is_no_number_is_never_small() -> None:
     assert trials.loss_difference(model, no_number, plain, batch()) == float("inf")
 
 
-def test_a_batch_of_many_logits_has_its_loss_in_parts() -> None:
+def test_many_logits_select_the_chunked_loss() -> None:
     config = settings(compile="off", vocab_size=64, max_seq_len=32)
     small = build(config)
     assert path(small, "chunked_loss").reason == "path.not_needed"

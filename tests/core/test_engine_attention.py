@@ -1,4 +1,4 @@
-"""Which attention a run takes: only one that equals the reference, and the fastest where that was measured."""
+"""Selection of the attention backend: only one that equals the reference."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.core.engines import batch, build, path, settings
 from tests.core.test_engine import LONG, NoCompiler
 from trainer_core.models.attention import BACKENDS, AttentionBackend, sdpa
 from trainer_core.system import hardware
-from trainer_core.train.engine import compilation, compile_switch, measuring
+from trainer_core.train.engine import compilation, engine, measuring
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A machine of two threads that was never measured."""
+    """A machine with two threads and an empty cache."""
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
     monkeypatch.setattr(hardware, "usable_threads", lambda: 2)
     before = torch.get_num_threads()
@@ -29,7 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     torch.set_num_threads(before)
 
 
-def test_on_a_cpu_packed_documents_are_attended_one_by_one() -> None:
+def test_on_a_cpu_packed_documents_are_computed_one_after_the_other() -> None:
     config = settings(attend_across_documents=False, compile="off")
     given = batch(packed=True)
     built = build(config, example=given)
@@ -49,14 +49,14 @@ def test_on_a_cpu_packed_documents_are_attended_one_by_one() -> None:
     assert path(reference, "varlen_attention").reason == "path.not_tried"
 
 
-def test_without_several_documents_attention_is_torchs_own() -> None:
+def test_sequences_of_one_document_use_sdpa() -> None:
     built = build(settings(compile="off"))
     assert built.choices["attention"] == "sdpa"
     assert path(built, "varlen_attention").reason == "path.not_needed"
 
 
-def with_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FlashAttention-2 and -3, as if they computed here: by the documents' own way."""
+def install_flash_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FlashAttention-2 and -3, computed by the `documents` backend."""
     for name in ("flash2", "flash3"):
         monkeypatch.setitem(
             BACKENDS, name, AttentionBackend(name, BACKENDS["documents"].attend, lambda *_: None, uses_cu_seqlens=True)
@@ -64,7 +64,7 @@ def with_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_flash_attention_is_preferred_for_several_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_packages(monkeypatch)
+    install_flash_attention(monkeypatch)
     built = build(settings(attend_across_documents=False, compile="off"), example=batch(packed=True))
     rows = {name: path(built, name) for name in ("attention", "flash3", "flash2", "varlen_attention")}
     assert {name: (row.used, row.reason) for name, row in rows.items()} == {
@@ -77,7 +77,7 @@ def test_flash_attention_is_preferred_for_several_documents(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("attend", "reason"), [(False, "path.differs"), (True, "path.failed")])
-def test_attention_that_takes_spans_and_fails_says_so(
+def test_a_failing_variable_length_backend_reports_the_reason(
     attend: bool, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(
@@ -95,12 +95,11 @@ def test_attention_that_takes_spans_and_fails_says_so(
 
 @pytest.mark.parametrize("again", ["off", "selective", "full"])
 @pytest.mark.parametrize("faster", [True, False])
-def test_attention_by_documents_and_compiling_with_a_mask_are_weighed(
+def test_compiled_code_with_a_mask_replaces_variable_length_attention_if_faster(
     faster: bool, again: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is compiled takes a mask: the attention that is fastest alone must not keep it away."""
     monkeypatch.setattr(compilation, "unavailable_reason", lambda device: None)
-    monkeypatch.setattr(compile_switch, "BackgroundCompiler", NoCompiler)
+    monkeypatch.setattr(engine, "BackgroundCompiler", NoCompiler)
     monkeypatch.setattr(compilation, "compile_whole", compilation.full_loss)
 
     def seconds(ways: dict[str, Any], *_: Any, **__: Any) -> dict[str, float]:
@@ -119,10 +118,10 @@ def test_attention_by_documents_and_compiling_with_a_mask_are_weighed(
     assert (by_documents.used, by_documents.reason) == (not faster, "path.outdone" if faster else "path.on")
     assert (built.compiled is not None, built.varlen, built.choices["attention"]) == (faster, not faster, wanted[0])
     given = batch(packed=True)
-    torch.testing.assert_close(built.loss(given), built.reference_loss(given))
+    torch.testing.assert_close(built.loss(given), built.eager_loss(given))
 
 
-# --- nothing that differs ----
+# --- comparison with the reference ---------------------------------------------------------------------------
 
 
 def wrong(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, cu_seqlens: Any) -> Tensor:
@@ -137,16 +136,16 @@ def failing(q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, cu_seqlens:
     raise RuntimeError("no kernel image is available")
 
 
-@pytest.mark.parametrize("asked_by", ["settings", "checkpoint"])
+@pytest.mark.parametrize("source", ["settings", "checkpoint"])
 @pytest.mark.parametrize(
     ("attend", "reason"), [(wrong, "path.differs"), (not_finite, "path.differs"), (failing, "path.failed")]
 )
-def test_attention_that_is_wrong_is_not_used(
-    attend: Any, reason: str, asked_by: str, monkeypatch: pytest.MonkeyPatch
+def test_a_wrong_attention_backend_is_not_used(
+    attend: Any, reason: str, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(BACKENDS, "flash", AttentionBackend("flash", attend, lambda *_: None))
-    config = settings(compile="off", attention="flash" if asked_by == "settings" else "auto")
-    built = build(config, recorded={"attention": "flash"} if asked_by == "checkpoint" else None)
+    config = settings(compile="off", attention="flash" if source == "settings" else "auto")
+    built = build(config, recorded={"attention": "flash"} if source == "checkpoint" else None)
     said = path(built, "attention")
     assert (said.used, said.reason, said.choice) == (False, reason, "flash")
     assert built.choices["attention"] == "sdpa"

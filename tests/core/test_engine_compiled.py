@@ -1,4 +1,4 @@
-"""A compiled model has the loss and gradients of the eager one; where compiling fails, eager goes on."""
+"""Compiled models have the loss and gradients of eager ones; if compilation fails, the run stays eager."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.core.engines import LENGTH, ROWS, VOCABULARY, batch, build, decoder, path, recipe, settings
+from tests.core.engines import LENGTH, ROWS, VOCABULARY, batch, build, compile_key, decoder, path, settings
 from tests.core.trainer import ROOT
 from trainer_core.data.loader import Batch
 from trainer_core.models.decoder import Decoder
@@ -24,19 +24,18 @@ from trainer_core.progress import NullReporter, StopRequested
 from trainer_core.system import child_process
 from trainer_core.train.activation_checkpointing import checkpoint_activations
 from trainer_core.train.device import Precision
-from trainer_core.train.engine import compilation, trials
-from trainer_core.train.engine import select as building
+from trainer_core.train.engine import compilation, select, trials
 from trainer_core.train.engine.compilation import CompileKey
 from trainer_core.train.loss import batch_loss
 
 TOLERANCE = trials.TOLERANCE["fp32"]
 
 
-def made(how: CompileKey) -> tuple[Any, trials.LossOf, trials.LossOf]:
-    """A model with its compiled and its plain loss."""
-    model = decoder(settings(**{"n_layers": how.shape["n_layers"], "dropout": how.shape["dropout"]}))
-    checkpoint_activations(model, how.checkpointing)
-    compiled = compilation.compile_whole(model, how)
+def compiled_model(key: CompileKey) -> tuple[Any, trials.LossOf, trials.LossOf]:
+    """A model with its compiled and its eager loss."""
+    model = decoder(settings(**{"n_layers": key.shape["n_layers"], "dropout": key.shape["dropout"]}))
+    checkpoint_activations(model, key.checkpointing)
+    compiled = compilation.compile_whole(model, key)
     return (
         model,
         lambda batch: compiled(batch.input_ids, batch.labels, batch.segments, batch.positions),
@@ -54,7 +53,7 @@ assert torch.compile(lambda x: x.sin() + 1, fullgraph=True)(torch.ones(64)).shap
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights there, and inductor quotes all paths")
-def test_torch_in_a_folder_with_a_space_in_its_name_compiles(compiler: Path, tmp_path: Path) -> None:
+def test_compilation_works_if_the_path_of_torch_contains_a_space(compiler: Path, tmp_path: Path) -> None:
     place = tmp_path / "my traindeck"
     place.symlink_to(Path(torch.__file__).parents[1], target_is_directory=True)
     paths = os.pathsep.join([str(place), str(ROOT)])
@@ -64,30 +63,31 @@ def test_torch_in_a_folder_with_a_space_in_its_name_compiles(compiler: Path, tmp
 
 
 @pytest.mark.skipif(not torch.version.cuda, reason="only CUDA builds of torch look for a toolkit")
-def test_a_cuda_toolkit_without_a_driver_is_not_warned_of_among_our_words(tmp_path: Path) -> None:
+def test_a_cuda_toolkit_without_a_driver_causes_no_warning(tmp_path: Path) -> None:
     given = {**os.environ, "CUDA_HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": "-1"}
     program = "from trainer_core.train.engine import compilation; compilation.fix_extensions()"
     done = subprocess.run([sys.executable, "-c", program], env=given, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_conversations_of_any_width_with_the_loss_in_parts_by_one_graph(compiler: Path) -> None:
-    how = recipe(settings(n_layers=1), varying=True, chunk=2 * LENGTH + 5)
-    model, compiled, plain = made(how)
+def test_batches_of_any_width_share_one_graph_with_chunked_loss(compiler: Path) -> None:
+    key = compile_key(settings(n_layers=1), varying=True, chunk=2 * LENGTH + 5)
+    model, compiled, plain = compiled_model(key)
     for length in (23, LENGTH, 16):
         example = batch(length)
-        assert how.fits(example)
+        assert key.fits(example)
         with torch.compiler.set_stance("default" if length == 23 else "fail_on_recompile"):
             assert trials.loss_difference(model, compiled, plain, example) < TOLERANCE
 
 
 def test_packed_sequences_with_dropout_and_selective_checkpointing(compiler: Path) -> None:
-    model, compiled, plain = made(recipe(settings(n_layers=1, dropout=0.3), segments=True, checkpointing="selective"))
+    key = compile_key(settings(n_layers=1, dropout=0.3), segments=True, checkpointing="selective")
+    model, compiled, plain = compiled_model(key)
     assert trials.loss_difference(model, compiled, plain, batch(packed=True)) < TOLERANCE
 
 
-def kept(model: Decoder, loss: trials.LossOf, given: Batch) -> int:
-    """Numbers that a forward pass holds for its backward, beside the weights."""
+def saved_numbers(model: Decoder, loss: trials.LossOf, given: Batch) -> int:
+    """Elements that a forward pass saves for its backward, without the weights."""
     weights = {weight.data_ptr() for weight in model.parameters()}
     held: list[int] = []
 
@@ -100,7 +100,7 @@ def kept(model: Decoder, loss: trials.LossOf, given: Batch) -> int:
     return sum(held)
 
 
-def test_a_budget_for_what_is_kept_changes_neither_loss_nor_gradients(
+def test_activation_memory_budget_changes_neither_loss_nor_gradients(
     compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
@@ -110,10 +110,14 @@ def test_a_budget_for_what_is_kept_changes_neither_loss_nor_gradients(
     built = build(config, model=model)
     assert path(built, "compile").used
     assert trials.loss_difference(model, built.loss, built.eager_loss, batch()) < TOLERANCE
-    assert kept(model, built.loss, batch()) < 0.4 * kept(model, built.eager_loss, batch()), "without it 0.7"
+    assert saved_numbers(model, built.loss, batch()) < 0.4 * saved_numbers(model, built.eager_loss, batch()), (
+        "without it 0.7"
+    )
 
 
-def test_an_engine_that_was_told_to_compile(compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_compile_on_uses_compiled_code_and_caches_it(
+    compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
     config = settings(compile="on", n_layers=1, dropout=0.3, activation_checkpointing="full")
     model = decoder(config)
@@ -137,7 +141,7 @@ def test_an_engine_that_was_told_to_compile(compiler: Path, monkeypatch: pytest.
 
 
 def recorded_graphs() -> int:
-    """Forward passes that are recorded in this process."""
+    """Number of CUDA graphs recorded in this process."""
     from torch._inductor.cudagraph_trees import get_manager
 
     manager = get_manager(0, create_if_none_exists=False)
@@ -147,13 +151,13 @@ def recorded_graphs() -> int:
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("name", ["fp32", "bf16", "fp16"])
-def test_a_recorded_graph_is_right_for_other_batches_and_other_weights(own_cache: Path, name: str) -> None:
+def test_a_cuda_graph_is_correct_for_other_batches_and_weights(own_cache: Path, name: str) -> None:
     device = torch.device("cuda", 0)
     if compilation.unavailable_reason(device) is not None:
         pytest.skip("needs a compiler")
     config = settings(compile="on", cuda_graphs="on", n_layers=1, tf32=False)
     model = decoder(config).to(device)
-    built = building.build_engine(
+    built = select.build_engine(
         config, model, device, Precision.from_name(name, device), NullReporter(), batch(), 3, None
     )
     assert built.switch is not None
@@ -168,12 +172,11 @@ def test_a_recorded_graph_is_right_for_other_batches_and_other_weights(own_cache
         assert difference < trials.TOLERANCE[name]
         for weight in model.parameters():
             weight.data.mul_(0.8)  # in place, as an update changes them
-    assert recorded_graphs() == recorded, "it was recorded anew rather than played"
+    assert recorded_graphs() == recorded, "recorded again instead of replayed"
     built.reset_graphs()
 
 
-def test_compiling_steps_back_for_what_a_person_does_meanwhile() -> None:
-    """With the compilers that it starts: they take every processor there is."""
+def test_the_compiler_process_runs_at_lower_priority() -> None:
     code = (
         "import subprocess, sys, psutil; from trainer_core.system import child_process; own = psutil.Process().nice();"
         "child_process.lower_priority(); below = subprocess.check_output([sys.executable, '-c',"
@@ -184,28 +187,30 @@ def test_compiling_steps_back_for_what_a_person_does_meanwhile() -> None:
     usual, own, below = map(int, done.stdout.split())
     assert usual != own == below
     command = [sys.executable, "-P", "-m", "trainer_core.train.engine.compilation"]
-    with subprocess.Popen(command, cwd=ROOT, env=child_process.environment(), stdin=subprocess.PIPE) as compiling_apart:
+    with subprocess.Popen(
+        command, cwd=ROOT, env=child_process.environment(), stdin=subprocess.PIPE
+    ) as compiler_process:
         try:
-            while not any(int(process.nice()) == own for process in with_children(compiling_apart.pid)):
-                assert compiling_apart.poll() is None
+            while not any(int(process.nice()) == own for process in with_children(compiler_process.pid)):
+                assert compiler_process.poll() is None
                 time.sleep(0.05)
         finally:
-            child_process.kill_tree(compiling_apart)
+            child_process.kill_tree(compiler_process)
 
 
 def with_children(pid: int) -> list[psutil.Process]:
-    """On Windows what was started is the launcher of an environment, and its child the program."""
+    """On Windows the started process is the launcher of the environment, and its child is Python."""
     process = psutil.Process(pid)
     return [process, *process.children(recursive=True)]
 
 
-def test_a_graph_is_chosen_by_shape_alone() -> None:
-    fixed = recipe(settings())
+def test_whether_a_graph_fits_depends_on_the_shape_alone() -> None:
+    fixed = compile_key(settings())
     assert fixed.fits(batch())
     assert not fixed.fits(batch(LENGTH - 1))
     assert not fixed.fits(batch(rows=ROWS - 1))
     assert not fixed.fits(batch(packed=True))
-    varying = recipe(settings(), varying=True, segments=True)
+    varying = compile_key(settings(), varying=True, segments=True)
     assert [varying.fits(batch(length, packed=True)) for length in (15, 16, LENGTH, LENGTH + 1)] == [
         False,
         True,
@@ -214,19 +219,19 @@ def test_a_graph_is_chosen_by_shape_alone() -> None:
     ]
 
 
-# --- where it does not work -------------------------------------------------------------------------------
+# --- failures -------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Nothing was compiled here before."""
+    """An empty cache of compiled code."""
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
     return tmp_path
 
 
-def says_why_not(built: Any, reason: str) -> str:
-    """Its words; the run goes on all the same."""
+def assert_eager(built: Any, reason: str) -> str:
+    """Checks that the run stays eager; returns the reason in words."""
     said = path(built, "compile")
     assert (said.used, said.reason) == (False, reason)
     assert built.choices["compile"] is False
@@ -235,35 +240,35 @@ def says_why_not(built: Any, reason: str) -> str:
     return str(said.params.get("reason", ""))
 
 
-def test_no_compiler(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_a_compiler_is_eager(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", str(own_cache / "nowhere"))
-    says_why_not(build(settings(compile="on")), "path.no_compiler")
+    assert_eager(build(settings(compile="on")), "path.no_compiler")
 
 
 def script(folder: Path, text: str) -> str:
     if sys.platform == "win32" or shutil.which("sh") is None:
-        pytest.skip("needs a shell that stands for a compiler")
+        pytest.skip("needs a shell script in place of a compiler")
     place = folder / "c++"
     place.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
     place.chmod(0o755)
     return str(place)
 
 
-def test_a_compiler_that_fails(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_the_compiler_fails_the_run_is_eager(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     version = 'case "$*" in *-version*) exec g++ "$@";; esac'
     monkeypatch.setenv("CXX", script(own_cache, f"{version}\necho 'error: nothing works' >&2; exit 1"))
-    assert "nothing works" in says_why_not(build(settings(compile="on", n_layers=1)), "path.failed")
+    assert "nothing works" in assert_eager(build(settings(compile="on", n_layers=1)), "path.failed")
 
 
-def test_a_compiler_that_takes_too_long(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_takes_too_long_is_ended(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", script(own_cache, "sleep 600"))
     monkeypatch.setattr(compilation, "TIMEOUT_S", 0.3)
-    assert "took more than" in says_why_not(build(settings(compile="on")), "path.failed")
+    assert "took more than" in assert_eager(build(settings(compile="on")), "path.failed")
     assert not psutil.Process().children(recursive=True)
 
 
-class StopsWhen(NullReporter):
-    """Is asked to stop as soon as a file is there, and knows which processes ran then."""
+class StopsAt(NullReporter):
+    """Requests a stop as soon as a file exists, and records the processes that ran then."""
 
     def __init__(self, file: Path) -> None:
         self.file, self.running = file, list[psutil.Process]()
@@ -274,10 +279,10 @@ class StopsWhen(NullReporter):
             raise StopRequested
 
 
-def test_a_stop_while_the_compiler_works_leaves_no_process(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_during_compilation_leaves_no_process(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = own_cache / "begun"
     monkeypatch.setenv("CXX", script(own_cache, f"touch '{begun}'; sleep 600"))
-    reporter = StopsWhen(begun)
+    reporter = StopsAt(begun)
     with pytest.raises(StopRequested):
         build(settings(compile="on", n_layers=1), reporter=reporter)
     assert len(reporter.running) >= 2  # ours and its compiler

@@ -1,4 +1,4 @@
-"""What this machine can do is told at once; what is tried is compared with the reference, timed and remembered."""
+"""Fast paths of a machine: listed immediately, then measured against the reference and cached."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from trainer_core.console.performance import FastPathReporter
 from trainer_core.messages import is_known
 from trainer_core.progress import NullReporter, StopRequested
 from trainer_core.protocol import FastPath
+from trainer_core.system.result_cache import MeasurementCache
 from trainer_core.train.engine import available, compilation, fast_paths, measuring
 
 CPU = torch.device("cpu")
@@ -27,7 +28,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A machine of two threads without a compiler, on which nothing was tried."""
+    """A machine with two threads, without a compiler and without measurements."""
     import torch._inductor.config  # reads CXX when it is imported, for all tests of this process
 
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
@@ -46,7 +47,7 @@ def by_name(paths: list[FastPath]) -> dict[str, FastPath]:
     return found
 
 
-def assert_worded(paths: dict[str, FastPath]) -> None:
+def assert_has_texts(paths: dict[str, FastPath]) -> None:
     assert paths.keys() == {key.split(".")[1] for key in texts.catalogue("en") if key.startswith("fast_path.")}
     for path in paths.values():
         assert is_known(path.reason), path
@@ -56,13 +57,13 @@ def assert_worded(paths: dict[str, FastPath]) -> None:
             assert "{" not in words, path
 
 
-def test_every_path_is_told_with_a_reason_in_words(home: Path) -> None:
+def test_every_path_has_a_reason_in_both_languages(home: Path) -> None:
     for precision in ("fp32", "bf16", "fp16"):
-        assert_worded(by_name(fast_paths.cached_paths(CPU, precision)))
+        assert_has_texts(by_name(fast_paths.cached_paths(CPU, precision)))
     assert not (home / "cache").exists()
 
 
-def test_what_is_missing_is_not_told_to_be_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_hardware_and_compilers_are_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = by_name(fast_paths.cached_paths(CPU, "fp32"))
     assert (paths["compile"].used, paths["compile"].reason) == (False, "path.no_compiler")
     for name in ("cuda_graphs", "flash2", "flash3", "tf32", "transfer"):
@@ -71,10 +72,10 @@ def test_what_is_missing_is_not_told_to_be_there(home: Path, monkeypatch: pytest
     assert by_name(fast_paths.cached_paths(CPU, "fp32"))["compile"].used
 
 
-def test_what_is_tried_equals_the_reference_and_is_remembered(home: Path) -> None:
+def test_measured_paths_equal_the_reference_and_are_cached(home: Path) -> None:
     measured = by_name(fast_paths.measure(CPU, NullReporter()))
     assert torch.get_num_threads() == 2
-    assert_worded(measured)
+    assert_has_texts(measured)
     exact = ("fused_adamw", "varlen_attention", "padded_vocabulary", "activation_checkpointing")
     for name, tolerance in (*((name, 1e-5) for name in exact), ("precision", 0.05)):
         path = measured[name]
@@ -94,13 +95,15 @@ def test_what_is_tried_equals_the_reference_and_is_remembered(home: Path) -> Non
 
 
 @pytest.mark.parametrize(("free", "rows"), [(5 * 2**30, 2), (20 * 2**30, 8)])
-def test_a_card_with_little_room_is_tried_with_less(monkeypatch: pytest.MonkeyPatch, free: int, rows: int) -> None:
+def test_a_gpu_with_little_free_memory_is_measured_with_a_smaller_batch(
+    monkeypatch: pytest.MonkeyPatch, free: int, rows: int
+) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 24 * 2**30))
     config = fast_paths._config(torch.device("cuda"), optimizer="muon")
     assert (config.batch_size, config.optimizer) == (rows, "muon")
 
 
-def test_what_was_tried_before_a_compiler_came_is_not_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_compiler_makes_the_measurements_incomplete(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not fast_paths.is_measured(CPU, "fp32")
     fast_paths.measure(CPU, NullReporter())
     assert fast_paths.is_measured(CPU, "fp32")
@@ -108,9 +111,7 @@ def test_what_was_tried_before_a_compiler_came_is_not_all(home: Path, monkeypatc
     assert not fast_paths.is_measured(CPU, "fp32")
 
 
-def test_a_benchmark_without_time_uses_earlier_measurements_and_knows_what_is_missing(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_short_benchmark_uses_cached_measurements(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def results() -> tuple[bool, bool]:
         paths, complete = run.fast_path_results(CPU, 60, FastPathReporter(print, "en"))
         return any(path.speedup for path in paths), complete
@@ -123,16 +124,18 @@ def test_a_benchmark_without_time_uses_earlier_measurements_and_knows_what_is_mi
 
 
 @pytest.mark.parametrize("damage", ["{", {"paths": [{"name": 3}]}, {"paths": 3}, 3])
-def test_a_damaged_memory_is_as_none(home: Path, damage: Any) -> None:
+def test_a_damaged_cache_is_ignored(home: Path, damage: Any) -> None:
     plain = fast_paths.cached_paths(CPU, "fp32")
     file = home / "cache" / "engine.json"
-    measuring.MeasurementCache().store({"paths": []}, "paths", measuring.machine_key(CPU), "fp32")
+    MeasurementCache().store({"paths": []}, "paths", measuring.machine_key(CPU), "fp32")
     names = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(damage if isinstance(damage, str) else json.dumps(dict.fromkeys(names, damage)), encoding="utf-8")
     assert fast_paths.cached_paths(CPU, "fp32") == plain
 
 
-def test_a_path_that_fails_says_why_and_the_others_are_tried(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_path_reports_the_reason_and_the_others_are_measured(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: Any) -> Any:
         raise RuntimeError("no such kernel")
 
@@ -144,37 +147,38 @@ def test_a_path_that_fails_says_why_and_the_others_are_tried(home: Path, monkeyp
     assert measured["muon"].speedup
 
 
+def found(name: str) -> FastPath:
+    """A path of this machine before it is measured."""
+    return by_name(available.machine_paths(CPU, "fp32"))[name]
+
+
 @pytest.mark.parametrize("error", [0.5, math.inf])
-@pytest.mark.parametrize("name", ["fused_adamw", "muon", "precision"])
-def test_a_path_that_differs_does_not_fit_however_fast_it_is(
-    home: Path, name: str, error: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(fast_paths._TRIALS, name, lambda *_: fast_paths.TrialResult(9.0, error, 0.1))
-    path = by_name(fast_paths.measure(CPU, NullReporter()))[name]
-    assert (path.used, path.reason, path.speedup) == (False, "path.differs", 9.0)
-    assert path.params == {"error": error, "tolerance": 0.1}
-    for told in (path, msgspec.json.decode(msgspec.json.encode(path), type=FastPath)):
-        assert ("0.5" if error == 0.5 else "∞") in performance_texts.fast_path_reason(told, "en")
+def test_a_path_that_differs_is_not_used_however_fast(error: float) -> None:
+    for name in ("fused_adamw", "muon", "precision"):
+        path = fast_paths.judge(found(name), 9.0, error, 0.1)
+        assert (path.used, path.reason, path.speedup) == (False, "path.differs", 9.0)
+        assert path.params == {"error": error, "tolerance": 0.1}
+        for decoded in (path, msgspec.json.decode(msgspec.json.encode(path), type=FastPath)):
+            assert ("0.5" if error == 0.5 else "∞") in performance_texts.fast_path_reason(decoded, "en")
 
 
-def test_an_optimizer_that_needs_fewer_steps_fits_though_its_updates_are_slower(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(fast_paths._TRIALS, "muon", lambda *_: fast_paths.TrialResult(0.1))
-    path = by_name(fast_paths.measure(CPU, NullReporter()))["muon"]
+def test_an_optimizer_that_needs_fewer_steps_is_used_though_its_updates_are_slower() -> None:
+    path = fast_paths.judge(found("muon"), 0.1, None, 0.0)
     assert (path.used, path.reason, path.speedup) == (True, "path.fewer_steps", 0.1)
 
 
-@pytest.mark.parametrize(("gain", "fits"), [(0.99, True), (1.5, True), (0.9, False)])
-def test_what_is_used_by_itself_fits_where_it_is_no_slower(
-    home: Path, gain: float, fits: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(fast_paths._TRIALS, "padded_vocabulary", lambda *_: fast_paths.TrialResult(gain, 0.0))
-    path = by_name(fast_paths.measure(CPU, NullReporter()))["padded_vocabulary"]
-    assert (path.used, path.reason) == (fits, "path.on" if fits else "path.slower")
+def test_a_default_path_is_used_unless_slower_and_another_only_if_faster() -> None:
+    for name, speedup, used, reason in (
+        ("padded_vocabulary", 0.99, True, "path.on"),
+        ("padded_vocabulary", 0.9, False, "path.slower"),
+        ("precision", 1.01, False, "path.slower"),
+        ("precision", 1.5, True, "path.by_name"),
+    ):
+        path = fast_paths.judge(found(name), speedup, 0.0, 0.0)
+        assert (path.used, path.reason) == (used, reason), (name, speedup)
 
 
-def test_a_trial_that_computes_wrongly_is_found_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_with_wrong_results_is_detected(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(self: torch.optim.AdamW, *_: Any) -> None:
         for group in self.param_groups:
             for weight in group["params"]:
@@ -184,16 +188,16 @@ def test_a_trial_that_computes_wrongly_is_found_out(home: Path, monkeypatch: pyt
     assert by_name(fast_paths.measure(CPU, NullReporter()))["fused_adamw"].reason == "path.differs"
 
 
-def test_a_run_claims_of_the_optimizer_only_what_was_found_when_it_was_tried(home: Path) -> None:
+def test_a_run_reports_the_measured_error_of_the_optimizer(home: Path) -> None:
     config = settings(compile="off")
 
-    def said() -> FastPath:
+    def reported() -> FastPath:
         return by_name(available.run_paths(config, decoder(config), CPU, FP32))["fused_adamw"]
 
-    assert (said().used, said().reason, said().error) == (True, "path.found", None)
+    assert (reported().used, reported().reason, reported().error) == (True, "path.found", None)
     measured = by_name(fast_paths.measure(CPU, NullReporter()))["fused_adamw"]
-    assert said() == msgspec.structs.replace(measured, used=True)
-    assert said().error is not None
+    assert reported() == msgspec.structs.replace(measured, used=True)
+    assert reported().error is not None
 
 
 class Stops(NullReporter):
@@ -201,14 +205,14 @@ class Stops(NullReporter):
         raise StopRequested
 
 
-def test_a_stop_is_heard_and_nothing_is_remembered(home: Path) -> None:
+def test_a_stop_ends_the_measurement_and_stores_nothing(home: Path) -> None:
     with pytest.raises(StopRequested):
         fast_paths.measure(CPU, Stops())
     assert torch.get_num_threads() == 2
     assert not (home / "cache" / "engine.json").exists()
 
 
-def test_what_else_a_machine_does_now_and_then_changes_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_occasional_load_does_not_change_timings(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, busy = [0.0], itertools.cycle([0.0, 4.0, 9.0, 1.0, 2.0])
 
     def way(takes: float) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Fast paths that no compiler makes compute what the plain way does, each run beside it."""
+"""Fast paths without a compiler have the results of the reference."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KINDS = ["one document", "several documents"]
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Where other programs compute, several would wait for each other at every small operation."""
+    """On a busy machine, several threads would wait for each other at every small operation."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -45,8 +45,8 @@ def one_thread() -> Iterator[None]:
 # --- threads of the CPU -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("chunk", [0, 100], ids=["all logits at once", "the loss in parts"])
-def test_two_threads_compute_what_one_does(chunk: int) -> None:
+@pytest.mark.parametrize("chunk", [0, 100], ids=["whole", "chunked"])
+def test_two_threads_compute_the_same_as_one(chunk: int) -> None:
     model = decoder(settings(hidden_dim=128, mlp_dim=256, max_seq_len=128))  # large enough that torch divides its work
 
     def by(count: int) -> trials.LossOf:
@@ -63,7 +63,7 @@ def test_two_threads_compute_what_one_does(chunk: int) -> None:
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.0**8], ids=["in range", "overflows at first"])
-def test_in_fp16_paths_are_compared_as_training_computes_them_with_a_scaled_loss(factor: float) -> None:
+def test_in_fp16_losses_are_compared_with_loss_scaling(factor: float) -> None:
     fp16 = Precision.from_name("fp16", CPU)
     model, given = decoder(settings()), batch()
     engine = Engine(model, fp16, chunk=16)
@@ -77,7 +77,7 @@ def test_in_fp16_paths_are_compared_as_training_computes_them_with_a_scaled_loss
 
         return of
 
-    parts, whole = watched(engine.eager_loss), watched(engine.reference_loss)
+    parts, whole = watched(engine.eager_loss), watched(Engine(model, fp16).eager_loss)
     assert trials.loss_difference(model, parts, whole, given, fp16) < 2e-3
     assert all(gradient == scale for gradient, scale in received)
     begins = 2.0**16 / given.loss_tokens  # as GradScaler does
@@ -85,71 +85,71 @@ def test_in_fp16_paths_are_compared_as_training_computes_them_with_a_scaled_loss
     assert [scale for _, scale in received] == pytest.approx(wanted)
 
 
-# --- a vocabulary that is filled up -----------------------------------------------------------------------------
+# --- padded vocabulary -----------------------------------------------------------------------------
 
 
 @pytest.fixture(params=[True, False], ids=["tied", "untied"])
-def plain_and_filled(request: pytest.FixtureRequest) -> tuple[Decoder, Decoder]:
-    """A model, and the same with rows behind those of its tokens, many of which are likelier than any token."""
-    plain, filled = (decoder(settings(vocab_multiple=many, tie_embeddings=request.param)) for many in (1, 100))
-    assert (plain.config.vocab_size, filled.config.vocab_size, filled.config.unpadded_vocab_size) == (
+def plain_and_padded(request: pytest.FixtureRequest) -> tuple[Decoder, Decoder]:
+    """A model, and the same with padding rows, many of which are more likely than any token."""
+    plain, padded = (decoder(settings(vocab_multiple=many, tie_embeddings=request.param)) for many in (1, 100))
+    assert (plain.config.vocab_size, padded.config.vocab_size, padded.config.unpadded_vocab_size) == (
         64,
         100,
         VOCABULARY,
     )
     weights = plain.state_dict()
-    for name, weight in filled.state_dict().items():
+    for name, weight in padded.state_dict().items():
         weight[: len(weights[name])] = weights[name]
-    filled.state_dict()["lm_head.weight"][VOCABULARY:] *= 20
-    return plain, filled
+    padded.state_dict()["lm_head.weight"][VOCABULARY:] *= 20
+    return plain, padded
 
 
-def test_filling_rows_change_neither_hidden_states_nor_the_logits_of_tokens(
-    plain_and_filled: tuple[Decoder, Decoder],
+def test_padding_changes_neither_hidden_states_nor_logits_of_tokens(
+    plain_and_padded: tuple[Decoder, Decoder],
 ) -> None:
-    plain, filled = plain_and_filled
+    plain, padded = plain_and_padded
     ids = batch().input_ids
-    assert torch.equal(filled.forward_hidden(ids), plain.forward_hidden(ids))
-    assert measuring.relative_error([filled(ids)[..., :VOCABULARY]], [plain(ids)]) < SUMS
+    assert torch.equal(padded.forward_hidden(ids), plain.forward_hidden(ids))
+    assert measuring.relative_error([padded(ids)[..., :VOCABULARY]], [plain(ids)]) < SUMS
 
 
 def gradients(model: Decoder, loss: Tensor) -> list[Tensor]:
     return list(torch.autograd.grad(loss, list(model.parameters())))
 
 
-@pytest.mark.parametrize("chunk", [0, 10], ids=["all logits at once", "the loss in parts"])
-def test_filling_rows_add_to_the_loss_what_their_share_of_the_softmax_is_and_nothing_else(
-    plain_and_filled: tuple[Decoder, Decoder], chunk: int
+@pytest.mark.parametrize("chunk", [0, 10], ids=["whole", "chunked"])
+def test_padding_adds_exactly_its_share_of_the_softmax_to_the_loss(
+    plain_and_padded: tuple[Decoder, Decoder], chunk: int
 ) -> None:
-    """A token's likelihood is that among the tokens, times the share that the filling rows leave: 1 - share."""
-    plain, filled = plain_and_filled
+    """The likelihood of a token is that among the tokens times 1 - share of the padding."""
+    plain, padded = plain_and_padded
     given = batch()
-    share = filled(given.input_ids).double().softmax(-1)[..., VOCABULARY:].sum(-1)
+    share = padded(given.input_ids).double().softmax(-1)[..., VOCABULARY:].sum(-1)
     added = -torch.log1p(-share)[given.labels != IGNORE_INDEX].sum()
-    own, loss = batch_loss(plain, given), batch_loss(filled, given, chunk=chunk)
-    wanted = gradients(filled, added)
+    own, loss = batch_loss(plain, given), batch_loss(padded, given, chunk=chunk)
+    wanted = gradients(padded, added)
     for whole, part in zip(wanted, gradients(plain, own), strict=True):
         whole[: len(part)] += part
     assert measuring.relative_error([loss], [own + added]) < SUMS
-    assert measuring.relative_error(gradients(filled, loss), wanted) < SUMS
+    assert measuring.relative_error(gradients(padded, loss), wanted) < SUMS
 
 
-def test_no_filling_row_is_ever_written(plain_and_filled: tuple[Decoder, Decoder]) -> None:
+def test_padding_tokens_are_never_generated(plain_and_padded: tuple[Decoder, Decoder]) -> None:
     prompts = [[1, 2, 3], [4], [5, 6, 7, 8, 9]]
-    likeliest = plain_and_filled[1](torch.tensor(prompts[:1])).argmax(-1)
+    likeliest = plain_and_padded[1](torch.tensor(prompts[:1])).argmax(-1)
     assert int(likeliest.max()) >= VOCABULARY, "else this shows nothing"
     answers, wanted = (
-        generate_batch(model, prompts, [12] * 3, frozenset(), lambda: None) for model in plain_and_filled
+        generate_batch(model, prompts, [12] * 3, frozenset(), lambda: None) for model in plain_and_padded
     )
     assert answers == wanted
     for sampling in (SamplingParams(temperature=0), SamplingParams(temperature=1.0, top_k=0, top_p=1.0, seed=3)):
         texts = [
-            list(generate_tokens(model, prompts[0], 2 * LENGTH, sampling, frozenset())) for model in plain_and_filled
+            list(generate_tokens(model, prompts[0], 2 * LENGTH, sampling, frozenset())) for model in plain_and_padded
         ]
         assert texts[0] == texts[1]
 
 
-# --- arithmetic of few bits ------------------------------------------------------------------------------------
+# --- mixed precision ------------------------------------------------------------------------------------
 
 
 def step_of(engine: Engine, given: Batch) -> tuple[list[Tensor], list[Tensor]]:
@@ -165,11 +165,11 @@ def step_of(engine: Engine, given: Batch) -> tuple[list[Tensor], list[Tensor]]:
     return [loss.detach()], found
 
 
-@pytest.mark.parametrize("chunk", [0, 10], ids=["all logits at once", "the loss in parts"])
+@pytest.mark.parametrize("chunk", [0, 10], ids=["whole", "chunked"])
 @pytest.mark.parametrize("given", BATCHES, ids=KINDS)
 @pytest.mark.parametrize("name", ["bf16", "fp16"])
 @pytest.mark.parametrize("device", [CPU, pytest.param(CUDA, marks=needs_gpu)], ids=str)
-def test_a_whole_model_in_few_bits_learns_what_it_does_in_fp32(
+def test_gradients_in_mixed_precision_equal_those_in_fp32_within_tolerance(
     device: torch.device, name: str, given: Batch, chunk: int
 ) -> None:
     model, given = decoder(settings()).to(device), given.to(device)
@@ -191,7 +191,7 @@ def products() -> Iterator[None]:
 
 @needs_gpu
 @pytest.mark.parametrize("given", BATCHES, ids=KINDS)
-def test_a_whole_model_with_tf32_learns_what_it_does_in_fp32(products: None, given: Batch) -> None:
+def test_gradients_with_tf32_equal_those_in_fp32_within_tolerance(products: None, given: Batch) -> None:
     if not native_bf16(CUDA):
         pytest.skip("no TF32 on this GPU")
     model = decoder(settings(hidden_dim=256, mlp_dim=512)).to(CUDA)
@@ -206,7 +206,7 @@ def test_a_whole_model_with_tf32_learns_what_it_does_in_fp32(products: None, giv
     assert trials.loss_difference(model, by("high"), by("highest"), given.to(CUDA)) < trials.TOLERANCE["tf32"]
 
 
-# --- page-locked memory and a stream of its own ------------------------------------------------------------------
+# --- pinned memory and the transfer stream ------------------------------------------------------------------
 
 STEPS, PER_STEP = 40, 2
 
@@ -226,7 +226,7 @@ def tensors(batches: list[Batch]) -> list[Tensor]:
 
 @needs_gpu
 @pytest.mark.parametrize("busy", [True, False], ids=["while it computes", "while it waits"])
-def test_batches_arrive_on_a_gpu_bit_for_bit_as_they_were_loaded(tmp_path: Path, busy: bool) -> None:
+def test_batches_arrive_unchanged_on_a_gpu(tmp_path: Path, busy: bool) -> None:
     made, sent = loader(tmp_path, "cpu"), loader(tmp_path, "cuda")
     arriving = WindowLoader(sent.step_batches(0, PER_STEP), CUDA)
     arrived: list[list[Tensor]] = []

@@ -1,4 +1,4 @@
-"""Private names of torch that Traindeck uses to be faster: without any of them the results are the same."""
+"""Private names of torch that make Traindeck faster: without them the results are the same."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from trainer_core.data.prepare import prepare
 from trainer_core.progress import NullReporter
 from trainer_core.train import optimizers
 from trainer_core.train.device import native_bf16
-from trainer_core.train.engine import compilation
-from trainer_core.train.engine import select as building
+from trainer_core.train.engine import compilation, select
 
 METHODS = ("zero_grad", "add_param_group", "state_dict", "load_state_dict")
 
@@ -52,9 +51,7 @@ def test_optimizers_need_no_wrapped_methods(monkeypatch: pytest.MonkeyPatch) -> 
     assert all(torch.equal(one, other) for one, other in zip(usual, trained(), strict=True))
 
 
-def test_loader_processes_end_without_the_method_that_ends_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loader_processes_end_without_shutdown_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     iterator = dataloader._MultiProcessingDataLoaderIter
     monkeypatch.setattr(iterator, "__del__", iterator._shutdown_workers)
     monkeypatch.delattr(iterator, "_shutdown_workers")
@@ -68,7 +65,7 @@ def test_loader_processes_end_without_the_method_that_ends_them(
 
 
 @pytest.mark.parametrize("missing", ["torch._dynamo.mark_dynamic", "torch._functorch.config"])
-def test_a_run_that_cannot_be_compiled_computes_eagerly(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_private_compiler_names_a_run_is_eager(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch._dynamo
 
     monkeypatch.setattr(compilation, "unavailable_reason", lambda device: None)
@@ -78,7 +75,7 @@ def test_a_run_that_cannot_be_compiled_computes_eagerly(missing: str, monkeypatc
     else:
         monkeypatch.setitem(sys.modules, "torch._functorch.config", None)
     model, wanted = decoder(settings()), settings(compile="on", cpu_threads=1)
-    built = building.build_engine(wanted, model, CPU, FP32, NullReporter(), batch(), 3, None, varying=True)
+    built = select.build_engine(wanted, model, CPU, FP32, NullReporter(), batch(), 3, None, varying=True)
     assert built.switch is not None
     built.switch.finish(batch())
     (said,) = (path for path in built.fast_paths if path.name == "compile")
@@ -86,19 +83,19 @@ def test_a_run_that_cannot_be_compiled_computes_eagerly(missing: str, monkeypatc
     assert torch.equal(built.loss(batch()), built.eager_loss(batch()))
 
 
-def test_graphs_are_forgotten_without_the_function_that_frees_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graphs_are_reset_without_reset_cudagraph_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch._inductor.cudagraph_trees", SimpleNamespace())
     compilation.reset_graphs()
     compilation.reset_trial_graphs()
 
 
-def test_a_cpu_that_torch_cannot_describe_has_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_without_capability_functions_has_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_is_amx_tile_supported", "_is_avx512_bf16_supported"):
         monkeypatch.delattr(torch.cpu, name, raising=False)
     assert not native_bf16(CPU)
 
 
-def test_torch_is_bounded_by_the_version_that_is_tested() -> None:
+def test_the_torch_requirement_is_bounded_by_the_tested_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (allowed,) = (one for one in project["dependencies"] if one.startswith("torch>"))
     tested = re.search(r"^torch==(\d+)\.(\d+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)

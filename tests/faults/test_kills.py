@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.faults import kills, operations, small
+from bench.faults import kills, small
 
 KILLS, STEPS = 5, 40
 
@@ -22,9 +22,3 @@ def test_after_kills_at_random_instants_the_finished_model_is_the_unbroken_one(t
     assert len(found.kills) == KILLS
     assert found.runs >= 1
     assert any(kill.saved for kill in found.kills), "some kills came after a checkpoint"
-
-
-def test_after_kills_within_the_writing_of_checkpoints_too(tmp_path: Path) -> None:
-    deaths, problems = operations.die_at_each(small.unbroken(tmp_path, STEPS), tmp_path, every=30)
-    assert not problems, deaths
-    assert len(deaths) > 2

@@ -26,7 +26,7 @@ from trainer_core.models.decoder import call_layer
 from trainer_core.progress import StopRequested
 from trainer_core.runs import checkpoint_dir
 from trainer_core.train import oom
-from trainer_core.train.engine import compilation, compile_switch
+from trainer_core.train.engine import compilation, engine
 from trainer_core.train.engine.engine import Engine
 from trainer_core.train.trainer import Trainer
 
@@ -71,7 +71,7 @@ def test_a_run_that_fits_only_by_the_last_moves_starts_where_it_could_be_compile
 ) -> None:
     """Those moves are the first step's: what is built knows nothing of them."""
     monkeypatch.setattr(compilation, "unavailable_reason", lambda device: None)
-    monkeypatch.setattr(compile_switch, "BackgroundCompiler", NoCompiler)
+    monkeypatch.setattr(engine, "BackgroundCompiler", NoCompiler)
     compute = Engine.eager_loss
 
     def eager(self: Engine, batch: Batch, *grad_scale: Any) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""`bench.gpu` goes on after a part that fails, and keeps what was measured."""
+"""`bench.gpu` continues after a failing part and keeps earlier measurements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_part_that_fails_is_told_and_the_next_one_goes_on(results: Path) -> None:
+def test_a_failing_part_is_reported_and_the_next_one_runs(results: Path) -> None:
     found = gpu.measured(["a", "b"], {"a": broken, "b": working}, results, "a card")
     shown = "\n".join(gpu.lines(found, "a card"))
     assert "the card fell out" in shown
@@ -32,7 +32,7 @@ def test_a_part_that_fails_is_told_and_the_next_one_goes_on(results: Path) -> No
     assert "1.3 x" in shown
 
 
-def test_a_target_is_met_or_missed_on_its_own_side(results: Path) -> None:
+def test_targets_are_minima_or_maxima(results: Path) -> None:
     found = gpu.measured(["b"], {"b": working}, results, "a card")
     speed, cost = (line for line in gpu.lines(found, "a card")[2].splitlines() if line.startswith("| b"))
     assert "at least 1.2 x" in speed
@@ -41,13 +41,13 @@ def test_a_target_is_met_or_missed_on_its_own_side(results: Path) -> None:
     assert cost.rstrip(" |").endswith("NO")
 
 
-def test_parts_that_are_not_measured_again_stay_as_they_were(results: Path) -> None:
+def test_parts_that_are_not_measured_again_are_kept(results: Path) -> None:
     gpu.measured(["b"], {"b": working}, results, "a card")
     gpu.measured(["a"], {"a": broken}, results, "a card")
     assert json.loads((results / "gpu.json").read_text(encoding="utf-8"))["parts"].keys() == {"a", "b"}
 
 
-def test_what_was_measured_on_another_card_is_told(results: Path) -> None:
+def test_measurements_of_another_gpu_are_marked(results: Path) -> None:
     gpu.measured(["b"], {"b": working}, results, "an old card")
     found = gpu.measured(["a"], {"a": broken}, results, "a card")
     shown = gpu.lines(found, "a card")
@@ -56,15 +56,13 @@ def test_what_was_measured_on_another_card_is_told(results: Path) -> None:
     assert not any(line.startswith("a: measured before") for line in shown)
 
 
-def test_where_pytest_is_missing_the_tests_say_how_to_install_it(
-    results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_pytest_is_reported_with_the_install_command(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "_run", lambda *command, **more: "")
     found = gpu.measured(["tests"], {"tests": gpu.tests}, results, "a card")
     assert "pip install -e .[dev,bench]" in found["tests"]["error"]
 
 
-def test_without_a_gpu_it_says_so_in_one_sentence(
+def test_a_missing_gpu_is_reported_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)

@@ -1,15 +1,16 @@
-"""The peers of bench/ are as large as what they are compared with."""
+"""Peers of bench/: sizes of their models, schedules, and how their events are read."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from bench import chart, runs, time_to_loss
+from bench import runs, time_to_loss
 from bench.peers import hf_trainer, plain_gpt, training
 from trainer_core.models.decoder import Decoder, ModelConfig
 
@@ -34,13 +35,13 @@ def decoder(shape: runs.Shape) -> Decoder:
     )
 
 
-def test_the_plain_loop_trains_gpt_2_of_its_published_size() -> None:
+def test_the_plain_loop_has_the_published_size_of_gpt_2() -> None:
     with torch.device("meta"):
         assert gpt(runs.SHAPES["gpt2_124m"], 50257).count_parameters() == 124_439_808
 
 
 @pytest.mark.parametrize("name", ["small", "quickstart", "gpt2_124m", "1b"])
-def test_the_llama_of_the_hugging_face_trainer_has_as_many_weights_as_ours(name: str) -> None:
+def test_the_llama_of_the_hugging_face_trainer_has_as_many_weights_as_the_decoder(name: str) -> None:
     pytest.importorskip("transformers")
     shape = runs.SHAPES[name]
     with torch.device("meta"):
@@ -50,13 +51,13 @@ def test_the_llama_of_the_hugging_face_trainer_has_as_many_weights_as_ours(name:
         assert theirs == decoder(shape).count_parameters()
 
 
-def test_at_the_size_of_gpt_2_the_plain_model_and_ours_differ_by_less_than_a_percent() -> None:
+def test_at_the_size_of_gpt_2_the_plain_model_and_the_decoder_differ_by_less_than_a_percent() -> None:
     shape = runs.SHAPES["gpt2_124m"]
     with torch.device("meta"):
         assert gpt(shape).count_parameters() == pytest.approx(decoder(shape).count_parameters(), rel=0.01)
 
 
-def test_the_plain_model_sees_nothing_of_what_comes() -> None:
+def test_attention_of_the_plain_model_is_causal() -> None:
     torch.manual_seed(0)
     model = gpt(runs.SHAPES["tiny"])
     ids = torch.randint(0, 512, (1, 8))
@@ -67,13 +68,13 @@ def test_the_plain_model_sees_nothing_of_what_comes() -> None:
     assert torch.equal(model(ids, labels), model(changed, labels))
 
 
-def test_held_out_windows_hold_every_token_but_the_first_once() -> None:
+def test_held_out_windows_contain_every_token_but_the_first_once() -> None:
     tokens = np.arange(23)
     seen = [label for _, labels in training.windows(tokens, 4, 2) for label in labels.flatten().tolist()]
     assert [label for label in seen if label != -100] == list(range(1, 23))
 
 
-def test_the_rate_of_a_peer_rises_and_falls_to_its_end() -> None:
+def test_the_learning_rate_of_a_peer_warms_up_and_decays() -> None:
     chosen = argparse.Namespace(warmup=10, steps=100, learning_rate=1.0, min_learning_rate=0.1)
     rates = [training.cosine(step, chosen) for step in range(100)]
     assert max(rates) == pytest.approx(1.0) == rates[10]
@@ -82,13 +83,13 @@ def test_the_rate_of_a_peer_rises_and_falls_to_its_end() -> None:
     assert training.cosine(100, chosen) == pytest.approx(0.1)
 
 
-def test_the_time_of_a_step_is_the_clock_between_warm_reports(tmp_path: Path) -> None:
+def test_step_time_is_the_wall_time_between_reports_after_the_warmup(tmp_path: Path) -> None:
     steps = [{"type": "step", "step": step, "t": 0.01 * step} for step in range(20, 101, 10)]
     slow_start = [{"type": "step", "step": 10, "t": -5.0}]
     assert runs.Trained(0.0, slow_start + steps).step_ms(warm=20) == pytest.approx(10.0)
 
 
-def test_a_loss_is_reached_at_the_first_evaluation_that_is_low_enough() -> None:
+def test_a_loss_is_reached_at_the_first_evaluation_at_or_below_it() -> None:
     losses = enumerate([5.0, 4.0, None, 2.9, 2.0])
     events = [{"type": "ready", "t": 102.0}]
     events += [{"type": "eval", "t": 110.0 + n, "seconds": 0.5, "step": n, "loss": loss} for n, loss in losses]
@@ -97,10 +98,16 @@ def test_a_loss_is_reached_at_the_first_evaluation_that_is_low_enough() -> None:
     assert time_to_loss.reached(runs.Trained(100.0, events), 1.0) is None
 
 
-@pytest.mark.parametrize(("least", "most"), [(0.0, 1.0), (2.87, 6.31), (-3.0, 1200.0), (5.0, 5.0), (0.0, 1e-7)])
-def test_the_axes_of_a_picture_enclose_its_values_in_a_few_round_steps(least: float, most: float) -> None:
-    made = chart.ticks(least, most)
-    assert made[0] <= least
-    assert made[-1] >= most
-    assert 2 <= len(made) <= 9
-    assert made == sorted(set(made))
+@pytest.mark.parametrize(
+    ("before", "expected"), [(None, "0"), ("2", "2"), ("3,1", "3"), ("GPU-1a0b, GPU-2a0b", "GPU-1a0b"), ("-1", "-1")]
+)
+def test_training_processes_use_the_first_visible_gpu_only(
+    before: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Hugging Face Trainer would train on all GPUs that it sees."""
+    if before is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
+    program = "import json, os; print(json.dumps({'type': 'done', 'seen': os.environ['CUDA_VISIBLE_DEVICES']}))"
+    assert runs.train([sys.executable, "-c", program]).first("done")["seen"] == expected

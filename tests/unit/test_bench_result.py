@@ -1,22 +1,18 @@
-"""What `bench` derives from measurements."""
+"""Figures that `bench` derives from measurements."""
 
 from __future__ import annotations
 
 import psutil
 import pytest
 
-from tests.unit.test_checking_search import outcome
+from tests.unit.test_check_search import outcome
 from trainer_core.benchmark import run
 from trainer_core.benchmark.run import Recipe
-from trainer_core.check import trial_process
-from trainer_core.check.data import DataRequirements
-from trainer_core.check.trial_result import TrialRequest, TrialResult
+from trainer_core.check.trial_process import TrialResult
 from trainer_core.config import Config
-from trainer_core.run_context import RunContext
-from trainer_core.wire import EventDispatcher
 
 
-def test_a_system_that_does_not_report_its_load_counts_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_load_figures_counts_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(interval: float) -> float:
         raise OSError(1, "Invalid function")
 
@@ -24,7 +20,7 @@ def test_a_system_that_does_not_report_its_load_counts_as_idle(monkeypatch: pyte
     assert run.cpu_load() == 0.0
 
 
-def test_runs_are_compared_with_those_of_their_own_round() -> None:
+def test_runs_are_compared_within_their_round() -> None:
     """A tuned batch that was halved late has no runs of earlier rounds; a failed recipe has none of later ones."""
     untuned = Recipe("untuned", Config(), {1: outcome(1, 100), 2: outcome(1, 50), 3: outcome(1, 80)})
     halved = Recipe("tuned", Config(), {2: outcome(1, 100), 3: outcome(1, 240)})
@@ -34,17 +30,14 @@ def test_runs_are_compared_with_those_of_their_own_round() -> None:
     assert run.speedup(Recipe("tuned", Config()), untuned) is None
 
 
-def test_the_tuned_batch_is_halved_until_it_fits_and_other_recipes_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    def measure(request: TrialRequest, session: RunContext) -> TrialResult:
-        return outcome(100 if request.config["batch_size"] <= 8 else None)
+def test_the_tuned_batch_is_halved_until_it_fits_and_other_recipes_fail() -> None:
+    def measure(config: Config) -> TrialResult:
+        return outcome(100 if config.batch_size <= 8 else None)
 
-    monkeypatch.setattr(trial_process, "run_trial_process", measure)
-    needs = DataRequirements("pretrain", 320, 10, 512, 0)
-    session = RunContext(EventDispatcher())
     tuned = Recipe("tuned", Config(batch_size=32), {0: outcome(1)})
     untuned = Recipe("untuned", Config(batch_size=12))
     for recipe in (tuned, untuned):
-        run._measure(recipe, 1, needs, session, 1.0)
+        run._measure(recipe, 1, measure)
     assert (tuned.config.batch_size, list(tuned.runs), tuned.error) == (8, [1], None)
     assert untuned.error is not None
     assert untuned.error[0] == "memory.out"

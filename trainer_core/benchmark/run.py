@@ -15,7 +15,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -26,9 +26,8 @@ import torch
 from trainer_core import __version__
 from trainer_core.benchmark import ceilings, tables
 from trainer_core.benchmark.ceilings import Ceiling
-from trainer_core.check import trial_process
-from trainer_core.check.data import DataRequirements, inspect_data
-from trainer_core.check.trial_result import TrialRequest, TrialResult, verdict
+from trainer_core.check.data import inspect_data
+from trainer_core.check.trial_process import TrialRequest, TrialResult, run_trial_process, verdict
 from trainer_core.config import Config
 from trainer_core.console.performance import FastPathReporter
 from trainer_core.messages import Language, TraindeckError
@@ -81,11 +80,6 @@ class Recipe:
     runs: dict[int, TrialResult] = field(default_factory=dict)
     error: tuple[str, dict[str, Any]] | None = None
 
-    @property
-    def speeds(self) -> list[float]:
-        """Tokens per second of each run."""
-        return [run.tokens_per_s or 0.0 for run in self.runs.values()]
-
 
 def run(
     config: Config, language: Language, log: Log, seconds: float | None = None, fixed: Collection[str] = ()
@@ -116,13 +110,21 @@ def run(
     if not measured:
         notes.append(_note("not_measured"))
     release_memory(device)  # for the child processes
-    _measure_in_turn(recipes, needs, session, begin + seconds, min(10.0, max(0.3, seconds / 40)), language, log)
-    notes += _spread_notes(recipes)
+    run_seconds = min(10.0, max(0.3, seconds / 40))
+
+    def measure(config: Config) -> TrialResult:
+        request = TrialRequest(config, needs.vocab_size, needs.task, _TOTAL_STEPS, run_seconds)
+        return run_trial_process(request, session)
+
+    def log_round(number: int, name: Name) -> None:
+        log(tables.text("doing_round", language, round=number, name=tables.text(name, language)))
+
+    _measure_in_turn(recipes, measure, begin + seconds, log_round)
     return {
         "machine": machine,
         "preset": config.preset,
         "seconds": time.monotonic() - begin,
-        "ceilings": [{"name": one.name, "best": one.best, "median": one.median} for one in limits],
+        "ceilings": [asdict(one) for one in limits],
         "recipes": [_recipe_document(recipe) for recipe in recipes],
         "times_as_fast": speedup(recipes[-1], recipes[0]),
         "fast_paths": json.loads(msgspec.json.encode(paths)),
@@ -213,15 +215,9 @@ def build_recipes(config: Config, on_gpu: bool, fixed: Collection[str] = ()) -> 
 
 
 def _measure_in_turn(
-    recipes: list[Recipe],
-    needs: DataRequirements,
-    session: RunContext,
-    end: float,
-    seconds: float,
-    language: Language,
-    log: Log,
+    recipes: list[Recipe], measure: Callable[[Config], TrialResult], end: float, log_round: Callable[[int, Name], None]
 ) -> None:
-    """Measure every recipe for `seconds` per round, until `end`. A recipe that fails is left out from then on."""
+    """Measure every recipe once per round, until `end`. A recipe that fails is left out from then on."""
     expected = 0.0  # seconds of a round
     for number in range(_MAX_ROUNDS):
         begin = time.monotonic()
@@ -229,9 +225,8 @@ def _measure_in_turn(
             break
         for recipe in recipes:
             if recipe.error is None:
-                name = tables.text(recipe.name, language)
-                log(tables.text("doing_round", language, round=number + 1, name=name))
-                _measure(recipe, number, needs, session, seconds)
+                log_round(number + 1, recipe.name)
+                _measure(recipe, number, measure)
         duration = time.monotonic() - begin
         expected = max(expected, duration) if number else duration / 2  # the first round compiles
     if not any(recipe.runs for recipe in recipes):
@@ -239,30 +234,28 @@ def _measure_in_turn(
         raise TraindeckError(code, **params)
 
 
-def _measure(recipe: Recipe, number: int, needs: DataRequirements, session: RunContext, seconds: float) -> None:
+def _measure(recipe: Recipe, number: int, measure: Callable[[Config], TrialResult]) -> None:
     """Add a measurement. Out of memory halves the tuned batch and discards earlier measurements."""
-    while True:
-        request = TrialRequest.from_config(recipe.config, needs.vocab_size, needs.task, _TOTAL_STEPS, seconds)
-        try:
-            result = trial_process.run_trial_process(request, session)
-        except TraindeckError as error:
-            recipe.error = error.code, error.params
-            return
-        if verdict(result) != "does_not_fit":
-            recipe.runs[number] = result
-            return
-        if recipe.name != "tuned" or recipe.config.batch_size == 1:
-            recipe.error = "memory.out", {"device": result.device, "step": 0}
-            return
-        recipe.config = msgspec.structs.replace(recipe.config, batch_size=recipe.config.batch_size // 2)
-        recipe.runs.clear()
+    try:
+        result = measure(recipe.config)
+        while verdict(result) == "does_not_fit" and recipe.name == "tuned" and recipe.config.batch_size > 1:
+            recipe.config = msgspec.structs.replace(recipe.config, batch_size=recipe.config.batch_size // 2)
+            recipe.runs.clear()
+            result = measure(recipe.config)
+    except TraindeckError as error:
+        recipe.error = error.code, error.params
+        return
+    if verdict(result) == "does_not_fit":
+        recipe.error = "memory.out", {"device": result.device, "step": 0}
+    else:
+        recipe.runs[number] = result
 
 
 # --- the document ----------------------------------------------------------------------------------
 
 
 def speedup(one: Recipe, other: Recipe) -> dict[str, Any] | None:
-    """Speed of `one` relative to `other`, by round: changes of the machine's speed affect both."""
+    """Speed of `one` relative to `other` within each round, so that changes of the machine's speed affect both."""
     rounds = sorted(one.runs.keys() & other.runs.keys())
     speeds = [(one.runs[number].tokens_per_s, other.runs[number].tokens_per_s) for number in rounds]
     return _spread([first / second for first, second in speeds if first and second])
@@ -272,8 +265,8 @@ def _recipe_document(recipe: Recipe) -> dict[str, Any]:
     error = {"code": recipe.error[0], "params": recipe.error[1]} if recipe.error else None
     knobs = {name: getattr(recipe.config, name) for name in _SHOWN_KNOBS}
     document: dict[str, Any] = {"name": recipe.name, "knobs": knobs, "error": error}
-    document["tokens_per_s"] = _spread(recipe.speeds)
     runs = list(recipe.runs.values())
+    document["tokens_per_s"] = _spread([run.tokens_per_s for run in runs if run.tokens_per_s])
     if runs:
         last = runs[-1]
         document |= {
@@ -293,12 +286,6 @@ def _spread(values: Sequence[float]) -> dict[str, Any] | None:
     if not values:
         return None
     return {"min": min(values), "median": statistics.median(values), "max": max(values), "each": list(values)}
-
-
-def _spread_notes(recipes: list[Recipe]) -> list[dict[str, Any]]:
-    share = max(max(recipe.speeds) / min(recipe.speeds) - 1 for recipe in recipes if recipe.runs)
-    notes = [_note("once")] if all(len(recipe.runs) < 2 for recipe in recipes) else []
-    return [*notes, _note("uneven", share=share)] if share > tables.NOISY else notes
 
 
 def _note(key: str, **values: Any) -> dict[str, Any]:

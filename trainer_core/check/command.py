@@ -13,10 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from trainer_core import __version__, protocol
-from trainer_core.check import data, search, trial_process
+from trainer_core.check import data, search
 from trainer_core.check.data import DataRequirements
 from trainer_core.check.search import TrialRun
-from trainer_core.check.trial_result import TrialRequest, TrialResult, verdict
+from trainer_core.check.trial_process import TrialRequest, TrialResult, run_trial_process, verdict
 from trainer_core.config import Config, knobs
 from trainer_core.data.prepare import PreparedData
 from trainer_core.run_context import RunContext
@@ -76,7 +76,7 @@ def _build_report(config: Config, needs: DataRequirements, session: RunContext, 
         chosen = search.find_fastest(msgspec.structs.replace(config, auto_batch=False), measure)
     else:
         chosen = measure(config)
-        if not chosen.is_roomy:
+        if not chosen.leaves_free:
             alternatives = search.find_alternatives(chosen, measure)
     result = chosen.outcome
     judged = verdict(result)
@@ -140,8 +140,8 @@ class _CachedMeasurement:
         if result is None:
             self._session.progress("checking", len(self.measured), None, "trials")
             self.measured.append(key)
-            request = TrialRequest.from_config(config, needs.vocab_size, needs.task, needs.planned_steps)
-            result = trial_process.run_trial_process(request, self._session)
+            request = TrialRequest(config, needs.vocab_size, needs.task, needs.planned_steps)
+            result = run_trial_process(request, self._session)
             self._cache.store(msgspec.to_builtins(result), *key)
             self._session.set_phase("checking")
         return TrialRun(config, result)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from trainer_core.check.trial_result import TrialResult, verdict
+from trainer_core.check.trial_process import TrialResult, verdict
 from trainer_core.config import Config
 
 _MAX_TRIALS: Final = 5  # for alternatives
@@ -23,7 +23,7 @@ _UNCOMPILED: Final = {"compile": "off", "cuda_graphs": "off"}
 
 @dataclass(frozen=True, slots=True)
 class TrialRun:
-    """A configuration and its measurement."""
+    """A configuration and its measurement. `leaves_free`: it fits and leaves memory free."""
 
     config: Config
     outcome: TrialResult
@@ -33,13 +33,11 @@ class TrialRun:
         return verdict(self.outcome) != "does_not_fit"
 
     @property
-    def is_roomy(self) -> bool:
-        """Whether it fits and leaves memory free."""
+    def leaves_free(self) -> bool:
         return verdict(self.outcome) == "fits"
 
     @property
-    def throughput(self) -> float:
-        """Tokens per second; 0 if it does not fit."""
+    def tokens_per_s(self) -> float:
         return self.outcome.tokens_per_s or 0.0
 
 
@@ -60,21 +58,21 @@ def find_fastest(config: Config, measure: Measure) -> TrialRun:
     while True:
         run = measure(_with_batch_size(config, best.batch_size))
         smaller = _smaller(best)
-        if run.is_roomy or smaller is None:
+        if run.leaves_free or smaller is None:
             return run
         best = smaller
 
 
 def _search_size(config: Config, measure: Measure) -> TrialRun:
     best, trials = measure(config), 1
-    if not best.is_roomy:
-        while not best.is_roomy and (smaller := _smaller(best.config)) is not None:
+    if not best.leaves_free:
+        while not best.leaves_free and (smaller := _smaller(best.config)) is not None:
             best = measure(smaller)
         return best
     for step in (_larger, _smaller):
         while (candidate := step(best.config)) is not None and trials < _MAX_BATCH_SIZES:
             run, trials = measure(candidate), trials + 1
-            if not run.is_roomy or run.throughput < best.throughput * _MIN_SPEEDUP:
+            if not run.leaves_free or run.tokens_per_s < best.tokens_per_s * _MIN_SPEEDUP:
                 break
             best = run
         if best.config.batch_size != config.batch_size:
@@ -95,7 +93,7 @@ def find_alternatives(chosen: TrialRun, measure: Measure) -> list[TrialRun]:
         run, trials = measure(candidate), trials + 1
         if run.fits:
             fitting.append(run)
-        if run.is_roomy:
+        if run.leaves_free:
             break
     if fitting and fitting[-1].config.batch_size < config.batch_size:
         larger = _with_batch_size(config, (_larger(fitting[-1].config) or config).batch_size)
@@ -104,8 +102,8 @@ def find_alternatives(chosen: TrialRun, measure: Measure) -> list[TrialRun]:
             if run.fits:
                 fitting.append(run)
                 break
-    roomy = [run for run in fitting if run.is_roomy]
-    return sorted(roomy or fitting, key=lambda run: -run.throughput)
+    best = [run for run in fitting if run.leaves_free]
+    return sorted(best or fitting, key=lambda run: -run.tokens_per_s)
 
 
 def _memory_savings(config: Config) -> Iterator[Config]:

@@ -19,7 +19,7 @@ import torch
 
 import trainer_core.__main__  # noqa: F401 - streams and threads as in training
 from trainer_core import protocol
-from trainer_core.check.trial_result import TrialRequest, TrialResult
+from trainer_core.check.trial_process import TrialRequest, TrialResult
 from trainer_core.command_runner import CommandContext
 from trainer_core.config import Config
 from trainer_core.data import synthetic_data
@@ -96,7 +96,7 @@ def num_micro_batches(config: Config) -> int:
 
 def run_trial(request: TrialRequest, folder: Path, job: CommandContext) -> None:
     """Write the estimate and, if it fits, the measurement. Raises what training raises, after writing the estimate."""
-    config = divided(Config(**request.config))
+    config = divided(request.config)
     devices = [device_of_rank(choose_device(config.device), rank, config.ranks) for rank in range(config.ranks)]
     configure_arithmetic(config, devices[0])
     precision = choose_precision(config.mixed_precision, devices[0], job.run_context)
@@ -105,7 +105,7 @@ def run_trial(request: TrialRequest, folder: Path, job: CommandContext) -> None:
     if result.needed > result.memory_free:
         return
     _prefer_for_oom_kill()
-    recoveries: list[protocol.AnyEvent] = []
+    recoveries: list[protocol.OomRecovery] = []
 
     def record_recovery(event: protocol.AnyEvent) -> tuple[()]:
         if isinstance(event, protocol.OomRecovery):
@@ -127,7 +127,7 @@ def _measure(
     job: CommandContext,
     device: torch.device,
     precision: Precision,
-    recoveries: list[protocol.AnyEvent],
+    recoveries: list[protocol.OomRecovery],
 ) -> dict[str, Any]:
     """Run steps and an evaluation, as long as there are no `recoveries`. Returns fields of `TrialResult`."""
     shape: dict[str, Any] = {
@@ -139,7 +139,7 @@ def _measure(
     run_dir = RunDir(folder / "run")
     run_dir.create()
     with beside(config, run_dir, job.run_context) as join:
-        taken = PeakMemory(device)
+        peak_memory = PeakMemory(device)
         ranks = join(config, device, precision.name, {"made_up": str(folder), "shape": shape})
         trainer = DryRun(config, prepared, run_dir, job.run_context, device, precision, ranks)
         trainer.total_steps = request.total_steps
@@ -153,7 +153,7 @@ def _measure(
                 return {}
             trainer.evaluate()
             ranks.tell("peaks")
-            on_gpu, resident = ranks.most(taken.gpu_bytes(), taken.host_bytes())
+            on_gpu, resident = ranks.most(peak_memory.gpu_bytes(), peak_memory.host_bytes())
         finally:
             trainer.train_data.close()
             trainer.validation_data.close()

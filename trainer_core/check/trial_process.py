@@ -1,6 +1,6 @@
-"""Runs a trial in a child process and ends it before it takes the last memory of the machine.
+"""Trials: a configuration measured in a child process, which is ended before it takes the last memory of the machine.
 
-No torch, no Qt.
+Requests and results are plain values that the processes exchange and that are cached on disk. No torch, no Qt.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, Literal
 
 import msgspec
 
 from trainer_core import error_codes, place, protocol
-from trainer_core.check.trial_result import TrialRequest, TrialResult
+from trainer_core.config import Config
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.progress import StopRequested
 from trainer_core.run_context import RunContext
@@ -32,6 +32,53 @@ _MAX_RESERVED_SHARE: Final = 0.1  # for small containers
 _EXIT_TIMEOUT_S: Final = 30.0
 _MAX_STDERR: Final = 4000  # characters
 _PHASES: Final = ("compiling", "checking")
+_TIGHT_SHARE: Final = 0.1  # of the device's memory
+
+Verdict = Literal["fits", "tight", "does_not_fit"]
+
+
+class TrialRequest(msgspec.Struct, frozen=True):
+    """A configuration to measure. Its data are synthetic and depend on `vocab_size` and `task` alone."""
+
+    config: Config
+    vocab_size: int
+    task: Literal["pretrain", "sft"]
+    total_steps: int  # of the run: decides what is compiled
+    seconds: float = 1.5  # of measured steps, at least
+
+
+class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Estimate and measurement of a configuration. Bytes; seconds. Of several GPUs, the fullest counts."""
+
+    fits: bool  # all steps succeeded; False: out of memory, measured or estimated
+    device: str  # display name
+    uuids: list[str] = []  # of the GPUs; empty on a CPU
+    memory_total: int  # of the device
+    memory_free: int  # of the device, before anything was allocated
+    needed: int  # estimated lower bound
+    state: int  # part of `needed` for weights, gradients and moments, independent of the batch size
+    parameters: int  # trainable
+    checkpoint_bytes: int  # of one checkpoint
+    precision: str = ""  # of the forward pass
+    peak: int | None = None  # of the device's memory taken by the process; None: out of memory
+    ram_peak: int | None = None  # of the process's resident memory
+    tokens_per_s: float | None = None
+    step_s: float | None = None  # an optimizer update with all its micro-batches
+    start_s: float | None = None  # from the start of the process to the end of its first step
+    compile_s: float | None = None  # None: not compiled
+    utilization: float | None = None  # 0..1, of the GPU; None: not on a GPU, or not reported
+    mfu: float | None = None  # 0..1; None: the peak of the device is unknown
+
+
+def verdict(result: TrialResult) -> Verdict:
+    """Compare the peak with the memory that was free before.
+
+    A larger peak does not fit even if all steps succeeded: on Windows the driver then moves GPU memory to RAM, and
+    steps take ten times as long.
+    """
+    if not result.fits or result.peak is None or result.peak > result.memory_free:
+        return "does_not_fit"
+    return "tight" if result.memory_free - result.peak < result.memory_total * _TIGHT_SHARE else "fits"
 
 
 def run_trial_process(request: TrialRequest, session: RunContext) -> TrialResult:

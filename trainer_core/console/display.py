@@ -105,7 +105,7 @@ class ConsoleSink:
         for line in performance.format_unused_fast_paths(self._settings, ready.fast_paths, self._language):
             self._print(self._console, "yellow", line)
         if not self._is_terminal:  # a log gets all details
-            for line in performance.format_fast_paths(ready.fast_paths, self._language):
+            for line in performance.format_fast_path_table(ready.fast_paths, self._language):
                 self._print(self._console, "", line)
 
     def _print(self, console: Console, style: str, line: str) -> None:

@@ -39,37 +39,16 @@ def format_execution(event: protocol.Ready | protocol.Compiled, language: Langua
 
 
 def _with_speedup(path: FastPath, language: Language) -> str:
-    name = format_fast_path(path, language)
+    name = _format_fast_path(path, language)
     if path.speedup is None:
         return name
     return f"{name}{'' if name.endswith('）') else ' '}{performance_texts.format_speedup(path.speedup)}"
 
 
-def format_fast_path(path: FastPath, language: Language) -> str:
+def _format_fast_path(path: FastPath, language: Language) -> str:
     """Return the name with the choice: `Attention (flash)`, `2 threads`."""
     name, choice = performance_texts.fast_path_parts(path, language)
     return get("console.name_and_choice", language, name=name, choice=choice) if choice else name
-
-
-def format_fast_paths(found: list[FastPath], language: Language) -> list[str]:
-    """Return a line for each fast path in use or measured, then one for each reason why others are not."""
-    measured = [path for path in found if path.used or path.speedup is not None or path.error is not None]
-    rows = [
-        (("+" if path.used else "-"), format_fast_path(path, language), _format_measurement(path, language))
-        for path in measured
-    ]
-    others: dict[str, list[str]] = {}
-    for path in found:
-        if path not in measured:
-            names = others.setdefault(performance_texts.fast_path_reason(path, language), [])
-            names.append(format_fast_path(path, language))
-    separator = get("console.list_separator", language)
-    width = max((cell_len(name) for _, name, _ in rows), default=0)
-    rows = [
-        *sorted(rows, key=lambda row: row[0]),
-        *(("-", separator.join(names), why) for why, names in others.items()),
-    ]
-    return [f"  {mark} {name}{' ' * max(0, width - cell_len(name))}  {why}".rstrip() for mark, name, why in rows]
 
 
 def format_unused_fast_paths(
@@ -85,16 +64,6 @@ def format_unused_fast_paths(
             reason = performance_texts.fast_path_reason(path, language)
             lines.append(get("console.flag_not_used", language, flag=flag, reason=reason))
     return lines
-
-
-def _format_measurement(path: FastPath, language: Language) -> str:
-    figures = []
-    if path.speedup is not None:
-        figures.append(performance_texts.format_speedup(path.speedup))
-    if path.error is not None:
-        figures.append(get("console.error", language, error=performance_texts.format_error(path.error)))
-    parts = (get("console.comma", language).join(figures), performance_texts.fast_path_reason(path, language))
-    return "  ".join(filter(None, parts))
 
 
 def format_fast_path_table(found: Sequence[FastPath], language: Language, width: int | None = None) -> list[str]:

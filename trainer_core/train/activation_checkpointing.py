@@ -1,7 +1,7 @@
-"""Activation checkpointing: what backward needs is computed again instead of kept (Chen et al. 2016).
+"""Activation checkpointing: activations are recomputed in backward instead of stored (Chen et al. 2016).
 
-torch.utils.checkpoint without re-entrance, layer by layer; it works under torch.compile, which then decides
-within each layer what to fuse.
+Non-reentrant torch.utils.checkpoint per layer. It works under torch.compile, which then decides within each layer what
+to fuse.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 
 from trainer_core.models.decoder import Decoder, call_layer
 
-EXPENSIVE_OPS: Final = (  # matrix products and attention, by all ways that attention.py knows
+EXPENSIVE_OPS: Final = (  # matrix products, and the attention kernels of attention.py
     "aten::mm",
     "aten::addmm",
     "aten::bmm",
@@ -32,28 +32,29 @@ EXPENSIVE_OPS: Final = (  # matrix products and attention, by all ways that atte
 
 
 def checkpoint_activations(model: Decoder, mode: Literal["off", "selective", "full"]) -> None:
-    """Train with less memory: `full` keeps only what goes from layer to layer; `selective` also the results of
-    matrix products and attention. Gradients are those of `off`, dropout included. No name of a weight changes."""
-    draws = model.config.dropout > 0
+    """Select what is stored for backward: with `full` only the inputs of layers, with `selective` also the results of
+    matrix products and attention. Gradients equal those of `off`, dropout included. Weights keep their names.
+    """
+    has_dropout = model.config.dropout > 0
     if mode == "off":
         model.model.layer_call = call_layer
     elif mode == "full":
-        model.model.layer_call = partial(_checkpointed, preserve_rng_state=draws)
+        model.model.layer_call = partial(_checkpointed, preserve_rng_state=has_dropout)
     else:
         context = partial(create_selective_checkpoint_contexts, _expensive_ops())
-        model.model.layer_call = partial(_checkpointed, context_fn=context, preserve_rng_state=draws)
+        model.model.layer_call = partial(_checkpointed, context_fn=context, preserve_rng_state=has_dropout)
 
 
-def _checkpointed(layer: nn.Module, *given: Any, **options: Any) -> Tensor:
-    """A layer's result, whose activations are computed again in backward. `options`: of torch's `checkpoint`."""
+def _checkpointed(layer: nn.Module, *inputs: Any, **options: Any) -> Tensor:
+    """Call a layer and recompute its activations in backward. `options`: of torch's `checkpoint`."""
     if not torch.is_grad_enabled():
-        return call_layer(layer, *given)
-    result: Tensor = checkpoint(layer, *given, use_reentrant=False, **options)
+        return call_layer(layer, *inputs)
+    result: Tensor = checkpoint(layer, *inputs, use_reentrant=False, **options)
     return result
 
 
 def _expensive_ops() -> list[Any]:
-    """Those that are there; packages register theirs when they are imported."""
+    """Operators of `EXPENSIVE_OPS` that exist; packages register theirs when they are imported."""
     found = []
     for name in EXPENSIVE_OPS:
         space, _, operator = name.partition("::")

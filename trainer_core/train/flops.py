@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import torch
-from torch import Tensor
 from torch.utils import flop_counter
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -29,7 +27,7 @@ from trainer_core.train.loss import token_loss
 
 
 def flops_per_token(model: Decoder, length: float) -> float:
-    """FLOPs of forward and backward per token of a document with `positions` tokens."""
+    """FLOPs of forward and backward per token of a document with `length` tokens."""
     config = model.config
     embedding = 0 if config.tie_embeddings else config.vocab_size * config.hidden_dim
     multiplying = model.count_parameters() - embedding
@@ -52,7 +50,7 @@ def profile(model: Decoder, batch: Batch, precision: Precision, step: int) -> Fl
     before = rng_states(model)
     try:
         with _reference_attention(model):
-            forward, both = _count(model, _first(batch), precision)
+            forward, both = _count(model, batch.split_rows(1)[0], precision)
     finally:
         set_rng_states(model, before)
     total = both.get("Global", 0)
@@ -94,22 +92,6 @@ def _count(model: Decoder, batch: Batch, precision: Precision) -> tuple[dict[str
 
 def _sums(counts: Mapping[str, Mapping[Any, int]]) -> dict[str, int]:
     return {name: sum(by_operation.values()) for name, by_operation in counts.items()}
-
-
-def _first(batch: Batch) -> Batch:
-    """The first sequence of a batch."""
-
-    def first(tensor: Tensor | None) -> Tensor | None:
-        return None if tensor is None else tensor[:1]
-
-    return replace(
-        batch,
-        input_ids=batch.input_ids[:1],
-        labels=batch.labels[:1],
-        segments=first(batch.segments),
-        positions=first(batch.positions),
-        cu_seqlens=None,
-    )
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ _GEFORCE: Final = {  # SMs, boost clock in GHz
     "RTX 5080": (84, 2.617), "RTX 5090": (170, 2.407),
 }  # fmt: skip
 _PER_CYCLE: Final = 512
-_FP16_ALONE: Final = "RTX 20"  # prefix of GeForce cards with neither bf16 nor TF32
+_FP16_ONLY: Final = "RTX 20"  # prefix of GeForce cards with neither bf16 nor TF32
 
 _OTHERS: Final[dict[str, tuple[float, float | None, bool]]] = {  # 16-bit and TF32 TFLOP/s, bf16 support
     "A2": (18.0, 9.0, True), "A10": (125.0, 62.5, True), "A30": (165.0, 82.0, True), "A40": (149.7, 74.8, True),
@@ -46,8 +46,8 @@ _OTHERS: Final[dict[str, tuple[float, float | None, bool]]] = {  # 16-bit and TF
     "T4": (65.0, None, False), "V100": (125.0, None, False), "V100 PCIE": (112.0, None, False),
 }  # fmt: skip
 
-_MAKERS: Final = re.compile(r"\b(NVIDIA|GeForce|Tesla)\b ?")
-_NO_MATTER: Final = re.compile(r"\d+GB|SXM\d?|PCIE|HBM\d\w?|Generation|AC", re.IGNORECASE)
+_BRANDS: Final = re.compile(r"\b(NVIDIA|GeForce|Tesla)\b ?")
+_IGNORED_SUFFIX: Final = re.compile(r"\d+GB|SXM\d?|PCIE|HBM\d\w?|Generation|AC", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +75,15 @@ def lookup_peak(device_name: str, precision: str, count: int = 1) -> PeakFlops |
 def _geforce(card: str) -> tuple[float, float | None, bool]:
     """Entry as in `_OTHERS`."""
     processors, clock = _GEFORCE[card]
-    half, newer = processors * clock * 1e-3 * _PER_CYCLE, not card.startswith(_FP16_ALONE)
+    half, newer = processors * clock * 1e-3 * _PER_CYCLE, not card.startswith(_FP16_ONLY)
     return half, half / 2 if newer else None, newer
 
 
 def _card(device_name: str) -> str | None:
     """Name of the card in the tables. Suffixes matter: a laptop GPU or a MIG instance is another card."""
-    words = _MAKERS.sub("", device_name).replace("-", " ").split()
+    words = _BRANDS.sub("", device_name).replace("-", " ").split()
     for name in sorted((*_GEFORCE, *_OTHERS), key=len, reverse=True):
         parts = name.split()
-        if words[: len(parts)] == parts and all(map(_NO_MATTER.fullmatch, words[len(parts) :])):
+        if words[: len(parts)] == parts and all(map(_IGNORED_SUFFIX.fullmatch, words[len(parts) :])):
             return name
     return None

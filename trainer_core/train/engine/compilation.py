@@ -41,7 +41,7 @@ from trainer_core.train.loss import linear_token_loss, token_loss
 TIMEOUT_S: Final = 600.0  # limit of the compiler
 _POLL_S: Final = 0.1
 _MIN_LENGTH: Final = 16  # tokens: minimum length of a batch in a dynamic graph
-_REASON: Final = 200  # maximum characters of a failure message
+_MAX_REASON: Final = 200  # characters of a failure message
 
 CompiledLoss = Callable[..., Tensor]
 """Summed loss from input ids, labels, segments, positions and `grad_scale` (a tensor in fp16, else None)."""
@@ -81,11 +81,11 @@ class CompileKey:
     @property
     def name(self) -> str:
         """Hash of the key and the torch version."""
-        said = json.dumps([asdict(self), torch.__version__], sort_keys=True)
-        return hashlib.sha256(said.encode()).hexdigest()[:24]
+        text = json.dumps([asdict(self), torch.__version__], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-# --- is there a compiler? ---------------------------------------------------------------------------------
+# --- availability and cache ---------------------------------------------------------------------------------
 
 
 def unavailable_reason(device: torch.device) -> UnavailableReason | None:
@@ -95,13 +95,8 @@ def unavailable_reason(device: torch.device) -> UnavailableReason | None:
             return "path.no_triton", {}
         major, minor = torch.cuda.get_device_capability(device)
         return None if major >= 7 else ("path.unsupported", {"what": f"compute capability {major}.{minor}"})
-    return None if shutil.which(compiler_name()) else ("path.no_compiler", {})
-
-
-def compiler_name() -> str:
-    """The C++ compiler that inductor starts."""
-    usual = {"win32": "cl", "darwin": "clang++"}.get(sys.platform, "g++")
-    return os.environ.get("CXX") or usual
+    default = {"win32": "cl", "darwin": "clang++"}.get(sys.platform, "g++")
+    return None if shutil.which(os.environ.get("CXX") or default) else ("path.no_compiler", {})
 
 
 def cache_folder() -> Path:
@@ -110,43 +105,45 @@ def cache_folder() -> Path:
     """
     if chosen := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
         return Path(chosen)
-    usual = run_dir.home() / "cache" / "compiled"
-    places = (usual, _short(usual), Path.home() / ".cache" / "traindeck" / "compiled")
-    return next((place for place in places if " " not in str(place)), usual)
+    default = run_dir.home() / "cache" / "compiled"
+    candidates = (default, _short_name(default), Path.home() / ".cache" / "traindeck" / "compiled")
+    return next((folder for folder in candidates if " " not in str(folder)), default)
 
 
-def _short(folder: Path) -> Path:
+def _short_name(folder: Path) -> Path:
     """The folder's 8.3 name on Windows."""
     if sys.platform == "win32":
         import ctypes
 
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-        room = ctypes.create_unicode_buffer(1024)
-        if 0 < ctypes.windll.kernel32.GetShortPathNameW(str(folder), room, len(room)) < len(room):
-            return Path(room.value)
+        buffer = ctypes.create_unicode_buffer(1024)
+        if 0 < ctypes.windll.kernel32.GetShortPathNameW(str(folder), buffer, len(buffer)) < len(buffer):
+            return Path(buffer.value)
     return folder
 
 
-def _marker_file(recipe: CompileKey) -> Path:
+def _marker_file(key: CompileKey) -> Path:
     """Marks a graph as cached. Lies beside the compiled code and is removed with it."""
-    return cache_folder() / "traindeck" / f"{recipe.name}.json"
+    return cache_folder() / "traindeck" / f"{key.name}.json"
 
 
-def is_cached(recipe: CompileKey) -> bool:
+def is_cached(key: CompileKey) -> bool:
     """Whether the graph was compiled before, so that compiling takes seconds."""
-    return _marker_file(recipe).is_file()
+    return _marker_file(key).is_file()
 
 
 # --- compiling ----------------------------------------------------------------------------------------------
 
 
-def full_loss(model: Decoder, recipe: CompileKey) -> CompiledLoss:
+def full_loss(model: Decoder, key: CompileKey, hidden: Callable[..., Tensor] | None = None) -> CompiledLoss:
     """Forward pass and loss as one function of tensors, equivalent to `loss.batch_loss`.
 
     With dynamic width, a chunk of the loss is a whole number of sequences, so that the number of chunks is static.
+    `hidden` replaces `hidden_states(model)`.
     """
-    sequences = max(1, recipe.chunk // recipe.length) if recipe.varying else 0
+    sequences = max(1, key.chunk // key.length) if key.varying else 0
+    forward = hidden or hidden_states(model)
 
     def loss(
         ids_BT: Tensor,
@@ -155,11 +152,11 @@ def full_loss(model: Decoder, recipe: CompileKey) -> CompiledLoss:
         positions_BT: Tensor | None,
         grad_scale: Tensor | None = None,
     ) -> Tensor:
-        hidden = hidden_states(model)(ids_BT, segments_BT, positions_BT)
-        if recipe.chunk:
-            rows = sequences * ids_BT.shape[1] or recipe.chunk
-            return linear_token_loss(hidden, model.lm_head.weight, labels_BT, rows, grad_scale=grad_scale)
-        return token_loss(model.lm_head(hidden), labels_BT)
+        hidden_BTD = forward(ids_BT, segments_BT, positions_BT)
+        if key.chunk:
+            rows = sequences * ids_BT.shape[1] or key.chunk
+            return linear_token_loss(hidden_BTD, model.lm_head.weight, labels_BT, rows, grad_scale=grad_scale)
+        return token_loss(model.lm_head(hidden_BTD), labels_BT)
 
     return loss
 
@@ -185,23 +182,7 @@ def fix_extensions() -> None:
         cpp_extension.TORCH_LIB_PATH = shlex.quote(cpp_extension.TORCH_LIB_PATH.strip("'"))
 
 
-def _parts_apart(model: Decoder, hidden: Callable[..., Tensor], chunk: int) -> CompiledLoss:
-    """Keep the loss eager on a CPU, where its chunks are faster than inductor's code."""
-
-    def loss(
-        ids_BT: Tensor,
-        labels_BT: Tensor,
-        segments_BT: Tensor | None,
-        positions_BT: Tensor | None,
-        grad_scale: Tensor | None = None,
-    ) -> Tensor:
-        hidden_BTD = hidden(ids_BT, segments_BT, positions_BT)
-        return linear_token_loss(hidden_BTD, model.lm_head.weight, labels_BT, chunk, grad_scale=grad_scale)
-
-    return loss
-
-
-def compile_whole(model: Decoder, recipe: CompileKey) -> CompiledLoss:
+def compile_whole(model: Decoder, key: CompileKey) -> CompiledLoss:
     """The compiled function; compilation happens at its first call. One at a time per process."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder())
     os.environ.setdefault("TORCH_WARM_POOL", "0")  # no idle worker processes: the cache makes them unnecessary
@@ -209,41 +190,32 @@ def compile_whole(model: Decoder, recipe: CompileKey) -> CompiledLoss:
 
     fix_extensions()
     torch.compiler.reset()  # earlier engines count towards the limit of graphs
-    torch._functorch.config.activation_memory_budget = recipe.memory_budget
+    torch._functorch.config.activation_memory_budget = key.memory_budget
     # Random numbers as in eager mode: dropout is the same, and resume exact.
     options: dict[str, Any] = {"fallback_random": True}
-    if recipe.graphs:
+    if key.graphs:
         options["triton.cudagraphs"] = True
-    dynamic = None if recipe.varying else False
-    compile_ = partial(torch.compile, fullgraph=True, dynamic=dynamic, options=options)
+    compile_ = partial(torch.compile, fullgraph=True, dynamic=None if key.varying else False, options=options)
     compiled: CompiledLoss
-    if recipe.chunk and recipe.device == "cpu":
-        compiled = _parts_apart(model, compile_(hidden_states(model)), recipe.chunk)
+    if key.chunk and key.device == "cpu":  # an eager chunked loss is faster there than inductor's code
+        compiled = full_loss(model, key, compile_(hidden_states(model)))
     else:
-        compiled = compile_(full_loss(model, recipe))
-    if recipe.varying:
-        return _marked(compiled, recipe.length)
-    return _stepwise(compiled) if recipe.graphs else compiled
+        compiled = compile_(full_loss(model, key))
+    return _prepare_calls(compiled, key) if key.varying or key.graphs else compiled
 
 
-def _marked(compiled: CompiledLoss, longest: int) -> CompiledLoss:
-    """Mark widths as dynamic from the first call on, so that no graph is specialized to one width."""
+def _prepare_calls(compiled: CompiledLoss, key: CompileKey) -> CompiledLoss:
+    """Mark widths as dynamic from the first call on, so that no graph is specialized to one width; mark each call of a
+    CUDA graph as a step, because it overwrites its previous result.
+    """
     import torch._dynamo
 
     def loss(*inputs: Tensor | None) -> Tensor:
-        for tensor in inputs:
+        if key.graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        for tensor in inputs if key.varying else ():
             if tensor is not None and tensor.dim() > 1:
-                torch._dynamo.mark_dynamic(tensor, 1, min=_MIN_LENGTH, max=longest)
-        return compiled(*inputs)
-
-    return loss
-
-
-def _stepwise(compiled: CompiledLoss) -> CompiledLoss:
-    """A CUDA graph overwrites its previous result: mark every call as a step."""
-
-    def loss(*inputs: Tensor | None) -> Tensor:
-        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+                torch._dynamo.mark_dynamic(tensor, 1, min=_MIN_LENGTH, max=key.length)
         return compiled(*inputs)
 
     return loss
@@ -251,14 +223,12 @@ def _stepwise(compiled: CompiledLoss) -> CompiledLoss:
 
 def reset_graphs() -> None:
     """Drop all compiled functions of this process, including the memory of CUDA graphs."""
-    torch.compiler.reset()
+    torch.compiler.reset()  # dynamo's cache keeps functions alive that were compiled with graphs
     reset_trial_graphs()
 
 
 def reset_trial_graphs() -> None:
-    """Free CUDA graphs of failed trials, each with the memory of a whole micro-batch. Functions compiled without graphs
-    stay. (Those compiled with graphs would be kept alive by dynamo's cache.)
-    """
+    """Free CUDA graphs, each with the memory of a whole micro-batch. Functions compiled without graphs stay."""
     trees = sys.modules.get("torch._inductor.cudagraph_trees")
     if trees is not None and hasattr(trees, "reset_cudagraph_trees"):  # private
         trees.reset_cudagraph_trees()
@@ -278,7 +248,9 @@ class BackgroundCompiler:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._errors,
-            env=_environment(),
+            env=child_process.environment(
+                PYTHONIOENCODING="utf-8", TORCHINDUCTOR_CACHE_DIR=str(cache_folder()), OMP_WAIT_POLICY="PASSIVE"
+            ),
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )
         assert self._process.stdin is not None
@@ -313,72 +285,63 @@ class BackgroundCompiler:
             self._errors.close()
 
 
-def _environment() -> dict[str, str]:
-    changes = {
-        "PYTHONIOENCODING": "utf-8",
-        "TORCHINDUCTOR_CACHE_DIR": str(cache_folder()),
-        "OMP_WAIT_POLICY": "PASSIVE",
-    }
-    return child_process.environment(**changes)
-
-
 def error_summary(error: BaseException) -> str:
     """Summarize a failure in one line: the compiler's own message if present, since inductor adds many lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-    told = next((line for line in lines if "error: " in line or "error C" in line), lines[0])
-    return f"{type(error).__name__}: {told}".rstrip(": .")[:_REASON]
+    message = next((line for line in lines if "error: " in line or "error C" in line), lines[0])
+    return f"{type(error).__name__}: {message}".rstrip(": .")[:_MAX_REASON]
 
 
-def _last_line(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return lines[-1].rstrip(".")[:_REASON] if lines else ""
+def _last_line(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return lines[-1].rstrip(".")[:_MAX_REASON] if lines else ""
 
 
-# --- the process of its own -----------------------------------------------------------------------------------
+# --- the child process -----------------------------------------------------------------------------------
 
 
-def _compile_for(recipe: CompileKey) -> None:
+def _compile_for(key: CompileKey) -> None:
     """Compile for a model and batch like the run's: one forward and backward pass."""
-    device = torch.device(recipe.device)
+    device = torch.device(key.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        torch.set_float32_matmul_precision("high" if recipe.tf32 else "highest")
-        torch.use_deterministic_algorithms(recipe.deterministic)
+        torch.set_float32_matmul_precision("high" if key.tf32 else "highest")
+        torch.use_deterministic_algorithms(key.deterministic)
     else:
-        torch.set_num_threads(recipe.threads)
-    model = build_decoder(device, ModelConfig(**recipe.shape))
-    model.set_attention(BACKENDS[recipe.attention].attend)
-    checkpoint_activations(model, recipe.checkpointing)
-    batch = example_batch(recipe)
-    compiled = compile_whole(model, recipe)
-    precision = Precision.from_name(recipe.precision, device)
+        torch.set_num_threads(key.threads)
+    model = build_decoder(device, ModelConfig(**key.shape))
+    model.set_attention(BACKENDS[key.attention].attend)
+    checkpoint_activations(model, key.checkpointing)
+    batch = example_batch(key)
+    compiled = compile_whole(model, key)
+    precision = Precision.from_name(key.precision, device)
     grad_scale = torch.ones((), device=device) if precision.needs_scaler else None
     with precision.autocast():
         loss = compiled(batch.input_ids, batch.labels, batch.segments, batch.positions, grad_scale)
     torch.autograd.backward(loss)
 
 
-def example_batch(recipe: CompileKey) -> Batch:
+def example_batch(key: CompileKey) -> Batch:
     """A batch of the key's shape: consecutive tokens, in two documents if it has segments."""
-    columns = torch.arange(recipe.length, device=recipe.device)
-    ids = (columns + torch.arange(recipe.rows, device=recipe.device).unsqueeze(1)) % recipe.shape["vocab_size"]
+    columns = torch.arange(key.length, device=key.device)
+    ids = (columns + torch.arange(key.rows, device=key.device).unsqueeze(1)) % key.shape["vocab_size"]
     labels = ids.roll(-1, 1)
     labels[:, -1] = IGNORE_INDEX
     segments = positions = None
-    if recipe.segments:
-        half = recipe.length // 2
-        segments = (columns >= half).to(torch.int32).repeat(recipe.rows, 1)
-        positions = torch.where(columns >= half, columns - half, columns).repeat(recipe.rows, 1)
-    tokens = recipe.rows * (recipe.length - 1)
-    return Batch(ids, labels, loss_tokens=tokens, samples=recipe.rows, segments=segments, positions=positions)
+    if key.segments:
+        half = key.length // 2
+        segments = (columns >= half).to(torch.int32).repeat(key.rows, 1)
+        positions = torch.where(columns >= half, columns - half, columns).repeat(key.rows, 1)
+    tokens = key.rows * (key.length - 1)
+    return Batch(ids, labels, loss_tokens=tokens, samples=key.rows, segments=segments, positions=positions)
 
 
 def main() -> int:
     """Read a `CompileKey` from stdin and compile. The last line of stderr names a failure."""
     child_process.lower_priority()  # compilers use all processors
-    recipe = CompileKey(**json.loads(sys.stdin.buffer.read()))
+    key = CompileKey(**json.loads(sys.stdin.buffer.read()))
     try:
-        _compile_for(recipe)
+        _compile_for(key)
     except Exception as error:  # noqa: BLE001 - a compiler can fail in any way
         sys.stderr.write(f"{error_summary(error)}\n")
         return 1

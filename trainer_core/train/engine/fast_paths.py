@@ -5,22 +5,23 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import msgspec
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch
-from trainer_core.models.decoder import ModelConfig, build_decoder
+from trainer_core.models.decoder import Decoder, ModelConfig, build_decoder
 from trainer_core.performance_texts import NON_SPEED_REASONS
 from trainer_core.progress import Reporter, StopRequested
 from trainer_core.protocol import FastPath
 from trainer_core.train import activation_checkpointing, optimizers
 from trainer_core.train.device import Precision, choose_precision, limit_to_vram
 from trainer_core.train.engine import available, compilation, measuring, trials
-from trainer_core.train.engine.measuring import MIN_SPEEDUP, Reason
+from trainer_core.train.engine.measuring import MIN_SPEEDUP
 from trainer_core.train.engine.select import build_engine
 from trainer_core.train.loss import batch_loss
 from trainer_core.train.oom import release_memory
@@ -29,23 +30,24 @@ _KNOBS: Final[dict[str, dict[str, Any]]] = {  # model of the trials: common shap
     "cpu": {"hidden_dim": 128, "n_layers": 4, "max_seq_len": 128, "batch_size": 8, "vocab_size": 4096},
     "cuda": {"hidden_dim": 768, "n_layers": 4, "max_seq_len": 1024, "batch_size": 8, "vocab_size": 50_304},
 }
-_FEW_TOKENS: Final = 4096  # vocabulary where the head does not matter
-_ROOM: Final = 10 * 2**30  # free bytes for the whole batch on a GPU: the reference's logits alone take 5 GB
-_NARROW: Final = 2  # sequences with less memory
-_COMPARED: Final = 256  # positions of the head's results
+_SMALL_VOCABULARY: Final = 4096  # where the head does not matter
+_FREE_BYTES: Final = 10 * 2**30  # on a GPU, for the whole batch: the reference's logits alone take 5 GB
+_SMALL_BATCH: Final = 2  # sequences with less memory
+_COMPARED_ROWS: Final = 256  # of the head's results
+_BUDGET_S: Final = 1.0  # for the timing of a path
 
 
 def cached_paths(device: torch.device, precision_name: str) -> list[FastPath]:
     """All paths with the results of `measure`, if it was run here. Fast."""
-    measured = available.cached_paths(device, precision_name)
-    there = available.machine_paths(device, precision_name)  # a compiler may have been installed or removed since
-    return [measured.get(path.name, path) if _is_tried(path) else path for path in there]
+    measured = available.load_measured(device, precision_name)
+    current = available.machine_paths(device, precision_name)  # a compiler may have been installed or removed since
+    return [measured.get(path.name, path) if _is_measurable(path) else path for path in current]
 
 
 def is_measured(device: torch.device, precision_name: str) -> bool:
     """Whether `measure` has tried all paths that this machine has now. Fast."""
-    there = {path.name for path in available.machine_paths(device, precision_name) if _is_tried(path)}
-    return there <= available.cached_paths(device, precision_name).keys()
+    names = {path.name for path in available.machine_paths(device, precision_name) if _is_measurable(path)}
+    return names <= available.load_measured(device, precision_name).keys()
 
 
 def measure(device: torch.device, reporter: Reporter) -> list[FastPath]:
@@ -53,268 +55,240 @@ def measure(device: torch.device, reporter: Reporter) -> list[FastPath]:
     Results are stored for `cached_paths`. Raises `StopRequested`.
     """
     precision = choose_precision("auto", device, reporter)
-    there = {path.name for path in available.machine_paths(device, precision.name) if _is_tried(path)}
+    paths = {path.name: path for path in available.machine_paths(device, precision.name)}
+    names = {path.name for path in paths.values() if _is_measurable(path)}
     threads = torch.get_num_threads()
     try:
         limit_to_vram(device)
-        paths = {path.name: path for path in _try_compile(_config(device), device, precision, reporter)}
-        if device.type == "cuda":  # graphs hold the memory of a whole step
-            compilation.reset_graphs()
-            release_memory(device)
+        paths |= _try_compile(device, precision, reporter)
         for name, trial in _TRIALS.items():
             reporter.poll()
-            if name in there:
+            if name in names:
                 reporter.report_measuring(name)
-                paths[name] = _guarded(paths[name], trial, device, precision, reporter)
+                paths[name] = _measure_path(paths[name], trial, device, precision, reporter)
     finally:
         torch.set_num_threads(threads)
-    found = list(paths.values())
-    available.cache_paths([path for path in found if path.name in there], device, precision.name)
-    return found
+    results = list(paths.values())
+    available.store_measured([path for path in results if path.name in names], device, precision.name)
+    return results
+
+
+def _is_measurable(path: FastPath) -> bool:
+    """Paths that this machine has, and bf16 on any. Rates of TF32 and of copies are measured by `bench`."""
+    return path.name == "precision" or (path.used and path.name in (*_TRIALS, "compile", "cuda_graphs"))
 
 
 def _config(device: torch.device, **knobs: Any) -> Config:
     """Settings of the model in trials, with a batch that fits on this card."""
-    usual = dict(_KNOBS[device.type])
-    if device.type == "cuda" and torch.cuda.mem_get_info(device)[0] < _ROOM:
-        usual["batch_size"] = _NARROW
-    return Config(**{**usual, **knobs})
+    defaults = dict(_KNOBS[device.type])
+    if device.type == "cuda" and torch.cuda.mem_get_info(device)[0] < _FREE_BYTES:
+        defaults["batch_size"] = _SMALL_BATCH
+    return Config(**{**defaults, **knobs})
 
 
-def _is_tried(path: FastPath) -> bool:
-    """Whether there is something to try: paths that this machine has, and bf16 on any."""
-    return path.used or path.name == "precision"
-
-
-def _try_compile(config: Config, device: torch.device, precision: Precision, reporter: Reporter) -> list[FastPath]:
-    """All paths, with compilation and CUDA graphs tried."""
-    model = build_decoder(device, ModelConfig.from_config(config, config.vocab_size))
-    batch = _batch(config, device)
-    engine = build_engine(
-        config, model, device, precision, reporter, batch, 1, None, varying=False, eager_start=False, thorough=True
-    )
-    if engine.switch is not None:
-        reporter.report_measuring("compile")
-        engine.switch.finish(batch)
-    tried = {path.name: path for path in engine.fast_paths if path.name in ("compile", "cuda_graphs")}
-    return [tried.get(path.name, path) for path in available.machine_paths(device, precision.name)]
+def _model(config: Config, device: torch.device) -> Decoder:
+    return build_decoder(device, ModelConfig.from_config(config, config.vocab_size))
 
 
 def _batch(config: Config, device: torch.device) -> Batch:
-    drawn = torch.Generator().manual_seed(0)
-    shape = config.batch_size, config.max_seq_len + 1
-    ids = torch.randint(0, config.vocab_size, shape, generator=drawn).to(device)
-    rows = config.batch_size
-    return Batch(ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), loss_tokens=rows * config.max_seq_len, samples=rows)
+    """Random tokens."""
+    generator = torch.Generator().manual_seed(0)
+    rows, length = config.batch_size, config.max_seq_len
+    ids = torch.randint(0, config.vocab_size, (rows, length + 1), generator=generator).to(device)
+    return Batch(ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), loss_tokens=rows * length, samples=rows)
 
 
-# --- paths that are none of the engine's ------------------------------------------------------------------------
+def _try_compile(device: torch.device, precision: Precision, reporter: Reporter) -> dict[str, FastPath]:
+    """Compilation and, on a GPU, CUDA graphs, whose speedup is that over compiled code without them."""
+    compiled = _compiled_paths(_config(device, cuda_graphs="off"), device, precision, reporter)["compile"]
+    if device.type != "cuda":
+        return {"compile": compiled}
+    graphs = _compiled_paths(_config(device, cuda_graphs="on"), device, precision, reporter)["cuda_graphs"]
+    compilation.reset_graphs()  # they hold the memory of a whole step
+    release_memory(device)
+    if graphs.used and graphs.speedup and compiled.speedup:
+        graphs = judge(graphs, graphs.speedup / compiled.speedup, graphs.error, graphs.error or 0.0)
+    return {"compile": compiled, "cuda_graphs": graphs}
 
 
-class TrialResult(NamedTuple):
-    """Result of a trial."""
+def _compiled_paths(
+    config: Config, device: torch.device, precision: Precision, reporter: Reporter
+) -> dict[str, FastPath]:
+    batch = _batch(config, device)
+    engine = build_engine(
+        config, _model(config, device), device, precision, reporter, batch, 1, None,
+        varying=False, eager_start=False, thorough=True,
+    )  # fmt: skip
+    if engine.switch is not None:
+        reporter.report_measuring("compile")
+        engine.switch.finish(batch)
+    return {path.name: path for path in engine.fast_paths}
 
-    speedup: float
-    error: float | None = None  # None: not comparable, e.g. another optimizer
-    tolerance: float = 0.0  # largest error allowed
+
+# --- trials -----------------------------------------------------------------------------------------------------
+
+
+class Trial(NamedTuple):
+    """The reference and the fast path as functions that return their results."""
+
+    reference: Callable[[], list[Tensor]]
+    fast: Callable[[], list[Tensor]]
+    tolerance: float | None  # largest error allowed; None: not comparable, e.g. another optimizer
     choice: str = ""  # selected variant
 
 
-Trial = Callable[[torch.device, Precision, Reporter], TrialResult]
-
-
-def _guarded(path: FastPath, trial: Trial, device: torch.device, precision: Precision, reporter: Reporter) -> FastPath:
+def _measure_path(
+    path: FastPath,
+    build_trial: Callable[[torch.device, Precision], Trial],
+    device: torch.device,
+    precision: Precision,
+    reporter: Reporter,
+) -> FastPath:
     try:
-        tried = trial(device, precision, reporter)
+        trial, error = build_trial(device, precision), None
+        if trial.tolerance is not None:
+            error = measuring.relative_error(trial.fast(), trial.reference())
+        alternatives = {"reference": trial.reference, "fast": trial.fast}
+        seconds = measuring.time_alternatives(alternatives, device, reporter, _BUDGET_S)
     except StopRequested:
         raise
     except Exception as failure:  # noqa: BLE001 - whatever it is, the others are still tried
-        return FastPath(
-            name=path.name, used=False, reason="path.failed", params={"reason": compilation.error_summary(failure)}
-        )
-    used, (reason, params) = _apply_result(path, tried)
-    return FastPath(
-        name=path.name,
-        used=used,
-        choice=tried.choice or path.choice,
-        reason=reason,
-        params=params,
-        error=tried.error,
-        speedup=tried.speedup,
-    )
+        params: dict[str, Any] = {"reason": compilation.error_summary(failure)}
+        return FastPath(name=path.name, used=False, reason="path.failed", params=params)
+    path = msgspec.structs.replace(path, choice=trial.choice or path.choice)
+    return judge(path, seconds["reference"] / seconds["fast"], error, trial.tolerance or 0.0)
 
 
-def _apply_result(path: FastPath, tried: TrialResult) -> tuple[bool, Reason]:
-    """Whether the path is worth using, and why. Paths that are off by default may be worth setting."""
-    if tried.error is not None and tried.error > tried.tolerance:
-        return False, ("path.differs", {"error": tried.error, "tolerance": tried.tolerance})
-    if path.reason in NON_SPEED_REASONS:  # the benefit is not speed
-        return True, (path.reason, {})
-    if tried.speedup < (1 / MIN_SPEEDUP if path.used else MIN_SPEEDUP):
-        return False, ("path.slower", {})
-    if not path.used:
-        return True, ("path.by_name", {})
-    return True, ("path.on" if tried.error is not None else path.reason, {})
+def judge(path: FastPath, speedup: float, error: float | None, tolerance: float) -> FastPath:
+    """Decide whether a measured path is worth using. Paths that are off by default may be worth setting."""
+    params: dict[str, Any] = {}
+    if error is not None and error > tolerance:
+        used, reason, params = False, "path.differs", {"error": error, "tolerance": tolerance}
+    elif path.reason in NON_SPEED_REASONS:
+        used, reason = True, path.reason
+    elif speedup < (1 / MIN_SPEEDUP if path.used else MIN_SPEEDUP):
+        used, reason = False, "path.slower"
+    elif path.used:
+        used, reason = True, path.reason if error is None else "path.on"
+    else:
+        used, reason = True, "path.by_name"
+    return msgspec.structs.replace(path, used=used, reason=reason, params=params, error=error, speedup=speedup)
 
 
-def _try_fused(device: torch.device, precision: Precision, reporter: Reporter) -> TrialResult:
+def _fused_adamw(device: torch.device, precision: Precision) -> Trial:
     """One update by each from the same weights and gradients; time of many."""
-    shape = ModelConfig.from_config(_config(device), _FEW_TOKENS)
-    with measuring.preserved_state(torch.nn.Module(), device):
-        plain = build_decoder(device, shape)
-        fused = copy.deepcopy(plain)
-        for one, other in zip(plain.parameters(), fused.parameters(), strict=True):
-            one.grad = torch.randn_like(one)
-            other.grad = one.grad.clone()
-    optimizers = {
-        "plain": torch.optim.AdamW(plain.parameters(), lr=1e-3, foreach=False, fused=False),
-        "fused": torch.optim.AdamW(fused.parameters(), lr=1e-3, fused=True),
-    }
-    for optimizer in optimizers.values():
-        optimizer.step()
-    error = measuring.relative_error(list(fused.parameters()), list(plain.parameters()))
-    taken = measuring.time_alternatives({name: one.step for name, one in optimizers.items()}, device, reporter, 1.0)
-    return TrialResult(taken["plain"] / taken["fused"], error, trials.TOLERANCE["fp32"])
+    plain = _model(_config(device, vocab_size=_SMALL_VOCABULARY), device)
+    fused = copy.deepcopy(plain)
+    for one, other in zip(plain.parameters(), fused.parameters(), strict=True):
+        one.grad = torch.randn_like(one)
+        other.grad = one.grad.clone()
+    reference = torch.optim.AdamW(plain.parameters(), lr=1e-3, foreach=False, fused=False)
+    fast = torch.optim.AdamW(fused.parameters(), lr=1e-3, fused=True)
+    return Trial(partial(_update, reference, plain), partial(_update, fast, fused), trials.TOLERANCE["fp32"])
 
 
-def _try_muon(device: torch.device, precision: Precision, reporter: Reporter) -> TrialResult:
+def _update(optimizer: torch.optim.Optimizer, model: Decoder) -> list[Tensor]:
+    optimizer.step()
+    return list(model.parameters())
+
+
+def _muon(device: torch.device, precision: Precision) -> Trial:
     """Another optimizer with other weights: only the time of an update against AdamW's."""
-    taken: dict[str, Callable[[], object]] = {}
+    updates = []
     for name in ("adamw", "muon"):
         config = _config(device, optimizer=name)
-        model = build_decoder(device, ModelConfig.from_config(config, config.vocab_size))
+        model = _model(config, device)
         for weight in model.parameters():
             weight.grad = torch.full_like(weight, 1e-3)
-        taken[name] = optimizers.build_optimizer(model, config).step
-    seconds = measuring.time_alternatives(taken, device, reporter, 1.0)
-    return TrialResult(seconds["adamw"] / seconds["muon"])
+        updates.append(partial(_update, optimizers.build_optimizer(model, config), model))
+    return Trial(updates[0], updates[1], None)
 
 
-def _try_tf32(device: torch.device, precision: Precision, reporter: Reporter) -> TrialResult:
-    """A large fp32 product with and without TF32."""
-    left, right = (torch.randn(4096, 4096, device=device) for _ in range(2))
-
-    def product(precision: str) -> Tensor:
-        torch.set_float32_matmul_precision(precision)
-        return left @ right
-
-    before = torch.get_float32_matmul_precision()
-    try:
-        error = measuring.relative_error([product("high")], [product("highest")])
-        ways = {"on": lambda: product("high"), "off": lambda: product("highest")}
-        taken = measuring.time_alternatives(ways, device, reporter, 0.5)
-    finally:
-        torch.set_float32_matmul_precision(before)
-    return TrialResult(taken["off"] / taken["on"], error, trials.TOLERANCE["tf32"])
-
-
-def _try_precision(device: torch.device, precision: Precision, reporter: Reporter) -> TrialResult:
+def _low_precision(device: torch.device, precision: Precision) -> Trial:
     """A large product in the run's precision, or in bf16 if the run computes in fp32, against fp32."""
-    low = precision.dtype or torch.bfloat16
+    dtype = precision.dtype or torch.bfloat16
     size = 512 if device.type == "cpu" else 4096
     left, right = (torch.randn(size, size, device=device) for _ in range(2))
-    narrow = left.to(low), right.to(low)
-    ways = {"fp32": lambda: left @ right, "low": lambda: narrow[0] @ narrow[1]}
-    error = measuring.relative_error([ways["low"]()], [ways["fp32"]()])
-    taken = measuring.time_alternatives(ways, device, reporter, 0.5)
-    name = "bf16" if low is torch.bfloat16 else "fp16"
-    return TrialResult(taken["fp32"] / taken["low"], error, trials.TOLERANCE[name], name)
+    low_left, low_right = left.to(dtype), right.to(dtype)
+    name = "bf16" if dtype is torch.bfloat16 else "fp16"
+    return Trial(lambda: [left @ right], lambda: [low_left @ low_right], trials.TOLERANCE[name], name)
 
 
-def _try_varlen(path: str, device: torch.device, precision: Precision, reporter: Reporter) -> TrialResult:
+def _attention(device: torch.device, precision: Precision) -> Trial:
+    """Torch's own attention against the formula, step by step."""
+    return _attention_trial("math", "sdpa", _batch(_config(device), device), precision, "sdpa")
+
+
+def _varlen(path: str, device: torch.device, precision: Precision) -> Trial:
     """Eight documents per sequence, against torch's attention with a mask."""
-    name, length = available.backend_of(path, device), 512 if device.type == "cpu" else 4096
-    shape = ModelConfig.from_config(_config(device), _FEW_TOKENS)
+    length = 512 if device.type == "cpu" else 4096
     ids = torch.zeros(4, length, dtype=torch.int64, device=device)
     segments = (torch.arange(length, dtype=torch.int32, device=device) // (length // 8)).repeat(4, 1)
     batch = Batch(ids, ids, loss_tokens=ids.numel(), samples=4, segments=segments)
-    found = trials.compare_attention(["sdpa", name], shape, batch, precision, reporter)
-    if found[name].failed:
-        raise RuntimeError(found[name].failed)
-    gain = found["sdpa"].seconds / found[name].seconds
-    return TrialResult(gain, found[name].error, trials.TOLERANCE[precision.name])
+    return _attention_trial("sdpa", available.backend_of(path, device), batch, precision)
 
 
-def _try_attention(device: torch.device, precision: Precision, reporter: Reporter) -> TrialResult:
-    """Torch's own attention against the formula, step by step."""
-    batch, shape = _batch(_config(device), device), ModelConfig.from_config(_config(device), _FEW_TOKENS)
-    found = trials.compare_attention(["math", "sdpa"], shape, batch, precision, reporter)
-    gain = found["math"].seconds / found["sdpa"].seconds
-    return TrialResult(gain, found["sdpa"].error, trials.TOLERANCE[precision.name], "sdpa")
+def _attention_trial(reference: str, fast: str, batch: Batch, precision: Precision, choice: str = "") -> Trial:
+    shape = ModelConfig.from_config(_config(batch.input_ids.device), _SMALL_VOCABULARY)
+
+    def passes(name: str) -> Callable[[], list[Tensor]]:
+        torch.manual_seed(0)  # the same queries, keys and values
+        return trials.attention_pass(name, shape, batch, precision.dtype)
+
+    return Trial(passes(reference), passes(fast), trials.TOLERANCE[precision.name], choice)
 
 
-def _try_chunks(device: torch.device, precision: Precision, reporter: Reporter) -> TrialResult:
+def _chunked_loss(device: torch.device, precision: Precision) -> Trial:
     """The loss in four chunks against all logits at once."""
     config = _config(device)
-    model, batch = build_decoder(device, ModelConfig.from_config(config, config.vocab_size)), _batch(config, device)
-
-    def loss(chunk: int, batch: Batch, grad_scale: Tensor | None = None) -> Tensor:
-        with precision.autocast():
-            return batch_loss(model, batch, chunk=chunk, grad_scale=grad_scale)
-
-    whole, chunks = partial(loss, 0), partial(loss, batch.input_ids.numel() // 4)
-    with measuring.preserved_state(model, device):
-        error = trials.loss_difference(model, chunks, whole, batch, precision)
-        speedup = trials.speedup(model, whole, chunks, batch, device, reporter)
-    return TrialResult(speedup or 1.0, error, trials.TOLERANCE[precision.name])
+    model, batch = _model(config, device), _batch(config, device)
+    whole, chunked = (
+        partial(_gradients, model, batch, precision, chunk) for chunk in (0, batch.input_ids.numel() // 4)
+    )
+    return Trial(whole, chunked, trials.TOLERANCE[precision.name])
 
 
-def _try_padding(device: torch.device, precision: Precision, reporter: Reporter) -> TrialResult:
+def _checkpointing(device: torch.device, precision: Precision) -> Trial:
+    """A micro-batch with full activation recomputation against one without."""
+    config = _config(device, vocab_size=_SMALL_VOCABULARY)  # the head keeps its activations anyway
+    model, batch = _model(config, device), _batch(config, device)
+    recomputing = copy.deepcopy(model)
+    activation_checkpointing.checkpoint_activations(recomputing, "full")
+    reference, fast = (partial(_gradients, one, batch, precision) for one in (model, recomputing))
+    return Trial(reference, fast, trials.TOLERANCE[precision.name])
+
+
+def _gradients(model: Decoder, batch: Batch, precision: Precision, chunk: int = 0) -> list[Tensor]:
+    """Loss and gradients, scaled in fp16 as in training, because gradients that underflow cannot be compared."""
+    scale = torch.tensor(8.0 if precision.needs_scaler else 1.0, device=batch.input_ids.device)
+    with precision.autocast():
+        loss = batch_loss(model, batch, chunk=chunk, grad_scale=scale)
+    return [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()), scale)]
+
+
+def _padded_vocabulary(device: torch.device, precision: Precision) -> Trial:
     """The head, forward and backward, with a vocabulary that 64 does not divide and with the padded one."""
-    rows, used = {"cpu": (1024, 4_097), "cuda": (4096, 50_257)}[device.type]
+    rows, vocabulary = {"cpu": (1024, 4_097), "cuda": (4096, 50_257)}[device.type]
     width, dtype = _KNOBS[device.type]["hidden_dim"], precision.dtype or torch.float32
     hidden = torch.randn(rows, width, device=device).to(dtype).requires_grad_()
-    filled = torch.randn(-(-used // 64) * 64, width, device=device).to(dtype).requires_grad_()
-    plain = filled.detach()[:used].clone().requires_grad_()
+    padded = torch.randn(-(-vocabulary // 64) * 64, width, device=device).to(dtype).requires_grad_()
+    plain = padded.detach()[:vocabulary].clone().requires_grad_()
 
-    def head(weight: Tensor) -> Tensor:
+    def head(weight: Tensor) -> list[Tensor]:
         logits = F.linear(hidden, weight)
         torch.autograd.grad(logits, (hidden, weight), logits.detach())
-        return logits
+        return [logits[:_COMPARED_ROWS, :vocabulary]]
 
-    error = measuring.relative_error([head(filled)[:_COMPARED, :used]], [head(plain)[:_COMPARED]])
-    taken = measuring.time_alternatives(
-        {"plain": lambda: head(plain), "filled": lambda: head(filled)}, device, reporter, 1.0
-    )
-    return TrialResult(taken["plain"] / taken["filled"], error, trials.TOLERANCE[precision.name])
+    return Trial(partial(head, plain), partial(head, padded), trials.TOLERANCE[precision.name])
 
 
-def _try_checkpointing(device: torch.device, precision: Precision, reporter: Reporter) -> TrialResult:
-    """A micro-batch with full activation recomputation against one without."""
-    config = _config(device, vocab_size=_FEW_TOKENS)  # the head keeps its activations anyway
-    model, batch = build_decoder(device, ModelConfig.from_config(config, config.vocab_size)), _batch(config, device)
-
-    def loss(mode: Literal["off", "full"], batch: Batch, grad_scale: Tensor | None = None) -> Tensor:
-        activation_checkpointing.checkpoint_activations(model, mode)
-        with precision.autocast():
-            return batch_loss(model, batch, grad_scale=grad_scale)
-
-    kept, again = partial(loss, "off"), partial(loss, "full")
-    with measuring.preserved_state(model, device):
-        error = trials.loss_difference(model, again, kept, batch, precision)
-        ways = {"kept": trials.forward_backward(kept, batch), "again": trials.forward_backward(again, batch)}
-        taken = measuring.time_alternatives(ways, device, reporter, 1.0)
-    return TrialResult(taken["kept"] / taken["again"], error, trials.TOLERANCE[precision.name])
-
-
-def _try_transfer(device: torch.device, precision: Precision, reporter: Reporter) -> TrialResult:
-    """Copies from pinned memory against pageable memory."""
-    plain = torch.zeros(16 * 2**20, dtype=torch.uint8)
-    pinned = plain.pin_memory()
-    ways = {"plain": lambda: plain.to(device), "pinned": lambda: pinned.to(device, non_blocking=True)}
-    taken = measuring.time_alternatives(ways, device, reporter, 0.5)
-    return TrialResult(taken["plain"] / taken["pinned"])
-
-
-_TRIALS: Final[dict[str, Trial]] = {
-    "attention": _try_attention,
-    "chunked_loss": _try_chunks,
-    "fused_adamw": _try_fused,
-    "muon": _try_muon,
-    "tf32": _try_tf32,
-    "precision": _try_precision,
-    "transfer": _try_transfer,
-    "padded_vocabulary": _try_padding,
-    "activation_checkpointing": _try_checkpointing,
-    **{path: partial(_try_varlen, path) for path in available.VARLEN_BACKENDS},
+_TRIALS: Final[dict[str, Callable[[torch.device, Precision], Trial]]] = {
+    "attention": _attention,
+    "chunked_loss": _chunked_loss,
+    "fused_adamw": _fused_adamw,
+    "muon": _muon,
+    "precision": _low_precision,
+    "padded_vocabulary": _padded_vocabulary,
+    "activation_checkpointing": _checkpointing,
+    **{path: partial(_varlen, path) for path in available.VARLEN_BACKENDS},
 }

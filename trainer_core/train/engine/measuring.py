@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from trainer_core import __version__
 from trainer_core.progress import Reporter
 from trainer_core.system import hardware
-from trainer_core.system.result_cache import MeasurementCache as MeasurementCache
 
 ROUNDS: Final = 25  # if they fit into the budget
 MIN_SPEEDUP: Final = 1.03  # above the variation of such measurements
@@ -42,36 +41,32 @@ def preserved_state(model: nn.Module, device: torch.device) -> Iterator[None]:
 
 
 def time_alternatives(
-    ways: Mapping[str, Callable[[], object]],
-    device: torch.device,
-    reporter: Reporter,
-    budget_s: float,
-    rounds: int = ROUNDS,
+    alternatives: Mapping[str, Callable[[], object]], device: torch.device, reporter: Reporter, budget_s: float
 ) -> dict[str, float]:
     """Seconds per alternative, measured in turns so that other load on the machine affects all of them alike.
 
-    The minimum of up to `rounds` rounds that fit into `budget_s` (at least one, after a warm-up): other programs only
+    The minimum of up to `ROUNDS` rounds that fit into `budget_s` (at least one, after a warm-up): other programs only
     add time. With another program using most of a processor, the ratio of minima of 25 rounds varied by 2 %, of lower
     quartiles and medians by 4 %; with 7 rounds by 4 to 5 %. Polls the reporter.
     """
-    taken: dict[str, list[float]] = {name: [] for name in ways}
+    times: dict[str, list[float]] = {name: [] for name in alternatives}
     end = time.perf_counter() + budget_s
-    for number in range(rounds + 1):
-        for name, way in ways.items():
+    for number in range(ROUNDS + 1):
+        for name, once in alternatives.items():
             reporter.poll()
-            once = _time_once(way, device)
+            seconds = _time_once(once, device)
             if number:
-                taken[name].append(once)
+                times[name].append(seconds)
         if number and time.perf_counter() > end:
             break
-    return {name: min(times) for name, times in taken.items()}
+    return {name: min(each) for name, each in times.items()}
 
 
-def _time_once(way: Callable[[], object], device: torch.device) -> float:
+def _time_once(once: Callable[[], object], device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     since = time.perf_counter()
-    way()
+    once()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter() - since
@@ -85,9 +80,9 @@ def relative_error(found: Iterable[Tensor], reference: Iterable[Tensor]) -> floa
     """
     pairs = list(zip(found, reference, strict=True))
     sizes = [_norm(other) for _, other in pairs]
-    whole = math.hypot(*sizes)
-    apart = [_norm(one.detach().float() - other.detach().float()) for one, other in pairs]
-    errors = [one / (size + 1e-3 * whole + 1e-30) for one, size in zip(apart, sizes, strict=True)]
+    total = math.hypot(*sizes)
+    differences = [_norm(one.detach().float() - other.detach().float()) for one, other in pairs]
+    errors = [one / (size + 1e-3 * total + 1e-30) for one, size in zip(differences, sizes, strict=True)]
     return max(errors, default=0.0) if all(map(math.isfinite, errors)) else math.inf
 
 

@@ -6,7 +6,7 @@ Call within `measuring.preserved_state`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch
-from trainer_core.models.attention import BACKENDS, AttentionBackend, cu_seqlens_from_segments, document_mask
+from trainer_core.models.attention import BACKENDS, cu_seqlens_from_segments, document_mask
 from trainer_core.models.decoder import Decoder, ModelConfig
 from trainer_core.progress import Reporter
 from trainer_core.train.device import Precision, uses_tf32
@@ -51,51 +51,31 @@ def speedup(
     batch: Batch,
     device: torch.device,
     reporter: Reporter,
-    budget_s: float = 2.0,
+    budget_s: float,
 ) -> float | None:
     """Speedup of one loss over the other, forward and backward. None: `slow` does not fit into the GPU's memory."""
 
-    def once(loss: LossOf) -> Callable[[], None]:
-        def run() -> None:
-            clear_gradients(model)  # a CUDA graph overwrites its previous results: nothing may be added to them
-            torch.autograd.backward(loss(batch))
+    def forward_backward(loss: LossOf) -> None:
+        clear_gradients(model)  # a CUDA graph overwrites its previous results: nothing may be added to them
+        torch.autograd.backward(loss(batch))
 
-        return run
-
+    alternatives = {"slow": partial(forward_backward, slow), "fast": partial(forward_backward, fast)}
     try:
-        taken = measuring.time_alternatives({"slow": once(slow), "fast": once(fast)}, device, reporter, budget_s)
+        seconds = measuring.time_alternatives(alternatives, device, reporter, budget_s)
     except torch.OutOfMemoryError:
         return None
     finally:
         clear_gradients(model)
-    return taken["slow"] / taken["fast"]
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Error and seconds of one alternative. `failed` is empty on success."""
-
-    error: float = 0.0
-    seconds: float = 0.0
-    failed: str = ""
-
-
-def forward_backward(loss: LossOf, batch: Batch) -> Callable[[], None]:
-    """Forward and backward of a micro-batch, adding to the gradients as in training."""
-
-    def once() -> None:
-        torch.autograd.backward(loss(batch))
-
-    return once
+    return seconds["slow"] / seconds["fast"]
 
 
 def loss_difference(
-    model: Decoder, way: LossOf, reference: LossOf, batch: Batch, precision: Precision | None = None
+    model: Decoder, loss: LossOf, reference: LossOf, batch: Batch, precision: Precision | None = None
 ) -> float:
     """Largest relative difference of the loss and of all gradients on one batch.
 
-    In fp16 the loss is scaled as in training, because gradients that underflow say nothing. The scale is lowered until
-    the reference does not overflow.
+    In fp16 the loss is scaled as in training, because gradients that underflow cannot be compared. The scale is lowered
+    until the reference does not overflow.
 
     Without dropout the reference computes a few sequences at a time, so that it fits into memory wherever the
     alternative does. With dropout both draw the same numbers for the whole batch.
@@ -106,9 +86,9 @@ def loss_difference(
     while scale is not None and scale > _BACKOFF and not _all_finite(reference_gradients):
         scale *= _BACKOFF
         wanted, reference_gradients = _loss_and_gradients(model, reference, parts, scale)
-    found, gradients = _loss_and_gradients(model, way, [batch], scale)
-    loss, rest = measuring.relative_error([found], [wanted]), measuring.relative_error(gradients, reference_gradients)
-    return max(loss, rest)
+    found, gradients = _loss_and_gradients(model, loss, [batch], scale)
+    loss_error = measuring.relative_error([found], [wanted])
+    return max(loss_error, measuring.relative_error(gradients, reference_gradients))
 
 
 def _loss_and_gradients(
@@ -124,8 +104,7 @@ def _loss_and_gradients(
         total += value.detach()
         torch.autograd.backward(value, grad_scale)
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    for weight in model.parameters():
-        weight.grad = None
+    clear_gradients(model)
     return total, gradients
 
 
@@ -136,74 +115,38 @@ def _all_finite(tensors: list[Tensor]) -> bool:
 # --- attention --------------------------------------------------------------------------------------------------
 
 
-def compare_attention(
-    names: list[str],
-    shape: ModelConfig,
-    batch: Batch,
-    precision: Precision,
-    reporter: Reporter,
-    budget_s: float = 1.0,
-) -> dict[str, Comparison]:
-    """Compare attention backends at the run's own shape: error against fp32 `math` on one sequence, time on all
-    (`budget_s` 0: not timed).
+def attention_error(name: str, shape: ModelConfig, batch: Batch, precision: Precision) -> float:
+    """Error of an attention backend on the first sequence against fp32 `math`. Raises whatever the backend raises, also
+    on the whole batch.
     """
-    device, dtype = batch.input_ids.device, precision.dtype or torch.float32
-    results: dict[str, Comparison] = {}
-    timed: dict[str, Callable[[], object]] = {}
-    for name in names:
-        reporter.poll()
-        try:
-            error = _attention_error(BACKENDS[name], shape, batch, device, dtype)
-            once = _attend(BACKENDS[name], shape, batch, device, dtype)
-            once()
-        except Exception as failure:  # noqa: BLE001 - a kernel can refuse, or fail, in any way
-            results[name] = Comparison(failed=f"{type(failure).__name__}: {str(failure).partition(chr(10))[0]}"[:200])
-            continue
-        results[name] = Comparison(error=error)
-        timed[name] = once
-    if not budget_s:
-        return results
-    for name, taken in measuring.time_alternatives(timed, device, reporter, budget_s).items():
-        results[name] = replace(results[name], seconds=taken)
-    return results
+    first = batch.split_rows(1)[0]
+    torch.manual_seed(0)
+    found = attention_pass(name, shape, first, precision.dtype)()
+    torch.manual_seed(0)
+    reference = attention_pass("math", shape, first, None)()
+    attention_pass(name, shape, batch, precision.dtype)()
+    return measuring.relative_error(found, reference)
 
 
-def _attend(
-    backend: AttentionBackend, shape: ModelConfig, batch: Batch, device: torch.device, dtype: torch.dtype
-) -> Callable[[], object]:
-    rows, length = batch.input_ids.shape
-    q, k, v = _queries(shape, rows, length, device, dtype)
-    mask, spans = None, None
-    if batch.segments is not None:
-        mask = None if backend.uses_cu_seqlens else document_mask(batch.segments)
-        spans = (batch.cu_seqlens or cu_seqlens_from_segments(batch.segments)) if backend.uses_cu_seqlens else None
+def attention_pass(
+    name: str, shape: ModelConfig, batch: Batch, dtype: torch.dtype | None
+) -> Callable[[], list[Tensor]]:
+    """Forward and backward of a backend on random queries, keys and values of the batch's shape."""
+    backend, device = BACKENDS[name], batch.input_ids.device
+
+    def random(heads: int) -> Tensor:
+        flat = torch.randn(*batch.input_ids.shape, heads, shape.head_dim, device=device)  # memory layout of projections
+        return flat.to(dtype or torch.float32).transpose(1, 2).requires_grad_()
+
+    q, k, v = random(shape.n_heads), random(shape.n_kv_heads), random(shape.n_kv_heads)
+    mask = cu_seqlens = None
+    if batch.segments is not None and backend.uses_cu_seqlens:
+        cu_seqlens = batch.cu_seqlens or cu_seqlens_from_segments(batch.segments)
+    elif batch.segments is not None:
+        mask = document_mask(batch.segments)
 
     def once() -> list[Tensor]:
-        out = backend.attend(q, k, v, mask=mask, cu_seqlens=spans)
+        out = backend.attend(q, k, v, mask=mask, cu_seqlens=cu_seqlens)
         return [out, *torch.autograd.grad(out.float().square().sum(), (q, k, v))]
 
     return once
-
-
-def _attention_error(
-    backend: AttentionBackend, shape: ModelConfig, batch: Batch, device: torch.device, dtype: torch.dtype
-) -> float:
-    """On the first sequence, against the same numbers in fp32."""
-    rows = batch.split_rows(1)[:1]
-    torch.manual_seed(0)
-    found = _attend(backend, shape, rows[0], device, dtype)()
-    torch.manual_seed(0)
-    wanted = _attend(BACKENDS["math"], shape, rows[0], device, torch.float32)()
-    assert isinstance(found, list)
-    assert isinstance(wanted, list)
-    return measuring.relative_error(found, wanted)
-
-
-def _queries(
-    shape: ModelConfig, rows: int, length: int, device: torch.device, dtype: torch.dtype
-) -> tuple[Tensor, Tensor, Tensor]:
-    def drawn(heads: int) -> Tensor:
-        flat = torch.randn(rows, length, heads, shape.head_dim, device=device)  # memory layout of projections
-        return flat.to(dtype).transpose(1, 2).requires_grad_()
-
-    return drawn(shape.n_heads), drawn(shape.n_kv_heads), drawn(shape.n_kv_heads)

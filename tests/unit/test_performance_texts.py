@@ -1,4 +1,4 @@
-"""How the engine's figures are written, in both languages and on a terminal."""
+"""Formatting of performance figures, in both languages and on a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from trainer_core import performance_texts, protocol
-from trainer_core.console import performance as console_engine
+from trainer_core.console import performance
 from trainer_core.console.display import ConsoleSink
 from trainer_core.docgen.examples import EVENTS
 from trainer_core.messages import Language
@@ -23,42 +23,42 @@ PERFORMANCE: protocol.Performance = EVENTS[protocol.Performance]
 @pytest.mark.parametrize(
     ("joules", "words"), [(942.0, "0.262 Wh"), (36_000.0, "10 Wh"), (4.7e6, "1.31 kWh"), (1.0, "0.000278 Wh")]
 )
-def test_energy_is_written_as_on_an_electricity_bill(joules: float, words: str) -> None:
+def test_energy_is_formatted_in_watt_hours(joules: float, words: str) -> None:
     assert performance_texts.format_energy(joules) == words
 
 
 @pytest.mark.parametrize(
     ("value", "words"), [(0.0, "0"), (0.262, "0.262"), (13.1, "13.1"), (999.7, "1,000"), (65_536.0, "65,500")]
 )
-def test_figures_have_three_digits_and_no_exponent_where_it_is_not_needed(value: float, words: str) -> None:
+def test_figures_have_three_digits_without_an_exponent_where_readable(value: float, words: str) -> None:
     assert performance_texts.format_significant(value) == words
 
 
-def test_arithmetic_and_its_rate_have_a_scale() -> None:
+def test_flops_have_an_si_prefix() -> None:
     assert performance_texts.format_flops(165.2e12, "/s") == "165 TFLOP/s"
     assert performance_texts.format_flops(2.53e11) == "253 GFLOP"
 
 
-def test_gains_and_differences_are_short() -> None:
+def test_speedups_and_errors_are_short() -> None:
     assert [performance_texts.format_speedup(times) for times in (1.834, 12.3)] == ["×1.83", "×12"]
     assert [performance_texts.format_error(difference) for difference in (0.0, 2.24e-4)] == ["0", "2e-4"]
 
 
-def test_a_count_of_threads_is_worded_and_a_name_is_not() -> None:
+def test_thread_counts_are_translated_and_kernel_names_are_not() -> None:
     threads = FastPath(name="threads", used=True, choice="2 threads")
     assert performance_texts.fast_path_choice(threads, "zh") == "2 个线程"
     assert performance_texts.fast_path_parts(threads, "en") == ("2 threads", "")
     assert performance_texts.fast_path_choice(FastPath(name="attention", used=True, choice="flash"), "zh") == "flash"
 
 
-def test_a_reason_is_worded_from_its_code_and_an_unknown_path_keeps_its_name() -> None:
+def test_reasons_are_translated_and_an_unknown_path_keeps_its_name() -> None:
     missing = FastPath(name="flash9", used=False, reason="path.not_installed", params={"package": "flash-attn"})
     assert performance_texts.fast_path_label(missing, "zh") == "flash9"
     assert performance_texts.fast_path_reason(missing, "zh") == "未安装 flash-attn。"
     assert performance_texts.fast_path_reason(FastPath(name="x", used=True), "en") == ""
 
 
-def test_layers_are_added_up() -> None:
+def test_flops_of_layers_are_added_up() -> None:
     rows = [
         protocol.FlopsRow(module=f"model.layers.{layer}.mlp", forward=1.0, backward=2.0, share=0.25)
         for layer in range(3)
@@ -79,51 +79,41 @@ def test_layers_are_added_up() -> None:
         ("zh", "加速途径：编译模型（inductor）×1.83、注意力（flash）×1.31"),
     ],
 )
-def test_one_calm_line_tells_what_is_used_and_nothing_of_what_is_not(language: Language, words: str) -> None:
-    assert console_engine.format_execution(READY, language) == words
+def test_one_line_lists_the_paths_in_use(language: Language, words: str) -> None:
+    assert performance.format_execution(READY, language) == words
 
 
-def test_the_switch_to_compiled_code_is_told_with_its_time() -> None:
-    assert console_engine.format_execution(COMPILED, "en").endswith(" · compiled in 34.2 s")
+def test_the_compiled_event_shows_the_compile_time() -> None:
+    assert performance.format_execution(COMPILED, "en").endswith(" · compiled in 34.2 s")
 
 
-def test_an_older_trainer_gets_no_line_and_a_plain_one_is_said_to_be_plain() -> None:
-    assert console_engine.format_execution(msgspec.structs.replace(READY, fast_paths=[]), "en") == ""
+def test_a_run_without_fast_paths_shows_none_and_an_older_trainer_nothing() -> None:
+    assert performance.format_execution(msgspec.structs.replace(READY, fast_paths=[]), "en") == ""
     none = [FastPath(name="compile", used=False, reason="path.no_compiler")]
     plain = msgspec.structs.replace(READY, fast_paths=none)
-    assert console_engine.format_execution(plain, "en") == "fast paths: none"
+    assert performance.format_execution(plain, "en") == "fast paths: none"
 
 
-def test_where_nobody_watches_every_path_is_told_with_its_reason() -> None:
+def test_a_log_lists_every_path_with_its_reason() -> None:
     stream = io.StringIO()
     ConsoleSink(stream, "en").write(READY)
-    assert "  - FlashAttention-3           flash-attn-3 is not installed." in stream.getvalue()
-    assert "  + Attention (flash)          ×1.31, error 2e-4  The fastest that" in stream.getvalue()
-
-
-def test_paths_that_are_not_used_for_the_same_reason_share_a_line() -> None:
-    for_gpus = [FastPath(name=name, used=False, reason="path.no_gpu") for name in ("tf32", "flash2")]
-    slower = FastPath(name="compile", used=False, reason="path.slower", speedup=0.9)
-    threads = FastPath(name="threads", used=True, choice="2 threads", reason="path.fastest")
-    assert console_engine.format_fast_paths([*for_gpus, slower, threads], "zh") == [
-        "  + 2 个线程  与参考实现一致的方式中最快。",
-        "  - 编译模型  ×0.90  在本机上并不更快。",
-        "  - TF32、FlashAttention-2  仅用于 NVIDIA 显卡。",
-    ]
+    lines = [line.split() for line in stream.getvalue().splitlines()]
+    assert ["FlashAttention-3", "no", "-", "-", "flash-attn-3", "is", "not", "installed."] in lines
+    assert ["Attention", "yes", "flash", "×1.31", "2e-4", "The", "fastest", "that"] in [line[:8] for line in lines]
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_columns_of_the_table_stand_below_each_other(language: Language) -> None:
+def test_columns_of_the_table_are_aligned(language: Language) -> None:
     found = [
         FastPath(name="compile", used=True, reason="path.on", error=5e-7, speedup=1.63),
         FastPath(name="attention", used=False, choice="flash", reason="path.slower", error=0.01, speedup=12.0),
         FastPath(name="muon", used=True, reason="path.by_name"),
     ]
-    head, rule, *rows = console_engine.format_fast_path_table(found, language)[:5]
+    head, rule, *rows = performance.format_fast_path_table(found, language)[:5]
     ends = [cell_len(rule[: place + 1]) for place in range(len(rule) - 1) if rule[place : place + 2] == "- "]
     for line in (head, *rows):  # between columns, both cells of the gap are empty
         assert [_cells(line)[end : end + 2] for end in ends] == ["  "] * 5
-    assert "×12" in rows[-1]  # those that suit stand first
+    assert "×12" in rows[-1]  # paths in use come first
 
 
 def _cells(line: str) -> str:
@@ -131,15 +121,15 @@ def _cells(line: str) -> str:
     return "".join(character + "_" * (cell_len(character) - 1) for character in line)
 
 
-def test_sentences_are_broken_where_a_terminal_is_narrow() -> None:
+def test_reasons_are_wrapped_in_a_narrow_terminal() -> None:
     reason = "path.failed", {"reason": "g++: error: " + "it does not compile " * 10}
     found = [FastPath(name="compile", used=False, reason=reason[0], params=reason[1])]
-    lines = console_engine.format_fast_path_table(found, "en", width=80)
+    lines = performance.format_fast_path_table(found, "en", width=80)
     assert max(map(cell_len, lines)) <= 80
     assert " ".join(" ".join(lines).split()).count("it does not compile") == 10
 
 
-def test_what_performance_figures_mean_is_said_once() -> None:
+def test_performance_figures_are_explained_once() -> None:
     stream = io.StringIO()
     sink = ConsoleSink(stream, "en")
     sink.write(PERFORMANCE)
@@ -162,19 +152,17 @@ def test_what_performance_figures_mean_is_said_once() -> None:
         ("zh", "每权重每词元计 6 FLOP，另加因果注意力", "MFU 未知：没有 NVIDIA A10G, bf16 的峰值数据"),
     ],
 )
-def test_a_terminal_tells_how_mfu_is_counted_or_why_there_is_none(
-    language: Language, counted: str, unknown: str
-) -> None:
-    assert counted in console_engine.format_performance(PERFORMANCE, language)
+def test_mfu_is_explained_or_its_absence(language: Language, counted: str, unknown: str) -> None:
+    assert counted in performance.format_performance(PERFORMANCE, language)
     card = {"mfu": None, "peak_flops": None, "peak_name": "NVIDIA A10G, bf16"}
-    told = console_engine.format_performance(msgspec.structs.replace(PERFORMANCE, **card), language)
+    told = performance.format_performance(msgspec.structs.replace(PERFORMANCE, **card), language)
     assert unknown in told
     assert counted not in told
 
 
-def test_what_a_machine_does_not_tell_is_left_out() -> None:
+def test_missing_figures_are_left_out() -> None:
     bare = protocol.Performance(step=5, data_ratio=0.012, compute_ratio=0.9, flops_per_token=1.0)
-    assert console_engine.format_performance(bare, "en") == "perf      5  computing 90.0%  waiting for data 1.2%"
+    assert performance.format_performance(bare, "en") == "perf      5  computing 90.0%  waiting for data 1.2%"
 
 
 @pytest.mark.parametrize(
@@ -184,11 +172,11 @@ def test_what_a_machine_does_not_tell_is_left_out() -> None:
         ("rolled_back", "zh", "第 231 步异常：梯度范数 48.7，通常为 0.91；已回退到最近完好的检查点（轮次 0，样本 1204"),
     ],
 )
-def test_a_bad_step_is_told_with_what_was_done_and_its_samples(action: str, language: Language, words: str) -> None:
+def test_a_bad_step_shows_the_action_and_its_samples(action: str, language: Language, words: str) -> None:
     event = msgspec.structs.replace(EVENTS[protocol.BadStep], action=action)
-    assert console_engine.format_bad_step(event, language).startswith(words)
+    assert performance.format_bad_step(event, language).startswith(words)
 
 
-def test_many_samples_of_a_bad_step_are_not_all_listed() -> None:
+def test_at_most_eight_samples_of_a_bad_step_are_listed() -> None:
     event = protocol.BadStep(step=1, kind="not_finite", action="skipped", samples=list(range(500)))
-    assert console_engine.format_bad_step(event, "en").endswith("samples 0, 1, 2, 3, 4, 5, 6, 7 …)")
+    assert performance.format_bad_step(event, "en").endswith("samples 0, 1, 2, 3, 4, 5, 6, 7 …)")

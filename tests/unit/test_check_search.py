@@ -1,4 +1,4 @@
-"""Which settings are tried in place of others: by a machine that is made up, whose memory and speed are known."""
+"""Search for settings that fit and for the fastest batch size, on a simulated machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainer_core import protocol
 from trainer_core.check import search
 from trainer_core.check.command import with_current_memory
 from trainer_core.check.search import TrialRun
-from trainer_core.check.trial_result import TrialResult, verdict
+from trainer_core.check.trial_process import TrialResult, verdict
 from trainer_core.config import Config, ConfigLayer, resolve
 from trainer_core.console import check as console_check
 from trainer_core.messages import TraindeckError
@@ -35,7 +35,7 @@ def outcome(peak: int | None, speed: float | None = 1.0, state: int = STATE) -> 
 
 
 class Machine:
-    """So many bytes a sequence; checkpointing takes a half or a quarter of them. Counts what it is asked."""
+    """A machine with `bytes_each` per sequence; checkpointing needs a half or a quarter. Records the measurements."""
 
     def __init__(self, bytes_each: int, speed: Callable[[Config], float] = lambda config: config.batch_size) -> None:
         self.bytes_each, self.speed = bytes_each, speed
@@ -62,16 +62,16 @@ def offered(machine: Machine, config: Config) -> list[tuple[int, int, str, str]]
 @pytest.mark.parametrize(
     ("peak", "judged"), [(None, "does_not_fit"), (1001, "does_not_fit"), (950, "tight"), (900, "fits"), (100, "fits")]
 )
-def test_a_tenth_of_the_memory_is_to_be_left(peak: int | None, judged: str) -> None:
+def test_a_tenth_of_the_memory_must_remain_free(peak: int | None, judged: str) -> None:
     assert verdict(outcome(peak)) == judged
 
 
-def test_half_of_the_batch_is_offered_beside_all_of_it_with_activations_computed_again_the_faster_first() -> None:
+def test_half_the_batch_and_activation_checkpointing_are_offered_fastest_first() -> None:
     machine = Machine(60, lambda config: 10.0 if config.activation_checkpointing == "selective" else config.batch_size)
     assert offered(machine, Config(batch_size=16)) == [(16, 1, "selective", "auto"), (8, 2, "off", "auto")]
 
 
-def test_what_is_offered_has_the_same_effective_batch_however_odd() -> None:
+def test_alternatives_keep_the_effective_batch() -> None:
     for size, times in ((15, 1), (12, 3), (7, 2), (6, 5)):
         machine = Machine(200)
         found = search.find_alternatives(machine(Config(batch_size=size, gradient_accumulation_steps=times)), machine)
@@ -79,21 +79,21 @@ def test_what_is_offered_has_the_same_effective_batch_however_odd() -> None:
         assert {one.config.effective_batch for one in found} == {size * times}
 
 
-def test_where_no_micro_batch_fits_activations_are_computed_again_and_the_loss_in_parts() -> None:
+def test_if_no_micro_batch_fits_checkpointing_and_chunked_loss_are_offered() -> None:
     assert offered(Machine(10_000), Config(batch_size=8)) == []
     assert offered(Machine(2000), Config(batch_size=8)) == [(1, 8, "full", "auto")]
     assert offered(Machine(4800), Config(batch_size=8)) == [(1, 8, "full", "on")]
     assert offered(Machine(4000), Config(batch_size=1)) == [(1, 1, "full", "on")]
 
 
-def test_nothing_is_tried_where_weights_alone_are_too_large() -> None:
+def test_nothing_is_measured_if_weights_alone_are_too_large() -> None:
     machine = Machine(1)
     hopeless = TrialRun(Config(), outcome(None, state=FREE + 1))
     assert search.find_alternatives(hopeless, machine) == []
     assert not machine.asked
 
 
-def test_few_configurations_are_tried_for_offers() -> None:
+def test_at_most_seven_configurations_are_measured() -> None:
     for bytes_each in (55, 60, 150, 300, 1500, 3000, 5000):
         machine = Machine(bytes_each)
         search.find_alternatives(machine(Config(batch_size=1024)), machine)
@@ -110,7 +110,7 @@ def test_few_configurations_are_tried_for_offers() -> None:
         (100, lambda config: config.batch_size, 8),  # the configured one does not fit
     ],
 )
-def test_the_fastest_micro_batch_that_leaves_memory_free_is_taken(
+def test_the_fastest_micro_batch_that_leaves_memory_free_is_selected(
     bytes_each: int, speed: Callable[[Config], float], size: int
 ) -> None:
     machine = Machine(bytes_each, speed)
@@ -119,23 +119,23 @@ def test_the_fastest_micro_batch_that_leaves_memory_free_is_taken(
     assert found.config.effective_batch == 128
 
 
-def test_sizes_are_compared_uncompiled_and_the_one_that_is_taken_is_measured_as_the_run_will_be() -> None:
+def test_sizes_are_compared_uncompiled_and_the_selected_one_is_measured_as_configured() -> None:
     machine = Machine(10)
     found = search.find_fastest(Config(batch_size=16, gradient_accumulation_steps=8), machine)
     assert found.config.compile == "auto"
     assert [config.compile for config in machine.asked].count("auto") == 1
 
 
-def test_where_nothing_leaves_memory_free_the_smallest_is_told() -> None:
+def test_if_nothing_fits_the_smallest_batch_is_reported() -> None:
     assert search.find_fastest(Config(batch_size=4), Machine(10_000)).config.batch_size == 1
 
 
-def test_who_asks_needs_no_torch() -> None:
+def test_the_check_command_does_not_import_torch() -> None:
     asked = "import sys, trainer_core.cli, trainer_core.check.command; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked], cwd=ROOT, check=False).returncode == 0
 
 
-# --- the word `auto` -------------------------------------------------------------------------------------
+# --- batch_size: auto -------------------------------------------------------------------------------------
 
 
 def resolved(*layers: dict[str, Any]) -> tuple[bool, int]:
@@ -143,7 +143,7 @@ def resolved(*layers: dict[str, Any]) -> tuple[bool, int]:
     return config.auto_batch, config.batch_size
 
 
-def test_auto_leaves_the_number_below_it_and_a_number_takes_it_back() -> None:
+def test_auto_keeps_the_number_of_the_layer_below_and_a_number_replaces_auto() -> None:
     assert resolved({"batch_size": "auto"}) == (True, 16)
     assert resolved({"batch_size": 8}, {"batch_size": "auto"}) == (True, 8)
     assert resolved({"batch_size": 8}, {"auto_batch": True}) == (True, 8)
@@ -153,7 +153,7 @@ def test_auto_leaves_the_number_below_it_and_a_number_takes_it_back() -> None:
         resolved({"batch_size": "automatic"})
 
 
-# --- words -----------------------------------------------------------------------------------------------
+# --- report -----------------------------------------------------------------------------------------------
 
 
 def trial(size: int, peak: int | None, mode: str = "off") -> protocol.MeasuredSettings:
@@ -172,7 +172,7 @@ def report(**more: Any) -> protocol.CheckReport:
     return protocol.CheckReport(**{**plain, **more})
 
 
-def test_offers_are_told_with_the_flags_that_make_them() -> None:
+def test_alternatives_are_shown_with_their_flags() -> None:
     offers = [trial(16, 2**30, "full"), trial(8, 2**29)]
     told = "\n".join(console_check.format_check_report(report(alternatives=offers), "en"))
     assert "Does not fit · NVIDIA" in told
@@ -183,7 +183,7 @@ def test_offers_are_told_with_the_flags_that_make_them() -> None:
     ]
 
 
-def test_a_run_that_fits_is_told_with_its_memory_speed_time_and_disk_in_both_languages() -> None:
+def test_a_fitting_run_is_shown_with_memory_speed_time_and_disk() -> None:
     fits = report(verdict="fits", chosen=trial(16, 2**31), seconds=3725.4, compile_s=41.6, from_cache=True)
     assert console_check.format_check_report(fits, "en") == [
         "Fits · NVIDIA",
@@ -197,13 +197,13 @@ def test_a_run_that_fits_is_told_with_its_memory_speed_time_and_disk_in_both_lan
     assert console_check.format_check_report(fits, "zh")[2] == "显存  峰值 2.0 GiB，可用 7.0 GiB，共 8.0 GiB"
 
 
-# --- what was measured before ---------------------------------------------------------------------------
+# --- cached measurements ---------------------------------------------------------------------------
 
 
-def test_what_did_not_fit_on_a_card_is_remembered_until_more_of_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    card = FakeNvml()  # of which 36 GiB are free, before CUDA takes its own part
+def test_a_result_that_did_not_fit_is_used_until_more_memory_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = FakeNvml()  # 36 GiB free, without a CUDA context
     monkeypatch.setattr(hardware, "free_vram", partial(hardware.free_vram, library=card))
-    in_torch = 36 * GIB - 400 * 2**20  # as a process has found it that has CUDA loaded
+    in_torch = 36 * GIB - 400 * 2**20  # as measured in a process with a CUDA context
     tried = msgspec.structs.replace(outcome(None), uuids=["0a0b1c2d-0000"], memory_free=in_torch, memory_total=48 * GIB)
     assert with_current_memory(tried) is not None, "the card is as full as it was"
     assert with_current_memory(msgspec.structs.replace(tried, memory_free=30 * GIB)) is None, "more is free: try again"
