@@ -9,41 +9,22 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Final, Protocol
+from typing import Final
 
 from trainer_core import protocol
 
 _READ_SIZE: Final = 65_536
 
 
-class CommandSource(Protocol):
-    """Source of commands."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether the input has ended."""
-
-    def poll(self) -> list[protocol.AnyCommand | bytes]:
-        """Available commands; an invalid line is returned as it is. Never blocks."""
-
-
-class NullCommandSource:
-    """No commands (a terminal: use Ctrl+C)."""
-
-    closed = False
-
-    def poll(self) -> list[protocol.AnyCommand | bytes]:
-        return []
-
-
-class StdinCommandSource:
+class CommandReader:
     """Commands as JSON lines on a file descriptor (stdin by default)."""
 
     def __init__(self, descriptor: int = 0) -> None:
         self._descriptor, self._buffer = descriptor, b""
-        self.closed = False
+        self.closed = False  # the input has ended
 
     def poll(self) -> list[protocol.AnyCommand | bytes]:
+        """Available commands; an invalid line is returned as it is. Never blocks."""
         while not self.closed and (waiting := bytes_waiting(self._descriptor)) != 0:
             chunk = self._read(waiting)
             self.closed = not chunk

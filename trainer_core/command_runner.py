@@ -1,4 +1,4 @@
-"""Frame of every long command: events, run context, log file, exit codes.
+"""Context of every long command: events, run context, log file, exit code.
 
 with CommandContext(output, control) as job:   # claims stdout, handles Ctrl+C
     job.open_run(run)                          # from here on: events.jsonl and log.txt
@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Literal, TextIO
 
 from trainer_core import error_codes, protocol
-from trainer_core.command_reader import NullCommandSource, StdinCommandSource
+from trainer_core.command_reader import CommandReader
 from trainer_core.messages import ExitCode, TraindeckError, terminal_language
 from trainer_core.progress import StopRequested
 from trainer_core.run_context import RunContext
@@ -90,7 +90,7 @@ class CommandContext:
         self.exit_code: int = ExitCode.FINISHED
         self._sink = self._open_sink(output)
         self.dispatcher = EventDispatcher(self._sink)
-        self.run_context = RunContext(self.dispatcher, StdinCommandSource() if stdin_commands else NullCommandSource())
+        self.run_context = RunContext(self.dispatcher, CommandReader() if stdin_commands else None)
         # The reader of events may be gone while commands remain possible.
         self._sink.on_disconnect(lambda: self.run_context.request_stop("parent_lost"))
         self._stack = contextlib.ExitStack()
@@ -153,12 +153,10 @@ class CommandContext:
         if self._log is not None:
             with contextlib.suppress(OSError):  # a full disk must not hide the failure
                 traceback.print_exception(error, file=self._log)
-        told = error if isinstance(error, TraindeckError) else self._classify(error)
-        self.exit_code = told.exit_code
+        failure = error if isinstance(error, TraindeckError) else self._classify(error)
+        code, params, self.exit_code = failure.code, dict(failure.params), failure.exit_code
         self.run_context.set_phase("failed")
-        self.dispatcher.emit(
-            protocol.Error(code=told.code, params=dict(told.params), detail=told.detail, exit_code=self.exit_code)
-        )
+        self.run_context.emit(protocol.Error(code=code, params=params, detail=failure.detail, exit_code=self.exit_code))
         return True
 
     def _classify(self, error: Exception) -> TraindeckError:

@@ -18,17 +18,8 @@ VERSION: Final = (2, 0)
 
 Param = str | int | float | bool | None
 PhaseName = Literal[
-    "preparing",
-    "checking",
-    "compiling",
-    "training",
-    "evaluating",
-    "saving",
-    "paused",
-    "stopping",
-    "done",
-    "failed",
-]
+    "preparing", "checking", "compiling", "training", "evaluating", "saving", "paused", "stopping", "done", "failed"
+]  # fmt: skip
 CheckpointKind = Literal["regular", "best", "final", "emergency"]
 DoneReason = Literal["finished", "stopped", "parent_lost"]
 PauseReason = Literal["requested", "schedule", "other_program", "disk_full"]
@@ -42,7 +33,7 @@ class Event(msgspec.Struct, kw_only=True, omit_defaults=False, tag_field="type")
 
 
 class FastPath(msgspec.Struct, kw_only=True):
-    """A way to compute faster than the reference: whether it is used, why, and its measured effect."""
+    """An implementation that is faster than the reference: whether it is used, why, and its measured effect."""
 
     name: str  # such as compile, attention, fused_adamw, chunked_loss; names of `messages.engine.PATHS`
     used: bool  # by this run; in hello: available on this machine and no slower
@@ -120,8 +111,8 @@ class Compiled(Event, tag="compiled", kw_only=True):
     """The run has switched from eager to compiled code, or keeps eager code."""
 
     step: int  # steps done
-    compile_s: float  # seconds that training waited
-    fast_paths: list[FastPath] = []  # as the run computes from here on
+    compile_s: float  # seconds that training waited for the compiler
+    fast_paths: list[FastPath] = []  # of this run from now on
 
 
 class DataCounts(msgspec.Struct, kw_only=True):
@@ -265,7 +256,7 @@ class Step(Event, tag="step", kw_only=True):
     tokens_per_s: float  # of these `tokens`, since the last event
     samples_per_s: float  # since the last event
     mfu: float | None = None  # model FLOPs utilisation, 0..1; None where the peak is unknown
-    time_ms: StepTime  # where the time went
+    time_ms: StepTime  # parts of the time of a step
     bad_steps: int = 0  # skipped since the last event because of a non-finite gradient or a spike
 
 
@@ -316,7 +307,7 @@ class BadStep(Event, tag="bad_step", kw_only=True):
     """A step with a non-finite gradient or a spike. Detected on the device and reported some steps later."""
 
     step: int  # number of the update
-    kind: Literal["not_finite", "spike"]  # problem of its gradient
+    kind: Literal["not_finite", "spike"]  # of the gradient
     grad_norm: float | None = None  # None: not finite
     mean_grad_norm: float | None = None  # running mean of the norm at that time
     action: Literal["skipped", "rolled_back", "stopped"]  # action taken
@@ -329,7 +320,9 @@ class OomRecovery(Event, tag="oom_recovery", kw_only=True):
 
     step: int  # number of the update
     action: Literal["halved", "checkpointing", "chunked_loss", "grown"]  # what changed
-    during: Literal["forward", "backward", "optimizer", "evaluation", "none"]  # where memory ran out; none: it did not
+    during: Literal[
+        "forward", "backward", "optimizer", "evaluation", "none"
+    ]  # where; none: "grown"
     batch_size: int  # sequences per forward pass from now on
     gradient_accumulation_steps: int  # forward passes per update from now on
     requested: int | None = None  # bytes of the failed allocation; None: unknown
@@ -530,31 +523,10 @@ class Done(Event, tag="done", kw_only=True):
 
 
 AnyEvent = (
-    Hello
-    | Ready
-    | DataReport
-    | Phase
-    | Progress
-    | Step
-    | Performance
-    | Compiled
-    | FlopsProfile
-    | BadStep
-    | OomRecovery
-    | CheckReport
-    | Hardware
-    | Eval
-    | Sample
-    | ModelLoaded
-    | GeneratedPiece
-    | GenerationDone
-    | Checkpoint
-    | Advice
-    | Warn
-    | Error
-    | Ack
-    | Done
-)
+    Hello | Ready | DataReport | Phase | Progress | Step | Performance | Compiled | FlopsProfile | BadStep | OomRecovery
+    | CheckReport | Hardware | Eval | Sample | ModelLoaded | GeneratedPiece | GenerationDone | Checkpoint
+    | Advice | Warn | Error | Ack | Done
+)  # fmt: skip
 DROPPABLE: Final = (Step, Performance, Hardware, Progress)
 """Events that may be dropped for a slow reader; all others always arrive."""
 
@@ -619,11 +591,11 @@ class Interrupt(Command, tag="interrupt", kw_only=True):
 
 
 AnyCommand = Stop | Pause | Resume | Save | SampleCommand | Set | Generate | Interrupt
+EVENT_TYPES: Final[tuple[type[Event], ...]] = get_args(AnyEvent)
+COMMAND_TYPES: Final[tuple[type[Command], ...]] = get_args(AnyCommand)
 
 _event_decoder: Final[msgspec.json.Decoder[AnyEvent]] = msgspec.json.Decoder(AnyEvent)
 _command_decoder: Final[msgspec.json.Decoder[AnyCommand]] = msgspec.json.Decoder(AnyCommand)
-
-
 _DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # RecursionError: deeply nested JSON
 
 
@@ -664,13 +636,3 @@ def decode_command(line: bytes) -> AnyCommand:
         return _command_decoder.decode(line)
     except _DECODE_ERRORS as error:
         raise ProtocolError(str(error)) from error
-
-
-def event_types() -> tuple[type[Event], ...]:
-    """All events, in the order of this file: for the generated reference."""
-    return get_args(AnyEvent)
-
-
-def command_types() -> tuple[type[Command], ...]:
-    """All commands, in the order of this file."""
-    return get_args(AnyCommand)

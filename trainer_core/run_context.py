@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Final, Literal, NamedTuple
 
 from trainer_core import protocol
-from trainer_core.command_reader import CommandSource, NullCommandSource
+from trainer_core.command_reader import CommandReader
 from trainer_core.config import check_value, knobs
 from trainer_core.messages import TraindeckError, Value
 from trainer_core.progress import StopRequested, Unit
@@ -32,9 +32,7 @@ _PROGRESS_INTERVAL_S: Final = 0.25
 _PAUSE_POLL_S: Final = 0.05
 _WAIT_POLL_S: Final = 0.5  # conditions may be expensive to check
 _COMMAND_POLL_S: Final = 0.1
-_INTERRUPT_INTERVAL_S: Final = (
-    2.0  # interrupted work needs some time, and may have taken the interruption for a failure of its own
-)
+_INTERRUPT_INTERVAL_S: Final = 2.0  # interrupted work needs time, and may have handled the exception as its own failure
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 _EXIT_CODE_SIGINT: Final = 130  # exit code of shells for a program that Ctrl+C ended
 
@@ -48,9 +46,9 @@ class PendingRequests:
 
     def pop_all(self) -> PendingRequests:
         """Return all requests and clear them."""
-        taken = PendingRequests(self.save, self.samples)
+        pending = PendingRequests(self.save, self.samples)
         self.save, self.samples = False, []
-        return taken
+        return pending
 
 
 class PauseState(NamedTuple):
@@ -61,24 +59,22 @@ class PauseState(NamedTuple):
 
 
 class RunContext:
-    """A `Reporter` that emits events and receives commands."""
+    """A `Reporter` that emits events and receives commands. Without `reader`, there are no commands."""
 
-    def __init__(self, wire: EventDispatcher, command_source: CommandSource | None = None) -> None:
-        self.dispatcher = wire
+    def __init__(self, dispatcher: EventDispatcher, reader: CommandReader | None = None) -> None:
+        self.dispatcher = dispatcher
         self.requests = PendingRequests()
         self.live_settings: dict[str, Callable[[float], None]] = {}  # settings that `set` may change now
         # Handles `generate` and `interrupt` on arrival, on any thread; returns the reason if it refuses.
         self.generate_handler: Callable[[protocol.Generate | protocol.Interrupt], str] | None = None
         self.pause_conditions: list[Callable[[], PauseState | None]] = []  # checked at every poll; Resume overrides one
         self.pause_contexts: list[Callable[[], AbstractContextManager[None]]] = []  # such as freeing memory
-        self._command_source = command_source or NullCommandSource()
+        self._reader = reader
         self._stop_reason: Literal["stopped", "parent_lost"] | None = None
         self._interrupted_by_key = False
         self._parent_lost = False  # end of the parent process was detected
         self._pause_requested = False
-        self._overridden_conditions: set[Callable[[], PauseState | None]] = (
-            set()
-        )  # until their condition has been false once
+        self._overridden: set[Callable[[], PauseState | None]] = set()  # pause conditions, each until it is false once
         self._pending_actions: list[Callable[[], None]] = []  # effects of commands, applied at the next poll
         self._command_lock = threading.Lock()
         self._interrupt_lock = threading.Lock()
@@ -89,7 +85,7 @@ class RunContext:
         self._last_progress: tuple[PhaseName, float] | None = None
         self._progress_start: dict[PhaseName, tuple[float, float]] = {}  # time and amount done at the start
 
-    # --- speaking --------------------------------------------------------------------------------
+    # --- events ----------------------------------------------------------------------------------
 
     def emit(self, event: protocol.AnyEvent) -> None:
         self.dispatcher.emit(event)
@@ -131,7 +127,7 @@ class RunContext:
         """Whether work is paused."""
         return self._phase == "paused"
 
-    # --- listening -------------------------------------------------------------------------------
+    # --- stopping and pausing --------------------------------------------------------------------
 
     def request_stop(self, reason: Literal["stopped", "parent_lost"] = "stopped") -> None:
         """Stop at the next poll. Safe in a signal handler."""
@@ -147,9 +143,7 @@ class RunContext:
             self._pending_actions.pop(0)()
 
     def wait(self, reason: PauseReason, ready: Callable[[], bool], until: float | None = None) -> None:
-        """Wait in phase `paused` until `ready`, which is checked twice a second, for something that no command
-        provides. Raises `StopRequested`.
-        """
+        """Wait in phase `paused` until `ready`, which is checked twice a second. Raises `StopRequested`."""
         if not ready():
             with self._restore_phase():
                 self._wait_while_paused(lambda: None if ready() else PauseState(reason, until), _WAIT_POLL_S)
@@ -165,28 +159,28 @@ class RunContext:
         """The reason to pause now, if any."""
         if self._pause_requested:
             return PauseState("requested")
-        for hold in self.pause_conditions:
-            why = hold()
-            if why is None:
-                self._overridden_conditions.discard(hold)
-            elif hold not in self._overridden_conditions:
-                return why
+        for condition in self.pause_conditions:
+            state = condition()
+            if state is None:
+                self._overridden.discard(condition)
+            elif condition not in self._overridden:
+                return state
         return None
 
     def _pause(self) -> None:
         with self._restore_phase():
             self.set_phase("paused", self.step, self._active_pause())
             with contextlib.ExitStack() as stack:
-                for around in self.pause_contexts:
-                    stack.enter_context(around())
+                for context in self.pause_contexts:
+                    stack.enter_context(context())
                 self._wait_while_paused(self._active_pause, _PAUSE_POLL_S)
 
-    def _wait_while_paused(self, why: Callable[[], PauseState | None], every_s: float) -> None:
+    def _wait_while_paused(self, condition: Callable[[], PauseState | None], interval_s: float) -> None:
         """Stay in `paused` while there is a reason."""
-        while (hold := why()) is not None:
-            self.set_phase("paused", self.step, hold)
-            look = time.monotonic() + every_s
-            while time.monotonic() < look:
+        while (state := condition()) is not None:
+            self.set_phase("paused", self.step, state)
+            next_check = time.monotonic() + interval_s
+            while time.monotonic() < next_check:
                 time.sleep(_PAUSE_POLL_S)
                 self._process_commands()
                 self.raise_if_stop_requested()
@@ -228,54 +222,56 @@ class RunContext:
                 _raise_in_thread(self._interruptible_thread, None)  # not in later work
             self._interruptible_thread = None
 
+    # --- commands --------------------------------------------------------------------------------
+
     @contextlib.contextmanager
     def command_listener(self) -> Iterator[None]:
         """Acknowledge commands on arrival, also while nothing polls."""
-        over = threading.Event()
+        ended = threading.Event()
 
         def listen() -> None:
-            broken = -_INTERRUPT_INTERVAL_S
-            while not over.wait(_COMMAND_POLL_S):
+            next_interrupt = 0.0
+            while not ended.wait(_COMMAND_POLL_S):
                 self._process_commands()
-                if (
-                    self._stop_reason is not None
-                    and time.monotonic() - broken >= _INTERRUPT_INTERVAL_S
-                    and self._interrupt_work()
-                ):
-                    broken = time.monotonic()
+                now = time.monotonic()
+                if self._stop_reason is not None and now >= next_interrupt and self._interrupt_work():
+                    next_interrupt = now + _INTERRUPT_INTERVAL_S
 
         thread = threading.Thread(target=listen, name="commands", daemon=True)
         thread.start()
         try:
             yield
         finally:
-            over.set()
+            ended.set()
             thread.join()
 
     def _process_commands(self) -> None:
+        if self._reader is None:
+            return
         with self._command_lock:
-            for command in self._command_source.poll():
+            for command in self._reader.poll():
                 if isinstance(command, bytes):
                     self.warn("command.unknown", command=command[:200].decode("utf-8", "replace"))
                     self._reject_line(command)
                 else:
                     self._handle_command(command)
-            if self._command_source.closed and not self._parent_lost:
+            if self._reader.closed and not self._parent_lost:
                 self._parent_lost = True
                 self.request_stop("parent_lost")
 
     def _reject_line(self, line: bytes) -> None:
-        """A line with an id gets an answer even if it is not a valid command."""
+        """Acknowledge an invalid command if it has an id."""
         with contextlib.suppress(ValueError, RecursionError):
-            said = json.loads(line)
-            if isinstance(said, dict) and type(said.get("id")) is int:
-                name = str(said.get("command", ""))[:40]
-                self.dispatcher.emit(
-                    protocol.Ack(command=name, id=said["id"], accepted=False, reason="no such command")
-                )
+            message = json.loads(line)
+            if isinstance(message, dict) and type(message.get("id")) is int:
+                self._acknowledge(str(message.get("command", ""))[:40], message["id"], "no such command")
+
+    def _acknowledge(self, command: str, number: int | None, refusal: str) -> None:
+        """`refusal`: why the command is not accepted; empty if it is."""
+        self.dispatcher.emit(protocol.Ack(command=command, id=number, accepted=not refusal, reason=refusal))
 
     def _handle_command(self, command: protocol.AnyCommand) -> None:
-        accepted, reason = True, ""
+        refusal = ""
         match command:
             case protocol.Stop():
                 self.request_stop()
@@ -283,24 +279,20 @@ class RunContext:
                 self._pause_requested = True
             case protocol.Resume():
                 self._pause_requested = False
-                self._overridden_conditions = {hold for hold in self.pause_conditions if hold() is not None}
+                self._overridden = {condition for condition in self.pause_conditions if condition() is not None}
             case protocol.Save():
                 self._pending_actions.append(lambda: setattr(self.requests, "save", True))
             case protocol.SampleCommand():
                 self._pending_actions.append(lambda: self.requests.samples.append(command))
             case protocol.Set():
                 change = self.live_settings.get(command.name)
-                reason = _invalid_reason(command) if change is not None else "it cannot be set now"
-                accepted = not reason
-                if change is not None and accepted:
+                refusal = _invalid_reason(command) if change is not None else "it cannot be set now"
+                if change is not None and not refusal:
                     self._pending_actions.append(partial(change, command.value))
             case protocol.Generate() | protocol.Interrupt():
-                reason = (
-                    self.generate_handler(command) if self.generate_handler is not None else "only `generate` does this"
-                )
-                accepted = not reason
-        name = str(command.__struct_config__.tag)
-        self.dispatcher.emit(protocol.Ack(command=name, id=command.id, accepted=accepted, reason=reason))
+                handler = self.generate_handler
+                refusal = handler(command) if handler is not None else "only `generate` accepts it"
+        self._acknowledge(str(command.__struct_config__.tag), command.id, refusal)
 
     @contextlib.contextmanager
     def handle_signals(self) -> Iterator[None]:

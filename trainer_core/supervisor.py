@@ -105,36 +105,30 @@ class _Supervisor:
         self._child = None
         if exit_code < 0 and sys.stdout is not None and sys.stdout.isatty():
             sys.stdout.write(_SHOW_CURSOR)  # hidden by a progress bar
-        began, last = read_exit_events(self._plan.run.events, written)
-        error, vanished = last.code if isinstance(last, protocol.Error) else "", began and last is None
-        return ProcessExit(
-            exit_code, error=error, exited_silently=vanished, started=began, step=_last_checkpoint_step(self._plan.run)
-        )
+        started, last = read_exit_events(self._plan.run.events, written)
+        error, step = last.code if isinstance(last, protocol.Error) else "", _last_checkpoint_step(self._plan.run)
+        return ProcessExit(exit_code, error=error, exited_silently=started and last is None, started=started, step=step)
 
     def _should_restart(self, ending: ProcessExit) -> bool:
         """Decide on a restart, report it and wait."""
         decision = None if self._stop_requested else self._restarts.decide(ending)
-        died_of = error_codes.classify_exit_code(ending.exit_code)
-        if died_of is not None and not ending.error and died_of.code not in self._expected_failures():
-            self._warn(died_of.code)  # no event could be sent: only the exit code is known
-        elif died_of is None and ending.exited_silently and not self._stop_requested:
+        cause = error_codes.classify_exit_code(ending.exit_code)
+        expected = ("failure.interrupted", "failure.terminated") if self._stop_requested else ()  # after Ctrl+C
+        if cause is not None and not ending.error and cause.code not in expected:
+            self._warn(cause.code)  # no event could be sent: only the exit code is known
+        elif cause is None and ending.exited_silently and not self._stop_requested:
             self._warn("run.vanished", exit_code=ending.exit_code)
         if decision is None:
             return False
         if isinstance(decision, GiveUp):
             self._warn("run.gave_up", reason=decision.reason, attempts=decision.attempts, step=ending.step)
             return False
-        wait = round(decision.delay_s)
-        told: dict[str, Value] = {"reason": decision.reason, "attempt": decision.attempt, "of": decision.limit}
-        self._warn("run.restarting", **told, seconds=wait, step=ending.step)
+        params: dict[str, Value] = {"reason": decision.reason, "attempt": decision.attempt, "of": decision.limit}
+        self._warn("run.restarting", **params, seconds=round(decision.delay_s), step=decision.step)
         until = time.monotonic() + decision.delay_s
         while not self._stop_requested and time.monotonic() < until:
             time.sleep(_POLL_S)
         return not self._stop_requested
-
-    def _expected_failures(self) -> tuple[str, ...]:
-        """Exits that are expected after Ctrl+C."""
-        return ("failure.interrupted", "failure.terminated") if self._stop_requested else ()
 
     def _changed_flags(self) -> list[str]:
         """Flags for settings of the command line that the run has not stored yet; usually none.
@@ -194,17 +188,19 @@ class _Supervisor:
 
 
 def read_exit_events(events: Path, since: int) -> tuple[bool, protocol.Done | protocol.Error | None]:
-    """From what a trainer wrote behind byte `since`: whether it sent `hello`, and its final event."""
+    """Return whether a trainer sent `hello`, and its final event, from its events after byte `since`."""
     try:
         with events.open("rb") as file:
             file.seek(since)
-            began = any(isinstance(event, protocol.Hello) for event in map(_decode_event, file.readlines(_HEAD_BYTES)))
+            started = any(
+                isinstance(event, protocol.Hello) for event in map(_decode_event, file.readlines(_HEAD_BYTES))
+            )
     except OSError:
         return False, None
     # Include the preceding newline: the incomplete first line of the tail is skipped.
     tail = run_dir.tail_events(events, min(_TAIL_BYTES, _size(events) - since) + bool(since))
     ends = [event for event in tail if isinstance(event, protocol.Done | protocol.Error)]
-    return began, ends[-1] if ends else None
+    return started, ends[-1] if ends else None
 
 
 def _decode_event(line: bytes) -> protocol.AnyEvent | None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from app.core.history import run_list
 from tests.kept import Kept
 from trainer_core import protocol
-from trainer_core.command_reader import StdinCommandSource
+from trainer_core.command_reader import CommandReader
 from trainer_core.docgen.examples import COMMANDS, EVENTS
 from trainer_core.progress import StopRequested
 from trainer_core.run_context import RunContext
@@ -84,7 +84,7 @@ def test_whatever_is_written_to_a_trainer_it_answers_and_works_on(pieces: list[b
     """Every line is answered by an `ack` or a warning; only `stop` and the end of input stop it."""
     read, write = os.pipe()
     kept = Kept()
-    session = RunContext(EventDispatcher(kept), StdinCommandSource(read))
+    session = RunContext(EventDispatcher(kept), CommandReader(read))
     lines = [piece.replace(b"\n", b"") for piece in pieces if b'"stop"' not in piece and b"pause" not in piece]
     content = b"".join(line + b"\n" for line in lines)
     try:

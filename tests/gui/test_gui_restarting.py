@@ -47,7 +47,7 @@ def crashed(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> Controller
 def test_it_counts_down_and_then_goes_on_from_the_last_checkpoint(crashed: Controller, qtbot: QtBot) -> None:
     pending = crashed.active_run.auto_restart.pending
     assert pending is not None
-    assert (pending.attempt, pending.max_attempts, pending.step) == (1, 2, 4)
+    assert (pending.attempt, pending.limit, pending.step) == (1, 2, 4)
     crashed.active_run.restart_now()
     assert crashed.active_run.auto_restart.pending is None
     assert "--resume" in crashed.active_run.process.arguments

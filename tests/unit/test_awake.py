@@ -16,7 +16,7 @@ import pytest
 
 from tests.kept import Kept
 from trainer_core import protocol
-from trainer_core.command_reader import StdinCommandSource
+from trainer_core.command_reader import CommandReader
 from trainer_core.run_context import RunContext
 from trainer_core.system.keep_awake import inhibit_sleep, prevent_sleep, suspended_s
 from trainer_core.wire import EventDispatcher
@@ -72,7 +72,7 @@ def test_sleep_is_held_back_for_as_long_as_the_work_lasts(held: Path) -> None:
 @needs_a_shell
 def test_a_pause_lets_the_computer_sleep(held: Path) -> None:
     reading, writing = os.pipe()
-    session = RunContext(EventDispatcher(Kept()), StdinCommandSource(reading))
+    session = RunContext(EventDispatcher(Kept()), CommandReader(reading))
     seen: list[int] = []
 
     def look_and_resume() -> None:

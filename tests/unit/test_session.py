@@ -17,7 +17,7 @@ import pytest
 
 from tests.kept import Kept
 from trainer_core import protocol
-from trainer_core.command_reader import StdinCommandSource
+from trainer_core.command_reader import CommandReader
 from trainer_core.progress import StopRequested
 from trainer_core.run_context import PauseState, RunContext
 from trainer_core.wire import EventDispatcher
@@ -31,7 +31,7 @@ class Pipe:
     def __init__(self) -> None:
         self.read, self.write = os.pipe()
         self.kept = Kept()
-        self.session = RunContext(EventDispatcher(self.kept), StdinCommandSource(self.read))
+        self.session = RunContext(EventDispatcher(self.kept), CommandReader(self.read))
 
     def send(self, *commands: protocol.AnyCommand | bytes) -> None:
         for command in commands:

@@ -80,7 +80,7 @@ class FieldDoc(NamedTuple):
 def protocol_page() -> str:
     """Every event and command with its fields and an example."""
     fields = parse_fields(inspect.getsource(protocol))
-    events, commands = protocol.event_types(), protocol.command_types()
+    events, commands = protocol.EVENT_TYPES, protocol.COMMAND_TYPES
     body = [
         *_contents("Event", events),
         *_contents("Command", commands),
@@ -183,7 +183,7 @@ def _unwrap(docstring: str | None) -> str:
 
 def protocol_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of events and commands. Unknown fields are allowed: newer minor versions may add some."""
-    events, commands = protocol.event_types(), protocol.command_types()
+    events, commands = protocol.EVENT_TYPES, protocol.COMMAND_TYPES
     references, components = msgspec.json.schema_components([*events, *commands], ref_template="#/$defs/{name}")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -225,11 +225,7 @@ def _knob_row(knob: config.Knob) -> Iterator[str]:
 
 # --- docs/troubleshooting.md ---------------------------------------------------------------------------------
 
-_NAMED_ERRORS: Final = (
-    "memory.out",
-    "device.failed",
-    "disk.full",
-)  # failures whose code does not begin with "failure."
+_OTHER_FAILURES: Final = ("memory.out", "device.failed", "disk.full")  # without the prefix "failure."
 _TROUBLESHOOTING_INTRODUCTION: Final = """\
 A run that fails ends with one sentence: what happened, where, and what to do. This page lists failures that come from
 outside: the driver, the system, the disk, a library. `doctor` examines a machine; the end of `log.txt` in a run's
@@ -245,7 +241,7 @@ failures restart the run from there automatically, up to `--restarts` times with
 def troubleshooting_page() -> str:
     """Every failure and every piece of advice that has a message code, in English and Chinese."""
     body = ["## By exit code · 按退出代码", "", *_table("Windows,Linux,", _status_rows()), "## Failures · 故障", ""]
-    for code in sorted((*codes("failure."), *_NAMED_ERRORS)):
+    for code in sorted((*codes("failure."), *_OTHER_FAILURES)):
         facts = " · ".join(_failure_facts(code))
         body += [f"### {code}", "", *([f"*{facts}*", ""] if facts else []), *_message(code)]
     body += ["## Advice during a run · 运行中的建议", ""]
