@@ -43,7 +43,7 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
     "answers": ("core/test_answers.py::test_an_answer_is_the_same_alone_and_in_any_batch",),
     "window": (
         "gui/test_gui_data_real.py",
-        "gui/test_gui_trying_real.py",
+        "gui/test_gui_playground_real.py",
         "gui/test_gui_queue_real.py",
         "gui/test_gui_long_runs.py",
         "gui/test_gui_small_screen.py",

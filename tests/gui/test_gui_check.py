@@ -1,29 +1,24 @@
-"""The check before Start: asked for beside it, answered below it, its offers put into the form."""
+"""Check before the start: results, offers, cancel, errors."""
 
 from __future__ import annotations
 
 import pytest
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.core.run_state import RunState
 from tests.gui.conftest import MakeWindow, stop_refreshing
-
-
-def click(qtbot: QtBot, button: QWidget) -> None:
-    assert button.isEnabled()
-    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+from tests.gui.setup_form import click
 
 
 def check(controller: Controller, qtbot: QtBot) -> None:
-    """Press the button and wait for the end."""
+    """Run a check."""
     click(qtbot, controller.window.run_bar.check)
     qtbot.waitUntil(lambda: controller.check_job.running is None, timeout=30_000)
 
 
-def test_a_check_says_that_it_fits_and_what_it_takes(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_a_check_shows_the_verdict_and_its_metrics(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(check="check")
     card = controller.window.check_card
     assert not card.isVisible()
@@ -44,7 +39,7 @@ def test_a_check_says_that_it_fits_and_what_it_takes(make_window: MakeWindow, qt
     assert not card.hint.isVisible()
 
 
-def test_the_result_has_its_height_at_once_and_no_frame_shows_it_cut(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_the_card_has_its_new_height_in_the_first_frame(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(check="check")
     card = controller.window.check_card
     controller.form.set_text("batch_size", "8")
@@ -54,14 +49,14 @@ def test_the_result_has_its_height_at_once_and_no_frame_shows_it_cut(make_window
     qtbot.waitUntil(lambda: controller.check_job.running is None, timeout=30_000)
     stop_refreshing(controller)
     qtbot.waitUntil(lambda: card.height() == card.sizeHint().height())
-    found, height = card._state, card.height()
+    result, height = card._state, card.height()
     card.display(running)
     qtbot.waitUntil(lambda: card.height() < height)
-    card.display(found)
+    card.display(result)
     assert card.height() == height  # before the next event
 
 
-def test_the_check_is_given_what_start_would_be_given(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_a_check_gets_the_arguments_of_a_start(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("echo", check="slow_check")
     controller.form.set_text("learning_rate", "1e-3")
     controller.form.add_data(["D:/数据 集/a & b.txt"])
@@ -74,9 +69,7 @@ def test_the_check_is_given_what_start_would_be_given(make_window: MakeWindow, q
     ]
 
 
-def test_what_does_not_fit_is_offered_smaller_and_apply_puts_it_into_the_form(
-    make_window: MakeWindow, qtbot: QtBot
-) -> None:
+def test_apply_sets_an_offer_that_fits(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(check="check")
     card, form = controller.window.check_card, controller.form
     form.set_text("batch_size", "64")
@@ -87,7 +80,7 @@ def test_what_does_not_fit_is_offered_smaller_and_apply_puts_it_into_the_form(
     [apply] = card.offers
     click(qtbot, apply)
     assert (form.value("batch_size"), form.value("gradient_accumulation_steps")) == (8, 8)
-    assert form.is_changed("batch_size")  # so that it can be reset
+    assert form.is_changed("batch_size")
     [applied] = card.offers
     assert isinstance(applied, QPushButton)
     assert (applied.text(), applied.isEnabled()) == ("Applied", False)
@@ -97,9 +90,7 @@ def test_what_does_not_fit_is_offered_smaller_and_apply_puts_it_into_the_form(
     assert not card.hint.isVisible()
 
 
-def test_only_a_change_that_matters_makes_a_check_stale_and_going_back_brings_it_back(
-    make_window: MakeWindow, qtbot: QtBot
-) -> None:
+def test_a_relevant_change_makes_a_check_outdated_until_it_is_reverted(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(check="check")
     card, form = controller.window.check_card, controller.form
     check(controller, qtbot)
@@ -112,7 +103,7 @@ def test_only_a_change_that_matters_makes_a_check_stale_and_going_back_brings_it
     assert not card.hint.isVisible()
 
 
-def test_a_check_is_cancelled_and_leaves_nothing(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_a_check_can_be_cancelled(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(check="slow_check")
     card = controller.window.check_card
     click(qtbot, controller.window.run_bar.check)
@@ -123,7 +114,7 @@ def test_a_check_is_cancelled_and_leaves_nothing(make_window: MakeWindow, qtbot:
     assert controller.window.run_bar.check.isEnabled()
 
 
-def test_start_ends_a_check_and_its_card(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_a_start_cancels_the_check(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("echo", check="slow_check")
     click(qtbot, controller.window.run_bar.check)
     qtbot.waitUntil(lambda: "2 / 6" in controller.window.check_card.facts.text())
@@ -134,7 +125,7 @@ def test_start_ends_a_check_and_its_card(make_window: MakeWindow, qtbot: QtBot) 
     assert not controller.window.run_bar.check.isEnabled()
 
 
-def test_a_check_that_fails_says_why(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_a_failed_check_shows_its_error(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(check="error")
     card = controller.window.check_card
     check(controller, qtbot)
@@ -143,17 +134,17 @@ def test_a_check_that_fails_says_why(make_window: MakeWindow, qtbot: QtBot) -> N
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize("size", [(860, 560), (1100, 700), (1280, 800)])
-def test_nothing_of_a_check_is_cut(make_window: MakeWindow, qtbot: QtBot, language: str, size: tuple[int, int]) -> None:
+def test_no_text_of_a_check_is_clipped(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
     controller = make_window(language=language, check="check")
     window, card = controller.window, controller.window.check_card
-    window.resize(*size)
     controller.form.set_text("batch_size", "64")
     check(controller, qtbot)
-    qtbot.wait(50)
-    assert (window.width(), window.height()) == size
-    for value in (*card.values.values(), *card.titles.values(), card.verdict, *card.offers):
-        assert value.width() >= value.sizeHint().width(), value.toolTip()
-    for label in card.findChildren(QLabel):
-        if label.isVisible() and label.wordWrap():
-            assert label.height() >= label.heightForWidth(label.width()), label.text()
+    for size in ((860, 560), (1100, 700), (1280, 800)):
+        window.resize(*size)
+        qtbot.wait(50)
+        assert (window.width(), window.height()) == size
+        for value in (*card.values.values(), *card.titles.values(), card.verdict, *card.offers):
+            assert value.width() >= value.sizeHint().width(), (size, value.toolTip())
+        for label in card.findChildren(QLabel):
+            if label.isVisible() and label.wordWrap():
+                assert label.height() >= label.heightForWidth(label.width()), (size, label.text())

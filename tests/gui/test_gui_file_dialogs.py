@@ -1,4 +1,4 @@
-"""The dialog that adds data lists every file that the trainer reads."""
+"""File dialog for data: lists every file that the trainer reads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def in_dialog(qtbot: QtBot, controller: Controller, act: Callable[[QFileDialog],
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_the_dialog_lists_every_file_that_can_be_read(
+def test_the_dialog_lists_every_readable_file(
     make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, language: str
 ) -> None:
     folder = tmp_path / "data"
@@ -52,7 +52,7 @@ def test_the_dialog_lists_every_file_that_can_be_read(
     listed: set[str] = set()
     filters: list[str] = []
 
-    def look(dialog: QFileDialog) -> None:
+    def inspect(dialog: QFileDialog) -> None:
         filters.extend(dialog.nameFilters())
         dialog.setDirectory(str(folder))
         model = dialog.findChild(QFileSystemModel)
@@ -62,16 +62,16 @@ def test_the_dialog_lists_every_file_that_can_be_read(
         qtbot.wait(200)
         listed.update(model.index(row, 0, root).data() for row in range(model.rowCount(root)))
 
-    in_dialog(qtbot, make_window(language=language), look)
+    in_dialog(qtbot, make_window(language=language), inspect)
     assert listed == names
     assert filters[-1].endswith("(*)")  # all files
 
 
-def test_the_list_of_formats_shows_no_patterns(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_the_list_of_formats_contains_no_patterns(make_window: MakeWindow, qtbot: QtBot) -> None:
     """Sixty patterns would make it wider than the screen."""
 
-    def look(dialog: QFileDialog) -> None:
+    def inspect(dialog: QFileDialog) -> None:
         assert dialog.testOption(QFileDialog.Option.HideNameFilterDetails)
         assert dialog.sizeHint().width() < 800
 
-    in_dialog(qtbot, make_window(), look)
+    in_dialog(qtbot, make_window(), inspect)

@@ -1,22 +1,19 @@
-"""The whole way of a new user with the real trainer: from the welcome to a trained model, by clicks, keys, a drop."""
+"""First session of a new user with the real trainer: from the welcome page to a trained model."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QApplication, QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.core.run_state import RunState
 from app.services import gpu_probe
 from tests.gui.conftest import MakeWindow
+from tests.gui.setup_form import LEFT, drop, mime_data, type_into
 from trainer_core.runs.run_dir import list_runs
 
-LEFT = Qt.MouseButton.LeftButton
 TYPED = {
     "hidden_dim": "32",
     "n_layers": "1",
@@ -26,38 +23,23 @@ TYPED = {
     "save_steps": "6",
     "eval_steps": "6",
 }
-REST = {"vocab_size": "300", "sample_tokens": "8", "log_steps": "1", "cpu_threads": "1", "warmup_steps": "2"}
-
-
-def drop(window: QWidget, path: Path) -> None:
-    mime = QMimeData()
-    mime.setUrls([QUrl.fromLocalFile(str(path))])
-    place, keys = QPoint(700, 350), Qt.KeyboardModifier.NoModifier
-    for event in (
-        QDragEnterEvent(place, Qt.DropAction.CopyAction, mime, LEFT, keys),
-        QDropEvent(place.toPointF(), Qt.DropAction.CopyAction, mime, LEFT, keys),
-    ):
-        QApplication.sendEvent(window, event)
+OTHERS = {"vocab_size": "300", "sample_tokens": "8", "log_steps": "1", "cpu_threads": "1", "warmup_steps": "2"}
 
 
 def type_settings(controller: Controller, qtbot: QtBot) -> None:
-    """The short form by keys, the rest as the page of all settings would."""
+    """Type the main settings, and set others directly."""
     for field in controller.window.setup.fields:
         if field.knob.name in TYPED:
-            assert isinstance(field.editor, QLineEdit)
-            field.editor.selectAll()
-            qtbot.keyClicks(field.editor, TYPED[field.knob.name])
-    for name, value in REST.items():
+            type_into(qtbot, field, TYPED[field.knob.name])
+    for name, value in OTHERS.items():
         controller.form.set_text(name, value)
 
 
 @pytest.mark.timeout(400)
-def test_from_the_welcome_to_a_trained_model(
-    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, own_folders: Path
-) -> None:
+def test_a_new_user_trains_a_model(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, own_folders: Path) -> None:
     machine = gpu_probe.probe()
     if machine.gpus:
-        pytest.skip("what follows is small enough for a processor, which is what it is for")
+        pytest.skip("the run is for a machine without a GPU")
     text = tmp_path / "我的 文本.txt"
     text.write_text("The quick brown fox jumps over the lazy dog. 春眠不觉晓。\n" * 2000, encoding="utf-8")
     controller = make_window(None)
@@ -66,9 +48,9 @@ def test_from_the_welcome_to_a_trained_model(
     assert page is not None
     qtbot.waitUntil(page.use_preset_button.isEnabled, timeout=20_000)
 
-    qtbot.mouseClick(page.use_preset_button, LEFT)  # the preset that fits
+    qtbot.mouseClick(page.use_preset_button, LEFT)
     assert path.hint.text() == "Next: add a file or a folder, or drop it here"
-    drop(window, text)
+    drop(window, mime_data(text))
     qtbot.waitUntil(lambda: window.setup.data.summary.text().startswith("Text · 1 file"), timeout=20_000)
 
     qtbot.mouseClick(window.setup.data.preview_button, LEFT)
@@ -82,7 +64,7 @@ def test_from_the_welcome_to_a_trained_model(
     qtbot.waitUntil(lambda: path.hint.text() == "It fits. Next: Start")
 
     qtbot.mouseClick(path.steps["start"], LEFT)
-    assert window.plots.isVisible()  # where the run is seen, not the data that was looked at before
+    assert window.plots.isVisible()
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.FINISHED, timeout=150_000)
     assert not page.isVisible()
     assert len(controller.active_run.record.metrics.series("train_loss")[0]) == 12
@@ -90,7 +72,7 @@ def test_from_the_welcome_to_a_trained_model(
     [run] = list_runs(own_folders / "runs")
     assert (run.path / "checkpoints").is_dir()
     assert text.exists()
-    assert controller.form.undo_label is not None  # what was typed can still be taken back
+    assert controller.form.undo_label is not None  # the typed settings can be undone
     assert path.hint.text() == "Trained. Next: Try it"
     qtbot.mouseClick(path.hint, LEFT)
     assert window.tabs.currentWidget() is window.pages["try"]

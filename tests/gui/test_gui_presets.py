@@ -1,4 +1,4 @@
-"""Choosing another preset: changed settings keep their values, a notice names them, and one click resets them."""
+"""Selecting another preset: changed settings keep their values, a notice names them, and a button resets them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QAccessible
-from PySide6.QtWidgets import QApplication, QComboBox, QWidget
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.pages.setup.form import format_value
 from tests.gui.conftest import MakeWindow
-from tests.gui.test_gui_setup import main_field, type_into
+from tests.gui.setup_form import LEFT, description, main_field, type_into
 from trainer_core import presets
 
-LEFT = Qt.MouseButton.LeftButton
-CTRL = Qt.KeyboardModifier.ControlModifier
 
-
-def pick(qtbot: QtBot, controller: Controller, name: str) -> None:
-    """Choose a preset with the keys of its list, as a person does."""
+def select_preset(qtbot: QtBot, controller: Controller, name: str) -> None:
+    """Select a preset with the arrow keys, one undo step for each preset on the way."""
     combo = controller.window.setup.presets.combo_box
     combo.setFocus()
     target = presets.names().index(name)
@@ -33,43 +29,41 @@ def value_of(preset: str, knob: str) -> str:
     return format_value(presets.load(preset).knobs[knob])
 
 
-def description(widget: QWidget) -> str:
-    return QAccessible.queryAccessibleInterface(widget).text(QAccessible.Text.Description)
-
-
-def test_changed_settings_survive_another_preset_and_are_named(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_changed_settings_are_kept_and_named(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     notice = controller.window.setup.kept_notice
     type_into(qtbot, main_field(controller, "batch_size"), "3")
     type_into(qtbot, main_field(controller, "learning_rate"), "0.005")
     assert not notice.isVisible()
-    pick(qtbot, controller, "cpu")
+    select_preset(qtbot, controller, "cpu")
     assert controller.form.preset is not None
     assert controller.form.preset.name == "cpu"
     assert controller.form.changes() == {"batch_size": 3, "learning_rate": 0.005}
     assert notice.isVisible()
     assert notice.text.text() == "Kept your changes: Batch size, Learning rate"
     assert controller.form.text("hidden_dim") == value_of("cpu", "hidden_dim")  # the others are the preset's
+    assert description(notice.reset) == notice.text.text()
     controller.set_language("zh")
     assert notice.text.text() == "已保留修改：批大小、学习率"
+    controller.window.menus.actions["reset_all"].trigger()
+    assert controller.form.changes() == {}
+    assert not notice.isVisible()
 
 
 def test_without_changes_there_is_no_notice(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
-    pick(qtbot, controller, "cpu")
+    select_preset(qtbot, controller, "cpu")
     assert not controller.window.setup.kept_notice.isVisible()
     assert controller.form.changes() == {}
 
 
 @pytest.mark.parametrize("by_keyboard", [False, True])
-def test_one_click_resets_what_was_kept_and_nothing_else(
-    make_window: MakeWindow, qtbot: QtBot, *, by_keyboard: bool
-) -> None:
+def test_the_notice_resets_the_kept_settings_only(make_window: MakeWindow, qtbot: QtBot, *, by_keyboard: bool) -> None:
     controller = make_window()
     controller.window.activateWindow()
     qtbot.waitUntil(controller.window.isActiveWindow)
     type_into(qtbot, main_field(controller, "batch_size"), "3")
-    pick(qtbot, controller, "cpu")
+    select_preset(qtbot, controller, "cpu")
     type_into(qtbot, main_field(controller, "n_layers"), "5")  # later than the preset
     notice = controller.window.setup.kept_notice
     if by_keyboard:
@@ -86,10 +80,10 @@ def test_one_click_resets_what_was_kept_and_nothing_else(
     assert notice.isVisible()
 
 
-def test_the_notice_is_dismissed_and_the_changes_stay(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_dismissing_the_notice_keeps_the_changes(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     type_into(qtbot, main_field(controller, "batch_size"), "3")
-    pick(qtbot, controller, "cpu")
+    select_preset(qtbot, controller, "cpu")
     undoes = controller.form.undo_label
     qtbot.mouseClick(controller.window.setup.kept_notice.dismiss, LEFT)
     assert not controller.window.setup.kept_notice.isVisible()
@@ -97,14 +91,14 @@ def test_the_notice_is_dismissed_and_the_changes_stay(make_window: MakeWindow, q
     assert controller.form.undo_label == undoes
 
 
-def test_undo_and_redo_bring_the_notice_with_the_preset(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_undo_and_redo_restore_the_notice(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     form, notice = controller.form, controller.window.setup.kept_notice
     field = main_field(controller, "batch_size")
     type_into(qtbot, field, "3")
-    pick(qtbot, controller, "cpu")
+    select_preset(qtbot, controller, "cpu")
     shown = notice.text.text()
-    while form.preset is not None and form.preset.name != "quickstart":  # one step for every preset passed by
+    while form.preset is not None and form.preset.name != "quickstart":
         form.undo()
     assert not notice.isVisible()
     assert form.changes() == {"batch_size": 3}
@@ -119,48 +113,32 @@ def test_undo_and_redo_bring_the_notice_with_the_preset(make_window: MakeWindow,
     assert form.changes() == {"batch_size": 3}
 
 
-def test_a_change_that_equals_one_preset_is_back_with_the_next(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_a_value_that_equals_one_preset_is_a_change_of_the_next(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     same = value_of("cpu", "batch_size")
     assert same != controller.form.text("batch_size")
     type_into(qtbot, main_field(controller, "batch_size"), same)
-    pick(qtbot, controller, "cpu")
+    select_preset(qtbot, controller, "cpu")
     assert not controller.form.is_changed("batch_size")
     assert not controller.window.setup.kept_notice.isVisible()
-    pick(qtbot, controller, "quickstart")
+    select_preset(qtbot, controller, "quickstart")
     assert controller.form.text("batch_size") == same
     assert controller.form.changes() == {"batch_size": int(same)}
     assert "Batch size" in controller.window.setup.kept_notice.text.text()
 
 
-def test_a_kept_value_that_is_wrong_is_still_marked(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_a_kept_invalid_value_is_marked(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     field = main_field(controller, "batch_size")
     type_into(qtbot, field, "0")
-    pick(qtbot, controller, "cpu")
+    select_preset(qtbot, controller, "cpu")
     assert "Allowed" in field.error_text
     assert not controller.window.run_bar.start.isEnabled()
     qtbot.mouseClick(controller.window.setup.kept_notice.reset, LEFT)
     assert field.error_text == ""
 
 
-def test_the_notice_names_what_its_button_resets_to_screen_readers(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window()
-    type_into(qtbot, main_field(controller, "batch_size"), "3")
-    pick(qtbot, controller, "cpu")
-    assert description(controller.window.setup.kept_notice.reset) == "Kept your changes: Batch size"
-
-
-def test_resetting_all_settings_hides_the_notice(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window()
-    type_into(qtbot, main_field(controller, "batch_size"), "3")
-    pick(qtbot, controller, "cpu")
-    controller.window.menus.actions["reset_all"].trigger()
-    assert controller.form.changes() == {}
-    assert not controller.window.setup.kept_notice.isVisible()
-
-
-def test_the_recommended_preset_keeps_changes_too(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_the_recommended_preset_keeps_changes(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     page = controller.welcome_controller.page
     assert page is not None
@@ -171,38 +149,21 @@ def test_the_recommended_preset_keeps_changes_too(make_window: MakeWindow, qtbot
     assert controller.window.setup.kept_notice.isVisible()
 
 
-def test_built_in_data_that_was_added_survives_another_preset(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_added_built_in_data_is_kept(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     controller.form.add_data(["builtin:tasks"])
-    pick(qtbot, controller, "cpu")
+    select_preset(qtbot, controller, "cpu")
     assert controller.form.data == ["builtin:python", "builtin:tasks"]
 
 
-def test_the_command_line_has_the_kept_values(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
+def test_the_command_line_contains_the_kept_values(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
     controller = make_window()
     text = tmp_path / "mine.txt"
     text.write_text("text", encoding="utf-8")
     controller.form.add_data([str(text)])
     type_into(qtbot, main_field(controller, "batch_size"), "3")
-    pick(qtbot, controller, "cpu")
+    select_preset(qtbot, controller, "cpu")
     controller.copy_command("bash")
     copied = QApplication.clipboard().text()
     assert "--preset cpu" in copied
     assert "--batch-size 3" in copied
-
-
-def test_the_preset_list_is_reached_before_its_notice(make_window: MakeWindow, qtbot: QtBot) -> None:
-    controller = make_window()
-    controller.window.activateWindow()
-    qtbot.waitUntil(controller.window.isActiveWindow)
-    type_into(qtbot, main_field(controller, "batch_size"), "3")
-    pick(qtbot, controller, "cpu")
-    combo = controller.window.findChild(QComboBox, "preset")
-    assert combo is not None
-    combo.setFocus()
-    reached = []
-    for _ in range(3):
-        qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Tab)
-        reached.append(QApplication.focusWidget())
-    notice = controller.window.setup.kept_notice
-    assert reached == [notice.reset, notice.dismiss, controller.window.setup.data.list]

@@ -1,8 +1,6 @@
-"""Which preset is proposed for which machine, and what is told of drivers."""
+"""Recommended preset and driver problem of a machine."""
 
 from __future__ import annotations
-
-import pytest
 
 from app.core.preset_recommendation import driver_problem, recommend_preset
 from trainer_core import presets
@@ -31,9 +29,8 @@ def machine(
     )
 
 
-@pytest.mark.parametrize(
-    ("of", "preset", "reason"),
-    [
+def test_the_preset_fits_the_machine() -> None:
+    for of, preset, reason in (
         (machine(ram_gib=3.8), "quickstart", "little_memory"),
         (machine(ram_gib=7.8), "cpu", "processor"),  # sold as 8 GB
         (machine(ram_gib=15.6), "cpu", "processor"),
@@ -43,34 +40,31 @@ def machine(
         (machine(card(12282)), "gpu", "card"),
         (machine(card(20475)), "gpu", "card"),
         (machine(card(24564)), "gpu_large", "large_card"),
-        (machine(card(49140)), "gpu_large", "large_card"),  # few cores to feed it
+        (machine(card(49140)), "gpu_large", "large_card"),  # too few cores
         (machine(card(46068), ram_gib=62.7, cores=16), "a6000", "workstation"),
         (machine(*[card(20475)] * 3, ram_gib=11.7), "pretrain_large", "large_little_memory"),
         (machine(card(143771, capability=(9, 0)), ram_gib=128, cores=16), "a6000", "workstation"),
-    ],
-)
-def test_a_machine_gets_the_preset_that_fits_it(of: MachineInfo, preset: str, reason: str) -> None:
-    proposal = recommend_preset(of)
-    assert (proposal.preset, proposal.reason) == (preset, reason)
-    assert proposal.preset in presets.names()
+    ):
+        recommendation = recommend_preset(of)
+        assert (recommendation.preset, recommendation.reason) == (preset, reason), of
+        assert recommendation.preset in presets.names()
 
 
-def test_the_largest_card_counts_and_the_others_are_told() -> None:
+def test_the_gpu_with_the_most_memory_is_used() -> None:
     small, large = card(8188, "small"), card(24564, "large")
-    proposal = recommend_preset(machine(small, large))
-    assert proposal.gpu == large
-    assert proposal.other_gpus == 1
-    assert proposal.preset == "gpu_large"
+    recommendation = recommend_preset(machine(small, large))
+    assert recommendation.gpu == large
+    assert recommendation.other_gpus == 1
+    assert recommendation.preset == "gpu_large"
 
 
-def test_a_card_whose_memory_is_not_told_is_taken_for_a_small_one() -> None:
+def test_a_gpu_of_unknown_memory_gets_the_smallest_preset() -> None:
     unknown = GpuInfo(0, "NVIDIA", "", None, None)
     assert recommend_preset(machine(unknown)).preset == "gpu_small"
 
 
-@pytest.mark.parametrize(
-    ("of", "seen", "trouble"),
-    [
+def test_driver_problems_are_detected() -> None:
+    for of, gpu_present, problem in (
         (machine(card(8188)), True, None),
         (machine(card(8188), driver_cuda=(11, 4)), True, "old"),
         (machine(card(32768, capability=(12, 0)), driver_cuda=(12, 8)), True, "old"),  # needs CUDA 13
@@ -85,18 +79,16 @@ def test_a_card_whose_memory_is_not_told_is_taken_for_a_small_one() -> None:
         (machine(no_gpu="no_package"), True, "no_package"),
         (machine(no_gpu="no_devices"), True, "no_card"),
         (machine(no_gpu="no_devices"), False, None),
-    ],
-)
-def test_what_keeps_a_card_from_being_used_is_named(of: MachineInfo, seen: bool, trouble: str | None) -> None:
-    assert driver_problem(of, gpu_present=seen) == trouble
+    ):
+        assert driver_problem(of, gpu_present=gpu_present) == problem, of
 
 
-def test_a_card_that_cannot_be_used_is_not_proposed_for() -> None:
+def test_an_unusable_gpu_is_ignored() -> None:
     old = machine(card(24564), driver_cuda=(11, 4), ram_gib=15.6)
     assert recommend_preset(old).preset == "cpu"
 
 
-def test_a_torch_that_is_built_for_the_processor_leaves_a_good_card_idle() -> None:
+def test_a_cpu_build_of_torch_is_a_problem_with_a_usable_gpu() -> None:
     good = machine(card(12282))
     assert driver_problem(good, gpu_present=True, torch_version="2.13.0+cpu") == "cpu_build"
     assert driver_problem(good, gpu_present=True, torch_version="2.13.0+cu130") is None

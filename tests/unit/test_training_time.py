@@ -1,4 +1,4 @@
-"""For how long a run was trained, over all its processes."""
+"""Training time of a run over all its processes."""
 
 from __future__ import annotations
 
@@ -23,53 +23,53 @@ def checkpoint(t: float, step: int) -> protocol.Checkpoint:
 
 
 def trained(*events: AnyEvent) -> TrainingTime:
-    made = TrainingTime()
+    time = TrainingTime()
     for event in events:
-        made.add(event)
-    return made
+        time.add(event)
+    return time
 
 
-BROKEN_OFF = (hello(1000), phase(1010, "training"), checkpoint(1100, 50), checkpoint(1200, 100), phase(1260, "saving"))
+INTERRUPTED = (hello(1000), phase(1010, "training"), checkpoint(1100, 50), checkpoint(1200, 100), phase(1260, "saving"))
 
 
-def test_pauses_do_not_count() -> None:
-    told = trained(hello(1000), phase(1010, "paused"), phase(1500, "training"), checkpoint(1520, 50))
-    assert told.seconds == 30.0
+def test_pauses_are_excluded() -> None:
+    time = trained(hello(1000), phase(1010, "paused"), phase(1500, "training"), checkpoint(1520, 50))
+    assert time.seconds == 30.0
 
 
-def test_the_time_between_two_processes_does_not_count() -> None:
-    told = trained(*BROKEN_OFF, hello(90_000, resumed=100), phase(90_040, "training"))
-    assert told.seconds == 240.0
+def test_the_time_between_two_processes_is_excluded() -> None:
+    time = trained(*INTERRUPTED, hello(90_000, resumed=100), phase(90_040, "training"))
+    assert time.seconds == 240.0
 
 
-def test_what_is_done_again_does_not_count() -> None:
-    assert trained(*BROKEN_OFF).seconds == 260.0
-    assert trained(*BROKEN_OFF, hello(2000, resumed=50)).seconds == 100.0
+def test_repeated_steps_are_counted_once() -> None:
+    assert trained(*INTERRUPTED).seconds == 260.0
+    assert trained(*INTERRUPTED, hello(2000, resumed=50)).seconds == 100.0
 
 
-def test_a_run_begun_anew_begins_at_nothing() -> None:
-    assert trained(*BROKEN_OFF, hello(2000)).seconds == 0.0
+def test_a_run_without_a_checkpoint_restarts_at_zero() -> None:
+    assert trained(*INTERRUPTED, hello(2000)).seconds == 0.0
 
 
 def test_a_pause_ends_with_its_process() -> None:
-    told = trained(hello(0), checkpoint(10, 5), phase(20, "paused"), hello(100, resumed=5), phase(130, "training"))
-    assert told.seconds == 40.0
+    time = trained(hello(0), checkpoint(10, 5), phase(20, "paused"), hello(100, resumed=5), phase(130, "training"))
+    assert time.seconds == 40.0
 
 
-def test_a_run_that_is_resumed_goes_on_counting_where_its_checkpoint_was() -> None:
+def test_a_resumed_run_continues_at_the_time_of_its_checkpoint() -> None:
     machine = RunStateMachine()
-    machine.feed(ProcessStarted("r", has_checkpoint=True, training_time=trained(*BROKEN_OFF)), 0.0)
-    assert machine.elapsed_s == 260.0  # all that is known until the trainer says where it goes on
+    machine.feed(ProcessStarted("r", has_checkpoint=True, training_time=trained(*INTERRUPTED)), 0.0)
+    assert machine.elapsed_s == 260.0  # until the trainer reports the resume step
     machine.feed(hello(5000, resumed=100), 4.0)
     assert machine.elapsed_s == 200.0
     machine.feed(Tick(), 10.0)
     assert machine.elapsed_s == 206.0
 
 
-def test_the_time_to_go_is_not_moved_by_what_went_before() -> None:
+def test_the_remaining_time_does_not_depend_on_earlier_processes() -> None:
     machine = RunStateMachine()
     for now, event in (
-        (0.0, ProcessStarted("r", has_checkpoint=True, training_time=trained(*BROKEN_OFF))),
+        (0.0, ProcessStarted("r", has_checkpoint=True, training_time=trained(*INTERRUPTED))),
         (4.0, hello(5000, resumed=100)),
         (5.0, phase(5001, "training")),
         (6.0, protocol.Progress(phase="training", done=101, total=200, eta_s=60.0)),

@@ -51,11 +51,9 @@ class AllSettingsPage(Page):
         super().__init__(parent)
         self._form = form
         self.fields: list[KnobField] = []
-        self._build_started = False
-        self._pending_reveal = ""  # name of a setting whose field does not exist yet
-        self._revealed: KnobField | None = None
+        self._steps: Iterator[None] | None = None  # each creates a field
         self._build_task = IdleTask(self)
-        self._build_task.finished.connect(self._on_built)
+        self._build_task.finished.connect(self._filter)
         self._headings: dict[str, QLabel] = {}  # by section
         self.search = line_edit("searchKnobs", clear=True)
         self.only_changed = set_object_name(QCheckBox(), "onlyChanged")
@@ -103,13 +101,12 @@ class AllSettingsPage(Page):
 
     def build(self) -> None:
         """Create the fields: the first ones immediately, the others in an idle task."""
-        if not self._build_started:
-            self._build_started = True
+        if self._steps is None:
             self._column.addStretch(1)
-            steps = self._create_fields()
+            self._steps = self._create_fields()
             for _ in range(_INITIAL_FIELDS):
-                next(steps)
-            self._build_task.start(steps)
+                next(self._steps)
+            self._build_task.start(self._steps)
 
     def _create_fields(self) -> Iterator[None]:
         for name in sort_by_section(form_knobs()):
@@ -128,14 +125,6 @@ class AllSettingsPage(Page):
     def _add(self, widget: QWidget) -> None:
         self._column.insertWidget(self._column.count() - 1, widget)
 
-    def _on_built(self) -> None:
-        self._filter()
-        focused, field = self.window().focusWidget(), self._revealed
-        if self._pending_reveal:
-            self.reveal(self._pending_reveal)
-        elif field is not None and focused is not None and field.isAncestorOf(focused):
-            ensure_widget_visible(self._scroll, field)
-
     def show_run(self, run: ShownRun) -> None:
         self._next_run_note.setVisible(run.is_training)  # changes apply to the next run
 
@@ -144,12 +133,11 @@ class AllSettingsPage(Page):
         self.build()
 
     def reveal(self, name: str) -> None:
-        """Focus the field of a setting as soon as it exists. Scrolls again once all fields exist, which move it."""
+        """Focus the field of a setting. Creates all fields first: they would move it."""
         self.build()
-        field = next((field for field in self.fields if field.knob.name == name), None)
-        self._pending_reveal, self._revealed = "" if field else name, field
-        if field is None:
-            return
+        for _ in self._steps or ():
+            pass
+        field = next(field for field in self.fields if field.knob.name == name)
         if field.isHidden():
             self.search.clear()
             self.only_changed.setChecked(False)

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from app.core.number_input import input_error, remove_separators
+from app.core.number_input import input_error
 from app.core.run_length import RunLength
 from app.core.sources import BUILTIN_PREFIX, SourceSummary
-from app.knob_texts import knob_unit
 from app.texts import tr
 from app.widgets import formatting
 from trainer_core.config import Knob
@@ -32,13 +31,7 @@ def format_input_error(knob: Knob, text: str) -> str:
             reason = tr("setup.text_not_number", text=quoted)
         case "not_whole":
             reason = tr("setup.text_not_whole_number", text=quoted)
-        case "separators":
-            reason = tr("setup.without_separators_number", number=remove_separators(text))
-        case "unit" if knob.unit:
-            reason = tr("setup.only_number_counts_unit", unit=knob_unit(knob))
-        case "unit":
-            reason = tr("setup.only_number_without_unit")
-        case _:
+        case "not_allowed":
             return allowed
     return tr("setup.reason_allowed", reason=reason, allowed=allowed)
 

@@ -1,7 +1,4 @@
-"""The page “Try it”: texts stream in, alone or side by side; conversations; and no process stays behind.
-
-test_gui_trying_real.py has real models; here they are a program that speaks as they do.
-"""
+"""Playground page with a fake trainer; test_gui_playground_real.py has real models."""
 
 from __future__ import annotations
 
@@ -24,6 +21,7 @@ from app.pages.playground.page import PlaygroundPage
 from app.services.generation_session import GenerationSession
 from app.services.trainer_process import TrainerProcess
 from tests.gui.conftest import FAKE, MakeWindow, span
+from tests.gui.setup_form import click
 from trainer_core.runs import checkpoint_dir
 from trainer_core.system.hardware import GpuInfo, probe
 
@@ -33,7 +31,7 @@ Models = Callable[..., Path]
 
 @pytest.fixture
 def models(own_folders: Path) -> Models:
-    """Makes runs with checkpoints of steps 1 and 2, as far as the window looks at them; the folder of runs."""
+    """Creates runs with fake checkpoints of steps 1 and 2; returns the folder of runs."""
 
     def make(*names: str) -> Path:
         for name in names:
@@ -56,20 +54,20 @@ def fake(*mode: str) -> Callable[[], TrainerProcess]:
     return lambda: TrainerProcess(command=[sys.executable, "-u", "-X", "utf8", *mode])
 
 
-WRITER = fake(str(FAKE.with_name("fake_writer.py")))
+GENERATOR = fake(str(FAKE.with_name("fake_writer.py")))
 
 
-def opened(
+def open_page(
     make_window: MakeWindow,
     qtbot: QtBot,
     name: str = "text",
-    make: Callable[[], TrainerProcess] = WRITER,
+    make: Callable[[], TrainerProcess] = GENERATOR,
     mode: str = "ok",
 ) -> tuple[Controller, PlaygroundPage]:
-    """The page, with the newest of a run chosen."""
+    """Open the page with the newest checkpoint of a run selected."""
     controller = make_window(mode)
-    for voice in controller.playground_controller.sessions:
-        voice.create_process = make
+    for session in controller.playground_controller.sessions:
+        session.create_process = make
     controller.window.show_page("try")
     page = controller.window.playground
     column = page.columns[0]
@@ -80,306 +78,293 @@ def opened(
     return controller, page
 
 
-def click(qtbot: QtBot, button: QAbstractButton) -> None:
-    assert button.isEnabled()
-    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
-
-
-def ask(controller: Controller, qtbot: QtBot, prompt: str) -> list[GenerationSession]:
+def generate(controller: Controller, qtbot: QtBot, prompt: str) -> list[GenerationSession]:
     """Generate, and wait for the end."""
     page = controller.window.playground
     page.prompt.setPlainText(prompt)
     click(qtbot, page.write)
-    voices = controller.playground_controller.visible_sessions
-    qtbot.waitUntil(lambda: not any(voice.is_busy for voice in voices), timeout=60_000)
-    return voices
+    sessions = controller.playground_controller.visible_sessions
+    qtbot.waitUntil(lambda: not any(session.is_busy for session in sessions), timeout=60_000)
+    return sessions
 
 
-def written(voice: GenerationSession) -> str:
-    return voice.conversation.turns[-1].text
+def newest_text(session: GenerationSession) -> str:
+    return session.conversation.turns[-1].text
 
 
-def said(seed: int, step: int, words: int = 3) -> str:
-    """What the model of a step writes."""
+def expected_text(seed: int, step: int, words: int = 3) -> str:
+    """Text of the fake model of a step."""
     return "".join(f"seed{seed}step{step}word{number + 1} " for number in range(words))
 
 
-def pid(voice: GenerationSession) -> int:
-    assert voice.process is not None
-    assert voice.process.pid is not None
-    return voice.process.pid
+def pid(session: GenerationSession) -> int:
+    assert session.process is not None
+    assert session.process.pid is not None
+    return session.process.pid
 
 
-def test_a_text_goes_on_from_its_prompt_and_can_be_copied(
-    make_window: MakeWindow, qtbot: QtBot, models: Models
-) -> None:
+def test_a_text_continues_its_prompt_and_can_be_copied(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
     models("text")
-    controller, page = opened(make_window, qtbot)
+    controller, page = open_page(make_window, qtbot)
     page.row.fields["seed"].setValue(5)
-    (voice,) = ask(controller, qtbot, "Line 第")
-    assert written(voice) == said(5, 2)
+    (session,) = generate(controller, qtbot, "Line 第")
+    assert newest_text(session) == expected_text(5, 2)
     assert page.columns[0].transcript.toPlainText().splitlines() == [
         "Step 2, seed 5",
-        "Line 第" + said(5, 2),
+        "Line 第" + expected_text(5, 2),
         "… the set length is reached",
     ]
     assert page.columns[0].status.text() == "3 tokens, 3 tokens/s · CPU (1 thread)"
-    assert page.prompt.toPlainText() == "Line 第"  # to go on changing it
+    assert page.prompt.toPlainText() == "Line 第"
     click(qtbot, page.columns[0].copy)
-    assert QGuiApplication.clipboard().text() == "Line 第" + said(5, 2)
+    assert QGuiApplication.clipboard().text() == "Line 第" + expected_text(5, 2)
 
 
 @pytest.mark.parametrize("name", ["text", "chat"])
-def test_code_keeps_its_shape(make_window: MakeWindow, qtbot: QtBot, models: Models, name: str) -> None:
+def test_code_keeps_its_indentation(make_window: MakeWindow, qtbot: QtBot, models: Models, name: str) -> None:
     models(name)
-    controller, page = opened(make_window, qtbot, name)
+    controller, page = open_page(make_window, qtbot, name)
     code = "def f():\n    iiii\n\tMMMM"
-    ask(controller, qtbot, code)
-    page.prompt.setPlainText(code)  # a question was sent: the box is empty
+    generate(controller, qtbot, code)
+    page.prompt.setPlainText(code)  # cleared after a question
     for edit in (page.columns[0].transcript, page.prompt):
         assert span(edit, "iiii") == span(edit, "MMMM")
         assert span(edit, "iiii")[0] == span(edit, "f():")[0]
 
 
-def test_the_same_process_writes_again_and_regenerate_takes_another_seed(
+def test_regenerate_replaces_the_text_with_another_seed_in_the_same_process(
     make_window: MakeWindow, qtbot: QtBot, models: Models
 ) -> None:
     models("text")
-    controller, page = opened(make_window, qtbot)
-    (voice,) = ask(controller, qtbot, "Line")
-    first, process = written(voice), pid(voice)
-    (voice,) = ask(controller, qtbot, "Line")
-    assert written(voice) == first
+    controller, page = open_page(make_window, qtbot)
+    (session,) = generate(controller, qtbot, "Line")
+    first, process = newest_text(session), pid(session)
+    (session,) = generate(controller, qtbot, "Line")
+    assert newest_text(session) == first
     click(qtbot, page.again)
-    qtbot.waitUntil(lambda: not voice.is_busy, timeout=60_000)
-    assert len(voice.conversation.turns) == 2  # it took the place of the last
-    assert page.row.fields["seed"].text() == str(voice.conversation.turns[-1].sampling.seed) != "0"
-    assert written(voice) != first
-    assert pid(voice) == process
+    qtbot.waitUntil(lambda: not session.is_busy, timeout=60_000)
+    assert len(session.conversation.turns) == 2
+    assert page.row.fields["seed"].text() == str(session.conversation.turns[-1].sampling.seed) != "0"
+    assert newest_text(session) != first
+    assert pid(session) == process
 
 
-def test_two_checkpoints_write_side_by_side_with_one_prompt_and_seed(
-    make_window: MakeWindow, qtbot: QtBot, models: Models
-) -> None:
+def test_two_checkpoints_generate_side_by_side(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
     models("text")
-    controller, page = opened(make_window, qtbot)
+    controller, page = open_page(make_window, qtbot)
     click(qtbot, page.compare)
     assert page.columns[1].isVisible()
     page.row.fields["seed"].setValue(8)
-    first, second = ask(controller, qtbot, "Line 1")
-    assert (written(first), written(second)) == (said(8, 2), said(8, 1))
+    first, second = generate(controller, qtbot, "Line 1")
+    assert (newest_text(first), newest_text(second)) == (expected_text(8, 2), expected_text(8, 1))
     other = pid(second)
     click(qtbot, page.compare)
     assert not page.columns[1].isVisible()
     qtbot.waitUntil(lambda: not psutil.pid_exists(other), timeout=20_000)
 
 
-def test_ctrl_enter_writes_and_esc_stops_and_what_was_written_stays(
+def test_ctrl_enter_generates_and_esc_stops_and_keeps_the_text(
     make_window: MakeWindow, qtbot: QtBot, models: Models
 ) -> None:
     models("text")
-    controller, page = opened(make_window, qtbot)
+    controller, page = open_page(make_window, qtbot)
     page.row.fields["max_tokens"].setValue(LONG)
     controller.window.activateWindow()
     page.prompt.setFocus()
     qtbot.keyClicks(page.prompt, "Line")
     qtbot.keyClick(page.prompt, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
-    (voice,) = controller.playground_controller.visible_sessions
-    qtbot.waitUntil(lambda: voice.is_busy and len(written(voice)) > 20, timeout=60_000)
+    (session,) = controller.playground_controller.visible_sessions
+    qtbot.waitUntil(lambda: session.is_busy and len(newest_text(session)) > 20, timeout=60_000)
     assert page.stop.isVisible()
     assert not page.write.isVisible()
-    process = pid(voice)
+    process = pid(session)
     qtbot.keyClick(page.prompt, Qt.Key.Key_Escape)
-    qtbot.waitUntil(lambda: not voice.is_busy, timeout=20_000)
-    assert voice.conversation.turns[-1].status == "interrupted"
+    qtbot.waitUntil(lambda: not session.is_busy, timeout=20_000)
+    assert session.conversation.turns[-1].status == "interrupted"
     assert page.columns[0].transcript.toPlainText().endswith("\nstopped")
     assert page.write.isVisible()
-    assert controller.active_run.machine.state is RunState.IDLE  # elsewhere in the window these keys start a run
+    assert controller.active_run.machine.state is RunState.IDLE  # in other places, these keys start a run
     page.row.fields["max_tokens"].setValue(3)
-    ask(controller, qtbot, "Line")
-    assert pid(voice) == process
+    generate(controller, qtbot, "Line")
+    assert pid(session) == process
 
 
-def test_stop_pressed_again_ends_a_process_that_does_not_listen(
-    make_window: MakeWindow, qtbot: QtBot, models: Models
-) -> None:
+def test_a_second_stop_ends_an_unresponsive_process(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
     models("text")
-    controller, page = opened(make_window, qtbot)
+    controller, page = open_page(make_window, qtbot)
     page.row.fields["max_tokens"].setValue(LONG)
     page.prompt.setPlainText("deaf")
     click(qtbot, page.write)
-    (voice,) = controller.playground_controller.visible_sessions
-    qtbot.waitUntil(lambda: voice.is_busy and len(written(voice)) > 20, timeout=60_000)
-    process = pid(voice)
+    (session,) = controller.playground_controller.visible_sessions
+    qtbot.waitUntil(lambda: session.is_busy and len(newest_text(session)) > 20, timeout=60_000)
+    process = pid(session)
     click(qtbot, page.stop)
-    before = len(written(voice))
-    qtbot.waitUntil(lambda: len(written(voice)) > before, timeout=20_000)
+    before = len(newest_text(session))
+    qtbot.waitUntil(lambda: len(newest_text(session)) > before, timeout=20_000)
     click(qtbot, page.stop)
-    assert not voice.is_busy
-    assert voice.conversation.turns[-1].status == "interrupted"
-    assert len(written(voice)) > 20
+    assert not session.is_busy
+    assert session.conversation.turns[-1].status == "interrupted"
+    assert len(newest_text(session)) > 20
     qtbot.waitUntil(lambda: not psutil.pid_exists(process), timeout=20_000)
 
 
-def test_keys_write_again_and_begin_anew_and_are_listed(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
+def test_shortcuts_regenerate_and_start_anew(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
     models("text")
-    controller, page = opened(make_window, qtbot)
-    (voice,) = ask(controller, qtbot, "Line")
+    controller, page = open_page(make_window, qtbot)
+    (session,) = generate(controller, qtbot, "Line")
     controller.window.activateWindow()
     page.prompt.setFocus()
     qtbot.keyClick(page.prompt, Qt.Key.Key_R, Qt.KeyboardModifier.ControlModifier)
-    qtbot.waitUntil(lambda: not voice.is_busy and voice.conversation.turns[-1].sampling.seed > 0, timeout=20_000)
+    qtbot.waitUntil(lambda: not session.is_busy and session.conversation.turns[-1].sampling.seed > 0, timeout=20_000)
     qtbot.keyClick(page.prompt, Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier)
-    assert voice.conversation.turns == []
+    assert session.conversation.turns == []
     assert page.prompt.toPlainText() == ""
     listed = [action.text() for title, action in controller.window.table_shortcuts() if title == "Try it"]
     assert listed == ["Generate", "Stop", "Regenerate", "New conversation"]
 
 
-def test_a_conversation_has_turns_and_begins_anew(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
+def test_a_chat_model_gets_the_previous_turns(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
     models("chat")
-    controller, page = opened(make_window, qtbot, "chat")
-    (voice,) = ask(controller, qtbot, "1 加 1？")
+    controller, page = open_page(make_window, qtbot, "chat")
+    (session,) = generate(controller, qtbot, "1 加 1？")
     assert page.prompt.toPlainText() == ""  # the next question
-    ask(controller, qtbot, "和 2？")
-    one, two = voice.conversation.turns
+    generate(controller, qtbot, "和 2？")
+    one, two = session.conversation.turns
     assert two.chat
-    assert two.prompt_tokens == len("1 加 1？" + one.text + "和 2？")  # it was given what was said before
+    assert two.prompt_tokens == len("1 加 1？" + one.text + "和 2？")  # includes the previous turn
     shown = page.columns[0].transcript.toPlainText()
     assert shown.index("1 加 1？") < shown.index("和 2？")
     click(qtbot, page.new)
     assert page.columns[0].transcript.note.isVisible()
-    ask(controller, qtbot, "1 加 1？")
-    assert voice.conversation.turns[-1].prompt_tokens == one.prompt_tokens
+    generate(controller, qtbot, "1 加 1？")
+    assert session.conversation.turns[-1].prompt_tokens == one.prompt_tokens
     click(qtbot, page.columns[0].copy)
-    assert QGuiApplication.clipboard().text() == written(voice)  # the answer alone
+    assert QGuiApplication.clipboard().text() == newest_text(session)  # the answer alone
 
 
-def test_the_newest_follows_its_run_and_says_so(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
+def test_the_newest_checkpoint_is_used_for_the_next_text(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
     runs = models("text")
     newer, kept = checkpoint(runs, "text", 2), runs.parent / "kept"
     newer.rename(kept)
-    controller, page = opened(make_window, qtbot)
-    (voice,) = ask(controller, qtbot, "Line")
-    assert voice.conversation.turns[-1].step == 1
+    controller, page = open_page(make_window, qtbot)
+    (session,) = generate(controller, qtbot, "Line")
+    assert session.conversation.turns[-1].step == 1
     kept.rename(newer)
     controller.playground_controller.on_runs_listed()
     assert page.columns[0].status.text() == "Step 2 is there now: the next text is written by it"
     assert page.columns[0].checkpoint.currentText().startswith("Newest: Step 2")
-    ask(controller, qtbot, "Line")
-    assert voice.conversation.turns[-1].step == 2
+    generate(controller, qtbot, "Line")
+    assert session.conversation.turns[-1].step == 2
 
 
-def test_a_checkpoint_that_is_rotated_away_writes_on_until_another_is_chosen(
+def test_a_deleted_checkpoint_is_usable_while_it_is_loaded(
     make_window: MakeWindow, qtbot: QtBot, models: Models
 ) -> None:
     runs = models("text")
     older = checkpoint(runs, "text", 1)
-    controller, page = opened(make_window, qtbot)
+    controller, page = open_page(make_window, qtbot)
     controller.playground_controller.select_checkpoint(older)
-    (voice,) = ask(controller, qtbot, "Line")
-    before = written(voice)
+    (session,) = generate(controller, qtbot, "Line")
+    before = newest_text(session)
     shutil.rmtree(older)
     controller.playground_controller.on_runs_listed()
-    ask(controller, qtbot, "Line")
-    assert written(voice) == before
+    generate(controller, qtbot, "Line")
+    assert newest_text(session) == before
     assert page.columns[0].status.text().startswith("No longer on disk")
-    voice.unload()
+    session.unload()
     assert not page.write.isEnabled()
     assert page.columns[0].status.text().startswith("This checkpoint is no longer on disk")
     column = page.columns[0]
     column.checkpoint.setCurrentIndex(0)
     column.checkpoint.activated.emit(0)
-    ask(controller, qtbot, "Line")
-    assert voice.conversation.turns[-1].step == 2
+    generate(controller, qtbot, "Line")
+    assert session.conversation.turns[-1].step == 2
 
 
-def test_a_model_that_cannot_be_loaded_is_told_and_another_can_be_tried(
-    make_window: MakeWindow, qtbot: QtBot, models: Models
-) -> None:
+def test_a_model_that_cannot_be_loaded_shows_its_error(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
     runs = models("text")
-    controller, page = opened(make_window, qtbot, make=fake(str(FAKE), "error"))
-    (voice,) = ask(controller, qtbot, "Line")
+    controller, page = open_page(make_window, qtbot, make=fake(str(FAKE), "error"))
+    (session,) = generate(controller, qtbot, "Line")
     assert "does not exist" in page.columns[0].status.text()
     assert page.columns[0].status.property("level") == "bad"
-    assert voice.conversation.turns[-1].status == "failed"
-    voice.create_process = WRITER
+    assert session.conversation.turns[-1].status == "failed"
+    session.create_process = GENERATOR
     controller.playground_controller.select_checkpoint(checkpoint(runs, "text", 1))
     assert page.columns[0].status.text() == ""
-    ask(controller, qtbot, "Line")
-    assert written(voice) == said(0, 1)
+    generate(controller, qtbot, "Line")
+    assert newest_text(session) == expected_text(0, 1)
 
 
-def test_a_text_that_is_refused_says_why_and_the_next_is_written(
+def test_a_rejected_prompt_shows_its_error_and_is_no_part_of_the_conversation(
     make_window: MakeWindow, qtbot: QtBot, models: Models
 ) -> None:
     models("chat")
-    controller, page = opened(make_window, qtbot, "chat")
-    (voice,) = ask(controller, qtbot, "refuse this")
+    controller, page = open_page(make_window, qtbot, "chat")
+    (session,) = generate(controller, qtbot, "refuse this")
     assert "does not fit the chat template" in page.columns[0].transcript.toPlainText()
-    ask(controller, qtbot, "and this?")
-    assert written(voice) == said(0, 2)
-    assert voice.conversation.turns[-1].prompt_tokens == len("and this?")  # what failed is no part of the conversation
+    generate(controller, qtbot, "and this?")
+    assert newest_text(session) == expected_text(0, 2)
+    assert session.conversation.turns[-1].prompt_tokens == len("and this?")
 
 
-def test_a_model_that_nobody_uses_goes(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
+def test_an_idle_model_is_unloaded(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
     models("text")
-    controller, _ = opened(make_window, qtbot)
-    voice = controller.playground_controller.sessions[0]
-    ask(controller, qtbot, "Line")
-    process = pid(voice)
-    assert voice.idle_timer.isActive()
-    voice.idle_timer.setInterval(200)  # instead of minutes
-    qtbot.waitUntil(lambda: voice.process is None, timeout=10_000)
+    controller, _ = open_page(make_window, qtbot)
+    session = controller.playground_controller.sessions[0]
+    generate(controller, qtbot, "Line")
+    process = pid(session)
+    assert session.idle_timer.isActive()
+    session.idle_timer.setInterval(200)  # instead of minutes
+    qtbot.waitUntil(lambda: session.process is None, timeout=10_000)
     qtbot.waitUntil(lambda: not psutil.pid_exists(process), timeout=20_000)
-    assert len(voice.conversation.turns) == 1  # what was written stays
-    ask(controller, qtbot, "Line")
-    assert voice.conversation.turns[-1].status in ("end", "length")
+    assert len(session.conversation.turns) == 1
+    generate(controller, qtbot, "Line")
+    assert session.conversation.turns[-1].status in ("end", "length")
 
 
-def test_closing_the_window_leaves_no_process(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
+def test_closing_the_window_ends_the_processes(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
     models("text")
-    controller, page = opened(make_window, qtbot)
+    controller, page = open_page(make_window, qtbot)
     page.row.fields["max_tokens"].setValue(LONG)
     click(qtbot, page.compare)
     click(qtbot, page.write)
-    voices = controller.playground_controller.sessions
-    qtbot.waitUntil(lambda: all(voice.state == "writing" for voice in voices), timeout=60_000)
-    processes = [pid(voice) for voice in voices]
+    sessions = controller.playground_controller.sessions
+    qtbot.waitUntil(lambda: all(session.state == "writing" for session in sessions), timeout=60_000)
+    processes = [pid(session) for session in sessions]
     controller.window.close()
     qtbot.waitUntil(lambda: not any(map(psutil.pid_exists, processes)), timeout=20_000)
 
 
-def test_training_has_the_only_gpu_and_a_model_that_is_loaded_there_goes(
+def test_a_start_of_training_unloads_the_model_from_the_only_gpu(
     make_window: MakeWindow, qtbot: QtBot, models: Models
 ) -> None:
     models("text")
-    controller, page = opened(make_window, qtbot, mode="echo")
+    controller, page = open_page(make_window, qtbot, mode="echo")
     qtbot.waitUntil(lambda: controller.playground_controller.machine is not None, timeout=20_000)
     gpu = GpuInfo(0, "NVIDIA GeForce RTX 4090", "GPU-1", 24 * 2**30, (8, 9))
     controller.playground_controller.set_machine(replace(probe(), gpus=(gpu,)))
     assert page.device_label.text() == "On the GPU"
-    (voice,) = ask(controller, qtbot, "Line")
-    assert voice.key is not None
-    assert voice.key[1] == "auto"
-    process = pid(voice)
+    (session,) = generate(controller, qtbot, "Line")
+    assert session.key is not None
+    assert session.key[1] == "auto"
+    process = pid(session)
     controller.window.show_page("plots")
     click(qtbot, controller.window.run_bar.start)
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
     qtbot.waitUntil(lambda: not psutil.pid_exists(process), timeout=20_000)
     controller.window.show_page("try")
     assert page.device_label.text() == "On the CPU: training has the only GPU"
-    ask(controller, qtbot, "Line")
-    assert voice.key is not None
-    assert voice.key[1] == "cpu"
-    page.device.setCurrentIndex(page.device.findData("cuda:0"))  # whoever wants it all the same
+    generate(controller, qtbot, "Line")
+    assert session.key is not None
+    assert session.key[1] == "cpu"
+    page.device.setCurrentIndex(page.device.findData("cuda:0"))
     page.device.activated.emit(page.device.currentIndex())
-    ask(controller, qtbot, "Line")
-    assert voice.key is not None
-    assert voice.key[1] == "cuda:0"
+    generate(controller, qtbot, "Line")
+    assert session.key is not None
+    assert session.key[1] == "cuda:0"
 
 
-def test_without_a_checkpoint_the_page_says_what_to_do(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_without_a_checkpoint_the_page_explains_what_to_do(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     controller.window.show_page("try")
     page = controller.window.playground
@@ -387,12 +372,12 @@ def test_without_a_checkpoint_the_page_says_what_to_do(make_window: MakeWindow, 
     qtbot.waitUntil(lambda: "No checkpoint to try yet" in note.text())
     assert not page.write.isEnabled()
     qtbot.keyClick(page.prompt, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
-    assert not any(voice.is_busy for voice in controller.playground_controller.sessions)
+    assert not any(session.is_busy for session in controller.playground_controller.sessions)
 
 
-def test_sampling_options_stay_within_their_limits(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
+def test_sampling_options_are_limited(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
     models("text")
-    _, page = opened(make_window, qtbot)
+    _, page = open_page(make_window, qtbot)
     field = page.row.fields["top_p"]
     for typed, value in (("0", 1.0), ("x", 1.0), ("7", 1.0), ("0.9", 0.9)):
         field.selectAll()
@@ -404,7 +389,7 @@ def test_sampling_options_stay_within_their_limits(make_window: MakeWindow, qtbo
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_nothing_is_cut_in_the_narrowest_window(
+def test_no_text_is_clipped_in_the_narrowest_window(
     make_window: MakeWindow, qtbot: QtBot, models: Models, language: str
 ) -> None:
     models("text")
@@ -423,12 +408,12 @@ def test_nothing_is_cut_in_the_narrowest_window(
     assert page.columns[0].transcript.height() >= 60
 
 
-def test_how_texts_are_drawn_is_remembered(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
+def test_sampling_options_are_restored(make_window: MakeWindow, qtbot: QtBot, models: Models) -> None:
     models("text")
-    controller, page = opened(make_window, qtbot)
+    controller, page = open_page(make_window, qtbot)
     for name, value in (("temperature", "1.25"), ("top_k", "40"), ("seed", "77")):
         page.row.fields[name].setValue(float(value))
-    ask(controller, qtbot, "Line")
+    generate(controller, qtbot, "Line")
     controller.window.close()
     fields = make_window().window.playground.row.fields
     assert {name: field.text() for name, field in fields.items()} == {

@@ -1,4 +1,4 @@
-"""Real models on the page “Try it”, from the first question to the closed window."""
+"""Playground page with real models."""
 
 from __future__ import annotations
 
@@ -13,42 +13,33 @@ from tests.core.trainer import TINY, run, text_file
 from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
 
-QUICK = (*TINY, "--max-steps", "2", "--eval-steps", "0", "--sample-steps", "0", "--save-steps", "1", "--keep-last", "3")
+QUICK = (
+    *TINY, "--max-steps", "2", "--eval-steps", "0", "--sample-steps", "0", "--save-steps", "1", "--keep-last", "3",
+    "--warmup-steps", "0", "--learning-rate", "0.05",
+)  # fmt: skip
 
 
 def train(home: Path, data: Path, name: str) -> None:
-    ended = run(
-        home,
-        "train",
-        *QUICK,
-        "--warmup-steps",
-        "0",
-        "--learning-rate",
-        "0.05",
-        "--data",
-        str(data),
-        "--run-dir",
-        str(home / "runs" / name),
-    )
+    ended = run(home, "train", *QUICK, "--data", str(data), "--run-dir", str(home / "runs" / name))
     assert ended.code == 0, ended.stderr
 
 
-def test_two_checkpoints_write_what_a_terminal_shows_and_esc_and_closing_end_them(
+def test_two_checkpoints_generate_what_the_command_line_generates(
     make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, own_folders: Path
 ) -> None:
     own_folders.mkdir()
     train(own_folders, text_file(tmp_path), "文本 run")
     controller = make_window()
     controller.window.show_page("try")
-    page, voices = controller.window.playground, controller.playground_controller.sessions
+    page, sessions = controller.window.playground, controller.playground_controller.sessions
     qtbot.waitUntil(lambda: page.columns[0].checkpoint.currentText().startswith("Newest: Step 2"), timeout=20_000)
     qtbot.mouseClick(page.compare, Qt.MouseButton.LeftButton)
     page.row.fields["max_tokens"].setValue(40)
     page.row.fields["seed"].setValue(5)
     page.prompt.setPlainText("Line 第")
     qtbot.mouseClick(page.write, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: not any(voice.is_busy for voice in voices), timeout=120_000)
-    texts = [voice.conversation.turns[-1].text for voice in voices]
+    qtbot.waitUntil(lambda: not any(session.is_busy for session in sessions), timeout=120_000)
+    texts = [session.conversation.turns[-1].text for session in sessions]
     assert texts[0] != texts[1]
     older = own_folders / "runs" / "文本 run" / "checkpoints" / "step-00000001"
     flags = ("--max-tokens", "40", "--seed", "5", "--device", "cpu", "--output", "json")
@@ -56,20 +47,20 @@ def test_two_checkpoints_write_what_a_terminal_shows_and_esc_and_closing_end_the
     assert texts[1] == "".join(event.piece for event in ended.of(protocol.GeneratedPiece))
 
     page.row.fields["max_tokens"].setValue(90000)
-    page.row.fields["temperature"].setValue(0)  # the likeliest, over and over: it does not come to its end by chance
+    page.row.fields["temperature"].setValue(0)  # greedy decoding does not end by chance
     qtbot.mouseClick(page.write, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: all(voice.conversation.turns[-1].text for voice in voices), timeout=60_000)
+    qtbot.waitUntil(lambda: all(session.conversation.turns[-1].text for session in sessions), timeout=60_000)
     qtbot.keyClick(page.prompt, Qt.Key.Key_Escape)
-    qtbot.waitUntil(lambda: not any(voice.is_busy for voice in voices), timeout=20_000)
-    assert [voice.conversation.turns[-1].status for voice in voices] == ["interrupted", "interrupted"]
+    qtbot.waitUntil(lambda: not any(session.is_busy for session in sessions), timeout=20_000)
+    assert [session.conversation.turns[-1].status for session in sessions] == ["interrupted", "interrupted"]
 
-    processes = [voice.process.pid for voice in voices if voice.process is not None]
+    processes = [session.process.pid for session in sessions if session.process is not None]
     assert len(processes) == 2
     controller.window.close()
     qtbot.waitUntil(lambda: not any(psutil.pid_exists(pid or 0) for pid in processes), timeout=20_000)
 
 
-def test_a_model_of_pairs_answers_turn_by_turn(
+def test_a_chat_model_answers_turn_by_turn(
     make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, own_folders: Path
 ) -> None:
     rows = ({"prompt": f"{n} 加 1？", "response": f"{n + 1}。"} for n in range(200))
@@ -79,14 +70,14 @@ def test_a_model_of_pairs_answers_turn_by_turn(
     train(own_folders, pairs, "chat")
     controller = make_window()
     controller.window.show_page("try")
-    page, voice = controller.window.playground, controller.playground_controller.sessions[0]
+    page, session = controller.window.playground, controller.playground_controller.sessions[0]
     qtbot.waitUntil(page.write.isEnabled, timeout=20_000)
     page.row.fields["max_tokens"].setValue(4)
     for question in ("1 加 1？", "和 2？"):
         page.prompt.setPlainText(question)
         qtbot.mouseClick(page.write, Qt.MouseButton.LeftButton)
-        qtbot.waitUntil(lambda: not voice.is_busy, timeout=120_000)
+        qtbot.waitUntil(lambda: not session.is_busy, timeout=120_000)
         assert page.prompt.toPlainText() == ""
-    first, second = voice.conversation.turns
+    first, second = session.conversation.turns
     assert first.chat
     assert second.prompt_tokens > first.prompt_tokens

@@ -1,25 +1,25 @@
-"""Wrong values are marked as they are typed: at every field of the form, with what is allowed, in both languages."""
+"""Invalid values are marked as they are typed, with the allowed values, in both languages."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtGui import QAccessible
-from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QPlainTextEdit, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QLineEdit, QPlainTextEdit
 from pytestqt.qtbot import QtBot
 from runs_page import add
 
 from app.knob_texts import knob_help
 from app.pages.queue.sweep_dialog import SweepDialog
-from app.pages.setup.form import form_knobs, format_value
-from app.pages.setup.knob_field import KnobField
+from app.pages.setup.form import CONFLICTING_KNOBS, form_knobs, format_value
 from app.widgets import formatting
 from tests.gui.conftest import MakeWindow
-from tests.gui.test_gui_setup import all_settings, type_into
+from tests.gui.setup_form import LEFT, all_fields, description, main_field, type_into
+from trainer_core import config
 from trainer_core.config import Knob, knobs
 
 NUMBERS = ("int", "float")
@@ -27,8 +27,8 @@ OPEN_LOW, OPEN_HIGH = {"en": "above", "zh": "大于"}, {"en": "below", "zh": "�
 WHOLE = {"en": "a whole number", "zh": "整数"}
 
 
-def wrong_values(knob: Knob) -> Iterator[str]:
-    """One of every way to be wrong that this knob has."""
+def invalid_values(knob: Knob) -> Iterator[str]:
+    """One value for each way to be invalid."""
     if knob.kind in NUMBERS:
         yield from ("x", "", "nan")
     if knob.kind == "int":
@@ -43,41 +43,32 @@ def wrong_values(knob: Knob) -> Iterator[str]:
         yield "25:99"
 
 
-def right_values(knob: Knob) -> Iterator[str]:
-    """As far as one may go."""
+def limits(knob: Knob) -> Iterator[str]:
+    """Smallest and largest allowed value."""
     if knob.minimum is not None and not knob.minimum_open:
         yield format_value(knob.minimum)
     if knob.maximum is not None and not knob.maximum_open:
         yield format_value(knob.maximum)
 
 
-def empty(qtbot: QtBot, field: KnobField) -> None:
-    assert isinstance(field.editor, QLineEdit)
-    field.editor.selectAll()
-    qtbot.keyClick(field.editor, Qt.Key.Key_Delete)
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_every_field_marks_every_kind_of_wrong_value_and_says_what_is_allowed(
+def test_every_field_marks_every_kind_of_invalid_value_with_the_allowed_values(
     make_window: MakeWindow, qtbot: QtBot, language: str
 ) -> None:
     controller = make_window(language=language)
-    fields = {field.knob.name: field for field in all_settings(controller, qtbot).fields}
+    fields = all_fields(controller, qtbot)
     assert set(fields) == set(form_knobs())
     for name, field in fields.items():
-        for text in wrong_values(field.knob):
-            if text:
-                type_into(qtbot, field, text)
-            else:
-                empty(qtbot, field)
+        for text in invalid_values(field.knob):
+            type_into(qtbot, field, text)
             what = (name, text, field.error_text)
             assert field.editor.property("wrong"), what
             assert controller._blocked_text(), what
-            assert not says_too_little(field.knob, field.error_text, language), what
+            assert not is_incomplete(field.knob, field.error_text, language), what
             assert description(field.editor).startswith(field.error_text), what
         controller.form.reset(name)
-        for text in right_values(field.knob):
+        for text in limits(field.knob):
             controller.form.set_text(name, text)
             assert controller.form.is_valid(name), (name, text)
         controller.form.reset(name)
@@ -86,29 +77,24 @@ def test_every_field_marks_every_kind_of_wrong_value_and_says_what_is_allowed(
         assert description(field.editor).startswith(help_), name
 
 
-def description(widget: QWidget) -> str:
-    """What a screen reader reads after the name."""
-    return QAccessible.queryAccessibleInterface(widget).text(QAccessible.Text.Description)
-
-
-def says_too_little(knob: Knob, said: str, language: str) -> bool:
-    """Whether the sentence leaves out a bound, what kind of number is meant, or is not in the window's language."""
-    given = re.sub(f"nan|mon-fri|{knob.shape or 'nan'}", "", said)  # what is typed so in any language
-    if not said or (language == "zh" and re.search(r"[a-z]{2,}", given)):
+def is_incomplete(knob: Knob, error: str, language: str) -> bool:
+    """Whether the error lacks a bound or the kind of number, or is not in the window's language."""
+    given = re.sub(f"nan|mon-fri|{knob.shape or 'nan'}", "", error)  # not translated
+    if not error or (language == "zh" and re.search(r"[a-z]{2,}", given)):
         return True
     if knob.shape:
-        return knob.shape not in said
+        return knob.shape not in error
     if knob.kind not in NUMBERS:
-        return not said
+        return not error
     shown = [f"{bound:,}" if bound == int(bound) else f"{bound:g}" for bound in (knob.minimum, knob.maximum) if bound]
-    bounds = all(bound.removesuffix(".0") in said for bound in shown)
-    low = OPEN_LOW[language] in said or not knob.minimum_open
-    high = OPEN_HIGH[language] in said or not knob.maximum_open
-    return not (bounds and low and high and (WHOLE[language] in said or knob.kind == "float"))
+    bounds = all(bound.removesuffix(".0") in error for bound in shown)
+    low = OPEN_LOW[language] in error or not knob.minimum_open
+    high = OPEN_HIGH[language] in error or not knob.maximum_open
+    return not (bounds and low and high and (WHOLE[language] in error or knob.kind == "float"))
 
 
-def test_what_is_chosen_or_ticked_cannot_be_wrong(make_window: MakeWindow, qtbot: QtBot) -> None:
-    fields = all_settings(make_window(), qtbot).fields
+def test_choices_and_check_boxes_have_no_invalid_values(make_window: MakeWindow, qtbot: QtBot) -> None:
+    fields = all_fields(make_window(), qtbot).values()
     kinds = {"bool": QCheckBox, "choice": QComboBox, "list": QPlainTextEdit}
     for field in fields:
         assert isinstance(field.editor, kinds.get(field.knob.kind, QLineEdit))
@@ -117,24 +103,22 @@ def test_what_is_chosen_or_ticked_cannot_be_wrong(make_window: MakeWindow, qtbot
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_a_conflict_is_described_at_every_field_that_it_is_about(
-    make_window: MakeWindow, qtbot: QtBot, language: str
-) -> None:
+def test_a_conflict_is_described_at_every_involved_field(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
     controller = make_window(language=language)
-    fields = {field.knob.name: field for field in all_settings(controller, qtbot).fields}
+    fields = all_fields(controller, qtbot)
     before = description(fields["hidden_dim"].editor)
     type_into(qtbot, fields["n_heads"], "7")
-    said = fields["n_heads"].error_text
+    error = fields["n_heads"].error_text
     for name in ("n_heads", "hidden_dim"):
-        assert description(fields[name].editor).startswith(said), name
+        assert description(fields[name].editor).startswith(error), name
     assert fields["hidden_dim"].error_text == ""  # it is shown once
     controller.form.reset("n_heads")
     assert description(fields["hidden_dim"].editor) == before
 
 
-def test_choices_and_switches_describe_a_conflict_as_well(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_choices_and_check_boxes_describe_a_conflict(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
-    fields = {field.knob.name: field for field in all_settings(controller, qtbot).fields}
+    fields = all_fields(controller, qtbot)
     controller.form.set_values({"qkv_bias": True, "qk_norm": True})
     for name in ("qkv_bias", "qk_norm"):
         conflict = controller.form.conflict()
@@ -144,7 +128,7 @@ def test_choices_and_switches_describe_a_conflict_as_well(make_window: MakeWindo
         ), name
 
 
-def test_a_name_that_is_taken_and_missing_data_are_described_at_their_fields(
+def test_an_existing_run_name_and_missing_data_are_described_at_their_fields(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path, tmp_path: Path
 ) -> None:
     add(own_folders, "mine")
@@ -181,7 +165,7 @@ def test_a_sweep_describes_its_errors_at_their_fields(make_window: MakeWindow, q
     choose(second.knob, second.names.index("qk_norm"))
     assert description(second.knob) == ""
     for check_box in second.check_boxes:
-        qtbot.mouseClick(check_box, Qt.MouseButton.LeftButton, pos=QPoint(8, check_box.height() // 2))
+        qtbot.mouseClick(check_box, LEFT, pos=QPoint(8, check_box.height() // 2))
     assert [description(check_box) for check_box in second.check_boxes] == [second.error.text()] * 2
     assert second.error.text()
     dialog.base.selectAll()
@@ -194,11 +178,11 @@ def choose(combo: QComboBox, index: int) -> None:
     combo.activated.emit(index)
 
 
-def test_a_tokenizer_that_is_not_there_is_marked_while_its_path_is_typed(
+def test_a_missing_tokenizer_is_marked_while_its_path_is_typed(
     make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
 ) -> None:
     controller = make_window()
-    fields = {field.knob.name: field for field in all_settings(controller, qtbot).fields}
+    fields = all_fields(controller, qtbot)
     field = fields["tokenizer"]
     folder = tmp_path / "a b 模型"
     folder.mkdir()
@@ -207,10 +191,45 @@ def test_a_tokenizer_that_is_not_there_is_marked_while_its_path_is_typed(
     assert description(field.editor).startswith(field.error_text)
     assert field.editor.property("wrong")
     assert "There is no tokenizer" in controller._blocked_text()
-    (folder / "tokenizer.json").write_text("{}", encoding="utf-8")  # what is missing may come
+    (folder / "tokenizer.json").write_text("{}", encoding="utf-8")  # it is checked again
     qtbot.waitUntil(lambda: not controller._blocked_text(), timeout=10_000)
     assert (field.error_text, bool(field.editor.property("wrong"))) == ("", False)
     type_into(qtbot, field, str(folder / "gone.json"))
     qtbot.waitUntil(lambda: field.error_text != "", timeout=10_000)
     field.reset.click()
     assert (field.error_text, controller._blocked_text()) == ("", "")
+
+
+def test_an_error_explains_what_is_invalid(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    for name, typed, error in (
+        ("n_layers", "2.5", "2.5 is not a whole number."),
+        ("n_layers", "many", "“many” is not a number."),
+        ("max_seq_len", "1,024", "“1,024” is not a number."),
+        ("learning_rate", "99", "Allowed: a number above 0, at most 10"),
+    ):
+        field = main_field(controller, name)
+        type_into(qtbot, field, typed)
+        assert field.error_text.startswith(error), typed
+        assert "Allowed" in field.error_text, typed
+        assert field.editor.property("wrong"), typed
+        assert not controller.window.run_bar.start.isEnabled(), typed
+
+
+def test_a_conflict_is_shown_at_the_changed_setting(make_window: MakeWindow, qtbot: QtBot) -> None:
+    controller = make_window()
+    heads, width = all_fields(controller, qtbot)["n_heads"], main_field(controller, "hidden_dim")
+    type_into(qtbot, heads, "7")
+    assert "7 attention heads" in heads.error_text
+    assert width.error_text == ""  # it is only marked
+    assert width.editor.property("wrong")
+    type_into(qtbot, width, "140")
+    assert heads.error_text == ""
+    assert not width.editor.property("wrong")
+    assert controller.window.run_bar.start.isEnabled()
+
+
+def test_every_conflict_has_its_fields() -> None:
+    codes = set(re.findall(r'TraindeckError\("(config\.\w+)"', inspect.getsource(config.check_combinations)))
+    assert codes == set(CONFLICTING_KNOBS)
+    assert {name for names in CONFLICTING_KNOBS.values() for name in names} <= set(knobs())

@@ -1,4 +1,4 @@
-"""The first five minutes: the welcome, the four steps to a run, and what is shown of data at once."""
+"""Welcome page, onboarding steps, summary of the data."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDragLeaveEvent, QDropEvent
-from PySide6.QtWidgets import QApplication, QLabel, QLineEdit, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QDragLeaveEvent
+from PySide6.QtWidgets import QApplication, QLabel, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.core.run_state import RunState
-from app.pages.setup.knob_field import KnobField
 from app.pages.welcome.page import WelcomePage
 from app.services import gpu_probe
 from tests.gui.conftest import MakeWindow
+from tests.gui.setup_form import LEFT, all_fields, click, drag, drop, main_field, mime_data
 from trainer_core.system.hardware import GpuInfo, MachineInfo
 from trainer_core.system.nvml import NoGpuReason
 
@@ -27,7 +27,7 @@ HasMachine = Callable[..., None]
 
 @pytest.fixture(autouse=True)
 def has_machine(monkeypatch: pytest.MonkeyPatch) -> HasMachine:
-    """What the window finds when it looks at the machine; at first one with a card of 12 GB."""
+    """Replaces the probed hardware; initially a GPU with 12 GB."""
 
     def has(
         *gpus: GpuInfo, no_gpu: NoGpuReason = "no_library", cuda: tuple[int, int] = (13, 0), seen: bool = False
@@ -44,45 +44,33 @@ def has_machine(monkeypatch: pytest.MonkeyPatch) -> HasMachine:
     return has
 
 
-def click(qtbot: QtBot, button: QWidget) -> None:
-    assert button.isEnabled()
-    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
-
-
 def welcome(controller: Controller, qtbot: QtBot) -> WelcomePage:
-    """The page, once the machine was looked at."""
+    """The page after the hardware was probed."""
     page = controller.welcome_controller.page
     assert page is not None
     qtbot.waitUntil(page.use_preset_button.isEnabled, timeout=10_000)
     return page
 
 
-def words_of(page: QWidget) -> str:
+def visible_text(page: QWidget) -> str:
     return "\n".join(label.text() for label in page.findChildren(QLabel) if not label.isHidden())
-
-
-def field_of(controller: Controller, name: str) -> KnobField:
-    return next(field for field in controller.window.setup.fields if field.knob.name == name)
 
 
 def marks(controller: Controller) -> list[str]:
     return [str(step.property("mark")) for step in controller.window.setup.onboarding.steps.values()]
 
 
-# --- the welcome -----------------------------------------------------------------------------------------
+# --- welcome page -----------------------------------------------------------------------------------------
 
 
-def test_the_first_start_tells_the_machine_in_words_and_proposes_what_fits(
-    make_window: MakeWindow, qtbot: QtBot
-) -> None:
+def test_the_first_start_shows_the_hardware_and_recommends_a_preset(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     page = welcome(controller, qtbot)
     assert page.isVisible()
     assert not controller.window.plots.isVisible()
-    qtbot.waitUntil(lambda: "NVIDIA GeForce RTX 3060, 12.0 GiB of VRAM" in words_of(page))
-    said = words_of(page)
-    assert "16.0 GiB, of which 9.0 GiB are free" in said
-    assert "AMD Ryzen 7, 8 cores" in said
+    qtbot.waitUntil(lambda: "NVIDIA GeForce RTX 3060, 12.0 GiB of VRAM" in visible_text(page))
+    assert "16.0 GiB, of which 9.0 GiB are free" in visible_text(page)
+    assert "AMD Ryzen 7, 8 cores" in visible_text(page)
     assert page.preset_title.text() == "The preset that fits: GPU"
     assert "12.0 GiB of VRAM" in page.reason_label.text()
     click(qtbot, page.use_preset_button)
@@ -94,36 +82,36 @@ def test_the_first_start_tells_the_machine_in_words_and_proposes_what_fits(
     assert "Check or Start" in page.next_step_label.text()
 
 
-def test_without_a_card_that_is_said_and_the_processor_is_proposed_for(
+def test_without_a_gpu_the_preset_for_the_cpu_is_recommended(
     make_window: MakeWindow, qtbot: QtBot, has_machine: HasMachine
 ) -> None:
     has_machine()
     page = welcome(make_window(), qtbot)
-    qtbot.waitUntil(lambda: "No NVIDIA GPU: small models train on the processor" in words_of(page))
+    qtbot.waitUntil(lambda: "No NVIDIA GPU: small models train on the processor" in visible_text(page))
     assert page.preset_title.text() == "The preset that fits: CPU"
     assert page.driver_problem_label.isHidden()
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("machine", "texts"),
     [
         ({"cuda": (11, 4)}, ("580.65", "too old", "nvidia.com/drivers", "setup")),
         ({"none": True, "seen": True}, ("driver is not installed", "nvidia.com/drivers")),
         ({"none": True, "seen": True, "no_gpu": "driver_mismatch"}, ("Restart the computer",)),
     ],
 )
-def test_a_driver_that_is_in_the_way_is_told_with_what_to_do(
-    make_window: MakeWindow, qtbot: QtBot, has_machine: HasMachine, given: dict[str, object], told: tuple[str, ...]
+def test_a_driver_problem_is_shown_with_its_remedy(
+    make_window: MakeWindow, qtbot: QtBot, has_machine: HasMachine, machine: dict[str, object], texts: tuple[str, ...]
 ) -> None:
-    has_machine(*(() if given.pop("none", False) else (CARD,)), **given)
+    has_machine(*(() if machine.pop("none", False) else (CARD,)), **machine)
     page = welcome(make_window(), qtbot)
     assert page.driver_problem_label.isVisible()
-    for part in told:
+    for part in texts:
         assert part in page.driver_problem_label.text()
     assert page.preset_title.text() == "The preset that fits: CPU"
 
 
-def test_one_click_tries_it_with_built_in_data(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_one_click_trains_with_built_in_data(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     page = welcome(controller, qtbot)
     controller.form.add_data(["D:/mine.txt"])
@@ -142,7 +130,7 @@ def test_one_click_tries_it_with_built_in_data(make_window: MakeWindow, qtbot: Q
     assert controller.form.changes() == {"batch_size": 3}
 
 
-def test_it_is_put_away_for_good_and_comes_back_from_the_menu(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_a_closed_welcome_page_is_only_shown_from_the_menu(make_window: MakeWindow, qtbot: QtBot) -> None:
     first = make_window()
     click(qtbot, welcome(first, qtbot).close_button)
     assert first.window.plots.isVisible()
@@ -156,7 +144,7 @@ def test_it_is_put_away_for_good_and_comes_back_from_the_menu(make_window: MakeW
     assert not second.window.plots.isVisible()
 
 
-def test_where_there_are_runs_the_window_begins_with_plots(
+def test_with_runs_on_disk_the_window_starts_with_plots(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
     (own_folders / "runs" / "earlier").mkdir(parents=True)
@@ -165,7 +153,7 @@ def test_where_there_are_runs_the_window_begins_with_plots(
     assert controller.window.plots.isVisible()
 
 
-def test_who_has_chosen_data_already_is_not_greeted_again(
+def test_with_own_data_the_window_starts_without_the_welcome_page(
     make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
 ) -> None:
     first = make_window()
@@ -174,23 +162,21 @@ def test_who_has_chosen_data_already_is_not_greeted_again(
     assert make_window().welcome_controller.page is None
 
 
-def test_it_speaks_chinese_as_soon_as_the_window_does(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_the_welcome_page_follows_the_language(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     page = welcome(controller, qtbot)
     controller.set_language("zh")
     assert page.quickstart_button.text() == "用内置数据立即试试"
-    qtbot.waitUntil(lambda: "显存 12.0 GiB" in words_of(page))
+    qtbot.waitUntil(lambda: "显存 12.0 GiB" in visible_text(page))
     assert "GPU" in page.preset_title.text()
     controller.set_language("en")
     assert page.use_preset_button.text() == "Use this preset"
 
 
-# --- the four steps --------------------------------------------------------------------------------------
+# --- onboarding steps --------------------------------------------------------------------------------------
 
 
-def test_the_steps_tell_what_is_done_what_is_next_and_why_start_is_not_possible(
-    make_window: MakeWindow, qtbot: QtBot
-) -> None:
+def test_the_steps_show_what_is_done_next_and_invalid(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(check="check")
     path = controller.window.setup.onboarding
     controller.form.set_text("batch_size", "8")
@@ -209,22 +195,22 @@ def test_the_steps_tell_what_is_done_what_is_next_and_why_start_is_not_possible(
     qtbot.waitUntil(lambda: controller.check_job.verdict is not None, timeout=30_000)
     qtbot.waitUntil(lambda: marks(controller) == ["done", "done", "done", "next"])
     assert path.hint.text() == "It fits. Next: Start"
-    assert path.height() == height  # nothing has jumped
-    controller.form.set_text("n_layers", "9")  # the check is not of this
+    assert path.height() == height
+    controller.form.set_text("n_layers", "9")
     qtbot.waitUntil(lambda: marks(controller) == ["done", "done", "next", "open"])
 
 
-def test_a_click_on_start_starts_or_leads_to_what_is_in_the_way(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_the_start_step_starts_or_focuses_the_invalid_field(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("slow")
     path = controller.window.setup.onboarding
     controller.window.activateWindow()
     controller.form.set_text("n_layers", "0")
     click(qtbot, path.steps["start"])
-    qtbot.waitUntil(field_of(controller, "n_layers").editor.hasFocus)
+    qtbot.waitUntil(main_field(controller, "n_layers").editor.hasFocus)
     assert controller.active_run.machine.can_start
     controller.window.setup.run_name.setFocus()
-    qtbot.mouseClick(path.hint, Qt.MouseButton.LeftButton)  # the sentence leads there, too
-    qtbot.waitUntil(field_of(controller, "n_layers").editor.hasFocus)
+    qtbot.mouseClick(path.hint, LEFT)
+    qtbot.waitUntil(main_field(controller, "n_layers").editor.hasFocus)
     controller.form.undo()
     click(qtbot, path.steps["start"])
     assert controller.active_run.machine.is_active
@@ -232,7 +218,7 @@ def test_a_click_on_start_starts_or_leads_to_what_is_in_the_way(make_window: Mak
     assert marks(controller)[3] == "working"
 
 
-def test_a_click_on_data_or_preset_puts_the_cursor_there(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_the_data_and_preset_steps_focus_their_fields(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     setup = controller.window.setup
     controller.window.activateWindow()
@@ -242,7 +228,7 @@ def test_a_click_on_data_or_preset_puts_the_cursor_there(make_window: MakeWindow
     qtbot.waitUntil(setup.presets.combo_box.hasFocus)
 
 
-def test_the_steps_can_be_hidden_for_good(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_hidden_steps_stay_hidden_at_the_next_start(make_window: MakeWindow, qtbot: QtBot) -> None:
     first = make_window()
     click(qtbot, first.window.setup.onboarding.close_button)
     assert not first.window.setup.onboarding.isVisible()
@@ -256,10 +242,8 @@ def test_the_steps_can_be_hidden_for_good(make_window: MakeWindow, qtbot: QtBot)
     assert action.isChecked()
 
 
-@pytest.mark.parametrize("knob", ["beta1", "log_steps", "seed"])
-def test_a_field_that_is_asked_for_while_others_are_still_made_is_scrolled_to(
-    make_window: MakeWindow, qtbot: QtBot, knob: str
-) -> None:
+@pytest.mark.parametrize("knob", ["beta1", "log_steps"])
+def test_a_field_is_revealed_while_others_are_created(make_window: MakeWindow, qtbot: QtBot, knob: str) -> None:
     window = make_window().window
     window.activateWindow()
     window.show_page("settings")
@@ -271,7 +255,7 @@ def test_a_field_that_is_asked_for_while_others_are_still_made_is_scrolled_to(
     qtbot.waitUntil(lambda: editor.hasFocus() and not editor.visibleRegion().isEmpty())
 
 
-def test_the_reason_leads_to_a_field_that_only_all_settings_have(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_the_reason_reveals_a_field_of_all_settings(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     window = controller.window
     window.activateWindow()
@@ -281,7 +265,7 @@ def test_the_reason_leads_to_a_field_that_only_all_settings_have(make_window: Ma
     qtbot.waitUntil(lambda: window.advanced.is_built, timeout=10_000)
     editor = next(field.editor for field in window.advanced.fields if field.knob.name == "beta1")
     qtbot.waitUntil(lambda: editor.hasFocus() and not editor.visibleRegion().isEmpty())  # scrolled to
-    window.advanced.search.setText("learning rate")  # a search that does not find it is in nobody's way
+    window.advanced.search.setText("learning rate")
     click(qtbot, window.run_bar.show_reason_button)
     qtbot.waitUntil(lambda: editor.hasFocus() and not editor.visibleRegion().isEmpty())
 
@@ -289,49 +273,21 @@ def test_the_reason_leads_to_a_field_that_only_all_settings_have(make_window: Ma
 # --- files -----------------------------------------------------------------------------------------------
 
 
-def files(*paths: Path) -> QMimeData:
-    mime = QMimeData()
-    mime.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
-    return mime
-
-
-def hover(window: QWidget, mime: QMimeData) -> QDragEnterEvent:
-    actions = Qt.DropAction.CopyAction | Qt.DropAction.MoveAction
-    event = QDragEnterEvent(QPoint(600, 300), actions, mime, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
-    QApplication.sendEvent(window, event)
-    return event
-
-
-def let_go(window: QWidget, mime: QMimeData) -> QDropEvent:
-    event = QDropEvent(
-        QPoint(600, 300).toPointF(),
-        Qt.DropAction.CopyAction | Qt.DropAction.MoveAction,
-        mime,
-        Qt.MouseButton.LeftButton,
-        Qt.KeyboardModifier.NoModifier,
-    )
-    QApplication.sendEvent(window, event)
-    return event
-
-
-def test_files_over_the_window_are_told_and_taken_when_they_fall(
-    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
-) -> None:
+def test_dropped_files_become_training_data(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
     controller = make_window()
     folder, table = tmp_path / "语料 one", tmp_path / "chats.jsonl"
     folder.mkdir()
     for number in range(3):
         (folder / f"{number}.txt").write_text("text " * 100, encoding="utf-8")
     table.write_text('{"prompt": "a", "response": "b"}\n', encoding="utf-8")
-    mime = files(folder, table)
-    entered = hover(controller.window, mime)
+    mime = mime_data(folder, table)
+    entered = drag(controller.window, mime)
     assert entered.isAccepted()
     assert entered.dropAction() == Qt.DropAction.CopyAction  # never a move
     assert controller.setup_controller.drop_indicator.text == "Drop to train on it\n语料 one, chats.jsonl"
     QApplication.sendEvent(controller.window, QDragLeaveEvent())
     assert controller.setup_controller.drop_indicator.text == ""
-    hover(controller.window, mime)
-    let_go(controller.window, mime)
+    drop(controller.window, mime)
     assert controller.setup_controller.drop_indicator.text == ""
     assert controller.form.data == [str(folder), str(table)]
     seen = controller.window.setup.data.summary
@@ -339,40 +295,29 @@ def test_files_over_the_window_are_told_and_taken_when_they_fall(
     assert table.exists()
 
 
-def test_a_link_is_no_file(make_window: MakeWindow) -> None:
+def test_a_dropped_link_is_ignored(make_window: MakeWindow) -> None:
     controller = make_window()
-    mime = QMimeData()
-    mime.setUrls([QUrl("https://example.org/data.txt")])
-    hover(controller.window, mime)
-    let_go(controller.window, mime)
+    drop(controller.window, mime_data("https://example.org/data.txt"))
     assert controller.setup_controller.drop_indicator.text == ""
     assert controller.form.data == ["builtin:python"]
 
 
-def test_a_source_that_is_gone_is_told_at_once(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
-    controller = make_window()
-    controller.form.add_data([str(tmp_path / "gone.csv")])
-    seen = controller.window.setup.data.summary
-    qtbot.waitUntil(lambda: seen.text() == "Not found: gone.csv", timeout=5_000)
-    assert seen.objectName() == "warnText"
-
-
-def test_a_source_that_is_gone_keeps_start_from_being_pressed_until_it_is_back(
-    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
-) -> None:
+def test_a_missing_source_disables_start_until_it_exists(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
     text = tmp_path / "书.txt"
     text.write_text("春天来了。\n" * 50, encoding="utf-8")
     controller = make_window()
     bar = controller.window.run_bar
     controller.form.add_data([str(text), str(tmp_path / "gone.csv")])
     qtbot.waitUntil(lambda: not bar.start.isEnabled(), timeout=5_000)
-    assert bar.start.toolTip() == "Not found: gone.csv"
+    summary = controller.window.setup.data.summary
+    assert bar.start.toolTip() == summary.text() == "Not found: gone.csv"
+    assert summary.objectName() == "warnText"
     assert bar.reason_label.text() == "Start is not possible yet: Not found: gone.csv"
     assert not bar.check.isEnabled()
     click(qtbot, bar.show_reason_button)
     sources = controller.window.setup.data.list
     assert controller.window.focusWidget() is sources
-    qtbot.keyClick(sources, Qt.Key.Key_Delete)  # it is chosen
+    qtbot.keyClick(sources, Qt.Key.Key_Delete)  # the missing one is selected
     assert controller.form.data == [str(text)]
     qtbot.waitUntil(bar.start.isEnabled, timeout=10_000)
     controller.form.undo()
@@ -382,7 +327,7 @@ def test_a_source_that_is_gone_keeps_start_from_being_pressed_until_it_is_back(
     assert not bar.reason_label.isVisible()
 
 
-def test_one_click_looks_at_the_data(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_one_click_starts_a_data_preview(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(look="look")
     click(qtbot, controller.window.setup.data.preview_button)
     assert controller.window.tabs.currentWidget() is controller.window.pages["data"]
@@ -390,15 +335,9 @@ def test_one_click_looks_at_the_data(make_window: MakeWindow, qtbot: QtBot) -> N
     qtbot.waitUntil(lambda: controller.preview_job.running is None, timeout=30_000)
 
 
-def test_a_file_on_a_field_for_a_path_becomes_its_text(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
+def test_a_file_dropped_on_a_path_field_becomes_its_text(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
     controller = make_window()
-    controller.window.show_page("settings")
-    qtbot.waitUntil(lambda: controller.window.advanced.is_built, timeout=10_000)
-    fields = {field.knob.name: field.editor for field in controller.window.advanced.fields}
-    line = fields["tokenizer"]
-    assert isinstance(line, QLineEdit)
-    mime = files(tmp_path / "tokenizer.json")
-    hover(line, mime)
-    let_go(line, mime)
+    editors = {name: field.editor for name, field in all_fields(controller, qtbot).items()}
+    drop(editors["tokenizer"], mime_data(tmp_path / "tokenizer.json"))
     assert controller.form.changes() == {"tokenizer": str(tmp_path / "tokenizer.json")}
-    assert not fields["batch_size"].acceptDrops()  # there it is data, as everywhere
+    assert not editors["batch_size"].acceptDrops()  # dropped files are data elsewhere

@@ -1,18 +1,18 @@
-"""Validation data in the setup: added, dropped, removed, undone, remembered and given to the trainer."""
+"""Validation data in the setup form: add, drop, remove, undo, restore, pass to the trainer."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtWidgets import QFileDialog
 from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.core import command_line
 from tests.gui.conftest import MakeWindow
+from tests.gui.setup_form import drag, drop, mime_data
 from trainer_core import presets, protocol
 from trainer_core.protocol import Source
 
@@ -30,20 +30,7 @@ def arguments(controller: Controller) -> list[str]:
     return command_line.train_arguments(form.preset.name, form.changes(), form.data)
 
 
-def drop(window: QWidget, place: QPoint, path: Path) -> None:
-    mime = QMimeData()
-    mime.setUrls([QUrl.fromLocalFile(str(path))])
-    about = (Qt.DropAction.CopyAction, mime, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier)
-    QApplication.sendEvent(window, QDragEnterEvent(place, *about))
-    QApplication.sendEvent(window, QDropEvent(place.toPointF(), *about))
-
-
-def middle_of(controller: Controller) -> QPoint:
-    shown = controller.window.setup.validation
-    return shown.mapTo(controller.window, shown.rect().center())
-
-
-def test_without_validation_data_the_part_that_is_held_back_is_said(make_window: MakeWindow) -> None:
+def test_without_validation_data_the_held_out_fraction_is_shown(make_window: MakeWindow) -> None:
     controller = make_window()
     shown = controller.window.setup.validation
     assert shown.summary.text() == "5 % of the data, or its validation split"
@@ -54,7 +41,7 @@ def test_without_validation_data_the_part_that_is_held_back_is_said(make_window:
     assert shown.summary.text() == "None, or the data's validation split"
 
 
-def test_files_are_added_from_the_menu_and_removed_with_a_key(
+def test_files_are_added_by_the_menu_and_removed_by_key(
     make_window: MakeWindow, qtbot: QtBot, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller = make_window()
@@ -73,28 +60,24 @@ def test_files_are_added_from_the_menu_and_removed_with_a_key(
     assert form.validation_data == [str(table)]
 
 
-def test_what_is_dropped_on_the_list_is_validation_data_and_elsewhere_training_data(
+def test_a_file_dropped_on_the_list_is_validation_data_and_elsewhere_training_data(
     make_window: MakeWindow, table: Path
 ) -> None:
     controller = make_window()
-    place = middle_of(controller)
-    mime = QMimeData()
-    mime.setUrls([QUrl.fromLocalFile(str(table))])
-    for where, said in ((place, "Drop to use it as validation data"), (QPoint(900, 300), "Drop to train on it")):
-        event = QDragEnterEvent(
-            where, Qt.DropAction.CopyAction, mime, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
-        )
-        QApplication.sendEvent(controller.window, event)
-        assert controller.setup_controller.drop_indicator.text == f"{said}\n{table.name}"
-    drop(controller.window, place, table)
+    window, editor = controller.window, controller.window.setup.validation
+    on_list, elsewhere, mime = editor.mapTo(window, editor.rect().center()), QPoint(900, 300), mime_data(table)
+    for position, text in ((on_list, "Drop to use it as validation data"), (elsewhere, "Drop to train on it")):
+        drag(window, mime, position)
+        assert controller.setup_controller.drop_indicator.text == f"{text}\n{table.name}"
+    drop(window, mime, on_list)
     assert controller.form.validation_data == [str(table)]
     assert controller.form.data == ["builtin:python"]
-    drop(controller.window, QPoint(900, 300), table)
+    drop(window, mime, elsewhere)
     assert controller.form.data == [str(table)]
     assert controller.form.validation_data == [str(table)]
 
 
-def test_undo_takes_a_source_away_again_and_a_preset_keeps_it(make_window: MakeWindow, table: Path) -> None:
+def test_a_preset_keeps_validation_data_and_undo_removes_it(make_window: MakeWindow, table: Path) -> None:
     controller = make_window()
     form = controller.form
     form.add_data([str(table)])
@@ -110,7 +93,7 @@ def test_undo_takes_a_source_away_again_and_a_preset_keeps_it(make_window: MakeW
     assert controller.window.setup.validation.list.count() == 1
 
 
-def test_it_is_remembered_for_the_next_start_of_the_window(make_window: MakeWindow, table: Path) -> None:
+def test_validation_data_is_restored_at_the_next_start(make_window: MakeWindow, table: Path) -> None:
     controller = make_window()
     controller.form.add_validation_data([str(table)])
     controller.window.close()
@@ -119,9 +102,7 @@ def test_it_is_remembered_for_the_next_start_of_the_window(make_window: MakeWind
     assert again.window.setup.validation.list.item(0).text() == str(table)
 
 
-def test_a_source_that_does_not_exist_keeps_start_from_being_pressed(
-    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
-) -> None:
+def test_a_missing_source_disables_start_until_it_exists(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
     controller = make_window()
     controller.form.add_validation_data([str(tmp_path / "gone.csv")])
     start, note = controller.window.run_bar.start, controller.window.setup.validation.summary
@@ -134,7 +115,7 @@ def test_a_source_that_does_not_exist_keeps_start_from_being_pressed(
     qtbot.waitUntil(start.isEnabled, timeout=10_000)
 
 
-def test_other_validation_data_makes_a_report_on_the_data_outdated(make_window: MakeWindow, table: Path) -> None:
+def test_a_change_of_validation_data_changes_the_cache_keys(make_window: MakeWindow, table: Path) -> None:
     controller = make_window()
     before = controller.preview_job.compute_key(), controller.check_job.compute_key()
     controller.form.add_validation_data([str(table)])
@@ -145,7 +126,7 @@ def test_other_validation_data_makes_a_report_on_the_data_outdated(make_window: 
     assert controller.preview_job.compute_key(fresh=True) != after[0]
 
 
-def test_the_data_page_shows_the_sources_of_either_kind_and_what_is_in_both(
+def test_the_data_page_shows_both_kinds_of_sources_and_their_overlap(
     make_window: MakeWindow, qtbot: QtBot, table: Path, own_folders: Path
 ) -> None:
     from tests.gui.test_gui_data import look
@@ -163,9 +144,9 @@ def test_the_data_page_shows_the_sources_of_either_kind_and_what_is_in_both(
 
 
 @pytest.mark.parametrize(
-    ("language", "said"), [("en", "Validation data: /d/set (test)"), ("zh", "验证数据：/d/set（test）")]
+    ("language", "text"), [("en", "Validation data: /d/set (test)"), ("zh", "验证数据：/d/set（test）")]
 )
-def test_the_log_says_what_is_evaluated(make_window: MakeWindow, language: str, said: str) -> None:
+def test_the_log_names_the_validation_data(make_window: MakeWindow, language: str, text: str) -> None:
     from app.core.log_store import LogStore
     from app.pages.log import entry_texts
 
@@ -178,4 +159,4 @@ def test_the_log_says_what_is_evaluated(make_window: MakeWindow, language: str, 
             validation_sources=[Source(path="/d/set", format="jsonl", split="test")],
         )
     )  # fmt: skip
-    assert said in entry_texts.format_entry(list(log)[-1])
+    assert text in entry_texts.format_entry(list(log)[-1])
