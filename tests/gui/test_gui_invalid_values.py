@@ -187,10 +187,10 @@ def test_a_missing_tokenizer_is_marked_while_its_path_is_typed(
     folder = tmp_path / "a b 模型"
     folder.mkdir()
     type_into(qtbot, field, str(folder))
-    qtbot.waitUntil(lambda: "no tokenizer.json here" in field.error_text, timeout=10_000)
+    qtbot.waitUntil(lambda: "No tokenizer.json at this path" in field.error_text, timeout=10_000)
     assert description(field.editor).startswith(field.error_text)
     assert field.editor.property("wrong")
-    assert "There is no tokenizer" in controller._blocked_text()
+    assert "Tokenizer not found" in controller._blocked_text()
     (folder / "tokenizer.json").write_text("{}", encoding="utf-8")  # it is checked again
     qtbot.waitUntil(lambda: not controller._blocked_text(), timeout=10_000)
     assert (field.error_text, bool(field.editor.property("wrong"))) == ("", False)

@@ -189,7 +189,7 @@ def test_the_steps_show_what_is_done_next_and_invalid(make_window: MakeWindow, q
     controller.form.set_text("batch_size", "0")
     assert marks(controller)[1] == "wrong"
     assert "Batch size" in path.hint.text()
-    assert path.steps["preset"].accessibleName() == "Preset: to be put right"
+    assert path.steps["preset"].accessibleName() == "Preset: needs correction"
     controller.form.undo()
     click(qtbot, path.steps["check"])
     qtbot.waitUntil(lambda: controller.check_job.verdict is not None, timeout=30_000)

@@ -112,7 +112,7 @@ def test_a_text_continues_its_prompt_and_can_be_copied(make_window: MakeWindow, 
     assert page.columns[0].transcript.toPlainText().splitlines() == [
         "Step 2, seed 5",
         "Line 第" + expected_text(5, 2),
-        "… the set length is reached",
+        "… max tokens reached",
     ]
     assert page.columns[0].status.text() == "3 tokens, 3 tokens/s · CPU (1 thread)"
     assert page.prompt.toPlainText() == "Line 第"
@@ -251,7 +251,7 @@ def test_the_newest_checkpoint_is_used_for_the_next_text(make_window: MakeWindow
     assert session.conversation.turns[-1].step == 1
     kept.rename(newer)
     controller.playground_controller.on_runs_listed()
-    assert page.columns[0].status.text() == "Step 2 is there now: the next text is written by it"
+    assert page.columns[0].status.text() == "Step 2 is available: the next text will use it"
     assert page.columns[0].checkpoint.currentText().startswith("Newest: Step 2")
     generate(controller, qtbot, "Line")
     assert session.conversation.turns[-1].step == 2
