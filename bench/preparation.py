@@ -1,12 +1,11 @@
-"""From text to token cache: `traindeck prepare` against `datasets.map` with the same tokenizer.
+"""From text to token cache: `prepare` compared with `datasets.map` and the same tokenizer.
 
     python -m bench.preparation                 100,000 prompt/response rows in parquet, then plain text
 
-Both encode the same file with the same tokenizer.json, each time in a fresh process with fresh caches, in turn. Ours
-is timed as a whole process: start, imports, hashing the data, encoding, flushing to disk. The peer is timed as a
-whole process and as its `map` alone, in one process (whose tokenizer uses all cores) and with all cores; the ratio
-that counts is against the fastest of these, which is the least favourable to us. Peak memory is measured in a run of
-its own. The ids of the first rows are compared.
+Both encode the same file with the same tokenizer.json, each time in a new process with empty caches, in turn. Traindeck
+is timed as a whole process with start, imports, hashing, encoding and flushing; the peer as a whole process and as its
+`map` alone, in one process and with all cores. The ratio is against the fastest of these. Peak memory is measured in a
+separate run. The ids of the first rows are compared.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ _TARGETS: Final = {"pairs": 4.0, "text": 3.0}
 
 
 @dataclass(slots=True)
-class Way:
-    """One way to do the work: its measured runs."""
+class Program:
+    """A program and its measured runs."""
 
     name: str
-    processes: int  # of the peer's map; 0: in one process; -1: not the peer
+    processes: int  # of the peer's map; 0: one process; -1: Traindeck
     runs: list[measure.Finished] = field(default_factory=list)
     stages: list[dict[str, float]] = field(default_factory=list)  # seconds of import, load, map, save
     watched: measure.Finished | None = None
@@ -49,29 +48,29 @@ class Way:
 
 
 @dataclass(slots=True)
-class Work:
-    """The same work for all: a file, a tokenizer, and a folder for what comes out."""
+class Task:
+    """The task of all programs: a file, a tokenizer, and a folder for output."""
 
     kind: texts.Kind
     data: Path
     tokenizer: Path
     folder: Path
 
-    def run(self, way: Way, watched: bool = False) -> measure.Finished:
-        """Do it in a fresh process with fresh caches; what came out before is removed first."""
-        out = self.folder / way.name.replace(" ", "-")
+    def run(self, program: Program, watched: bool = False) -> measure.Finished:
+        """Run in a new process with empty caches."""
+        out = self.out(program)
         measure.remove(out)
-        if way.processes < 0:
+        if program.processes < 0:
             return measure.run(measure.prepare_command([self.data], out, self.tokenizer), _home(out), watched)
         command = [sys.executable, "-m", "bench.peers.datasets_map", str(self.data), str(out / "saved")]
-        command += ["--tokenizer", str(self.tokenizer), "--num-proc", str(way.processes)]
+        command += ["--tokenizer", str(self.tokenizer), "--num-proc", str(program.processes)]
         finished = measure.run(command, {"HF_HOME": str(out / "hf"), "HF_HUB_OFFLINE": "1"}, watched)
         if not watched:
-            way.stages.append(json.loads(finished.output.splitlines()[-1]))
+            program.stages.append(json.loads(finished.output.splitlines()[-1]))
         return finished
 
-    def out(self, way: Way) -> Path:
-        return self.folder / way.name.replace(" ", "-")
+    def out(self, program: Program) -> Path:
+        return self.folder / program.name.replace(" ", "-")
 
 
 def _home(out: Path) -> dict[str, str]:
@@ -81,12 +80,12 @@ def _home(out: Path) -> dict[str, str]:
 # --- the same ids ----------------------------------------------------------------------------------
 
 
-def compare(work: Work, ours: Path, peers: Path) -> str:
-    """In words, how the first rows of both agree; raises `RuntimeError` where they do not."""
+def compare(task: Task, ours: Path, peers: Path) -> str:
+    """Compare the first rows; returns a sentence, or raises `RuntimeError`."""
     folder, meta = measure.finished_cache(ours)
     splits = [Split(folder / name, meta["vocab_size"]) for name in ("train", "validation")]
     try:
-        if work.kind == "pairs":
+        if task.kind == "pairs":
             return _compare_rows(splits, peers)
         return _compare_stream(splits, peers, meta["end_of_text"])
     finally:
@@ -141,48 +140,60 @@ def peer_tokens(peers: Path) -> int:
 # --- measuring -------------------------------------------------------------------------------------
 
 
-def measured(work: Work, repetitions: int) -> dict[str, Any]:
-    """All ways in turn, several times; then once more each, watched."""
+def measure_programs(task: Task, repetitions: int) -> dict[str, Any]:
+    """Run all in turn, several times; then once more each with memory sampling."""
     cores = os.cpu_count() or 1
-    ours, *peers = ways = [Way("traindeck", -1), Way("datasets one process", 0), Way("datasets all cores", cores)]
+    ours, *peers = programs = [
+        Program("traindeck", -1),
+        Program("datasets one process", 0),
+        Program("datasets all cores", cores),
+    ]
     for repetition in range(repetitions):
-        for way in ways:
-            way.runs.append(work.run(way))
-            measure.log(f"{work.kind} {repetition + 1}/{repetitions} {way.name}: {way.runs[-1].seconds:.1f} s")
-    for way in ways:
-        way.watched = work.run(way, watched=True)
-    folder, meta = measure.finished_cache(work.out(ours))
+        for program in programs:
+            program.runs.append(task.run(program))
+            measure.log(f"{task.kind} {repetition + 1}/{repetitions} {program.name}: {program.runs[-1].seconds:.1f} s")
+    for program in programs:
+        program.watched = task.run(program, watched=True)
+    folder, meta = measure.finished_cache(task.out(ours))
     documents, tokens = measure.cache_counts(meta)
-    words = compare(work, work.out(ours), work.out(peers[0]) / "saved")
-    theirs = peer_tokens(work.out(peers[0]) / "saved")
-    if work.kind == "pairs" and theirs != tokens:  # a text in pieces may differ by a token where pieces meet
+    words = compare(task, task.out(ours), task.out(peers[0]) / "saved")
+    theirs = peer_tokens(task.out(peers[0]) / "saved")
+    if task.kind == "pairs" and theirs != tokens:  # text in pieces may differ by a token at their edges
         raise RuntimeError(f"{tokens} tokens, of the peer {theirs}")
     counts = {"documents": documents, "tokens": tokens, "peer_tokens": theirs, "same_ids": words}
     counts["cache_bytes"] = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return {**counts, "ways": {way.name: _told(way, tokens, theirs) for way in ways}, **_ratios(work.kind, ways)}
-
-
-def _told(way: Way, tokens: int, theirs: int) -> dict[str, Any]:
-    assert way.watched is not None
-    count = tokens if way.processes < 0 else theirs
-    told: dict[str, Any] = {
-        "seconds": measure.spread([one.seconds for one in way.runs]),
-        "tokens_per_s": count / way.seconds(),
-        "cpu_seconds": [one.cpu_seconds for one in way.runs],
-        "watched": way.watched.document(),
+    return {
+        **counts,
+        "programs": {program.name: _figures(program, tokens, theirs) for program in programs},
+        **_ratios(task.kind, programs),
     }
-    if way.stages:
-        told |= {"stages": way.stages, "map_seconds": way.map_seconds(), "map_tokens_per_s": count / way.map_seconds()}
-    return told
 
 
-def _ratios(kind: str, ways: list[Way]) -> dict[str, Any]:
-    ours, *peers = ways
+def _figures(program: Program, tokens: int, theirs: int) -> dict[str, Any]:
+    assert program.watched is not None
+    count = tokens if program.processes < 0 else theirs
+    figures: dict[str, Any] = {
+        "seconds": measure.spread([one.seconds for one in program.runs]),
+        "tokens_per_s": count / program.seconds(),
+        "cpu_seconds": [one.cpu_seconds for one in program.runs],
+        "watched": program.watched.document(),
+    }
+    if program.stages:
+        figures |= {
+            "stages": program.stages,
+            "map_seconds": program.map_seconds(),
+            "map_tokens_per_s": count / program.map_seconds(),
+        }
+    return figures
+
+
+def _ratios(kind: str, programs: list[Program]) -> dict[str, Any]:
+    ours, *peers = programs
     whole = min(peer.seconds() for peer in peers)
     alone = min(peer.map_seconds() for peer in peers)
     in_turn = [
         min(peer.stages[i]["map"] for peer in peers) / ours.runs[i].seconds for i in range(len(ours.runs))
-    ]  # each repetition by itself: the machine's speed may have changed between them
+    ]  # within each repetition, because the machine's speed varies
     return {
         "ratio_to_whole_process": whole / ours.seconds(),
         "ratio_to_map_alone": alone / ours.seconds(),
@@ -192,16 +203,16 @@ def _ratios(kind: str, ways: list[Way]) -> dict[str, Any]:
 
 
 def lines(kind: str, found: dict[str, Any]) -> list[str]:
-    """What was found, as a table and a few sentences."""
+    """A table and the ratios."""
     head = ["", "whole s", "map alone s", "CPU s", "M tokens/s", "peak MB", "processes"]
     rows = []
-    for name, told in found["ways"].items():
-        memory = told["watched"]["memory"]
-        alone = told.get("map_seconds")
-        best = told.get("map_tokens_per_s", told["tokens_per_s"]) / 1e6
+    for name, figures in found["programs"].items():
+        memory = figures["watched"]["memory"]
+        alone = figures.get("map_seconds")
+        best = figures.get("map_tokens_per_s", figures["tokens_per_s"]) / 1e6
         alone_shown = "–" if alone is None else f"{alone:.1f}"
-        cpu = "–" if None in told["cpu_seconds"] else f"{measure.spread(told['cpu_seconds'])['median']:.1f}"
-        times = [told["seconds"]["median"], alone_shown, cpu]
+        cpu = "–" if None in figures["cpu_seconds"] else f"{measure.spread(figures['cpu_seconds'])['median']:.1f}"
+        times = [figures["seconds"]["median"], alone_shown, cpu]
         rows.append([name, *times, best, memory["peak"] / 1e6, memory["processes"]])
     spans = ", ".join(f"{one:.2f}" for one in found["ratio_to_map_alone_by_repetition"])
     return [
@@ -227,7 +238,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if not {"datasets", "transformers"} <= packages_distributions().keys():
         parser.error("the peer is missing: pip install -c constraints.txt '.[bench]'")
-    told, document, shown = measure.machine(), {}, []
+    machine, document, output = measure.machine(), {}, []
     with measure.work_folder(chosen.work) as folder:
         tokenizer = measure.trained_tokenizer(folder, chosen.vocab_size)
         for kind, file in (("pairs", "pairs.parquet"), ("text", "text.txt")):
@@ -236,21 +247,21 @@ def main() -> None:
                 continue
             made: Any = texts.rows(size) if kind == "pairs" else texts.until(texts.endless("text"), size)
             written = texts.write(folder / file, made, kind)  # type: ignore[arg-type]
-            work = Work(kind, folder / file, tokenizer, folder / kind)  # type: ignore[arg-type]
-            _warm_up(work)
-            found = measured(work, chosen.repetitions)
+            task = Task(kind, folder / file, tokenizer, folder / kind)  # type: ignore[arg-type]
+            _warm_up(task)
+            found = measure_programs(task, chosen.repetitions)
             document[kind] = {"rows": written.rows, "text_bytes": written.text_bytes, **found}
-            shown += lines(kind, found)
-    measure.report("preparation", shown, {"vocab_size": chosen.vocab_size, **document}, told)
+            output += lines(kind, found)
+    measure.report("preparation", output, {"vocab_size": chosen.vocab_size, **document}, machine)
 
 
-def _warm_up(work: Work) -> None:
-    """Files of the programs into memory, bytecode onto disk: on a few rows, not counted."""
-    small = work.folder.parent / f"few-{work.data.name}"
-    texts.write(small, texts.until(texts.endless(work.kind), 2), work.kind)
-    few = Work(work.kind, small, work.tokenizer, work.folder / "few")
-    for way in (Way("traindeck", -1), Way("datasets", 0)):
-        few.run(way)
+def _warm_up(task: Task) -> None:
+    """Load program files into memory and compile bytecode, with a few rows."""
+    small = task.folder.parent / f"few-{task.data.name}"
+    texts.write(small, texts.until(texts.endless(task.kind), 2), task.kind)
+    few = Task(task.kind, small, task.tokenizer, task.folder / "few")
+    for program in (Program("traindeck", -1), Program("datasets", 0)):
+        few.run(program)
 
 
 if __name__ == "__main__":

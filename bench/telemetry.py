@@ -1,16 +1,13 @@
-"""What telemetry costs: the same run with all of it on and off, in turn, in one process.
+"""Cost of telemetry: the same run with all of it on and off, in alternating blocks in one process.
 
     python -m bench.telemetry
     python -m bench.telemetry --device cuda
-    python -m bench.telemetry --device cuda --shape quickstart --steps 100     short steps, in which little is seen
+    python -m bench.telemetry --device cuda --shape quickstart --steps 100     short steps
 
-On: step and performance events at their default intervals (and once more with an event for every step), written to
-stdout's kind of stream and to events.jsonl; the time of each section; gradient noise; progress; a sample of the
-hardware in each block, which is more often than by default. Off: none of it, and what training needs for itself.
-Blocks of steps take turns, on a GPU with a wait at their ends. What counts is the difference between neighbours, by
-the clock and by the processor time of the training thread, which does not see what else the machine does. Where steps
-differ by more than telemetry takes, `in its own calls` still tells: the time inside the calls that it consists of, less
-what the same calls take with it off; the hardware's samples, in a thread of their own, are not in it.
+On: step and performance events at their default intervals (and once more with an event for every step), written to a
+stream and to events.jsonl; the time of each section; gradient noise; progress; a hardware sample in each block. The
+result is the difference between neighboring blocks in wall time and in CPU time of the training thread. Where steps
+vary by more than telemetry takes, the time inside its calls still counts (without the hardware monitor's thread).
 """
 
 from __future__ import annotations
@@ -38,8 +35,8 @@ _KNOBS: Final[dict[str, Any]] = {"eval_steps": 0, "save_steps": 0, "sample_steps
 _WARM: Final = 10  # steps
 
 
-def trainer_of(shape: Shape, text: corpus.Corpus, folder: Path, log_steps: int, compiled: bool) -> Trainer:
-    """A trainer as `train` makes it, with a stream and a file for its events."""
+def build_trainer(shape: Shape, text: corpus.Corpus, folder: Path, log_steps: int, compiled: bool) -> Trainer:
+    """Build a trainer as `train` does, with a stream and a file for its events."""
     from trainer_core.config import Config
     from trainer_core.data.prepare import prepare
     from trainer_core.progress import NullReporter
@@ -68,29 +65,29 @@ def trainer_of(shape: Shape, text: corpus.Corpus, folder: Path, log_steps: int, 
     wire = EventDispatcher(StreamSink(stream))
     wire.add_sink(FileSink(run.events))
     precision = choose_precision(config.mixed_precision, device, NullReporter())
-    made = Trainer(config, prepare(config, NullReporter()), run, RunContext(wire), device, precision)
-    made.set_up()
-    return made
+    trainer = Trainer(config, prepare(config, NullReporter()), run, RunContext(wire), device, precision)
+    trainer.set_up()
+    return trainer
 
 
-class Taken(NamedTuple):
+class Duration(NamedTuple):
     """Milliseconds of a step."""
 
-    clock: float
-    processor: float  # of the training thread
-    calls: float  # inside the calls that telemetry consists of
+    wall: float
+    cpu: float  # of the training thread
+    calls: float  # inside the calls of telemetry
 
 
 class Calls:
-    """Adds up the seconds inside the calls that telemetry consists of. Training makes some of them for itself, too."""
+    """Adds up the seconds inside the calls of telemetry, some of which training needs as well."""
 
-    def __init__(self, made: Trainer) -> None:
+    def __init__(self, trainer: Trainer) -> None:
         self.seconds = 0.0
         for owner, name in (
-            (made, "_record_metrics"),
-            (made, "_process_metrics"),
-            (made.clock, "mark"),
-            (made.session, "progress"),
+            (trainer, "_record_metrics"),
+            (trainer, "_process_metrics"),
+            (trainer.clock, "mark"),
+            (trainer.session, "progress"),
         ):
             setattr(owner, name, self._timed(getattr(owner, name)))
 
@@ -105,75 +102,74 @@ class Calls:
         return timed
 
 
-def block(made: Trainer, calls: Calls, steps: int, on: bool) -> Taken:
-    """What a step of so many takes."""
+def run_block(trainer: Trainer, calls: Calls, steps: int, on: bool) -> Duration:
+    """Mean duration of `steps` steps."""
     from trainer_core.system.hardware_monitor import HardwareMonitor
 
-    made.telemetry = made.clock.enabled = on
-    sampler = HardwareMonitor(made.session.emit, 2.0, made.run_dir.path, lambda: None) if on else None
-    made.clock.catch_up()
-    _wait(made)
+    trainer.telemetry = trainer.clock.enabled = on
+    sampler = HardwareMonitor(trainer.session.emit, 2.0, trainer.run_dir.path, lambda: None) if on else None
+    trainer.clock.catch_up()
+    _synchronize(trainer)
     calls.seconds = 0.0
-    begun, used = time.perf_counter(), time.thread_time()
+    started, cpu = time.perf_counter(), time.thread_time()
     if sampler is not None:
         sampler.start()
     for _ in range(steps):
-        made.session.poll()
-        with made.clock.step():
-            made._step(made._next_window())
-            made._request_metrics()
-            made._process_metrics(wait=False)
-        made._after_step()
-    _wait(made)
-    seconds, processor = time.perf_counter() - begun, time.thread_time() - used
+        trainer.session.poll()
+        with trainer.clock.step():
+            trainer._step(trainer._next_window())
+            trainer._request_metrics()
+            trainer._process_metrics(wait=False)
+        trainer._after_step()
+    _synchronize(trainer)
+    seconds, cpu = time.perf_counter() - started, time.thread_time() - cpu
     if sampler is not None:
         sampler.stop()
-    return Taken(*(1000 * one / steps for one in (seconds, processor, calls.seconds)))
+    return Duration(*(1000 * one / steps for one in (seconds, cpu, calls.seconds)))
 
 
-def _wait(made: Trainer) -> None:
-    if made.device.type == "cuda":
+def _synchronize(trainer: Trainer) -> None:
+    if trainer.device.type == "cuda":
         import torch
 
         torch.cuda.synchronize()
 
 
-def measured(made: Trainer, calls: Calls, steps: int, pairs: int) -> dict[str, Any]:
-    """Blocks in turn; which of the two comes first alternates too."""
-    block(made, calls, _WARM, True)
-    on: list[Taken] = []
-    off: list[Taken] = []
+def measure_pairs(trainer: Trainer, calls: Calls, steps: int, pairs: int) -> dict[str, Any]:
+    """Run blocks in turn; the order within a pair alternates."""
+    run_block(trainer, calls, _WARM, True)
+    on: list[Duration] = []
+    off: list[Duration] = []
     for number in range(pairs):
         for state in (True, False) if number % 2 else (False, True):
-            (on if state else off).append(block(made, calls, steps, state))
+            (on if state else off).append(run_block(trainer, calls, steps, state))
     both = list(zip(on, off, strict=True))
-    more = [with_.clock - without.clock for with_, without in both]
-    processor = [with_.processor - without.processor for with_, without in both]
+    wall = [with_.wall - without.wall for with_, without in both]
+    cpu = [with_.cpu - without.cpu for with_, without in both]
     in_calls = [with_.calls - without.calls for with_, without in both]
-    step = statistics.median(one.clock for one in off)
+    step = statistics.median(one.wall for one in off)
     return {
         "step_ms": step,
-        "on_ms": measure.spread([one.clock for one in on]),
-        "off_ms": measure.spread([one.clock for one in off]),
-        "more_ms": measure.spread(more),
-        "more_ms_quartiles": statistics.quantiles(more, n=4) if len(more) > 1 else more,
-        "processor_ms": measure.spread(processor),
+        "on_ms": measure.spread([one.wall for one in on]),
+        "off_ms": measure.spread([one.wall for one in off]),
+        "more_ms": measure.spread(wall),
+        "more_ms_quartiles": statistics.quantiles(wall, n=4) if len(wall) > 1 else wall,
+        "cpu_ms": measure.spread(cpu),
         "calls_ms": measure.spread(in_calls),
-        "share": statistics.median(more) / step,
-        "processor_share": statistics.median(processor) / step,
+        "share": statistics.median(wall) / step,
     }
 
 
 def lines(found: dict[str, dict[str, Any]]) -> list[str]:
-    """A table, and what it comes to."""
+    """A table and the targets."""
     head = [
         "events",
         "a step without, ms",
         "with, ms",
-        "more by the clock, ms",
+        "more wall time, ms",
         "quartiles",
         "share, %",
-        "processor, ms",
+        "CPU time, ms",
         "in its own calls, ms",
     ]
     rows = [
@@ -184,15 +180,15 @@ def lines(found: dict[str, dict[str, Any]]) -> list[str]:
             f"{one['more_ms']['median']:+.3f}",
             f"{one['more_ms_quartiles'][0]:+.2f} to {one['more_ms_quartiles'][-1]:+.2f}",
             f"{one['share'] * 100:+.2f}",
-            f"{one['processor_ms']['median']:+.3f}",
+            f"{one['cpu_ms']['median']:+.3f}",
             f"{one['calls_ms']['median']:+.3f}",
         ]
         for name, one in found.items()
     ]
-    told = [measure.table(head, rows), "", f"targets: under {TARGET_SHARE:.0%} of a step, and under {TARGET_MS} ms"]
+    output = [measure.table(head, rows), "", f"targets: under {TARGET_SHARE:.0%} of a step, and under {TARGET_MS} ms"]
     if any(one["more_ms_quartiles"][-1] - one["more_ms_quartiles"][0] > 2 * TARGET_MS for one in found.values()):
-        told.append("Blocks differ by more than what is looked for: the clock tells nothing here, its own calls do.")
-    return told
+        output.append("Wall time of blocks varies by more than the target: only the time in calls is conclusive.")
+    return output
 
 
 def main() -> None:
@@ -203,26 +199,26 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=20, help="of blocks")
     parser.add_argument("--eager", action="store_true", help="do not compile")
     parser.add_argument("--work", help="folder for large files; default: bench/results")
-    chosen = parser.parse_args()
-    shape = runs.SHAPES[chosen.shape or ("quickstart" if chosen.device == "cpu" else "gpt2_124m")]
-    shape = replace(shape, device=chosen.device, precision="fp32" if chosen.device == "cpu" else "bf16")
-    told, found = measure.machine(), {}
-    with measure.work_folder(chosen.work) as folder:
+    args = parser.parse_args()
+    shape = runs.SHAPES[args.shape or ("quickstart" if args.device == "cpu" else "gpt2_124m")]
+    shape = replace(shape, device=args.device, precision="fp32" if args.device == "cpu" else "bf16")
+    machine, found = measure.machine(), {}
+    with measure.work_folder(args.work) as folder:
         text = corpus.make(folder / "text", shape.vocab_size)
         os.environ["TRAINDECK_HOME"] = str(folder)
-        made = trainer_of(shape, text, folder / "run", 10, not chosen.eager)
-        calls = Calls(made)
-        with made.garbage.disabled():  # as in a run
+        trainer = build_trainer(shape, text, folder / "run", 10, not args.eager)
+        calls = Calls(trainer)
+        with trainer.garbage.disabled():  # as in a run
             for name, every in (("every 10 steps", 10), ("every step", 1)):
-                made.log_steps = every
-                found[name] = measured(made, calls, chosen.steps, chosen.pairs)
+                trainer.log_steps = every
+                found[name] = measure_pairs(trainer, calls, args.steps, args.pairs)
                 print(f"{name}: {found[name]['more_ms']['median']:+.3f} ms", file=sys.stderr, flush=True)
-        made.train_data.close()
-        made.validation_data.close()
-        made.session.dispatcher.close()
-    name = "telemetry" if chosen.device == "cpu" else f"telemetry-{chosen.device}"
-    document = {"shape": shape.describe(), "steps": chosen.steps, "pairs": chosen.pairs, "intervals": found}
-    measure.report(name, [shape.describe(), "", *lines(found)], document, told)
+        trainer.train_data.close()
+        trainer.validation_data.close()
+        trainer.session.dispatcher.close()
+    name = "telemetry" if args.device == "cpu" else f"telemetry-{args.device}"
+    document = {"shape": shape.describe(), "steps": args.steps, "pairs": args.pairs, "intervals": found}
+    measure.report(name, [shape.describe(), "", *lines(found)], document, machine)
 
 
 if __name__ == "__main__":

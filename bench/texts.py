@@ -127,8 +127,9 @@ def _pieces(generate: Callable[[np.random.Generator], str], seed: int) -> Callab
 
 def _lengths(rng: np.random.Generator, bounds: tuple[int, int]) -> Iterator[int]:
     """Log-uniform lengths."""
+    low, high = np.log(bounds).tolist()
     while True:
-        yield from np.exp(rng.uniform(*np.log(bounds), 4096)).astype(np.int64).tolist()
+        yield from np.exp(rng.uniform(low, high, 4096)).astype(np.int64).tolist()
 
 
 def paragraphs(seed: int = 0) -> Iterator[str]:

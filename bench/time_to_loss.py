@@ -1,4 +1,4 @@
-"""Wall time until the loss that a plain loop ends with: Traindeck's recipe against GPT-2 and AdamW on the same text.
+"""Wall time to the final loss of a plain loop: Traindeck's recipe compared with GPT-2 and AdamW on the same text.
 
     python -m bench.time_to_loss
     python -m bench.time_to_loss --recipe optimizer=muon learning_rate=0.02 batch_size=12
@@ -9,10 +9,9 @@ batch 12, 2,000 steps of AdamW at 1e-3 falling to 1e-4. Its last held-out loss i
 text with the same tokenizer, split and sequence length by its real command; its learning rate falls to the end of the
 steps it is given, which are fewer.
 
-The clock runs from the start of a process to the report of the evaluation that reaches the goal, so imports, compiling
-and every evaluation are in it, for both. Both evaluate all held-out tokens equally often by tokens trained on.
-Beside it the time without evaluations, and the time from the first step (`ready`) on, for those who keep a process.
-The loops take turns; the seed is another one in each round.
+The time is from the start of a process to the report of the evaluation that reaches the goal, with imports, compilation
+and all evaluations. Both evaluate all held-out tokens after the same numbers of tokens. The loops run in turn, with
+another seed in each round.
 """
 
 from __future__ import annotations
@@ -35,17 +34,15 @@ _FIRST_SEED: Final = 11
 
 
 def reached(trained: Trained, goal: float) -> dict[str, Any] | None:
-    """When an evaluation was at or below the goal: seconds from the start, without evaluations, and from `ready`."""
+    """The first evaluation at or below the goal: seconds from the start, and without evaluations."""
     spent = 0.0
     for event in trained.of("eval"):
         spent += event["seconds"]
         if event["loss"] is not None and event["loss"] <= goal:
             since = event["t"] - trained.began
-            ready = event["t"] - trained.first("ready")["t"]
             return {
                 "seconds": since,
                 "without_evaluations": since - spent,
-                "from_ready": ready,
                 "step": event["step"],
                 "loss": event["loss"],
             }
@@ -57,34 +54,34 @@ def curve(trained: Trained) -> list[tuple[float, float]]:
     return [(event["t"] - trained.began, event["loss"]) for event in trained.of("eval") if event["loss"] is not None]
 
 
-def plain(shape: Shape, text: corpus.Corpus, chosen: argparse.Namespace, seed: int) -> Trained:
-    every = max(1, chosen.steps // _EVALUATIONS)
-    rate = ["--learning-rate", str(chosen.plain_rate), "--min-learning-rate", str(chosen.plain_rate / 10)]
+def plain(shape: Shape, text: corpus.Corpus, args: argparse.Namespace, seed: int) -> Trained:
+    every = max(1, args.steps // _EVALUATIONS)
+    rate = ["--learning-rate", str(args.plain_rate), "--min-learning-rate", str(args.plain_rate / 10)]
     more = ["--eval-steps", str(every), "--seed", str(seed), "--beta2", "0.99", *rate]
-    return runs.peer("plain_gpt", shape, text, chosen.steps, 10, [*more, *chosen.plain_flags])
+    return runs.peer("plain_gpt", shape, text, args.steps, 10, [*more, *args.plain_flags])
 
 
-def ours(shape: Shape, text: corpus.Corpus, folder: Path, chosen: argparse.Namespace, seed: int) -> Trained:
-    """Traindeck's real command with the recipe; evaluated after as many tokens as the plain loop."""
-    recipe = {**RECIPE, **chosen.recipe}
+def ours(shape: Shape, text: corpus.Corpus, folder: Path, args: argparse.Namespace, seed: int) -> Trained:
+    """Run Traindeck's real command with the recipe; evaluations after as many tokens as in the plain loop."""
+    recipe = {**RECIPE, **args.recipe}
     own = replace(
         shape,
         batch=int(recipe.pop("batch-size", shape.batch)),
         accumulation=int(recipe.pop("gradient-accumulation-steps", shape.accumulation)),
     )
-    every = max(1, round(max(1, chosen.steps // _EVALUATIONS) * shape.tokens / own.tokens))
+    every = max(1, round(max(1, args.steps // _EVALUATIONS) * shape.tokens / own.tokens))
     settings = {"eval-steps": every, "eval-batches": 0, "seed": seed, **recipe}
     return runs.ours(own, text, folder / "run", None, 10, settings)
 
 
-def measured(shape: Shape, text: corpus.Corpus, folder: Path, chosen: argparse.Namespace) -> dict[str, Any]:
-    """Both in turn with several seeds."""
+def measure_rounds(shape: Shape, text: corpus.Corpus, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Run both in turn with several seeds."""
     rounds = []
-    for number in range(chosen.rounds):
+    for number in range(args.rounds):
         seed = _FIRST_SEED + number
-        theirs = plain(shape, text, chosen, seed)
+        theirs = plain(shape, text, args, seed)
         goal = float(theirs.of("eval")[-1]["loss"])
-        mine = ours(shape, text, folder, chosen, seed)
+        mine = ours(shape, text, folder, args, seed)
         last = {"seconds": theirs.of("eval")[-1]["t"] - theirs.began, "first": reached(theirs, goal)}
         got = reached(mine, goal)
         best = min(event["loss"] for event in mine.of("eval"))
@@ -99,7 +96,7 @@ def measured(shape: Shape, text: corpus.Corpus, folder: Path, chosen: argparse.N
             }
         )
         when = "not reached" if got is None else f"reached after {got['seconds']:.1f} s"
-        measure.log(f"round {number + 1}/{chosen.rounds}: {goal:.4f} after {last['seconds']:.1f} s; Traindeck: {when}")
+        measure.log(f"round {number + 1}/{args.rounds}: {goal:.4f} after {last['seconds']:.1f} s; Traindeck: {when}")
     return {"rounds": rounds, **_summary(rounds)}
 
 
@@ -118,7 +115,7 @@ def _summary(rounds: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def lines(shape: Shape, found: dict[str, Any]) -> list[str]:
-    """A table with a row for each round, and what it comes to."""
+    """A table with a row for each round, and the ratio."""
     head = ["seed", "loss to reach", "plain loop, s", "Traindeck, s", "at step", "without evaluations, s", "share"]
     rows: list[list[Any]] = []
     for one in found["rounds"]:
@@ -129,14 +126,14 @@ def lines(shape: Shape, found: dict[str, Any]) -> list[str]:
         else:
             times = [got["seconds"], got["step"], got["without_evaluations"]]
             rows.append([*row, *times, f"{got['seconds'] / one['plain']['seconds']:.3f}"])
-    told = [shape.describe(), "", measure.table(head, rows), ""]
+    output = [shape.describe(), "", measure.table(head, rows), ""]
     if found["reached"]:
         share = found["share_of_time"]
-        told.append(
+        output.append(
             f"{share['median']:.3f} of the plain loop's time ({share['min']:.3f} to {share['max']:.3f}; target: "
             f"at most {TARGET:.3f}); reached in {found['reached']} of {len(found['rounds'])} rounds"
         )
-    return told
+    return output
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -157,17 +154,17 @@ def main() -> None:
     parser.add_argument("--held-out", type=float, default=0.01, help="share of the text that is evaluated on")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--work", help="folder for large files; default: bench/results")
-    chosen = parser.parse_args()
-    chosen.recipe = dict(chosen.recipe)
-    told = measure.machine()
-    shape = runs.SHAPES[chosen.shape]
-    shape = replace(shape, vocab_size=chosen.vocab_size or shape.vocab_size)
-    with measure.work_folder(chosen.work) as folder:
-        text = corpus.make(folder / "text", shape.vocab_size, chosen.held_out)
-        found = measured(shape, text, folder, chosen)
-    recipe = {**RECIPE, **chosen.recipe}
-    document = {"shape": shape.describe(), "text": text.document(), "recipe": recipe, "steps": chosen.steps, **found}
-    measure.report("time_to_loss", lines(shape, found), document, told)
+    args = parser.parse_args()
+    args.recipe = dict(args.recipe)
+    machine = measure.machine()
+    shape = runs.SHAPES[args.shape]
+    shape = replace(shape, vocab_size=args.vocab_size or shape.vocab_size)
+    with measure.work_folder(args.work) as folder:
+        text = corpus.make(folder / "text", shape.vocab_size, args.held_out)
+        found = measure_rounds(shape, text, folder, args)
+    recipe = {**RECIPE, **args.recipe}
+    document = {"shape": shape.describe(), "text": text.document(), "recipe": recipe, "steps": args.steps, **found}
+    measure.report("time_to_loss", lines(shape, found), document, machine)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""A disk that is full at every operation of a run: what it says, what it keeps, and whether it goes on.
+"""A full disk from every operation of a run on.
 
     python -m bench.faults disk                 every operation below the run's folder
     python -m bench.faults disk --every 5
 
-One run is resumed again and again. For the first process the disk is full from its first operation on (make, open for
-writing, write, flush, rename), for the second from its second, and so on until one has told two checkpoints before.
-Each must end with one error and exit code 7, or pause and say why; then there is space again, and it must go on. No
-checkpoint may be lost. Then the run is finished and compared with one that nothing happened to.
+A run is resumed again and again. For the first process the disk is full from its first operation on (make, open for
+writing, write, flush, rename), for the second from its second, and so on until a process has written two checkpoints
+before. Each must end with one error and exit code 7, or pause with a reason and continue when there is space. No
+checkpoint may be lost. Then the run is finished and compared with the unbroken one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from bench.faults import small
 from bench.faults.small import Child, Unbroken
 from trainer_core import protocol
 
-STEPS: Final = 600  # more than all these processes get done
-_CHECKPOINTS: Final = 2  # that a process tells before all operations of one were passed
-_FULL: Final = 7  # the exit code
+STEPS: Final = 600  # more than all processes reach
+_CHECKPOINTS: Final = 2  # of a process: all operations of a checkpoint are done
+_DISK_FULL: Final = 7  # exit code
 
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """One process: from which operation on the disk was full, what it did then, and what was there afterwards."""
+    """A process: the operation from which the disk was full, its reaction, and the state afterwards."""
 
     number: int
     operation: str
@@ -42,7 +42,7 @@ class Full:
 
 
 def full_at_each(unbroken: Unbroken, folder: Path, every: int = 1) -> tuple[list[Full], list[str]]:
-    """What every process did, and everything that was not as it must be."""
+    """Run all processes; returns their results and all problems."""
     run, found, number, saved = folder / "run", list[Full](), 1, 0
     while True:
         room = folder / f"room-{number}"
@@ -50,13 +50,13 @@ def full_at_each(unbroken: Unbroken, folder: Path, every: int = 1) -> tuple[list
         arguments = unbroken.command(run)[3:]  # without python -m trainer_core
         child = Child([sys.executable, "-m", "bench.faults.harmed", json.dumps(harm), *arguments], folder)
         passed = _until_it_waits(child)
-        did, wrong = _what_it_does(child, room)
+        did, wrong = _reaction(child, room)
         before, (saved, damaged) = saved, small.newest(run)
         told = max((event.step for event in child.of(protocol.Checkpoint)), default=before)
         if saved < max(before, told):
-            wrong.append(f"the checkpoint of step {max(before, told)} was there and is gone")
+            wrong.append(f"the checkpoint of step {max(before, told)} is missing")
         wrong += unbroken.wrong_losses(child.events)
-        words = child.told("full at operation").partition(": ")[2]
+        words = child.stderr_line("full at operation").partition(": ")[2]
         found.append(Full(number, words, did, saved, [*damaged, *wrong]))
         print(found[-1], file=sys.stderr, flush=True)
         if passed >= _CHECKPOINTS or not words:
@@ -75,32 +75,32 @@ def _finish(unbroken: Unbroken, run: Path, folder: Path) -> list[str]:
 
 
 def _until_it_waits(child: Child) -> int:
-    """Until it has ended, or says that it waits for space; how many checkpoints it told by then."""
+    """Wait until it ends or waits for space; returns the number of reported checkpoints."""
     child.wait_until(
         lambda events: any(isinstance(one, protocol.Phase) and one.reason == "disk_full" for one in events)
     )
     return len(child.of(protocol.Checkpoint))
 
 
-def _what_it_does(child: Child, room: Path) -> tuple[str, list[str]]:
-    """Give it space where it waits; in words what it did, and what is wrong with that."""
+def _reaction(child: Child, room: Path) -> tuple[str, list[str]]:
+    """Free space if it waits; returns its reaction and problems."""
     if child.alive:
         saved = len(child.of(protocol.Checkpoint))
         room.touch()
-        went_on = child.wait_for(protocol.Checkpoint, saved + 1)
+        continued = child.wait_for(protocol.Checkpoint, saved + 1)
         child.kill()
-        return "waited, and went on", [] if went_on else [f"it did not go on: {child.last_words()}"]
+        return "waited and continued", [] if continued else [f"it did not continue: {child.last_words()}"]
     code, errors = child.ended(), [event.code for event in child.of(protocol.Error)]
     if code == 0:
-        return "did not mind", []
-    wrong = [] if code == _FULL and len(errors) == 1 else [f"ended with {errors}: {child.last_words()}"]
+        return "not affected", []
+    wrong = [] if code == _DISK_FULL and len(errors) == 1 else [f"ended with {errors}: {child.last_words()}"]
     if "Traceback" in child.stderr():
         wrong.append("a traceback was shown")
     return f"ended with {' '.join(errors) or code}", wrong
 
 
 def lines(found: list[Full], problems: list[str], seconds: float) -> list[str]:
-    """A row for each kind of operation and what was done."""
+    """A table with a row for each operation and reaction."""
     kinds = Counter((one.operation.rpartition(" ")[0], one.did) for one in found)
     rows = [
         [operation, did, count, sum(bool(one.problems) for one in found if one.operation.startswith(operation)
@@ -114,7 +114,7 @@ def lines(found: list[Full], problems: list[str], seconds: float) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.faults disk", description=__doc__)
-    parser.add_argument("--every", type=int, default=1, help="only every so many-th operation")
+    parser.add_argument("--every", type=int, default=1, help="only every Nth operation")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--work", help="folder for the runs; default: bench/results")
     chosen = parser.parse_args(arguments)

@@ -30,38 +30,38 @@ _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _Buffer = bytes | bytearray | memoryview
 
 
-class Harm:
-    """What is broken, and how far it is."""
+class DiskFault:
+    """A disk that is full from an operation on."""
 
     def __init__(self, below: str = "", full_at: int = 0, room: str = "") -> None:
         self._below, self._full_at, self._room = os.path.normcase(below), full_at, room
         self._count, self._lock, self._inside = 0, threading.Lock(), threading.local()
-        self._said = False
+        self._reported = False
 
-    def concerns(self, path: Any) -> bool:
+    def applies_to(self, path: Any) -> bool:
         if not self._below or not isinstance(path, str | os.PathLike):
             return False
         return os.path.normcase(Path.cwd() / path).startswith(self._below)
 
-    def now(self, what: str, path: Any, half: Callable[[], object] | None = None) -> None:
-        """An operation is about to be done. `half`: does half of it. Raises `OSError` while the disk is full."""
+    def count(self, what: str, path: Any, half: Callable[[], object] | None = None) -> None:
+        """Count an operation before it is done. `half`: does half of it. Raises `OSError` while the disk is full."""
         with self._lock:
             self._count += 1
             number = self._count
         if self._full_at and number >= self._full_at and not Path(self._room).exists() and "remove" not in what:
             if half is not None:
                 half()
-            if not self._said:
-                self._said = True
-                _say(f"full at operation {number}: {what} {Path(path).name}")
+            if not self._reported:
+                self._reported = True
+                _report(f"full at operation {number}: {what} {Path(path).name}")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     @property
     def full(self) -> bool:
         return bool(self._full_at) and self._count >= self._full_at and not Path(self._room).exists()
 
-    def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """An audit hook: Python tells what it is about to do."""
+    def on_audit_event(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Audit hook for changes of folders."""
         if event in _CHANGES:
             what, path = _CHANGES[event], arguments[0]
             if event in ("os.remove", "os.rmdir") and arguments[1] not in (None, -1):  # relative to an open folder
@@ -70,28 +70,28 @@ class Harm:
             what, path = "open", arguments[0]
         else:
             return
-        if self.concerns(path):
-            self.now(what, path)
+        if self.applies_to(path):
+            self.count(what, path)
 
 
 class _Raw(io.FileIO):
-    """A file whose writes are counted, and end in the middle when something is broken."""
+    """A file whose writes are counted; on a full disk half of a write is done."""
 
-    harm: Harm
+    fault: DiskFault
 
     def write(self, content: _Buffer) -> int:  # type: ignore[override]
         view = memoryview(content).cast("B")
-        self.harm.now("write", self.name, lambda: super(_Raw, self).write(view[: len(view) // 2]))
+        self.fault.count("write", self.name, lambda: super(_Raw, self).write(view[: len(view) // 2]))
         return super().write(view)
 
 
-def _break_files(harm: Harm) -> None:
-    """Every file that Python opens for writing below the folder is one of those above."""
+def _break_files(fault: DiskFault) -> None:
+    """Replace the files that Python opens for writing below the folder."""
     real_open, real_fsync, real_usage = io.open, os.fsync, shutil.disk_usage
-    _Raw.harm = harm
+    _Raw.fault = fault
 
     def opened(file: Any, mode: str = "r", buffering: int = -1, *more: Any, **named: Any) -> Any:
-        if not set(mode) & set("wax+") or not harm.concerns(file):
+        if not set(mode) & set("wax+") or not fault.applies_to(file):
             return real_open(file, mode, buffering, *more, **named)
         raw = _Raw(file, mode.replace("b", "").replace("t", ""))
         if buffering == 0:
@@ -101,20 +101,20 @@ def _break_files(harm: Harm) -> None:
 
     def flushed(fd: Any) -> None:
         path = _path_of(fd)
-        if harm.concerns(path):
-            harm.now("flush", path)
+        if fault.applies_to(path):
+            fault.count("flush", path)
         real_fsync(fd)
 
     def usage(path: Any) -> Any:
         real = real_usage(path)
-        return real._replace(free=0) if harm.full and harm.concerns(path) else real
+        return real._replace(free=0) if fault.full and fault.applies_to(path) else real
 
     io.open, builtins.open, os.fsync, shutil.disk_usage = opened, opened, flushed, usage
-    sys.addaudithook(harm.hear)
+    sys.addaudithook(fault.on_audit_event)
 
 
 def _path_of(descriptor: int) -> Path:
-    """What an open file is called; empty where nobody knows (not Linux)."""
+    """Path of an open file; empty if unknown (not Linux)."""
     try:
         return Path(f"/proc/self/fd/{descriptor}").readlink()
     except OSError:
@@ -122,24 +122,24 @@ def _path_of(descriptor: int) -> Path:
 
 
 def _break_clock(jumps: list[list[int]]) -> None:
-    """`time.time` jumps; nothing else of the system is touched."""
-    real, looks = time.time, itertools.count(1)
+    """Let `time.time` jump."""
+    real, reads = time.time, itertools.count(1)
 
-    def told() -> float:
-        look = next(looks)
-        return real() + sum(by for after, by in jumps if look >= after)
+    def now() -> float:
+        read = next(reads)
+        return real() + sum(seconds for after, seconds in jumps if read >= after)
 
-    time.time = told
+    time.time = now
 
 
-def _say(words: str) -> None:
+def _report(words: str) -> None:
     os.write(2, f"{words}\n".encode("utf-8", "backslashreplace"))
 
 
 def main() -> None:
-    wanted = json.loads(sys.argv.pop(1))
-    _break_clock(wanted.pop("clock", []))
-    _break_files(Harm(**wanted))
+    faults = json.loads(sys.argv.pop(1))
+    _break_clock(faults.pop("clock", []))
+    _break_files(DiskFault(**faults))
     sys.argv[0] = "trainer_core"
     runpy.run_module("trainer_core", run_name="__main__", alter_sys=True)
 

@@ -1,14 +1,12 @@
-"""Kills without warning, at random instants of a run, until it has finished in spite of them.
+"""Kills at random instants of a run until it has finished.
 
     python -m bench.faults kills                200 of them, in as many runs as it takes
     python -m bench.faults kills --count 20 --seed 7
     python -m bench.faults kills --waiting      training waits for every write (background_saving off)
 
-A run of `STEPS` steps is killed, resumed, killed again. After every kill: each checkpoint in its place is whole, and no
-more is lost than one save interval (and, where a checkpoint was just being written beside training, the steps since
-then). The next
-process must go on from the newest one; every loss that is told must be the unbroken run's, and so must the files of the
-finished model, byte for byte.
+A run of `STEPS` steps is killed, resumed and killed again. After every kill each checkpoint must be valid, and at most
+one save interval may be lost (two during a background write). The next process must resume from the newest checkpoint;
+all losses, and the files of the finished model, must equal those of the unbroken run.
 """
 
 from __future__ import annotations
@@ -30,18 +28,18 @@ from trainer_core import protocol
 from trainer_core.runs.checkpoint_dir import TEMPORARY_PREFIX
 
 STEPS: Final = 120
-_FAR: Final = 24  # steps that one process gets at most before its kill
-_AFTER_S: Final = 0.06  # of a step: somewhere in it, in a save, in an evaluation
+_MAX_STEPS: Final = 24  # of a process before its kill
+_AFTER_S: Final = 0.06  # after a step: within a step, a save or an evaluation
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One kill: where it fell, and what was there afterwards."""
+    """A kill: what was interrupted, and the state afterwards."""
 
     where: str
     after_s: float  # since the start of the process
-    reached: int  # the newest step that was told by then
-    saved: int  # the step of the newest whole checkpoint; 0: none
+    reached: int  # last reported step
+    saved: int  # step of the newest valid checkpoint; 0: none
     problems: list[str]
 
     @property
@@ -51,7 +49,7 @@ class Kill:
 
 @dataclass(slots=True)
 class Found:
-    """What came of all kills."""
+    """Results of all kills."""
 
     kills: list[Kill] = field(default_factory=list)
     runs: int = 0  # that finished
@@ -59,9 +57,9 @@ class Found:
 
 
 def kill_often(unbroken: Unbroken, folder: Path, count: int, seed: int, waiting: bool) -> Found:
-    """Kill `count` times, in one run after the other. Each has a folder and a token cache of its own.
+    """Kill `count` times, in one run after the other, each with its own folder and token cache.
 
-    `waiting`: they train on only when a checkpoint is written.
+    `waiting`: training waits for every checkpoint.
     """
     draw, found = random.Random(seed), Found()
     while len(found.kills) < count:
@@ -71,7 +69,7 @@ def kill_often(unbroken: Unbroken, folder: Path, count: int, seed: int, waiting:
             found.problems += kill.problems
             print(f"{len(found.kills)}/{count}: {kill}", file=sys.stderr, flush=True)
         found.runs += 1
-        if not found.problems:  # else it is kept, to be looked at
+        if not found.problems:  # else it is kept for inspection
             measure.remove(home)
     return found
 
@@ -79,31 +77,31 @@ def kill_often(unbroken: Unbroken, folder: Path, count: int, seed: int, waiting:
 def _until_finished(
     unbroken: Unbroken, home: Path, most: int, draw: random.Random, waiting: bool, problems: list[str]
 ) -> Iterator[Kill]:
-    """Kill one run up to `most` times and let it finish. What is wrong with its end goes into `problems`."""
+    """Kill a run up to `most` times and let it finish. Appends to `problems`."""
     run, saved, kills = home / "run", 0, 0
     while True:
         child = Child(unbroken.command(run, {"background-saving": not waiting}), home)
-        spared = kills >= most or saved >= unbroken.steps or not _wait(child, draw, unbroken.seconds)
-        child.ended() if spared else child.kill()
+        finishing = kills >= most or saved >= unbroken.steps or not _wait(child, draw, unbroken.seconds)
+        child.ended() if finishing else child.kill()
         wrong = unbroken.wrong_losses(child.events)
         wrong += [
-            f"went on from step {hello.resumed_from_step} instead of {saved}"
+            f"resumed from step {hello.resumed_from_step} instead of {saved}"
             for hello in child.of(protocol.Hello)
             if (hello.resumed_from_step or 0) != saved
         ]
-        if spared:
+        if finishing:
             if child.process.returncode != 0:
                 wrong.append(child.last_words())
             problems += [*wrong, *unbroken.differences(run)]
             return
         kills += 1
-        kill = _looked_at(child, run, waiting, wrong)
+        kill = _inspect(child, run, waiting, wrong)
         saved = kill.saved
         yield kill
 
 
 def _wait(child: Child, draw: random.Random, life: float) -> bool:
-    """Until a random instant; False: it had ended by then."""
+    """Wait until a random instant; False: the process has ended."""
     kind = draw.choices(["anywhere", "preparing", "training"], [3, 2, 5])[0]
     if kind == "anywhere":
         seconds = draw.uniform(0, life)
@@ -111,7 +109,7 @@ def _wait(child: Child, draw: random.Random, life: float) -> bool:
         child.wait_for(protocol.Hello)
         seconds = draw.uniform(0, life / 3)
     else:
-        child.wait_for(protocol.Step, draw.randint(1, _FAR))
+        child.wait_for(protocol.Step, draw.randint(1, _MAX_STEPS))
         seconds = draw.uniform(0, _AFTER_S)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and child.process.poll() is None:
@@ -119,14 +117,14 @@ def _wait(child: Child, draw: random.Random, life: float) -> bool:
     return child.process.poll() is None
 
 
-def _looked_at(child: Child, run: Path, waiting: bool, wrong: list[str]) -> Kill:
-    """What a killed process left behind."""
+def _inspect(child: Child, run: Path, waiting: bool, wrong: list[str]) -> Kill:
+    """State after a kill."""
     saved, damaged = small.newest(run)
     where = _where(child, run)
     reached = max((event.step for event in child.of(protocol.Step)), default=saved)
     told = max((event.step for event in child.of(protocol.Checkpoint)), default=0)
     if saved < told:
-        wrong.append(f"the checkpoint of step {told} was told and is gone")
+        wrong.append(f"the checkpoint of step {told} was reported and is missing")
     beside = not waiting and "checkpoint" in where
     most = 2 * small.SAVE_STEPS if beside else small.SAVE_STEPS
     if reached - saved > most:
@@ -135,7 +133,7 @@ def _looked_at(child: Child, run: Path, waiting: bool, wrong: list[str]) -> Kill
 
 
 def _where(child: Child, run: Path) -> str:
-    """What was being done: by what lies about, else by what was said last."""
+    """What was interrupted, from temporary folders, else from the last event."""
     left = [entry.name.removeprefix(TEMPORARY_PREFIX) for entry in (run / "checkpoints").glob(f"{TEMPORARY_PREFIX}*")]
     for beginning, words in (("step-", "writing a checkpoint"), ("removed-", "rotating checkpoints"),
                              ("replaced-", "replacing a checkpoint")):  # fmt: skip
@@ -150,7 +148,7 @@ def _where(child: Child, run: Path) -> str:
 
 
 def lines(found: Found, seconds: float) -> list[str]:
-    """A row for each place where kills fell."""
+    """A table with a row for each interrupted activity."""
     places = Counter(kill.where for kill in found.kills)
     rows: list[list[Any]] = []
     for place, count in places.most_common():

@@ -1,4 +1,4 @@
-"""The run that is broken: as small as a run can be, saved every other step; and what must hold of it at any moment."""
+"""A minimal run for fault injection, saved every second step, and the checks of its state."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from trainer_core.runs import checkpoint_dir
 
 SAVE_STEPS: Final = 2
 COMPARED: Final = ("model.safetensors", "optimizer.safetensors", "tokenizer.json", "config.json")
-_PATIENCE_S: Final = 300.0  # for a process of some seconds, on a machine that may be busy
-_TOLD: Final = 2000  # characters of stderr in a failure
+_TIMEOUT_S: Final = 300.0  # for a process of some seconds, on a busy machine
+_MAX_STDERR: Final = 2000  # characters in a failure
 
 KNOBS: Final[Mapping[str, Any]] = {
     "hidden-dim": 32, "n-layers": 1, "n-heads": 1, "max-seq-len": 32, "vocab-size": 320, "batch-size": 2,
@@ -39,7 +39,7 @@ def text_file(folder: Path, lines: int = 2000) -> Path:
 
 
 def arguments(data: Path, run: Path, steps: int, more: Mapping[str, Any] | None = None) -> list[str]:
-    """`train` from the beginning, or a resume where the run has begun."""
+    """Arguments of `train`, or of a resume if the run exists."""
     if (run / "config.yaml").is_file():
         return ["train", "--resume", str(run), "--output", "json"]
     settings = {**KNOBS, "max-steps": steps, **(more or {})}
@@ -47,18 +47,18 @@ def arguments(data: Path, run: Path, steps: int, more: Mapping[str, Any] | None 
 
 
 class Child:
-    """A trainer process. A thread reads what it says, as it comes."""
+    """A trainer process. A thread reads its events."""
 
     def __init__(self, command: Sequence[str], home: Path, stdin: int = subprocess.DEVNULL) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self.events: list[protocol.AnyEvent] = []
         self._reading = True
-        self._news, self._told = threading.Condition(), tempfile.TemporaryFile()  # noqa: SIM115 - closed by `ended`
+        self._changed, self._stderr = threading.Condition(), tempfile.TemporaryFile()  # noqa: SIM115 - closed by `ended`
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         environment |= {"TRAINDECK_HOME": str(home), "TRAINDECK_LANG": "en", "PYTHONPATH": str(measure.ROOT)}
         self.began = time.monotonic()
         self.process = subprocess.Popen(
-            list(command), stdin=stdin, stdout=subprocess.PIPE, stderr=self._told, env=environment, cwd=home
+            list(command), stdin=stdin, stdout=subprocess.PIPE, stderr=self._stderr, env=environment, cwd=home
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -67,59 +67,59 @@ class Child:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.endswith(b"\n"):  # the last one of a killed process may be half a line
-                with self._news:
+                with self._changed:
                     self.events.append(protocol.decode_event(line))
-                    self._news.notify_all()
-        with self._news:
+                    self._changed.notify_all()
+        with self._changed:
             self._reading = False
-            self._news.notify_all()
+            self._changed.notify_all()
 
     def wait_until(self, seen: Callable[[Sequence[protocol.AnyEvent]], bool]) -> bool:
-        """Until `seen` is true of its events; False: it ended before."""
-        with self._news:
-            return self._news.wait_for(lambda: seen(self.events) or not self.alive, _PATIENCE_S) and seen(self.events)
+        """Wait until `seen` is true of its events; False: it ended before."""
+        with self._changed:
+            return self._changed.wait_for(lambda: seen(self.events) or not self.alive, _TIMEOUT_S) and seen(self.events)
 
     def wait_for(self, kind: type, count: int = 1) -> bool:
-        """Until it has said so many events of a kind; False: it ended before."""
+        """Wait for `count` events of a kind; False: it ended before."""
         return self.wait_until(lambda events: len(self.of(kind)) >= count)
 
     @property
     def alive(self) -> bool:
-        """Whether it may still say something."""
+        """Whether further events may arrive."""
         return self._reading
 
     def of(self, kind: type) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
 
     def ended(self) -> int:
-        """Wait for its end; the exit code."""
-        code = self.process.wait(_PATIENCE_S)
-        self._reader.join(_PATIENCE_S)
+        """Wait for its end; returns the exit code."""
+        code = self.process.wait(_TIMEOUT_S)
+        self._reader.join(_TIMEOUT_S)
         return code
 
     def kill(self) -> None:
-        """No warning, no clean-up: SIGKILL, or TerminateProcess on Windows."""
+        """SIGKILL, or TerminateProcess on Windows."""
         self.process.kill()
         self.ended()
 
     def stderr(self) -> str:
-        """What it said beside its events. Only when it has ended."""
-        self._told.seek(0)
-        return self._told.read().decode("utf-8", "replace")
+        """Its stderr, after its end."""
+        self._stderr.seek(0)
+        return self._stderr.read().decode("utf-8", "replace")
 
-    def told(self, beginning: str) -> str:
-        """The first line of stderr that begins so; empty: there is none."""
+    def stderr_line(self, beginning: str) -> str:
+        """The first line of stderr with this beginning; empty: none."""
         return next((line for line in self.stderr().splitlines() if line.startswith(beginning)), "")
 
     def last_words(self) -> str:
-        """The end of its stderr and its last event, for a report of what went wrong."""
-        words = self.stderr()[-_TOLD:]
+        """Exit code, last event and the end of stderr."""
+        words = self.stderr()[-_MAX_STDERR:]
         return f"exit code {self.process.returncode}; {self.events[-1:]}; {words}"
 
 
 @dataclass(frozen=True, slots=True)
 class Unbroken:
-    """The run that nothing happened to: what every broken one must come to."""
+    """The run without faults, which every other one must equal."""
 
     data: Path
     run: Path
@@ -132,11 +132,11 @@ class Unbroken:
         return self.run / "checkpoints" / checkpoint_dir.folder_name(self.steps)
 
     def command(self, run: Path, more: Mapping[str, Any] | None = None) -> list[str]:
-        """The same run in another folder, from wherever it is."""
+        """Command of the same run in another folder, begun or resumed."""
         return measure.trainer(*arguments(self.data, run, self.steps, more))
 
     def differences(self, run: Path) -> list[str]:
-        """What of another run's last checkpoint is not the same byte for byte."""
+        """Files of another run's last checkpoint that differ."""
         last = run / "checkpoints" / self.last.name
         return [
             f"{name} is not that of the unbroken run"
@@ -145,13 +145,13 @@ class Unbroken:
         ]
 
     def wrong_losses(self, events: Sequence[protocol.AnyEvent]) -> list[str]:
-        """Steps that were told with another loss than the unbroken run had."""
+        """Steps whose loss differs from that of the unbroken run."""
         steps = [event for event in events if isinstance(event, protocol.Step)]
         return [f"the loss of step {one.step} differs" for one in steps if one.loss != self.losses.get(one.step)]
 
 
 def unbroken(folder: Path, steps: int, more: Mapping[str, Any] | None = None) -> Unbroken:
-    """Make the data and train on it without any harm. Raises `RuntimeError` where that fails."""
+    """Write the data and train without faults. Raises `RuntimeError` if that fails."""
     folder.mkdir(parents=True, exist_ok=True)
     data, run = text_file(folder), folder / "unbroken"
     child = Child(measure.trainer(*arguments(data, run, steps, more)), folder)
@@ -162,7 +162,7 @@ def unbroken(folder: Path, steps: int, more: Mapping[str, Any] | None = None) ->
 
 
 def newest(run: Path) -> tuple[int, list[str]]:
-    """The step of the newest checkpoint that is whole (0: none), and what is wrong with others."""
+    """Step of the newest valid checkpoint (0: none), and problems of others."""
     found, wrong = 0, []
     for folder in checkpoint_dir.list_checkpoints(run / "checkpoints"):
         reason = checkpoint_dir.find_problem(folder)

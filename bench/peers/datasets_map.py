@@ -1,7 +1,7 @@
-"""The peer of `bench.preparation`: `load_dataset`, `map` and `save_to_disk` of Hugging Face's datasets.
+"""The peer of `bench.preparation`: `load_dataset`, `map` and `save_to_disk` of Hugging Face Datasets.
 
-Written as its documentation has it: batched, a fast tokenizer, Arrow files on disk rather than in memory. Prompts
-and responses get the same ChatML as in Traindeck. Prints one JSON object: seconds of each stage.
+As in its documentation: batched, a fast tokenizer, Arrow files on disk. Prompts and responses get the same ChatML as in
+Traindeck. Prints the seconds of each stage as JSON.
 """
 
 import argparse

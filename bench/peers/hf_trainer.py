@@ -1,8 +1,8 @@
-"""The Hugging Face Trainer with `LlamaForCausalLM` of the shape of our decoder, as its documentation has it.
+"""The Hugging Face Trainer with `LlamaForCausalLM` of the decoder's shape, as in its documentation.
 
     python -m bench.peers.hf_trainer FOLDER [--compile] [--device cuda --precision bf16]
 
-Its fused AdamW, its own data loader, scaled dot product attention, one GPU, no checkpoints, no reports elsewhere.
+Fused AdamW, its data loader, scaled dot product attention, one GPU, no checkpoints, no integrations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench.peers import training
 
 
 def llama(vocab_size: int, length: int, layers: int, heads: int, width: int, mlp: int) -> Any:
-    """A Llama of our decoder's shape, with weights of its own drawing: tied head, no biases."""
+    """A Llama of the decoder's shape: tied head, no biases, its own initialization."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -40,12 +40,12 @@ def llama(vocab_size: int, length: int, layers: int, heads: int, width: int, mlp
         eos_token_id=None,
         pad_token_id=None,
     )
-    config._attn_implementation = "sdpa"  # what it would choose itself
+    config._attn_implementation = "sdpa"  # its default
     return LlamaForCausalLM(config)
 
 
 class Windows(Dataset[dict[str, Tensor]]):
-    """Windows of the training text, one after the other. Transformers shifts the labels itself."""
+    """Consecutive windows of the training text. Transformers shifts the labels."""
 
     def __init__(self, chosen: argparse.Namespace) -> None:
         self._tokens, self._length = training.tokens_of(chosen.data, "train"), chosen.length
@@ -60,7 +60,6 @@ class Windows(Dataset[dict[str, Tensor]]):
 
 
 def arguments(chosen: argparse.Namespace, folder: str) -> Any:
-    """What the Trainer is told."""
     from transformers import TrainingArguments
 
     return TrainingArguments(
@@ -90,32 +89,32 @@ def arguments(chosen: argparse.Namespace, folder: str) -> Any:
 
 
 def train(chosen: argparse.Namespace) -> None:
-    """Train; every log of the Trainer's becomes an event."""
+    """Train; every log of the Trainer becomes an event."""
     from transformers import Trainer, TrainerCallback
     from transformers.trainer_callback import PrinterCallback
 
     training.set_up(chosen)
     model = llama(chosen.vocab_size, chosen.length, chosen.layers, chosen.heads, chosen.width, chosen.mlp)
-    training.say("ready", parameters=model.num_parameters())
+    training.emit("ready", parameters=model.num_parameters())
     tokens = chosen.batch * chosen.length * chosen.accumulation
 
-    class Telling(TrainerCallback):
+    class Reporter(TrainerCallback):
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **rest: Any) -> None:
-            if logs and "loss" in logs:  # it has just read the loss: nothing is left to do on a GPU
+            if logs and "loss" in logs:  # reading the loss has synchronized the GPU
                 loss = float(logs["loss"])
-                training.say("step", step=state.global_step, tokens=state.global_step * tokens, loss=loss)
+                training.emit("step", step=state.global_step, tokens=state.global_step * tokens, loss=loss)
 
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(
-            model=model, args=arguments(chosen, folder), train_dataset=Windows(chosen), callbacks=[Telling()]
+            model=model, args=arguments(chosen, folder), train_dataset=Windows(chosen), callbacks=[Reporter()]
         )
         trainer.remove_callback(PrinterCallback)  # it prints to stdout
         trainer.train()
-    training.say_done(chosen.device)
+    training.emit_done(chosen.device)
 
 
 def main() -> None:
-    parser = training.parser("hf_trainer", __doc__)
+    parser = training.build_parser("hf_trainer", __doc__)
     parser.add_argument("--mlp", type=int, default=384, help="inner width of the SwiGLU block")
     chosen = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")

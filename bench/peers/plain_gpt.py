@@ -1,10 +1,10 @@
-"""A plain loop: GPT-2 (Radford et al. 2019) and AdamW, eager or compiled, as nanoGPT trains it.
+"""A plain training loop: GPT-2 (Radford et al. 2019) and AdamW, eager or compiled, as in nanoGPT.
 
     python -m bench.peers.plain_gpt FOLDER [--compile] [--device cuda --precision bf16]
 
-The model is written from the paper: norms before each block and one at the end, GELU, learned positions, a head that
-is the embedding. The loop takes random windows from a memory map, has the next batch ready while a backward runs,
-reads the loss now and then, and uses fused AdamW and flash attention where nanoGPT does.
+The model follows the paper: pre-norm blocks and a final norm, GELU, learned positions, tied embedding. The loop takes
+random windows from a memory map, prepares the next batch during backward, reads the loss at intervals, and uses fused
+AdamW and flash attention where nanoGPT does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Shape:
 
 
 class Block(nn.Module):
-    """Attention and MLP, each on a residual path behind a norm."""
+    """Attention and MLP with pre-norm and residual connections."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """GPT-2; `forward` gives the summed cross-entropy in nats over labels that are not -100."""
+    """GPT-2; `forward` returns the summed cross-entropy in nats over labels other than -100."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Gpt(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), labels_BT.flatten(), ignore_index=-100, reduction="sum")
 
     def count_parameters(self) -> int:
-        """All weights; the head is the embedding."""
+        """All weights; the head shares the embedding."""
         return sum(weight.numel() for weight in self.parameters())
 
 
@@ -99,8 +99,8 @@ def batches(chosen: argparse.Namespace) -> Callable[[], tuple[Tensor, Tensor]]:
     return batch
 
 
-def optimizer_of(model: Gpt, chosen: argparse.Namespace) -> torch.optim.AdamW:
-    """AdamW as nanoGPT sets it up: matrices decay, and it is fused on a GPU."""
+def build_optimizer(model: Gpt, chosen: argparse.Namespace) -> torch.optim.AdamW:
+    """AdamW as in nanoGPT: weight decay for matrices only, fused on a GPU."""
     weights = list(model.parameters())
     groups: list[dict[str, Any]] = [
         {"params": [one for one in weights if one.dim() >= 2], "weight_decay": chosen.weight_decay},
@@ -111,11 +111,10 @@ def optimizer_of(model: Gpt, chosen: argparse.Namespace) -> torch.optim.AdamW:
 
 
 def train(chosen: argparse.Namespace) -> None:
-    """The loop."""
     training.set_up(chosen)
     model = Gpt(Shape(chosen.vocab_size, chosen.length, chosen.layers, chosen.heads, chosen.width)).to(chosen.device)
-    training.say("ready", parameters=model.count_parameters())
-    optimizer, take = optimizer_of(model, chosen), batches(chosen)
+    training.emit("ready", parameters=model.count_parameters())
+    optimizer, next_batch = build_optimizer(model, chosen), batches(chosen)
     scaler = torch.amp.GradScaler(chosen.device.partition(":")[0], enabled=chosen.precision == "fp16")
     forward: Callable[[Tensor, Tensor], Tensor] = torch.compile(model) if chosen.compile else model
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(chosen.precision)
@@ -126,13 +125,13 @@ def train(chosen: argparse.Namespace) -> None:
         with autocast:
             return forward(inputs, labels)
 
-    following = take()
+    batch = next_batch()
     for step in range(1, chosen.steps + 1):
         for group in optimizer.param_groups:
             group["lr"] = training.cosine(step - 1, chosen)
         for _ in range(chosen.accumulation):
-            loss = loss_of(*following) / (count * chosen.accumulation)
-            following = take()  # while the GPU does the forward
+            loss = loss_of(*batch) / (count * chosen.accumulation)
+            batch = next_batch()  # while the GPU computes the forward pass
             torch.autograd.backward(scaler.scale(loss))
         scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -141,13 +140,13 @@ def train(chosen: argparse.Namespace) -> None:
         optimizer.zero_grad(set_to_none=True)
         if step % chosen.log_steps == 0:
             read = float(loss.detach()) * chosen.accumulation
-            training.say("step", step=step, tokens=step * count * chosen.accumulation, loss=read)
+            training.emit("step", step=step, tokens=step * count * chosen.accumulation, loss=read)
         if chosen.eval_steps and (step % chosen.eval_steps == 0 or step == chosen.steps):
             since = time.perf_counter()
             mean = training.held_out_loss(loss_of, chosen.data, chosen)
-            training.say("eval", step=step, loss=mean, seconds=time.perf_counter() - since)
-    training.say_done(chosen.device)
+            training.emit("eval", step=step, loss=mean, seconds=time.perf_counter() - since)
+    training.emit_done(chosen.device)
 
 
 if __name__ == "__main__":
-    train(training.parser("plain_gpt", __doc__).parse_args())
+    train(training.build_parser("plain_gpt", __doc__).parse_args())

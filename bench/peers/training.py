@@ -1,7 +1,4 @@
-"""What the training peers share: their flags, the same tokens, and one line of JSON for each thing they say.
-
-Every figure of theirs carries the time of the clock, as the trainer's own events do, so that all are read alike.
-"""
+"""Shared by the training peers: flags, tokens, and events as lines of JSON with a timestamp, as the trainer's."""
 
 from __future__ import annotations
 
@@ -21,24 +18,24 @@ from torch import Tensor
 Tokens = npt.NDArray[np.integer[Any]]
 
 
-def parser(name: str, description: str | None) -> argparse.ArgumentParser:
+def build_parser(name: str, description: str | None) -> argparse.ArgumentParser:
     """The flags of a training peer. `data` is a folder that `bench.corpus` wrote."""
-    made = argparse.ArgumentParser(prog=f"python -m bench.peers.{name}", description=description)
-    made.add_argument("data", type=Path)
+    parser = argparse.ArgumentParser(prog=f"python -m bench.peers.{name}", description=description)
+    parser.add_argument("data", type=Path)
     for flag, default in (("layers", 4), ("width", 128), ("heads", 2), ("length", 64), ("vocab-size", 512)):
-        made.add_argument(f"--{flag}", type=int, default=default)
+        parser.add_argument(f"--{flag}", type=int, default=default)
     for flag, default in (("batch", 12), ("accumulation", 1), ("steps", 100), ("warmup", 100), ("seed", 0)):
-        made.add_argument(f"--{flag}", type=int, default=default)
+        parser.add_argument(f"--{flag}", type=int, default=default)
     for flag, whole in (("log-steps", 10), ("eval-steps", 0), ("threads", 0)):
-        made.add_argument(f"--{flag}", type=int, default=whole, help="0: never; threads: as torch has them")
-    made.add_argument("--learning-rate", type=float, default=1e-3)
-    made.add_argument("--min-learning-rate", type=float, default=1e-4)
-    made.add_argument("--weight-decay", type=float, default=0.1)
-    made.add_argument("--beta2", type=float, default=0.95)
-    made.add_argument("--device", default="cpu")
-    made.add_argument("--precision", choices=["fp32", "bf16", "fp16"], default="fp32")
-    made.add_argument("--compile", action="store_true")
-    return made
+        parser.add_argument(f"--{flag}", type=int, default=whole, help="0: never; threads: torch's default")
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--min-learning-rate", type=float, default=1e-4)
+    parser.add_argument("--weight-decay", type=float, default=0.1)
+    parser.add_argument("--beta2", type=float, default=0.95)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", choices=["fp32", "bf16", "fp16"], default="fp32")
+    parser.add_argument("--compile", action="store_true")
+    return parser
 
 
 def set_up(chosen: argparse.Namespace) -> None:
@@ -55,8 +52,8 @@ def tokens_of(folder: Path, split: str) -> Tokens:
 
 
 def windows(tokens: Tokens, length: int, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """All of a held-out split in batches of windows, one after the other; a last one that is short is padded with
-    labels of -100. The same windows as the trainer evaluates."""
+    """A held-out split in batches of consecutive windows, as the trainer evaluates it. A short last window is padded
+    with labels of -100."""
     count = math.ceil((len(tokens) - 1) / length)
     for first in range(0, count, batch):
         rows = range(first, min(first + batch, count))
@@ -68,7 +65,7 @@ def windows(tokens: Tokens, length: int, batch: int) -> Iterator[tuple[Tensor, T
 
 
 def cosine(step: int, chosen: argparse.Namespace) -> float:
-    """Linear warmup, then a cosine down to the least rate, for the step that is made next (from 0), as nanoGPT does."""
+    """Learning rate of a step (from 0): linear warmup, then cosine decay to the minimum, as in nanoGPT."""
     if step < chosen.warmup:
         return float(chosen.learning_rate * (step + 1) / (chosen.warmup + 1))
     share = (step - chosen.warmup) / max(1, chosen.steps - chosen.warmup)
@@ -76,22 +73,22 @@ def cosine(step: int, chosen: argparse.Namespace) -> float:
     return float(low + 0.5 * (1 + math.cos(math.pi * min(1.0, share))) * (chosen.learning_rate - low))
 
 
-def say(type: str, **values: Any) -> None:
-    """One event."""
+def emit(type: str, **values: Any) -> None:
+    """Print an event."""
     print(json.dumps({"type": type, "t": time.time(), **values}), flush=True)
 
 
-def say_done(device: str) -> None:
-    """The last event: peak memory in bytes, as torch's allocator has it on a GPU."""
+def emit_done(device: str) -> None:
+    """Print the last event, with the peak memory of torch's allocator in bytes."""
     on_gpu = device.startswith("cuda")
     allocated = torch.cuda.max_memory_allocated() if on_gpu else None
     reserved = torch.cuda.max_memory_reserved() if on_gpu else None
-    say("done", memory_peak=allocated, peak_vram=reserved)
+    emit("done", memory_peak=allocated, peak_vram=reserved)
 
 
 @torch.no_grad()
 def held_out_loss(loss_of: Callable[[Tensor, Tensor], Tensor], folder: Path, chosen: argparse.Namespace) -> float:
-    """Mean loss in nats over all held-out tokens; `loss_of` gives the sum of a batch."""
+    """Mean loss in nats over all held-out tokens; `loss_of`: summed loss of a batch."""
     held_out = tokens_of(folder, "validation")
     summed = torch.zeros((), dtype=torch.float64, device=chosen.device)
     for inputs, labels in windows(held_out, chosen.length, chosen.batch):

@@ -25,7 +25,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_failing_part_is_reported_and_the_next_one_runs(results: Path) -> None:
-    found = gpu.measured(["a", "b"], {"a": broken, "b": working}, results, "a card")
+    found = gpu.run_parts(["a", "b"], {"a": broken, "b": working}, results, "a card")
     shown = "\n".join(gpu.lines(found, "a card"))
     assert "the card fell out" in shown
     assert "with details" not in shown
@@ -33,7 +33,7 @@ def test_a_failing_part_is_reported_and_the_next_one_runs(results: Path) -> None
 
 
 def test_targets_are_minima_or_maxima(results: Path) -> None:
-    found = gpu.measured(["b"], {"b": working}, results, "a card")
+    found = gpu.run_parts(["b"], {"b": working}, results, "a card")
     speed, cost = (line for line in gpu.lines(found, "a card")[2].splitlines() if line.startswith("| b"))
     assert "at least 1.2 x" in speed
     assert speed.endswith("yes |")
@@ -42,14 +42,14 @@ def test_targets_are_minima_or_maxima(results: Path) -> None:
 
 
 def test_parts_that_are_not_measured_again_are_kept(results: Path) -> None:
-    gpu.measured(["b"], {"b": working}, results, "a card")
-    gpu.measured(["a"], {"a": broken}, results, "a card")
+    gpu.run_parts(["b"], {"b": working}, results, "a card")
+    gpu.run_parts(["a"], {"a": broken}, results, "a card")
     assert json.loads((results / "gpu.json").read_text(encoding="utf-8"))["parts"].keys() == {"a", "b"}
 
 
 def test_measurements_of_another_gpu_are_marked(results: Path) -> None:
-    gpu.measured(["b"], {"b": working}, results, "an old card")
-    found = gpu.measured(["a"], {"a": broken}, results, "a card")
+    gpu.run_parts(["b"], {"b": working}, results, "an old card")
+    found = gpu.run_parts(["a"], {"a": broken}, results, "a card")
     shown = gpu.lines(found, "a card")
     assert shown[0] == "a card"
     assert "b: measured before, on an old card" in shown
@@ -57,8 +57,8 @@ def test_measurements_of_another_gpu_are_marked(results: Path) -> None:
 
 
 def test_a_missing_pytest_is_reported_with_the_install_command(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_run", lambda *command, **more: "")
-    found = gpu.measured(["tests"], {"tests": gpu.tests}, results, "a card")
+    monkeypatch.setattr(gpu, "_run", lambda *command, **options: "")
+    found = gpu.run_parts(["tests"], {"tests": gpu.tests}, results, "a card")
     assert "pip install -e .[dev,bench]" in found["tests"]["error"]
 
 

@@ -94,7 +94,7 @@ def test_a_loss_is_reached_at_the_first_evaluation_at_or_below_it() -> None:
     events = [{"type": "ready", "t": 102.0}]
     events += [{"type": "eval", "t": 110.0 + n, "seconds": 0.5, "step": n, "loss": loss} for n, loss in losses]
     found = time_to_loss.reached(runs.Trained(100.0, events), 3.0)
-    assert found == {"seconds": 13.0, "without_evaluations": 11.0, "from_ready": 11.0, "step": 3, "loss": 2.9}
+    assert found == {"seconds": 13.0, "without_evaluations": 11.0, "step": 3, "loss": 2.9}
     assert time_to_loss.reached(runs.Trained(100.0, events), 1.0) is None
 
 
