@@ -62,14 +62,14 @@ def build(
     example: Batch | None = None,
     recorded: dict[str, Any] | None = None,
     reporter: Reporter | None = None,
-    thorough: bool = False,
     step: int = 0,
     switch: bool = True,
 ) -> Engine:
     """Builds the engine of a run of `steps` steps on a CPU. `switch`: after its switch to compiled code."""
     model, example, reporter = model or decoder(config), example or batch(), reporter or NullReporter()
+    varying = example.input_ids.shape[1] != config.max_seq_len
     built = select.build_engine(
-        config, model, CPU, FP32, reporter, example, steps, recorded, step=step, thorough=thorough
+        config, model, CPU, FP32, reporter, example, steps, recorded, step=step, varying=varying
     )
     if switch and built.switch is not None:
         try:

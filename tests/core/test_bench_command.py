@@ -59,13 +59,10 @@ def test_recipes_are_measured_in_turn(measured: tuple[Path, dict, str]) -> None:
     assert named["untuned"]["knobs"]["attention"] == "math"
     assert all(one["tokens_per_s"]["median"] > 0 for one in named.values())
     assert document["times_as_fast"]["median"] > 0
-    assert said.index("round 1: untuned recipe") < said.index("round 1: tuned")
-
-
-def test_ceilings_of_arithmetic_and_copies_are_measured(measured: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
-    limits = {one["name"]: one for one in measured[1]["ceilings"]}
+    limits = {one["name"]: one for one in document["ceilings"]}
     assert {"matmul fp32", "copy RAM"} <= limits.keys()
     assert all(0 < one["median"] <= one["best"] for one in limits.values())
+    assert said.index("round 1: untuned recipe") < said.index("round 1: tuned")
 
 
 def test_only_the_document_is_saved(measured: tuple[Path, dict, str]) -> None:  # type: ignore[type-arg]
@@ -98,13 +95,6 @@ def test_a_too_large_model_is_rejected_in_one_sentence(tmp_path: Path) -> None:
     assert b"Traceback" not in err
     assert out == b""
     assert not list(tmp_path.rglob("*.json"))
-
-
-def test_a_typo_is_rejected_as_in_any_command(tmp_path: Path) -> None:
-    process = start(tmp_path, "--hiden-dim", "32", "--output", "plain")
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert b"--hidden-dim" in err
 
 
 def test_a_failing_run_reports_its_reason(tmp_path: Path) -> None:

@@ -236,7 +236,15 @@ def test_rejected_cuda_graphs_hold_no_memory(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(CompileSwitch, "_speedup", lambda *_: 0.5)
     model = decoder(config).to(device)
     made = select.build_engine(
-        config, model, device, Precision.from_name("fp32", device), NullReporter(), batch(512, 32), LONG, None
+        config,
+        model,
+        device,
+        Precision.from_name("fp32", device),
+        NullReporter(),
+        batch(512, 32),
+        LONG,
+        None,
+        varying=False,
     )
     assert made.switch is not None
     made.switch.finish(batch(512, 32).to(device))

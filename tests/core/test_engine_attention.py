@@ -93,10 +93,10 @@ def test_a_failing_variable_length_backend_reports_the_reason(
     assert (path(set_so, "flash2").used, path(set_so, "flash2").reason) == (False, reason)
 
 
-@pytest.mark.parametrize("again", ["off", "selective", "full"])
+@pytest.mark.parametrize("checkpointing", ["off", "full"])
 @pytest.mark.parametrize("faster", [True, False])
 def test_compiled_code_with_a_mask_replaces_variable_length_attention_if_faster(
-    faster: bool, again: str, monkeypatch: pytest.MonkeyPatch
+    faster: bool, checkpointing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compilation, "unavailable_reason", lambda device: None)
     monkeypatch.setattr(engine, "BackgroundCompiler", NoCompiler)
@@ -108,7 +108,7 @@ def test_compiled_code_with_a_mask_replaces_variable_length_attention_if_faster(
         return {"slow": 1.0, "fast": 0.5 if faster else 1.0}
 
     monkeypatch.setattr(measuring, "time_alternatives", seconds)
-    config = settings(attend_across_documents=False, activation_checkpointing=again)
+    config = settings(attend_across_documents=False, activation_checkpointing=checkpointing)
     built = build(config, steps=LONG, example=batch(packed=True))
     said = path(built, "attention")
     wanted = ("sdpa", "path.masked") if faster else ("documents", "path.on")

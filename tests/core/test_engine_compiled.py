@@ -158,7 +158,7 @@ def test_a_cuda_graph_is_correct_for_other_batches_and_weights(own_cache: Path, 
     config = settings(compile="on", cuda_graphs="on", n_layers=1, tf32=False)
     model = decoder(config).to(device)
     built = select.build_engine(
-        config, model, device, Precision.from_name(name, device), NullReporter(), batch(), 3, None
+        config, model, device, Precision.from_name(name, device), NullReporter(), batch(), 3, None, varying=False
     )
     assert built.switch is not None
     built.switch.finish(batch().to(device))

@@ -56,12 +56,6 @@ def test_measurements_of_another_gpu_are_marked(results: Path) -> None:
     assert not any(line.startswith("a: measured before") for line in shown)
 
 
-def test_a_missing_pytest_is_reported_with_the_install_command(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_run", lambda *command, **options: "")
-    found = gpu.run_parts(["tests"], {"tests": gpu.tests}, results, "a card")
-    assert "pip install -e .[dev,bench]" in found["tests"]["error"]
-
-
 def test_a_missing_gpu_is_reported_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,1 +1,1 @@
-"""The check before Start, and the measurement that it shares with the automatic batch size and `bench`."""
+"""The check before a run, and the measurement shared with the automatic batch size and `bench`."""

@@ -1,4 +1,4 @@
-"""Reads from the data, or its token cache, how long a run is. Nothing is encoded for it.
+"""Inspects the data, or its token cache, for the length of a run. Only a sample is encoded.
 
 No torch, no Qt.
 """
@@ -29,7 +29,7 @@ _DEFAULT_STEPS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class DataRequirements:
-    """What the data determine of a run."""
+    """Properties of a run that depend on the data."""
 
     task: Task
     vocab_size: int

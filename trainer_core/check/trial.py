@@ -36,7 +36,8 @@ from trainer_core.train.device import (
     device_of_rank,
     uses_tf32,
 )
-from trainer_core.train.flops import flops_per_token, peak_flops
+from trainer_core.train.flops import flops_per_token
+from trainer_core.train.gpu_specs import lookup_peak
 from trainer_core.train.peak_memory import PeakMemory
 from trainer_core.train.ranks import beside, divided, share_of
 from trainer_core.train.trainer import Trainer
@@ -159,7 +160,7 @@ def _measure(
             trainer.validation_data.close()
     tokens_per_s = config.effective_batch * config.max_seq_len / step_s
     arithmetic = "tf32" if precision.dtype is None and uses_tf32(config, device) else precision.name
-    peak_rate = peak_flops(describe_device(device), arithmetic)
+    peak_flops = lookup_peak(describe_device(device), arithmetic, config.ranks)
     flops_per_s = tokens_per_s * flops_per_token(trainer.model, config.max_seq_len)
     return {
         "peak": on_gpu,
@@ -169,7 +170,7 @@ def _measure(
         "start_s": trainer.start_s,
         "compile_s": trainer.engine.compile_s,
         "utilization": trainer.utilization,
-        "mfu": flops_per_s / (peak_rate * config.ranks) if peak_rate else None,
+        "mfu": flops_per_s / peak_flops.flops if peak_flops else None,
     }
 
 

@@ -22,7 +22,6 @@ from trainer_core.models.decoder import Decoder
 from trainer_core.protocol import FlopsProfile, FlopsRow
 from trainer_core.train.checkpoint import rng_states, set_rng_states
 from trainer_core.train.device import Precision
-from trainer_core.train.gpu_specs import lookup_peak
 from trainer_core.train.loss import token_loss
 
 
@@ -32,12 +31,6 @@ def flops_per_token(model: Decoder, length: float) -> float:
     embedding = 0 if config.tie_embeddings else config.vocab_size * config.hidden_dim
     multiplying = model.count_parameters() - embedding
     return 6.0 * multiplying + 6.0 * config.n_layers * length * config.hidden_dim
-
-
-def peak_flops(device_name: str, precision: str) -> float | None:
-    """Dense FLOP/s of the card in `bf16`, `fp16` or `tf32`; None for unknown cards and for fp32."""
-    found = lookup_peak(device_name, precision)
-    return found.flops if found else None
 
 
 def profile(model: Decoder, batch: Batch, precision: Precision, step: int) -> FlopsProfile:

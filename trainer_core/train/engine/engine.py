@@ -98,7 +98,8 @@ class CompileSwitch:
 
     The step is fixed when the run starts and stored in its checkpoints, so a resumed run switches at the same step.
     Compiled code is used if its loss and gradients equal the eager ones on the run's own batch and, unless `forced`, if
-    it is faster. `MeasurementCache` stores the decision, so that a run killed before its next checkpoint repeats it.
+    it is faster. `MeasurementCache` stores the decision (unless `cache_key` is None), so that a run killed before its
+    next checkpoint repeats it.
     """
 
     def __init__(
@@ -108,14 +109,13 @@ class CompileSwitch:
         step: int,
         config: Config,
         session: Reporter,
-        cache_key: tuple[object, ...],
+        cache_key: tuple[object, ...] | None,
         *,
         forced: bool,
         background: bool,
-        thorough: bool,
     ) -> None:
         self.step, self._engine, self._key, self._config, self._session = step, engine, key, config, session
-        self._cache_key, self._forced, self._thorough = cache_key, forced, thorough
+        self._cache_key, self._forced = cache_key, forced
         self._device = torch.device(key.device)
         self._eager_attention = str(engine.choices["attention"])
         self._cached, self._since = compilation.is_cached(key), time.perf_counter()
@@ -157,7 +157,7 @@ class CompileSwitch:
             torch.cuda.reset_peak_memory_stats(self._device)
         if path.reason != "path.failed":  # a failure may be different at the next start
             self._store_cost(time.perf_counter() - (since if self._cached else self._since))
-            if not self._thorough:
+            if self._cache_key is not None:
                 at_start = {**engine.choices, "attention": self._eager_attention}
                 MeasurementCache().store({"choices": at_start}, *self._cache_key)
 

@@ -78,7 +78,7 @@ def build_engine(
     recorded: dict[str, Any] | None,
     *,
     step: int = 0,
-    varying: bool | None = None,
+    varying: bool,
     eager_start: bool = True,
     background: bool = True,
     thorough: bool = False,
@@ -89,15 +89,13 @@ def build_engine(
         example: The first micro-batch, on any device.
         recorded: Choices of the checkpoint that the run resumes from.
         step: Steps done.
-        varying: Batches differ in width. None: if the example is narrower than the longest sequence.
+        varying: Batches differ in width.
         eager_start: Train eagerly until compiled code can be ready; False: wait for it before the first step.
         background: Start compiling now; False: in `CompileSwitch.finish`.
         thorough: Compile however short the run is, and neither read nor store choices (`doctor --fast-paths`).
 
     Random states, weights and gradients are preserved.
     """
-    if varying is None:
-        varying = example.input_ids.shape[1] != config.max_seq_len
     engine = Engine(model, precision, fast_paths=available.run_paths(config, model, device, precision))
     shape = [*example.input_ids.shape, example.segments is not None, varying]
     cache_key = _cache_key(config, engine, device, shape, total_steps)
@@ -130,10 +128,9 @@ def build_engine(
         first if eager_start else step,
         config,
         session,
-        cache_key,
+        None if thorough else cache_key,
         forced=decided or bool(earlier) or config.compile == "on",
         background=background,
-        thorough=thorough,
     )
     return engine
 
@@ -287,13 +284,13 @@ class _Selector:
         if self._device.type == "cuda":
             no_graphs: Reason | None = ("path.unsupported", {"what": "torch.compile is not used"})
             if reason is None or self._config.cuda_graphs == "off":
-                no_graphs = self._graphs_rejection(thorough)
+                no_graphs = self._graphs_rejection()
             self.record("cuda_graphs", False, no_graphs or "path.not_tried")
             self._engine.choices["cuda_graphs"] = no_graphs is None
             key = replace(key, graphs=no_graphs is None)
         return key if reason is None else None
 
-    def _graphs_rejection(self, thorough: bool) -> Reason | None:
+    def _graphs_rejection(self) -> Reason | None:
         """CUDA graphs need static shapes and pay where a micro-batch is short enough to be limited by launches.
 
         Gradients of a graph lie in its own memory, which its next run overwrites: one micro-batch a step. A graph
@@ -310,7 +307,7 @@ class _Selector:
         for what, present in obstacles.items():
             if present:
                 return "path.unsupported", {"what": what}
-        if config.cuda_graphs == "on" or thorough:
+        if config.cuda_graphs == "on":
             return None
         if "cuda_graphs" in self._recorded:
             return None if self._recorded["cuda_graphs"] else self.repeated("path.not_needed")
