@@ -1,4 +1,4 @@
-"""Events as trainers write them, in any number: lines of events.jsonl with made-up measurements."""
+"""Synthetic events of a trainer: lines of events.jsonl with random measurements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer_core import presets, protocol
 from trainer_core.config import Config, to_dict
 from trainer_core.runs.run_dir import RunDir
 
-_OF_TWENTY: Final = 13  # events are steps; 4 are of the hardware, 2 tell progress, 1 the performance
+_STEPS_OF_TWENTY: Final = 13  # of 20 events; 4 are hardware samples, 2 progress, 1 performance
 _GIB: Final = 1024**3
 
 
@@ -28,23 +28,23 @@ def head(run: Path, config: Config, began: float) -> Iterator[bytes]:
 
 
 def _kind(number: int) -> str:
-    """Of the event with this number."""
+    """Type of the event with this number."""
     if number % 5000 < 2:
         return "eval" if number % 5000 else "checkpoint"
     place = number % 20
-    return "step" if place < _OF_TWENTY else "hardware" if place < 17 else "progress" if place < 19 else "perf"
+    return "step" if place < _STEPS_OF_TWENTY else "hardware" if place < 17 else "progress" if place < 19 else "perf"
 
 
 def steps(count: int) -> int:
-    """How many of so many measurements are steps."""
+    """Number of steps among `count` events."""
     return sum(_kind(number) == "step" for number in range(3, count + 3))
 
 
 def measurements(count: int, began: float, every_s: float = 0.05) -> Iterator[bytes]:
-    """`count` lines: steps mostly, each with 20 figures; a checkpoint and an evaluation now and then."""
-    dice = random.Random(7)
+    """`count` lines, mostly steps with 20 figures each; some checkpoints and evaluations."""
+    rng = random.Random(7)
     step = 0
-    shapes = {kind: _template(event) for kind, event in _EXAMPLES.items()}
+    templates = {kind: _template(event) for kind, event in _EXAMPLES.items()}
     for number in range(3, count + 3):
         kind, now = _kind(number), began + number * every_s
         step += kind == "step"
@@ -52,10 +52,10 @@ def measurements(count: int, began: float, every_s: float = 0.05) -> Iterator[by
             yield protocol.encode(protocol.Checkpoint(t=now, seq=number, step=step, path=f"step-{step:08d}",
                                                       bytes=1 << 26, seconds=0.5, kind="regular"))  # fmt: skip
         elif kind == "eval":
-            yield protocol.encode(protocol.Eval(t=now, seq=number, step=step, loss=3.0 + dice.random(), perplexity=20.0,
+            yield protocol.encode(protocol.Eval(t=now, seq=number, step=step, loss=3.0 + rng.random(), perplexity=20.0,
                                                 tokens=9000, seconds=1.0))  # fmt: skip
         else:
-            yield shapes[kind] % _values(kind, now, number, step, dice)
+            yield templates[kind] % _values(kind, now, number, step, rng)
 
 
 _TIMES: Final = protocol.StepTime(data=-1.0, transfer=-1.0, forward=-1.0, backward=-1.0, optimizer=-1.0, other=-1.0)
@@ -81,7 +81,7 @@ _FLOATS: Final = {kind: protocol.encode(event).count(b"-1.0") - 1 for kind, even
 
 
 def _template(event: protocol.AnyEvent) -> bytes:
-    """A line with places for `t`, the numbers that rise, and all else."""
+    """A line with placeholders for `t`, counters and other values."""
     line = protocol.encode(event).replace(b"%", b"%%")
     line = line.replace(b'"t":-1.0', b'"t":%(t).6f').replace(b'"seq":-2', b'"seq":%(seq)d')
     line = line.replace(b'"step":-2', b'"step":%(step)d').replace(b'"tokens":-2', b'"tokens":%(tokens)d')
@@ -90,12 +90,12 @@ def _template(event: protocol.AnyEvent) -> bytes:
     return b"".join(part + b"%%(v%d)r" % place for place, part in enumerate(parts[:-1])) + parts[-1]
 
 
-def _values(kind: str, now: float, seq: int, step: int, dice: random.Random) -> dict[bytes, Any]:
+def _values(kind: str, now: float, seq: int, step: int, rng: random.Random) -> dict[bytes, Any]:
     found: dict[bytes, Any] = {
-        b"t": now, b"seq": seq, b"step": step, b"tokens": step * 8192, b"whole": dice.randrange(1 << 34),
+        b"t": now, b"seq": seq, b"step": step, b"tokens": step * 8192, b"whole": rng.randrange(1 << 34),
     }  # fmt: skip
     for place in range(_FLOATS[kind]):
-        found[b"v%d" % place] = dice.random()
+        found[b"v%d" % place] = rng.random()
     return found
 
 
@@ -113,23 +113,17 @@ def write_run(run: RunDir, count: int) -> None:
 
 
 def main() -> None:
-    """`python -m bench.window_events COUNT A_SECOND`: a program that speaks like a trainer. 0 a second: at once."""
+    """`python -m bench.window_events COUNT RATE`: emits events like a trainer, `RATE` per second."""
     count, rate = int(sys.argv[1]), float(sys.argv[2])
     out = sys.stdout.buffer
     began = time.time()
     out.writelines(head(Path("bench"), Config(), began))
-    if not rate:
-        lines = list(measurements(count, began))
-        sys.stderr.write("ready\n")  # what follows is all there: its reader sets the pace
-        sys.stderr.flush()
-        out.writelines(lines)
-    else:
-        _at_pace(measurements(count, began, 1.0 / rate), count, rate)
+    _write_at_rate(measurements(count, began, 1.0 / rate), count, rate)
     out.write(protocol.encode(protocol.Done(seq=count + 3, reason="finished", steps=count, total_steps=count)))
     out.flush()
 
 
-def _at_pace(lines: Iterator[bytes], count: int, rate: float) -> None:
+def _write_at_rate(lines: Iterator[bytes], count: int, rate: float) -> None:
     sent, start = 0, time.monotonic()
     while sent < count:
         due = min(count, int((time.monotonic() - start) * rate))
