@@ -84,7 +84,8 @@ class Calls:
     def __init__(self, trainer: Trainer) -> None:
         self.seconds = 0.0
         for owner, name in (
-            (trainer, "_record_metrics"),
+            (trainer.metrics, "add"),
+            (trainer, "_request_metrics"),
             (trainer, "_process_metrics"),
             (trainer.clock, "mark"),
             (trainer.session, "progress"),
@@ -92,12 +93,12 @@ class Calls:
             setattr(owner, name, self._timed(getattr(owner, name)))
 
     def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*positional: Any, **named: Any) -> Any:
-            begun = time.perf_counter()
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            started = time.perf_counter()
             try:
-                return call(*positional, **named)
+                return call(*args, **kwargs)
             finally:
-                self.seconds += time.perf_counter() - begun
+                self.seconds += time.perf_counter() - started
 
         return timed
 

@@ -35,6 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("CXX", str(tmp_path / "nowhere"))
     small = {"hidden_dim": 32, "n_layers": 1, "max_seq_len": 64, "batch_size": 4, "vocab_size": 4096}
     monkeypatch.setitem(fast_paths._KNOBS, "cpu", small)
+    monkeypatch.setattr(fast_paths, "_BUDGET_S", 0.01)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield tmp_path
