@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from trainer_core.data.encodings import ReadStats
-from trainer_core.data.formats import FORMATS, ReadOptions, SourceFile
-from trainer_core.data.readers import columnar, json_array, json_rows, lines, streams, tar
+from trainer_core.data.formats import FORMATS
+from trainer_core.data.readers import base, columnar, delimited, json_objects, tar
+from trainer_core.data.readers.base import ReadOptions, SourceFile
 
 TABLES = ("jsonl", "json", "csv", "tsv", "parquet", "arrow", "feather", "tar")
 
@@ -62,11 +63,11 @@ def read_and_tally(
 def limits(chunk: int = 64, longest: int | None = None, batch: int = 512) -> Iterator[None]:
     """Chunks, batches and the longest line so small that a short file has many."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams, "CHUNK", chunk)
-        patch.setattr(json_rows, "_HEAD_BYTES", 3)
+        patch.setattr(base, "CHUNK", chunk)
+        patch.setattr(json_objects, "_HEAD_BYTES", 3)
         patch.setattr(columnar, "_BATCH_LIMIT", batch)
         patch.setattr(columnar, "_LARGE_BATCH_BYTES", 4 * batch)
-        for module in (lines, json_array, tar, columnar):
+        for module in (delimited, json_objects, tar, columnar):
             if longest is not None:
                 patch.setattr(module, "MAX_ROW_BYTES", longest)
         yield

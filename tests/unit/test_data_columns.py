@@ -227,7 +227,7 @@ def test_files_of_one_folder_may_have_different_columns(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text(json.dumps({"messages": MESSAGES}), encoding="utf-8")
     config = Config()
     found = scan_path(str(tmp_path), config)
-    assert [layout.kind for layout in found.column_mappings] == ["pair", "messages"]
+    assert [file.mapping.kind for file in found.files] == ["pair", "messages"]
     assert [len(document.turns) for document in DocumentStream([found], config)] == [2, 5]
 
 

@@ -16,7 +16,7 @@ from tests.reading import random_bytes
 from trainer_core.config import Config
 from trainer_core.data import formats, sources
 from trainer_core.data.documents import DocumentStream
-from trainer_core.data.sources import scan_path
+from trainer_core.data.sources import scan_datasets, scan_path
 from trainer_core.messages import TraindeckError, Value, is_known
 from trainer_core.messages.data import translate_reason
 from trainer_core.progress import NullReporter
@@ -166,7 +166,7 @@ def test_text_and_conversations_together_are_refused_and_it_is_said_which_is_whi
         text.write_text("text", encoding="utf-8")
     (tmp_path / "b.jsonl").write_text('{"prompt": "a", "response": "b"}', encoding="utf-8")
     with pytest.raises(TraindeckError) as caught:
-        pieces(*(tmp_path / name for name in names))
+        scan_datasets(Config(data=[str(tmp_path / name) for name in names]))
     text = next(name for name in names if name != "b.jsonl")
     assert (caught.value.code, caught.value.exit_code) == ("data.mixed", 4)
     assert caught.value.params == {"text": str(tmp_path / text), "chats": str(tmp_path / "b.jsonl")}

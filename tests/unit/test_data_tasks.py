@@ -59,10 +59,8 @@ def test_the_python_library_is_found_without_tests_and_installed_packages() -> N
 def test_the_built_in_data_streams_like_any_other() -> None:
     config = Config()
     library = DocumentStream([scan_path("builtin:python", config)], config)
-    assert library.task == "pretrain"
     assert sum(1 for _ in library) > 300
     exercises = DocumentStream([scan_path("builtin:tasks", config)], config)
-    assert exercises.task == "sft"
     assert [(prompt, response) for (_, prompt), (_, response) in (one.turns for one in exercises)] == list(
         builtin_tasks.examples()
     )

@@ -11,8 +11,7 @@ import pytest
 from trainer_core.config import knobs
 from trainer_core.data.encodings import ReadStats
 from trainer_core.data.readers.base import TOO_LONG, ReadOptions, SourceFile
-from trainer_core.data.readers.json_rows import RowDecoder
-from trainer_core.data.readers.lines import read_jsonl
+from trainer_core.data.readers.json_objects import RowDecoder, read_jsonl
 from trainer_core.messages import format_message
 from trainer_core.messages.data import translate_params, translate_position, translate_reason
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from tests.reading import TABLES, columnar_file, compressed, encoded, limits, read, read_and_tally, source_of, tar_of
 from trainer_core.data.encodings import ReadStats
-from trainer_core.data.formats import FORMATS, KNOWN_SUFFIXES, ReadOptions, format_from_name
+from trainer_core.data.formats import FORMATS, KNOWN_SUFFIXES, format_from_name
+from trainer_core.data.readers.base import ReadOptions
 from trainer_core.messages import TraindeckError
 
 ALL = (*TABLES, "text")

@@ -14,7 +14,9 @@ import pytest
 
 from tests.reading import columnar_file, limits, random_bytes, read, read_and_tally, source_of
 from trainer_core.data.encodings import ReadStats
-from trainer_core.data.formats import FORMATS, ReadOptions, hugging_face_files
+from trainer_core.data.formats import FORMATS
+from trainer_core.data.readers.base import ReadOptions
+from trainer_core.data.splits import hugging_face_files
 from trainer_core.messages import Language, TraindeckError, format_message
 
 KINDS = ("parquet", "arrow", "feather")

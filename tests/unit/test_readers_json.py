@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.reading import limits, read_and_tally, source_of
 from trainer_core.data.encodings import ReadStats
-from trainer_core.data.formats import FORMATS, ReadOptions
+from trainer_core.data.formats import FORMATS
+from trainer_core.data.readers.base import ReadOptions
 from trainer_core.messages import TraindeckError
 
 texts = st.text(st.sampled_from('ab"\\{}[],: \n床\ud800'), max_size=12)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.reading import limits, read, read_and_tally, source_of
 from trainer_core.data.encodings import ReadStats
-from trainer_core.data.readers.json_rows import RowDecoder
+from trainer_core.data.readers.json_objects import RowDecoder
 from trainer_core.messages import TraindeckError
 
 values = st.recursive(

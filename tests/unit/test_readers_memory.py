@@ -15,6 +15,7 @@ import pytest
 
 from trainer_core.data import formats
 from trainer_core.data.encodings import ReadStats
+from trainer_core.data.readers.base import ReadOptions, SourceFile
 
 MIB = 1024 * 1024
 
@@ -23,7 +24,8 @@ READ = """
 import sys
 from pathlib import Path
 from trainer_core.data.encodings import ReadStats
-from trainer_core.data.formats import FORMATS, ReadOptions, SourceFile
+from trainer_core.data.formats import FORMATS
+from trainer_core.data.readers.base import ReadOptions, SourceFile
 
 path, kind, compression = Path(sys.argv[1]), *sys.argv[2:]
 source = SourceFile(path, kind, "" if FORMATS[kind].binary else "utf-8", path.stat().st_size, compression)
@@ -112,9 +114,9 @@ def test_one_batch_of_300_megabytes_is_mapped_and_not_copied(tmp_path: Path, ope
     with opened(str(tmp_path / "a"), table.schema) as writer:
         writer.write_batch(table.combine_chunks().to_batches()[0])
     del table
-    source = formats.SourceFile(tmp_path / "a", "arrow", "", (tmp_path / "a").stat().st_size)
+    source = SourceFile(tmp_path / "a", "arrow", "", (tmp_path / "a").stat().st_size)
     before, most = pa.total_allocated_bytes(), 0
-    for _ in formats.FORMATS["arrow"].read(source, formats.ReadOptions(("text",)), ReadStats()):
+    for _ in formats.FORMATS["arrow"].read(source, ReadOptions(("text",)), ReadStats()):
         most = max(most, pa.total_allocated_bytes())
     assert most - before < 10 * MIB
     good, bad, peak = measured(tmp_path / "a", "arrow")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.reading import compressed, limits, random_bytes, read, read_and_tally, source_of
 from trainer_core.data import encodings
 from trainer_core.data.encodings import ReadStats
-from trainer_core.data.formats import FORMATS, ReadOptions
-from trainer_core.data.readers import streams
+from trainer_core.data.formats import FORMATS
+from trainer_core.data.readers.base import ReadOptions, read_head
 from trainer_core.messages import TraindeckError
 
 POEM = "床前明月光，疑是地上霜。\n举头望明月，低头思故乡。\n"
@@ -147,7 +147,7 @@ def test_the_beginning_of_a_file_can_be_looked_at_decompressed(tmp_path: Path, c
     content = random_bytes(700_000)
     (tmp_path / "a").write_bytes(compressed(content, compression, 2) if compression else content)
     for size in (1, 1000, 600_000, 2_000_000):
-        assert streams.read_head(tmp_path / "a", compression, size) == content[:size]
+        assert read_head(tmp_path / "a", compression, size) == content[:size]
 
 
 def test_progress_counts_the_bytes_on_disk(tmp_path: Path) -> None:

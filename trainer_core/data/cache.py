@@ -84,10 +84,10 @@ def collect_inputs(scans: DatasetScans, task: Task, config: Config, reporter: Re
 def _describe_files(scans: Sequence[DatasetScan], hashes: _ContentHashes, reporter: Reporter) -> list[list[Any]]:
     found: list[list[Any]] = []
     for one in scans:
-        for file, mapping in zip(one.files, one.column_mappings, strict=True):
+        for file in one.files:
             reporter.poll()
             content = builtin_tasks.VERSION if file.format == "tasks" else hashes.get(file.path)
-            found.append([str(file.path), [content, file.format, file.encoding, asdict(mapping)]])
+            found.append([str(file.path), [content, file.format, file.encoding, asdict(file.mapping)]])
         found.append(["", []])  # separates the --data arguments
     return found
 

@@ -10,13 +10,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from trainer_core.config import Config
-from trainer_core.data import builtin_tasks, columns, formats
-from trainer_core.data.columns import PLAIN_TEXT, BadRow, ColumnMapping, Document
+from trainer_core.data import builtin_tasks, columns
+from trainer_core.data.columns import PLAIN_TEXT, BadRow, Document
 from trainer_core.data.encodings import ReadStats
-from trainer_core.data.formats import FORMATS, TEXT, ReadOptions, SourceFile
-from trainer_core.data.sources import DatasetScan, common_task, unreadable_error
+from trainer_core.data.formats import FORMATS
+from trainer_core.data.readers.base import TEXT, ReadOptions, SourceFile, bad_format_error
+from trainer_core.data.sources import DatasetScan, unreadable_error
 from trainer_core.messages import TraindeckError
-from trainer_core.progress import Reporter
+from trainer_core.progress import NullReporter, Reporter
 
 _MAX_PIECE_CHARS, _MIN_PIECE_CHARS = 64 * 1024, 512  # characters
 _MAX_ENCODE_CHARS: Final = 4 * _MAX_PIECE_CHARS  # characters of a row that are encoded at once
@@ -24,10 +25,6 @@ _TARGET_PIECES: Final = 256  # of small data, so that some can be held out
 _MIN_BAD_ROWS: Final = 100  # a file with more bad rows than this, and than good ones, is rejected
 
 StreamPosition = dict[str, Any]  # plain values
-
-
-def _no_poll() -> None:
-    pass
 
 
 @dataclass(slots=True)
@@ -56,7 +53,7 @@ class _BadRowLimiter(ReadStats):
         if config.on_bad_row == "stop":
             raise TraindeckError("data.bad_row", path=path, position=position, reason=reason)
         if self.bad >= _MIN_BAD_ROWS and self.bad > self.rows:
-            raise formats.bad_format_error(self._file, self.first_bad, self.reason)
+            raise bad_format_error(self._file, self.first_bad, self.reason)
         count = self._bad_before + self.bad
         if config.bad_row_limit and count > config.bad_row_limit:
             first = {"position": self.first_bad, "reason": self.reason}
@@ -69,8 +66,7 @@ class _BadRowLimiter(ReadStats):
 
 def choose_piece_chars(scans: Sequence[DatasetScan]) -> int:
     """The length of the pieces into which plain text is cut, in characters."""
-    files = (pair for one in scans for pair in zip(one.files, one.column_mappings, strict=True))
-    plain = sum(file.bytes for file, mapping in files if mapping is PLAIN_TEXT)
+    plain = sum(file.bytes for one in scans for file in one.files if file.mapping is PLAIN_TEXT)
     return min(_MAX_PIECE_CHARS, max(_MIN_PIECE_CHARS, plain // _TARGET_PIECES))
 
 
@@ -78,9 +74,9 @@ class DocumentStream:
     """All documents of scanned data, in order.
 
     `done` of `total` bytes are read. Another stream continues after a document from its `position`, which is None
-    within a long text. Warns the reporter about skipped rows and replaced bytes after each file. `piece_chars`
-    overrides the length of the pieces of plain text. Raises `data.unreadable`, `data.bad_format`, `data.bad_row` or
-    `data.too_many_bad_rows`.
+    within a long text. `sampled_bytes`: the bytes read of files of which only a sample is read, by file number. Warns
+    the reporter about skipped rows and replaced bytes after each file. `piece_chars` overrides the length of the pieces
+    of plain text. Raises `data.unreadable`, `data.bad_format`, `data.bad_row` or `data.too_many_bad_rows`.
     """
 
     def __init__(
@@ -91,11 +87,11 @@ class DocumentStream:
         position: StreamPosition | None = None,
         piece_chars: int = 0,
     ) -> None:
-        self._files = [pair for one in scans for pair in zip(one.files, one.column_mappings, strict=True)]
-        self._config, self._reporter = config, reporter
+        self._files = [file for one in scans for file in one.files]
+        self._config, self._reporter = config, reporter or NullReporter()
         self._stats = ReadStats()
         self.total = sum(one.bytes for one in scans)
-        self.task = common_task(scans)
+        self.sampled_bytes: dict[int, int] = {}
         self._piece_chars = piece_chars or choose_piece_chars(scans)
         self._inside_long_text = False  # more parts of a long text follow
         start = position or {"file": 0, "number": 0, "unit": 0, "counts": {}, "tally": None}
@@ -104,7 +100,7 @@ class DocumentStream:
         self._unit: int = start["unit"]
         self._restored: dict[str, Any] | None = start["tally"]
         self.counts = RowCounts(**start["counts"])
-        self._finished = sum(file.bytes for file, _ in self._files[: self._file])
+        self._finished = sum(file.bytes_to_read for file in self._files[: self._file])
 
     @property
     def done(self) -> int:
@@ -123,43 +119,39 @@ class DocumentStream:
         return {"file": self._file, "number": self._number, "unit": self._unit, "counts": counts, "tally": stats}
 
     def __iter__(self) -> Iterator[Document]:
-        poll = self._reporter.poll if self._reporter is not None else _no_poll
         while self._file < len(self._files):
-            file, mapping = self._files[self._file]
-            self._stats = stats = _BadRowLimiter(file, self._config, self.counts.bad, poll)
+            file = self._files[self._file]
+            self._stats = stats = _BadRowLimiter(file, self._config, self.counts.bad, self._reporter.poll)
             if self._restored is not None:
                 stats.load_state_dict(self._restored)
                 self._restored = None
             try:
-                yield from (
-                    self._task_documents(stats) if file.format == "tasks" else self._documents(file, mapping, stats)
-                )
+                yield from self._task_documents(stats) if file.format == "tasks" else self._documents(file, stats)
             except OSError as error:
                 raise unreadable_error(file.path, error) from error
             if stats.bad > stats.rows and stats.bad:
-                raise formats.bad_format_error(file, stats.first_bad, stats.reason)
-            self.end_file()
+                raise bad_format_error(file, stats.first_bad, stats.reason)
+            self._end_file(file, stats)
 
     def path_of(self, number: int) -> str:
         """The path of a file by its number in the data."""
-        return str(self._files[number][0].path)
+        return str(self._files[number].path)
 
-    def end_file(self) -> None:
-        """Add what was read of the current file to `counts` and warn about it. Call it to leave a file early."""
-        file, mapping = self._files[self._file]
-        path, counts, stats = str(file.path), self.counts, self._stats
-        if self._reporter is not None and stats.undecodable:
+    def _end_file(self, file: SourceFile, stats: ReadStats) -> None:
+        """Add what was read of the file to `counts`, and warn about it."""
+        path, counts = str(file.path), self.counts
+        if stats.undecodable:
             self._reporter.warn("data.undecodable", count=stats.undecodable, path=path, encoding=file.encoding)
-        if self._reporter is not None and stats.bad:
+        if stats.bad:
             first = {"reason": stats.reason, "position": stats.first_bad}
             self._reporter.warn("data.rows_skipped", count=stats.bad, path=path, **first)
         if stats.bad and not counts.first_bad:
             counts.first_bad = {"path": path, "position": stats.first_bad, "reason": stats.reason}
         counts.bad += stats.bad
         counts.undecodable += stats.undecodable
-        self._number += mapping is PLAIN_TEXT
+        self._number += file.mapping is PLAIN_TEXT
         self._file += 1
-        self._finished += file.bytes
+        self._finished += file.bytes_to_read
         self._stats = ReadStats()
 
     def _task_documents(self, stats: ReadStats) -> Iterator[Document]:
@@ -169,15 +161,22 @@ class DocumentStream:
             stats.advance(stats.read * builtin_tasks.EXAMPLE_BYTES)
             yield self._row_document("", (("user", prompt), ("assistant", response)))
 
-    def _documents(self, file: SourceFile, mapping: ColumnMapping, stats: ReadStats) -> Iterator[Document]:
-        read, is_chat, is_plain = FORMATS[file.format].read, mapping.task == "sft", mapping is PLAIN_TEXT
-        for row in read(file, ReadOptions(mapping.column_names, self._piece_chars, stats.read), stats):
+    def _documents(self, file: SourceFile, stats: ReadStats) -> Iterator[Document]:
+        mapping, limit = file.mapping, float("inf") if file.max_characters is None else file.max_characters
+        limit += self.counts.characters
+        options, done = ReadOptions(mapping.column_names, self._piece_chars, stats.read), 0
+        for row in FORMATS[file.format].read(file, options, stats):
+            if stats.done > done:  # all rows in these bytes were read before
+                done = stats.done
+                if self.counts.characters >= limit:
+                    self.sampled_bytes[self._file] = done
+                    return
             stats.rows += 1
-            if is_plain:
+            if mapping is PLAIN_TEXT:
                 yield self._row_document(row[TEXT], is_piece=True)
                 continue
             try:
-                turns = columns.extract_turns(row, mapping) if is_chat else ()
+                turns = columns.extract_turns(row, mapping) if mapping.task == "sft" else ()
                 text = "" if turns else columns.extract_text(row, mapping)
             except BadRow as bad:
                 stats.rows -= 1
@@ -189,6 +188,8 @@ class DocumentStream:
                 yield self._row_document(text, turns)
             else:
                 self.counts.empty += 1
+        if file.ranges:
+            self.sampled_bytes[self._file] = stats.done
 
     def _row_document(self, text: str, turns: tuple[columns.Turn, ...] = (), is_piece: bool = False) -> Document:
         document = self._new_document(text, turns)

@@ -170,7 +170,8 @@ class ReadStats:
     """
 
     __slots__ = (
-        "bad", "content", "done", "first_bad", "ignored", "number", "read", "reason", "rows", "undecodable", "unit",
+        "bad", "content", "done", "first_bad", "ignored", "number", "range_start", "read", "reason", "rows",
+        "undecodable", "unit",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -185,11 +186,12 @@ class ReadStats:
         self.ignored = 0  # archive members that hold no text
         self.unit = "row"  # what `number` counts
         self.number: int | str = 0  # position of the last row
+        self.range_start = 0  # of `SourceFile.ranges`; line numbers are unknown in later ranges
 
     @property
     def position(self) -> str:
         """Position of the last row, e.g. "line 17"."""
-        return f"{self.unit} {self.number}"
+        return f"after byte {self.range_start}" if self.range_start else f"{self.unit} {self.number}"
 
     def record_bad_row(self, position: str, reason: str) -> None:
         if not self.bad:

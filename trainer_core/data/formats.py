@@ -13,19 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trainer_core.data.readers.arrow import arrow_columns, read_arrow
-from trainer_core.data.readers.base import TEXT, Reader, ReadOptions, Row, SourceFile, bad_format_error
-from trainer_core.data.readers.hugging_face import hugging_face_files, hugging_face_validation
-from trainer_core.data.readers.json_array import read_json
-from trainer_core.data.readers.lines import read_csv, read_jsonl, read_tsv
-from trainer_core.data.readers.parquet import parquet_columns, read_parquet
+from trainer_core.data.readers.base import Reader, SourceFile
+from trainer_core.data.readers.columnar import arrow_columns, parquet_columns, read_arrow, read_parquet
+from trainer_core.data.readers.delimited import read_csv
+from trainer_core.data.readers.json_objects import read_json, read_jsonl
 from trainer_core.data.readers.tar import read_tar
 from trainer_core.data.readers.text import read_text
-
-__all__ = [
-    "FORMATS", "KNOWN_SUFFIXES", "TEXT", "Format", "ReadOptions", "Reader", "Row", "SourceFile", "bad_format_error",
-    "file_patterns", "format_from_name", "hugging_face_files", "hugging_face_validation",
-]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +48,7 @@ FORMATS: Final[dict[str, Format]] = {
     "jsonl": Format(read_jsonl, (".jsonl", ".ndjson")),
     "json": Format(read_json, (".json",)),
     "csv": Format(read_csv, (".csv",)),
-    "tsv": Format(read_tsv, (".tsv", ".tab")),
+    "tsv": Format(read_csv, (".tsv", ".tab")),
     "parquet": Format(read_parquet, (".parquet", ".pq"), binary=True, columns=parquet_columns),
     "arrow": Format(read_arrow, (".arrow", ".feather"), binary=True, columns=arrow_columns),
     "tar": Format(read_tar, (".tar",), binary=True),

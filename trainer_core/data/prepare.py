@@ -223,7 +223,7 @@ def _encode_data(
     working: Path, scans: DatasetScans, config: Config, recorder: WarningRecorder, fast: bool
 ) -> dict[str, Any]:
     recorder.restore(cache.read_journal(working).get("warnings", ()))
-    tokenizer = _ensure_tokenizer(working, scans, config, recorder)
+    tokenizer = ensure_tokenizer(working, scans, config, recorder)
     counts = encode_documents(working, tokenizer, scans, config, recorder, fast)
     codec = Codec.load(tokenizer)
     return {"vocab_size": codec.vocab_size, "end_of_text": codec.end_of_text, "fast": fast, **counts}
@@ -232,7 +232,7 @@ def _encode_data(
 # --- tokenizer -------------------------------------------------------------------------------------
 
 
-def _ensure_tokenizer(working: Path, scans: DatasetScans, config: Config, reporter: Reporter) -> Path:
+def ensure_tokenizer(working: Path, scans: DatasetScans, config: Config, reporter: Reporter) -> Path:
     """The tokenizer of the cache: of an interrupted process, set by the user, or trained now on the training data."""
     path = working / "tokenizer.json"
     if config.tokenizer:
@@ -340,7 +340,7 @@ def _build_prepared_data(
 
 def summarize_source(one: DatasetScan) -> Source:
     """A scan in the form of the wire protocol."""
-    mapping = one.column_mappings[0]
+    mapping = one.files[0].mapping
     roles = {role: getattr(mapping, role) for role in _COLUMN_ROLES if getattr(mapping, role) in one.columns}
     skipped = one.skipped[0] if one.skipped else SkippedFile("", "", "")
     return Source(

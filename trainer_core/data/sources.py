@@ -9,7 +9,7 @@ import io
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,14 +18,19 @@ from trainer_core.config import Config
 from trainer_core.data import builtin, builtin_tasks, columns, encodings, formats
 from trainer_core.data.columns import PLAIN_TEXT, ColumnMapping, MissingColumnError, Task
 from trainer_core.data.encodings import ReadStats
-from trainer_core.data.formats import FORMATS, KNOWN_SUFFIXES, ReadOptions, SourceFile
-from trainer_core.data.readers import streams
-from trainer_core.data.splits import TRAIN, choose_validation_split, group_by_split, training_files
+from trainer_core.data.formats import FORMATS, KNOWN_SUFFIXES
+from trainer_core.data.readers.base import ReadOptions, SourceFile, bad_format_error, read_head, require_regular_file
+from trainer_core.data.splits import (
+    TRAIN,
+    choose_validation_split,
+    group_by_split,
+    hugging_face_files,
+    hugging_face_validation,
+)
 from trainer_core.messages import TraindeckError
 from trainer_core.runs import run_dir
 
 _HEAD_BYTES: Final = 64 * 1024
-_NO_COLUMNS: Final = "—"
 _SPLIT_TEXT_SUFFIXES: Final = (".txt", ".text")
 _BLANK_BYTES: Final = b" \t\r\n\xef\xbb\xbf\xff\xfe"  # includes byte order marks
 _WIDE_SPACE: Final = "\u3000".encode()  # begins Chinese paragraphs
@@ -46,7 +51,6 @@ class DatasetScan:
 
     path: str
     files: tuple[SourceFile, ...]
-    column_mappings: tuple[ColumnMapping, ...]  # one per file
     columns: tuple[str, ...]
     skipped: tuple[SkippedFile, ...] = ()
     split: str = ""  # the split that these files are; empty if the folder has none
@@ -66,11 +70,11 @@ class DatasetScan:
 
     @property
     def task(self) -> Task:
-        return self.column_mappings[0].task
+        return self.files[0].mapping.task
 
     @property
     def bytes(self) -> int:
-        return sum(file.bytes for file in self.files)
+        return sum(file.bytes_to_read for file in self.files)
 
 
 def _summarize_values(names: Iterable[str]) -> str:
@@ -134,26 +138,26 @@ def scan_path(
     if path == builtin.PYTHON:
         _, found = builtin.list_python_library()
         sources = tuple(SourceFile(file, "text", "utf-8", file.stat().st_size) for file in found)
-        return DatasetScan(path, sources, (_map_file_columns(sources[0], (), config),) * len(sources), ())
+        _map_columns(sources[0], (), config)  # raises for --task sft
+        return DatasetScan(path, sources, ())
     place = Path(path).expanduser()
     try:
         if not place.exists():
             raise TraindeckError("data.not_found", path=path)
         if place.is_dir():
             return _scan_folder(place, config, poll, validation)
-        source = _inspect_file(place, config)
-        names = read_column_names(source)
-        return DatasetScan(path, (source,), (_map_file_columns(source, names, config),), names)
+        source, names = _scan_file(place, config)
+        return DatasetScan(path, (source,), names)
     except OSError as error:
         raise unreadable_error(place, error) from error
 
 
 def _scan_builtin_tasks(path: str, config: Config) -> DatasetScan:
-    names = _TASKS_MAPPING.column_names
+    size = builtin_tasks.count_examples() * builtin_tasks.EXAMPLE_BYTES
+    source, names = SourceFile(Path(path), "tasks", "", size, mapping=_TASKS_MAPPING), _TASKS_MAPPING.column_names
     if config.task == "pretrain":
-        raise TraindeckError("data.missing_columns", path=path, wanted=config.text_column, found=", ".join(names))
-    source = SourceFile(Path(path), "tasks", "", builtin_tasks.count_examples() * builtin_tasks.EXAMPLE_BYTES)
-    return DatasetScan(path, (source,), (_TASKS_MAPPING,), names)
+        raise _missing_columns_error(source, config.text_column, names)
+    return DatasetScan(path, (source,), names)
 
 
 class _SelectedFiles(NamedTuple):
@@ -167,21 +171,22 @@ class _SelectedFiles(NamedTuple):
 def _select_files(
     folder: Path, config: Config, validation: bool, on_error: Callable[[OSError], None]
 ) -> _SelectedFiles:
-    saved = formats.hugging_face_validation(folder)
+    saved = hugging_face_validation(folder)
     if validation and saved is not None:
         return _SelectedFiles(saved[1], saved[0])
-    files = formats.hugging_face_files(folder)
+    files = hugging_face_files(folder)
     if files:
         if saved is None or saved[1] == files:  # not divided, or nothing but a test split
             return _SelectedFiles(files)
         return _SelectedFiles(files, TRAIN, saved[0])
     files = list_data_files(folder, config, on_error)
     splits = group_by_split(folder, filter(_can_belong_to_split, files))
-    name = choose_validation_split(list(splits))
-    if validation:
-        return _SelectedFiles(splits[name], name) if name else _SelectedFiles(files)
-    train = training_files(splits)
-    return _SelectedFiles(train, TRAIN, name) if train else _SelectedFiles(files)
+    name = choose_validation_split(splits)
+    if validation and name:
+        return _SelectedFiles(splits[name], name)
+    if not validation and len(splits) > 1 and TRAIN in splits:
+        return _SelectedFiles(splits[TRAIN], TRAIN, name)
+    return _SelectedFiles(files)
 
 
 def _can_belong_to_split(file: Path) -> bool:
@@ -191,16 +196,14 @@ def _can_belong_to_split(file: Path) -> bool:
 
 
 def _scan_folder(folder: Path, config: Config, poll: Callable[[], None], validation: bool) -> DatasetScan:
-    usable: list[tuple[SourceFile, ColumnMapping, tuple[str, ...]]] = []
+    usable: list[tuple[SourceFile, tuple[str, ...]]] = []
     unreadable: list[OSError] = []  # folders
     selected = _select_files(folder, config, validation, unreadable.append)
     skipped = [_skipped_file(Path(error.filename), error) for error in unreadable]
     for file in selected.files:
         poll()
         try:
-            source = _inspect_file(file, config)
-            names = read_column_names(source)
-            usable.append((source, _map_file_columns(source, names, config), names))
+            usable.append(_scan_file(file, config))
         except (TraindeckError, OSError) as error:
             skipped.append(_skipped_file(file, error))
     skipped = [one for one in skipped if one.code != "data.empty"]
@@ -210,12 +213,11 @@ def _scan_folder(folder: Path, config: Config, poll: Callable[[], None], validat
         code = "data.no_files" if skipped or not selected.files else "data.empty"
         raise TraindeckError(code, path=str(folder), known=KNOWN_SUFFIXES)
     # Plain text beside prompts and responses is a README, not training data.
-    task: Task = "sft" if any(mapping.task == "sft" for _, mapping, _ in usable) else "pretrain"
-    other = [str(source.path) for source, mapping, _ in usable if mapping.task != task]
+    task: Task = "sft" if any(source.mapping.task == "sft" for source, _ in usable) else "pretrain"
+    other = [str(source.path) for source, _ in usable if source.mapping.task != task]
     skipped += [SkippedFile(path, "data.other_task", "it is plain text beside conversations") for path in other]
-    files, mappings, columns_found = zip(*(one for one in usable if one[1].task == task), strict=True)
-    splits = {"split": selected.split, "validation_split": selected.validation_split}
-    return DatasetScan(str(folder), files, mappings, columns_found[0], tuple(sorted(skipped)), **splits)
+    files, names = zip(*(one for one in usable if one[0].mapping.task == task), strict=True)
+    return DatasetScan(str(folder), files, names[0], tuple(sorted(skipped)), selected.split, selected.validation_split)
 
 
 def _skipped_file(file: Path, error: TraindeckError | OSError) -> SkippedFile:
@@ -252,10 +254,17 @@ def list_data_files(folder: Path, config: Config, on_error: Callable[[OSError], 
     return sorted(found, key=lambda file: file.relative_to(folder).as_posix())
 
 
+def _scan_file(path: Path, config: Config) -> tuple[SourceFile, tuple[str, ...]]:
+    """How to read a file, and its columns."""
+    source = _inspect_file(path, config)
+    names = _read_column_names(source)
+    return replace(source, mapping=_map_columns(source, names, config)), names
+
+
 def _inspect_file(path: Path, config: Config) -> SourceFile:
-    streams.require_regular_file(path)
+    require_regular_file(path)
     size, (named, compression) = path.stat().st_size, formats.format_from_name(path)
-    head = streams.read_head(path, compression, encodings.SAMPLE_BYTES if compression else _HEAD_BYTES)
+    head = read_head(path, compression, encodings.SAMPLE_BYTES if compression else _HEAD_BYTES)
     if len(head) < _HEAD_BYTES and not head.replace(_WIDE_SPACE, b"").strip(_BLANK_BYTES):
         raise TraindeckError("data.empty", path=str(path))
     kind = config.data_format if config.data_format != "auto" else _detect_format(named, head)
@@ -264,10 +273,9 @@ def _inspect_file(path: Path, config: Config) -> SourceFile:
     if encodings.looks_binary(head):
         known = named is not None or not path.suffix or config.data_format != "auto"
         raise TraindeckError("data.binary" if known else "data.unknown_format", path=str(path), known=KNOWN_SUFFIXES)
-    if compression:
-        return SourceFile(path, kind, encodings.detect_encoding(io.BytesIO(head), len(head)), size, compression)
-    with path.open("rb") as file:
-        return SourceFile(path, kind, encodings.detect_encoding(file, size), size)
+    with io.BytesIO(head) if compression else path.open("rb") as file:
+        encoding = encodings.detect_encoding(file, len(head) if compression else size)
+    return SourceFile(path, kind, encoding, size, compression)
 
 
 def _detect_format(named: str | None, head: bytes) -> str:
@@ -279,7 +287,7 @@ def _detect_format(named: str | None, head: bytes) -> str:
     return named or "text"
 
 
-def read_column_names(source: SourceFile) -> tuple[str, ...]:
+def _read_column_names(source: SourceFile) -> tuple[str, ...]:
     """The columns of a file, from its schema or its first rows. Empty for plain text."""
     entry = FORMATS[source.format]
     if not entry.tabular:
@@ -287,31 +295,28 @@ def read_column_names(source: SourceFile) -> tuple[str, ...]:
     if entry.columns is not None:
         return entry.columns(source)
     stats = ReadStats()
-    found: dict[str, None] = {}
-    for row in islice(entry.read(source, ReadOptions(), stats), 20):
-        found.update(dict.fromkeys(str(name) for name in row))
+    found = dict.fromkeys(str(name) for row in islice(entry.read(source, ReadOptions(), stats), 20) for name in row)
     if not found and stats.bad:
-        raise formats.bad_format_error(source, stats.first_bad, stats.reason)
+        raise bad_format_error(source, stats.first_bad, stats.reason)
     if not found:
         raise TraindeckError("data.empty", path=str(source.path))
     return tuple(found)
 
 
-def _map_file_columns(source: SourceFile, found: Sequence[str], config: Config) -> ColumnMapping:
+def _map_columns(source: SourceFile, names: Sequence[str], config: Config) -> ColumnMapping:
     """Raises `data.missing_columns`."""
     if not FORMATS[source.format].tabular:
         if config.task != "sft":
             return PLAIN_TEXT
-        raise _missing_columns_error(source, config.prompt_column, found)
+        raise _missing_columns_error(source, config.prompt_column, names)
     try:
-        return columns.map_columns(found, config)
+        return columns.map_columns(names, config)
     except MissingColumnError as missing:
-        raise _missing_columns_error(source, missing.column, found) from missing
+        raise _missing_columns_error(source, missing.column, names) from missing
 
 
 def _missing_columns_error(source: SourceFile, wanted: str, found: Sequence[str]) -> TraindeckError:
-    shown = ", ".join(found) or _NO_COLUMNS
-    return TraindeckError("data.missing_columns", path=str(source.path), wanted=wanted, found=shown)
+    return TraindeckError("data.missing_columns", path=str(source.path), wanted=wanted, found=", ".join(found) or "—")
 
 
 def unreadable_error(path: Path, error: OSError) -> TraindeckError:

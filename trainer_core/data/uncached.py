@@ -23,7 +23,8 @@ from trainer_core.data.cache import file_version
 from trainer_core.data.columns import ColumnMapping
 from trainer_core.data.documents import split_long_text
 from trainer_core.data.encodings import ReadStats
-from trainer_core.data.formats import FORMATS, ReadOptions, Row, SourceFile
+from trainer_core.data.formats import FORMATS
+from trainer_core.data.readers.base import ReadOptions, Row, SourceFile
 from trainer_core.data.sources import DatasetScan
 from trainer_core.data.token_files import Split
 from trainer_core.data.tokenizing.tokenizer import Codec
@@ -47,9 +48,9 @@ def require_parquet(scans: Sequence[DatasetScan]) -> None:
 def write_index(folder: Path, scans: Sequence[DatasetScan], fast: bool) -> None:
     """Store the files, their column mappings, and whether gigatoken may be used."""
     files = [
-        {"path": str(file.path), "bytes": file.bytes, "layout": asdict(mapping)}
+        {"path": str(file.path), "bytes": file.bytes, "layout": asdict(file.mapping)}
         for one in scans
-        for file, mapping in zip(one.files, one.column_mappings, strict=True)
+        for file in one.files
     ]
     (folder / _INDEX_FILE).write_text(json.dumps({"fast": fast, "files": files}), encoding="utf-8")
 
@@ -60,7 +61,7 @@ class OnTheFlySplit(Split):
     def __init__(self, folder: Path, vocab_size: int) -> None:
         super().__init__(folder, vocab_size)
         self._codec: Codec | None = None
-        self._sources: list[tuple[SourceFile, ColumnMapping]] = []
+        self._sources: list[SourceFile] = []
         self._versions: list[list[int]] = []
         self._cached_runs: OrderedDict[int, Ids] = OrderedDict()
 
@@ -93,7 +94,8 @@ class OnTheFlySplit(Split):
         places = self.row_locations[first:last]
         parts = [np.zeros(0, np.uint32)]
         for number in np.unique(places[:, 0]).tolist():
-            source, mapping = self._sources[number]
+            source = self._sources[number]
+            mapping = source.mapping
             rows = self._read_rows(number, places[places[:, 0] == number, 1].tolist())
             if mapping.task == "sft":
                 chats = codec.encode_chats([columns.extract_turns(row, mapping) for row in rows])
@@ -109,13 +111,13 @@ class OnTheFlySplit(Split):
 
     def _read_rows(self, number: int, wanted: Sequence[int]) -> list[Row]:
         """Rows of file `number`. `wanted`: row numbers in ascending order."""
-        source, mapping = self._sources[number]
+        source = self._sources[number]
         stats, remaining, found = ReadStats(), set(wanted), []
         stats.read = wanted[0]
         try:
             if not self._versions[number] or file_version(source.path) != self._versions[number]:
                 raise TraindeckError("data.changed_while_read", path=str(source.path))
-            options = ReadOptions(mapping.column_names, skip_rows=wanted[0])
+            options = ReadOptions(source.mapping.column_names, skip_rows=wanted[0])
             for row in FORMATS[source.format].read(source, options, stats):
                 if stats.read - 1 in remaining:
                     found.append(row)
@@ -130,8 +132,9 @@ class OnTheFlySplit(Split):
             folder = self.folder.parent
             index = json.loads((folder / _INDEX_FILE).read_text(encoding="utf-8"))
             for one in index["files"]:
-                source = SourceFile(Path(one["path"]), "parquet", "", one["bytes"])
-                self._sources.append((source, ColumnMapping(**one["layout"])))
+                mapping = ColumnMapping(**one["layout"])
+                source = SourceFile(Path(one["path"]), "parquet", "", one["bytes"], mapping=mapping)
+                self._sources.append(source)
                 self._versions.append(file_version(source.path))
             self._codec = Codec.load(folder / "tokenizer.json", index["fast"])
         return self._codec

@@ -10,11 +10,9 @@ import io
 import re
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from trainer_core.data.encodings import ReadStats, TextDecoder, detect_encoding
-from trainer_core.data.readers import streams
 from trainer_core.data.readers.base import (
     MAX_ROW_BYTES,
     TEXT,
@@ -24,8 +22,9 @@ from trainer_core.data.readers.base import (
     SourceFile,
     bad_format_error,
     decode_rows,
+    read_chunks,
 )
-from trainer_core.data.readers.json_rows import RowDecoder
+from trainer_core.data.readers.json_objects import RowDecoder
 
 _PATH_TRAVERSAL: Final = re.compile(r"(^|[/\\])\.\.($|[/\\])|^[/\\]|^[A-Za-z]:")
 _MEMBER_NAME: Final = re.compile(r"((?:.*/)?[^/.]+)\.([^/]*)")  # key and what follows the first dot of the name
@@ -33,11 +32,12 @@ _TEXT, _JSON = "txt", "json"
 _MAX_HEADER_BYTES: Final = 1024 * 1024
 _EXTENDED_HEADERS: Final = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE)
 _END_ERRORS: Final = (tarfile.EmptyHeaderError, tarfile.EOFHeaderError)  # type: ignore[attr-defined]
-_BREAKS_OFF: Final = "it breaks off"
+
+Members = dict[str, bytes | None]  # by extension; None if longer than MAX_ROW_BYTES
 
 
 class _Member(NamedTuple):
-    """A file in the archive. `data` is None if it is longer than `MAX_ROW_BYTES`."""
+    """A .txt or .json file in the archive."""
 
     name: str
     sample_key: str
@@ -45,35 +45,29 @@ class _Member(NamedTuple):
     data: bytes | None
 
 
-@dataclass(slots=True)
-class _Sample:
-    """The members of one key, or why there are none."""
-
-    key: str
-    members: dict[str, bytes | None] = field(default_factory=dict)
-    error: str = ""
-
-
 def read_tar(source: SourceFile, options: ReadOptions, stats: ReadStats) -> Iterator[Row]:
     """One row per sample: `.txt` is its text, the keys of `.json` are its columns. Other members are ignored."""
     stats.unit = "sample"
-    rows = RowDecoder(options.columns, stats)
-    samples = ((sample.key, sample) for sample in _iter_samples(source, stats))
-    return decode_rows(samples, lambda sample: sample.error or _decode_sample(sample, rows, stats), options, stats)
+    decoder = RowDecoder(options.columns, stats)
+    return decode_rows(
+        _iter_samples(source, stats), lambda members: _decode_sample(members, decoder, stats), options, stats
+    )
 
 
-def _decode_sample(sample: _Sample, rows: RowDecoder, stats: ReadStats) -> Row | str:
+def _decode_sample(members: Members | str, decoder: RowDecoder, stats: ReadStats) -> Row | str:
+    if isinstance(members, str):
+        return members
     row: Row = {}
-    for kind, data in sorted(sample.members.items()):  # .json before .txt, whose text wins
+    for extension, data in sorted(members.items()):  # .json before .txt, whose text wins
         if data is None:
-            return f".{kind}: {TOO_LONG}"
+            return f".{extension}: {TOO_LONG}"
         text = _decode_text(data, stats)
-        if kind == _TEXT:
+        if extension == _TEXT:
             row = {**row, TEXT: text}
             continue
-        found = rows.decode_row(text.encode("utf-8"))
+        found = decoder.decode_row(text.encode("utf-8"))
         if isinstance(found, str):
-            return f".{kind}: {found}"
+            return f".{extension}: {found}"
         row = found
     return row
 
@@ -89,44 +83,46 @@ def _decode_text(data: bytes, stats: ReadStats) -> str:
         return text
 
 
-def _iter_samples(source: SourceFile, stats: ReadStats) -> Iterator[_Sample]:
-    sample = _Sample("")
+def _iter_samples(source: SourceFile, stats: ReadStats) -> Iterator[tuple[str, Members | str]]:
+    """Key and members of each sample, or why it is bad."""
+    key = ""
+    members: Members = {}
     for member in _iter_members(source, stats):
         if _PATH_TRAVERSAL.search(member.name):
-            yield _Sample(member.name, error="its name leads out of the archive")
+            yield member.name, "its name leads out of the archive"
             continue
-        if member.sample_key != sample.key or member.extension in sample.members:
-            if sample.members:
-                yield sample
-            sample = _Sample(member.sample_key)
-        sample.members[member.extension] = member.data
-    if sample.members:
-        yield sample
+        if members and (member.sample_key != key or member.extension in members):
+            yield key, members
+            members = {}
+        key = member.sample_key
+        members[member.extension] = member.data
+    if members:
+        yield key, members
 
 
 def _iter_members(source: SourceFile, stats: ReadStats) -> Iterator[_Member]:
-    """The .txt and .json files. Raises `data.bad_format` if the archive is damaged or truncated."""
+    """Raises `data.bad_format` if the archive is damaged or truncated."""
     last_name, ignored = "", 0
+    file: Any = _ChunkFile(read_chunks(source, stats))
     try:
-        stream = _ForwardStream(streams.read_chunks(source, stats))
-        archive = tarfile.TarFile(fileobj=stream, tarinfo=_Header, encoding="utf-8", errors="replace")  # type: ignore[arg-type]
-        while entry := archive.next():
-            archive.members.clear()  # type: ignore[attr-defined]  # otherwise every header stays in memory
-            last_name = entry.name
-            key, kind = _split_name(entry.name) if entry.isreg() else ("", "")
-            if kind in (_TEXT, _JSON):
-                file = archive.extractfile(entry) if entry.size <= MAX_ROW_BYTES else None
-                yield _Member(entry.name, key, kind, file.read() if file else None)
-            else:
-                ignored += entry.isreg()
-                stats.ignored = ignored
+        with tarfile.open(fileobj=file, mode="r|", tarinfo=_Header, encoding="utf-8", errors="replace") as archive:
+            while entry := archive.next():
+                archive.members.clear()  # type: ignore[attr-defined]  # otherwise every header stays in memory
+                last_name = entry.name
+                key, extension = _split_name(entry.name) if entry.isreg() else ("", "")
+                if extension in (_TEXT, _JSON):
+                    content = archive.extractfile(entry) if entry.size <= MAX_ROW_BYTES else None
+                    yield _Member(entry.name, key, extension, content.read() if content else None)
+                else:
+                    ignored += entry.isreg()
+                    stats.ignored = ignored
     except (tarfile.TarError, ValueError, OverflowError) as error:
-        reason = str(error) if isinstance(error, _DamagedError) else _BREAKS_OFF
+        reason = str(error) if isinstance(error, _DamagedError) else "it breaks off"
         raise bad_format_error(source, f"after {last_name}" if last_name else "its beginning", reason) from error
 
 
 def _split_name(name: str) -> tuple[str, str]:
-    """`a/b.en.txt` is a sample `a/b` and its kind `txt`; a hidden file is neither."""
+    """`a/b.en.txt` is a sample `a/b` with the extension `txt`; a hidden file is neither."""
     named = _MEMBER_NAME.fullmatch(name.replace("\\", "/").removeprefix("./"))
     return (named[1], named[2].rpartition(".")[2].lower()) if named else ("", "")
 
@@ -157,34 +153,17 @@ class _Header(tarfile.TarInfo):
             raise _DamagedError("it is not a tar archive" if is_first else "a header is damaged") from error
 
 
-class _ForwardStream:
-    """The decompressed archive as a file object that seeks forward only."""
+class _ChunkFile:
+    """Chunks as the file object that `tarfile` reads as a stream."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks, self._chunk, self._start, self._position = chunks, b"", 0, 0
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, position: int) -> None:
-        if position < self._position:
-            raise _DamagedError("a header is damaged")
-        for _ in self._read_parts(position - self._position):
-            pass
-        if self._position < position:
-            raise _DamagedError(_BREAKS_OFF)
+        self._chunks, self._rest, self._is_at_end = chunks, b"", False
 
     def read(self, size: int) -> bytes:
-        return b"".join(self._read_parts(size))
-
-    def _read_parts(self, size: int) -> Iterator[bytes]:
-        while size > 0:
-            if self._start == len(self._chunk):
-                self._chunk, self._start = next(self._chunks, b""), 0
-                if not self._chunk:
-                    return
-            part = self._chunk[self._start : self._start + size]
-            self._start += len(part)
-            self._position += len(part)
-            size -= len(part)
-            yield part
+        """At most `size` bytes. The second read at the end raises, since `tarfile` would skip any number of bytes."""
+        if self._is_at_end:
+            raise tarfile.ReadError
+        self._rest = self._rest or next(self._chunks, b"")
+        self._is_at_end = not self._rest
+        part, self._rest = self._rest[:size], self._rest[size:]
+        return part

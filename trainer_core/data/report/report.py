@@ -6,92 +6,78 @@ A preview does with its sample what preparation does with all data, in a tempora
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from trainer_core import protocol
 from trainer_core.config import Config, knobs
-from trainer_core.data.columns import TOOLS_ROLE, Document, Task
-from trainer_core.data.encoder import CacheWriter, batch_documents
-from trainer_core.data.order import keyed_hash
-from trainer_core.data.prepare import PreparedData, report_skipped_files, summarize_source, warn_about_overlap
+from trainer_core.data.columns import Task
+from trainer_core.data.documents import DocumentStream, choose_piece_chars
+from trainer_core.data.encoder import CacheWriter, WarningRecorder, batch_documents
+from trainer_core.data.prepare import (
+    PreparedData,
+    ensure_tokenizer,
+    report_skipped_files,
+    summarize_source,
+    warn_about_overlap,
+)
 from trainer_core.data.report.sample_view import SampleViewer
-from trainer_core.data.report.sampling import DatasetSampler
+from trainer_core.data.report.sampling import sample_datasets
 from trainer_core.data.report.statistics import measure_lengths, steps_per_epoch
 from trainer_core.data.sequence_layout import SPLITS, SequenceStats, build_sequences, unpacked_fill_ratio
 from trainer_core.data.sequences import SequenceIndex, count_text_sequences, fit_conversations, sequences_folder
 from trainer_core.data.sources import DatasetScans, common_task, scan_datasets
 from trainer_core.data.token_files import Split
-from trainer_core.data.tokenizing.bpe import train
 from trainer_core.data.tokenizing.encoder import EncoderMismatchError
-from trainer_core.data.tokenizing.tokenizer import Codec, load_user_tokenizer
-from trainer_core.data.tokenizing.tokenizer_files import find_tokenizer
+from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import NullReporter, Reporter
 
-_READ_BUDGET_BYTES: Final = 16 * 1024 * 1024  # of text
-_ENCODE_DEADLINE_S: Final = 9.0  # since the start of the preview
+_READ_BUDGET_BYTES: Final = 8 * 1024 * 1024  # of text
 _ENCODE_BATCH_CHARS: Final = 512 * 1024
-_TOKENIZER_TRAINING_CHARS: Final = 1024 * 1024
+_TOKENIZER_SAMPLE_MIB: Final = 1
 _PREVIEW_VOCAB_SIZE: Final = 16_384  # of a tokenizer trained for a preview
 _NUM_SAMPLES: Final = 5
 _BLOCK_DOCUMENTS: Final = 1 << 19  # documents whose spans are read at once
 _DUPLICATE_WARNING_FRACTION: Final = 0.01  # of the rows
-
-
-class _Scale(NamedTuple):
-    """Ratio of all rows, and of all characters, to those that were encoded."""
-
-    rows: float = 1.0
-    characters: float = 1.0
+_COUNTS: Final = ("duplicates", "validation_rows", "overlap", "empty", "bad", "undecodable")
 
 
 @dataclass(slots=True)
-class _Findings:
-    """Inputs of a report. Without `total_rows`, everything was read and encoded."""
+class _Estimates:
+    """Rows and characters of all data, and by split their ratio to those that were read."""
 
-    task: Task
-    folder: Path  # of the cache
-    codec: Codec
-    sources: list[protocol.Source]
-    validation_sources: list[protocol.Source]
-    counts: dict[str, Any]  # `RowCounts` and `CacheWriter.report`
-    bytes: int
-    read_bytes: int
-    complete: bool = True
-    total_rows: float | None = None
-    total_characters: float | None = None
-    scales: dict[str, _Scale] = field(default_factory=lambda: dict.fromkeys(SPLITS, _Scale()))
-
-
-# --- prepared data -------------------------------------------------------------------------------------
+    rows: float
+    characters: float
+    row_ratio: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SPLITS, 1.0))
+    character_ratio: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SPLITS, 1.0))
 
 
 def report_prepared_data(prepared: PreparedData, config: Config) -> protocol.DataReport:
     """Exact report of prepared data."""
-    found = _Findings(
-        task=prepared.task,
-        folder=prepared.folder,
-        codec=prepared.load_codec(),
+    counts = prepared.report
+    return _build_report(
+        prepared.task,
+        prepared.folder,
+        prepared.load_codec(),
+        prepared.open_split,
+        counts,
+        _Estimates(counts["rows"], counts["characters"]),
+        config,
         sources=list(prepared.sources),
         validation_sources=list(prepared.validation_sources),
-        counts=prepared.report,
         bytes=prepared.bytes,
         read_bytes=prepared.bytes,
+        complete=True,
+        prepared=True,
     )
-    report = _build_report(found, config, prepared.open_split)
-    report.prepared = True
-    return report
-
-
-# --- preview -------------------------------------------------------------------------------------------
 
 
 def preview(config: Config, reporter: Reporter, budget: int = _READ_BUDGET_BYTES) -> protocol.DataReport:
@@ -102,107 +88,97 @@ def preview(config: Config, reporter: Reporter, budget: int = _READ_BUDGET_BYTES
     """
     if not config.data:
         raise TraindeckError("data.none_given")
-    deadline = time.monotonic() + _ENCODE_DEADLINE_S
     reporter.progress("preparing", 0, None, "files")
     scans = scan_datasets(config, reporter.poll)
     report_skipped_files(scans.all, reporter)
-    config = msgspec.structs.replace(config, token_cache=True)
+    sampled = sample_datasets(scans, budget)
+    recorder = WarningRecorder(reporter)
+    tokenizer_config = msgspec.structs.replace(
+        config,
+        tokenizer_sample_mib=_TOKENIZER_SAMPLE_MIB,
+        vocab_size=min(config.vocab_size, _PREVIEW_VOCAB_SIZE),
+    )
     with tempfile.TemporaryDirectory(prefix="traindeck-preview-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        sampler = DatasetSampler(scans, config, budget, folder, reporter)
-        sampler.read()
-        if not sampler.samples["train"].documents:
-            raise TraindeckError("data.empty", path=", ".join(config.data))
-        _save_tokenizer(folder, scans, sampler.samples["train"].documents, config, reporter)
+        tokenizer = ensure_tokenizer(folder, sampled, tokenizer_config, recorder)
         try:
-            found = _encode_sample(folder / "fast", scans, sampler, config, reporter, deadline, fast=True)
+            report = _report_sample(folder / "fast", Codec.load(tokenizer, True), scans, sampled, config, recorder)
         except EncoderMismatchError:
-            found = _encode_sample(folder / "plain", scans, sampler, config, reporter, deadline, fast=False)
-        report = _build_report(found, config, lambda name: Split(found.folder / name, found.codec.vocab_size))
+            report = _report_sample(folder / "plain", Codec.load(tokenizer, False), scans, sampled, config, recorder)
     _warn_about_report(report, config, reporter)
     return report
 
 
-def _save_tokenizer(
-    folder: Path, scans: DatasetScans, documents: Sequence[Document], config: Config, reporter: Reporter
-) -> None:
-    """Save the given tokenizer, or one trained on some of the documents, to `folder`."""
-    if config.tokenizer:
-        codec, missing = load_user_tokenizer(find_tokenizer(config.tokenizer))
-        if missing:
-            reporter.warn("data.tokenizer_extended", path=config.tokenizer, tokens=", ".join(missing))
-        if common_task(scans.all) == "sft":
-            codec.require_template()  # the error names the user's file, not the copy
-    else:
-        vocab_size = min(config.vocab_size, _PREVIEW_VOCAB_SIZE)
-        codec = Codec(train(_iter_tokenizer_texts(documents), vocab_size, config.pre_tokenizer, reporter.poll))
-    codec.save(folder / "tokenizer.json")
-
-
-def _iter_tokenizer_texts(documents: Sequence[Document]) -> Iterator[str]:
-    """Texts of randomly chosen documents to train a tokenizer on."""
-    share = _TOKENIZER_TRAINING_CHARS / max(1, sum(one.characters for one in documents))
-    for document in documents:
-        if keyed_hash("preview", document.split_unit) < share * 2**64:
-            yield from ("\n".join(turn[:2]) for turn in document.turns if turn[0] != TOOLS_ROLE)
-            yield document.text
-
-
-def _encode_sample(
-    folder: Path,
-    scans: DatasetScans,
-    sampler: DatasetSampler,
-    config: Config,
-    reporter: Reporter,
-    deadline: float,
-    fast: bool,
-) -> _Findings:
-    """Write the tokens of the sample as preparation does, until `deadline`."""
+def _report_sample(
+    folder: Path, codec: Codec, scans: DatasetScans, sampled: DatasetScans, config: Config, reporter: Reporter
+) -> protocol.DataReport:
+    """Write the tokens of the sample as preparation does, and report on them."""
     folder.mkdir()
-    codec = Codec.load(folder.parent / "tokenizer.json", fast)
-    paths = [str(file.path) for scan in scans.all for file in scan.files]
-    samples, counts = sampler.samples, asdict(sampler.counts) | {"rows": 0, "characters": 0}
-    read_bytes, characters = (sum(getattr(one, name) for one in samples.values()) for name in ("read", "characters"))
-    complete, scales = True, {}
-    writer = CacheWriter(folder, codec, config, {}, paths.__getitem__, scans.first_validation_file)
+    config = msgspec.structs.replace(config, token_cache=True)
+    stream = DocumentStream(sampled.all, config, reporter, piece_chars=choose_piece_chars(scans.all))
+    writer = CacheWriter(folder, codec, config, {}, stream.path_of, sampled.first_validation_file)
+    rows: Counter[int] = Counter()  # by file
+    characters: Counter[int] = Counter()
+    last_unit = -1
     try:
-        # Training data comes last: there is more of it, and its figures are estimated if the time is over.
-        for name, sample in sorted(samples.items(), reverse=True):
-            start, encoded = counts["characters"], 0
-            for batch in batch_documents(sample.documents, _ENCODE_BATCH_CHARS):
-                writer.encode_and_write(batch)
-                encoded += len(batch)
-                counts["characters"] += sum(one.characters for one in batch)
-                done = read_bytes * (1 + counts["characters"] / max(1, characters))
-                reporter.progress("preparing", done, 2 * read_bytes, "bytes")
-                reporter.poll()
-                if time.monotonic() > deadline:
-                    break
-            rows = len({one.split_unit for one in sample.documents[:encoded]})
-            counts["rows"] += rows
-            complete = complete and sample.is_complete and encoded == len(sample.documents)
-            scales[name] = _Scale(
-                sample.estimate("rows") / max(1, rows),
-                sample.estimate("characters") / max(1, counts["characters"] - start),
-            )
+        for batch in batch_documents(stream, _ENCODE_BATCH_CHARS):
+            writer.encode_and_write(batch)
+            for document in batch:
+                rows[document.file] += document.split_unit != last_unit
+                characters[document.file] += document.characters
+                last_unit = document.split_unit
+            reporter.progress("preparing", stream.done, max(stream.total, stream.done), "bytes")
+            reporter.poll()
+        if not rows:
+            raise TraindeckError("data.empty", path=", ".join(config.data))
         writer.finish(reporter)
     finally:
         writer.abort()
+    counts = asdict(stream.counts) | writer.report()
     counts["bad"] += writer.refused
-    return _Findings(
-        task=common_task(scans.all),
-        folder=folder,
-        codec=codec,
+    counts["first_bad"] = counts["first_bad"] or writer.first_refused
+    files = [file for scan in sampled.all for file in scan.files]
+    read = {number: stream.sampled_bytes.get(number, file.bytes) for number, file in enumerate(files)}
+    return _build_report(
+        common_task(scans.all),
+        folder,
+        codec,
+        lambda name: Split(folder / name, codec.vocab_size),
+        counts,
+        _estimate(scans, sampled, read, rows, characters),
+        config,
         sources=[summarize_source(one) for one in scans.train],
         validation_sources=[summarize_source(one) for one in scans.validation],
-        counts=counts | writer.report(),
         bytes=scans.bytes,
-        read_bytes=read_bytes,
-        complete=complete,
-        total_rows=sum(one.estimate("rows") for one in samples.values()),
-        total_characters=sum(one.estimate("characters") for one in samples.values()),
-        scales={name: scales.get(name, scales["train"]) for name in SPLITS},
+        read_bytes=sum(read.values()),
+        complete=not stream.sampled_bytes and len(files) == sum(len(scan.files) for scan in scans.all),
     )
+
+
+def _estimate(
+    scans: DatasetScans, sampled: DatasetScans, read: dict[int, int], rows: Counter[int], characters: Counter[int]
+) -> _Estimates:
+    """Extrapolate from the bytes that were `read` of each sampled file to all bytes of all files."""
+    estimates = _Estimates(0, 0)
+    number = 0
+    for name in SPLITS:
+        files = [file for scan in getattr(sampled, name) for file in scan.files]
+        numbers = range(number, number + len(files))
+        number += len(files)
+        if not files:  # held out from the training data
+            estimates.row_ratio[name] = estimates.row_ratio["train"]
+            estimates.character_ratio[name] = estimates.character_ratio["train"]
+            continue
+        factor = sum(scan.bytes for scan in getattr(scans, name)) / max(1, sum(file.bytes for file in files))
+        scale = {index: factor * file.bytes / max(1, read[index]) for index, file in zip(numbers, files, strict=True)}
+        total_rows, total_characters = (
+            sum(counter[index] * scale[index] for index in numbers) for counter in (rows, characters)
+        )
+        estimates.rows += total_rows
+        estimates.characters += total_characters
+        estimates.row_ratio[name] = total_rows / max(1, sum(rows[index] for index in numbers))
+        estimates.character_ratio[name] = total_characters / max(1, sum(characters[index] for index in numbers))
+    return estimates
 
 
 def _warn_about_report(report: protocol.DataReport, config: Config, reporter: Reporter) -> None:
@@ -230,37 +206,43 @@ def warn_about_duplicates(report: protocol.DataReport, reporter: Reporter) -> No
 # --- the report ----------------------------------------------------------------------------------------
 
 
-def _build_report(found: _Findings, config: Config, open_split: Callable[[str], Split]) -> protocol.DataReport:
-    """The report. All files are closed afterwards, so that Windows can delete them."""
-    limit, counts, scales = config.max_seq_len, found.counts, found.scales
-    layout: dict[str, SequenceStats] = {}
-    if found.task == "sft":
-        layout = build_sequences(found.folder, found.codec.vocab_size, config, NullReporter())
+def _build_report(
+    task: Task,
+    folder: Path,
+    codec: Codec,
+    open_split: Callable[[str], Split],
+    counts: dict[str, Any],
+    estimates: _Estimates,
+    config: Config,
+    **fields: Any,
+) -> protocol.DataReport:
+    """The report; `folder`: the cache, `counts`: see `PreparedData.report`. Closes all files, so that Windows can
+    delete them."""
+    limit = config.max_seq_len
+    layout = build_sequences(folder, codec.vocab_size, config, NullReporter()) if task == "sft" else {}
     with ExitStack() as stack:
         splits = {name: stack.enter_context(closing(open_split(name))) for name in SPLITS}
         lengths = measure_lengths([split.offsets for split in splits.values()], limit + 1)
-        documents = {name: round(scales[name].rows * split.documents) for name, split in splits.items()}
-        tokens = {name: round(scales[name].characters * split.tokens) for name, split in splits.items()}
+        documents = {name: round(estimates.row_ratio[name] * split.documents) for name, split in splits.items()}
+        tokens = {name: round(estimates.character_ratio[name] * split.tokens) for name, split in splits.items()}
         samples = count_text_sequences(tokens["train"], limit, "train")
         if layout:
-            samples = round(scales["train"].rows * layout["train"].samples)
+            samples = round(estimates.row_ratio["train"] * layout["train"].samples)
         steps, full_steps = steps_per_epoch(samples, config.effective_batch)
-        rows, characters = counts["rows"], counts["characters"]
         report = protocol.DataReport(
-            complete=found.complete,
-            task=found.task,
-            sources=found.sources,
-            bytes=found.bytes,
-            read_bytes=found.read_bytes,
+            task=task,
             tokenizer=config.tokenizer,
-            vocab_size=found.codec.vocab_size,
+            vocab_size=codec.vocab_size,
             read=protocol.DataCounts(
-                rows=rows, documents=lengths.documents, characters=characters, tokens=lengths.tokens
+                rows=counts["rows"],
+                documents=lengths.documents,
+                characters=counts["characters"],
+                tokens=lengths.tokens,
             ),
             total=protocol.DataCounts(
-                rows=rows if found.total_rows is None else round(found.total_rows),
+                rows=round(estimates.rows),
                 documents=sum(documents.values()),
-                characters=characters if found.total_characters is None else round(found.total_characters),
+                characters=round(estimates.characters),
                 tokens=sum(tokens.values()),
             ),
             train_documents=documents["train"],
@@ -272,14 +254,8 @@ def _build_report(found: _Findings, config: Config, open_split: Callable[[str], 
             longest=lengths.longest,
             over_length=lengths.over_limit,
             skipped_turns=counts["left_out_turns"],
-            duplicates=counts["duplicates"],
-            validation_sources=found.validation_sources,
-            validation_rows=counts["validation_rows"],
-            overlap=counts["overlap"],
-            empty=counts["empty"],
-            bad=counts["bad"],
+            **{name: counts[name] for name in _COUNTS},
             first_bad=protocol.BadRow(**counts["first_bad"]) if counts["first_bad"] else None,
-            undecodable=counts["undecodable"],
             samples_per_epoch=samples,
             tokens_per_step=config.effective_batch * limit,
             steps_per_epoch=steps,
@@ -288,10 +264,11 @@ def _build_report(found: _Findings, config: Config, open_split: Callable[[str], 
             limited=config.max_steps > 0,
             samples_per_step=config.effective_batch,
             batch_is_default=_is_batch_default(config),
+            **fields,
         )
-        viewer = SampleViewer(splits["train"], found.codec, limit)
+        viewer = SampleViewer(splits["train"], codec, limit)
         if layout:
-            _add_conversations(report, found.folder, splits, layout, viewer, config)
+            _add_conversations(report, folder, splits, layout, viewer, config)
         else:
             report.remainder_tokens = max(0, tokens["train"] - samples * limit - (samples > 0))
             report.samples = viewer.text_samples(_NUM_SAMPLES, config.attend_across_documents)

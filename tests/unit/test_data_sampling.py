@@ -1,0 +1,65 @@
+"""Sampling of large data: whole lines from all over a file, within a budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.reading import read
+from trainer_core.data.columns import PLAIN_TEXT
+from trainer_core.data.readers.base import SourceFile
+from trainer_core.data.report.sampling import sample_datasets
+from trainer_core.data.sources import DatasetScan, DatasetScans
+
+BUDGET = 600_000
+
+
+def write(path: Path, content: bytes, kind: str = "text", encoding: str = "utf-8", compression: str = "") -> SourceFile:
+    path.write_bytes(content)
+    return SourceFile(path, kind, encoding, len(content), compression, PLAIN_TEXT)
+
+
+def sample(*files: SourceFile, budget: int = BUDGET) -> list[SourceFile]:
+    sampled = sample_datasets(DatasetScans([DatasetScan("data", files, ())]), budget)
+    return [file for scan in sampled.train for file in scan.files]
+
+
+def numbered_lines(count: int = 60_000) -> bytes:
+    return "".join(f"第{n}行 {'x' * (n % 40)}\n" for n in range(count)).encode()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "gb18030"])
+def test_a_long_file_is_sampled_in_whole_lines_from_beginning_to_end(tmp_path: Path, encoding: str) -> None:
+    content = numbered_lines().decode().encode(encoding)
+    (source,) = sample(write(tmp_path / "long.txt", content, "text", encoding))
+    assert len(source.ranges) == 8
+    assert (source.ranges[0][0], source.ranges[-1][1]) == (0, len(content))
+    assert abs(source.bytes_to_read - BUDGET) < 0.02 * BUDGET
+    for start, end in source.ranges:
+        assert start == 0 or content[start - 1 : start] == b"\n"
+        assert content[end - 1 : end] == b"\n"
+    text = "".join(row["text"] for row in read(source))
+    assert text.encode(encoding) == b"".join(content[start:end] for start, end in source.ranges)
+
+
+def test_files_that_cannot_be_cut_between_lines_are_sampled_from_their_beginning(tmp_path: Path) -> None:
+    lines = numbered_lines()
+    for source in (
+        write(tmp_path / "line.txt", b"x" * 5_000_000),
+        write(tmp_path / "a.csv", lines, "csv"),
+        write(tmp_path / "utf-16.txt", lines, encoding="utf-16-le"),
+        write(tmp_path / "a.jsonl.gz", lines, "jsonl", compression="gzip"),
+    ):
+        (sampled,) = sample(source)
+        assert (sampled.ranges, sampled.max_characters) == ((), BUDGET)
+
+
+def test_a_budget_is_divided_among_files_and_never_over_more_files_than_it_suffices_for(tmp_path: Path) -> None:
+    small, large = (write(tmp_path / name, b"x" * size) for name, size in (("a", 100_000), ("b", 5_000_000)))
+    assert [file.max_characters for file in sample(small, large, budget=1_000_000)] == [900_000, 900_000]
+    many = [write(tmp_path / str(n), b"x" * 300_000) for n in range(40)]
+    chosen = sample(*many, budget=2_000_000)
+    assert len(chosen) == 8
+    assert chosen[0].path != chosen[1].path
+    assert len(sample(*many, budget=10)) == 1
