@@ -383,7 +383,7 @@ class Controller(QObject):
             controller.shutdown()
         if self._first_paint_done:
             self.runs_controller.shutdown()
-        self.help_controller.discard_bundle()
+        self.help_controller.shutdown()
         self._close_controller.remove_tray_icon()
         self.window.close_allowed = True
         self.window.close()

@@ -34,7 +34,7 @@ _PACKAGES: Final = ("torch", "PySide6-Essentials", "pyqtgraph", "numpy", "msgspe
 _MAX_FILE_BYTES: Final = 4 * 1024**2  # of config.yaml and settings.json
 
 
-def iter_bundle_parts(
+def iter_parts(
     run: Path | None, window_log: Path | None, settings: Path | None, masker: Masker
 ) -> Iterator[tuple[str, str]]:
     """Yields (name, masked text) of each part that exists."""
@@ -50,10 +50,10 @@ def iter_bundle_parts(
         yield from _part_if_any("settings.json", _masked_json(settings, masker))
 
 
-def write_bundle(path: Path, run: Path | None, window_log: Path | None, settings: Path | None, masker: Masker) -> None:
+def write_report(path: Path, run: Path | None, window_log: Path | None, settings: Path | None, masker: Masker) -> None:
     """Write the zip. Raises OSError."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in iter_bundle_parts(run, window_log, settings, masker):
+        for name, text in iter_parts(run, window_log, settings, masker):
             archive.writestr(name, text)
 
 
@@ -143,14 +143,14 @@ def _masked_json(path: Path, masker: Masker) -> str:
 
 
 def main() -> int:
-    """Write the bundle; on failure, exit with 1 and the reason on stderr."""
+    """Write the report; on failure, exit with 1 and the reason on stderr."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     for name in ("--run", "--window-log", "--settings"):
         parser.add_argument(name, type=Path)
     chosen = parser.parse_args()
     try:
-        write_bundle(chosen.out, chosen.run, chosen.window_log, chosen.settings, Masker.for_this_machine())
+        write_report(chosen.out, chosen.run, chosen.window_log, chosen.settings, Masker.for_this_machine())
     except OSError as error:
         sys.stderr.write(f"{error}\n")
         return 1

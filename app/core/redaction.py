@@ -19,8 +19,6 @@ SECRET_PLACEHOLDER: Final = "<secret>"
 _MIN_NAME_LENGTH: Final = 3  # letters: shorter user names are masked in paths only
 _MIN_SECRET_LENGTH: Final = 8  # letters of an environment variable's value that could be a key
 _SECRET_NAME: Final = re.compile(r"(?i)key|token|secret|passw|credential|auth")
-_PATH_LIKE: Final = re.compile(r"(?i)[\\/]|~[\w.-]*[\\/]|\.{1,2}[\\/]|[a-z]:[\\/]")  # path prefixes
-_BASE64: Final = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*\d)[A-Za-z0-9+/]{32,}={0,2}")  # may start with a slash
 _TEXT_FIELDS: Final = frozenset(
     {"prompt", "prompts", "text", "expected", "answer", "response", "sample_prompts", "samples"}
 )
@@ -123,14 +121,8 @@ def _spellings(text: str) -> list[str]:
 
 
 def _may_be_secret(value: str) -> bool:
-    """Excludes switches, numbers, and paths such as SSH_AUTH_SOCK. AWS keys contain slashes."""
-    if len(value) < _MIN_SECRET_LENGTH or value.isdigit():
-        return False
-    return not any(slash in value for slash in "/\\") or not _is_path(value)
-
-
-def _is_path(value: str) -> bool:
-    return os.access(value, os.F_OK) or (_PATH_LIKE.match(value) is not None and _BASE64.fullmatch(value) is None)
+    """Excludes switches and numbers. A path that is masked does no harm."""
+    return len(value) >= _MIN_SECRET_LENGTH and not value.isdigit()
 
 
 def _user_name() -> str:

@@ -6,24 +6,21 @@ import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from PySide6.QtCore import QObject, QSysInfo, qVersion
-from PySide6.QtWidgets import QDialog
+import psutil
+from PySide6.QtCore import QObject, QProcess, Qt
+from PySide6.QtWidgets import QDialog, QFileDialog, QMessageBox, QPushButton
 
-import trainer_core
 from app.services import desktop_shell
+from app.services.trainer_process import console_interpreter, kill_tree, process_environment
 from app.texts import current_language, tr
 from app.window.main_window import MainWindow
+from trainer_core import __version__
 from trainer_core.runs import run_dir
-
-if TYPE_CHECKING:
-    from app.help.bug_report_dialog import BugReportDialog
-    from app.services.bug_report_writer import BugReportBuilder
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _GUIDES: Final = {"en": "guide.md", "zh": "guide.zh.md"}
-_PACKAGES: Final = {"PySide6": "PySide6-Essentials", "PyTorch": "torch", "pyqtgraph": "pyqtgraph", "NumPy": "numpy"}
 
 
 class HelpController(QObject):
@@ -32,86 +29,124 @@ class HelpController(QObject):
     def __init__(self, window: MainWindow, settings_path: Path, shown_run_path: Callable[[], Path | None]) -> None:
         super().__init__(window)
         self._window, self._settings_path, self._shown_run_path = window, settings_path, shown_run_path
-        self.bundler: BugReportBuilder | None = None
+        self._report_process: QProcess | None = None
         window.menus.connect_actions({
             "guide": self.show_guide,
             "shortcuts": self.show_shortcuts,
-            "bundle": self.create_bundle,
+            "bug_report": self.choose_bug_report_path,
             "about": self.show_about,
         })  # fmt: skip
 
     def show_guide(self) -> None:
         self._show_document(_ROOT / "docs" / _GUIDES[current_language()], tr("help.user_guide"))
 
-    def show_licence(self) -> None:
-        self._show_document(_ROOT / "LICENSE", tr("help.licence"))
-
     def _show_document(self, path: Path, title: str) -> None:
         from app.help.text_dialog import Document
 
-        self._show_dialog(Document(path, title, self._window))
+        _show_dialog(Document(path, title, self._window))
 
     def show_shortcuts(self) -> None:
         from app.help.text_dialog import Shortcuts
 
         listed = [*self._window.menus.actions_with_titles(), *self._window.table_shortcuts()]
-        self._show_dialog(Shortcuts(listed, self._window))
+        _show_dialog(Shortcuts(listed, self._window))
 
     def show_about(self) -> None:
-        from app.help.about import About
+        from app.core import bug_report
 
-        about = About(trainer_core.__version__, collect_versions(tr("help.system")), self._window)
-        about.guide_requested.connect(self.show_guide)
-        about.licence_requested.connect(self.show_licence)
-        about.copy_requested.connect(desktop_shell.copy_text)
-        self._show_dialog(about)
+        versions = bug_report.versions()
+        box = self._message_box(tr("help.about_traindeck"), f"Traindeck {__version__}\n{tr('help.subtitle')}")
+        box.setObjectName("about")
+        box.setIconPixmap(self._window.windowIcon().pixmap(64, 64))
+        box.setInformativeText(f"{versions}\n{tr('help.licence_note')}")
+        copy = box.addButton(tr("help.copy_versions"), QMessageBox.ButtonRole.ActionRole)
+        copy.clicked.connect(lambda: desktop_shell.copy_text(versions))
+        licence = box.addButton(tr("help.licence"), QMessageBox.ButtonRole.ActionRole)
+        licence.clicked.connect(lambda: self._show_document(_ROOT / "LICENSE", tr("help.licence")))
+        _show_dialog(box)
 
-    def create_bundle(self) -> None:
-        """Create a bug report, display it, and save it on request. Only one at a time."""
-        from app.help.bug_report_dialog import BugReportDialog
-        from app.services.bug_report_writer import BugReportBuilder
+    def _message_box(self, title: str, text: str) -> QMessageBox:
+        """Return a modeless box with a Close button; its text can be selected."""
+        box = QMessageBox(self._window)
+        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        box.setModal(False)
+        box.setTextFormat(Qt.TextFormat.PlainText)
+        box.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        box.setWindowTitle(title)
+        box.setText(text)
+        close = QPushButton(tr("common.close"))
+        box.addButton(close, QMessageBox.ButtonRole.RejectRole)
+        box.setDefaultButton(close)
+        return box
 
-        if self.bundler is not None:
+    # --- bug report ------------------------------------------------------------------------------------------
+
+    def choose_bug_report_path(self) -> None:
+        """Ask where to save a bug report, then create it."""
+        if self._report_process is not None:
             return
         suggested = desktop_shell.documents_folder() / f"traindeck-report-{time.strftime('%Y%m%d-%H%M')}.zip"
-        log = run_dir.home() / "logs" / "window.log"
-        bundler = self.bundler = BugReportBuilder(self._shown_run_path(), log, self._settings_path, self)
-        dialog = BugReportDialog(str(suggested), self._window)
-        bundler.finished.connect(dialog.display)
-        bundler.failed.connect(dialog.fail)
-        dialog.save_requested.connect(lambda path: self._save(dialog, bundler, Path(path)))
-        dialog.closed.connect(self.discard_bundle)
-        bundler.start()
-        self._show_dialog(dialog)
+        dialog = QFileDialog(self._window, tr("help.save_bug_report"), str(suggested), tr("help.zip_filter"))
+        dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+        dialog.setDefaultSuffix("zip")
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(self._create_bug_report)
+        dialog.open()
 
-    def _save(self, dialog: BugReportDialog, bundler: BugReportBuilder, path: Path) -> None:
-        try:
-            bundler.save(path)
-        except OSError as error:
-            dialog.fail(f"{error.strerror or error}.")
+    def _create_bug_report(self, path: str) -> None:
+        """Write the report in a child process: `doctor` and masking take seconds."""
+        run, log = self._shown_run_path(), run_dir.home() / "logs" / "window.log"
+        arguments = [path, "--window-log", str(log), "--settings", str(self._settings_path)]
+        arguments += ["--run", str(run)] if run is not None else []
+        process = self._report_process = QProcess(self)
+        process.setProcessEnvironment(process_environment())
+        process.finished.connect(lambda code, _: self._on_bug_report_ended(Path(path), code))
+        process.errorOccurred.connect(self._on_bug_report_error)
+        process.start(console_interpreter(), ["-P", "-X", "utf8", "-m", "app.core.bug_report", *arguments])
+
+    def _on_bug_report_ended(self, path: Path, code: int) -> None:
+        if code:
+            self._show_bug_report_failure(_last_line(self._take_report_process()) or f"code {code}.")
             return
-        dialog.show_saved(str(path))
-        dialog.folder_requested.connect(lambda: desktop_shell.open_folder(path))
+        self._take_report_process()
+        box = self._message_box(tr("help.bug_report"), tr("help.saved_as_path", path=path))
+        box.setObjectName("bugReport")
+        box.setInformativeText(tr("help.bug_report_note"))
+        folder = box.addButton(tr("help.open_folder"), QMessageBox.ButtonRole.ActionRole)
+        folder.clicked.connect(lambda: desktop_shell.open_folder(path))
+        _show_dialog(box)
 
-    def discard_bundle(self) -> None:
-        """Delete the temporary files of the bug report."""
-        if self.bundler is not None:
-            self.bundler.discard()
-            self.bundler = None
+    def _on_bug_report_error(self, error: QProcess.ProcessError) -> None:
+        if error is QProcess.ProcessError.FailedToStart:
+            self._show_bug_report_failure(self._take_report_process().errorString())
 
-    def _show_dialog(self, dialog: QDialog) -> None:
-        dialog.show()
-        dialog.raise_()
-        dialog.activateWindow()
+    def _take_report_process(self) -> QProcess:
+        process = self._report_process
+        assert process is not None
+        self._report_process = None
+        process.deleteLater()
+        return process
+
+    def _show_bug_report_failure(self, reason: str) -> None:
+        box = self._message_box(tr("help.bug_report"), tr("help.bug_report_failed", reason=reason))
+        box.setObjectName("bugReport")
+        _show_dialog(box)
+
+    def shutdown(self) -> None:
+        """Stop a report that is being written."""
+        if self._report_process is not None:
+            self._report_process.blockSignals(True)
+            with contextlib.suppress(psutil.Error):
+                kill_tree(psutil.Process(int(self._report_process.processId())))  # including its doctor process
+            self._report_process.waitForFinished(1000)
 
 
-def collect_versions(system: str) -> list[tuple[str, str]]:
-    """Return (component, version); `system` names the operating system. Imports no package: torch takes seconds."""
-    import importlib.metadata
-    import platform
+def _last_line(process: QProcess) -> str:
+    lines = bytes(process.readAllStandardError().data()).decode("utf-8", "replace").splitlines()
+    return lines[-1] if lines else ""
 
-    found = [("Python", platform.python_version()), ("Qt", qVersion() or "")]
-    for name, package in _PACKAGES.items():
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found.append((name, importlib.metadata.version(package)))
-    return [*found, (system, QSysInfo.prettyProductName())]
+
+def _show_dialog(dialog: QDialog) -> None:
+    dialog.show()
+    dialog.raise_()
+    dialog.activateWindow()

@@ -90,7 +90,7 @@ class Shortcuts(TextDialog):
             keys = tr("help.or").join(map(html.escape, native))
             rows.append(f"<tr><td>{_escape(action.iconText())}</td><td>{keys}</td></tr>")
         table = f'<table width="100%" cellpadding="3">{"".join(rows)}</table>'
-        self.text.setHtml(f"{table}<p>{html.escape(tr('help.tab_shift_tab_reach_every'))}</p>")
+        self.text.setHtml(f"{table}<p>{html.escape(tr('help.keyboard_note'))}</p>")
 
 
 def _escape(text: str) -> str:

@@ -138,7 +138,7 @@ class TrainerProcess(QObject):
         process = self._process = QProcess(self)
         process.setProgram(program)
         process.setArguments([*first, *arguments, "--output", "json", "--control", "stdin"])
-        process.setProcessEnvironment(_environment())
+        process.setProcessEnvironment(process_environment())
         process.setWorkingDirectory(_working_folder())
         process.started.connect(self._on_started)
         process.readyReadStandardOutput.connect(self._schedule_processing)
@@ -345,7 +345,7 @@ def kill_tree(process: psutil.Process) -> None:
                 member.kill()
 
 
-def _environment() -> QProcessEnvironment:
+def process_environment() -> QProcessEnvironment:
     """The environment of the window with UTF-8 mode and this project first on the import path."""
     environment = QProcessEnvironment.systemEnvironment()
     known = environment.value("PYTHONPATH")

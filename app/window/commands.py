@@ -58,7 +58,7 @@ _HELP: Final[tuple[_Command, ...]] = (
     ("guide", "window.user_guide", "Shift+F1"),
     ("shortcuts", "window.keyboard_shortcuts", "F1"),
     _SEPARATOR,
-    ("bundle", "window.bundle_for_bug_report", "Ctrl+Shift+B"),
+    ("bug_report", "window.bug_report", "Ctrl+Shift+B"),
     _SEPARATOR,
     ("about", "window.about_traindeck", "Ctrl+F1"),
 )

@@ -47,7 +47,7 @@ FORBIDDEN: Final = {
     ("archive", "extract"), ("archive", "extractall"),
 }  # fmt: skip
 ALLOWED_ARCHIVES: Final = {
-    ("app/core/bug_report.py", "zipfile"),  # the bundle for a bug report: written by one, shown by the other
+    ("app/core/bug_report.py", "zipfile"),  # writes the bug report
     ("app/services/bug_report_writer.py", "zipfile"),
     ("trainer_core/data/readers/tar.py", "tarfile"),  # data; read as a stream, never extracted
 }

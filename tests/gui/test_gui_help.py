@@ -1,4 +1,4 @@
-"""The Help menu: what it opens is read here, in the language of the window; a bundle is seen before it is saved."""
+"""Help menu: guide, shortcuts, about, bug report."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QProcess, Qt
 from PySide6.QtGui import QColor, QGuiApplication, QImage
-from PySide6.QtWidgets import QDialog, QFileDialog, QLabel, QPushButton, QWidget
+from PySide6.QtWidgets import QDialog, QFileDialog, QMessageBox
 from pytestqt.qtbot import QtBot
 
 import trainer_core
 from app.controller import Controller
-from app.help.about import About
-from app.help.bug_report_dialog import BugReportDialog
 from app.help.text_dialog import Document
 from app.services import desktop_shell
 from tests.gui.conftest import MakeWindow
@@ -32,23 +30,21 @@ def opened(controller: Controller, entry: str, kind: type[D]) -> D:
     return dialog
 
 
-def press(qtbot: QtBot, dialog: QWidget, name: str) -> None:
-    button = dialog.findChild(QPushButton, name)
-    assert button is not None
-    assert button.isEnabled()
+def press(qtbot: QtBot, box: QMessageBox, text: str) -> None:
+    [button] = [button for button in box.buttons() if button.text() == text]
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_about_names_the_versions_which_can_be_copied(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
+def test_about_shows_versions_that_can_be_copied(make_window: MakeWindow, qtbot: QtBot, language: Language) -> None:
     controller = make_window(language=language)
-    about = opened(controller, "about", About)
-    shown = [label.text() for label in about.findChildren(QLabel)]
-    assert f"Traindeck {trainer_core.__version__}" in shown
-    assert {"Python", "Qt", "PySide6", "PyTorch"} <= set(shown)
-    press(qtbot, about, "aboutCopy")
-    assert QGuiApplication.clipboard().text().startswith(f"Traindeck {trainer_core.__version__}\nPython 3.")
-    press(qtbot, about, "aboutLicence")
+    about = opened(controller, "about", QMessageBox)
+    assert f"Traindeck {trainer_core.__version__}" in about.text()
+    assert all(name in about.informativeText() for name in ("python 3.", "PySide6-Essentials", "torch"))
+    press(qtbot, about, texts.get("help.copy_versions", language))
+    assert QGuiApplication.clipboard().text().startswith(f"traindeck {trainer_core.__version__}\n")
+    about = opened(controller, "about", QMessageBox)
+    press(qtbot, about, texts.get("help.licence", language))
     [licence] = controller.window.findChildren(Document)
     assert "Apache License" in licence.text.toPlainText()
 
@@ -61,7 +57,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_what_the_guide_names_is_called_so_in_the_window(language: Language) -> None:
+def test_names_in_the_guide_equal_those_in_the_window(language: Language) -> None:
     pattern, file = NAMED[language]
     text = (ROOT / "docs" / file).read_text(encoding="utf-8").replace("\n", " ")
     known = {plain(each) for each in texts.catalogue(language).values()}
@@ -85,7 +81,7 @@ def test_the_guide_opens_in_the_language_of_the_window(make_window: MakeWindow, 
     assert (chinese > len(text) / 5) == (language == "zh")
 
 
-def test_pictures_of_a_document_come_by_themselves_and_no_wider_than_its_text(qtbot: QtBot, tmp_path: Path) -> None:
+def test_images_of_a_document_are_scaled_to_the_width_of_its_text(qtbot: QtBot, tmp_path: Path) -> None:
     picture = QImage(3000, 1000, QImage.Format.Format_RGB32)
     picture.fill(QColor("red"))
     tmp_path.joinpath("图 片").mkdir()
@@ -103,61 +99,52 @@ def test_pictures_of_a_document_come_by_themselves_and_no_wider_than_its_text(qt
     assert document.text.document().size().width() <= document.text.viewport().width()
 
 
-def test_a_bundle_is_looked_through_and_then_saved(
+def create_report(controller: Controller, path: Path) -> None:
+    controller.window.menus.actions["bug_report"].trigger()
+    [dialog] = controller.window.findChildren(QFileDialog)
+    dialog.fileSelected.emit(str(path))
+    dialog.close()
+
+
+def message(controller: Controller) -> QMessageBox | None:
+    return controller.window.findChild(QMessageBox, "bugReport")
+
+
+def test_a_bug_report_is_saved_and_its_folder_can_be_opened(
     make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folders: list[Path] = []
     monkeypatch.setattr(desktop_shell, "open_folder", folders.append)
     controller = make_window()
-    view = opened(controller, "bundle", BugReportDialog)
-    assert view.wait.isVisible()
-    assert not view.save.isEnabled()
-    qtbot.waitUntil(view.save.isEnabled, timeout=60_000)
-    names = [view.list.item(row).text().split()[0] for row in range(view.list.count())]
-    assert {"versions.txt", "doctor.txt"} <= set(names)
-    view.list.setCurrentRow(names.index("doctor.txt"))
-    assert "Python" in view.text.toPlainText()
-    press(qtbot, view, "bundleSave")
-    [where] = view.findChildren(QFileDialog)
     out = tmp_path / "报告 1.zip"
-    where.fileSelected.emit(str(out))
-    assert zipfile.ZipFile(out).namelist() == names
-    assert str(out) in view.note.text()
-    press(qtbot, view, "bundleFolder")
+    create_report(controller, out)
+    qtbot.waitUntil(lambda: message(controller) is not None, timeout=60_000)
+    box = message(controller)
+    assert box is not None
+    assert str(out) in box.text()
+    assert {"versions.txt", "doctor.txt"} <= set(zipfile.ZipFile(out).namelist())
+    press(qtbot, box, "Open folder")
     assert folders == [out]
-    press(qtbot, view, "bundleClose")
-    assert controller.help_controller.bundler is None
 
 
-def test_a_bundle_that_cannot_be_saved_says_why_and_can_be_saved_elsewhere(
+def test_a_bug_report_that_cannot_be_saved_reports_the_reason(
     make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
 ) -> None:
     controller = make_window()
-    view = opened(controller, "bundle", BugReportDialog)
-    qtbot.waitUntil(view.save.isEnabled, timeout=60_000)
     tmp_path.joinpath("file").write_text("", encoding="utf-8")
-    view.save_requested.emit(str(tmp_path / "file" / "a.zip"))
-    assert "could not be made" in view.note.text()
-    view.save_requested.emit(str(tmp_path / "a.zip"))
-    assert tmp_path.joinpath("a.zip").is_file()
+    create_report(controller, tmp_path / "file" / "a.zip")
+    qtbot.waitUntil(lambda: message(controller) is not None, timeout=60_000)
+    box = message(controller)
+    assert box is not None
+    assert "could not be created" in box.text()
+    assert "a.zip" in box.text()
 
 
-def test_after_esc_a_bundle_can_be_made_again(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_closing_the_window_ends_the_process_of_a_bug_report(make_window: MakeWindow, tmp_path: Path) -> None:
     controller = make_window()
-    view = opened(controller, "bundle", BugReportDialog)
-    qtbot.keyClick(view, Qt.Key.Key_Escape)
-    assert controller.help_controller.bundler is None
-    qtbot.waitUntil(lambda: not controller.window.findChildren(BugReportDialog))
-    opened(controller, "bundle", BugReportDialog).close()
-
-
-def test_leaving_in_the_middle_of_it_ends_the_process_and_keeps_nothing(make_window: MakeWindow) -> None:
-    controller = make_window()
-    view = opened(controller, "bundle", BugReportDialog)
-    bundler = controller.help_controller.bundler
-    assert bundler is not None
-    folder = bundler._folder
-    assert folder.is_dir()
-    view.close()
-    assert not folder.exists()
-    assert controller.help_controller.bundler is None
+    create_report(controller, tmp_path / "a.zip")
+    process = controller.help_controller._report_process
+    assert process is not None
+    assert process.waitForStarted(10_000)
+    controller.shutdown()
+    assert process.state() is QProcess.ProcessState.NotRunning

@@ -23,7 +23,7 @@ from tests.gui.conftest import MakeWindow
 
 USABLE = QSize(900, 430)
 PAGE_IDS = [page.id for page in PAGES]
-DIALOGS = ("guide", "shortcuts", "bundle", "about", "sweep")
+DIALOGS = ("guide", "shortcuts", "about", "sweep")
 
 
 def place(widget: QWidget, window: QWidget) -> QRect:
@@ -159,7 +159,7 @@ window = controller.window
 controller.start()
 
 def look():
-    for name in ("guide", "shortcuts", "bundle", "about", "sweep"):
+    for name in ("guide", "shortcuts", "about", "sweep"):
         window.menus.actions[name].trigger()
     start = window.run_bar.start
     corner = start.mapToGlobal(start.rect().bottomRight())

@@ -1,4 +1,4 @@
-"""The bundle for a bug report holds what explains a failure, and nothing that is the person's own."""
+"""A bug report contains what explains a failure, without personal data."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def test_names_and_keys_are_masked(masker: Masker, text: str, masked: str) -> No
         "n_kv_heads: 4\nkeep_last: 2",
     ],
 )
-def test_what_explains_a_failure_stays(masker: Masker, text: str) -> None:
+def test_figures_and_settings_are_not_masked(masker: Masker, text: str) -> None:
     assert masker.mask(text) == text
 
 
-def test_a_short_user_name_does_not_tear_words_apart() -> None:
+def test_a_short_user_name_is_masked_only_as_a_whole_word() -> None:
     assert Masker([], ["al", "ann"], [], []).mask("all annual plans of ann") == "all annual plans of <user>"
 
 
@@ -107,10 +107,10 @@ def collected(masker: Masker, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ),
         encoding="utf-8",
     )
-    return dict(bug_report.iter_bundle_parts(make_run(folder), log, settings, masker))
+    return dict(bug_report.iter_parts(make_run(folder), log, settings, masker))
 
 
-def test_nothing_planted_gets_through_and_what_helps_does(
+def test_a_report_contains_every_part_without_personal_data(
     masker: Masker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = collected(masker, tmp_path, monkeypatch)
@@ -133,7 +133,7 @@ def test_nothing_planted_gets_through_and_what_helps_does(
     assert "RuntimeError" in events[6]["detail"]
 
 
-def test_of_long_files_the_last_whole_lines_are_taken(tmp_path: Path) -> None:
+def test_read_tail_returns_the_last_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"".join(b"line %d\n" % number for number in range(1000)))
     kept = bug_report.read_tail(path, 100).splitlines()
@@ -143,31 +143,19 @@ def test_of_long_files_the_last_whole_lines_are_taken(tmp_path: Path) -> None:
     assert bug_report.read_tail(tmp_path / "none", 100) == ""
 
 
-def test_environment_variables_that_hold_keys_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = {"MY_SECRET_SAUCE": "tomato-and-basil", "PATH": "/usr/bin", "SSH_AUTH_SOCK": "/tmp/agent.1"}
-    masked = Masker.for_this_machine(environment).mask("with tomato-and-basil, /usr/bin and /tmp/agent.1")
-    assert masked == "with <secret>, /usr/bin and /tmp/agent.1"
+def test_values_of_secret_environment_variables_are_masked() -> None:
+    environment = {"MY_SECRET_SAUCE": "tomato-and-basil", "PATH": "/usr/bin"}
+    masked = Masker.for_this_machine(environment).mask("with tomato-and-basil and /usr/bin")
+    assert masked == "with <secret> and /usr/bin"
 
 
 @pytest.mark.parametrize("key", ["wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "/wJalrXUtnFEMIK7MDENG/bPxRfiCYEXAMPLEKE"])
-def test_a_key_with_slashes_is_masked_where_it_stands_bare(key: str) -> None:
+def test_a_key_with_slashes_is_masked_in_every_spelling(key: str) -> None:
     masker = Masker.for_this_machine({"AWS_SECRET_ACCESS_KEY": key})
     assert masker.mask(f"sent {key} and {key.replace('/', '%2F')}") == "sent <secret> and <secret>"
 
 
-def test_paths_in_variables_that_are_named_like_secrets_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "certificates").mkdir()
-    (tmp_path / "certificates" / "key1").touch()
-    paths = [
-        "/run/user/1000/keyring/ssh", "C:\\keys\\mine.pem", "D:/keys/mine.pem", "~/.aws/credentials", "./keys/mine.pem",
-        "\\\\server\\keys\\a", "certificates/key1",
-    ]  # fmt: skip
-    masker = Masker.for_this_machine({f"KEY_FILE_{number}": path for number, path in enumerate(paths)})
-    assert [masker.mask(f"at {path}") for path in paths] == [f"at {path}" for path in paths]
-
-
-def test_a_process_of_its_own_makes_the_bundle(tmp_path: Path) -> None:
+def test_the_command_writes_a_zip(tmp_path: Path) -> None:
     out = tmp_path / "报告 1.zip"
     run = make_run(tmp_path)
     command = [sys.executable, "-P", "-m", "app.core.bug_report", str(out), "--run", str(run)]
@@ -180,7 +168,7 @@ def test_a_process_of_its_own_makes_the_bundle(tmp_path: Path) -> None:
         assert "torch" in versions
 
 
-def test_damaged_files_of_a_run_do_not_keep_the_rest_out(
+def test_damaged_files_of_a_run_do_not_prevent_a_report(
     masker: Masker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bug_report, "doctor", lambda: "fine\n")
@@ -188,5 +176,5 @@ def test_damaged_files_of_a_run_do_not_keep_the_rest_out(
     run.mkdir()
     for name in ("config.yaml", "events.jsonl", "log.txt"):
         run.joinpath(name).write_bytes(b"\xff\x00[[[{: \n" * 50)
-    found = dict(bug_report.iter_bundle_parts(run, None, None, masker))
+    found = dict(bug_report.iter_parts(run, None, None, masker))
     assert {"versions.txt", "doctor.txt"} <= set(found)
