@@ -1,4 +1,4 @@
-"""What the command line picks, refuses and says before any torch is loaded."""
+"""The command line: selection of runs, errors before torch is loaded, output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def a_run(root: Path, name: str, t: float, *, trained: bool, failed: bool = Fals
     return made
 
 
-def test_latest_passes_over_starts_that_failed_before_anything_was_trained(tmp_path: Path) -> None:
+def test_latest_ignores_runs_that_failed_before_training(tmp_path: Path) -> None:
     good = a_run(tmp_path, "good", 100.0, trained=True)
     a_run(tmp_path, "typo", 200.0, trained=False, failed=True)
     assert run_dir.find_run("latest", tmp_path).path == good.path
@@ -43,7 +43,7 @@ def test_latest_passes_over_starts_that_failed_before_anything_was_trained(tmp_p
     assert run_dir.find_run("latest", tmp_path, require_checkpoint=True).path == good.path
 
 
-def test_it_is_said_which_run_latest_is_and_which_newer_one_has_nothing_yet(tmp_path: Path) -> None:
+def test_the_run_used_for_latest_is_printed(tmp_path: Path) -> None:
     good, newest = (a_run(tmp_path / "runs", name, t, trained=t < 300) for name, t in (("good", 100.0), ("new", 300.0)))
 
     def said(*command: str) -> str:
@@ -59,18 +59,18 @@ def test_it_is_said_which_run_latest_is_and_which_newer_one_has_nothing_yet(tmp_
     assert str(newest.path) in said("runs", "verify")
 
 
-def test_without_any_run_latest_is_refused(tmp_path: Path) -> None:
+def test_latest_without_runs_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TraindeckError, match="no run"):
         run_dir.find_run("latest", tmp_path)
 
 
-def test_data_that_is_not_there_leaves_no_run_behind(tmp_path: Path) -> None:
+def test_missing_data_creates_no_run(tmp_path: Path) -> None:
     ended = run(tmp_path, "train", *TINY, "--data", str(tmp_path / "typo.txt"))
     assert (ended.error.code, ended.code) == ("data.not_found", 4)
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_configuration_that_was_written_repeats_the_run(tmp_path: Path) -> None:
+def test_the_written_configuration_repeats_the_run(tmp_path: Path) -> None:
     data = text_file(tmp_path)
     first = run(tmp_path, "train", *TINY, "--max-steps", "4", "--data", str(data), "--run-dir", "one")
     again = run(tmp_path, "train", "--config", "one/config.yaml", "--run-dir", "two")
@@ -80,7 +80,7 @@ def test_a_configuration_that_was_written_repeats_the_run(tmp_path: Path) -> Non
     assert (tmp_path / "two" / weights).read_bytes() == (tmp_path / "one" / weights).read_bytes()
 
 
-def test_a_preset_for_a_gpu_says_so_where_a_cpu_computes_that_nobody_asked_for(tmp_path: Path) -> None:
+def test_a_gpu_preset_on_an_automatic_cpu_is_reported(tmp_path: Path) -> None:
     flags = (*TINY, "--data", str(text_file(tmp_path)), "--max-steps", "1", "--preset", "gpu")
     asked = run(tmp_path, "train", *flags)  # `--device cpu` is among the flags
     assert "preset.for_gpu" not in [warning.code for warning in asked.of(protocol.Warn)]
@@ -92,7 +92,7 @@ def test_a_preset_for_a_gpu_says_so_where_a_cpu_computes_that_nobody_asked_for(t
     assert b'"preset.for_gpu"' in done.stdout
 
 
-def test_presets_and_runs_are_listed_as_json_for_programs(tmp_path: Path) -> None:
+def test_presets_and_runs_are_listed_as_json(tmp_path: Path) -> None:
     a_run(tmp_path / "runs", "one", 100.0, trained=True)
     for command in ("presets", "runs"):
         done = subprocess.run(
@@ -103,7 +103,7 @@ def test_presets_and_runs_are_listed_as_json_for_programs(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems always have a display")
-def test_the_window_without_a_display_says_what_to_do_instead(tmp_path: Path) -> None:
+def test_the_window_without_a_display_suggests_the_command_line(tmp_path: Path) -> None:
     bare = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")}
     bare.pop("QT_QPA_PLATFORM", None)
     done = subprocess.run(
@@ -133,7 +133,7 @@ cli.main()
 """
 
 
-def test_the_end_of_a_run_is_its_last_event_whatever_was_just_being_looked_at(tmp_path: Path) -> None:
+def test_done_is_the_last_event(tmp_path: Path) -> None:
     flags = ("--max-steps", "2", "--data", str(text_file(tmp_path)), "--run-dir", str(tmp_path / "run"))
     command = [sys.executable, "-c", LATE, "train", *TINY, *flags, "--output", "json"]
     done = subprocess.run(command, capture_output=True, env=environment(tmp_path), cwd=tmp_path, timeout=90, check=True)

@@ -42,7 +42,7 @@ def resolved_or_refused(values: dict[Any, Any]) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(values=mappings)
-def test_any_mapping_is_a_configuration_or_is_refused(values: dict[str, Any]) -> None:
+def test_any_mapping_is_resolved_or_rejected(values: dict[str, Any]) -> None:
     resolved_or_refused(values)
 
 
@@ -58,7 +58,7 @@ def test_any_mapping_is_a_configuration_or_is_refused(values: dict[str, Any]) ->
 @example(content=b"? {a: b}\n: c")
 @example(content=b"!!python/object/apply:os.system [echo]")
 @example(content=b"[" * 50_000)
-def test_any_file_is_a_configuration_or_is_refused(content: bytes) -> None:
+def test_any_file_is_resolved_or_rejected(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "mine.yaml")
         file.write_bytes(content)
@@ -76,7 +76,7 @@ def test_any_file_is_a_configuration_or_is_refused(content: bytes) -> None:
     "title": anything, "summary": anything, "fits": anything, "origin": anything,
     "extends": anything | st.sampled_from(["mine", "cpu", "../cpu"]), "knobs": mappings | anything,
 }))  # fmt: skip
-def test_any_preset_is_read_or_refused(preset: dict[str, Any]) -> None:
+def test_any_preset_is_loaded_or_rejected(preset: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         try:
             text = yaml.safe_dump(preset, allow_unicode=True).encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""Whatever comes on the wire or lies in a record of events: it is an event, or it is refused; never a traceback."""
+"""Random input on the wire and in event files."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def lines_like(lines: list[bytes]) -> st.SearchStrategy[bytes]:
 @pytest.mark.parametrize(("decode", "lines"), [(protocol.decode_event, LINES), (protocol.decode_command, TOLD)])
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_a_line_is_decoded_or_refused(
+def test_any_line_is_decoded_or_rejected(
     decode: Callable[[bytes], object], lines: list[bytes], data: st.DataObject
 ) -> None:
     with contextlib.suppress(protocol.ProtocolError):
@@ -72,7 +72,7 @@ def test_a_line_is_decoded_or_refused(
 
 
 @pytest.mark.parametrize("line", [b"[" * 100_000, b'{"a":' * 100_000, b'{"type":"step","step":' + b"9" * 5000 + b"}"])
-def test_a_line_that_is_made_to_hurt_is_refused(line: bytes) -> None:
+def test_malicious_lines_are_rejected(line: bytes) -> None:
     for decode in (protocol.decode_event, protocol.decode_command):
         with pytest.raises(protocol.ProtocolError):
             decode(line)
@@ -80,7 +80,7 @@ def test_a_line_that_is_made_to_hurt_is_refused(line: bytes) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(pieces=st.lists(lines_like(TOLD), max_size=12), cut=st.integers(1, 40))
-def test_whatever_is_written_to_a_trainer_it_answers_and_works_on(pieces: list[bytes], cut: int) -> None:
+def test_the_trainer_answers_any_input_and_continues(pieces: list[bytes], cut: int) -> None:
     """Every line is answered by an `ack` or a warning; only `stop` and the end of input stop it."""
     read, write = os.pipe()
     kept = Kept()
@@ -121,7 +121,7 @@ def answers(kept: Kept) -> list[bool]:
 @settings(max_examples=40, deadline=None)
 @given(lines=st.lists(lines_like(LINES), max_size=12), end=st.sampled_from([b"", b"\n"]))
 @example(lines=[b"[" * 100_000, LINES[0], b"\0" * 1000], end=b"")
-def test_a_record_of_events_is_read_as_far_as_it_holds_events(lines: list[bytes], end: bytes) -> None:
+def test_any_event_file_is_read(lines: list[bytes], end: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = RunDir(Path(folder))
         run.config.write_text("data: [a.txt]\n", encoding="utf-8")
@@ -138,7 +138,7 @@ def test_a_record_of_events_is_read_as_far_as_it_holds_events(lines: list[bytes]
 @example(content=b'{"pid": 1e999, "started": NaN}')
 @example(content=b'{"pid": ' + b"9" * 5000 + b', "started": 1}')
 @example(content=b'{"pid": -1, "started": 1}')
-def test_a_damaged_lock_of_a_run_is_an_owner_that_is_gone(content: bytes) -> None:
+def test_a_damaged_run_lock_has_no_owner(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         lock = Path(folder, "run.lock")
         lock.write_bytes(content)

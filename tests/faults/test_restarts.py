@@ -1,4 +1,4 @@
-"""A run that fails in a way that passes goes on by itself, in a real process that really dies."""
+"""Automatic restarts of real processes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def read_hello(process: subprocess.Popen[bytes], until: type = protocol.Step) ->
     return hello
 
 
-def test_a_crash_and_a_lost_device_cost_nothing_and_change_nothing(home: Path) -> None:
+def test_a_run_restarted_after_failures_equals_an_uninterrupted_run(home: Path) -> None:
     whole = finish(begin(home, "whole"))
     assert whole.code == 0, whole.stderr
     broken = finish(begin(home, "broken", "6:crash", "10:cuda"))
@@ -114,28 +114,28 @@ def test_a_crash_and_a_lost_device_cost_nothing_and_change_nothing(home: Path) -
     assert [event.code for event in kept if isinstance(event, protocol.Warn)] == codes(broken)
 
 
-def test_without_progress_it_gives_up_and_ends_as_the_last_child_did(home: Path) -> None:
+def test_the_supervisor_gives_up_without_progress_and_exits_like_the_child(home: Path) -> None:
     ended = finish(begin(home, "hopeless", "6:crash", "6:crash", restarts=1))
     assert ended.code == -signal.SIGSEGV or sys.platform == "win32"
     assert codes(ended)[-1] == "run.gave_up"
     assert ended.of(protocol.Warn)[-1].params["step"] == 4
 
 
-def test_a_failure_that_stays_is_told_once(home: Path) -> None:
+def test_a_permanent_failure_is_not_restarted(home: Path) -> None:
     ended = finish(begin(home, "wrong", "2:else"))
     assert ended.code == 1
     assert ended.error.code == "internal"
     assert len(ended.of(protocol.Hello)) == 1
 
 
-def test_who_was_ended_with_exit_code_0_has_not_finished_and_is_told_of(home: Path) -> None:
+def test_exit_code_0_without_a_final_event_is_a_failure(home: Path) -> None:
     ended = finish(begin(home, "gone", "6:gone"))
     assert ended.code == 1
     assert codes(ended) == ["run.vanished"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the exit code of a process that was ended there is the ender's")
-def test_who_was_killed_does_not_rise_but_is_told_of(home: Path) -> None:
+def test_a_killed_trainer_is_reported_and_not_restarted(home: Path) -> None:
     process = begin(home, "killed")
     os.kill(read_hello(process).pid, signal.SIGKILL)  # as the system does when its memory is full
     ended = finish(process)
@@ -146,7 +146,7 @@ def test_who_was_killed_does_not_rise_but_is_told_of(home: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a console's Ctrl+C cannot be sent to one child there")
-def test_ctrl_c_stops_the_child_once_and_for_all(home: Path) -> None:
+def test_ctrl_c_stops_the_child_without_a_restart(home: Path) -> None:
     process = begin(home, "stopped")
     hello = read_hello(process)
     assert hello.pid != process.pid
@@ -159,7 +159,7 @@ def test_ctrl_c_stops_the_child_once_and_for_all(home: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a console's Ctrl+C cannot be sent to one child there")
-def test_ctrl_c_while_it_waits_to_start_again_ends_it(home: Path) -> None:
+def test_ctrl_c_cancels_a_pending_restart(home: Path) -> None:
     process = begin(home, "waiting", "2:crash", wait=60)
     read_hello(process, until=protocol.Warn)
     time.sleep(0.5)
@@ -168,7 +168,7 @@ def test_ctrl_c_while_it_waits_to_start_again_ends_it(home: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent is gone")
-def test_a_killed_supervisor_takes_the_child_with_it_which_saves_first(home: Path) -> None:
+def test_the_child_of_a_killed_supervisor_saves_and_exits(home: Path) -> None:
     process = begin(home, "left alone", steps=5000)
     child = psutil.Process(read_hello(process).pid)
     process.kill()
@@ -180,7 +180,7 @@ def test_a_killed_supervisor_takes_the_child_with_it_which_saves_first(home: Pat
     assert (resumed.code, resumed.of(protocol.Hello)[0].resumed_from_step) == (0, done.steps)
 
 
-def test_when_both_are_killed_at_once_the_run_is_offered_to_go_on(home: Path) -> None:
+def test_a_run_whose_processes_were_killed_can_be_resumed(home: Path) -> None:
     """As by a machine that is switched off."""
     process = begin(home, "runs/orphan", steps=5000)
     child = psutil.Process(read_hello(process, until=protocol.Checkpoint).pid)
@@ -197,7 +197,7 @@ def test_when_both_are_killed_at_once_the_run_is_offered_to_go_on(home: Path) ->
     assert resumed.of(protocol.Hello)[0].resumed_from_step >= 4
 
 
-def test_who_gives_commands_gets_the_trainer_itself(home: Path) -> None:
+def test_control_stdin_disables_the_supervisor(home: Path) -> None:
     arguments = ["train", *FEW, "--restarts", "3", "--data", str(home / "文本 text.txt"), "--run-dir", "window"]
     process = subprocess.Popen(
         [sys.executable, "-m", "trainer_core", *arguments, "--control", "stdin"],

@@ -1,4 +1,4 @@
-"""Bytes in words."""
+"""Formatting of byte counts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from trainer_core.messages import amounts
         (1.5 * 2**30, "1.5 GiB"),
     ],
 )
-def test_a_size_is_told_in_the_unit_it_has_one_of_in_the_terminal_and_in_the_window(amount: float, told: str) -> None:
+def test_sizes_have_the_same_unit_in_the_terminal_and_the_window(amount: float, told: str) -> None:
     assert amounts.format_bytes(amount) == told
     assert formatting.format_file_size(amount) == told
 
 
-def test_a_file_of_a_few_bytes_is_told_in_bytes() -> None:
+def test_a_few_bytes_are_shown_in_bytes() -> None:
     assert formatting.format_file_size(12) == "12 B"

@@ -1,4 +1,4 @@
-"""The command line itself: help and refusals. What commands do is tested where they do it."""
+"""The command line: help and usage errors."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ def test_help_without_a_command_lists_the_commands(flag: str, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("output", [["--output", "plain"], ["--output=plain"]])
-def test_a_wrong_flag_is_refused_in_the_output_that_was_asked_for(
-    output: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_usage_error_has_the_requested_output_format(output: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("train", *output, "--batch-sise", "4") == 2
     said = capsys.readouterr()
     assert "--batch-size" in said.err
@@ -40,7 +38,7 @@ def test_a_wrong_flag_is_refused_in_the_output_that_was_asked_for(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell closes a descriptor")
-def test_a_closed_stdout_is_an_output_that_nobody_reads() -> None:
+def test_a_closed_stdout_is_ignored() -> None:
     command = f"{shlex.quote(sys.executable)} -m trainer_core train --batch-sise 4 >&-"
     ended = subprocess.run(["sh", "-c", command], cwd=ROOT, stderr=subprocess.PIPE, check=False)
     assert (ended.returncode, ended.stderr) == (2, b"")
@@ -63,9 +61,7 @@ def test_a_closed_stdout_is_an_output_that_nobody_reads() -> None:
     ],
     ids=" ".join,
 )
-def test_every_mistake_on_the_command_line_is_told_in_chinese_where_that_is_spoken(
-    mistake: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_usage_errors_are_translated(mistake: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINDECK_LANG", "zh")
     with pytest.raises(click.ClickException) as refused:
         cli.commands.main(mistake, standalone_mode=False)
@@ -76,7 +72,7 @@ def test_every_mistake_on_the_command_line_is_told_in_chinese_where_that_is_spok
     assert set(english) <= {"help", "action", "list", "verify", "stdin", "batch", "size", "train", "rank"}, said
 
 
-def test_a_value_out_of_range_is_told_with_the_allowed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_out_of_range_is_reported_with_the_allowed_range(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINDECK_LANG", "en")
     with pytest.raises(click.ClickException) as refused:
         cli.commands.main(["generate", "--top-p", "2"], standalone_mode=False)

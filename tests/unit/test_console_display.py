@@ -1,4 +1,4 @@
-"""A run in a terminal that somebody watches, and in one that nobody does."""
+"""Output of a run on a terminal and in a log."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def evaluating(done: int) -> Progress:
     return Progress(phase="evaluating", done=done, total=4, unit="batches", eta_s=1.0)
 
 
-def test_a_bar_goes_when_its_work_is_done_whatever_comes_next(watched: Watched) -> None:
+def test_a_progress_bar_disappears_when_its_work_is_done(watched: Watched) -> None:
     watched.show(evaluating(3))
     assert "3/4 batches" in watched.bar
     watched.show(evaluating(4), EVENTS[protocol.Sample])
     assert watched.bar == ""
 
 
-def test_a_bar_goes_when_something_else_begins(watched: Watched) -> None:
+def test_a_progress_bar_disappears_when_another_phase_begins(watched: Watched) -> None:
     watched.show(evaluating(1), protocol.Phase(phase="paused", reason="requested"))
     assert watched.bar == ""
     watched.show(Progress(phase="training", done=5, total=9, unit="steps"))
@@ -95,12 +95,12 @@ def told(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, language: Languag
         ),
     ],
 )
-def test_a_setting_that_is_not_followed_is_told_with_its_reason(
+def test_a_requested_fast_path_that_is_not_used_is_reported_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], language: Language, setting: dict[str, Any], line: str
 ) -> None:
     assert line in told(monkeypatch, stream(), language, **setting)
 
 
-def test_nothing_is_said_of_settings_that_are_followed_or_leave_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_in_effect_or_automatic_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     free = {"compile": "auto", "cuda_graphs": "off", "attention": "auto", "activation_memory_budget": 1.0}
     assert "is not used" not in told(monkeypatch, Terminal(), "en", chunked_loss="on", **free)

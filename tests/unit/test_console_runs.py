@@ -15,7 +15,7 @@ def summary(name: str, state: RunState, step: int, loss: float | None) -> RunSum
     return RunSummary(HERE / name, state, 0.0, step=step, best_loss=loss, checkpoints=1)
 
 
-def test_runs_stand_in_columns_in_the_language_of_the_terminal() -> None:
+def test_runs_are_listed_as_a_translated_table() -> None:
     found = [summary("我的 运行", "stopped", 104, 4.20945), summary("quick", "finished", 4, None)]
     assert runs.format_runs(found, HERE, "zh").splitlines() == [
         "运行       状态     步  最佳损失",
@@ -26,12 +26,12 @@ def test_runs_stand_in_columns_in_the_language_of_the_terminal() -> None:
     assert "stopped" in runs.format_runs(found, HERE, "en")
 
 
-def test_a_run_that_broke_off_is_named_as_one_types_it() -> None:
+def test_the_name_of_an_interrupted_run_is_quoted_for_the_shell() -> None:
     for name, typed in (("plain-1.5", "plain-1.5"), ("50% & 快", '"50% & 快"')):
         assert runs.format_runs([summary(name, "interrupted", 7, None)], HERE, "en").endswith(f"train --resume {typed}")
 
 
-def test_the_newest_runs_that_failed_are_told_with_the_reason() -> None:
+def test_the_newest_failed_runs_are_listed_with_the_reason() -> None:
     failed = [
         replace(summary(f"try-{n}", "failed", 0, None), error=("data.empty", {"path": "a.txt"})) for n in range(5)
     ]
@@ -40,6 +40,6 @@ def test_the_newest_runs_that_failed_are_told_with_the_reason() -> None:
     assert runs.format_runs(failed[:1], HERE, "zh").endswith("try-0：a.txt 中没有任何文本。")
 
 
-def test_without_runs_it_says_where_it_looked() -> None:
+def test_an_empty_list_names_the_folder() -> None:
     assert str(HERE) in runs.format_runs([], HERE, "en")
     assert str(HERE) in runs.format_runs([], HERE, "zh")

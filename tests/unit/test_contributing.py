@@ -1,4 +1,4 @@
-"""Documents name files and identifiers that exist, and their links lead to files."""
+"""Documents name files and identifiers that exist, and their links are valid."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ def missing(text: str) -> set[str]:
     return found
 
 
-def test_contributing_names_what_exists() -> None:
+def test_names_in_contributing_exist() -> None:
     assert missing((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")) == set()
 
 
-def test_a_name_or_a_path_that_is_gone_is_found() -> None:
+def test_a_missing_name_or_path_is_found() -> None:
     text = "in `app/pages/plots/page.py` and `app/gone.py`, `_PLACES` or `PlotsPage`; `presets/NAME.yaml`\n\n`mypy`"
     assert missing(text) == {"app/gone.py", "_PLACES"}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_documents_name_source_files_that_exist(document: Path) -> None:
+def test_source_files_named_in_documents_exist(document: Path) -> None:
     names = {name for name in quoted(document.read_text(encoding="utf-8")) if re.fullmatch(r"\w+/[\w/]+\.py", name)}
     assert {name for name in names if not any(file.endswith(f"/{name}") for file in SOURCES)} == set()
 
 
-def test_the_layout_names_folders_and_files_that_exist() -> None:
+def test_folders_and_files_named_in_the_layout_exist() -> None:
     layout = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Layout\n\n```\n")[2]
     lines = [line for line in layout.partition("```")[0].splitlines() if not line.startswith(" " * 8)]
     names = {part for line in lines for part in re.findall(r"\w+", re.split(r" {2,}", line.strip())[0])}
@@ -70,7 +70,7 @@ def test_the_layout_names_folders_and_files_that_exist() -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_lead_to_files_that_exist(document: Path) -> None:
+def test_linked_files_exist(document: Path) -> None:
     text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
     links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link]
     assert [link for link in links if not (document.parent / link).exists()] == []

@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING.md work: they are applied to a copy of the sources, which is then run."""
+"""The examples of CONTRIBUTING.md, applied to a copy of the sources and run."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def preview(tree: Path, path: Path) -> dict[str, Any]:
     return report
 
 
-def test_the_preset_is_listed_and_takes_over_what_it_does_not_change(tree: Path) -> None:
+def test_the_preset_is_listed_and_inherits_values(tree: Path) -> None:
     assert "laptop" in run(tree, "-m", "trainer_core", "presets", "--output", "plain")
     code = "from trainer_core import presets; c = presets.load('laptop').config(); print(c.n_layers, c.batch_size)"
     assert run(tree, "-c", code).split() == ["4", "4"]
 
 
-def test_the_data_format_is_read_and_a_bad_record_is_counted(tree: Path, tmp_path: Path) -> None:
+def test_the_data_format_is_read_and_counts_bad_records(tree: Path, tmp_path: Path) -> None:
     path = tmp_path / "questions.records"
     records = [f"prompt: What is {i} plus 1?\nresponse: It is {i + 1}.\n" for i in range(200)]
     path.write_text("\n".join([*records, "no colon\n"]), encoding="utf-8")
@@ -74,7 +74,7 @@ def test_the_data_format_is_read_and_a_bad_record_is_counted(tree: Path, tmp_pat
     assert (report["train_documents"] + report["validation_documents"], report["bad"]) == (200, 1)
 
 
-def test_the_model_family_has_the_logits_of_transformers(tree: Path) -> None:
+def test_the_model_family_equals_transformers(tree: Path) -> None:
     code = """
 import torch
 from transformers import MistralConfig, MistralForCausalLM
@@ -98,7 +98,7 @@ except TraindeckError as error:
     assert run(tree, "-c", code).split()[-1] == "model.unsupported"
 
 
-def test_the_plot_has_a_title_and_the_curve_of_the_metric_store(tree: Path) -> None:
+def test_the_plot_shows_the_metric(tree: Path) -> None:
     code = """
 from app.core.metrics.metric_store import MetricStore
 from app.pages.plots import plot_specs

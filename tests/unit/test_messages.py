@@ -1,4 +1,4 @@
-"""The catalogue: complete, in two languages, and worded even when the sender left something out."""
+"""The message catalogue: complete, in both languages, and tolerant of missing parameters."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def test_every_code_sent_in_the_sources_is_in_the_catalogue() -> None:
     assert [(where, code) for where, code in sent if not is_known(code)] == []
 
 
-def test_every_message_is_worded_even_without_its_parameters() -> None:
+def test_every_message_is_formatted_without_parameters() -> None:
     for code in codes():
         for language in ("en", "zh"):
             assert format_message(code, {}, language)
 
 
-def test_an_error_says_what_to_do() -> None:
+def test_every_error_has_an_action() -> None:
     errors = [
         code for code in codes() if exit_code_of(code) is not ExitCode.FAILED and code != "data.tokenizer_extended"
     ]
@@ -65,25 +65,25 @@ def test_an_error_says_what_to_do() -> None:
         assert template(code, "zh")[1], code
 
 
-def test_a_missing_parameter_shows_as_a_question_mark() -> None:
+def test_a_missing_parameter_is_shown_as_a_question_mark() -> None:
     assert "“?”" in format_message("config.unknown_preset", {}, "en")
 
 
-def test_a_parameter_may_hold_braces() -> None:
+def test_a_parameter_may_contain_braces() -> None:
     assert "{x}" in format_message("data.not_found", {"path": "{x}"}, "en")
 
 
-def test_large_numbers_are_grouped_but_texts_are_left_alone() -> None:
+def test_large_numbers_are_grouped() -> None:
     assert "1,234,567" in format_message("data.few_tokens", {"tokens": 1234567, "parameters": 1}, "en")
     assert "process 12345" in format_message("run.in_use", {"pid": "12345", "path": "x"}, "en")
 
 
-def test_a_code_of_a_newer_trainer_is_shown_with_its_parameters() -> None:
+def test_an_unknown_code_is_shown_with_its_parameters() -> None:
     assert format_message("new.code", {"a": 1, "b": "x"}, "zh") == "new.code (a=1, b=x)"
     assert TraindeckError("new.code").exit_code == ExitCode.FAILED
 
 
-def test_an_error_words_itself() -> None:
+def test_an_error_is_formatted_in_english() -> None:
     error = TraindeckError("data.not_found", path="a.txt")
     assert str(error).startswith("The data path a.txt does not exist.")
     assert error.exit_code == ExitCode.DATA
@@ -92,21 +92,21 @@ def test_an_error_words_itself() -> None:
 @pytest.mark.parametrize(
     ("value", "language"), [("zh", "zh"), ("zh_CN.UTF-8", "zh"), ("en_US.UTF-8", "en"), ("C.UTF-8", "en")]
 )
-def test_the_terminal_speaks_the_language_of_its_environment(
+def test_the_terminal_language_follows_the_environment(
     value: str, language: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRAINDECK_LANG", value)
     assert terminal_language() == language
 
 
-def test_a_reason_that_ends_with_a_stop_does_not_give_the_sentence_two() -> None:
+def test_the_full_stop_of_a_reason_is_removed() -> None:
     """Windows says so in Chinese; its English words end in a plain one, which Python takes away."""
     told = format_message("disk.not_writable", {"path": "a?", "reason": "文件名、目录名或卷标语法不正确。"}, "zh")
     assert "不正确。请" in told
     assert ".." not in format_message("disk.not_writable", {"path": "a?", "reason": "Not a name."}, "en")
 
 
-def test_amounts_from_a_gibibyte_on_are_said_in_gibibytes() -> None:
+def test_amounts_from_1_gib_are_shown_in_gib() -> None:
     params = {"path": "D:", "needed_mib": 13_005, "free_mib": 12_996, "saved": 1, "step": 2}
     for code in ("check.nothing_fits", "check.disk", "disk.full", "disk.waiting", "disk.unsaved", "pause.memory_taken"):
         for language in ("en", "zh"):
@@ -119,6 +119,6 @@ def test_amounts_from_a_gibibyte_on_are_said_in_gibibytes() -> None:
     )
 
 
-def test_no_text_says_the_unit_of_mebibytes_itself() -> None:
+def test_texts_do_not_repeat_the_unit_of_mib_parameters() -> None:
     texts = [text for code in codes() for language in ("en", "zh") for text in template(code, language)]
     assert not [text for text in texts if "_mib} MiB" in text]

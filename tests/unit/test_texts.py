@@ -1,4 +1,4 @@
-"""The catalogue of texts: the same keys and parameters in both languages, and no key missing or unused."""
+"""The catalogue of texts: the same keys and parameters in both languages, no key missing or unused."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_terminal_passes_the_parameters_of_its_texts() -> None:
     assert checked > 80
 
 
-def test_texts_that_are_composed_from_names_exist() -> None:
+def test_texts_with_composed_keys_exist() -> None:
     known = texts.catalogue("en")
     composed = {
         "phase": protocol.PhaseName,
@@ -124,7 +124,7 @@ def test_every_setting_has_a_label_a_help_text_and_its_effect() -> None:
     assert named == set(knobs())
 
 
-def test_every_choice_has_chinese_words_or_is_a_name() -> None:
+def test_every_choice_is_translated_or_a_name() -> None:
     names = {
         "jsonl", "json", "csv", "tsv", "parquet", "arrow", "tar", "gpt-2", "llama-bpe", "qwen2", "adamw", "muon",
         "bf16", "fp16", "flash", "efficient", "cudnn", "math", "flash2", "flash3",

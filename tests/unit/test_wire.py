@@ -1,4 +1,4 @@
-"""The wire: nothing breaks the stream, nothing waits for the reader, nothing important is lost."""
+"""Event output: no interference, no blocking, no lost events."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SlowReader(io.RawIOBase):
         return len(cast(bytes, data))
 
 
-def test_events_are_numbered_and_dated_in_the_order_they_were_sent(tmp_path: Path) -> None:
+def test_events_have_numbers_and_times_in_order(tmp_path: Path) -> None:
     wire = EventDispatcher(FileSink(tmp_path / "events.jsonl"))
     before = time.time()
     for number in range(3):
@@ -53,7 +53,7 @@ def test_events_are_numbered_and_dated_in_the_order_they_were_sent(tmp_path: Pat
     assert all(before <= event.t <= time.time() for event in events)
 
 
-def test_a_reader_that_does_not_read_never_makes_the_sender_wait() -> None:
+def test_a_blocked_reader_does_not_block_the_sender() -> None:
     reader = SlowReader()
     wire = EventDispatcher(StreamSink(cast(BinaryIO, reader), capacity=50))
     since = time.monotonic()
@@ -64,7 +64,7 @@ def test_a_reader_that_does_not_read_never_makes_the_sender_wait() -> None:
     wire.close()
 
 
-def test_a_slow_reader_loses_steps_but_nothing_else_and_is_told_how_many() -> None:
+def test_a_slow_reader_loses_only_droppable_events_and_gets_their_number() -> None:
     reader = SlowReader()
     wire = EventDispatcher(StreamSink(cast(BinaryIO, reader), capacity=50))
     for number in range(300):
@@ -83,7 +83,7 @@ def test_a_slow_reader_loses_steps_but_nothing_else_and_is_told_how_many() -> No
     assert steps[-1].step == 299, "the newest are kept"
 
 
-def test_a_reader_that_is_gone_does_not_stop_the_work() -> None:
+def test_a_disconnected_reader_is_reported_once() -> None:
     read, write = os.pipe()
     os.close(read)
     sink, calls = StreamSink(os.fdopen(write, "wb", buffering=0)), []
@@ -97,14 +97,14 @@ def test_a_reader_that_is_gone_does_not_stop_the_work() -> None:
     assert not sink._thread.is_alive()
 
 
-def test_every_event_is_on_disk_as_soon_as_it_was_sent(tmp_path: Path) -> None:
+def test_every_event_is_written_immediately(tmp_path: Path) -> None:
     wire = EventDispatcher(FileSink(tmp_path / "events.jsonl"))
     wire.emit(step(1))
     assert b'"step":1' in (tmp_path / "events.jsonl").read_bytes()
     wire.close()
 
 
-def test_half_a_line_of_a_killed_process_does_not_spoil_the_next_one(tmp_path: Path) -> None:
+def test_an_incomplete_line_of_a_killed_process_is_terminated(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b'{"type":"step","st')
     wire = EventDispatcher(FileSink(path))
@@ -117,7 +117,7 @@ def test_half_a_line_of_a_killed_process_does_not_spoil_the_next_one(tmp_path: P
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a file's size cannot be limited there")
-def test_events_after_a_full_disk_are_whole_though_one_was_cut(tmp_path: Path) -> None:
+def test_events_after_a_full_disk_are_complete(tmp_path: Path) -> None:
     import resource
 
     path = tmp_path / "events.jsonl"
@@ -138,7 +138,7 @@ def test_events_after_a_full_disk_are_whole_though_one_was_cut(tmp_path: Path) -
     assert sink.problem is not None
 
 
-def test_stray_prints_from_python_and_from_c_go_to_stderr_not_into_the_stream() -> None:
+def test_prints_go_to_stderr_after_stdout_is_claimed() -> None:
     program = (
         "import os, subprocess, sys\n"
         "from trainer_core.wire import claim_stdout\n"
@@ -167,7 +167,7 @@ class Choosy(io.RawIOBase):
         return min(7, len(cast(bytes, data)))
 
 
-def test_a_stream_that_takes_little_at_a_time_still_gets_whole_lines() -> None:
+def test_partial_writes_are_completed() -> None:
     reader = Choosy()
     wire = EventDispatcher(StreamSink(cast(BinaryIO, reader)))
     for number in range(3):
@@ -183,7 +183,7 @@ class Closed(io.StringIO):
         raise BrokenPipeError(32, "Broken pipe")
 
 
-def test_words_for_a_terminal_that_is_gone_do_not_stop_the_work(tmp_path: Path) -> None:
+def test_a_closed_terminal_is_ignored(tmp_path: Path) -> None:
     console = ConsoleSink(Closed(), "en")
     wire = EventDispatcher(console, FileSink(tmp_path / "events.jsonl"))
     for number in range(3):
@@ -193,7 +193,7 @@ def test_words_for_a_terminal_that_is_gone_do_not_stop_the_work(tmp_path: Path) 
     assert len((tmp_path / "events.jsonl").read_bytes().splitlines()) == 4
 
 
-def test_what_a_listener_answers_follows_its_event_with_a_number_and_a_time_of_its_own(tmp_path: Path) -> None:
+def test_events_returned_by_a_listener_follow_the_event(tmp_path: Path) -> None:
     wire = EventDispatcher(FileSink(tmp_path / "events.jsonl"))
     wire.add_listener(
         lambda event: [protocol.Advice(code="advice.battery")] if isinstance(event, protocol.Step) else []

@@ -1,4 +1,4 @@
-"""The frame around a command: what goes to the terminal, and what only to the log."""
+"""The context of a command: output to the terminal and to the log."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def outcome(run: Path, output: str, disk: str = "") -> str:
 
 
 @pytest.mark.parametrize("output", ["plain", "json"])
-def test_a_terminal_is_spared_what_only_a_log_has_room_for(output: str, tmp_path: Path) -> None:
+def test_log_records_are_hidden_from_a_terminal(output: str, tmp_path: Path) -> None:
     told = outcome(tmp_path / "run", output)
     assert ("NCCL cannot be used" in told) == (output == "json")
     assert "of a library" in told
@@ -46,5 +46,5 @@ def test_a_terminal_is_spared_what_only_a_log_has_room_for(output: str, tmp_path
     assert "of a library" in log
 
 
-def test_a_log_that_cannot_be_written_disturbs_nobody(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
     assert outcome(tmp_path / "run", "plain", "full") == "of a library\n"

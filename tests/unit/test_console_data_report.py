@@ -1,4 +1,4 @@
-"""A look at the data in a terminal: both languages, with and without colours, and nothing that gives it orders."""
+"""The data report on a terminal: both languages, with and without colours."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_estimates_are_marked_and_exact_figures_are_not() -> None:
     assert "≈" not in whole
 
 
-def test_documents_are_split_in_rows_of_a_table_but_stretches_of_a_text_are_only_explained() -> None:
+def test_the_split_of_plain_text_is_explained() -> None:
     table = text_of(REPORT, TerminalStyle("en"))
     assert "training ≈ 9,500,000, held out ≈ 500,000" in table
     assert "held out ≈ 31,875,015 (5.0 %)" in table
@@ -47,14 +47,14 @@ def test_documents_are_split_in_rows_of_a_table_but_stretches_of_a_text_are_only
 
 
 @pytest.mark.parametrize(("language", "words"), [("en", "Token counts may change slightly"), ("zh", "略有变化")])
-def test_without_a_given_tokenizer_counts_of_tokens_are_not_called_exact(language: Language, words: str) -> None:
+def test_token_counts_without_a_given_tokenizer_are_estimates(language: Language, words: str) -> None:
     whole = text_of(msgspec.structs.replace(REPORT, complete=True), TerminalStyle(language))
     assert words in whole
     assert "exact" not in whole
     assert "准确" not in whole
 
 
-def test_figures_of_prepared_data_are_exact_also_with_a_tokenizer_of_its_own() -> None:
+def test_figures_of_prepared_data_are_exact() -> None:
     whole = text_of(msgspec.structs.replace(REPORT, complete=True, prepared=True), TerminalStyle("en"))
     assert "All figures are exact" in whole
     assert "trained on the data" in whole
@@ -63,17 +63,17 @@ def test_figures_of_prepared_data_are_exact_also_with_a_tokenizer_of_its_own() -
 @pytest.mark.parametrize(
     ("language", "words"), [("en", "for the default batch size; set --preset"), ("zh", "按默认批大小计算")]
 )
-def test_steps_of_a_batch_that_nobody_chose_say_so(language: Language, words: str) -> None:
+def test_steps_with_the_default_batch_size_are_marked(language: Language, words: str) -> None:
     assert words in text_of(msgspec.structs.replace(REPORT, batch_is_default=True), TerminalStyle(language))
     assert words not in text_of(REPORT, TerminalStyle(language))
 
 
-def test_why_the_first_row_cannot_be_used_is_told_in_chinese() -> None:
+def test_the_reason_of_the_first_bad_row_is_translated() -> None:
     assert "questions.parquet 的第 4117 行，“answer”为空" in text_of(REPORT, TerminalStyle("zh"))
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_every_figure_that_people_act_on_is_there(language: Language) -> None:
+def test_the_report_has_every_figure_that_needs_an_action(language: Language) -> None:
     packed = msgspec.structs.replace(
         REPORT,
         packed_sequences=1234,
@@ -92,7 +92,7 @@ def test_every_figure_that_people_act_on_is_there(language: Language) -> None:
     assert "t.json" in shown
 
 
-def test_the_longest_bar_fills_its_room_and_the_shortest_is_still_seen() -> None:
+def test_histogram_bars_are_scaled_and_never_empty() -> None:
     for blocks, full, least in ((True, "█" * 40, "▎"), (False, "#" * 40, "#")):
         rows = [line.plain.strip() for line in format_data_report(REPORT, TerminalStyle("en", unicode_blocks=blocks))]
         assert f"32  {full} 84,410" in rows
@@ -100,13 +100,13 @@ def test_the_longest_bar_fills_its_room_and_the_shortest_is_still_seen() -> None
         assert rows.index("--------------------------------------------- 256") == rows.index(f"256  {least} 414") - 1
 
 
-def test_a_terminal_that_has_no_blocks_gets_only_what_its_encoding_has() -> None:
+def test_a_terminal_without_block_characters_gets_encodable_text() -> None:
     shown = text_of(REPORT, TerminalStyle("zh", colour=False, unicode_blocks=False))
     assert shown.encode("gb18030").decode("gb18030") == shown
     assert not set("≈█▎↵…") & set(shown)
 
 
-def test_what_is_learned_is_coloured_or_stands_between_marks() -> None:
+def test_tokens_in_the_loss_are_coloured_or_marked() -> None:
     without = text_of(REPORT, TerminalStyle("en", colour=False))
     assert "[[4<|im_end|>]]" in without
     coloured = [line for line in format_data_report(REPORT, TerminalStyle("en")) if "im_end" in line.plain][-1]
@@ -114,13 +114,13 @@ def test_what_is_learned_is_coloured_or_stands_between_marks() -> None:
     assert learned == ["4", "<|im_end|>"]
 
 
-def test_another_document_and_what_is_not_shown_are_said() -> None:
+def test_document_boundaries_and_omitted_tokens_are_shown() -> None:
     report = with_tokens(protocol.Token("a", 1, True, False, 0), protocol.Token("b", 2, False, False, 1), length=2000)
     shown = text_of(report, TerminalStyle("en", colour=False))
     assert "[[a\n--- document 2\n]]b … and 1,998 more tokens" in shown
 
 
-def test_text_in_the_data_gives_the_terminal_no_orders() -> None:
+def test_control_characters_in_the_data_are_escaped() -> None:
     report = with_tokens(protocol.Token("\x1b[2J", 1, True, False, 0))
     bad = protocol.BadRow(path="a\x1bb", position="line 1", reason="\x1b]0;x\x07")
     for changed in (report, msgspec.structs.replace(report, first_bad=bad, tokenizer="\x1b")):

@@ -1,6 +1,6 @@
-"""Failures that nobody named: each text, number and exit code finds its name, in the words that systems really use."""
+"""Classification of exceptions, texts of libraries, and exit codes."""
 
-# ruff: noqa: E501 - texts as systems say them
+# ruff: noqa: E501 - original texts
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CUDA_NOTE = (
     "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
     "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
 )
-"""What PyTorch adds to every error of CUDA. It speaks of assertions, too."""
+"""PyTorch appends this to every CUDA error. It mentions assertions, too."""
 
 TEXTS = [
     # memory
@@ -42,7 +42,7 @@ TEXTS = [
         "memory.out",
     ),
     ("RuntimeError: std::bad_alloc", "memory.out"),
-    ("RuntimeError: can't start new thread", "memory.out"),  # its stack is memory, too
+    ("RuntimeError: can't start new thread", "memory.out"),  # no memory for its stack
     (
         "MemoryError: Unable to allocate 29.8 GiB for an array with shape (4000000000,) and data type int64",
         "memory.out",
@@ -202,7 +202,7 @@ TEXTS = [
         "failure.library_start",
     ),
     ("OSError: [WinError 4551] An Application Control policy has blocked this file", "failure.blocked"),
-    # what stands at the end of a log
+    # the end of a log
     (
         "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f1c (most recent call first):",
         "failure.access_violation",
@@ -245,11 +245,11 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "code"), TEXTS, ids=[text[:60] for text, _ in TEXTS])
-def test_a_text_finds_its_name(text: str, code: str) -> None:
-    found = error_codes.classify_exception(text)
-    assert found is not None
-    assert found.code == code
+def test_an_error_text_is_classified() -> None:
+    for text, code in TEXTS:
+        found = error_codes.classify_exception(text)
+        assert found is not None, text
+        assert found.code == code, text
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_a_text_finds_its_name(text: str, code: str) -> None:
         "",
     ],
 )
-def test_a_fault_of_the_program_is_given_no_cause(text: str) -> None:
+def test_a_programming_error_is_not_classified(text: str) -> None:
     assert error_codes.classify_exception(text) is None
 
 
@@ -284,7 +284,7 @@ def test_a_fault_of_the_program_is_given_no_cause(text: str) -> None:
         (0xC0000006, "failure.mapped_file"),
     ],
 )
-def test_a_status_of_windows_finds_its_name_and_is_shown_as_people_search_for_it(status: int, code: str) -> None:
+def test_a_windows_exit_status_is_classified_and_shown_in_hexadecimal(status: int, code: str) -> None:
     found = error_codes.classify_exit_code(status, "win32", crashed=True)
     assert found is not None
     assert found.code == code
@@ -302,20 +302,20 @@ def test_a_status_of_windows_finds_its_name_and_is_shown_as_people_search_for_it
         (15, "failure.terminated"),
     ],
 )
-def test_a_signal_is_known_however_it_is_told(number: int, code: str) -> None:
-    told = [(-number, False), (128 + number, False), (number, True)]  # by Python, by a shell, by Qt
-    found = [error_codes.classify_exit_code(status, "linux", crashed) for status, crashed in told]
+def test_a_signal_is_classified_from_every_form_of_exit_code(number: int, code: str) -> None:
+    forms = [(-number, False), (128 + number, False), (number, True)]  # by Python, by a shell, by Qt
+    found = [error_codes.classify_exit_code(status, "linux", crashed) for status, crashed in forms]
     assert [failure.code for failure in found if failure] == [code] * 3
 
 
 @pytest.mark.parametrize("platform", ["win32", "linux", "darwin"])
 @pytest.mark.parametrize("code", list(ExitCode))
-def test_exit_codes_of_our_own_mean_what_they_always_do(code: ExitCode, platform: str) -> None:
+def test_exit_codes_of_the_trainer_are_not_classified(code: ExitCode, platform: str) -> None:
     assert error_codes.classify_exit_code(code, platform) is None
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="processes are not ended by signals there")
-def test_a_process_that_really_crashed_is_known() -> None:
+def test_a_real_crash_is_classified() -> None:
     crash = [sys.executable, "-c", "import faulthandler; faulthandler._sigsegv()"]
     ended = subprocess.run(crash, capture_output=True, check=False)
     found = error_codes.classify_exit_code(ended.returncode)
@@ -323,7 +323,7 @@ def test_a_process_that_really_crashed_is_known() -> None:
     assert (found.code, found.detail) == ("failure.access_violation", "SIGSEGV")
 
 
-def test_exceptions_of_this_machine_are_known_by_their_numbers() -> None:
+def test_os_errors_are_classified_by_number() -> None:
     path = os.path.join("runs", "a")  # noqa: PTH118 - as text
     for number, code in (
         (errno.ENOSPC, "disk.full"),
@@ -337,18 +337,18 @@ def test_exceptions_of_this_machine_are_known_by_their_numbers() -> None:
         assert found.params.get("path", path) == path
 
 
-def test_last_words_name_the_cause_where_the_code_tells_none() -> None:
-    told = "terminate called\n  what():  [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)"
-    by_words = [error_codes.classify_termination(code, told, "linux") for code in (-6, 1)]
-    assert [found.code for found in by_words if found] == ["failure.nccl_timeout"] * 2
+def test_the_last_output_is_used_if_the_exit_code_gives_no_cause() -> None:
+    output = "terminate called\n  what():  [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)"
+    from_output = [error_codes.classify_termination(code, output, "linux") for code in (-6, 1)]
+    assert [found.code for found in from_output if found] == ["failure.nccl_timeout"] * 2
     warned = "UserWarning: CUDA initialization: Found no NVIDIA driver on your system."
     killed = error_codes.classify_termination(-9, warned, "linux")
     assert killed is not None
     assert killed.code == "failure.killed"
-    assert error_codes.classify_termination(0, told, "linux") is None
+    assert error_codes.classify_termination(0, output, "linux") is None
 
 
-def test_a_decode_error_says_which_encoding_it_was() -> None:
+def test_a_decode_error_names_the_encoding() -> None:
     with pytest.raises(UnicodeDecodeError) as caught:
         b"\xff\xfe".decode("gbk")
     found = error_codes.classify_exception(caught.value)
@@ -356,7 +356,7 @@ def test_a_decode_error_says_which_encoding_it_was() -> None:
     assert "'gbk' codec can't decode byte 0xff" in format_message(found.code, found.params, "en")
 
 
-def test_the_cause_of_an_exception_names_it_where_it_does_not_itself() -> None:
+def test_the_cause_of_an_exception_is_classified() -> None:
     error = RuntimeError("saving failed")
     error.__cause__ = OSError(errno.ENOSPC, "No space left on device")
     found = error_codes.classify_exception(error)
@@ -364,25 +364,32 @@ def test_the_cause_of_an_exception_names_it_where_it_does_not_itself() -> None:
     assert found.code == "disk.full"
 
 
-def test_what_was_named_keeps_its_name() -> None:
+def test_an_error_with_a_code_keeps_it() -> None:
     found = error_codes.classify_exception(TraindeckError("data.not_found", path="a.txt"))
     assert found is not None
     assert (found.code, found.params, found.exit_code) == ("data.not_found", {"path": "a.txt"}, ExitCode.DATA)
 
 
-def test_a_cause_that_leads_back_to_itself_ends() -> None:
+def test_a_cycle_of_causes_ends() -> None:
     first, second = ValueError("a"), ValueError("b")
     first.__cause__, second.__cause__ = second, first
     assert error_codes.classify_exception(first) is None
 
 
-def test_what_may_pass_is_started_again_and_what_stays_is_not() -> None:
-    passing = ("failure.launch", "failure.ecc", "failure.nccl_timeout", "failure.driver_reset", "failure.worker_died")
-    staying = ("memory.out", "disk.full", "failure.no_kernel_image", "failure.cpu_torch", "failure.killed", "internal")
-    assert [code in error_codes.TRANSIENT_CODES for code in passing + staying] == [True] * 5 + [False] * 6
+def test_only_transient_failures_allow_a_restart() -> None:
+    transient = ("failure.launch", "failure.ecc", "failure.nccl_timeout", "failure.driver_reset", "failure.worker_died")
+    permanent = (
+        "memory.out",
+        "disk.full",
+        "failure.no_kernel_image",
+        "failure.cpu_torch",
+        "failure.killed",
+        "internal",
+    )
+    assert [code in error_codes.TRANSIENT_CODES for code in transient + permanent] == [True] * 5 + [False] * 6
 
 
-def test_every_name_is_in_the_catalogue_and_is_found_by_something() -> None:
+def test_every_failure_has_a_message_and_a_pattern() -> None:
     found = {
         *error_codes.WINERROR_CODES.values(),
         *error_codes._ERRNO_CODES.values(),
@@ -398,8 +405,8 @@ def test_every_name_is_in_the_catalogue_and_is_found_by_something() -> None:
         assert template(code, "zh")[1]
 
 
-def ended_by(raised: str) -> tuple[dict[str, object], int]:
-    """The last event and the exit code of a command that raises this (a Python expression)."""
+def run_command(raised: str) -> tuple[dict[str, object], int]:
+    """Return the last event and the exit code of a command that raises `raised`, a Python expression."""
     program = f"""
 import sys
 from trainer_core.command_runner import CommandContext
@@ -420,8 +427,8 @@ sys.exit(job.exit_code)
         ("ZeroDivisionError('x')", "internal", ExitCode.FAILED),
     ],
 )
-def test_a_command_ends_with_the_name_of_what_nobody_named(raised: str, code: str, exit_code: ExitCode) -> None:
-    event, ended = ended_by(raised)
+def test_a_command_reports_a_classified_exception(raised: str, code: str, exit_code: ExitCode) -> None:
+    event, ended = run_command(raised)
     assert (event["type"], event["code"], event["exit_code"], ended) == ("error", code, exit_code, exit_code)
     assert "?" not in format_message(code, event["params"], "en")
     assert event["detail"]

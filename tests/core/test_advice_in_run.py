@@ -1,4 +1,4 @@
-"""Advice in a real run: on stdout and on record, or not at all where it is not wanted."""
+"""Advice in a real run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def conversations(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_a_run_is_advised_where_that_is_wanted(tmp_path: Path, wanted: bool) -> None:
+def test_advice_is_emitted_and_recorded_if_enabled(tmp_path: Path, wanted: bool) -> None:
     data = ("--data", str(conversations(tmp_path)), "--run-dir", "run", "--max-steps", "1", "--eval-examples", "0")
     ended = run(tmp_path, "train", *TINY, *data, *([] if wanted else ["--no-advice"]))
     assert ended.code == 0, ended.stderr

@@ -1,4 +1,4 @@
-"""When a run goes on by itself: after failures that pass, a few times without progress, with growing waits."""
+"""Restarts: the policy, and what the supervisor reads from the events of a trainer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def crash(step: int, began: bool = True) -> ProcessExit:
     return ProcessExit(SEGFAULT, started=began, step=step)
 
 
-def test_waits_grow_until_it_gives_up() -> None:
+def test_the_delay_grows_until_the_policy_gives_up() -> None:
     restarts = RestartPolicy(3)
     decisions = [restarts.decide(CRASH) for _ in range(4)]
     assert [decision.delay_s for decision in decisions if isinstance(decision, Restart)] == [5, 15, 45]
@@ -31,21 +31,21 @@ def test_waits_grow_until_it_gives_up() -> None:
     assert decisions[-1] == GiveUp(3, "failure.access_violation")
 
 
-def test_no_wait_is_longer_than_five_minutes() -> None:
+def test_the_delay_is_at_most_five_minutes() -> None:
     restarts = RestartPolicy(20)
     waits = [decision.delay_s for _ in range(20) if isinstance(decision := restarts.decide(CRASH), Restart)]
     assert len(waits) == 20
     assert max(waits) == 300
 
 
-def test_a_newer_good_checkpoint_begins_the_count_anew() -> None:
+def test_a_newer_checkpoint_resets_the_count() -> None:
     restarts = RestartPolicy(1)
     assert isinstance(restarts.decide(crash(10)), Restart)
     assert isinstance(restarts.decide(crash(20)), Restart)
     assert isinstance(restarts.decide(crash(20)), GiveUp)
 
 
-def test_what_was_saved_before_the_first_start_is_no_progress() -> None:
+def test_a_checkpoint_from_before_the_start_is_not_progress() -> None:
     restarts = RestartPolicy(1, step=10)
     assert isinstance(restarts.decide(crash(10)), Restart)
     assert isinstance(restarts.decide(crash(10)), GiveUp)
@@ -66,38 +66,38 @@ def test_what_was_saved_before_the_first_start_is_no_progress() -> None:
         ProcessExit(SEGFAULT, error="disk.full"),  # it said why before it died
     ],
 )
-def test_what_finished_was_stopped_or_stays_broken_is_not_started_again(ending: ProcessExit) -> None:
+def test_finished_stopped_and_permanently_failed_runs_are_not_restarted(ending: ProcessExit) -> None:
     assert RestartPolicy(3).decide(ending) is None
 
 
 @pytest.mark.parametrize("code", ["device.failed", "failure.launch", "failure.ecc", "failure.worker_died"])
-def test_failures_of_a_device_or_a_worker_are(code: str) -> None:
+def test_device_and_worker_failures_are_restarted(code: str) -> None:
     decision = RestartPolicy(3).decide(ProcessExit(6, error=code))
     assert isinstance(decision, Restart)
     assert decision.reason == code
 
 
-def test_a_first_start_that_never_spoke_is_a_broken_installation() -> None:
+def test_a_first_start_without_hello_is_not_restarted() -> None:
     assert RestartPolicy(3).decide(crash(0, began=False)) is None
 
 
-def test_once_it_spoke_a_start_may_die_early_while_the_driver_comes_back() -> None:
+def test_a_later_start_without_hello_is_restarted() -> None:
     restarts = RestartPolicy(3)
     restarts.decide(crash(0))
     assert isinstance(restarts.decide(crash(0, began=False)), Restart)
 
 
-def test_zero_means_never() -> None:
+def test_a_limit_of_zero_disables_restarts() -> None:
     assert RestartPolicy(0).decide(CRASH) is None
 
 
-def test_a_crash_as_qt_tells_it() -> None:
+def test_a_crash_reported_by_qt_is_restarted() -> None:
     as_qt_says = -0x3FFFFFFB if sys.platform == "win32" else 11
     assert isinstance(RestartPolicy(1).decide(ProcessExit(as_qt_says, crashed=True)), Restart)
 
 
 @pytest.mark.parametrize(("restarts", "elastic", "watched"), [(3, False, True), (0, False, False), (3, True, False)])
-def test_nobody_watches_where_none_is_wanted_or_torchrun_does(
+def test_the_supervisor_is_disabled_without_restarts_and_under_torchrun(
     monkeypatch: pytest.MonkeyPatch, restarts: int, elastic: bool, watched: bool
 ) -> None:
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
@@ -116,7 +116,7 @@ def lines(*events: protocol.AnyEvent) -> bytes:
     return b"".join(map(protocol.encode, events))
 
 
-def test_a_greeting_is_found_also_at_the_head_of_a_long_run(tmp_path: Path) -> None:
+def test_hello_is_found_at_the_beginning_of_a_long_run(tmp_path: Path) -> None:
     events = tmp_path / "events.jsonl"
     events.write_bytes(lines(HELLO, *[STEP] * 2000, ERROR))
     assert len(events.read_bytes()) > 300_000
@@ -127,7 +127,7 @@ def test_a_greeting_is_found_also_at_the_head_of_a_long_run(tmp_path: Path) -> N
     ("later", "found"), [((), (False, None)), ((HELLO, STEP), (True, None)), ((HELLO, DONE), (True, DONE))]
 )
 @pytest.mark.parametrize("half", [b"", b'{"type":"step","st'])
-def test_words_of_earlier_trainers_do_not_count(
+def test_events_of_earlier_processes_are_ignored(
     tmp_path: Path, later: tuple[protocol.AnyEvent, ...], found: tuple[bool, object], half: bytes
 ) -> None:
     events = tmp_path / "events.jsonl"
@@ -136,5 +136,5 @@ def test_words_of_earlier_trainers_do_not_count(
     assert read_exit_events(events, len(before)) == found
 
 
-def test_a_trainer_that_left_no_file_said_nothing(tmp_path: Path) -> None:
+def test_a_missing_event_file_has_no_events(tmp_path: Path) -> None:
     assert read_exit_events(tmp_path / "events.jsonl", 0) == (False, None)

@@ -1,6 +1,6 @@
-"""Weights & Biases gets the measurements, and whatever is wrong with it never reaches training.
+"""Logging to Weights & Biases; its failures do not affect training.
 
-A small module called `wandb` stands in for the package; the tests do not need the real one.
+A module called `wandb` replaces the package.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def sent(run_path: Path) -> list[list[Any]]:
     return [json.loads(line) for line in (run_path / "sent.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def test_a_missing_package_is_refused_at_once(run_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_immediately(run_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(TraindeckError) as caught:
         WandbSink(Config(use_wandb=True), run_path)
@@ -82,7 +82,7 @@ def test_a_missing_package_is_refused_at_once(run_path: Path, monkeypatch: pytes
     assert "wandb" in str(caught.value.params["reason"])
 
 
-def test_measurements_arrive_under_their_names(installed: Any, run_path: Path) -> None:
+def test_metrics_are_logged_by_path(installed: Any, run_path: Path) -> None:
     installed()
     sink = WandbSink(Config(wandb_project="mine"), run_path)
     for event in EVENTS.values():
@@ -103,7 +103,7 @@ def test_measurements_arrive_under_their_names(installed: Any, run_path: Path) -
     assert entries[-1][1]["done/steps"] == 2100
 
 
-def test_a_resumed_run_goes_on_under_the_same_id(installed: Any, run_path: Path) -> None:
+def test_a_resumed_run_has_the_same_id(installed: Any, run_path: Path) -> None:
     installed()
     for _ in range(2):
         WandbSink(Config(), run_path).close()
@@ -119,9 +119,7 @@ def test_a_resumed_run_goes_on_under_the_same_id(installed: Any, run_path: Path)
         ("import nothing_of_this_name", "nothing_of_this_name"),
     ],
 )
-def test_a_start_that_fails_is_told_once_and_stops_nothing(
-    installed: Any, run_path: Path, behaviour: str, reason: str
-) -> None:
+def test_a_failed_start_is_reported_once(installed: Any, run_path: Path, behaviour: str, reason: str) -> None:
     installed(behaviour)
     told: list[TraindeckError] = []
     sink = WandbSink(Config(), run_path, told.append)
@@ -136,7 +134,7 @@ def test_a_start_that_fails_is_told_once_and_stops_nothing(
     assert sink.problem is error
 
 
-def test_without_the_service_the_run_is_kept_on_disk(installed: Any, run_path: Path) -> None:
+def test_without_the_service_the_run_is_stored_offline(installed: Any, run_path: Path) -> None:
     installed("if given.get('mode') != 'offline': raise errors.CommError('no network')")
     sink = WandbSink(Config(), run_path, lambda error: None)
     sink.write(EVENTS[protocol.Eval])
@@ -146,7 +144,7 @@ def test_without_the_service_the_run_is_kept_on_disk(installed: Any, run_path: P
     assert sink.problem is not None
 
 
-def test_a_hanging_service_never_keeps_training_waiting(
+def test_a_hanging_service_does_not_block_training(
     installed: Any, run_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed("time.sleep(30)")
@@ -165,7 +163,7 @@ def test_a_hanging_service_never_keeps_training_waiting(
     sink._child.wait()
 
 
-def test_a_listener_that_fails_is_borne(installed: Any, run_path: Path) -> None:
+def test_a_callback_that_raises_is_ignored(installed: Any, run_path: Path) -> None:
     installed("raise ValueError('no')")
 
     def fail(error: TraindeckError) -> None:
@@ -182,12 +180,7 @@ def test_wandb_is_not_imported_into_the_trainer(installed: Any, run_path: Path) 
     assert "wandb" not in sys.modules
 
 
-def test_no_thread_is_left_behind(installed: Any, run_path: Path) -> None:
+def test_threads_end_on_close(installed: Any, run_path: Path) -> None:
     installed()
     WandbSink(Config(), run_path).close()
     assert "wandb" not in [thread.name for thread in threading.enumerate()]
-
-
-def test_only_numbers_are_flattened() -> None:
-    found = wandb._flatten("gpu/0", protocol.Gpu(index=0, name="x", power_w=1.5))
-    assert found == {"gpu/0/index": 0, "gpu/0/power_w": 1.5}

@@ -1,4 +1,4 @@
-"""The window's countdown to a restart: shown, cancelled, hurried, and counted anew after a person's start."""
+"""The countdown to an automatic restart in the window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line that the window copies, pasted into a real shell: it trains the same run."""
+"""The command line copied from the window, in a real shell."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def made(arguments: list[str], run: Path, home: Path, environment: Mapping[str, 
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_a_line_pasted_into_bash_anywhere_trains_what_the_window_would(tmp_path: Path) -> None:
+def test_the_copied_command_trains_the_same_run_in_bash(tmp_path: Path) -> None:
     home, elsewhere = tmp_path / f"home {ODD}", tmp_path / "elsewhere"
     data = home / f"{ODD}.txt"
     for folder in (home, elsewhere):

@@ -1,4 +1,4 @@
-"""What a run loads before its first step."""
+"""Modules loaded before the first step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainer_core.messages import ExitCode
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_a_run_that_is_not_compiled_starts_without_the_compiler(
+def test_a_run_without_compilation_does_not_load_the_compiler(
     tmp_path: Path, optimizer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch's compiler is 1,300 modules, and a third of the time from the start to the first step."""

@@ -34,7 +34,7 @@ COMMAND_CHECK = jsonschema.Draft202012Validator({**STRICT, "$ref": "#/$defs/AnyC
 
 
 @pytest.mark.parametrize("name", reference.render_pages())
-def test_the_committed_file_is_what_would_be_generated(name: str) -> None:
+def test_the_committed_pages_are_up_to_date(name: str) -> None:
     path = reference.FOLDER / name
     committed = path.read_text(encoding="utf-8") if path.is_file() else ""
     assert committed == reference.render_pages()[name], "run: python -m trainer_core.docgen"
@@ -45,7 +45,7 @@ def test_there_is_an_example_of_every_event_and_command() -> None:
     assert list(COMMANDS) == list(protocol.COMMAND_TYPES)
 
 
-def test_the_schema_is_valid_and_admits_unknown_fields() -> None:
+def test_the_schema_is_valid_and_allows_unknown_fields() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     sent = {**json.loads(protocol.encode(EVENTS[protocol.Phase])), "new": 1}
     jsonschema.Draft202012Validator(SCHEMA).validate(sent)
@@ -53,17 +53,17 @@ def test_the_schema_is_valid_and_admits_unknown_fields() -> None:
 
 
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
-def test_every_event_satisfies_the_schema_with_no_field_unknown_to_it(kind: type[Any]) -> None:
+def test_every_event_satisfies_the_strict_schema(kind: type[Any]) -> None:
     EVENT_CHECK.validate(json.loads(protocol.encode(EVENTS[kind])))
 
 
 @pytest.mark.parametrize("kind", COMMANDS, ids=lambda kind: kind.__name__)
-def test_every_command_satisfies_the_schema_with_no_field_unknown_to_it(kind: type[Any]) -> None:
+def test_every_command_satisfies_the_strict_schema(kind: type[Any]) -> None:
     COMMAND_CHECK.validate(json.loads(protocol.encode(COMMANDS[kind])))
 
 
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
-def test_an_event_without_a_required_field_is_refused_by_the_schema(kind: type[Any]) -> None:
+def test_the_schema_requires_the_required_fields(kind: type[Any]) -> None:
     for name in kind.__struct_fields__:
         sent = json.loads(protocol.encode(EVENTS[kind]))
         del sent[name]
@@ -71,12 +71,12 @@ def test_an_event_without_a_required_field_is_refused_by_the_schema(kind: type[A
         assert EVENT_CHECK.is_valid(sent) != required
 
 
-def test_numbers_that_are_not_finite_are_null_where_the_schema_allows_it() -> None:
+def test_the_schema_allows_null_for_non_finite_numbers() -> None:
     step = msgspec.structs.replace(EVENTS[protocol.Step], loss=float("nan"), grad_norm=float("inf"))
     EVENT_CHECK.validate(json.loads(protocol.encode(step)))
 
 
-def test_every_field_is_in_the_page_and_every_section_once() -> None:
+def test_the_page_has_every_field_and_unique_headings() -> None:
     page = reference.protocol_page()
     for kind in (*protocol.EVENT_TYPES, *protocol.COMMAND_TYPES, *reference.event_structs()):
         for name in kind.__struct_fields__:
@@ -85,30 +85,30 @@ def test_every_field_is_in_the_page_and_every_section_once() -> None:
     assert len(headings) == len(set(headings))
 
 
-def test_every_field_on_the_wire_has_a_meaning() -> None:
+def test_every_field_of_the_protocol_is_documented() -> None:
     fields = reference.parse_fields(Path(protocol.__file__).read_text(encoding="utf-8"))
     assert [f"{kind}.{field.name}" for kind, own in fields.items() for field in own if not field.meaning] == []
 
 
-def test_comments_behind_fields_are_their_meaning() -> None:
+def test_trailing_comments_document_fields() -> None:
     source = 'class A(B):\n    """Doc."""\n\n    x: int | None = None  # what x is\n    y: dict[str, int] = {}\n'
     x, y = reference.parse_fields(source)["A"]
     assert (x.name, x.type, x.default, x.meaning) == ("x", "int | None", "`None`", "what x is")
     assert (y.default, y.meaning) == ("`{}`", "")
 
 
-def test_every_knob_is_in_the_table_of_settings() -> None:
+def test_the_settings_page_has_every_knob() -> None:
     page = reference.knobs_page()
     for knob in config.knobs().values():
         assert page.count(f"`{knob.flag}`") == 1
 
 
-def test_writing_makes_every_page(tmp_path: Path) -> None:
+def test_every_page_is_written(tmp_path: Path) -> None:
     reference.write(tmp_path)
     assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == reference.render_pages()
 
 
-def test_every_failure_and_every_advice_is_in_the_troubleshooting_page() -> None:
+def test_the_troubleshooting_page_has_every_failure_and_advice() -> None:
     page = reference.render_pages()["troubleshooting.md"]
     for code in (*codes("failure."), *codes("advice.")):
         assert page.count(f"\n### {code}\n") == 1, code

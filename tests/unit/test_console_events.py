@@ -1,4 +1,4 @@
-"""What a terminal shows: lines that fit, in both languages, and nothing that gives it orders."""
+"""Events as lines of a terminal, in both languages."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from trainer_core.messages import Language
 BOTH: tuple[Language, ...] = ("en", "zh")
 
 
-def test_control_characters_become_pictures_and_text_stays_text() -> None:
+def test_control_characters_are_replaced_by_symbols() -> None:
     assert escape_control_characters("a\x1b[2Jb\x00\x7f\r") == "a␛[2Jb␀␡␍"
     assert escape_control_characters("def f():\n\treturn '中文'") == "def f():\n\treturn '中文'"
 
 
 @pytest.mark.parametrize("language", BOTH)
-def test_every_event_can_be_shown(language: Language) -> None:
+def test_every_event_can_be_formatted(language: Language) -> None:
     for event in EVENTS.values():
         assert isinstance(format_event(event, language), str)
 
 
-def test_memory_that_ends_is_told_with_what_was_done_and_what_was_free() -> None:
+def test_oom_recovery_is_shown_with_the_change_and_the_allocation() -> None:
     halved = protocol.OomRecovery(
         step=1, action="halved", during="forward", batch_size=16, gradient_accumulation_steps=4,
         requested=64 * 2**20, free=10 * 2**20, total=24 * 2**30,
@@ -48,7 +48,7 @@ def test_memory_that_ends_is_told_with_what_was_done_and_what_was_free() -> None
     assert format_event(grown, "en") == "enough memory since step 1: micro-batch 16, accumulation 4"
 
 
-def test_what_is_no_number_is_said_so_in_either_language() -> None:
+def test_non_finite_values_are_shown_in_both_languages() -> None:
     step: protocol.Step = msgspec.structs.replace(EVENTS[protocol.Step], loss=None, grad_norm=float("nan"))
     assert "loss not finite" in format_event(step, "en")
     assert "norm not finite" in format_event(step, "en")
@@ -56,25 +56,25 @@ def test_what_is_no_number_is_said_so_in_either_language() -> None:
     assert "nan" not in format_event(step, "zh")
 
 
-def test_a_loss_scale_is_told_in_full() -> None:
+def test_a_loss_scale_is_shown_in_full() -> None:
     told: protocol.Performance = msgspec.structs.replace(EVENTS[protocol.Performance], loss_scale=65536.0)
     assert "loss scale 65,536 (" in format_event(told, "en")
 
 
-def test_a_cpus_threads_are_counted_in_the_language_of_the_terminal() -> None:
+def test_the_threads_of_a_cpu_are_translated() -> None:
     hello: protocol.Hello = msgspec.structs.replace(EVENTS[protocol.Hello], devices=["2 × CPU (1 thread)"])
     assert "2 × CPU（1 个线程）" in format_event(hello, "zh")
     assert "2 × CPU (1 thread)" in format_event(hello, "en")
 
 
-def test_a_small_source_is_not_told_as_nothing() -> None:
+def test_a_small_source_is_shown_in_kib() -> None:
     ready: protocol.Ready = msgspec.structs.replace(
         EVENTS[protocol.Ready], sources=[protocol.Source(path="a.txt", format="text", bytes=1631)]
     )
     assert format_event(ready, "en").startswith("a.txt: text · 1.6 KiB\n")
 
 
-def test_the_speed_at_the_end_of_a_run_is_called_a_mean() -> None:
+def test_the_speed_of_a_finished_run_is_an_average() -> None:
     done = protocol.Done(reason="finished", steps=5, total_steps=5, tokens_per_s=118.0, model="m")
     assert "118 tokens/s on average" in format_event(done, "en")
     assert "平均 118 词元/秒" in format_event(done, "zh")
@@ -99,7 +99,7 @@ def test_step_and_evaluation_fit_into_80_columns(language: Language) -> None:
             assert columns <= 80, text
 
 
-def test_an_evaluation_says_how_many_answers_were_cut_and_by_which_setting() -> None:
+def test_an_evaluation_shows_truncated_answers_by_setting() -> None:
     whole = protocol.Eval(
         step=1, loss=1.0, perplexity=2.7, tokens=1, seconds=1, bleu4=1.0, exact_match=0.5, examples=64
     )  # fmt: skip
@@ -110,21 +110,21 @@ def test_an_evaluation_says_how_many_answers_were_cut_and_by_which_setting() -> 
     assert "64 个回答中被截断的：eval_max_new_tokens 3 个，max_seq_len 2 个" in (format_event(cut, "zh") or "")
 
 
-def test_progress_over_bytes_is_told_in_the_unit_of_the_whole() -> None:
+def test_progress_in_bytes_has_the_unit_of_the_total() -> None:
     event = protocol.Progress(phase="preparing", done=1_919_533, total=17_386_428, unit="bytes", eta_s=61.0)
     assert format_progress(event, "en") == "1.8/16.6 MiB  about 1:01 left"
     large = protocol.Progress(phase="preparing", done=700 * 2**20, total=50 * 2**30, unit="bytes")
     assert format_progress(large, "zh") == format_progress(large, "en") == "0.7/50.0 GiB"
 
 
-def test_a_stop_before_anything_was_trained_does_not_say_that_something_was_saved() -> None:
+def test_a_stop_before_the_first_step_reports_nothing_saved() -> None:
     done = protocol.Done(reason="stopped", steps=0, total_steps=60)
     assert "There is nothing to save" in format_event(done, "en")
     resumed = protocol.Done(reason="stopped", steps=40, total_steps=60)
     assert "at step 40" in format_event(resumed, "en")
 
 
-def test_advice_on_a_terminal_names_the_flags_that_mend_it() -> None:
+def test_advice_is_shown_with_the_suggested_flags() -> None:
     figures = {"percent": 34, "ms": 41.7, "workers": 0}
     fix = {"num_workers": 2, "token_cache": True, "learning_rate": 1e-05, "packing": False}
     advice = protocol.Advice(code="advice.data_bound", params=dict(figures), suggested_settings=fix)
@@ -136,7 +136,7 @@ def test_advice_on_a_terminal_names_the_flags_that_mend_it() -> None:
     assert console_words.format_advice(advice, "en").startswith("Resolved: The model waits for data")
 
 
-def test_a_pause_says_why_it_is_and_until_when() -> None:
+def test_a_pause_is_shown_with_its_reason_and_end() -> None:
     now = datetime(2026, 11, 21, 10, 30).timestamp()
     asked = protocol.Phase(phase="paused", reason="requested", t=now)
     assert (format_event(asked, "en"), format_event(asked, "zh")) == ("[paused]", "[已暂停]")
