@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import chain
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -27,33 +28,50 @@ class Ceiling:
     median: float
 
 
+_Work = tuple[str, str, int, dict[str, Tensor]]
+"""Name of a ceiling, statement to repeat, its FLOPs or bytes, and its tensors."""
+
+
 def measure(device: torch.device, seconds: float, log: Callable[[str], None]) -> list[Ceiling]:
     """Measure all rates, each for about `seconds`. `log` receives the name of each before it is measured."""
     ceilings = []
-    for name in matmul_names(device):
-        log(f"matmul {name}")
-        ceilings.append(_matmul(device, name, seconds))
-    for name, target, source in _copies(device):
-        log(f"copy {name}")
-        copy = "target.copy_(source, non_blocking=True)"
-        ceilings.append(_rate(f"copy {name}", copy, _COPY_BYTES, seconds, target=target, source=source))
+    for name, statement, amount, tensors in chain(_products(device), _copies(device)):
+        log(name)
+        timer = Timer(statement, globals={"torch": torch, **tensors}, num_threads=torch.get_num_threads())
+        with _tf32(name == "matmul tf32"):
+            timed = timer.blocked_autorange(min_run_time=seconds)
+        ceilings.append(Ceiling(name, amount / min(timed.times), amount / timed.median))
     return ceilings
 
 
-def matmul_names(device: torch.device) -> list[str]:
-    """Number formats that the device multiplies natively, by name. fp16 is emulated on a CPU and left out."""
+def _products(device: torch.device) -> Iterator[_Work]:
+    """Matrix products in the types that the device multiplies natively. fp16 is emulated on a CPU and left out."""
     if device.type == "cpu":
-        return ["fp32", "bf16"]
-    return ["fp32", "tf32", "bf16", "fp16"] if native_bf16(device) else ["fp32", "fp16"]
-
-
-def _matmul(device: torch.device, name: str, seconds: float) -> Ceiling:
+        names = ["fp32", "bf16"]
+    else:
+        names = ["fp32", "tf32", "bf16", "fp16"] if native_bf16(device) else ["fp32", "fp16"]
     size = _MATRIX_SIZES[device.type]
-    left, right = (torch.randn(size, size, device=device).to(_TYPES[name]) for _ in range(2))
-    out = torch.empty_like(left)
-    with _tf32(name == "tf32"):
-        product = "torch.mm(left, right, out=out)"
-        return _rate(f"matmul {name}", product, 2 * size**3, seconds, left=left, right=right, out=out)
+    for name in names:
+        left, right = (torch.randn(size, size, device=device).to(_TYPES[name]) for _ in range(2))
+        tensors = {"left": left, "right": right, "out": torch.empty_like(left)}
+        yield f"matmul {name}", "torch.mm(left, right, out=out)", 2 * size**3, tensors
+
+
+def _copies(device: torch.device) -> Iterator[_Work]:
+    host = torch.ones(_COPY_BYTES, dtype=torch.uint8)
+    copies = {"RAM": (torch.empty_like(host), host)}
+    if device.type == "cuda":
+        on_device, other = (torch.ones(_COPY_BYTES, dtype=torch.uint8, device=device) for _ in range(2))
+        pinned = host.pin_memory()
+        copies = {
+            "host to device": (on_device, host),
+            "host to device, pinned": (on_device, pinned),
+            "device to host, pinned": (pinned, on_device),
+            "device": (other, on_device),
+        }
+    for name, (target, source) in copies.items():
+        tensors = {"target": target, "source": source}
+        yield f"copy {name}", "target.copy_(source, non_blocking=True)", _COPY_BYTES, tensors
 
 
 @contextmanager
@@ -64,25 +82,3 @@ def _tf32(allowed: bool) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-def _copies(device: torch.device) -> list[tuple[str, Tensor, Tensor]]:
-    """Names, targets and sources of copies of `_COPY_BYTES`."""
-    host = torch.ones(_COPY_BYTES, dtype=torch.uint8)
-    if device.type == "cpu":
-        return [("RAM", torch.empty_like(host), host)]
-    on_device, other = (torch.ones(_COPY_BYTES, dtype=torch.uint8, device=device) for _ in range(2))
-    pinned = host.pin_memory()
-    return [
-        ("host to device", on_device, host),
-        ("host to device, pinned", on_device, pinned),
-        ("device to host, pinned", pinned, on_device),
-        ("device", other, on_device),
-    ]
-
-
-def _rate(name: str, statement: str, amount: int, seconds: float, **tensors: Any) -> Ceiling:
-    """Repeat `statement`, which computes or copies `amount`, for about `seconds`."""
-    timer = Timer(statement, globals={"torch": torch, **tensors}, num_threads=torch.get_num_threads())
-    timed = timer.blocked_autorange(min_run_time=seconds)
-    return Ceiling(name, amount / min(timed.times), amount / timed.median)

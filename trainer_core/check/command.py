@@ -79,8 +79,8 @@ def _build_report(config: Config, needs: DataRequirements, session: RunContext, 
         if not chosen.leaves_free:
             alternatives = search.find_alternatives(chosen, measure)
     result = chosen.outcome
-    judged = verdict(result)
-    if judged == "does_not_fit" and not alternatives:
+    result_verdict = verdict(result)
+    if result_verdict == "does_not_fit" and not alternatives:
         session.warn("check.nothing_fits", needed_mib=result.needed // _MIB, free_mib=result.memory_free // _MIB)
     checkpoints = config.keep_last + config.keep_best
     disk_needed = result.checkpoint_bytes * (checkpoints + 1) + needs.cache_bytes
@@ -89,7 +89,7 @@ def _build_report(config: Config, needs: DataRequirements, session: RunContext, 
         session.warn("check.disk", needed_mib=disk_needed // _MIB, free_mib=disk_free // _MIB)
     positions = needs.total_steps * needs.tokens_per_step / needs.fill
     return protocol.CheckReport(
-        verdict=judged,
+        verdict=result_verdict,
         device=result.device,
         chosen=_settings(chosen),
         alternatives=[_settings(one) for one in alternatives],

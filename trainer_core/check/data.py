@@ -21,7 +21,7 @@ from trainer_core.messages import TraindeckError
 from trainer_core.run_context import RunContext
 
 _SAMPLE_LIMIT: Final = 4 * 2**20  # bytes of text read from data that are not prepared; takes a second or two
-_DOCUMENT_BYTES: Final = 32  # in a token cache, beside its tokens
+_DOCUMENT_BYTES: Final = 32  # in a token cache, in addition to its tokens
 _MIN_FILL: Final = 0.5  # of a batch's positions
 _MAX_TRUNCATED: Final = 0.2  # share of all tokens
 _DEFAULT_STEPS: Final = 10_000

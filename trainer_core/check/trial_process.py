@@ -60,7 +60,7 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int  # trainable
     checkpoint_bytes: int  # of one checkpoint
     precision: str = ""  # of the forward pass
-    peak: int | None = None  # of the device's memory taken by the process; None: out of memory
+    peak: int | None = None  # of the device's memory used by the process; None: out of memory
     ram_peak: int | None = None  # of the process's resident memory
     tokens_per_s: float | None = None
     step_s: float | None = None  # an optimizer update with all its micro-batches

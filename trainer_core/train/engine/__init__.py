@@ -1,1 +1,1 @@
-"""How a run computes: the ways there are, each compared with the reference, measured, and chosen."""
+"""Selection of fast paths: by rules, verified against the reference, measured by `doctor --fast-paths`."""

@@ -2,7 +2,7 @@
 
 A child process (`python -m trainer_core.train.engine.compilation`) fills inductor's cache on disk while the run trains
 eagerly; then this process compiles from the cache. A compiler that crashes or hangs cannot end the run, and Stop never
-waits for it. If the child runs out of memory beside the run, only this process compiles.
+waits for it. If the child process runs out of memory, only this process compiles.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _short_name(folder: Path) -> Path:
 
 
 def _marker_file(key: CompileKey) -> Path:
-    """Marks a graph as cached. Lies beside the compiled code and is removed with it."""
+    """Marks a graph as cached. In the folder of the compiled code, so that it is removed with it."""
     return cache_folder() / "traindeck" / f"{key.name}.json"
 
 

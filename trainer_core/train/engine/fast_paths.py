@@ -152,7 +152,7 @@ def _measure_path(
         seconds = measuring.time_alternatives(alternatives, device, reporter, _BUDGET_S)
     except StopRequested:
         raise
-    except Exception as failure:  # noqa: BLE001 - whatever it is, the others are still tried
+    except Exception as failure:  # noqa: BLE001 - the other paths are still measured
         params: dict[str, Any] = {"reason": compilation.error_summary(failure)}
         return FastPath(name=path.name, used=False, reason="path.failed", params=params)
     path = msgspec.structs.replace(path, choice=trial.choice or path.choice)

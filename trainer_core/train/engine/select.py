@@ -34,7 +34,7 @@ _COMPILE_S: Final = {"cpu": 45.0, "cuda": 60.0}  # in the background, until meas
 _CACHED_COMPILE_S: Final = 8.0  # from the compiler's cache
 _MARGIN: Final = 1.5  # of the step at which compiled code takes over: background compilation competes with training
 _FLOPS: Final = {"cpu": 3e10, "cuda": 4e13}  # rough eager FLOP/s, per core on a CPU
-_LAYER_OVERHEAD_S: Final = 1.5e-3  # of a layer, forward and backward, beside its arithmetic
+_LAYER_OVERHEAD_S: Final = 1.5e-3  # of a layer, forward and backward, in addition to its arithmetic
 _GRAPH_S: Final = 0.03  # a step this short may be limited by kernel launches
 _CHUNK_BYTES: Final = {"cpu": 4 * 2**20, "cuda": 256 * 2**20}
 """fp32 logits per chunk of the loss. On a GPU chunks save memory; on a CPU they stay in the cache (2048 tokens x 2048
@@ -293,7 +293,7 @@ class _Selector:
     def _graphs_rejection(self) -> Reason | None:
         """CUDA graphs need static shapes and pay where a micro-batch is short enough to be limited by launches.
 
-        Gradients of a graph lie in its own memory, which its next run overwrites: one micro-batch a step. A graph
+        Gradients of a graph are in its own memory, which its next run overwrites: one micro-batch a step. A graph
         draws random numbers in another order: no dropout.
         """
         config = self._config

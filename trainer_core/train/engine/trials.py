@@ -82,12 +82,12 @@ def loss_difference(
     """
     parts = [batch] if model.config.dropout else batch.split_rows(max(1, _TOKENS // batch.input_ids.shape[1]))
     scale = _LOSS_SCALE / max(1, batch.loss_tokens) if precision is not None and precision.needs_scaler else None
-    wanted, reference_gradients = _loss_and_gradients(model, reference, parts, scale)
+    expected, reference_gradients = _loss_and_gradients(model, reference, parts, scale)
     while scale is not None and scale > _BACKOFF and not _all_finite(reference_gradients):
         scale *= _BACKOFF
-        wanted, reference_gradients = _loss_and_gradients(model, reference, parts, scale)
+        expected, reference_gradients = _loss_and_gradients(model, reference, parts, scale)
     found, gradients = _loss_and_gradients(model, loss, [batch], scale)
-    loss_error = measuring.relative_error([found], [wanted])
+    loss_error = measuring.relative_error([found], [expected])
     return max(loss_error, measuring.relative_error(gradients, reference_gradients))
 
 
