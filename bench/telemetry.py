@@ -211,7 +211,7 @@ def main() -> None:
         calls = Calls(trainer)
         with trainer.garbage.disabled():  # as in a run
             for name, every in (("every 10 steps", 10), ("every step", 1)):
-                trainer.log_steps = every
+                trainer.session.live_settings["log_steps"](every)
                 found[name] = measure_pairs(trainer, calls, args.steps, args.pairs)
                 print(f"{name}: {found[name]['more_ms']['median']:+.3f} ms", file=sys.stderr, flush=True)
         trainer.train_data.close()

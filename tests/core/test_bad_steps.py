@@ -124,8 +124,7 @@ def test_going_back_goes_on_from_the_last_checkpoint_behind_the_bad_batch(tmp_pa
     assert [event.step for event in kept.of(protocol.Step)] == [1, 2, 3, 4, 5, 5, 6, 7, 8, 9, 10]
     # The same as a run that took from step 4 on what stands behind the bad batch.
     other, _ = trainer(tmp_path, wanted(tmp_path, on_bad_step="rollback", dropout=0.1), "other")
-    other.resume(made.run_dir.checkpoints / "step-00000004")
-    other.state.counters.position = 6 * 4
+    other.load(made.run_dir.checkpoints / "step-00000004", position=6 * 4)
     other.run()
     assert_equal(made, other)
 
@@ -224,7 +223,7 @@ def test_overflows_of_fp16_are_no_bad_steps(tmp_path: Path) -> None:
     made.state.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, enabled=True)
     with torch.no_grad():
         made.model.model.norm.weight.mul_(100.0)  # gradients that are too large for that scale
-    made.bad_steps.watch._scaler = made.metrics._scaler = made.state.scaler
+    made.bad_steps.monitor._scaler = made.metrics._scaler = made.state.scaler
     made.run()
     assert not kept.of(protocol.BadStep)
     (event,) = kept.of(protocol.Performance)

@@ -20,6 +20,7 @@ from trainer_core.system import files
 from trainer_core.train import checkpoint, checkpoint_writer, optimizers
 from trainer_core.train.checkpoint import TrainState
 from trainer_core.train.checkpoint_writer import RetentionPolicy
+from trainer_core.train.numerics import GradientNoise, Plateau
 
 NAME = "step-00000004"
 
@@ -138,7 +139,8 @@ def save(folder: Path, made: TrainState) -> Path:
     run.create()
     made.counters.step = 3
     shape = json.dumps(hf_config.to_hf_config(made.model.config, 0, 0)).encode()
-    saved = checkpoint.save(run, made, "regular", {"config.json": shape}, eval_loss=None, keep_last=1, keep_best=0)
+    content = checkpoint.build_content(made, {"config.json": shape})
+    saved = checkpoint_writer.write(run, content, RetentionPolicy(last=1, best=0))
     return run.checkpoints / saved.path
 
 
@@ -180,24 +182,14 @@ def test_another_optimizer_takes_the_moments_that_it_shares_and_begins_the_other
     assert all(weight.isfinite().all() for weight in resumed.model.parameters())
 
 
-def test_numerics_and_the_way_of_computing_come_back(tmp_path: Path) -> None:
+def test_the_state_of_the_parts_and_the_choices_of_the_engine_are_restored(tmp_path: Path) -> None:
     made, resumed = state("muon", 1), state("muon")
-    made.engine, made.numerics = {"compile": False, "threads": 2}, {"watch": {"usual": 0.1 + 0.2, "found": []}}
-    folder = save(tmp_path, made)
-    checkpoint.load(folder, resumed)
-    assert (resumed.engine, resumed.numerics) == (made.engine, made.numerics)
-    assert checkpoint.read_engine(folder) == made.engine
-
-
-def test_a_checkpoint_from_before_there_was_all_that_still_loads(tmp_path: Path) -> None:
-    made, resumed = state("adamw", 2), state("adamw")
-    folder = save(tmp_path, made)
-    document = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-    del document["engine"], document["numerics"], document["run_fingerprint"]["optimizer"]
-    (folder / "state.json").write_text(json.dumps(document), encoding="utf-8")
-    checkpoint.load(folder, resumed)
-    assert (resumed.engine, resumed.numerics) == ({}, {})
-    assert checkpoint.read_run_fingerprint(folder)["optimizer"] == "adamw"
-    assert checkpoint.read_engine(folder) == {}
-    assert all(torch.equal(value, moments(made)[name]) for name, value in moments(resumed).items())
-    assert len(moments(resumed)) == len(moments(made)) > 0
+    made.parts, resumed.parts = (
+        {"noise": GradientNoise(torch.device("cpu"))},
+        {"noise": GradientNoise(torch.device("cpu")), "plateau": Plateau(Config())},
+    )
+    made.parts["noise"].load_state_dict({"mean": [1.0, 0.1 + 0.2, 2.0]})
+    made.engine = {"compile": False, "threads": 2}
+    checkpoint.load(save(tmp_path, made), resumed)
+    assert resumed.engine == made.engine
+    assert resumed.parts["noise"].state_dict() == {"mean": [1.0, 0.1 + 0.2, 2.0]}

@@ -25,6 +25,7 @@ from trainer_core.train.device import Precision, choose_precision, configure_ari
 from trainer_core.train.ranks import ALONE, Ranks
 from trainer_core.train.schedule import Schedule
 from trainer_core.train.trainer import Trainer
+from trainer_core.train.training_step import TrainingStep
 from trainer_core.wire import EventDispatcher
 
 CPU = torch.device("cpu")
@@ -56,7 +57,8 @@ def trainer(
     run = RunDir(folder / name)
     run.create()
     precision = precision or choose_precision(wanted.mixed_precision, device, NullReporter())
-    made = Trainer(
+    kind = TrainingStep if ranks.rank else Trainer
+    made = kind(
         wanted, prepare(wanted, NullReporter()), run, RunContext(EventDispatcher(kept)), device, precision, ranks
     )
     return made, kept
@@ -224,7 +226,7 @@ def test_held_out_loss_that_is_no_number_is_never_the_best_and_the_next_one_may_
     assert made.evaluate() is True
     broken, whole = kept.of(protocol.Eval)
     assert (broken.loss, broken.perplexity, broken.best) == (None, None, False)
-    assert whole.loss == made.state.counters.best_loss == made.plateau.state()["best"]
+    assert whole.loss == made.state.counters.best_loss == made.plateau.state_dict()["best"]
     info = checkpoint_dir.read_info(made.run_dir.checkpoints / "step-00000000")
     assert info is not None
     assert info.eval_loss is None

@@ -101,20 +101,20 @@ def test_a_watch_that_was_saved_judges_on_exactly_as_if_it_had_not_been(at: int)
     flags = judge(whole, *norms)
     begun, resumed = GradientMonitor(Config(spike_factor=3.0), CPU), GradientMonitor(Config(spike_factor=3.0), CPU)
     before = judge(begun, *norms[:at])
-    resumed.load_state(json.loads(json.dumps(begun.state())))
+    resumed.load_state_dict(json.loads(json.dumps(begun.state_dict())))
     assert before + judge(resumed, *norms[at:], first=at + 1) == flags
     assert resumed.read() == whole.read()
-    assert resumed.state() == whole.state()
+    assert resumed.state_dict() == whole.state_dict()
     assert sum(flags) > 3
 
 
 def test_going_back_forgets_what_was_judged_since() -> None:
     watch = warmed_up()
-    state = watch.state()
+    state = watch.state_dict()
     judge(watch, math.nan, 5.0, 1e9)
-    watch.load_state(state)
+    watch.load_state_dict(state)
     assert watch.read() == []
-    assert watch.state() == state
+    assert watch.state_dict() == state
 
 
 def gradients(noise: GradientNoise, sizes: list[int], steps: int, scale: float = 1.0) -> None:
@@ -152,16 +152,16 @@ def test_one_micro_batch_tells_no_noise_and_an_overflow_is_left_out() -> None:
     noise.record_last(torch.tensor(1.0), 10)
     assert noise.read() is None
     gradients(noise, [16, 16], 20)
-    before = noise.state()
+    before = noise.state_dict()
     noise.record_first([torch.nn.Parameter(torch.zeros(1))], 5)
     noise.record_last(torch.tensor(math.nan), 10)
-    assert noise.state() == before
+    assert noise.state_dict() == before
 
 
 def test_the_noise_goes_on_from_a_checkpoint() -> None:
     noise, other = GradientNoise(CPU), GradientNoise(CPU)
     gradients(noise, [16, 16], 20)
-    other.load_state(json.loads(json.dumps(noise.state())))
+    other.load_state_dict(json.loads(json.dumps(noise.state_dict())))
     assert other.read() == noise.read() is not None
 
 
@@ -200,7 +200,7 @@ def test_a_plateau_goes_on_from_a_checkpoint() -> None:
     watcher, config = plateau()
     watcher.observe(1.0), watcher.observe(2.0)
     other = Plateau(config)
-    other.load_state(json.loads(json.dumps(watcher.state())))
+    other.load_state_dict(json.loads(json.dumps(watcher.state_dict())))
     assert other.observe(2.0)
     assert other.scale == 0.5
 

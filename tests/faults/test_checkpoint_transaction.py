@@ -130,7 +130,7 @@ def content(step: int, value: float) -> CheckpointContent:
         "model.safetensors": {"weight": torch.full((8, 8), value), "bias": torch.full((), value)},
         "optimizer.safetensors": {"moment": torch.full((8, 8), value), "state": torch.zeros(5, dtype=torch.uint8)},
     }
-    return CheckpointContent(step, tensors, {"config.json": b"{}", "state.json": str(value).encode()})
+    return CheckpointContent(step, "regular", None, tensors, {"config.json": b"{}", "state.json": str(value).encode()})
 
 
 def values(checkpoint: Path) -> set[float]:
@@ -143,7 +143,7 @@ def values(checkpoint: Path) -> set[float]:
 
 
 def save(run: RunDir, step: int, value: float, keep: int = 2) -> None:
-    checkpoint_writer.write(run, content(step, value), "regular", None, RetentionPolicy(last=keep, best=0))
+    checkpoint_writer.write(run, content(step, value), RetentionPolicy(last=keep, best=0))
 
 
 def first(run: RunDir) -> None:

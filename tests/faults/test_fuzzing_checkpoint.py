@@ -22,8 +22,9 @@ from trainer_core.models.decoder import Decoder, ModelConfig
 from trainer_core.run_context import RunContext
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.train import checkpoint, optimizers, run_fingerprint
+from trainer_core.train import checkpoint, checkpoint_writer, optimizers, run_fingerprint
 from trainer_core.train.checkpoint import TrainState
+from trainer_core.train.checkpoint_writer import RetentionPolicy
 from trainer_core.wire import EventDispatcher
 
 CONFIG = Config(hidden_dim=8, n_layers=1, n_heads=1, max_seq_len=8, vocab_size=300, cpu_threads=1)
@@ -57,7 +58,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made.optimizer.step()
     made.counters.step, made.run_fingerprint = 1, dict(MADE_WITH)
     companions = {"config.json": json.dumps(hf_config.to_hf_config(SHAPE, 0, 0)).encode()}
-    saved = checkpoint.save(run, made, "regular", companions, eval_loss=None, keep_last=1, keep_best=0)
+    saved = checkpoint_writer.write(run, checkpoint.build_content(made, companions), RetentionPolicy(last=1, best=0))
     return run.checkpoints / saved.path
 
 
@@ -78,7 +79,6 @@ def load_all(folder: Path) -> None:
     for reading in (
         lambda: checkpoint.read_shape(folder),
         lambda: checkpoint.read_run_fingerprint(folder),
-        lambda: checkpoint.read_engine(folder),
         lambda: run_fingerprint.require_the_same_run(folder, Decoder(SHAPE), MADE_WITH),
         lambda: run_fingerprint.require_steps_left(folder, CONFIG),
         lambda: run_fingerprint.preserve_eval_sample(

@@ -32,13 +32,12 @@ ENDLESS = ["train", *TINY, *LONG, "--run-dir", "run", "--ranks", "2"]
 RANK = """
 from tests.faults.test_out_of_memory import limit
 made, _ = trainer(folder, config(folder, folder / "文本 text.txt", **SMALL), "run", ranks)
-made.telemetry = False
 CHANGE
 made.windows or made.set_up()
 try:
     obey(made, ranks, PeakMemory(torch.device("cpu")))
 except EndedByLeader:
-    print([weight.detach().double().sum().item() for weight in made.model.parameters()], made.oom.state())
+    print([weight.detach().double().sum().item() for weight in made.model.parameters()], made.oom.state_dict())
 ranks.close()
 """
 SMALL = {"max_steps": 8, "eval_steps": 4, "batch_size": 12, "ranks": 2, "validation_fraction": 0.2}
@@ -62,7 +61,7 @@ def run_both(made: Trainer, processes: list[subprocess.Popen[str]]) -> None:
     made.ranks.end(0)  # type: ignore[attr-defined]
     said, _ = processes[0].communicate(timeout=60)
     sums = [weight.double().sum().item() for weight in weights(made)]
-    assert f"{sums} {made.oom.state()}" == said.strip().splitlines()[-1], said
+    assert f"{sums} {made.oom.state_dict()}" == said.strip().splitlines()[-1], said
 
 
 @pytest.fixture
@@ -162,8 +161,8 @@ made.set_up()
 loss = made.engine.loss
 made.engine.loss = lambda *given: loss(*given) * (float("nan") if made.state.counters.step == 5 and not broken else 1.0)
 broken = []
-continue_from = made.continue_from
-made.continue_from = lambda *where: (broken.append(1), continue_from(*where))
+load = made.load
+made.load = lambda *where: (broken.append(1), load(*where))
 """
     with others(tmp_path, script(poison, **values)) as processes:
         made, kept = led(tmp_path, **values)

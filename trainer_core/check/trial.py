@@ -39,8 +39,8 @@ from trainer_core.train.device import (
 from trainer_core.train.flops import flops_per_token
 from trainer_core.train.gpu_specs import lookup_peak
 from trainer_core.train.peak_memory import PeakMemory
-from trainer_core.train.ranks import beside, divided, share_of
-from trainer_core.train.trainer import Trainer
+from trainer_core.train.ranks import beside, share_of
+from trainer_core.train.training_step import TrainingStep
 
 _MICRO_BATCHES: Final = 2  # per step and rank: from the second on, gradients and activations take memory together
 _SLOW_STEP_S: Final = 4.0  # such a step is measured once
@@ -49,8 +49,8 @@ _HOST_RESERVE: Final = 0.1  # share of RAM that host copies leave free, see `tra
 _FP32_BYTES: Final = 4
 
 
-class DryRun(Trainer):
-    """A trainer that only measures steps. Its epochs, and so its steps, have `num_micro_batches` micro-batches."""
+class DryRun(TrainingStep):
+    """Measures steps. Its epochs, and so its steps, have `num_micro_batches` micro-batches."""
 
     eager_start = False
     start_s: float  # from the start of the process to the end of its first step
@@ -81,8 +81,7 @@ class DryRun(Trainer):
         for _ in range(count):
             self.session.poll()
             self.ranks.tell("step")
-            with self.clock.step():
-                self._step(self._next_window())
+            self.step()
         self.clock.catch_up()
         return (time.perf_counter() - since) / count
 
@@ -97,7 +96,7 @@ def num_micro_batches(config: Config) -> int:
 
 def run_trial(request: TrialRequest, folder: Path, job: CommandContext) -> None:
     """Write the estimate and, if it fits, the measurement. Raises what training raises, after writing the estimate."""
-    config = divided(request.config)
+    config = request.config
     devices = [device_of_rank(choose_device(config.device), rank, config.ranks) for rank in range(config.ranks)]
     configure_arithmetic(config, devices[0])
     precision = choose_precision(config.mixed_precision, devices[0], job.run_context)
@@ -152,12 +151,11 @@ def _measure(
             step_s = trainer.measure(request.seconds)
             if recoveries:
                 return {}
-            trainer.evaluate()
+            trainer.evaluation_pass().run(job.run_context)
             ranks.tell("peaks")
             on_gpu, resident = ranks.most(peak_memory.gpu_bytes(), peak_memory.host_bytes())
         finally:
-            trainer.train_data.close()
-            trainer.validation_data.close()
+            trainer.close()
     tokens_per_s = config.effective_batch * config.max_seq_len / step_s
     arithmetic = "tf32" if precision.dtype is None and uses_tf32(config, device) else precision.name
     peak_flops = lookup_peak(describe_device(device), arithmetic, config.ranks)

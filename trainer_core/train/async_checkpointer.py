@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from concurrent import futures
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
 import torch
@@ -17,7 +17,6 @@ from torch import Tensor
 
 from trainer_core.config import Config
 from trainer_core.messages import TraindeckError
-from trainer_core.protocol import CheckpointKind
 from trainer_core.run_context import RunContext
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
@@ -34,14 +33,6 @@ _REMINDER_INTERVAL_S: Final = 300.0
 _MIB: Final = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class _SaveRequest:
-    content: CheckpointContent
-    kind: CheckpointKind
-    eval_loss: float | None
-    keep: RetentionPolicy
-
-
 class AsyncCheckpointer:
     """Writes one checkpoint at a time, in a thread if there is memory for a copy.
 
@@ -56,93 +47,86 @@ class AsyncCheckpointer:
         # Start the thread now: starting one without free memory may block forever.
         self._thread = futures.ThreadPoolExecutor(1, "checkpoint")
         self._written: futures.Future[object] = self._thread.submit(bool)
-        self._order: _SaveRequest | None = None  # not yet known to be on disk
-        self._failure: Exception | None = None  # of `_order`
-        self.saved: tuple[int, float | None] = (
-            -1,
-            None,
-        )  # newest checkpoint: step, validation loss
+        self._keep = RetentionPolicy(config.keep_last, config.keep_best)
+        self._pending: CheckpointContent | None = None  # not yet known to be on disk
+        self._failure: Exception | None = None  # of `_pending`
+        self.saved: tuple[int, float | None] = (-1, None)  # step and validation loss of the newest checkpoint
         self.patient = True
         self._reminded = -math.inf  # time of the last warning about a full disk
 
-    def save(self, content: CheckpointContent, kind: CheckpointKind, eval_loss: float | None, keep_step: int) -> None:
-        """Start to write. Raises the failure of the previous write, `StopRequested` while waiting for disk space, and
-        `disk.unsaved` if there is no time to wait.
+    def save(self, content: CheckpointContent, keep_step: int) -> None:
+        """Start to write. Rotation keeps the checkpoint of `keep_step`, too.
+
+        Raises the failure of the previous write, `StopRequested` while waiting for disk space, and `disk.unsaved` if
+        there is no time to wait.
         """
         if self.patient:
             self.wait()
         else:
             self.join()
-            self._order = self._failure = None  # superseded by this save
-        order = _SaveRequest(
-            content, kind, eval_loss, RetentionPolicy(self._config.keep_last, self._config.keep_best, keep_step)
-        )
-        self._wait_for_space(order)
-        self.saved = (content.step, eval_loss)
+            self._pending = self._failure = None  # superseded by this save
+        self._wait_for_space(content)
+        self._keep = replace(self._keep, step=keep_step)
+        self.saved = (content.step, content.eval_loss)
         with self._clock.saving():
             copy = self._copy(content)
             if copy is not None:
-                self._start(_SaveRequest(copy, kind, eval_loss, order.keep))
+                self._start(copy)
                 return
-            self._order = order
-            self._write(order)
+            self._pending = content
+            self._write(content)
         self.wait()
 
     def poll(self) -> None:
         """Check whether the write has finished. Raises as `save` does."""
-        while self._order is not None and not self._is_busy():
-            order, failure = self._order, self._failure
+        while self._pending is not None and self._written.done():
+            content, failure = self._pending, self._failure
             if isinstance(failure, TraindeckError) and failure.code == "disk.full":
-                self._wait_for_space(order, failure)
-                self._start(order)
+                self._wait_for_space(content, failure)
+                self._start(content)
                 continue
-            self._order = self._failure = None
+            self._pending = self._failure = None
             self._reminded = -math.inf
             if failure is not None:
                 self.saved = (-1, None)
-                if not (self.patient and order.kind in ("regular", "best") and _is_held(failure)):
+                if not (self.patient and content.kind in ("regular", "best") and _is_held(failure)):
                     raise failure
-                self._warn_not_saved(order, failure)  # the next save succeeds or reports it again
+                self._warn_not_saved(content, failure)  # the next save succeeds or reports it again
 
     def join(self) -> None:
         """Wait until the current write ends, successful or not."""
-        if self._is_busy():
+        if not self._written.done():
             with self._clock.saving():
-                while self._is_busy():
+                while not self._written.done():
                     futures.wait([self._written], _POLL_S)
 
     def wait(self) -> None:
         """Wait until everything is on disk. Raises as `save` does."""
-        while self._order is not None:
+        while self._pending is not None:
             self.join()
             self.poll()
 
     def close(self) -> None:
         """Wait for the current write and report its failure as a warning: the run ends."""
         self.join()
-        if self._order is not None and self._failure is not None:
-            self._warn_not_saved(self._order, self._failure)
-        self._order = self._failure = None
+        if self._pending is not None and self._failure is not None:
+            self._warn_not_saved(self._pending, self._failure)
+        self._pending = self._failure = None
         self._copies.clear()
         self._thread.shutdown()
 
-    def _warn_not_saved(self, order: _SaveRequest, failure: Exception) -> None:
+    def _warn_not_saved(self, content: CheckpointContent, failure: Exception) -> None:
         reason = str(failure).partition("\n")[0]
-        self._session.warn("checkpoint.not_saved", step=order.content.step, reason=reason)
+        self._session.warn("checkpoint.not_saved", step=content.step, reason=reason)
 
-    def _is_busy(self) -> bool:
-        return not self._written.done()
+    def _start(self, content: CheckpointContent) -> None:
+        self._pending, self._failure = content, None
+        self._written = self._thread.submit(self._write, content)
 
-    def _start(self, order: _SaveRequest) -> None:
-        self._order, self._failure = order, None
-        self._written = self._thread.submit(self._write, order)
-
-    def _write(self, order: _SaveRequest) -> None:
+    def _write(self, content: CheckpointContent) -> None:
         try:
             self._copies.synchronize()
-            self._session.emit(
-                checkpoint_writer.write(self._run, order.content, order.kind, order.eval_loss, order.keep)
-            )
+            self._session.emit(checkpoint_writer.write(self._run, content, self._keep))
         except Exception as error:  # noqa: BLE001 - the training thread gets it
             self._failure = error
 
@@ -161,11 +145,11 @@ class AsyncCheckpointer:
 
     # --- a full disk ---------------------------------------------------------------------------------
 
-    def _wait_for_space(self, order: _SaveRequest, failure: TraindeckError | None = None) -> None:
-        """Wait until there is room for `order`; after a `failure` also until free space changes or `_RETRY_S` have
+    def _wait_for_space(self, content: CheckpointContent, failure: TraindeckError | None = None) -> None:
+        """Wait until there is room for `content`; after a `failure` also until free space changes or `_RETRY_S` have
         passed, since quotas are invisible.
         """
-        needed, place = order.content.disk_bytes, self._run.checkpoints
+        needed, place = content.disk_bytes, self._run.checkpoints
         begun, free_then = time.monotonic(), files.free_bytes(place)
 
         def ready() -> bool:
@@ -181,20 +165,17 @@ class AsyncCheckpointer:
 
         if ready():
             return
-        if not self.patient:
-            raise self._on_failure(order) from failure
-        self._session.wait("disk_full", ready)
-
-    def _on_failure(self, order: _SaveRequest) -> TraindeckError:
-        infos = checkpoint_dir.list_infos(self._run.checkpoints)
-        return TraindeckError(
+        if self.patient:
+            self._session.wait("disk_full", ready)
+            return
+        raise TraindeckError(
             "disk.unsaved",
-            path=str(self._run.checkpoints),
-            step=order.content.step,
-            saved=max((info.step for info in infos), default=0),
-            needed_mib=-(-order.content.disk_bytes // _MIB),
-            free_mib=files.free_bytes(self._run.checkpoints) // _MIB,
-        )
+            path=str(place),
+            step=content.step,
+            saved=max((info.step for info in checkpoint_dir.list_infos(place)), default=0),
+            needed_mib=-(-needed // _MIB),
+            free_mib=files.free_bytes(place) // _MIB,
+        ) from failure
 
 
 class HostCopies:
@@ -225,7 +206,7 @@ class HostCopies:
         }
         if any(tensor.is_cuda for tensors in content.tensors.values() for tensor in tensors.values()):
             self._copied = torch.cuda.current_stream().record_event()
-        return CheckpointContent(content.step, copies, content.documents)
+        return replace(content, tensors=copies)
 
     def _copy(self, key: tuple[str, str], tensor: Tensor) -> Tensor:
         kept = self._kept.get(key)

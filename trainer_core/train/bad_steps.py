@@ -52,49 +52,49 @@ class BadStepHandler:
         session: RunContext,
         device: torch.device,
         scaler: torch.amp.GradScaler,
-        saved: Callable[[], None],
     ) -> None:
-        """`saved` waits until the current checkpoint write is on disk."""
-        self._config, self._run, self._session, self._wait_until_saved = config, run, session, saved
-        self.watch = GradientMonitor(config, device, scaler)
+        self._config, self._run, self._session = config, run, session
+        self.monitor = GradientMonitor(config, device, scaler)
         self.count = torch.zeros((), device=device)  # steps skipped in this process
         self._known = 0.0  # value of `count` that was handled
         self._back_to, self._times = -1, 0  # step of the last rollback, and consecutive rollbacks to it
-        self._places: deque[tuple[int, int]] = deque(maxlen=_HISTORY)  # step and the data position behind it
+        self._positions: deque[tuple[int, int]] = deque(maxlen=_HISTORY)  # step and the data position behind it
 
     def judge(self, grad_norm: Tensor, step: int, window: list[Batch], position: int) -> Tensor:
         """Returns 1.0 if the update must be skipped, else 0.0: 0-dim float32 on the device. `position`: samples used
         when the step is done.
         """
         samples = [number for batch in window for number in batch.sample_ids]
-        flag = self.watch.judge(grad_norm, step, samples, window[0].epoch)
+        flag = self.monitor.judge(grad_norm, step, samples, window[0].epoch)
         self.count += flag
-        self._places.append((step, position))
+        self._positions.append((step, position))
         return flag
 
-    def handle(self, count: float) -> Rollback | None:
+    def handle(self, count: float, wait_until_saved: Callable[[], None]) -> Rollback | None:
         """Handle a value of `count`: report new bad steps and return the rollback, if one is due.
 
-        Raises `train.bad_steps`.
+        `wait_until_saved` waits for the current checkpoint write. Raises `train.bad_steps`.
         """
         if count == self._known:
             return None
-        found, self._known = self.watch.read(), float(self.count)
+        found, self._known = self.monitor.read(), float(self.count)
         for bad in found:
             if self._config.on_bad_step == "stop":
                 self._give_up(bad, 1)
-            place = self._position_of(bad)
-            if place is not None:
-                return place
-            if bad is found[-1] and self.watch.in_a_row >= self._config.bad_step_limit:
-                self._give_up(bad, self.watch.in_a_row)
+            if self._config.on_bad_step == "rollback":
+                wait_until_saved()
+                rollback = self._find_rollback(bad)
+                if rollback is not None:
+                    return rollback
+            if bad is found[-1] and self.monitor.in_a_row >= self._config.bad_step_limit:
+                self._give_up(bad, self.monitor.in_a_row)
             self._emit(bad, "skipped")
         return None
 
-    def _position_of(self, bad: BadStepRecord) -> Rollback | None:
-        """None if bad steps are only skipped, or if there is no checkpoint yet."""
-        position = dict(self._places).get(bad.step)
-        target = self._target(bad.step) if self._config.on_bad_step == "rollback" else None
+    def _find_rollback(self, bad: BadStepRecord) -> Rollback | None:
+        """None if there is no checkpoint yet."""
+        position = dict(self._positions).get(bad.step)
+        target = self._target(bad.step)
         if target is None or position is None:
             return None
         times = self._times + 1 if self._back_to == target.step else 1
@@ -107,15 +107,14 @@ class BadStepHandler:
         """The newest good checkpoint before `step`: a scheduled one, so that it does not depend on stops and resumes;
         otherwise any.
         """
-        self._wait_until_saved()
         infos = [info for info in checkpoint_dir.list_infos(self._run.checkpoints) if info.step < step]
-        due = [info for info in infos if info.step == self.is_rollback_due(info.step)]
+        due = [info for info in infos if info.step == self.rollback_step(info.step)]
         for info in [*reversed(due), *reversed(infos)]:
             if checkpoint_dir.find_problem(info.path) is None:
                 return info
         return None
 
-    def is_rollback_due(self, step: int) -> int:
+    def rollback_step(self, step: int) -> int:
         """The step up to `step` whose checkpoint rollbacks need; -1: none."""
         every = self._config.save_steps if self._config.on_bad_step == "rollback" else 0
         return step // every * every if every else -1
@@ -124,7 +123,7 @@ class BadStepHandler:
         """Record that the state of `back.folder`, of `step`, was loaded."""
         self._back_to, self._times = step, back.count
         self._known = float(self.count)
-        self._places.clear()
+        self._positions.clear()
         self._session.warn("train.rolled_back", step=back.bad.step, to=step)
 
     def _emit(self, bad: BadStepRecord, action: Literal["skipped", "rolled_back", "stopped"]) -> None:
@@ -145,13 +144,13 @@ class BadStepHandler:
         self._emit(bad, "stopped")
         raise TraindeckError("train.bad_steps", count=count, step=bad.step)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""
-        return {"watch": self.watch.state(), "back_to": self._back_to, "times": self._times}
+        return {"watch": self.monitor.state_dict(), "back_to": self._back_to, "times": self._times}
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Restore what `state` returned. Empty: initial state."""
-        self.watch.load_state(state.get("watch", {}))
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned. Empty: initial state."""
+        self.monitor.load_state_dict(state.get("watch", {}))
         self._back_to, self._times = state.get("back_to", -1), state.get("times", 0)
         self._known = -1.0  # bad steps found before may not be reported yet
 

@@ -36,7 +36,7 @@ from trainer_core.train.device import (
     warn_if_preset_unsupported,
 )
 from trainer_core.train.engine import fast_paths
-from trainer_core.train.ranks import beside, divided
+from trainer_core.train.ranks import beside
 from trainer_core.train.trainer import Trainer
 
 ChooseBatch = Callable[[Config, PreparedData, RunContext, bool], Config]
@@ -44,10 +44,15 @@ ChooseBatch = Callable[[Config, PreparedData, RunContext, bool], Config]
 
 
 def train(plan: RunPlan, job: CommandContext, choose_batch: ChooseBatch) -> None:
-    """Train to the end or to a stop, which a `done` event reports before `StopRequested` is raised."""
+    """Train to the end or to a stop, which a `done` event reports before `StopRequested` is raised.
+
+    Raises `checkpoint.damaged`, `resume.past_max_steps` or `resume.past_max_epochs` before a folder is created.
+    """
     config, run, session = plan.config, plan.run, job.run_context
     if plan.checkpoint is not None:
-        _require_usable(plan.checkpoint, config)
+        if problem := checkpoint_dir.find_problem(plan.checkpoint):
+            raise TraindeckError("checkpoint.damaged", path=str(plan.checkpoint), reason=problem)
+        run_fingerprint.require_steps_left(plan.checkpoint, config)
     run.create()
     with run_dir.lock(run), prevent_sleep(session, config.keep_awake):
         checkpoint_writer.remove_leftovers(run)
@@ -64,50 +69,39 @@ def train(plan: RunPlan, job: CommandContext, choose_batch: ChooseBatch) -> None
             job.dispatcher.add_listener(Advisor(config).process)
         if not run.exists():  # an existing file stays until the run is known to continue
             run.write_config(config)
-        begun = _step_of(source)
+        info = checkpoint_dir.read_info(source) if source is not None else None
+        first_step = info.step if info is not None else 0
         device = device_of_rank(choose_device(config.device), 0, config.ranks)
-        configure_arithmetic(divided(config), device)
+        configure_arithmetic(config, device)
         precision = choose_precision(config.mixed_precision, device, session)
         warn_if_preset_unsupported(config, device, session)
         with beside(config, run, session) as join:
             try:
-                _emit_hello(job, plan, device, precision.name, begun)
+                session.emit(_hello_event(plan, device, precision.name, first_step))
                 session.set_phase("preparing")
                 prepared = prepare(config, session)
                 config = choose_batch(config, prepared, session, source is None)
-                ranks = join(divided(config), device, precision.name, {"prepared": prepared.fingerprint}, source)
-                trainer = Trainer(divided(config), prepared, run, session, device, precision, ranks)
+                ranks = join(config, device, precision.name, {"prepared": prepared.fingerprint}, source)
+                trainer = Trainer(config, prepared, run, session, device, precision, ranks)
                 if source is not None:
                     trainer.resume(source)
                 trainer.set_up()
             except StopRequested as stop:  # nothing trained yet, nothing to save
-                session.emit(protocol.Done(reason=stop.reason, steps=begun, total_steps=config.max_steps))
+                session.emit(protocol.Done(reason=stop.reason, steps=first_step, total_steps=config.max_steps))
                 raise
             run.write_config(config)
             _copy_tokenizer(run, prepared)
-            session.emit(_emit_ready(trainer, prepared))
-            with _tracking(job, config, run):
-                _run(trainer, job)
-
-
-def _run(trainer: Trainer, job: CommandContext) -> None:
-    """Run to the end. `done` is the last event."""
-    try:
-        with _monitoring(job, trainer):
-            done = trainer.run()
-    except StopRequested as stop:
-        job.run_context.emit(trainer.summary(stop.reason))
-        raise
-    job.run_context.set_phase("done", done.steps)
-    job.run_context.emit(done)
-
-
-def _require_usable(checkpoint_path: Path, config: Config) -> None:
-    """Raises `checkpoint.damaged`, `resume.past_max_steps` or `resume.past_max_epochs` before a folder is created."""
-    problem = checkpoint_dir.find_problem(checkpoint_path)
-    if problem:
-        raise TraindeckError("checkpoint.damaged", path=str(checkpoint_path), reason=problem)
-    run_fingerprint.require_steps_left(checkpoint_path, config)
+            session.emit(_ready_event(trainer, prepared))
+            if config.use_wandb:
+                _add_wandb(job, config, run)
+            try:
+                with _monitoring(job, trainer):
+                    done = trainer.run()
+            except StopRequested as stop:
+                session.emit(trainer.summary(stop.reason))
+                raise
+            session.set_phase("done", done.steps)
+            session.emit(done)
 
 
 def _checkpoint_to_resume(plan: RunPlan) -> tuple[Path | None, list[tuple[Path, str]]]:
@@ -119,32 +113,24 @@ def _checkpoint_to_resume(plan: RunPlan) -> tuple[Path | None, list[tuple[Path, 
     return checkpoint_dir.latest_valid(plan.run.checkpoints)
 
 
-def _step_of(source: Path | None) -> int:
-    info = checkpoint_dir.read_info(source) if source is not None else None
-    return info.step if info is not None else 0
-
-
-def _emit_hello(job: CommandContext, plan: RunPlan, device: torch.device, precision: str, begun: int) -> None:
-    job.run_context.emit(
-        protocol.Hello(
-            pid=os.getpid(),
-            run_dir=str(plan.run.path),
-            traindeck=__version__,
-            python=platform.python_version(),
-            torch=str(torch.__version__),
-            devices=[
-                describe_device(device_of_rank(device, rank, plan.config.ranks)) for rank in range(plan.config.ranks)
-            ],
-            precision=precision,
-            resumed_from_step=begun if plan.resume else None,
-            config=to_dict(plan.config),
-            fast_paths=fast_paths.cached_paths(device, precision),
-        )
+def _hello_event(plan: RunPlan, device: torch.device, precision: str, first_step: int) -> protocol.Hello:
+    ranks = plan.config.ranks
+    return protocol.Hello(
+        pid=os.getpid(),
+        run_dir=str(plan.run.path),
+        traindeck=__version__,
+        python=platform.python_version(),
+        torch=str(torch.__version__),
+        devices=[describe_device(device_of_rank(device, rank, ranks)) for rank in range(ranks)],
+        precision=precision,
+        resumed_from_step=first_step if plan.resume else None,
+        config=to_dict(plan.config),
+        fast_paths=fast_paths.cached_paths(device, precision),
     )
 
 
-def _emit_ready(trainer: Trainer, prepared: PreparedData) -> protocol.Ready:
-    choice = trainer.train_data.settings
+def _ready_event(trainer: Trainer, prepared: PreparedData) -> protocol.Ready:
+    loader = trainer.train_data.settings
     return protocol.Ready(
         task=prepared.task,
         sources=list(prepared.sources),
@@ -164,10 +150,10 @@ def _emit_ready(trainer: Trainer, prepared: PreparedData) -> protocol.Ready:
         samples_per_epoch=prepared.train.samples,
         fill=prepared.fill,
         fill_unpacked=prepared.fill_unpacked,
-        loader_workers=choice.num_workers,
-        loader_prefetch=choice.prefetch_batches,
-        loader_pinned=choice.pin_memory,
-        loader_reason=choice.reason,
+        loader_workers=loader.num_workers,
+        loader_prefetch=loader.prefetch_batches,
+        loader_pinned=loader.pin_memory,
+        loader_reason=loader.reason,
         fast_paths=trainer.engine.fast_paths,
     )
 
@@ -178,26 +164,18 @@ def _copy_tokenizer(run: RunDir, prepared: PreparedData) -> None:
             files.write_atomic(run.path / file.name, file.read_bytes())
 
 
-def _uuid(device: torch.device) -> str:
-    return str(torch.cuda.get_device_properties(device).uuid)
-
-
-def _num_devices(first: torch.device, size: int) -> list[str]:
-    """UUIDs of the GPUs of all ranks but rank 0, whose device is `first`."""
-    if first.type != "cuda":
-        return []
-    return [_uuid(device_of_rank(first, rank, size)) for rank in range(1, size)]
-
-
 @contextlib.contextmanager
 def _monitoring(job: CommandContext, trainer: Trainer) -> Iterator[None]:
     """Sample the hardware in the background while training."""
-    device = trainer.device
+    device, uuids = trainer.device, list[str]()
+    if device.type == "cuda":
+        devices = (device_of_rank(device, rank, trainer.ranks.size) for rank in range(trainer.ranks.size))
+        uuids = [str(torch.cuda.get_device_properties(one).uuid) for one in devices]
 
     def torch_memory() -> tuple[str, int, int] | None:
-        if device.type != "cuda":
+        if not uuids:
             return None
-        return _uuid(device), torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+        return uuids[0], torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
 
     sampler = HardwareMonitor(
         job.run_context.emit,
@@ -205,7 +183,7 @@ def _monitoring(job: CommandContext, trainer: Trainer) -> Iterator[None]:
         trainer.run_dir.path,
         torch_memory,
         gpu_callback=monitor_external_usage(job.run_context) if trainer.config.pause_for_others else None,
-        other_gpu_uuids=_num_devices(device, trainer.ranks.size),
+        other_gpu_uuids=uuids[1:],
     )
     job.run_context.live_settings["hardware_interval_s"] = sampler.set_interval
     trainer.reports.energy = sampler.energy_j
@@ -216,16 +194,14 @@ def _monitoring(job: CommandContext, trainer: Trainer) -> Iterator[None]:
         sampler.stop()
 
 
-@contextlib.contextmanager
-def _tracking(job: CommandContext, config: Config, run: RunDir) -> Iterator[None]:
-    """Log to Weights & Biases if it is enabled and available."""
-    if config.use_wandb:
-        from trainer_core.trackers.wandb import WandbSink
+def _add_wandb(job: CommandContext, config: Config, run: RunDir) -> None:
+    """Log to Weights & Biases; warns if it is not available."""
+    from trainer_core.trackers.wandb import WandbSink
 
-        try:
-            job.dispatcher.add_sink(
-                WandbSink(config, run.path, lambda problem: job.run_context.warn(problem.code, **problem.params))
-            )
-        except TraindeckError as error:
-            job.run_context.warn(error.code, **error.params)
-    yield
+    def warn(problem: TraindeckError) -> None:
+        job.run_context.warn(problem.code, **problem.params)
+
+    try:
+        job.dispatcher.add_sink(WandbSink(config, run.path, warn))
+    except TraindeckError as error:
+        warn(error)

@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import numpy as np
@@ -25,11 +25,9 @@ from trainer_core import __version__
 from trainer_core.messages import TraindeckError
 from trainer_core.models import hf_config
 from trainer_core.models.decoder import Decoder, ModelConfig
-from trainer_core.protocol import Checkpoint, CheckpointKind
-from trainer_core.runs.run_dir import RunDir
+from trainer_core.protocol import CheckpointKind
 from trainer_core.system import files
-from trainer_core.train import checkpoint_writer
-from trainer_core.train.checkpoint_writer import CheckpointContent, RetentionPolicy
+from trainer_core.train.checkpoint_writer import CheckpointContent
 
 _TIED_HEAD: Final = "lm_head.weight"
 _MOMENTS: Final = {"adamw": ("step", "exp_avg", "exp_avg_sq"), "muon": ("momentum_buffer",)}  # by parameter group kind
@@ -53,6 +51,15 @@ class Counters:
     last_evaluated_step: int = 0  # newest step whose evaluation and samples are done
 
 
+class Stateful(Protocol):
+    """A part of training with a state of plain values."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned. Empty: initial state."""
+
+
 @dataclass(slots=True)
 class TrainState:
     """Everything that a checkpoint holds and a resume restores."""
@@ -60,39 +67,24 @@ class TrainState:
     model: Decoder
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
+    parts: dict[str, Stateful] = field(default_factory=dict)
     counters: Counters = field(default_factory=lambda: Counters(step=0, position=0))
     run_fingerprint: dict[str, Any] = field(default_factory=dict)  # settings that an exact resume requires unchanged
     engine: dict[str, Any] = field(default_factory=dict)  # `Engine.choices`
-    numerics: dict[str, Any] = field(default_factory=dict)  # `state` of each part of `numerics`, by name
 
 
 # --- writing -----------------------------------------------------------------------------------------
 
 
-def save(
-    run: RunDir,
-    state: TrainState,
-    kind: CheckpointKind,
-    companions: dict[str, bytes],
-    *,
-    eval_loss: float | None,
-    keep_last: int,
-    keep_best: int,
-) -> Checkpoint:
-    """Write, verify and rotate; raises as `checkpoint_writer.write` does."""
-    return checkpoint_writer.write(
-        run, build_content(state, companions), kind, eval_loss, RetentionPolicy(keep_last, keep_best)
-    )
-
-
-def build_content(state: TrainState, companions: dict[str, bytes]) -> CheckpointContent:
+def build_content(
+    state: TrainState, companions: dict[str, bytes], kind: CheckpointKind = "regular", eval_loss: float | None = None
+) -> CheckpointContent:
     """Content of a checkpoint of `state`. Tensors are not copied. `companions`: further small files by name
     (`config.json`, tokenizer).
     """
     tensors = {"model.safetensors": _weights(state.model), "optimizer.safetensors": _optimizer_tensors(state)}
-    return CheckpointContent(
-        state.counters.step, tensors, {**companions, "state.json": _to_json(_state_document(state))}
-    )
+    document = json.dumps(_state_document(state), indent=1, ensure_ascii=False).encode("utf-8")
+    return CheckpointContent(state.counters.step, kind, eval_loss, tensors, {**companions, "state.json": document})
 
 
 def _weights(model: Decoder) -> dict[str, Tensor]:
@@ -139,15 +131,11 @@ def _state_document(state: TrainState) -> dict[str, Any]:
         "counters": asdict(state.counters),
         "run_fingerprint": state.run_fingerprint,
         "engine": state.engine,
-        "numerics": state.numerics,
+        "numerics": {name: part.state_dict() for name, part in state.parts.items()},
         "scaler": state.scaler.state_dict(),
         "python_random": [version, list(numbers), gauss],
         "numpy_random": [kind, [int(key) for key in keys], position, has_gauss, cached],
     }
-
-
-def _to_json(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8")
 
 
 # --- reading -----------------------------------------------------------------------------------------
@@ -168,12 +156,6 @@ def read_counters(folder: Path) -> Counters:
     """Read the counters of a checkpoint without loading it."""
     with _errors_as_damage(folder):
         return msgspec.convert(_read_state(folder)["counters"], Counters)
-
-
-def read_engine(folder: Path) -> dict[str, Any]:
-    """Read the engine's choices of a checkpoint without loading it. Empty: not recorded."""
-    with _errors_as_damage(folder):
-        return dict(_read_state(folder).get("engine", {}))
 
 
 def _read_state(folder: Path) -> dict[str, Any]:
@@ -199,8 +181,10 @@ def _load(folder: Path, state: TrainState) -> None:
     load_weights(folder, state.model)
     moments = _read_tensors(folder / "optimizer.safetensors")
     _load_optimizer(state, moments)
-    state.engine, state.numerics = dict(document.get("engine", {})), dict(document.get("numerics", {}))
+    state.engine = dict(document.get("engine", {}))
     state.counters = msgspec.convert(document["counters"], Counters)
+    for name, part in state.parts.items():
+        part.load_state_dict(dict(document.get("numerics", {})).get(name, {}))
     if document["scaler"]:
         state.scaler.load_state_dict(document["scaler"])
     version, numbers, gauss = document["python_random"]

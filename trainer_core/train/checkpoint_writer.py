@@ -45,17 +45,16 @@ class CheckpointContent:
     """Content of a checkpoint by file name. Tensors may be on any device."""
 
     step: int
+    kind: CheckpointKind
+    eval_loss: float | None
     tensors: dict[str, dict[str, Tensor]]
     documents: dict[str, bytes]
 
     @property
-    def tensor_bytes(self) -> int:
-        return sum(tensor.nbytes for file in self.tensors.values() for tensor in file.values())
-
-    @property
     def disk_bytes(self) -> int:
         """Free disk space required."""
-        return self.tensor_bytes + sum(map(len, self.documents.values())) + _MARGIN_BYTES
+        tensor_bytes = sum(tensor.nbytes for file in self.tensors.values() for tensor in file.values())
+        return tensor_bytes + sum(map(len, self.documents.values())) + _MARGIN_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +66,7 @@ class RetentionPolicy:
     step: int = -1
 
 
-def write(
-    run: RunDir, content: CheckpointContent, kind: CheckpointKind, eval_loss: float | None, keep: RetentionPolicy
-) -> Checkpoint:
+def write(run: RunDir, content: CheckpointContent, keep: RetentionPolicy) -> Checkpoint:
     """Write, verify and rotate.
 
     Raises `disk.full` (the attempt is removed) or `disk.not_writable`. Existing checkpoints stay untouched.
@@ -84,14 +81,14 @@ def write(
         hashes = {file: write_tensors(working / file, tensors) for file, tensors in content.tensors.items()}
         for file, document in content.documents.items():
             files.write_atomic(working / file, document)
-        size = checkpoint_dir.write_manifest(working, content.step, kind, eval_loss, hashes)
+        size = checkpoint_dir.write_manifest(working, content.step, content.kind, content.eval_loss, hashes)
     removed = rotate(run, keep)
     return Checkpoint(
         step=content.step,
         path=name,
         bytes=size,
         seconds=time.perf_counter() - since,
-        kind=kind,
+        kind=content.kind,
         kept=[path.name for path in checkpoint_dir.list_checkpoints(run.checkpoints)],
         removed=removed,
     )

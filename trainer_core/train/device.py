@@ -18,6 +18,7 @@ from trainer_core import presets
 from trainer_core.config import Config
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import Reporter
+from trainer_core.system import hardware
 
 _MMAP_THRESHOLD: Final = -3  # mallopt(3): larger blocks are mapped separately; at most 32 MiB
 _TRIM_THRESHOLD: Final = -1  # mallopt(3): free bytes at the end of the heap that are returned
@@ -105,7 +106,7 @@ def choose_precision(wanted: str, device: torch.device, reporter: Reporter) -> P
     `doctor --fast-paths` shows the speedup.
     """
     if wanted == "no" or (wanted == "auto" and device.type == "cpu"):
-        return Precision("fp32", device.type, None)
+        return Precision.from_name("fp32", device)
     if wanted == "auto":
         wanted = "bf16" if native_bf16(device) else "fp16"
     if wanted == "bf16" and device.type == "cuda" and not native_bf16(device):
@@ -113,8 +114,8 @@ def choose_precision(wanted: str, device: torch.device, reporter: Reporter) -> P
         wanted = "fp16"
     if wanted == "fp16" and device.type == "cpu":
         reporter.warn("precision.fallback", wanted="fp16", used="fp32", device=describe_device(device))
-        return Precision("fp32", device.type, None)
-    return Precision(wanted, device.type, torch.bfloat16 if wanted == "bf16" else torch.float16)
+        wanted = "fp32"
+    return Precision.from_name(wanted, device)
 
 
 def warn_if_preset_unsupported(config: Config, device: torch.device, reporter: Reporter) -> None:
@@ -157,9 +158,11 @@ def limit_to_vram(device: torch.device) -> None:
 
 
 def configure_arithmetic(config: Config, device: torch.device) -> None:
-    """Set threads, seeds, TF32 and determinism."""
+    """Set threads (several ranks share the cores), seeds, TF32 and determinism."""
     if config.cpu_threads:
         torch.set_num_threads(config.cpu_threads)
+    elif config.ranks > 1:
+        torch.set_num_threads(max(1, hardware.usable_threads() // config.ranks))
     if device.type == "cpu":
         keep_freed_memory()
     random.seed(config.seed)

@@ -33,7 +33,7 @@ from trainer_core.train.joined import Joined
 from trainer_core.train.leading import log_of
 from trainer_core.train.peak_memory import PeakMemory
 from trainer_core.train.ranks import EndedByLeader, RankLost
-from trainer_core.train.trainer import Trainer
+from trainer_core.train.training_step import TrainingStep
 from trainer_core.wire import EventDispatcher
 
 _SIGNALS: Final = ("SIGINT", "SIGTERM", "SIGBREAK", "SIGHUP")  # heard by rank 0, which tells us
@@ -112,8 +112,7 @@ def _train(ranks: Joined) -> None:
     ranks.use_gpus(device)
     prepared = _prepared(order["data"], config, ranks.rank)
     precision = Precision.from_name(order["precision"], device)
-    trainer = Trainer(config, prepared, run, RunContext(EventDispatcher()), device, precision, ranks)
-    trainer.telemetry = False
+    trainer = TrainingStep(config, prepared, run, RunContext(EventDispatcher()), device, precision, ranks)
     if order["source"]:
         trainer.resume(Path(order["source"]))
     trainer.set_up()
@@ -130,17 +129,18 @@ def _prepared(data: dict[str, Any], config: Config, rank: int) -> PreparedData:
     return prepared
 
 
-def obey(trainer: Trainer, ranks: Joined, taken: PeakMemory) -> None:
+def obey(trainer: TrainingStep, ranks: Joined, taken: PeakMemory) -> None:
     """Do what rank 0 says until it says that it is over: raises `EndedByLeader`, and `RankLost` where it has gone."""
     try:
         with trainer.garbage.disabled(), trainer.offloading() as away:
             _obey(trainer, ranks, taken, away)
     finally:
-        trainer.train_data.close()
-        trainer.validation_data.close()
+        trainer.close()
 
 
-def _obey(trainer: Trainer, ranks: Joined, taken: PeakMemory, away: Callable[[], AbstractContextManager[None]]) -> None:
+def _obey(
+    trainer: TrainingStep, ranks: Joined, taken: PeakMemory, away: Callable[[], AbstractContextManager[None]]
+) -> None:
     evaluating: EvaluationPass | None = None
     while True:
         order = ranks.hear()
@@ -149,7 +149,7 @@ def _obey(trainer: Trainer, ranks: Joined, taken: PeakMemory, away: Callable[[],
                 trainer.step()
                 trainer.garbage.collect_if_due()
             case "back":
-                trainer.continue_from(trainer.run_dir.checkpoints / order["folder"], order["position"])
+                trainer.load(trainer.run_dir.checkpoints / order["folder"], order["position"])
             case "evaluate":
                 evaluating = evaluating or trainer.evaluation_pass()
                 evaluating.evaluate_next()

@@ -1,7 +1,7 @@
 """Bad steps, gradient noise and plateau detection: computed on the device, read late, stored in checkpoints.
 
-Only `GradientMonitor.read`, `GradientNoise.read` and the `state` methods synchronize with a GPU. Call them where the
-loss is read or a checkpoint is written.
+Only `GradientMonitor.read`, `GradientNoise.read` and `state_dict` synchronize with a GPU. Call them where the loss is
+read or a checkpoint is written.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class GradientMonitor:
                 self._found.append(BadStepRecord(step, kind, norm if finite else None, usual or None, epoch, samples))
         self._pending.clear()
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Plain values for a checkpoint. Synchronizes."""
         self._collect()
         return {
@@ -105,8 +105,8 @@ class GradientMonitor:
             "found": [asdict(bad) for bad in self._found],
         }
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Restore what `state` returned and discard unread steps. Empty: initial state."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned and discard unread steps. Empty: initial state."""
         self._usual.fill_(state.get("usual", 0.0))
         self._good.fill_(state.get("good", 0.0))
         self.in_a_row, self.total = state.get("in_a_row", 0), state.get("total", 0)
@@ -163,12 +163,12 @@ class GradientNoise:
         """Noise scale in tokens from the values of `mean`."""
         return trace / gradient_2 if steps and trace > 0 and gradient_2 > 0 else None
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Plain values for a checkpoint. Synchronizes."""
         return {"mean": self.mean.tolist()}
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Restore what `state` returned. Empty: initial state."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned. Empty: initial state."""
         self.mean.copy_(torch.tensor(state.get("mean", [0.0, 0.0, 0.0]), dtype=torch.float64))
 
 
@@ -197,11 +197,11 @@ class Plateau:
         self.scale, self._waited = max(self._lowest, self.scale * self._factor), 0
         return True
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""
         return {"scale": self.scale, "best": self._best, "waited": self._waited}
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Restore what `state` returned. Empty: initial state."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned. Empty: initial state."""
         self.scale = state.get("scale", 1.0) if self._on else 1.0
         self._best, self._waited = state.get("best"), state.get("waited", 0)

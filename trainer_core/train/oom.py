@@ -242,7 +242,7 @@ class OomRecovery:
 
     # --- in checkpoints ------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""
         return {
             "actions": list(self._actions),
@@ -252,8 +252,8 @@ class OomRecovery:
             "batch_size": self._config.batch_size,
         }
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Restore what `state` returned. Empty: initial state."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned. Empty: initial state."""
         self._actions = list(state.get("actions", []))
         self._steps, self._retry_steps = state.get("steps", 0), state.get("retry_steps", _RETRY_STEPS)
         batch_size = self._config.batch_size

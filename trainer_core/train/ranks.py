@@ -26,7 +26,6 @@ from trainer_core.config import Config
 from trainer_core.data.loader import Batch, concat_batches
 from trainer_core.run_context import RunContext
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.system import hardware
 
 _UNEVEN: Final = 1.15  # times its part: what a rank may compute more, for micro-batches of one size
 
@@ -100,13 +99,6 @@ def beside(config: Config, run: RunDir, session: RunContext) -> Iterator[Join]:
 
 
 # --- the same step, divided ------------------------------------------------------------------------------
-
-
-def divided(config: Config) -> Config:
-    """The same with the cores of the machine shared out among the ranks."""
-    if config.ranks == 1 or config.cpu_threads:
-        return config
-    return msgspec.structs.replace(config, cpu_threads=max(1, hardware.usable_threads() // config.ranks))
 
 
 def share_of(config: Config, alike: bool = True) -> Config:

@@ -16,7 +16,6 @@ from trainer_core.models.decoder import Decoder
 from trainer_core.run_context import RunContext
 from trainer_core.train import checkpoint
 from trainer_core.train.device import Precision
-from trainer_core.train.engine.engine import Engine
 
 _SAMPLE_SETTINGS: Final = ("max_seq_len", "packing")  # define a sample of the epoch
 _NOT_COMPARED: Final = ("compiled_for", "eval_batches", "eval_sequences")
@@ -57,11 +56,6 @@ def preserve_eval_sample(session: RunContext, before: dict[str, Any], now: dict[
     if before.get("eval_batches", now["eval_batches"]) != now["eval_batches"]:
         changed = {"before": before["eval_batches"], "after": now["eval_batches"]}
         session.warn("resume.eval_sample_kept", sequences=now["eval_sequences"], **changed)
-
-
-def build_engine_fingerprint(engine: Engine, device: torch.device) -> dict[str, Any]:
-    """The engine's choices by name."""
-    return {**engine.choices, "threads": torch.get_num_threads() if device.type == "cpu" else 0}
 
 
 def require_the_same_run(folder: Path, model: Decoder, now: dict[str, Any]) -> dict[str, Any]:

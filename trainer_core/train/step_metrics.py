@@ -83,7 +83,9 @@ class MetricsRecorder:
         self._positions = self._attended = 0
 
     def store(self, counters: Counters) -> None:
-        """Write the sums to `counters`. Synchronizes."""
+        """Write the sums and the duration of the run to `counters`. Synchronizes."""
+        self._clock.catch_up()
+        counters.seconds = self._clock.seconds
         counters.loss_sum, counters.loss_tokens = float(self._loss_sum), int(self._loss_tokens)
 
     def add(
@@ -154,10 +156,9 @@ class StepReporter:
         model: Decoder,
         device: torch.device,
         precision: Precision,
-        watch: GradientMonitor,
+        monitor: GradientMonitor,
     ) -> None:
-        self._session, self._device, self._precision, self._watch = session, device, precision, watch
-        self._model = model
+        self._session, self._device, self._monitor, self._model = session, device, monitor, model
         arithmetic = "tf32" if precision.dtype is None and uses_tf32(config, device) else precision.name
         self._peak = lookup_peak(describe_device(device), arithmetic, config.ranks)
         unknown = f"{describe_device(device)}, {arithmetic}" if device.type == "cuda" else ""
@@ -170,7 +171,7 @@ class StepReporter:
 
     def start(self, tokens: int, samples: int) -> None:
         """Start or resume training at these counts."""
-        self._log = _Accumulated(Interval(), tokens, samples, bad=self._watch.total)
+        self._log = _Accumulated(Interval(), tokens, samples, bad=self._monitor.total)
         self._perf = _Accumulated(Interval(), tokens, samples)
         self._energy = None
 
@@ -205,10 +206,10 @@ class StepReporter:
                 samples_per_s=_rate(request.samples - since.samples, seconds),
                 mfu=self._utilisation(since, self._flops_per_token(since)),
                 time_ms=since.interval.per_step(),
-                bad_steps=self._watch.total - since.bad,
+                bad_steps=self._monitor.total - since.bad,
             )
         )
-        self._log = _Accumulated(Interval(), request.tokens, request.samples, bad=self._watch.total)
+        self._log = _Accumulated(Interval(), request.tokens, request.samples, bad=self._monitor.total)
         if loss is not None and not math.isfinite(loss):
             raise TraindeckError("train.not_finite", value=str(loss), step=request.step)
 
@@ -235,7 +236,7 @@ class StepReporter:
                 energy_per_million_tokens_j=1e6 * energy / tokens if energy is not None and tokens else None,
                 gradient_noise=None if noise is None else noise * request.samples / max(1, request.tokens),
                 loss_scale=metrics.loss_scale or None,
-                overflows=self._watch.overflows,
+                overflows=self._monitor.overflows,
             )
         )
         self._perf = _Accumulated(Interval(), request.tokens, request.samples)

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 import torch
 
@@ -59,15 +59,16 @@ class StepClock:
     """
 
     def __init__(self, device: torch.device, enabled: bool = True) -> None:
-        self._marks: _Marks = _DeviceMarks() if device.type == "cuda" else _HostMarks()
+        self._marks = _DeviceMarks() if device.type == "cuda" else _HostMarks()
         self._interval = Interval()
         self._counted = False  # the current step belongs to an interval that was cut
         self.enabled = enabled
+        self.earlier_s = 0.0  # seconds of the run in earlier processes
 
     @property
     def seconds(self) -> float:
-        """Of all completed steps; of all steps after `catch_up`."""
-        return self._marks.total
+        """Of all completed steps of the run; of all steps after `catch_up`."""
+        return self.earlier_s + self._marks.total
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
@@ -117,25 +118,11 @@ class StepClock:
         self._interval = Interval()
 
 
-class _Marks(Protocol):
-    total: float  # seconds
-
-    def begin(self) -> None: ...
-
-    def mark(self, section: Section, interval: Interval) -> None: ...
-
-    def end(self) -> None: ...
-
-    def read(self, interval: Interval) -> None: ...
-
-    def catch_up(self) -> None: ...
-
-
 class _HostMarks:
     """Marks by the host's clock."""
 
     def __init__(self) -> None:
-        self.total = 0.0
+        self.total = 0.0  # seconds
         self._last = 0.0
 
     def begin(self) -> None:
@@ -148,32 +135,32 @@ class _HostMarks:
         self._last = now
 
     def end(self) -> None:
-        pass
+        """End the step."""
 
     def read(self, interval: Interval) -> None:
-        pass
+        """Complete an interval."""
 
     def catch_up(self) -> None:
-        pass
+        """Wait for the marks so far."""
 
 
-class _DeviceMarks:
+class _DeviceMarks(_HostMarks):
     """Marks in a GPU's stream. Passing one implies passing all before it, so only ends of steps are queried."""
 
     def __init__(self) -> None:
-        self.total = 0.0
+        super().__init__()
         self._waiting: deque[tuple[Section | None, torch.cuda.Event, Interval | None]] = deque()  # not read yet
         self._ends: deque[torch.cuda.Event] = deque()  # those of `_waiting` that end a step
         self._before: torch.cuda.Event | None = None  # the newest that was read
         self._spare: list[torch.cuda.Event] = []
 
     def begin(self) -> None:
-        self._put(None, None)
+        self._record(None, None)
 
     def mark(self, section: Section, interval: Interval) -> None:
-        self._put(section, interval)
+        self._record(section, interval)
 
-    def _put(self, section: Section | None, interval: Interval | None) -> None:
+    def _record(self, section: Section | None, interval: Interval | None) -> None:
         event = self._spare.pop() if self._spare else _new_event()
         event.record()
         self._waiting.append((section, event, interval))

@@ -42,6 +42,7 @@ vocabulary entries: 12 % less time for a micro-batch)."""
 _MAX_CHUNKS: Final = 16  # on a GPU: a compiled model unrolls them
 _KNOBS: Final = (
     "cpu_threads",
+    "ranks",
     "compile",
     "cuda_graphs",
     "attention",
@@ -199,7 +200,7 @@ class _Selector:
         recorded = self._recorded.get("threads", 0)
         threads = torch.get_num_threads()
         reason: Reason = ("path.all", {})
-        if self._config.cpu_threads:
+        if self._config.cpu_threads or self._config.ranks > 1:
             reason = ("path.set", {})
         elif 0 < recorded <= hardware.usable_threads():
             threads, reason = recorded, self.repeated("path.all")

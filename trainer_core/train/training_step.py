@@ -1,0 +1,290 @@
+"""One optimizer update, with the engine, the data and the state that it needs.
+
+A step processes an accumulation window of `gradient_accumulation_steps` micro-batches (fewer at the end of an epoch).
+The loss of a window is the mean over all its loss tokens, however they are distributed over micro-batches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from trainer_core import protocol
+from trainer_core.config import Config
+from trainer_core.data.loader import Batch, BatchLoader
+from trainer_core.data.prepare import PreparedData
+from trainer_core.models.decoder import ModelConfig, build_decoder
+from trainer_core.run_context import RunContext
+from trainer_core.runs.run_dir import RunDir
+from trainer_core.train import checkpoint, optimizers, run_fingerprint
+from trainer_core.train.bad_steps import BadStepHandler
+from trainer_core.train.checkpoint import TrainState
+from trainer_core.train.device import Precision
+from trainer_core.train.device_transfer import AccumulationWindow, WindowLoader
+from trainer_core.train.engine.engine import Engine
+from trainer_core.train.engine.select import build_engine
+from trainer_core.train.evaluate import EvaluationPass, validation_sample
+from trainer_core.train.gc_control import GarbageCollector
+from trainer_core.train.numerics import GradientNoise, Plateau
+from trainer_core.train.oom import OomRecovery
+from trainer_core.train.ranks import ALONE, Ranks, rows_of, share_of
+from trainer_core.train.schedule import Schedule
+from trainer_core.train.state_offload import offloaded, persistent_tensors
+from trainer_core.train.step_metrics import MetricsRecorder
+from trainer_core.train.step_timer import StepClock
+
+_NOISE_SAMPLES: Final = 10  # gradient noise measurements per performance event
+
+
+class TrainingStep:
+    """The part of training that every rank does. `Trainer` is the loop of rank 0.
+
+    With `telemetry` off, only what training itself needs is measured; it may change between steps.
+    """
+
+    eager_start = True  # train eagerly until compiled code is ready
+
+    def __init__(
+        self,
+        config: Config,
+        prepared: PreparedData,
+        run: RunDir,
+        session: RunContext,
+        device: torch.device,
+        precision: Precision,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self.config, self.prepared, self.run_dir, self.session = config, prepared, run, session
+        self.device, self.precision, self.ranks = device, precision, ranks
+        self._rank_config = share_of(config, prepared.task != "sft")  # with this rank's micro-batches
+        self.telemetry = ranks.rank == 0
+        self.model = build_decoder(device, ModelConfig.from_config(config, prepared.vocab_size))
+        scaler = torch.amp.GradScaler(device.type, enabled=precision.needs_scaler)
+        self.train_data = BatchLoader(prepared, config, "train", device.type)
+        self.validation_data = BatchLoader(prepared, config, "validation", device.type)
+        self.clock, self.garbage = StepClock(device), GarbageCollector()
+        self.bad_steps = BadStepHandler(config, run, session, device, scaler)
+        self.noise, self.plateau = GradientNoise(device, scaler), Plateau(config)
+        self.oom = OomRecovery(self._rank_config, self.model, device, session, ranks)
+        self.metrics = MetricsRecorder(device, scaler, self.clock, self.bad_steps, self.noise)
+        self.state = TrainState(
+            self.model,
+            optimizers.build_optimizer(self.model, config),
+            scaler,
+            {"recovery": self.bad_steps, "noise": self.noise, "plateau": self.plateau, "memory": self.oom},
+            run_fingerprint=run_fingerprint.build_fingerprint(config, prepared, device, precision),
+        )
+        self._previous_fingerprint: dict[str, Any] = {}  # of the checkpoint that the run resumed from
+        self._compute_total_steps()
+        self.windows = self._new_windows()
+        self.engine = Engine(self.model, precision)  # replaced by `set_up`
+        self._is_set_up = False
+        self._consistent = True  # weights and counters are consistent; false during the optimizer update
+        self._rng_states: dict[str, Tensor] = {}  # before a step with dropout
+
+    # --- start ---------------------------------------------------------------------------------------
+
+    def resume(self, folder: Path) -> None:
+        """Continue from a checkpoint. Raises `data.changed`, `resume.order_changed` or `checkpoint.mismatch`."""
+        self._previous_fingerprint = run_fingerprint.require_the_same_run(
+            folder, self.model, self.state.run_fingerprint
+        )
+        self.load(folder)
+        run_fingerprint.preserve_eval_sample(self.session, self._previous_fingerprint, self.state.run_fingerprint)
+
+    def load(self, folder: Path, position: int | None = None) -> None:
+        """Load a checkpoint and everything derived from it. `position` replaces its position in the data."""
+        checkpoint.load(folder, self.state)
+        if position is not None:
+            self.state.counters.position = position
+        self._compute_total_steps()
+        self.windows = self._new_windows()
+        self.metrics.load(self.state.counters)
+
+    def _compute_total_steps(self) -> None:
+        """Compute length and schedule of the rest of the run. Warmup is kept unless its setting changed."""
+        counters, samples = self.state.counters, self.train_data.samples
+        changed = self._previous_fingerprint.get("warmup_steps") != self.config.warmup_steps
+        self.schedule = Schedule(self.config, samples, None if changed else counters.warmup_samples)
+        counters.warmup_samples = self.schedule.warmup_samples
+        self.steps_per_epoch = self.schedule.steps_per_epoch
+        self.total_steps = self.schedule.total_steps(counters.step, counters.position)
+
+    def _new_windows(self) -> WindowLoader:
+        """Batches from the current position on, one accumulation window at a time."""
+        batches = self.train_data.step_batches(self.state.counters.position, self.config.gradient_accumulation_steps)
+        return WindowLoader(batches, self.device, partial(self.ranks.share, most=self._rank_config.batch_size))
+
+    def set_up(self) -> None:
+        """Build the engine and warn about differences to the checkpoint. Raises `StopRequested`."""
+        self.engine = self.oom.build(self._build)
+        self._is_set_up = True
+        self.state.engine = self.engine.choices
+        threads = torch.get_num_threads() if self.device.type == "cpu" else 0
+        self.state.run_fingerprint |= {**self.engine.choices, "threads": threads}
+        run_fingerprint.warn_about_changes(self.session, self._previous_fingerprint, self.state.run_fingerprint)
+
+    def _build(self, rows: int) -> Engine:
+        """Build the engine for micro-batches of `rows` sequences. Rank 0 selects for all ranks."""
+        example = self.oom.retry(lambda: self._prepare_engine(rows))
+        engine: Engine = self.ranks.same(
+            partial(self._select_engine, example), lambda engine: engine.choices, self.state.engine or None
+        )
+        return engine
+
+    def _prepare_engine(self, rows: int) -> Batch:
+        """Allocate what training keeps between steps and return a micro-batch of `rows` sequences."""
+        optimizers.allocate(self.state.optimizer)
+        self.ranks.reserve(list(self.model.parameters()))
+        return self.windows.example().split_rows(rows)[0]
+
+    def _select_engine(self, example: Batch, choices: dict[str, Any] | None) -> Engine:
+        """Repeat `choices`, and select the others."""
+        if self.ranks.rank and choices and choices.get("compiled_for"):  # other ranks may compute other row counts
+            rows = rows_of(self.config, self.ranks.rank, self.prepared.task != "sft")
+            choices = {**choices, "compiled_for": [rows, *choices["compiled_for"][1:]]}
+        return build_engine(
+            self._rank_config,
+            self.model,
+            self.device,
+            self.precision,
+            self.session,
+            example,
+            self.total_steps,
+            choices,
+            step=self.state.counters.step,
+            varying=self.prepared.task == "sft",
+            eager_start=self.eager_start,
+            background=self.ranks.rank == 0,
+        )
+
+    def close(self) -> None:
+        """Stop the background compiler and the loaders."""
+        self.engine.close()
+        self.train_data.close()
+        self.validation_data.close()
+
+    def offloading(self) -> AbstractContextManager[Callable[[], AbstractContextManager[None]]]:
+        """Context in which a pause frees device memory; yields what frees it."""
+        return offloaded(self.session, self.engine, self._device_tensors, self.device, self.run_dir.path, self.ranks)
+
+    def _device_tensors(self) -> Iterator[Tensor]:
+        yield from persistent_tensors(self.model, self.state.optimizer)
+        yield from self.windows.tensors()
+
+    # --- one step ------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Compile if due, and make one step, on all ranks."""
+        self.compile_if_due()
+        with self.clock.step():
+            self._step(self._next_window())
+
+    def compile_if_due(self) -> None:
+        """Switch to compiled code at the step that was fixed when the run started, on all ranks."""
+        switch, step = self.engine.switch, self.state.counters.step
+        if switch is None or step < switch.step:
+            return
+        self.clock.catch_up()
+        self.session.set_phase("compiling", step)
+        example = self.windows.example().split_rows(self.oom.built_for)[0]
+        self.ranks.same(partial(switch.finish, example), lambda _: self.engine.choices, None)
+        self.state.engine = self.engine.choices
+        compile_s = self.engine.compile_s or 0.0
+        self.session.emit(protocol.Compiled(step=step, compile_s=compile_s, fast_paths=self.engine.fast_paths))
+        self.session.set_phase("training", step)
+
+    def _next_window(self) -> AccumulationWindow:
+        self.windows.load()
+        self.clock.mark("data")
+        window = self.windows.next_window()
+        self.clock.mark("transfer")
+        return window
+
+    def _step(self, window: AccumulationWindow) -> None:
+        """One optimizer update. Does not synchronize with a GPU, except to sum gradients of several ranks through host
+        memory.
+        """
+        state, counters, whole = self.state, self.state.counters, window.whole
+        step, position, tokens = counters.step + 1, counters.position + window.sequences, window.tokens
+        learning_rate = self.schedule.learning_rate(step, position, self.plateau.scale)
+        several = len(whole) > 1 or self.ranks.size > 1
+        noisy = self.telemetry and several and is_due(step, -(-self.config.perf_steps // _NOISE_SAMPLES))
+        if self.config.dropout:
+            self.ranks.seed(self.config.seed, step)
+            self._rng_states = checkpoint.rng_states(self.model)
+        window_loss = self.oom.run_step(lambda: self._gradients(window.share, tokens, noisy), self._undo, step)
+        self.ranks.add_up_gradients(self.model.parameters(), window_loss)
+        if self.ranks.size > 1:
+            self.clock.mark("sync")
+        if step < self.total_steps:
+            self.windows.prefetch()
+            self.clock.mark("data")
+        self._consistent = False
+        for group in state.optimizer.param_groups:
+            group["lr"] = learning_rate
+        state.scaler.unscale_(state.optimizer)
+        limit = self.config.grad_clip or math.inf
+        grad_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        bad = self.bad_steps.judge(grad_norm, step, whole, position)
+        optimizers.update(state.optimizer, state.scaler, bad)
+        state.optimizer.zero_grad(set_to_none=True)
+        if noisy:
+            self.noise.record_last(grad_norm, tokens)
+        counters.step, counters.position = step, position
+        counters.tokens += tokens
+        counters.samples += sum(batch.samples for batch in whole)
+        self.metrics.add(whole, window_loss, tokens, bad, grad_norm, learning_rate)
+        self._consistent, self._rng_states = True, {}
+        self.oom.relax(step)
+        self.clock.mark("optimizer")
+
+    def _gradients(self, share: list[Batch], tokens: int, noisy: bool) -> Tensor:
+        """Forward and backward: gradients of the mean over `tokens`; returns the summed loss (0-dim float64)."""
+        window_loss = torch.zeros((), dtype=torch.float64, device=self.device)
+        grad_scale = self._grad_scale(tokens)
+        for number, batch in enumerate(self.oom.split(share)):
+            self.oom.during = "forward"
+            loss = self.engine.loss(batch, grad_scale)
+            window_loss += loss.detach()
+            self.clock.mark("forward")
+            self.oom.during = "backward"
+            torch.autograd.backward(self.state.scaler.scale(loss / max(1, tokens)))
+            if noisy and number == 0:
+                self.noise.record_first(self.model.parameters(), batch.loss_tokens)
+            self.clock.mark("backward")
+        return window_loss
+
+    def _grad_scale(self, tokens: int) -> Tensor | None:
+        """Gradient of a micro-batch's summed loss in a step of `tokens` tokens; None unless fp16 loss scaling is on."""
+        scaler = self.state.scaler
+        if not scaler.is_enabled():
+            return None
+        return scaler.scale(torch.ones((), device=self.device)) / max(1, tokens)
+
+    def _undo(self) -> None:
+        """Reset gradients and RNG states to the beginning of the step."""
+        self.state.optimizer.zero_grad(set_to_none=True)
+        if self._rng_states:
+            checkpoint.set_rng_states(self.model, self._rng_states)
+        self.clock.mark("other")
+
+    def evaluation_pass(self) -> EvaluationPass:
+        """One pass over the validation sample, the same sequences each time."""
+        sample = validation_sample(self.validation_data.samples, self.state.run_fingerprint["eval_sequences"])
+        total = math.ceil(len(sample) / self.config.batch_size)
+        batches = self.validation_data.iterate_samples(sample, self.ranks.rank, self.ranks.size)
+        loss_of = self.oom.loss_of(self.engine.eager_loss, self.state.counters.step)
+        return EvaluationPass(self.model, batches, total, self.device, self.precision, loss_of, self.ranks)
+
+
+def is_due(step: int, every: int) -> bool:
+    """Whether `step` is a multiple of `every`; 0: never."""
+    return every > 0 and step % every == 0
