@@ -14,8 +14,9 @@ from tests.made_cache import END, VOCABULARY, Chat, conversations, texts
 from trainer_core.config import Config
 from trainer_core.data.loader import IGNORE_INDEX, PADDING_SEGMENT, Batch, BatchLoader
 from trainer_core.data.prepare import PreparedData
-from trainer_core.models.decoder import Decoder, ModelConfig, document_mask
-from trainer_core.train.evaluate import batch_loss
+from trainer_core.models.attention import document_mask
+from trainer_core.models.decoder import Decoder, ModelConfig
+from trainer_core.train.loss import batch_loss
 
 LENGTH = 24
 Losses = dict[tuple[int, ...], list[float]]  # of the learned tokens of a document, by its tokens

@@ -13,7 +13,8 @@ from safetensors.torch import save_file
 from trainer_core.generation.generate import SamplingParams, generate_batch, generate_tokens
 from trainer_core.messages import Language, TraindeckError, format_message
 from trainer_core.models import hf_config
-from trainer_core.models.decoder import Decoder, KvCache, ModelConfig, build_decoder, document_mask
+from trainer_core.models.attention import document_mask
+from trainer_core.models.decoder import Decoder, KvCache, ModelConfig, build_decoder
 from trainer_core.train.checkpoint import load_weights, read_shape
 
 SMALL = ModelConfig(

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from trainer_core.config import Config
 from trainer_core.models.decoder import Decoder, ModelConfig
-from trainer_core.train import muon, optimizers
-from trainer_core.train.muon import MuonWithAdamW, orthogonalize
+from trainer_core.train import optimizers
+from trainer_core.train.optimizers import MuonWithAdamW, orthogonalize
 
 SHAPES = ((48, 48), (32, 80), (80, 32), (48, 48), (32, 80))
 
@@ -27,7 +27,7 @@ def give_gradients(weights: list[nn.Parameter], seed: int) -> None:
         weight.grad = torch.randn(weight.shape, generator=random)
 
 
-def small(optimizer: str = "muon", **knobs: object) -> tuple[Decoder, torch.optim.Optimizer]:
+def small(optimizer: str = "muon", **knobs: object) -> tuple[Decoder, MuonWithAdamW]:
     config = Config(hidden_dim=32, n_layers=2, n_heads=2, max_seq_len=16, optimizer=optimizer, **knobs)  # type: ignore[arg-type]
     torch.manual_seed(0)
     model = Decoder(ModelConfig.from_config(config, 64))
@@ -59,7 +59,7 @@ def test_an_update_is_that_of_torchs_muon_where_both_orthogonalise_alike(monkeyp
     def one_by_one(stacked: Tensor) -> Tensor:
         return torch.stack([theirs_of(one, (3.4445, -4.7750, 2.0315), 5, 1e-7) for one in stacked])
 
-    monkeypatch.setattr(muon, "orthogonalize", one_by_one)
+    monkeypatch.setattr(optimizers, "orthogonalize", one_by_one)
     ours, theirs = matrices(), matrices()
     mine = MuonWithAdamW([{"params": ours, "kind": "muon", "weight_decay": 0.1}], lr=0.02)
     torchs = torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw")
@@ -105,7 +105,7 @@ def test_bfloat16_gives_what_fp32_gives_to_its_precision(
     stacked = torch.randn(*shape)
     found: dict[torch.dtype, Tensor] = {}
     for dtype in (torch.float32, torch.bfloat16):
-        monkeypatch.setattr(muon, "compute_dtype", lambda _, dtype=dtype: dtype)
+        monkeypatch.setattr(optimizers, "compute_dtype", lambda _, dtype=dtype: dtype)
         found[dtype] = orthogonalize(stacked).float()
     assert torch.cosine_similarity(found[torch.float32].flatten(1), found[torch.bfloat16].flatten(1)).min() > 0.99
     assert torch.linalg.matrix_norm(found[torch.bfloat16], 2).max() < 1.3  # no value is blown up by rounding
@@ -114,7 +114,7 @@ def test_bfloat16_gives_what_fp32_gives_to_its_precision(
 def test_matrices_are_moved_alike_together_and_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     together, apart = matrices(), matrices()
     for weights, limit in ((together, 10**9), (apart, 1)):
-        monkeypatch.setattr(muon, "_TOGETHER", limit)
+        monkeypatch.setattr(optimizers, "_TOGETHER", limit)
         optimizer = MuonWithAdamW([{"params": weights, "kind": "muon"}], lr=0.01)
         for step in range(3):
             give_gradients(weights, step)

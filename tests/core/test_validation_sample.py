@@ -16,7 +16,8 @@ from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.data.loader import Batch, SequenceDataset
 from trainer_core.data.order import fixed_sample
-from trainer_core.train.evaluate import batch_loss, validation_sample
+from trainer_core.train.evaluate import validation_sample
+from trainer_core.train.loss import batch_loss
 from trainer_core.train.trainer import Trainer
 
 

@@ -51,12 +51,8 @@ class AttentionBackend:
 
     name: str
     attend: AttentionFunction
-    check: AvailabilityCheck
+    unavailable_reason: AvailabilityCheck  # of a device, dtype and head width; None: available
     uses_cu_seqlens: bool = False  # takes cumulative sequence lengths instead of a mask
-
-    def unavailable_reason(self, device: torch.device, dtype: torch.dtype, head_dim: int) -> UnavailableReason | None:
-        """Why it cannot be used (message code and parameters); None: it can."""
-        return self.check(device, dtype, head_dim)
 
 
 def cu_seqlens_from_segments(segments_BT: Tensor) -> CuSeqlens:
@@ -187,7 +183,7 @@ def _drop_logsumexp(result: Any) -> Tensor:
     return output
 
 
-# --- what there is ---------------------------------------------------------------------------------------
+# --- availability ----------------------------------------------------------------------------------------
 
 
 def _always_available(device: torch.device, dtype: torch.dtype, head_dim: int) -> UnavailableReason | None:

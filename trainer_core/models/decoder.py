@@ -21,20 +21,7 @@ from torch import Tensor, nn
 
 from trainer_core.config import Config, default_n_heads
 from trainer_core.models import cpu_ops
-from trainer_core.models.attention import AttentionFunction, CuSeqlens, document_mask, sdpa
-
-__all__ = [
-    "Decoder",
-    "DecoderLayer",
-    "KvCache",
-    "ModelConfig",
-    "RaggedKvCache",
-    "RmsNorm",
-    "apply_rotary",
-    "build_decoder",
-    "document_mask",
-    "rotary_table",
-]  # fmt: skip
+from trainer_core.models.attention import AttentionFunction, CuSeqlens, sdpa
 
 
 @dataclass(frozen=True, slots=True)

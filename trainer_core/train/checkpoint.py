@@ -28,6 +28,7 @@ from trainer_core.models.decoder import Decoder, ModelConfig
 from trainer_core.protocol import CheckpointKind
 from trainer_core.system import files
 from trainer_core.train.checkpoint_writer import CheckpointContent
+from trainer_core.train.optimizers import MuonWithAdamW
 
 _TIED_HEAD: Final = "lm_head.weight"
 _MOMENTS: Final = {"adamw": ("step", "exp_avg", "exp_avg_sq"), "muon": ("momentum_buffer",)}  # by parameter group kind
@@ -65,7 +66,7 @@ class TrainState:
     """Everything that a checkpoint holds and a resume restores."""
 
     model: Decoder
-    optimizer: torch.optim.Optimizer
+    optimizer: MuonWithAdamW
     scaler: torch.amp.GradScaler
     parts: dict[str, Stateful] = field(default_factory=dict)
     counters: Counters = field(default_factory=lambda: Counters(step=0, position=0))

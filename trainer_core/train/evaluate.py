@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 import torch
@@ -21,21 +21,8 @@ from trainer_core.models.decoder import Decoder
 from trainer_core.progress import Reporter
 from trainer_core.protocol import Eval
 from trainer_core.train.device import Precision
-from trainer_core.train.loss import batch_loss, token_loss
 from trainer_core.train.oom import is_out_of_memory, release_memory
 from trainer_core.train.ranks import ALONE, Ranks
-
-__all__ = [
-    "Answers",
-    "EvaluationPass",
-    "Loss",
-    "answer_quality",
-    "answer_tokens",
-    "batch_loss",
-    "build_event",
-    "token_loss",
-    "validation_sample",
-]
 
 _MAX_ROWS: Final = 64  # per batch of prompts
 _SAMPLE_KEY: Final = 0x6576616C  # "eval"
@@ -56,7 +43,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Quality of answers to validation prompts."""
+    """Quality of answers to validation prompts. Fields of the event."""
 
     exact_match: float  # 0..1
     bleu4: float  # 0..100
@@ -137,11 +124,7 @@ def build_event(step: int, loss: Loss, best: bool, answers: Answers | None) -> E
         tokens=loss.tokens,
         seconds=loss.seconds,
         best=best,
-        bleu4=answers.bleu4 if answers else None,
-        exact_match=answers.exact_match if answers else None,
-        examples=answers.examples if answers else 0,
-        truncated_by_limit=answers.truncated_by_limit if answers else 0,
-        truncated_by_context=answers.truncated_by_context if answers else 0,
+        **(asdict(answers) if answers else {}),
     )
 
 

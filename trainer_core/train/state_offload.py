@@ -36,16 +36,17 @@ _ALIGNMENT: Final = 64  # bytes, of each tensor in the file
 _log = logging.getLogger(__name__)
 
 
-def _free_of_system() -> int:
-    return system_memory().available - _SPARE_BYTES
+def free_system_bytes() -> int:
+    """Bytes of system memory that may be used."""
+    return 0 if os.environ.get(FORCED) == "disk" else system_memory().available - _SPARE_BYTES
 
 
-def _free_of_device(device: torch.device) -> int | None:
+def free_device_bytes(device: torch.device) -> int | None:
     """Free bytes of the device, if known."""
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else None
 
 
-def _peak_bytes(device: torch.device) -> int:
+def peak_bytes(device: torch.device) -> int:
     """Peak bytes of training since the last reset."""
     return int(torch.cuda.max_memory_allocated(device)) if device.type == "cuda" else 0
 
@@ -54,43 +55,26 @@ class StateOffloader:
     """Moves tensors off a device and back.
 
     `tensors` yields the tensors at each `offload` (those on other devices are skipped); `folder` is where a file may be
-    written. `system_memory` and `device_memory` return free bytes (None: unknown), `peak_bytes` the peak of training on
-    a device. All ranks offload at the same time: each takes its share of free memory.
+    written. All ranks offload at the same time: each takes its share of free memory.
     """
 
     def __init__(
-        self,
-        tensors: Callable[[], Iterable[Tensor]],
-        device: torch.device,
-        folder: Path,
-        system_memory: Callable[[], int] = _free_of_system,
-        device_memory: Callable[[torch.device], int | None] = _free_of_device,
-        peak_bytes: Callable[[torch.device], int] = _peak_bytes,
-        ranks: Ranks = ALONE,
+        self, tensors: Callable[[], Iterable[Tensor]], device: torch.device, folder: Path, ranks: Ranks = ALONE
     ) -> None:
-        self._tensors, self._device = tensors, device
+        self._tensors, self._device, self._num_ranks = tensors, device, ranks.size
         self._file = folder / (f"{ranks.rank}-{_FILE}" if ranks.rank else _FILE)
-        self._system_memory, self._device_memory, self._peak_bytes = system_memory, device_memory, peak_bytes
-        self._sharing = ranks.size
         self._offloaded: list[Tensor] = []
         self.needed = 0  # bytes of the device required to continue
         self.remove_file()  # left by a process that was killed during a pause
 
-    @property
-    def free_device_bytes(self) -> int | None:
-        """Free bytes of the device."""
-        return self._device_memory(self._device)
-
     def offload(self) -> str:
         """Move everything off the device. Returns `memory` or `disk`; empty: neither has room, nothing moved."""
-        here = [tensor for tensor in self._tensors() if tensor.device == self._device]
-        distinct = list({id(tensor): tensor for tensor in here}.values())
+        distinct = list({id(tensor): tensor for tensor in self._tensors() if tensor.device == self._device}.values())
         held = sum(tensor.nbytes for tensor in distinct)
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)  # other streams may still write
-        self.needed = max(held, self._peak_bytes(self._device))
-        share = self._system_memory() // self._sharing
-        in_memory = held <= share and self._move(distinct, torch.device("cpu"))
+        self.needed = max(held, peak_bytes(self._device))
+        in_memory = held <= free_system_bytes() // self._num_ranks and self._move(distinct, torch.device("cpu"))
         if not in_memory and not self._move_to_file(distinct, held):
             return ""
         _empty(self._device)
@@ -103,15 +87,15 @@ class StateOffloader:
         The peak may exceed what can ever be free: it includes failed attempts and, on Windows, what the driver placed
         in system memory.
         """
-        free = self.free_device_bytes
+        free = free_device_bytes(self._device)
         if free is None:
             return self.needed
-        most = int(free * (1 - _DESKTOP_SHARE))
-        return held if most < held <= free else most
+        limit = int(free * (1 - _DESKTOP_SHARE))
+        return held if limit < held <= free else limit
 
     def restore(self) -> bool:
         """Move everything back. False: the device has no room yet, and nothing moved."""
-        free = self.free_device_bytes
+        free = free_device_bytes(self._device)
         if self._offloaded and free is not None and free < self.needed:
             return False
         if not self._move(self._offloaded, self._device):
@@ -144,7 +128,7 @@ class StateOffloader:
     def _move_to_file(self, tensors: list[Tensor], size: int) -> bool:
         """Move all tensors or, if the disk has no room, none."""
         try:
-            if files.free_bytes(self._file.parent) < (size + _SPARE_BYTES) * self._sharing:
+            if files.free_bytes(self._file.parent) < (size + _SPARE_BYTES) * self._num_ranks:
                 return False
             with self._file.open("wb") as file:
                 offsets = [_write(file, tensor.detach()) for tensor in tensors]
@@ -206,10 +190,8 @@ def offloaded(
     """Inside the context, a pause moves `tensors` and recorded graphs off the device, on every rank. Yields the context
     manager that does so on this rank.
     """
-    forced = os.environ.get(FORCED, "")
-    room = (lambda: 0) if forced == "disk" else _free_of_system
-    offloader = StateOffloader(tensors, device, folder, room, ranks=ranks)
-    if device.type != "cuda" and not forced:
+    offloader = StateOffloader(tensors, device, folder, ranks)
+    if device.type != "cuda" and FORCED not in os.environ:
         yield contextlib.nullcontext
         return
 
@@ -218,19 +200,20 @@ def offloaded(
         since = time.perf_counter()
         engine.reset_graphs()
         where = offloader.offload()
-        _log.info("paused: %s, %.2f s", f"{offloader.needed} bytes to {where}" if where else "no memory", _s(since))
+        moved = f"{offloader.needed} bytes to {where}" if where else "no memory"
+        _log.info("paused: %s, %.2f s", moved, time.perf_counter() - since)
         if not where:
             session.warn("pause.no_room", needed_mib=_mib(offloader.needed))
         yield  # a Stop raises here and leaves the state offloaded
         since = time.perf_counter()
         if not offloader.restore():
             session.warn(
-                "pause.memory_taken", needed_mib=_mib(offloader.needed), free_mib=_mib(offloader.free_device_bytes or 0)
+                "pause.memory_taken", needed_mib=_mib(offloader.needed), free_mib=_mib(free_device_bytes(device) or 0)
             )
             session.wait("other_program", offloader.restore)
         limit_to_vram(device)
         engine.rerecord_graphs()
-        _log.info("resumed, %.2f s", _s(since))
+        _log.info("resumed, %.2f s", time.perf_counter() - since)
 
     @contextlib.contextmanager
     def offload_on_all_ranks() -> Iterator[None]:
@@ -246,10 +229,6 @@ def offloaded(
     finally:
         session.pause_contexts.remove(offload_on_all_ranks)
         offloader.remove_file()
-
-
-def _s(since: float) -> float:
-    return time.perf_counter() - since
 
 
 def _mib(size: int) -> int:
