@@ -114,7 +114,7 @@ def test_bfloat16_gives_what_fp32_gives_to_its_precision(
 def test_matrices_are_moved_alike_together_and_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     together, apart = matrices(), matrices()
     for weights, limit in ((together, 10**9), (apart, 1)):
-        monkeypatch.setattr(optimizers, "_TOGETHER", limit)
+        monkeypatch.setattr(optimizers, "_MAX_STACKED", limit)
         optimizer = MuonWithAdamW([{"params": weights, "kind": "muon"}], lr=0.01)
         for step in range(3):
             give_gradients(weights, step)
