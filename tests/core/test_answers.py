@@ -1,4 +1,4 @@
-"""Answers to held-out prompts: the same in any batch, as long as the references, and counted where they are cut."""
+"""Generated answers to validation prompts, and their quality."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def model_of(settings: ModelConfig) -> Decoder:
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
-def test_an_answer_is_the_same_alone_and_in_any_batch(family: str) -> None:
+def test_an_answer_does_not_depend_on_its_batch(family: str) -> None:
     model, asked = model_of(FAMILIES[family]), prompts()
     alone = [answers(model, [prompt])[0] for prompt in asked]
     assert {answer.finish_reason for answer in alone} >= {"end", "limit"}
@@ -56,14 +56,14 @@ def test_an_answer_is_the_same_alone_and_in_any_batch(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
-def test_answers_of_a_batch_equal_those_written_one_by_one(family: str) -> None:
+def test_batched_generation_equals_generation_one_by_one(family: str) -> None:
     model, asked = model_of(FAMILIES[family]), prompts(8)
     for prompt, answer in zip(asked, answers(model, asked), strict=True):
         room = min(LIMIT, WINDOW - len(prompt))
         assert answer.tokens == list(generate_tokens(model, prompt, room, SamplingParams(temperature=0), ENDS))
 
 
-def test_each_answer_is_bounded_by_its_own_room_and_its_own_limit() -> None:
+def test_each_answer_has_its_own_limit_and_context() -> None:
     model = model_of(FAMILIES["llama"])
     asked = [[1] * 3, [2] * 80, [3] * (WINDOW - 1)]
     found = generate_batch(model, asked, [7, 30, 30], frozenset(), lambda: None)
@@ -74,7 +74,7 @@ def test_each_answer_is_bounded_by_its_own_room_and_its_own_limit() -> None:
     ]
 
 
-def test_an_answer_that_ends_right_behind_its_limit_is_whole() -> None:
+def test_an_end_token_directly_after_the_limit_counts() -> None:
     model = model_of(FAMILIES["llama"])
     (free,) = answers(model, [[1, 2, 3]], frozenset())
     end = next(at for at in range(1, LIMIT) if free.tokens[at] not in free.tokens[:at])
@@ -84,7 +84,7 @@ def test_an_answer_that_ends_right_behind_its_limit_is_whole() -> None:
     assert (cut.tokens, cut.finish_reason) == (free.tokens[: end - 1], "limit")
 
 
-def test_rows_that_ended_are_not_computed_any_further() -> None:
+def test_finished_rows_leave_the_batch() -> None:
     model, asked, rows = model_of(FAMILIES["llama"]), prompts(), []
     model.lm_head.register_forward_hook(lambda module, given, logits: rows.append(len(logits)))
     found = answers(model, asked)
@@ -96,7 +96,7 @@ def test_rows_that_ended_are_not_computed_any_further() -> None:
 # --- many prompts ---------------------------------------------------------------------------------------------------
 
 
-def test_batches_hold_no_more_tokens_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_hold_at_most_max_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[tuple[int, int]] = []
 
     class Recorded(RaggedKvCache):
@@ -114,7 +114,7 @@ def test_batches_hold_no_more_tokens_than_allowed(monkeypatch: pytest.MonkeyPatc
     assert len(sizes) < 20  # short prompts share large batches
 
 
-def test_a_batch_that_does_not_fit_into_memory_is_split_and_the_answers_stay_the_same() -> None:
+def test_a_batch_that_runs_out_of_memory_is_split() -> None:
     model, asked = model_of(FAMILIES["llama"]), prompts()
     whole = answers(model, asked)
     failures = 0
@@ -134,14 +134,14 @@ def test_a_batch_that_does_not_fit_into_memory_is_split_and_the_answers_stay_the
 # --- in a run -------------------------------------------------------------------------------------------------------
 
 
-def test_a_cut_answer_is_counted_and_is_no_exact_match() -> None:
+def test_a_truncated_answer_is_no_exact_match() -> None:
     found = [Completion([1], "end"), Completion([1], "limit"), Completion([1], "context"), Completion([], "context")]
     quality = answer_quality(found, ["yes", "yes\n", "yes", ""], ["yes"] * 4)
     assert (quality.exact_match, quality.examples) == (0.25, 4)
     assert (quality.truncated_by_limit, quality.truncated_by_context) == (1, 2)
 
 
-def test_held_out_prompts_without_room_for_an_answer_are_counted_as_cut(tmp_path: Path) -> None:
+def test_prompts_without_room_for_an_answer_count_as_truncated(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, config(tmp_path, pairs_file(tmp_path)))
     made.sample_writer._examples[0] = HeldOutExample([("user", "a long question")], list(range(100)), "42", 3)
     made.set_up()
@@ -156,9 +156,7 @@ def test_held_out_prompts_without_room_for_an_answer_are_counted_as_cut(tmp_path
 
 
 @pytest.mark.parametrize(("setting", "limit"), [(0, None), (7, 7)], ids=["the references'", "a set one"])
-def test_the_limit_of_an_answer_follows_its_reference_unless_it_is_set(
-    tmp_path: Path, setting: int, limit: int | None
-) -> None:
+def test_the_answer_limit_follows_the_reference_unless_set(tmp_path: Path, setting: int, limit: int | None) -> None:
     made, kept = trainer(tmp_path, config(tmp_path, pairs_file(tmp_path), eval_max_new_tokens=setting))
     made.sample_writer._codec.stop_token_ids = frozenset()  # so no answer ends
     made.set_up()
@@ -177,7 +175,7 @@ def test_the_limit_of_an_answer_follows_its_reference_unless_it_is_set(
     assert event.truncated_by_limit + event.truncated_by_context == event.examples == len(examples)
 
 
-def test_answers_of_more_than_128_tokens_match_beside_a_prompt_that_fills_the_context(tmp_path: Path) -> None:
+def test_long_answers_match_next_to_a_prompt_that_fills_the_context(tmp_path: Path) -> None:
     text = " ".join(f"{n:02d}" for n in range(80))  # one answer to all prompts is learned in seconds
     path = tmp_path / "long.jsonl"
     rows = [{"prompt": f"{n}?", "response": text} for n in range(200)]

@@ -75,7 +75,7 @@ def compare(
 @pytest.mark.parametrize(
     "name", [name for name, one in BACKENDS.items() if not one.unavailable_reason(CPU, torch.float32, 16)]
 )
-def test_what_is_there_on_a_cpu_equals_the_formula(name: str, kv_heads: int, packed: bool) -> None:
+def test_cpu_backends_equal_the_formula(name: str, kv_heads: int, packed: bool) -> None:
     compare(BACKENDS[name], kv_heads, packed, CPU, torch.float32)
 
 
@@ -84,20 +84,20 @@ def test_what_is_there_on_a_cpu_equals_the_formula(name: str, kv_heads: int, pac
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", BACKENDS)
-def test_what_is_there_on_a_gpu_equals_the_formula(name: str, dtype: torch.dtype, kv_heads: int, packed: bool) -> None:
+def test_gpu_backends_equal_the_formula(name: str, dtype: torch.dtype, kv_heads: int, packed: bool) -> None:
     if BACKENDS[name].unavailable_reason(CUDA, dtype, 64):
         pytest.skip("not on this GPU")
     compare(BACKENDS[name], kv_heads, packed, CUDA, dtype, 64)
 
 
-def test_on_a_cpu_there_are_at_least_torchs_own_ways_and_that_of_documents() -> None:
+def test_backends_available_on_a_cpu() -> None:
     there = {name for name, one in BACKENDS.items() if not one.unavailable_reason(CPU, torch.float32, 16)}
     assert there == {"sdpa", "flash", "math", "documents"}
     for name in BACKENDS.keys() - there:
         assert BACKENDS[name].unavailable_reason(CPU, torch.float32, 16) == ("path.no_gpu", {})
 
 
-def test_the_reason_of_every_way_that_is_missing_has_words() -> None:
+def test_every_unavailable_reason_has_a_text() -> None:
     from trainer_core.messages import template
 
     dtypes, widths = (torch.float32, torch.bfloat16), (16, 20, 512)
@@ -107,19 +107,19 @@ def test_the_reason_of_every_way_that_is_missing_has_words() -> None:
         assert template(code, "en")[0].format(**params)
 
 
-def test_ways_are_called_as_the_setting_calls_them() -> None:
+def test_the_setting_names_backends() -> None:
     from trainer_core.config import knobs
 
     assert set(knobs()["attention"].choices) - {"auto"} <= BACKENDS.keys()
 
 
-def test_spans_are_the_documents_of_segments_and_what_is_behind_them() -> None:
+def test_cu_seqlens_follow_from_segments() -> None:
     found = cu_seqlens_from_segments(SEGMENTS)
     assert found.offsets.tolist() == SPANS.offsets.tolist()
     assert (found.offsets.dtype, found.max_seqlen) == (torch.int32, 13)
 
 
-def test_the_mask_of_spans_is_that_of_segments() -> None:
+def test_the_mask_from_cu_seqlens_is_the_document_mask() -> None:
     assert torch.equal(mask_from_cu_seqlens(SPANS, 2, 20), document_mask(SEGMENTS))
 
 
@@ -151,7 +151,7 @@ class Kernels:
 
 @pytest.mark.parametrize("kv_heads", [4, 2])
 @pytest.mark.parametrize(("name", "module"), [("flash2", "flash_attn"), ("flash3", "flash_attn_interface")])
-def test_flash_packages_are_given_what_they_take(
+def test_flash_attention_packages_receive_their_layout(
     name: str, module: str, kv_heads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = Kernels(more=name == "flash3")
@@ -161,7 +161,7 @@ def test_flash_packages_are_given_what_they_take(
         assert shape in package.seen
 
 
-def test_torchs_variable_length_attention_is_given_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_varlen_attention_receives_its_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     from trainer_core.models import attention
 
     def varlen_attn(  # as torch 2.13 declares it

@@ -1,4 +1,4 @@
-"""Steps with a bad gradient: left out, gone back from, or the end; and always told with their samples."""
+"""Bad steps are skipped, rolled back or fatal, and reported with their samples."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def assert_equal(a: Trainer, b: Trainer) -> None:
         assert torch.equal(b.model.get_parameter(name), weight), name
 
 
-def test_a_step_that_is_not_finite_changes_nothing_and_is_told_with_its_samples(tmp_path: Path) -> None:
+def test_a_step_that_is_not_finite_is_skipped_and_reported_with_its_samples(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=6, log_steps=3, save_steps=0))
     third = order(made)[2]
     poison(made, third)
@@ -84,7 +84,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_is_told_with_its_samples(
     assert [event.bad_steps for event in kept.of(protocol.Step)] == [1, 0]
 
 
-def test_the_loss_of_a_step_that_was_left_out_is_no_part_of_the_mean(tmp_path: Path) -> None:
+def test_the_loss_of_a_skipped_step_is_excluded(tmp_path: Path) -> None:
     plain, plain_kept = trainer(tmp_path, wanted(tmp_path, max_steps=3, log_steps=1, save_steps=0), "plain")
     plain.run()
     made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=3, log_steps=3, save_steps=0))
@@ -93,14 +93,14 @@ def test_the_loss_of_a_step_that_was_left_out_is_no_part_of_the_mean(tmp_path: P
     assert losses(kept)[0] == pytest.approx(sum(losses(plain_kept)[:2]) / 2, rel=1e-6)
 
 
-def test_a_report_about_nothing_but_bad_steps_has_no_loss(tmp_path: Path) -> None:
+def test_a_step_event_of_skipped_steps_has_no_loss(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=3, log_steps=1, save_steps=0))
     poison(made, order(made)[1])
     made.run()
     assert [loss is None for loss in losses(kept)] == [False, True, False]
 
 
-def test_a_gradient_that_jumps_is_left_out_once_its_usual_size_is_known(tmp_path: Path) -> None:
+def test_a_gradient_spike_is_skipped_after_the_warmup(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=25, spike_factor=8.0, save_steps=0))
     poison(made, *[batch.sample_ids for batch in made.train_data.iterate_epoch(0)][22:23], factor=1000.0)
     made.run()
@@ -109,7 +109,7 @@ def test_a_gradient_that_jumps_is_left_out_once_its_usual_size_is_known(tmp_path
     assert event.grad_norm > 8 * event.mean_grad_norm
 
 
-def test_going_back_goes_on_from_the_last_checkpoint_behind_the_bad_batch(tmp_path: Path) -> None:
+def test_a_rollback_continues_behind_the_bad_batch(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, on_bad_step="rollback", dropout=0.1))
     shown = order(made)
     poison(made, shown[5])  # step 6; the newest checkpoint before it is that of step 4
@@ -130,7 +130,7 @@ def test_going_back_goes_on_from_the_last_checkpoint_behind_the_bad_batch(tmp_pa
 
 
 @pytest.mark.parametrize("stop_at", [5, 7])
-def test_a_run_that_went_back_resumes_exactly(tmp_path: Path, stop_at: int) -> None:
+def test_a_run_with_rollbacks_resumes_exactly(tmp_path: Path, stop_at: int) -> None:
     settings = wanted(tmp_path, on_bad_step="rollback", dropout=0.1, keep_last=1, keep_best=0)
     whole, whole_kept = trainer(tmp_path, settings, "whole")
     shown = order(whole)
@@ -159,14 +159,14 @@ def test_a_run_that_went_back_resumes_exactly(tmp_path: Path, stop_at: int) -> N
     assert not [event for event in kept_again.of(protocol.Warn) if event.code == "resume.not_exact"]
 
 
-def test_without_a_checkpoint_to_go_back_to_a_bad_step_is_only_left_out(tmp_path: Path) -> None:
+def test_without_a_checkpoint_a_bad_step_is_only_skipped(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, on_bad_step="rollback", save_steps=0, max_steps=4))
     poison(made, order(made)[1])
     assert made.run().steps == 4
     assert [event.action for event in kept.of(protocol.BadStep)] == ["skipped"]
 
 
-def test_going_back_to_the_same_checkpoint_again_and_again_ends_the_run(tmp_path: Path) -> None:
+def test_repeated_rollbacks_to_one_checkpoint_end_the_run(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, on_bad_step="rollback", save_steps=4, bad_step_limit=3))
     poison(made, *order(made)[5:])
     with pytest.raises(TraindeckError, match="in a row") as caught:
@@ -176,7 +176,7 @@ def test_going_back_to_the_same_checkpoint_again_and_again_ends_the_run(tmp_path
     assert checkpoint_dir.list_checkpoints(made.run_dir.checkpoints)[-1].name == "step-00000004"
 
 
-def test_stopping_at_a_bad_step_saves_nothing(tmp_path: Path) -> None:
+def test_on_bad_step_stop_saves_nothing(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, on_bad_step="stop"))
     poison(made, order(made)[4])
     with pytest.raises(TraindeckError) as caught:
@@ -186,7 +186,7 @@ def test_stopping_at_a_bad_step_saves_nothing(tmp_path: Path) -> None:
     assert checkpoint_dir.list_checkpoints(made.run_dir.checkpoints)[-1].name == "step-00000004"
 
 
-def test_too_many_bad_steps_in_a_row_end_the_run_and_good_ones_between_do_not_count(tmp_path: Path) -> None:
+def test_consecutive_bad_steps_end_the_run(tmp_path: Path) -> None:
     made, _ = trainer(tmp_path, wanted(tmp_path, bad_step_limit=3, save_steps=0), "apart")
     shown = order(made)
     poison(made, shown[1], shown[2], shown[4], shown[5])
@@ -198,7 +198,7 @@ def test_too_many_bad_steps_in_a_row_end_the_run_and_good_ones_between_do_not_co
     assert [event.step for event in kept.of(protocol.BadStep)] == [2, 3, 4]
 
 
-def test_bad_steps_are_known_before_anything_is_saved_however_late_they_are_read(tmp_path: Path) -> None:
+def test_bad_steps_are_detected_before_a_save_even_if_metrics_are_late(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, on_bad_step="rollback", log_steps=1000))
     shown = order(made)
     poison(made, shown[4])
@@ -218,7 +218,7 @@ def _read_late(made: Trainer) -> None:
     made.metrics.completed = lambda wait=False: answered(wait) if wait else iter(())  # type: ignore[method-assign]
 
 
-def test_overflows_of_fp16_are_no_bad_steps(tmp_path: Path) -> None:
+def test_fp16_overflows_are_no_bad_steps(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, on_bad_step="stop", perf_steps=10, save_steps=0))
     made.state.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, enabled=True)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""A checkpoint is a transaction: whatever fails on the way, what was saved before is still there."""
+"""Replacement, rotation and loading of checkpoints."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def content(run: RunDir) -> bytes:
     return (run.checkpoints / NAME / "model.safetensors").read_bytes()
 
 
-def test_a_checkpoint_comes_back_when_its_successor_cannot_take_its_place(
+def test_a_replaced_checkpoint_is_restored_if_the_new_one_cannot_be_moved(
     run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(tmp_path / "other", b"after")
@@ -63,7 +63,7 @@ def test_a_checkpoint_comes_back_when_its_successor_cannot_take_its_place(
     assert [entry.name for entry in run.checkpoints.iterdir()] == [NAME]
 
 
-def test_a_kill_while_a_checkpoint_is_replaced_loses_neither_of_them(run: RunDir) -> None:
+def test_a_kill_during_replacement_loses_no_checkpoint(run: RunDir) -> None:
     aside = run.checkpoints / f"{checkpoint_dir.TEMPORARY_PREFIX}replaced-{NAME}-123"
     (run.checkpoints / NAME).rename(aside)
     checkpoint_writer.remove_leftovers(run)
@@ -71,9 +71,7 @@ def test_a_kill_while_a_checkpoint_is_replaced_loses_neither_of_them(run: RunDir
     assert not aside.exists()
 
 
-def test_litter_that_is_held_open_does_not_keep_a_run_from_starting(
-    run: RunDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leftovers_that_are_held_open_do_not_prevent_a_start(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(run.checkpoints / f"{checkpoint_dir.TEMPORARY_PREFIX}{NAME}-123", b"half")
 
     def held_open(path: Path, seconds: float = 10.0) -> None:
@@ -95,7 +93,7 @@ def names(run: RunDir) -> list[str]:
 
 
 @pytest.mark.parametrize("where", ["rename", "removal"])
-def test_rotation_hardly_waits_for_a_held_checkpoint_and_removes_it_at_a_later_save(
+def test_rotation_leaves_a_held_checkpoint_to_a_later_save(
     run: RunDir, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     fill(run.checkpoints / "step-00000006", b"after", step=6)
@@ -154,7 +152,7 @@ def moments(made: TrainState) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_training_goes_on_bit_for_bit_from_the_moments_of_either_optimizer(tmp_path: Path, optimizer: str) -> None:
+def test_either_optimizer_continues_bit_for_bit(tmp_path: Path, optimizer: str) -> None:
     whole, resumed = state(optimizer, 3), state(optimizer)
     checkpoint.load(save(tmp_path, whole), resumed)
     assert moments(whole).keys() == moments(resumed).keys()
@@ -166,9 +164,7 @@ def test_training_goes_on_bit_for_bit_from_the_moments_of_either_optimizer(tmp_p
 
 
 @pytest.mark.parametrize(("before", "after"), [("adamw", "muon"), ("muon", "adamw")])
-def test_another_optimizer_takes_the_moments_that_it_shares_and_begins_the_others_anew(
-    tmp_path: Path, before: str, after: str
-) -> None:
+def test_another_optimizer_restores_the_moments_that_both_have(tmp_path: Path, before: str, after: str) -> None:
     made, resumed = state(before, 3), state(after)
     folder = save(tmp_path, made)
     checkpoint.load(folder, resumed)

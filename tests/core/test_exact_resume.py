@@ -1,4 +1,4 @@
-"""A run that was interrupted and resumed equals one that was not, bit for bit, on the CPU."""
+"""An interrupted and resumed run equals an uninterrupted one, bit for bit, on the CPU."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def assert_same(home: Path, name: str, whole: Ended, *parts: Ended) -> None:
     assert {event.step: event.loss for event in parts[-1].of(protocol.Eval)}.items() <= evals.items()
 
 
-def test_after_stop(home: Path, uninterrupted: Ended) -> None:
+def test_a_resume_after_a_stop_is_exact(home: Path, uninterrupted: Ended) -> None:
     data = str(home / "文本 text.txt")
     process = start(home, *ARGUMENTS[:-1], "stopped", "--data", data, "--control", "stdin", stdin=subprocess.PIPE)
     before = read_until(process, 4)
@@ -78,7 +78,7 @@ def test_after_stop(home: Path, uninterrupted: Ended) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a console's Ctrl+C cannot be sent to one child there")
-def test_after_ctrl_c(home: Path, uninterrupted: Ended) -> None:
+def test_a_resume_after_ctrl_c_is_exact(home: Path, uninterrupted: Ended) -> None:
     process = start(home, *ARGUMENTS[:-1], "interrupted", "--data", str(home / "文本 text.txt"))
     read_until(process, 7)
     process.send_signal(signal.SIGINT)
@@ -89,7 +89,7 @@ def test_after_ctrl_c(home: Path, uninterrupted: Ended) -> None:
 
 
 @pytest.mark.parametrize("moment", [8, 19])
-def test_after_a_kill(home: Path, uninterrupted: Ended, moment: int) -> None:
+def test_a_resume_after_a_kill_is_exact(home: Path, uninterrupted: Ended, moment: int) -> None:
     name = f"killed-{moment}"
     process = start(home, *ARGUMENTS[:-1], name, "--data", str(home / "文本 text.txt"))
     told = [event.step for event in read_until(process, moment) if isinstance(event, protocol.Checkpoint)]
@@ -102,17 +102,3 @@ def test_after_a_kill(home: Path, uninterrupted: Ended, moment: int) -> None:
     assert resumed_from >= max([0, *told]), "what was said to be saved is there"
     assert resumed_from >= moment // 6 * 6 - 6, "the one before it, while the newest was being written"
     assert_same(home, name, uninterrupted, resumed)
-
-
-def test_when_the_parent_is_gone(home: Path, uninterrupted: Ended) -> None:
-    data = str(home / "文本 text.txt")
-    process = start(home, *ARGUMENTS[:-1], "orphaned", "--data", data, "--control", "stdin", stdin=subprocess.PIPE)
-    read_until(process, 3)
-    assert process.stdin is not None
-    process.stdin.close()
-    process.stdin = None
-    ended = finish(process)
-    assert ended.code == 3
-    assert ended.of(protocol.Done)[0].reason == "parent_lost"
-    resumed = run(home, "train", "--resume", "orphaned")
-    assert_same(home, "orphaned", uninterrupted, resumed)

@@ -1,4 +1,4 @@
-"""With Muon, a plateau schedule and bad steps, left out or gone back from, an interrupted run still ends the same."""
+"""Runs with Muon, a plateau schedule and bad steps resume exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compiled run that was stopped and resumed equals one that was not, bit for bit, on the CPU."""
+"""Compiled runs resume exactly on the CPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def used(ended: Ended) -> tuple[bool, str]:
     return path.used, path.reason
 
 
-def test_after_a_stop(compiler: Path, tmp_path: Path) -> None:
+def test_a_compiled_run_resumes_exactly_after_a_stop(compiler: Path, tmp_path: Path) -> None:
     data = text_file(tmp_path)
     arguments = ("train", *TINY, "--compile", "on", "--max-steps", str(STEPS), "--data", str(data), "--run-dir")
     whole = run(tmp_path, *arguments, "whole")
@@ -50,7 +50,7 @@ def test_after_a_stop(compiler: Path, tmp_path: Path) -> None:
         assert (tmp_path / "stopped" / LAST / file).read_bytes() == (tmp_path / "whole" / LAST / file).read_bytes()
 
 
-def test_over_the_switch_from_eager_to_compiled_code(compiler: Path, tmp_path: Path) -> None:
+def test_a_run_resumes_exactly_across_the_switch_to_compiled_code(compiler: Path, tmp_path: Path) -> None:
     """A run that is stopped before the switch, and one that is resumed behind it, equal one that was not stopped."""
     cpu = torch.device("cpu")
     cache = MeasurementCache(tmp_path / "cache" / "engine.json")  # compiling is said to take no time: it is worth it
@@ -83,7 +83,7 @@ def test_over_the_switch_from_eager_to_compiled_code(compiler: Path, tmp_path: P
                 assert ours.read_bytes() == (tmp_path / "whole" / LAST / file).read_bytes()
 
 
-def test_a_resumed_run_computes_as_it_began_even_where_it_is_told_nothing(compiler: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_repeats_its_choices(compiler: Path, tmp_path: Path) -> None:
     """Eager at the first start, as it was short; longer now, it would be worth compiling."""
     data = text_file(tmp_path)
     short = run(tmp_path, "train", *TINY, "--max-steps", "2", "--data", str(data), "--run-dir", "run")

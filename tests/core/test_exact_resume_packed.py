@@ -1,4 +1,4 @@
-"""A run over packed conversations, or over texts kept apart, also resumes bit for bit."""
+"""Runs on packed conversations or separated documents resume exactly."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def train(home: Path, name: str, *more: str) -> Ended:
 
 
 @pytest.mark.parametrize(("kind", "flag"), [("packed", "--packing"), ("apart", "--no-attend-across-documents")])
-def test_a_resumed_run_equals_one_that_was_not_interrupted(tmp_path: Path, kind: str, flag: str) -> None:
+def test_a_packed_run_resumes_exactly(tmp_path: Path, kind: str, flag: str) -> None:
     data = ("--data", str(rows(tmp_path, kind)), "--max-seq-len", "64", flag)
     whole = train(tmp_path, "whole", *data, "--max-steps", str(STEPS), "--num-workers", "0")
     ready = whole.of(protocol.Ready)[0]
@@ -53,7 +53,7 @@ def test_a_resumed_run_equals_one_that_was_not_interrupted(tmp_path: Path, kind:
             assert (tmp_path / name / end).read_bytes() == (tmp_path / "whole" / end).read_bytes(), (name, file)
 
 
-def test_a_resume_with_other_packing_is_refused(tmp_path: Path) -> None:
+def test_a_resume_with_other_packing_is_rejected(tmp_path: Path) -> None:
     data = ("--data", str(rows(tmp_path, "packed")), "--max-seq-len", "64", "--eval-steps", "0")
     train(tmp_path, "run", *data, "--max-steps", "2", "--packing")
     resumed = run(tmp_path, "train", "--resume", "run", "--max-steps", "3", "--no-packing")

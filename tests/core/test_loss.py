@@ -1,4 +1,4 @@
-"""The loss in parts is the loss of all logits at once, and so are its gradients."""
+"""The chunked loss equals the reference in value and gradient."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def assert_alike(ours: list[Tensor], theirs: list[Tensor], tolerance: float) -> 
 @pytest.mark.parametrize("share", [1.0, 0.3, 0.0], ids=["all labels count", "some do", "none does"])
 @pytest.mark.parametrize("chunk", [1, 7, 51, 1000])
 @pytest.mark.parametrize("known", [True, False])
-def test_parts_have_the_loss_and_gradients_of_the_whole(chunk: int, share: float, known: bool) -> None:
+def test_chunks_have_the_loss_and_gradients_of_the_reference(chunk: int, share: float, known: bool) -> None:
     hidden, weight, labels = head_and_rows(share)
     counted = int((labels != IGNORE_INDEX).sum()) if known else None
     whole = loss_and_gradients(token_loss(hidden @ weight.t(), labels), hidden, weight)
@@ -51,7 +51,7 @@ def test_parts_have_the_loss_and_gradients_of_the_whole(chunk: int, share: float
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_parts_are_as_exact_under_autocast_as_the_whole(dtype: torch.dtype) -> None:
+def test_chunks_are_accurate_under_autocast(dtype: torch.dtype) -> None:
     hidden, weight, labels = head_and_rows(0.6)
     exact = loss_and_gradients(token_loss(hidden @ weight.t(), labels), hidden, weight)
     scale = 2.0**10 if dtype is torch.float16 else 1.0  # as a GradScaler multiplies it
@@ -61,7 +61,7 @@ def test_parts_are_as_exact_under_autocast_as_the_whole(dtype: torch.dtype) -> N
     assert_alike(parts, exact, {torch.bfloat16: 2e-2, torch.float16: 2e-3}[dtype])
 
 
-def test_gradients_are_scaled_by_what_becomes_of_the_loss() -> None:
+def test_gradients_follow_the_outer_gradient() -> None:
     hidden, weight, labels = head_and_rows(0.6)
     tokens = int((labels != IGNORE_INDEX).sum())
     whole = loss_and_gradients(token_loss(hidden @ weight.t(), labels) / tokens, hidden, weight)
@@ -69,7 +69,7 @@ def test_gradients_are_scaled_by_what_becomes_of_the_loss() -> None:
     assert_alike(parts, whole, 2e-6)
 
 
-def test_without_gradients_none_are_made() -> None:
+def test_no_gradients_are_computed_without_grad() -> None:
     hidden, weight, labels = head_and_rows(0.6)
     with torch.no_grad():
         loss = linear_token_loss(hidden, weight, labels, 7)
@@ -77,7 +77,7 @@ def test_without_gradients_none_are_made() -> None:
         torch.testing.assert_close(loss, token_loss(hidden @ weight.t(), labels))
 
 
-def test_a_second_backward_is_refused_rather_than_wrong() -> None:
+def test_a_second_backward_is_rejected() -> None:
     hidden, weight, labels = head_and_rows(0.6)
     loss = linear_token_loss(hidden, weight, labels, 7)
     (loss * 3).backward(retain_graph=True)
@@ -99,7 +99,7 @@ class Largest(torch.overrides.TorchFunctionMode):
         return result
 
 
-def test_never_more_than_a_part_of_the_logits_is_there() -> None:
+def test_at_most_one_chunk_of_logits_exists() -> None:
     hidden, weight, labels = head_and_rows(1.0)
     with Largest() as parts:
         linear_token_loss(hidden, weight, labels, 25).backward()
@@ -124,7 +124,7 @@ def model_gradients(model: Decoder, loss: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_model_learns_the_same_from_the_loss_in_parts(tied: bool) -> None:
+def test_a_model_has_the_same_gradients_with_chunks(tied: bool) -> None:
     torch.manual_seed(0)
     shape = ModelConfig(VOCABULARY, WIDTH, 1, 2, 2, 32, max_seq_len=16, tie_embeddings=tied)
     model = Decoder(shape)
@@ -137,7 +137,7 @@ def test_a_model_learns_the_same_from_the_loss_in_parts(tied: bool) -> None:
 @pytest.mark.skipif(sys.platform == "win32" or shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("grad_scale", [None, 0.5], ids=["no scale", "a scale"])
-def test_a_compiled_loss_in_parts_is_the_same(backend: str, grad_scale: float | None) -> None:
+def test_a_compiled_chunked_loss_is_the_same(backend: str, grad_scale: float | None) -> None:
     hidden, weight, labels = head_and_rows(0.6)
     whole = loss_and_gradients(token_loss(hidden @ weight.t(), labels), hidden, weight)
     with contextlib.ExitStack() as stack:
@@ -177,7 +177,7 @@ def test_small_gradients_survive_in_fp16(chunk: int, outer: float) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_power_of_two_as_the_scale_changes_no_bit_where_the_range_suffices(dtype: torch.dtype) -> None:
+def test_a_power_of_two_scale_changes_no_bit(dtype: torch.dtype) -> None:
     hidden, weight, labels = head_and_rows(0.6)
     scale = torch.tensor(2.0**10)
     with torch.autocast("cpu", dtype=dtype, enabled=dtype is not torch.float32):

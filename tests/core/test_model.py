@@ -1,4 +1,4 @@
-"""The decoder computes what Hugging Face's own code computes, family by family."""
+"""The decoder equals the Hugging Face implementation of each family."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_logits_equal_those_of_transformers(config: ModelConfig, tmp_path: Path)
 
 
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
-def test_config_json_describes_the_same_decoder_again(config: ModelConfig) -> None:
+def test_config_json_round_trips(config: ModelConfig) -> None:
     assert hf_config.from_hf_config(hf_config.to_hf_config(config, 0, 1), "x") == config
 
 
@@ -94,11 +94,11 @@ def small_config(family: str, version: int, **changed: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("version", [4, 5])
-def test_the_position_base_is_read_as_either_version_of_transformers_writes_it(family: str, version: int) -> None:
+def test_rope_theta_is_read_from_either_version_of_transformers(family: str, version: int) -> None:
     assert hf_config.from_hf_config(small_config(family, version), "x").rope_theta == 250_000.0
 
 
-def test_a_model_that_transformers_saved_has_the_same_logits_here(tmp_path: Path) -> None:
+def test_a_model_saved_by_transformers_has_the_same_logits(tmp_path: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     (tmp_path / "config.json").write_text(json.dumps(small_config("llama", 5)), encoding="utf-8")
@@ -113,7 +113,7 @@ def test_a_model_that_transformers_saved_has_the_same_logits_here(tmp_path: Path
         torch.testing.assert_close(ours(ids(2, 60)), theirs(ids(2, 60)).logits, rtol=1e-4, atol=1e-5)
 
 
-def test_our_config_json_gives_the_position_base_to_both_versions_of_transformers() -> None:
+def test_config_json_has_rope_theta_for_both_versions_of_transformers() -> None:
     written = hf_config.to_hf_config(variant(rope_theta=250_000.0), 0, 1)
     assert written["rope_theta"] == written["rope_parameters"]["rope_theta"] == 250_000.0
     assert written["rope_parameters"]["rope_type"] == "default"
@@ -149,7 +149,7 @@ UNSUPPORTED: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("name", "changed"), UNSUPPORTED.values(), ids=UNSUPPORTED.keys())
-def test_what_the_decoder_does_not_compute_is_refused_by_name(name: str, changed: dict[str, Any]) -> None:
+def test_an_unsupported_architecture_is_rejected_by_name(name: str, changed: dict[str, Any]) -> None:
     with pytest.raises(TraindeckError) as caught:
         hf_config.from_hf_config(small_config("llama", 5, **changed), "folder")
     assert (caught.value.code, caught.value.params["name"]) == ("model.unsupported", name)
@@ -165,9 +165,7 @@ def test_what_the_decoder_does_not_compute_is_refused_by_name(name: str, changed
     (False, {"use_sliding_window": True, "sliding_window": 32, "layer_types": None, "max_window_layers": 3}),
     (False, {"use_sliding_window": False, "sliding_window": 32, "layer_types": None, "max_window_layers": 0}),
 ])  # fmt: skip
-def test_a_sliding_window_is_refused_where_it_is_narrower_than_the_context(
-    matters: bool, changed: dict[str, Any]
-) -> None:
+def test_a_sliding_window_narrower_than_the_context_is_rejected(matters: bool, changed: dict[str, Any]) -> None:
     values = small_config("qwen2", 4, **changed)
     if not matters:
         assert hf_config.from_hf_config(values, "x").max_seq_len == 64
@@ -177,7 +175,7 @@ def test_a_sliding_window_is_refused_where_it_is_narrower_than_the_context(
     assert caught.value.params["name"] == "sliding_window"
 
 
-def test_missing_keys_mean_what_they_mean_to_transformers() -> None:
+def test_missing_keys_have_the_defaults_of_transformers() -> None:
     names = ("rope_theta", "rope_scaling", "head_dim", "hidden_act", "tie_word_embeddings", "num_key_value_heads")
     values = {name: value for name, value in small_config("llama", 4).items() if name not in names}
     shape = hf_config.from_hf_config(values, "x")
@@ -185,14 +183,14 @@ def test_missing_keys_mean_what_they_mean_to_transformers() -> None:
 
 
 @pytest.mark.parametrize("name", ["rope_theta", "num_key_value_heads", "rms_norm_eps"])
-def test_zero_is_not_taken_for_a_missing_value(name: str) -> None:
+def test_zero_is_not_a_missing_value(name: str) -> None:
     with pytest.raises(TraindeckError) as caught:
         hf_config.from_hf_config(small_config("llama", 4, **{name: 0}), "x")
     assert name in caught.value.params["what"]
 
 
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
-def test_token_by_token_with_a_cache_equals_all_at_once(config: ModelConfig) -> None:
+def test_decoding_with_a_cache_equals_a_full_forward_pass(config: ModelConfig) -> None:
     model, tokens = drawn(config), ids(2, 12)
     cache = KvCache(config, 2, 12, model.lm_head.weight)
     with torch.no_grad():
@@ -201,7 +199,7 @@ def test_token_by_token_with_a_cache_equals_all_at_once(config: ModelConfig) -> 
         torch.testing.assert_close(torch.cat(parts, dim=1), model(tokens), rtol=1e-4, atol=1e-5)
 
 
-def test_a_token_never_sees_later_ones() -> None:
+def test_attention_is_causal() -> None:
     model, tokens = drawn(SMALL), ids(1, 16)
     changed = tokens.clone()
     changed[0, 10:] = (changed[0, 10:] + 1) % SMALL.vocab_size
@@ -211,7 +209,7 @@ def test_a_token_never_sees_later_ones() -> None:
     assert not torch.allclose(before[:, 10:], after[:, 10:])
 
 
-def test_a_document_mask_lets_tokens_see_what_came_before_them_in_their_own_document() -> None:
+def test_a_document_mask_is_causal_within_each_document() -> None:
     mask = document_mask(torch.tensor([[0, 0, 1, 1, 1, -1]]))
     assert mask.shape == (1, 1, 6, 6)
     assert [[at for at, seen in enumerate(row) if seen] for row in mask[0, 0].tolist()] == [
@@ -220,7 +218,7 @@ def test_a_document_mask_lets_tokens_see_what_came_before_them_in_their_own_docu
 
 
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
-def test_documents_in_one_sequence_have_the_logits_that_they_have_alone(config: ModelConfig) -> None:
+def test_packed_documents_have_the_logits_of_separate_ones(config: ModelConfig) -> None:
     model, tokens = drawn(config), ids(2, 20)
     segments = torch.tensor([[0] * 7 + [1] * 13, [0] * 12 + [1] * 3 + [2] * 5])
     positions = torch.tensor([[*range(7), *range(13)], [*range(12), *range(3), *range(5)]])
@@ -232,7 +230,7 @@ def test_documents_in_one_sequence_have_the_logits_that_they_have_alone(config: 
 
 
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES.keys())
-def test_every_weight_is_drawn_once_with_its_spread(config: ModelConfig) -> None:
+def test_weights_are_initialized_once_with_their_standard_deviation(config: ModelConfig) -> None:
     torch.manual_seed(5)
     model = Decoder(config)
     for name, weight in model.named_parameters():
@@ -261,7 +259,7 @@ def test_a_seed_gives_the_same_model_on_a_gpu(config: ModelConfig) -> None:
         assert torch.equal(weight.cpu(), here[name]), name
 
 
-def test_text_is_written_from_logits_of_the_last_position_alone() -> None:
+def test_generation_computes_logits_of_the_last_position_only() -> None:
     """Logits of 64 whole prompts can take more memory than training does."""
     model, seen = drawn(SMALL), []
     model.lm_head.register_forward_hook(lambda module, given, logits: seen.append(logits.numel()))

@@ -1,4 +1,4 @@
-"""Bad steps are found and told with what belongs to them; noise and plateau are what their sources say."""
+"""Detection of bad steps, gradient noise and plateaus."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def warmed_up(**knobs: Any) -> GradientMonitor:
     return watch
 
 
-def test_a_spike_is_left_out_and_told_with_its_batch_and_what_was_usual() -> None:
+def test_a_spike_is_reported_with_its_batch_and_the_running_mean() -> None:
     watch = warmed_up(spike_factor=5.0)
     assert judge(watch, 9.9, 14.0, 2.0, first=31) == [0.0, 1.0, 0.0]
     (bad,) = watch.read()
@@ -39,27 +39,27 @@ def test_a_spike_is_left_out_and_told_with_its_batch_and_what_was_usual() -> Non
 
 
 @pytest.mark.parametrize("norm", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_is_bad_from_the_first_step_on(norm: float) -> None:
+def test_a_norm_that_is_not_finite_is_bad_from_the_first_step(norm: float) -> None:
     watch = GradientMonitor(Config(spike_factor=0.0), CPU)
     assert judge(watch, norm, 1.0) == [1.0, 0.0]
     assert watch.read() == [BadStepRecord(1, "not_finite", None, None, 7, (1, -1))]
 
 
-def test_norms_that_fall_from_far_above_at_the_beginning_are_no_spikes() -> None:
+def test_no_spikes_are_detected_during_warmup() -> None:
     assert judge(GradientMonitor(Config(spike_factor=2.0), CPU), *[1.0, 9.0, 30.0, 3.0]) == [0.0] * 4
 
 
-def test_without_a_factor_no_finite_norm_is_a_spike() -> None:
+def test_spike_factor_zero_disables_spike_detection() -> None:
     assert judge(warmed_up(spike_factor=0.0), 1e30) == [0.0]
 
 
-def test_bad_norms_do_not_count_as_usual() -> None:
+def test_bad_norms_do_not_enter_the_mean() -> None:
     watch = warmed_up(spike_factor=5.0)
     assert judge(watch, *[1e6, math.nan] * 10, 11.0) == [1.0] * 21
     assert {bad.usual for bad in watch.read()} == {2.0}
 
 
-def test_bad_steps_in_a_row_are_counted_until_a_good_one() -> None:
+def test_consecutive_bad_steps_are_counted_until_a_good_one() -> None:
     watch = GradientMonitor(Config(), CPU)
     judge(watch, 1.0, math.nan, math.nan, math.nan)
     watch.read()
@@ -72,14 +72,14 @@ def test_bad_steps_in_a_row_are_counted_until_a_good_one() -> None:
     assert (watch.in_a_row, watch.total) == (0, 4)
 
 
-def test_none_is_lost_when_nobody_reads_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_steps_are_collected_before_the_buffer_overflows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numerics, "_ROWS", 8)
     watch = GradientMonitor(Config(), CPU)
     judge(watch, *[math.nan if step % 5 == 0 else 1.0 for step in range(1, 31)])
     assert [bad.step for bad in watch.read()] == [5, 10, 15, 20, 25, 30]
 
 
-def test_overflows_of_fp16_are_counted_apart_until_the_scale_cannot_be_the_reason() -> None:
+def test_fp16_overflows_are_separate_until_the_scale_is_minimal() -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     watch = GradientMonitor(Config(), CPU, scaler)
     judge(watch, math.inf)
@@ -93,7 +93,7 @@ def test_overflows_of_fp16_are_counted_apart_until_the_scale_cannot_be_the_reaso
 
 
 @pytest.mark.parametrize("at", [5, 25, 60])
-def test_a_watch_that_was_saved_judges_on_exactly_as_if_it_had_not_been(at: int) -> None:
+def test_a_restored_monitor_continues_exactly(at: int) -> None:
     random = torch.Generator().manual_seed(0)
     norms = torch.rand(100, generator=random).mul(3).exp().tolist()
     norms[30], norms[59] = math.nan, 900.0
@@ -108,7 +108,7 @@ def test_a_watch_that_was_saved_judges_on_exactly_as_if_it_had_not_been(at: int)
     assert sum(flags) > 3
 
 
-def test_going_back_forgets_what_was_judged_since() -> None:
+def test_loading_a_state_discards_unread_steps() -> None:
     watch = warmed_up()
     state = watch.state_dict()
     judge(watch, math.nan, 5.0, 1e9)
@@ -134,20 +134,20 @@ def gradients(noise: GradientNoise, sizes: list[int], steps: int, scale: float =
 
 
 @pytest.mark.parametrize("sizes", [[16, 16], [10, 40, 30]])
-def test_the_noise_scale_is_the_covariances_trace_over_the_squared_mean(sizes: list[int]) -> None:
+def test_the_noise_scale_is_the_trace_of_the_covariance_over_the_squared_mean(sizes: list[int]) -> None:
     noise = GradientNoise(CPU)
     gradients(noise, sizes, 300)
     assert noise.read() == pytest.approx(800 / 4, rel=0.15)
 
 
-def test_the_noise_scale_does_not_depend_on_the_scale_of_fp16() -> None:
+def test_the_noise_scale_does_not_depend_on_loss_scaling() -> None:
     plain, scaled = GradientNoise(CPU), GradientNoise(CPU, torch.amp.GradScaler("cpu", init_scale=1024.0))
     gradients(plain, [16, 16], 20)
     gradients(scaled, [16, 16], 20, scale=1024.0)
     assert scaled.read() == pytest.approx(plain.read(), rel=1e-4)
 
 
-def test_one_micro_batch_tells_no_noise_and_an_overflow_is_left_out() -> None:
+def test_one_micro_batch_and_overflows_measure_no_noise() -> None:
     noise = GradientNoise(CPU)
     noise.record_last(torch.tensor(1.0), 10)
     assert noise.read() is None
@@ -158,7 +158,7 @@ def test_one_micro_batch_tells_no_noise_and_an_overflow_is_left_out() -> None:
     assert noise.state_dict() == before
 
 
-def test_the_noise_goes_on_from_a_checkpoint() -> None:
+def test_the_noise_scale_continues_from_a_checkpoint() -> None:
     noise, other = GradientNoise(CPU), GradientNoise(CPU)
     gradients(noise, [16, 16], 20)
     other.load_state_dict(json.loads(json.dumps(noise.state_dict())))
@@ -170,33 +170,33 @@ def plateau(**knobs: Any) -> tuple[Plateau, Config]:
     return Plateau(config), config
 
 
-def test_the_rate_is_lowered_when_the_loss_stands_still_and_again_after_as_long() -> None:
+def test_a_plateau_lowers_the_learning_rate_repeatedly() -> None:
     watcher, config = plateau()
     told = [watcher.observe(loss) for loss in (3.0, 2.0, 2.1, 1.9, 1.95, 1.9, 1.95, 1.96, 1.8)]
     assert told == [False] * 5 + [True, False, True, False]
     assert Schedule(config, 100).learning_rate(50, 50, watcher.scale) == pytest.approx(config.learning_rate / 4)
 
 
-def test_the_rate_ends_at_its_lowest_share() -> None:
+def test_the_learning_rate_has_a_minimum() -> None:
     watcher, _ = plateau(min_learning_rate_ratio=0.3)
     told = [watcher.observe(1.0) for _ in range(12)]
     assert sum(told) == 2
     assert watcher.scale == 0.3
 
 
-def test_a_loss_that_is_no_number_is_not_better() -> None:
+def test_a_loss_that_is_not_finite_is_no_improvement() -> None:
     watcher, _ = plateau()
     assert [watcher.observe(loss) for loss in (2.0, None, None)] == [False, False, True]
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
-def test_other_schedules_take_no_notice_of_the_loss(schedule: str) -> None:
+def test_other_schedules_ignore_the_loss(schedule: str) -> None:
     watcher = Plateau(Config(lr_schedule=schedule, plateau_patience=1))  # type: ignore[arg-type]
     assert [watcher.observe(1.0) for _ in range(5)] == [False] * 5
     assert watcher.scale == 1.0
 
 
-def test_a_plateau_goes_on_from_a_checkpoint() -> None:
+def test_a_plateau_continues_from_a_checkpoint() -> None:
     watcher, config = plateau()
     watcher.observe(1.0), watcher.observe(2.0)
     other = Plateau(config)
@@ -205,14 +205,14 @@ def test_a_plateau_goes_on_from_a_checkpoint() -> None:
     assert other.scale == 0.5
 
 
-def test_a_plateau_warms_up_like_any_other() -> None:
+def test_the_plateau_schedule_has_a_warmup() -> None:
     config = Config(lr_schedule="plateau", warmup_steps=10, learning_rate=1.0, max_steps=100)
     schedule = Schedule(config, samples_per_epoch=50)
     assert [schedule.learning_rate(step, step) for step in (1, 5, 10, 11, 100)] == [0.1, 0.5, 1.0, 1.0, 1.0]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="for GPUs")
-def test_on_a_gpu_judging_and_measuring_noise_never_wait_for_the_device() -> None:
+def test_monitors_never_synchronize_with_a_gpu() -> None:
     device = torch.device("cuda")
     watch, noise = GradientMonitor(Config(), device), GradientNoise(device)
     weight = torch.nn.Parameter(torch.zeros(8, device=device))

@@ -1,4 +1,4 @@
-"""A resume with another batch size or accumulation continues behind the last sample that the run used."""
+"""A resume with another batch size or accumulation continues after the last sample."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def continued(folder: Path, wanted: Config, stop_at: int = 0) -> tuple[Trainer, 
         ([(48, 1), (20, 3), (64, 1)], 2),
     ],
 )
-def test_every_sample_of_the_epoch_is_used_exactly_once_whatever_the_sizes(
+def test_every_sample_is_used_once_across_batch_size_changes(
     tmp_path: Path, sizes: list[tuple[int, int]], epochs: int
 ) -> None:
     made, _ = trainer(tmp_path, settings(tmp_path, *sizes[0], max_epochs=epochs))
@@ -96,7 +96,7 @@ def test_every_sample_of_the_epoch_is_used_exactly_once_whatever_the_sizes(
     assert made.state.counters.step == made.total_steps
 
 
-def test_the_steps_that_are_left_are_counted_with_the_new_batch_size(tmp_path: Path) -> None:
+def test_remaining_steps_follow_from_the_new_batch_size(tmp_path: Path) -> None:
     made, _ = trainer(tmp_path, settings(tmp_path, 16))
     samples = made.train_data.samples
     assert made.total_steps == -(-samples // 16)
@@ -108,7 +108,7 @@ def test_the_steps_that_are_left_are_counted_with_the_new_batch_size(tmp_path: P
     assert kept.of(protocol.Step)[-1].epoch == 1
 
 
-def test_with_max_steps_the_steps_stay_and_the_samples_follow(tmp_path: Path) -> None:
+def test_max_steps_is_kept_when_the_batch_size_changes(tmp_path: Path) -> None:
     made, _ = trainer(tmp_path, settings(tmp_path, 4, max_steps=10, max_epochs=1))
     order = [number for batch in made.train_data.iterate_epoch(0) for number in batch.sample_ids]
     numbers = recorded(made)
@@ -133,7 +133,7 @@ def test_the_learning_rate_continues_without_a_jump(tmp_path: Path, stop_at: int
         assert event.learning_rate == pytest.approx(expected, rel=1e-5), event.step
 
 
-def test_a_warmup_longer_than_an_epoch_has_as_many_steps_as_it_says() -> None:
+def test_a_warmup_may_be_longer_than_an_epoch() -> None:
     wanted = resolve([ConfigLayer("here", {"batch_size": 8, "warmup_steps": 5, "max_epochs": 9, "learning_rate": 1.0})])
     schedule = Schedule(wanted, samples_per_epoch=10)  # two steps an epoch, of 8 and of 2
     positions = [8, 10, 18, 20, 28, 30, 38]
@@ -166,7 +166,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         (["--max-steps", "0", "--max-epochs", "1"], "resume.past_max_epochs"),
     ],
 )
-def test_a_run_that_is_longer_than_asked_for_is_refused_and_left_alone(
+def test_a_resume_past_the_requested_length_is_rejected_without_changes(
     home: Path, flags: list[str], code: str, source: str
 ) -> None:
     before = contents(home)
@@ -175,7 +175,7 @@ def test_a_run_that_is_longer_than_asked_for_is_refused_and_left_alone(
     assert contents(home) == before
 
 
-def test_a_resume_with_another_sequence_length_is_refused(home: Path) -> None:
+def test_a_resume_with_another_sequence_length_is_rejected(home: Path) -> None:
     kept = contents(home / "run" / "checkpoints")
     refused = run(home, "train", "--resume", "run", "--max-steps", "12", "--max-seq-len", "16")
     assert (refused.code, refused.error.code) == (2, "resume.order_changed")

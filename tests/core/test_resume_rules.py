@@ -1,4 +1,4 @@
-"""What a resume may and may not do: it never damages the run that it goes on with, nor another one."""
+"""A resume never damages a run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--data", "builtin:tasks"], "data.changed"),
     ],
 )
-def test_a_refused_resume_leaves_the_run_as_it_was(home: Path, change: list[str], code: str) -> None:
+def test_a_rejected_resume_leaves_the_run_unchanged(home: Path, change: list[str], code: str) -> None:
     kept = [home / "run" / name for name in ("config.yaml", "tokenizer.json")]
     before = [path.read_bytes() for path in kept]
     ended = run(home, "train", "--resume", "run", "--max-steps", "12", *change)
@@ -49,14 +49,14 @@ def test_a_refused_resume_leaves_the_run_as_it_was(home: Path, change: list[str]
     assert (summary.state, summary.error) == ("finished", None)
 
 
-def test_a_checkpoint_that_was_taken_out_of_its_run_is_refused_with_what_is_missing(home: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_outside_of_a_run_is_rejected(home: Path, tmp_path: Path) -> None:
     shutil.copytree(home / "run" / "checkpoints" / NEWEST, tmp_path / "取出 alone")
     with pytest.raises(TraindeckError) as refused:
         planned(tmp_path / "取出 alone")
     assert refused.value.code == "checkpoint.of_no_run"
 
 
-def test_a_branch_holds_the_checkpoint_that_it_began_with_even_when_stopped_at_once(home: Path) -> None:
+def test_a_new_run_from_an_older_checkpoint_holds_a_copy_of_it(home: Path) -> None:
     older = home / "run" / "checkpoints" / FIRST
     process = start(
         home, "train", "--resume", str(older), "--run-dir", "branch", "--control", "stdin", stdin=subprocess.PIPE
@@ -92,22 +92,22 @@ def planned(resume: Path, run_dir: Path | None = None) -> run_plan.RunPlan:
     return run_plan.plan_run({"preset": None, "config_file": None, "run_dir": run_dir, "resume": str(resume)})
 
 
-def test_going_back_never_trains_into_a_folder_that_holds_a_run(two_checkpoints: RunDir) -> None:
+def test_an_older_checkpoint_is_never_resumed_into_an_existing_run(two_checkpoints: RunDir) -> None:
     with pytest.raises(TraindeckError, match="already holds a run"):
         planned(two_checkpoints.checkpoints / FIRST, two_checkpoints.path)
 
 
-def test_the_newest_checkpoint_goes_on_in_its_own_run_however_its_path_is_written(two_checkpoints: RunDir) -> None:
+def test_the_newest_checkpoint_continues_its_run_for_any_form_of_its_path(two_checkpoints: RunDir) -> None:
     newest = two_checkpoints.checkpoints / FIRST / ".." / NEWEST
     assert planned(newest).run.path == two_checkpoints.path.resolve()
 
 
-def test_the_newest_checkpoint_begins_a_new_run_where_a_folder_is_named(two_checkpoints: RunDir) -> None:
+def test_the_newest_checkpoint_with_a_run_dir_starts_a_new_run(two_checkpoints: RunDir) -> None:
     wanted = two_checkpoints.path.with_name("new")
     assert planned(two_checkpoints.checkpoints / NEWEST, wanted).run.path == wanted
 
 
-def test_the_shape_that_was_compiled_is_not_told_beside_the_settings_that_it_follows_from() -> None:
+def test_changes_that_follow_from_other_settings_are_not_reported() -> None:
     kept = Kept()
     before = {"batch_size": 16, "compiled_for": [16, 0], "threads": 2}
     run_fingerprint.warn_about_changes(

@@ -1,4 +1,4 @@
-"""What an evaluation reads: a fixed sample of all held-out data, weighted by tokens."""
+"""The validation sample is fixed, and its loss is weighted by tokens."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def evaluated(made: Trainer) -> list[int]:
     return found
 
 
-def test_a_short_evaluation_of_two_sources_one_after_the_other_measures_both(tmp_path: Path) -> None:
+def test_a_short_evaluation_covers_both_sources(tmp_path: Path) -> None:
     data = two_sources(tmp_path)
     few = config(tmp_path, data, max_steps=80, learning_rate=0.02, eval_steps=0, eval_batches=4)
     made, kept = trainer(tmp_path, few, "few")
@@ -58,7 +58,7 @@ def test_a_short_evaluation_of_two_sources_one_after_the_other_measures_both(tmp
     assert sampled.loss == pytest.approx(whole.loss, rel=0.25)
 
 
-def test_every_evaluation_reads_the_same_sequences_from_all_over_the_held_out_data(tmp_path: Path) -> None:
+def test_every_evaluation_reads_the_same_sequences(tmp_path: Path) -> None:
     made, _ = trainer(tmp_path, config(tmp_path, text_file(tmp_path, 4000), validation_fraction=0.3, max_seq_len=16))
     made.set_up()
     first = evaluated(made)
@@ -72,7 +72,7 @@ def test_every_evaluation_reads_the_same_sequences_from_all_over_the_held_out_da
     "change",
     [{"batch_size": 5}, {"batch_size": 40}, {"seed": 7}, {"gradient_accumulation_steps": 3}, {"eval_batches": 9}],
 )
-def test_a_resume_evaluates_the_sample_that_the_run_began_with(tmp_path: Path, change: dict[str, int]) -> None:
+def test_a_resume_keeps_the_validation_sample(tmp_path: Path, change: dict[str, int]) -> None:
     wanted = config(tmp_path, text_file(tmp_path, 4000), validation_fraction=0.3, save_steps=2, max_steps=2)
     made, _ = trainer(tmp_path, wanted)
     made.run()
@@ -93,7 +93,7 @@ def test_a_resume_evaluates_the_sample_that_the_run_began_with(tmp_path: Path, c
     assert evaluated(third) == before
 
 
-def test_zero_evaluates_everything_also_after_the_batch_size_changes(tmp_path: Path) -> None:
+def test_zero_eval_batches_evaluates_everything(tmp_path: Path) -> None:
     wanted = config(tmp_path, text_file(tmp_path, 1000), eval_batches=0, max_steps=1, batch_size=4)
     made, _ = trainer(tmp_path, wanted)
     made.run()
@@ -104,7 +104,7 @@ def test_zero_evaluates_everything_also_after_the_batch_size_changes(tmp_path: P
 
 
 @pytest.mark.parametrize("batch_size", [1, 5, 12])
-def test_the_loss_is_the_mean_over_tokens_whatever_the_batches(tmp_path: Path, batch_size: int) -> None:
+def test_the_loss_is_the_mean_over_tokens(tmp_path: Path, batch_size: int) -> None:
     wanted = config(tmp_path, pairs_file(tmp_path), eval_batches=0, batch_size=batch_size, validation_fraction=0.3)
     made, _ = trainer(tmp_path, wanted)
     made.set_up()
@@ -121,7 +121,7 @@ def test_the_loss_is_the_mean_over_tokens_whatever_the_batches(tmp_path: Path, b
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_ranks_share_the_sample_out_without_loss_or_repetition(tmp_path: Path, world: int) -> None:
+def test_ranks_divide_the_sample(tmp_path: Path, world: int) -> None:
     made, _ = trainer(tmp_path, config(tmp_path, text_file(tmp_path, 1000), batch_size=4))
     sample = validation_sample(made.validation_data.samples, 10)
     found = [
@@ -147,7 +147,7 @@ def test_a_sample_is_spread_evenly() -> None:
     assert counts.max() < 1150
 
 
-def test_sample_of_new_runs_has_eval_batches_times_batch_size_sequences(tmp_path: Path) -> None:
+def test_the_sample_has_eval_batches_times_batch_size_sequences(tmp_path: Path) -> None:
     wanted: Config = config(tmp_path, text_file(tmp_path, 4000), eval_batches=3, batch_size=7)
     made, _ = trainer(tmp_path, wanted)
     assert made.state.run_fingerprint["eval_sequences"] == 21

@@ -173,7 +173,7 @@ def rotating(run: RunDir) -> None:
     ],
     ids=["first save", "second save", "the same step again", "rotation"],
 )
-def test_after_a_kill_at_any_file_operation_the_newest_checkpoint_is_the_old_or_the_new_one(
+def test_a_kill_at_any_file_operation_leaves_the_old_or_the_new_checkpoint(
     tmp_path: Path,
     watched: Callable[[Path, Callable[[str], None]], Watch],
     before: Callable[[RunDir], None],
@@ -243,7 +243,7 @@ save(RunDir(Path(sys.argv[1]).parent), 3, 3.0)
 
 
 @pytest.mark.parametrize("operation", [6, 14, 25])
-def test_a_process_that_really_dies_there_leaves_the_same(tmp_path: Path, operation: int) -> None:
+def test_a_real_process_death_leaves_the_same(tmp_path: Path, operation: int) -> None:
     run = RunDir(tmp_path / "run")
     run.create()
     rotating(run)

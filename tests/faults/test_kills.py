@@ -15,10 +15,19 @@ KILLS, STEPS = 5, 40
 
 
 @pytest.mark.parametrize("waiting", [False, True])
-def test_after_kills_at_random_instants_the_finished_model_is_the_unbroken_one(tmp_path: Path, waiting: bool) -> None:
+def test_a_run_killed_at_random_moments_ends_with_the_same_model(tmp_path: Path, waiting: bool) -> None:
     unbroken = small.unbroken(tmp_path, STEPS)
     found = kills.kill_often(unbroken, tmp_path, KILLS, seed=3, waiting=waiting)
     assert not found.problems, found
     assert len(found.kills) == KILLS
     assert found.runs >= 1
     assert any(kill.saved for kill in found.kills), "some kills came after a checkpoint"
+<<<<<<< HEAD
+=======
+
+
+def test_a_run_killed_during_checkpoint_writes_ends_with_the_same_model(tmp_path: Path) -> None:
+    deaths, problems = operations.die_at_each(small.unbroken(tmp_path, STEPS), tmp_path, every=30)
+    assert not problems, deaths
+    assert len(deaths) > 2
+>>>>>>> eca3c0b (Name training tests by the behaviour they check)

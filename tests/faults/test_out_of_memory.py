@@ -1,4 +1,4 @@
-"""Memory that ends within a step: the step is done again in a smaller way, and the run is what it would have been."""
+"""A step that runs out of memory is repeated with less memory and the same result."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def weights(made: Trainer) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("needs", ["checkpointing", "smaller parts of the loss"])
-def test_a_run_that_fits_only_by_the_last_moves_starts_where_it_could_be_compiled_too(
+def test_a_run_that_fits_only_with_every_action_starts(
     needs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those moves are the first step's: what is built knows nothing of them."""
@@ -94,7 +94,7 @@ def test_a_run_that_fits_only_by_the_last_moves_starts_where_it_could_be_compile
     assert [event.action for event in kept.of(protocol.OomRecovery)] == wanted
 
 
-def test_a_micro_batch_that_does_not_fit_is_computed_in_halves_and_the_loss_stays(tmp_path: Path) -> None:
+def test_a_micro_batch_that_does_not_fit_is_halved_with_the_same_loss(tmp_path: Path) -> None:
     plain, said = trainer(tmp_path, wanted(tmp_path), "plain")
     plain.run()
     made, kept = trainer(tmp_path, wanted(tmp_path), "made")
@@ -107,7 +107,7 @@ def test_a_micro_batch_that_does_not_fit_is_computed_in_halves_and_the_loss_stay
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-5)
 
 
-def test_what_was_asked_for_in_vain_is_told(tmp_path: Path) -> None:
+def test_the_event_reports_the_failed_allocation(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=1))
     limit(made, 6)
     made.run()
@@ -118,9 +118,7 @@ def test_what_was_asked_for_in_vain_is_told(tmp_path: Path) -> None:
     assert 0 < event.free <= event.total
 
 
-def test_what_was_free_when_memory_ended_is_told_not_what_is_free_once_the_attempt_is_undone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_event_reports_free_memory_at_the_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=1))
     limit(made, 6)
     undone: list[bool] = []
@@ -132,7 +130,7 @@ def test_what_was_free_when_memory_ended_is_told_not_what_is_free_once_the_attem
     assert event.free == 2**20
 
 
-def test_prompts_and_responses_of_different_lengths_keep_their_weight_in_halves(tmp_path: Path) -> None:
+def test_halves_keep_the_weight_of_tokens(tmp_path: Path) -> None:
     small = {"eval_steps": 0, "cpu_threads": 1, "perf_steps": 0, "compile": "off", "eval_examples": 0}
     same = config(tmp_path, pairs_file(tmp_path), gradient_accumulation_steps=2, **small)
     plain, said = trainer(tmp_path, same, "plain")
@@ -159,7 +157,7 @@ class FailsAt(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_at_fifty_random_operations_no_batch_is_skipped_or_doubled(
+def test_out_of_memory_at_random_operations_skips_and_repeats_no_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of 50 steps fails once, at any operation of its forward or backward pass."""
@@ -194,7 +192,7 @@ def test_at_fifty_random_operations_no_batch_is_skipped_or_doubled(
     assert losses(kept) == pytest.approx(losses(said), rel=1e-4)
 
 
-def test_after_halves_come_activations_computed_again_and_then_the_loss_in_parts(tmp_path: Path) -> None:
+def test_actions_are_halves_then_checkpointing_then_loss_chunks(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, batch_size=2, max_steps=2))
     made.set_up()
     loss = made.engine.loss
@@ -214,7 +212,7 @@ def test_after_halves_come_activations_computed_again_and_then_the_loss_in_parts
     assert losses(kept) == pytest.approx(losses(said), rel=1e-5)
 
 
-def test_when_nothing_is_left_the_last_step_is_saved_and_the_failure_says_what_to_change(tmp_path: Path) -> None:
+def test_exhausted_memory_saves_the_last_step(tmp_path: Path) -> None:
     made, _ = trainer(tmp_path, wanted(tmp_path, max_steps=9))
     limit(made, 0, when=lambda: made.state.counters.step >= 3)
     with pytest.raises(TraindeckError) as failure:
@@ -228,7 +226,7 @@ def test_when_nothing_is_left_the_last_step_is_saved_and_the_failure_says_what_t
     assert (info.step, info.kind) == (3, "emergency")
 
 
-def test_what_was_saved_then_goes_on_to_the_same_end(tmp_path: Path) -> None:
+def test_a_run_resumes_after_exhausted_memory(tmp_path: Path) -> None:
     plain, said = trainer(tmp_path, wanted(tmp_path), "plain")
     plain.run()
     made, kept = trainer(tmp_path, wanted(tmp_path))
@@ -243,7 +241,7 @@ def test_what_was_saved_then_goes_on_to_the_same_end(tmp_path: Path) -> None:
     assert losses(kept) + losses(later) == pytest.approx(losses(said), rel=1e-5)
 
 
-def test_memory_that_comes_back_is_used_again(tmp_path: Path) -> None:
+def test_the_last_action_is_reverted_after_good_steps(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=12))
     made.oom._retry_steps = 4
     limit(made, 6, when=lambda: made.state.counters.step < 3)
@@ -252,7 +250,7 @@ def test_memory_that_comes_back_is_used_again(tmp_path: Path) -> None:
     assert made.oom.max_rows == 12
 
 
-def test_where_it_does_not_come_back_it_is_waited_twice_as_long(tmp_path: Path) -> None:
+def test_the_delay_doubles_after_a_failed_revert(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=14))
     made.oom._retry_steps = 3
     limit(made, 6)
@@ -262,7 +260,7 @@ def test_where_it_does_not_come_back_it_is_waited_twice_as_long(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_a_run_that_is_stopped_in_halves_goes_on_in_halves_bit_for_bit(tmp_path: Path, dropout: float) -> None:
+def test_actions_are_restored_by_a_resume_bit_for_bit(tmp_path: Path, dropout: float) -> None:
     same = wanted(tmp_path, max_steps=8, dropout=dropout)
     whole, said = trainer(tmp_path, same, "whole")
     limit(whole, 6, when=lambda: whole.state.counters.step >= 2)
@@ -290,7 +288,7 @@ def test_a_run_that_is_stopped_in_halves_goes_on_in_halves_bit_for_bit(tmp_path:
     assert all(map(torch.equal, weights(second), weights(whole)))
 
 
-def test_evaluation_that_does_not_fit_is_done_in_parts_with_the_same_result(tmp_path: Path) -> None:
+def test_an_evaluation_that_does_not_fit_is_split_with_the_same_result(tmp_path: Path) -> None:
     same = wanted(tmp_path, max_steps=3, eval_steps=3)
     plain, said = trainer(tmp_path, same, "plain")
     plain.run()
@@ -303,7 +301,7 @@ def test_evaluation_that_does_not_fit_is_done_in_parts_with_the_same_result(tmp_
     assert ours.tokens == theirs.tokens
 
 
-def test_samples_that_do_not_fit_are_left_out_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_that_do_not_fit_are_skipped_with_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=2, sample_steps=1))
 
     def failing(*_: object) -> None:
@@ -317,7 +315,7 @@ def test_samples_that_do_not_fit_are_left_out_and_said(tmp_path: Path, monkeypat
     assert made.state.counters.step == 2
 
 
-def test_an_engine_that_does_not_fit_is_made_for_a_smaller_micro_batch(
+def test_an_engine_that_does_not_fit_is_built_for_smaller_micro_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, max_steps=2))
@@ -336,7 +334,7 @@ def test_an_engine_that_does_not_fit_is_made_for_a_smaller_micro_batch(
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
-def test_the_optimizer_has_its_memory_before_the_first_step(tmp_path: Path, optimizer: str) -> None:
+def test_optimizer_memory_is_allocated_before_the_first_step(tmp_path: Path, optimizer: str) -> None:
     made, _ = trainer(tmp_path, wanted(tmp_path, optimizer=optimizer))
     made.set_up()
     before = {id(value): value.numel() for state in made.state.optimizer.state.values() for value in state.values()}
@@ -346,7 +344,7 @@ def test_the_optimizer_has_its_memory_before_the_first_step(tmp_path: Path, opti
     assert after == set(before)
 
 
-def test_other_failures_are_not_taken_for_it(tmp_path: Path) -> None:
+def test_other_failures_are_not_out_of_memory(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path))
     made.set_up()
 
@@ -381,7 +379,7 @@ print(json.dumps(losses(kept)))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system's own limit of memory")
-def test_where_the_system_refuses_memory_a_run_goes_on_in_halves(tmp_path: Path) -> None:
+def test_a_refused_allocation_on_a_cpu_is_recovered(tmp_path: Path) -> None:
     found = []
     for room in (8000, 150):
         done = subprocess.run(

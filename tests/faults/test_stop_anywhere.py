@@ -1,4 +1,4 @@
-"""Pause and Stop are heard whatever a run is at; a Stop ends it there, and what was trained is on disk."""
+"""Pause and Stop work in every phase; a Stop saves what was trained."""
 
 from __future__ import annotations
 
@@ -126,14 +126,14 @@ WAYS = {
 
 
 @pytest.mark.parametrize("state", WAYS)
-def test_pause_and_stop_while(state: str, talk: Callable[..., Talk]) -> None:
+def test_pause_and_stop_in_every_phase(state: str, talk: Callable[..., Talk]) -> None:
     arguments, there = WAYS[state]
     pause_and_stop(talk(state, *arguments), there)
 
 
 @pytest.mark.skipif(compilation.unavailable_reason(torch.device("cpu")) is not None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("ranks", ["1", "2"])
-def test_pause_and_stop_while_compiling(
+def test_pause_and_stop_during_compilation(
     ranks: str, talk: Callable[..., Talk], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
@@ -142,7 +142,7 @@ def test_pause_and_stop_while_compiling(
     assert not any(isinstance(event, protocol.Ready) for event in one.events), "it did not wait for the compiler"
 
 
-def test_stop_while_writing_a_sample(talk: Callable[..., Talk]) -> None:
+def test_stop_during_a_sample(talk: Callable[..., Talk]) -> None:
     one = talk("sampling")
     one.until(a_step)
     one.say(protocol.SampleCommand(id=1, prompt="Line", max_tokens=60_000))
@@ -164,7 +164,7 @@ def test_stop_while_paused_in_an_evaluation(talk: Callable[..., Talk], monkeypat
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a process's time zone cannot be set there")
-def test_a_schedule_pauses_by_the_local_clock_and_resume_overrules_it(
+def test_a_schedule_pauses_by_local_time_and_resume_overrides_it(
     talk: Callable[..., Talk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TZ", "Asia/Shanghai")

@@ -1,7 +1,7 @@
 """RMSNorm and rotary positions in fewer passes over memory, for eager training on a CPU in fp32.
 
 Torch computes each with a dozen operations, and as many in backward. These equal the formulas in decoder.py within
-rounding (tests/core/test_cpu_operations.py). On a GPU torch has its own kernels, and a compiler fuses the formulas.
+rounding (tests/core/test_cpu_ops.py). On a GPU torch has its own kernels, and a compiler fuses the formulas.
 """
 
 from __future__ import annotations

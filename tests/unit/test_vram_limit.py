@@ -1,4 +1,4 @@
-"""How much of a card a run may take."""
+"""Limit of VRAM use."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ def allowed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return told
 
 
-def test_where_a_driver_would_lend_memory_it_ends_with_the_card(allowed: list[float]) -> None:
+def test_memory_is_limited_to_the_card_if_the_driver_uses_system_memory(allowed: list[float]) -> None:
     devices.limit_to_vram(CARD)
     assert allowed == [pytest.approx((10 - 300 / 1024) / 12)]
 
 
-def test_half_of_a_card_is_allowed_whatever_others_hold(allowed: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_least_half_of_the_card_is_allowed(allowed: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (GIB, 12 * GIB))
     devices.limit_to_vram(CARD)
     assert allowed == [0.5]
 
 
-def test_memory_that_was_moved_out_counts_once(allowed: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evicted_memory_counts_once(allowed: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 11 * GIB)  # more than the card has, with the rest
     devices.limit_to_vram(CARD)
     assert allowed == [1.0]
 
 
-def test_elsewhere_and_on_a_cpu_nothing_is_limited(allowed: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_systems_and_cpus_have_no_limit(allowed: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     devices.limit_to_vram(torch.device("cpu"))
     monkeypatch.setattr(devices, "_LENDS", False)
     devices.limit_to_vram(CARD)

@@ -1,4 +1,4 @@
-"""Whoever started the trainer is gone: it saves and ends, and the run goes on later as if nothing had been."""
+"""A trainer whose parent or reader is gone saves and ends."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def ended(process: subprocess.Popen[bytes]) -> Ended:
 
 
 @pytest.mark.parametrize("output", ["json", "plain"])
-def test_when_nobody_reads_what_it_says_any_more(home: Path, never_ending: Unbroken, output: str) -> None:
+def test_a_closed_output_stops_and_saves_the_run(home: Path, never_ending: Unbroken, output: str) -> None:
     folder = RunDir(home / f"unread {output}")
     process = subprocess.Popen(
         [*never_ending.command(folder.path), "--output", output],
@@ -87,7 +87,7 @@ def test_when_nobody_reads_what_it_says_any_more(home: Path, never_ending: Unbro
     assert_saved_and_goes_on(home, folder)
 
 
-def test_when_its_parent_is_killed(home: Path, never_ending: Unbroken) -> None:
+def test_a_killed_parent_stops_and_saves_the_run(home: Path, never_ending: Unbroken) -> None:
     """As a window that is ended in the task manager: both pipes break, and nobody says a word."""
     folder = RunDir(home / "orphan")
     command = [*never_ending.command(folder.path), "--control", "stdin"]

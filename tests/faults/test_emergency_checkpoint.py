@@ -1,4 +1,4 @@
-"""Whatever ends a process that can still act, the last step is on disk, and the run goes on as if nothing had been."""
+"""Unexpected exceptions and termination signals save the last step."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def weights(home: Path, name: str) -> Path:
     return home / name / "checkpoints" / f"step-{STEPS:08d}" / "model.safetensors"
 
 
-def test_an_exception_that_nobody_expected_saves_the_step_before_it_ends_the_run(home: Path) -> None:
+def test_an_unexpected_exception_saves_the_last_step(home: Path) -> None:
     command = [sys.executable, "-c", FAILS, *arguments(home, "failed")]
     process = subprocess.Popen(
         command,
@@ -67,7 +67,7 @@ def test_an_exception_that_nobody_expected_saves_the_step_before_it_ends_the_run
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signals between processes")
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP"])
-def test_a_polite_end_saves_the_step(home: Path, number: str) -> None:
+def test_a_termination_signal_saves_the_last_step(home: Path, number: str) -> None:
     process = start(home, *arguments(home, number))
     events = read_until(process, lambda event: isinstance(event, protocol.Step) and event.step == 4)
     process.send_signal(signal.Signals[number])

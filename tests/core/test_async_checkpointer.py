@@ -1,4 +1,4 @@
-"""Checkpoints are written while training goes on, and hold the state of their own step all the same."""
+"""Asynchronous checkpoints and full disks."""
 
 from __future__ import annotations
 
@@ -68,9 +68,7 @@ def writing(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
     return before
 
 
-def test_what_is_written_is_the_state_of_its_step_whatever_training_does_meanwhile(
-    tmp_path: Path, writing: list[Callable[[], None]]
-) -> None:
+def test_a_background_checkpoint_holds_the_state_of_its_step(tmp_path: Path, writing: list[Callable[[], None]]) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, dropout=0.1, save_steps=3, max_steps=9))
     gone_on = threading.Event()
 
@@ -97,7 +95,7 @@ def test_what_is_written_is_the_state_of_its_step_whatever_training_does_meanwhi
             assert all(torch.equal(found[name], value) for name, value in expected.items()), (step, file)
 
 
-def test_a_save_waits_for_the_one_before_it(tmp_path: Path, writing: list[Callable[[], None]]) -> None:
+def test_a_save_waits_for_the_previous_one(tmp_path: Path, writing: list[Callable[[], None]]) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, save_steps=1, max_steps=4))
     under_way: list[int] = []
     most = 0
@@ -115,9 +113,7 @@ def test_a_save_waits_for_the_one_before_it(tmp_path: Path, writing: list[Callab
     assert [event.step for event in kept.of(protocol.Checkpoint)] == [1, 2, 3, 4]
 
 
-def test_a_run_that_is_stopped_ends_with_its_checkpoint_on_disk(
-    tmp_path: Path, writing: list[Callable[[], None]]
-) -> None:
+def test_a_stopped_run_ends_with_its_checkpoint_on_disk(tmp_path: Path, writing: list[Callable[[], None]]) -> None:
     made, _ = trainer(tmp_path, wanted(tmp_path))
     writing.append(lambda: time.sleep(0.3))
     at_boundaries(made, lambda step: made.session.request_stop() if step == 4 else None)
@@ -126,9 +122,7 @@ def test_a_run_that_is_stopped_ends_with_its_checkpoint_on_disk(
     assert steps_saved(made) == [2, 4]
 
 
-def test_going_back_waits_for_the_checkpoint_that_is_being_written(
-    tmp_path: Path, writing: list[Callable[[], None]]
-) -> None:
+def test_a_rollback_waits_for_the_checkpoint_in_progress(tmp_path: Path, writing: list[Callable[[], None]]) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, on_bad_step="rollback"))
     poison(made, order(made)[4])
     writing.append(lambda: time.sleep(0.3))
@@ -142,7 +136,7 @@ def no_memory(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("way", ["low_memory", "background_saving", "all memory is used", "none is given"])
-def test_where_memory_is_short_or_it_is_wanted_a_checkpoint_is_written_before_training_goes_on(
+def test_without_memory_or_by_setting_training_waits_for_the_write(
     tmp_path: Path, writing: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     knobs = {"low_memory": way == "low_memory", "background_saving": way != "background_saving"}
@@ -158,7 +152,7 @@ def test_where_memory_is_short_or_it_is_wanted_a_checkpoint_is_written_before_tr
     assert steps_saved(made) == [2, 4, 6, 8]
 
 
-def test_a_failure_of_writing_ends_the_run_in_its_own_words_and_what_was_saved_stays(tmp_path: Path) -> None:
+def test_a_failed_write_ends_the_run_and_leaves_older_checkpoints(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path))
     aside = tmp_path / "aside"
 
@@ -176,7 +170,7 @@ def test_a_failure_of_writing_ends_the_run_in_its_own_words_and_what_was_saved_s
     assert checkpoint_dir.find_problem(aside / "step-00000002") is None
 
 
-def test_an_unknown_failure_of_writing_is_raised_and_the_newest_state_saved(
+def test_an_unknown_write_failure_is_raised_after_an_emergency_save(
     tmp_path: Path, writing: list[Callable[[], None]]
 ) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path))
@@ -193,7 +187,7 @@ def test_an_unknown_failure_of_writing_is_raised_and_the_newest_state_saved(
     assert steps_saved(made) == [made.state.counters.step]
 
 
-def test_a_file_that_another_program_holds_open_costs_one_checkpoint_and_not_the_run(
+def test_a_file_held_open_by_another_program_skips_one_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path))
@@ -251,7 +245,7 @@ def full_after_step_3(made: Trainer, full: threading.Event) -> None:
     at_boundaries(made, fill)
 
 
-def test_a_full_disk_is_waited_out_and_the_run_goes_on_by_itself(tmp_path: Path, full: threading.Event) -> None:
+def test_a_run_waits_for_disk_space_and_continues(tmp_path: Path, full: threading.Event) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path))
     full_after_step_3(made, full)
 
@@ -271,7 +265,7 @@ def test_a_full_disk_is_waited_out_and_the_run_goes_on_by_itself(tmp_path: Path,
     assert steps_saved(made) == [2, 4, 6, 8]
 
 
-def test_a_stop_while_the_disk_is_full_says_what_is_not_saved(tmp_path: Path, full: threading.Event) -> None:
+def test_a_stop_while_waiting_for_disk_space_reports_what_is_not_saved(tmp_path: Path, full: threading.Event) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path))
     full_after_step_3(made, full)
 
@@ -289,7 +283,7 @@ def test_a_stop_while_the_disk_is_full_says_what_is_not_saved(tmp_path: Path, fu
     assert steps_saved(made) == [2]
 
 
-def test_a_stop_on_a_full_disk_ends_the_run_at_once(tmp_path: Path, full: threading.Event) -> None:
+def test_a_stop_does_not_wait_for_disk_space(tmp_path: Path, full: threading.Event) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path))
 
     full_after_step_3(made, full)
@@ -300,7 +294,7 @@ def test_a_stop_on_a_full_disk_ends_the_run_at_once(tmp_path: Path, full: thread
     assert not waiting(kept)
 
 
-def test_a_wait_for_space_is_said_again_and_again(
+def test_the_warning_about_a_full_disk_is_repeated(
     tmp_path: Path, full: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(async_checkpointer, "_REMINDER_INTERVAL_S", 0.1)
@@ -317,9 +311,7 @@ def test_a_wait_for_space_is_said_again_and_again(
     assert {event.code for event in kept.of(protocol.Warn)} == {"disk.waiting"}
 
 
-def test_a_disk_that_is_full_half_way_is_waited_out_too_and_the_same_state_written_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fills_up_during_a_write_repeats_the_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(async_checkpointer, "_RETRY_S", 0.1)
     made, kept = trainer(tmp_path, wanted(tmp_path))
     flushed, failures = os.fsync, iter([True])
@@ -337,7 +329,7 @@ def test_a_disk_that_is_full_half_way_is_waited_out_too_and_the_same_state_writt
     assert len(list(made.run_dir.checkpoints.iterdir())) == 4, "nothing is left of the attempt"
 
 
-def test_a_save_begins_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_starts_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where memory has ended, Python may wait for ever for a thread that is to begin: the one that writes is there."""
     made, kept = trainer(tmp_path, wanted(tmp_path))
     made.set_up()

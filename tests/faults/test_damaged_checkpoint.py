@@ -1,4 +1,4 @@
-"""What happens to the files of a run, and to the clock, while it is not looking: it is noticed, and costs little."""
+"""Damaged checkpoints and clock changes are detected and tolerated."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ def newest(run: Path) -> tuple[str | None, list[str]]:
     return (None if good is None else good.name), [path.name for path, _ in skipped]
 
 
-def test_a_byte_changed_in_any_file_of_a_checkpoint_is_noticed_and_the_older_one_taken(
-    unbroken: Unbroken, tmp_path: Path
-) -> None:
+def test_a_changed_byte_in_any_file_selects_the_older_checkpoint(unbroken: Unbroken, tmp_path: Path) -> None:
     made, draw = copy_of(unbroken, tmp_path / "run"), random.Random(1)
     *_, before, last = checkpoint_dir.list_checkpoints(made / "checkpoints")
     files = sorted(last.iterdir())
@@ -58,7 +56,7 @@ def test_a_byte_changed_in_any_file_of_a_checkpoint_is_noticed_and_the_older_one
         assert newest(made) == (last.name, [])
 
 
-def test_a_file_cut_anywhere_or_gone_is_noticed(unbroken: Unbroken, tmp_path: Path) -> None:
+def test_a_truncated_or_missing_file_is_detected(unbroken: Unbroken, tmp_path: Path) -> None:
     made, draw = copy_of(unbroken, tmp_path / "run"), random.Random(2)
     *_, before, last = checkpoint_dir.list_checkpoints(made / "checkpoints")
     for file in sorted(last.iterdir()):
@@ -71,9 +69,7 @@ def test_a_file_cut_anywhere_or_gone_is_noticed(unbroken: Unbroken, tmp_path: Pa
         file.write_bytes(content)
 
 
-def test_a_run_passes_over_damaged_checkpoints_says_so_and_ends_as_the_unbroken_one(
-    unbroken: Unbroken, tmp_path: Path, home: Path
-) -> None:
+def test_a_run_skips_damaged_checkpoints_with_a_warning(unbroken: Unbroken, tmp_path: Path, home: Path) -> None:
     made = copy_of(unbroken, tmp_path / "run")
     *_, good, cut, flipped = checkpoint_dir.list_checkpoints(made / "checkpoints")
     weights = cut / "optimizer.safetensors"
@@ -88,7 +84,7 @@ def test_a_run_passes_over_damaged_checkpoints_says_so_and_ends_as_the_unbroken_
     assert unbroken.differences(made) == []
 
 
-def test_a_clock_that_is_set_back_and_forth_changes_nothing_but_the_dates(unbroken: Unbroken, tmp_path: Path) -> None:
+def test_clock_changes_do_not_affect_a_run(unbroken: Unbroken, tmp_path: Path) -> None:
     """An hour back, a day on, a year back and on again. Durations and what is left are told all the same."""
     jumps = [[10, -3600], [30, 86_400], [50, -31_536_000], [70, 31_536_000]]
     made = tmp_path / "run"

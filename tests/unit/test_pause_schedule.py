@@ -1,4 +1,4 @@
-"""Pauses by the clock on the wall."""
+"""Pause schedules by local time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def at(text: str, days: int = 0) -> datetime:
         ("00:00-24:00", "12:00", at("00:00", 7)),
     ],
 )
-def test_a_pause_ends_when_the_schedule_says(schedule: str, now: str, end: datetime | None) -> None:
+def test_pause_end_follows_the_schedule(schedule: str, now: str, end: datetime | None) -> None:
     ends = pause_end(parse(schedule), at(now))
     assert ends == end or (end == at("00:00", 7) and ends is not None and ends > end - timedelta(days=1))
 
@@ -53,9 +53,7 @@ spans = st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(0, 1439), st
 
 
 @given(st.lists(spans.filter(lambda span: span[2] != span[3]), min_size=1, max_size=3), st.integers(0, 7 * 1440 - 1))
-def test_every_minute_of_the_week_is_judged_as_it_is_written(
-    written: list[tuple[int, int, int, int]], minute: int
-) -> None:
+def test_every_minute_of_the_week_matches_the_windows(written: list[tuple[int, int, int, int]], minute: int) -> None:
     text = ", ".join(
         f"{DAYS[first]}-{DAYS[last]} {start // 60}:{start % 60:02}-{end // 60:02}:{end % 60:02}"
         for first, last, start, end in written
@@ -76,7 +74,7 @@ def test_every_minute_of_the_week_is_judged_as_it_is_written(
 
 
 @given(st.text(alphabet="mon-frisat周一 0123456789:,-", max_size=24))
-def test_any_text_is_a_schedule_or_is_refused_in_one_sentence(text: str) -> None:
+def test_any_text_is_parsed_or_rejected_with_a_message(text: str) -> None:
     try:
         windows = parse(text)
     except ValueError:
@@ -93,7 +91,7 @@ def test_any_text_is_a_schedule_or_is_refused_in_one_sentence(text: str) -> None
 @pytest.mark.parametrize(
     "text", ["nine to five", "9-17", "25:00-26:00", "09:60-10:00", "09:00-09:00", "funday 09:00-10:00", "24:00-09:00"]
 )
-def test_what_is_no_schedule_is_refused_with_the_part_that_is_none(text: str) -> None:
+def test_the_invalid_part_of_a_schedule_is_named(text: str) -> None:
     with pytest.raises(TraindeckError) as refused:
         resolve([ConfigLayer("the command line", {"pause_between": f"mon 10:00-11:00, {text}"})])
     assert refused.value.params["given"] == text

@@ -1,4 +1,4 @@
-"""How well the machine is used: figures that follow from the steps, and that change nothing in them."""
+"""Performance events, FLOP counts and garbage collection."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def weights(made: Trainer) -> list[torch.Tensor]:
 # --- performance events ---------------------------------------------------------------------------------
 
 
-def test_performance_is_told_at_its_own_interval(tmp_path: Path) -> None:
+def test_performance_events_have_their_own_interval(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, perf_steps=2, log_steps=5))
     made.run()
     events = kept.of(protocol.Performance)
@@ -47,7 +47,7 @@ def test_performance_is_told_at_its_own_interval(tmp_path: Path) -> None:
         assert (event.mfu, event.peak_flops, event.memory_peak, event.energy_j) == (None, None, None, None)
 
 
-def test_energy_is_what_was_taken_since_the_event_before_and_per_tokens(tmp_path: Path) -> None:
+def test_energy_is_reported_since_the_previous_event_and_per_token(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, perf_steps=2))
     meter = iter([10.0, 25.0, 45.0])
     made.reports.energy = lambda: next(meter)
@@ -74,7 +74,7 @@ class Once:
 
 
 @pytest.mark.parametrize("what", ["a pause", "a return to a checkpoint"])
-def test_no_energy_is_told_of_an_interval_that_is_not_all_training(tmp_path: Path, what: str) -> None:
+def test_no_energy_is_reported_for_an_interval_with_a_pause_or_rollback(tmp_path: Path, what: str) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, perf_steps=2, max_steps=10))
     meter = itertools.count(0, 10)
     made.reports.energy = lambda: float(next(meter))
@@ -87,7 +87,7 @@ def test_no_energy_is_told_of_an_interval_that_is_not_all_training(tmp_path: Pat
     assert events[2].energy_per_million_tokens_j is None
 
 
-def test_gradient_noise_is_told_in_sequences_where_there_are_several_micro_batches(tmp_path: Path) -> None:
+def test_gradient_noise_is_reported_in_sequences_with_several_micro_batches(tmp_path: Path) -> None:
     several, kept = trainer(
         tmp_path, wanted(tmp_path, gradient_accumulation_steps=3, perf_steps=20, max_steps=20), "several"
     )
@@ -102,7 +102,7 @@ def test_gradient_noise_is_told_in_sequences_where_there_are_several_micro_batch
     assert kept.of(protocol.Performance)[0].gradient_noise is None
 
 
-def test_what_is_measured_changes_nothing(tmp_path: Path) -> None:
+def test_telemetry_does_not_change_training(tmp_path: Path) -> None:
     settings = {"gradient_accumulation_steps": 2, "dropout": 0.1}
     watched, kept = trainer(tmp_path, wanted(tmp_path, **settings, perf_steps=1, flops_steps=1), "watched")
     watched.run()
@@ -115,7 +115,7 @@ def test_what_is_measured_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("low_memory", [False, True])
-def test_time_to_save_is_told_apart_from_the_steps(tmp_path: Path, low_memory: bool) -> None:
+def test_saving_time_is_reported_separately(tmp_path: Path, low_memory: bool) -> None:
     """Written beside training, a checkpoint costs the time of a copy; with little memory, all that writing takes."""
     made, kept = trainer(tmp_path, wanted(tmp_path, save_steps=2, max_steps=4, low_memory=low_memory))
     made.run()
@@ -127,7 +127,7 @@ def test_time_to_save_is_told_apart_from_the_steps(tmp_path: Path, low_memory: b
     assert made.state.counters.seconds == pytest.approx(made.clock.seconds)
 
 
-def test_intervals_can_be_set_while_training(tmp_path: Path) -> None:
+def test_intervals_can_be_changed_during_training(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, perf_steps=1, max_steps=4))
     made.session.live_settings["perf_steps"](4.0)
     made.session.live_settings["flops_steps"](3.0)
@@ -142,9 +142,7 @@ def test_intervals_can_be_set_while_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"qk_norm": True, "n_kv_heads": 1}, {"tie_embeddings": False}])
-def test_counted_arithmetic_is_that_of_the_formula_but_for_the_half_of_attention(
-    tmp_path: Path, more: dict[str, object]
-) -> None:
+def test_the_flops_profile_matches_the_formula_except_causal_attention(tmp_path: Path, more: dict[str, object]) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, flops_steps=1, max_steps=1, hidden_dim=64, max_seq_len=32, **more))
     made.run()
     (event,) = kept.of(protocol.FlopsProfile)
@@ -173,7 +171,7 @@ def documents_file(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("data", ["conversations", "packed", "text", "documents"])
-def test_mfu_counts_the_positions_that_are_computed_and_attention_within_documents(tmp_path: Path, data: str) -> None:
+def test_mfu_counts_computed_positions_and_attention_within_documents(tmp_path: Path, data: str) -> None:
     settings = {"max_seq_len": 256, "max_steps": 2, "perf_steps": 2, "batch_size": 2}
     settings |= {"packing": data == "packed", "attend_across_documents": data != "documents"}
     files = {"text": text_file, "documents": documents_file}
@@ -221,7 +219,7 @@ def test_mfu_counts_the_positions_that_are_computed_and_attention_within_documen
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 468.0, 234.0),
     ],
 )
-def test_peaks_are_those_of_the_data_sheets(card: str, bf16: float, tf32: float) -> None:
+def test_peak_flops_match_the_data_sheets(card: str, bf16: float, tf32: float) -> None:
     for precision, tera in (("bf16", bf16), ("fp16", bf16), ("tf32", tf32)):
         found = lookup_peak(card, precision)
         assert found is not None
@@ -235,7 +233,7 @@ def test_peaks_are_those_of_the_data_sheets(card: str, bf16: float, tf32: float)
     [("NVIDIA GeForce RTX 2080 Ti", 53.8), ("NVIDIA GeForce RTX 2070", 29.9), ("NVIDIA TITAN RTX", 130.5),
      ("Tesla V100-SXM2-16GB", 125.0)],
 )  # fmt: skip
-def test_cards_before_ampere_have_a_peak_in_fp16_alone(card: str, fp16: float) -> None:
+def test_cards_before_ampere_have_a_peak_in_fp16_only(card: str, fp16: float) -> None:
     found = lookup_peak(card, "fp16")
     assert found is not None
     assert found.flops / 1e12 == pytest.approx(fp16, abs=0.06)
@@ -249,14 +247,14 @@ def test_cards_before_ampere_have_a_peak_in_fp16_alone(card: str, fp16: float) -
      "NVIDIA A10G", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "CPU (2 threads)",
      "NVIDIA GeForce RTX 5090 D", "NVIDIA GeForce GTX 1080 Ti"],
 )  # fmt: skip
-def test_no_peak_is_told_of_a_card_that_only_sounds_alike(card: str) -> None:
+def test_cards_with_similar_names_have_no_peak(card: str) -> None:
     assert lookup_peak(card, "bf16") is None
 
 
 # --- garbage ------------------------------------------------------------------------------------------------
 
 
-def test_no_garbage_is_collected_in_steps_and_everything_is_as_before_afterwards(tmp_path: Path) -> None:
+def test_garbage_collection_is_disabled_in_steps(tmp_path: Path) -> None:
     made, _ = trainer(tmp_path, wanted(tmp_path))
     seen = []
     step = made._step
@@ -272,7 +270,7 @@ def test_no_garbage_is_collected_in_steps_and_everything_is_as_before_afterwards
     assert gc.get_freeze_count() == 0
 
 
-def test_garbage_is_still_collected_when_it_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_is_collected_between_steps_when_due(monkeypatch: pytest.MonkeyPatch) -> None:
     collected: list[None] = []
     garbage = GarbageCollector()
     with garbage.disabled():
@@ -284,7 +282,7 @@ def test_garbage_is_still_collected_when_it_is_time(monkeypatch: pytest.MonkeyPa
         assert collected == [None]
 
 
-def test_a_run_with_telemetry_reports_the_losses_of_each_interval(tmp_path: Path) -> None:
+def test_step_events_report_the_mean_loss_of_their_interval(tmp_path: Path) -> None:
     made, kept = trainer(tmp_path, wanted(tmp_path, log_steps=4, max_steps=6))
     made.run()
     single, single_kept = trainer(tmp_path, wanted(tmp_path, log_steps=1, max_steps=6), "single")
