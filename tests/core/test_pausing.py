@@ -1,4 +1,4 @@
-"""Tensors that are parked in a pause come back bit for bit, or stay where they can be saved from."""
+"""A pause frees device memory; training continues bit for bit."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch._dynamo.utils import counters
 
 from tests.core.trainer import TINY, Ended, finish, run, start, text_file
 from trainer_core import protocol
+from trainer_core.train import state_offload
 from trainer_core.train.ranks import Ranks
 from trainer_core.train.state_offload import StateOffloader
 
@@ -35,15 +36,18 @@ def trained() -> tuple[nn.Linear, torch.optim.Optimizer, list[Tensor]]:
 
 
 @pytest.mark.parametrize("room", [GIB, 0], ids=["memory", "disk"])
-def test_everything_comes_back_into_the_same_tensors(room: int, tmp_path: Path) -> None:
+def test_offloaded_tensors_are_readable_and_return_bit_for_bit(
+    room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     layer, optimizer, tensors = trained()
     before = [tensor.detach().clone() for tensor in tensors]
     places = [tensor.data_ptr() for tensor in tensors if tensor.numel()]
-    offloader = StateOffloader(lambda: tensors, CPU, tmp_path, system_memory=lambda: room)
+    monkeypatch.setattr(state_offload, "free_system_bytes", lambda: room)
+    offloader = StateOffloader(lambda: tensors, CPU, tmp_path)
     assert offloader.offload() == ("memory" if room else "disk")
     assert [tensor.data_ptr() for tensor in tensors if tensor.numel()] != places
     for tensor, was in zip(tensors, before, strict=True):
-        assert torch.equal(tensor, was), "what is parked can be read, so a Stop can save it"
+        assert torch.equal(tensor, was), "offloaded tensors are readable, so a Stop can save them"
     assert any(tmp_path.iterdir()) == (room == 0)
     assert offloader.restore()
     for tensor, was in zip(tensors, before, strict=True):
@@ -55,7 +59,7 @@ def test_everything_comes_back_into_the_same_tensors(room: int, tmp_path: Path) 
     assert not torch.equal(layer.weight, before[0]), "and training writes to them"
 
 
-def test_the_memory_of_what_is_parked_is_free(tmp_path: Path) -> None:
+def test_offloading_frees_the_memory(tmp_path: Path) -> None:
     layer, _, tensors = trained()
     storage = weakref.ref(layer.weight.untyped_storage())
     where = layer.weight.untyped_storage()._cdata
@@ -64,10 +68,11 @@ def test_the_memory_of_what_is_parked_is_free(tmp_path: Path) -> None:
     assert layer.weight.untyped_storage()._cdata != where
 
 
-def test_without_room_on_the_device_nothing_changes_until_there_is(tmp_path: Path) -> None:
+def test_tensors_stay_offloaded_until_the_device_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layer, _, tensors = trained()
     was, free = layer.weight.detach().clone(), [GIB]
-    offloader = StateOffloader(lambda: tensors, CPU, tmp_path, device_memory=lambda device: free[0])
+    monkeypatch.setattr(state_offload, "free_device_bytes", lambda device: free[0])
+    offloader = StateOffloader(lambda: tensors, CPU, tmp_path)
     offloader.offload()
     free[0] = 0
     place = layer.weight.data_ptr()
@@ -84,18 +89,16 @@ def held_by(tensors: list[Tensor]) -> int:
 
 
 @pytest.mark.parametrize("room", [GIB, 0], ids=["memory", "disk"])
-def test_a_peak_that_can_never_be_free_is_not_waited_for(room: int, tmp_path: Path) -> None:
-    """As after an attempt that took the whole card, or where Windows lends a card system memory."""
+def test_resume_does_not_wait_for_more_than_can_be_free(
+    room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peak may include failed attempts and system memory that Windows lends to a card."""
     layer, _, tensors = trained()
     storage, free = weakref.ref(layer.weight.untyped_storage()), [10 * GIB]
-    offloader = StateOffloader(
-        lambda: tensors,
-        CPU,
-        tmp_path,
-        system_memory=lambda: room,
-        device_memory=lambda device: free[0] if storage() is None else GIB,
-        peak_bytes=lambda device: 24 * GIB,
-    )
+    monkeypatch.setattr(state_offload, "free_system_bytes", lambda: room)
+    monkeypatch.setattr(state_offload, "free_device_bytes", lambda device: free[0] if storage() is None else GIB)
+    monkeypatch.setattr(state_offload, "peak_bytes", lambda device: 24 * GIB)
+    offloader = StateOffloader(lambda: tensors, CPU, tmp_path)
     assert offloader.offload()
     assert offloader.needed == int(9.5 * GIB), "of what is free when all is away"
     free[0] = 9 * GIB
@@ -113,33 +116,28 @@ def test_a_peak_that_can_never_be_free_is_not_waited_for(room: int, tmp_path: Pa
         (3.0, 0.5, 0.475),  # part of it was in system memory before, lent by the driver
     ],
 )
-def test_what_is_waited_for_was_free_in_the_pause_and_is_what_is_held_where_that_fits(
-    peak: float, free: float, needed: float, tmp_path: Path
+def test_needed_memory_is_the_peak_limited_by_what_was_free(
+    peak: float, free: float, needed: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, _, tensors = trained()
     held = held_by(tensors)
-    offloader = StateOffloader(
-        lambda: tensors,
-        CPU,
-        tmp_path,
-        device_memory=lambda device: int(free * held),
-        peak_bytes=lambda device: int(peak * held),
-    )
+    monkeypatch.setattr(state_offload, "free_device_bytes", lambda device: int(free * held))
+    monkeypatch.setattr(state_offload, "peak_bytes", lambda device: int(peak * held))
+    offloader = StateOffloader(lambda: tensors, CPU, tmp_path)
     offloader.offload()
     assert offloader.needed == int(needed * held)
     assert offloader.restore()
 
 
-def test_ranks_that_park_at_the_same_moment_take_their_share_of_what_is_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    three = Ranks()
-    three.rank, three.size = 1, 3
+def test_each_rank_uses_its_share_of_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = Ranks()
+    ranks.rank, ranks.size = 1, 3
     _, _, tensors = trained()
     held = held_by(tensors)
     memory, disk = [3 * held], [3 * (held + GIB)]
     monkeypatch.setattr("trainer_core.system.files.free_bytes", lambda path: disk[0])
-    offloader = StateOffloader(lambda: tensors, CPU, tmp_path, system_memory=lambda: memory[0], ranks=three)
+    monkeypatch.setattr(state_offload, "free_system_bytes", lambda: memory[0])
+    offloader = StateOffloader(lambda: tensors, CPU, tmp_path, ranks)
     assert offloader.offload() == "memory"
     assert offloader.restore()
     memory[0] -= 1
@@ -150,29 +148,34 @@ def test_ranks_that_park_at_the_same_moment_take_their_share_of_what_is_free(
     assert offloader.restore()
 
 
-def test_with_room_nowhere_all_stays(tmp_path: Path) -> None:
+def test_nothing_moves_without_memory_or_disk_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layer, _, tensors = trained()
     place = layer.weight.data_ptr()
-    offloader = StateOffloader(lambda: tensors, CPU, tmp_path / "no such folder", system_memory=lambda: 0)
+    monkeypatch.setattr(state_offload, "free_system_bytes", lambda: 0)
+    offloader = StateOffloader(lambda: tensors, CPU, tmp_path / "no such folder")
     assert offloader.offload() == ""
     assert layer.weight.data_ptr() == place
     assert offloader.restore()
 
 
-def test_a_file_left_by_a_killed_pause_is_removed(tmp_path: Path) -> None:
+def test_the_file_of_a_killed_pause_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, tensors = trained()
-    StateOffloader(lambda: tensors, CPU, tmp_path, system_memory=lambda: 0).offload()
+    monkeypatch.setattr(state_offload, "free_system_bytes", lambda: 0)
+    StateOffloader(lambda: tensors, CPU, tmp_path).offload()
     assert any(tmp_path.iterdir())
     StateOffloader(lambda: tensors, CPU, tmp_path)
     assert not any(tmp_path.iterdir())
 
 
-def test_a_compiled_model_goes_on_with_what_it_was_compiled_to(compiler: Path, tmp_path: Path) -> None:
+def test_a_compiled_model_is_not_compiled_again(
+    compiler: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     layer, _, tensors = trained()
     compiled, given = torch.compile(layer, fullgraph=True, dynamic=False), torch.randn(5, 64)
     before, graphs = compiled(given), counters["stats"]["unique_graphs"]
     for room in (GIB, 0):
-        offloader = StateOffloader(lambda: tensors, CPU, tmp_path, system_memory=lambda room=room: room)  # type: ignore[misc]
+        monkeypatch.setattr(state_offload, "free_system_bytes", lambda room=room: room)
+        offloader = StateOffloader(lambda: tensors, CPU, tmp_path)
         offloader.offload()
         assert offloader.restore()
         assert torch.equal(compiled(given), before)
@@ -201,7 +204,7 @@ def unpaused(home: Path) -> Ended:
 def paused_at(
     home: Path, name: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """A run that has parked in the middle of things, and the step of that."""
+    """A paused run and its step."""
     monkeypatch.setenv("TRAINDECK_OFFLOAD", where)
     data = str(home / "文本 text.txt")
     arguments = [*ARGUMENTS, "--run-dir", name, "--data", data, "--control", "stdin"]
@@ -245,7 +248,9 @@ def test_a_paused_run_equals_an_unpaused_one(
     assert_same(home, where, unpaused, ended)
 
 
-def test_a_stop_saves_what_is_parked(home: Path, unpaused: Ended, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_during_a_pause_saves_the_offloaded_state(
+    home: Path, unpaused: Ended, monkeypatch: pytest.MonkeyPatch
+) -> None:
     process, step = paused_at(home, "stopped", "disk", monkeypatch)
     tell(process, protocol.Stop(id=2))
     stopped = finish(process)
