@@ -1,4 +1,4 @@
-"""A run that is killed again and again loses little, and ends as the one that nobody disturbed.
+"""A run that is killed repeatedly ends with the same model.
 
 `python -m bench.faults kills` is the same for 200 kills.
 """
@@ -22,12 +22,3 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_model(tmp_path: Path,
     assert len(found.kills) == KILLS
     assert found.runs >= 1
     assert any(kill.saved for kill in found.kills), "some kills came after a checkpoint"
-<<<<<<< HEAD
-=======
-
-
-def test_a_run_killed_during_checkpoint_writes_ends_with_the_same_model(tmp_path: Path) -> None:
-    deaths, problems = operations.die_at_each(small.unbroken(tmp_path, STEPS), tmp_path, every=30)
-    assert not problems, deaths
-    assert len(deaths) > 2
->>>>>>> eca3c0b (Name training tests by the behaviour they check)
