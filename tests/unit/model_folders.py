@@ -11,7 +11,7 @@ from typing import Any, Final
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from trainer_core.data.tokenizing.bpe import REGEXES
-from trainer_core.data.tokenizing.chat_template import CHATML_TEMPLATE
+from trainer_core.data.tokenizing.conversations import CHATML_TEMPLATE
 
 CORPUS: Final = [
     "def add(a, b):\n    return a + b  # it's 12345\n",

@@ -18,7 +18,7 @@ from tests.preparing import Listener, decoded, prepared
 from trainer_core.config import Config
 from trainer_core.data import prepare
 from trainer_core.data.split_files import HeldOutSelector, example_rank, is_example
-from trainer_core.data.tokenizing import chat_template
+from trainer_core.data.tokenizing import conversations
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import StopRequested
 
@@ -31,7 +31,7 @@ ROOT = Path(prepare.__file__).resolve().parents[2]
 def test_both_splits_together_hold_the_whole_text_once(home: Path, text: Path) -> None:
     result = prepared(text)
     lines = (
-        (decoded(result, "train") + decoded(result, "validation")).replace(chat_template.END_OF_TEXT, "").splitlines()
+        (decoded(result, "train") + decoded(result, "validation")).replace(conversations.END_OF_TEXT, "").splitlines()
     )
     assert sorted(lines) == sorted(text.read_text(encoding="utf-8").splitlines())
     share = result.validation.tokens / (result.train.tokens + result.validation.tokens)
@@ -43,7 +43,7 @@ def test_end_of_text_stands_between_files_and_not_within_one(home: Path, tmp_pat
     for name in ("a.txt", "b.txt"):
         (tmp_path / "folder" / name).write_bytes(text.read_bytes())
     result = prepared(tmp_path / "folder", validation_fraction=0.0)
-    content = text.read_text(encoding="utf-8") + chat_template.END_OF_TEXT
+    content = text.read_text(encoding="utf-8") + conversations.END_OF_TEXT
     assert decoded(result, "train") == content * 2
 
 
@@ -88,13 +88,13 @@ def test_what_was_prepared_can_be_sent_to_another_process(home: Path, text: Path
 
 def test_a_given_tokenizer_is_used_and_its_missing_tokens_are_named(home: Path, tmp_path: Path, text: Path) -> None:
     ours = json.loads(prepared(text).tokenizer.read_text(encoding="utf-8"))
-    ours["added_tokens"] = [token for token in ours["added_tokens"] if token["content"] != chat_template.IM_END]
-    del ours["model"]["vocab"][chat_template.IM_END]
+    ours["added_tokens"] = [token for token in ours["added_tokens"] if token["content"] != conversations.IM_END]
+    del ours["model"]["vocab"][conversations.IM_END]
     (tmp_path / "tokenizer.json").write_text(json.dumps(ours), encoding="utf-8")
     listener = Listener()
     result = prepared(text, tokenizer=str(tmp_path), listener=listener)
-    assert listener.warnings["data.tokenizer_extended"]["tokens"] == chat_template.IM_END
-    assert Tokenizer.from_file(str(result.tokenizer)).token_to_id(chat_template.IM_END) == result.vocab_size - 1
+    assert listener.warnings["data.tokenizer_extended"]["tokens"] == conversations.IM_END
+    assert Tokenizer.from_file(str(result.tokenizer)).token_to_id(conversations.IM_END) == result.vocab_size - 1
 
 
 # --- too little, too long --------------------------------------------------------------------------

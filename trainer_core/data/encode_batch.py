@@ -58,8 +58,16 @@ def encode_batch(codec: Codec, batch: Sequence[Content]) -> EncodedBatch:
     def refuse(number: int, error: TraindeckError) -> None:
         refused.append((number, str(error.params.get("reason", error.code))))
 
-    ids, lengths, spans, counts, left_out = codec.encode_conversations(batch, refuse)  # type: ignore[arg-type]
-    return EncodedBatch(ids.astype(kind), lengths, hashes, spans, counts, refused, left_out)
+    chats = codec.encode_chats(batch, refuse)  # type: ignore[arg-type]
+    return EncodedBatch(
+        np.concatenate([chat.ids for chat in chats]).astype(kind),
+        np.array([len(chat.ids) for chat in chats]),
+        hashes,
+        np.array([span for chat in chats for span in chat.spans], np.int64).reshape(-1, 2),
+        np.array([len(chat.spans) for chat in chats]),
+        refused,
+        sum(chat.dropped_turns for chat in chats),
+    )
 
 
 def _content_hash(content: Content) -> bytes:

@@ -1,20 +1,19 @@
 """Text to token ids, as fast as is correct.
 
-Two paths make the same ids. `tokenizers` is the reference and takes every tokenizer. gigatoken is some
-twenty times as fast, knows byte-level BPE with the usual splits only, and is used where it agrees: it is
-compared with the reference before its first use and again on a part of every batch. Text that the two
-could split differently goes to the reference: characters newer than this Python's Unicode tables, and
-words that a tokenizer has added to its vocabulary and that mind their neighbours. Other added words are
-found here (added_words.py), and what stands between them is encoded.
+Two paths give the same ids. `tokenizers` is the reference and supports every tokenizer. gigatoken is some twenty times
+as fast, supports only byte-level BPE with the usual splits, and is used where it agrees: it is compared with the
+reference before its first use and again on a part of every batch. Text that the two could split differently goes to the
+reference.
 
 No torch, no Qt.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
-import sys
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
@@ -24,18 +23,17 @@ import numpy.typing as npt
 import psutil
 from tokenizers import Tokenizer
 
-from trainer_core.data.tokenizing.added_tokens import AddedWords
 from trainer_core.data.tokenizing.bpe import REGEXES
 from trainer_core.messages import TraindeckError
 
 Ids = npt.NDArray[np.uint32]
 Reason = Literal["", "equal", "switched_off", "not_installed", "unknown_kind", "differs"]
 
-_MIN_FAST_CHARS: Final = 64 * 1024  # characters in one call that repay the proof; shorter ones use the reference
+_MIN_FAST_CHARS: Final = 64 * 1024  # characters in one call that repay the verification
 _VERIFIED_CHARS: Final = 2048  # characters of each batch that both paths encode
 _MAX_VERIFIED_TOKENS: Final = 16_384  # tokens of a vocabulary: all of those that are trained here by default
-_MAX_MEMORY_GROWTH: Final = 48 * 1024 * 1024  # gigatoken remembers every word it saw, without bound
-_MEMORY_CHECK_CHARS: Final = 4 * 1024 * 1024  # characters between two looks at how much memory that takes
+_MAX_MEMORY_GROWTH: Final = 48 * 1024 * 1024  # bytes; the word cache of gigatoken is unbounded
+_MEMORY_CHECK_CHARS: Final = 4 * 1024 * 1024
 _PROBE_TEXTS: Final = (
     "Don't stop, it'S 1234567 o'clock…  we'LL\tsee\r\n\r\n  the   end \n \n",
     "def f(x):\n        return {'a': x**2 - 1e-9}  # ok\n\n\n",
@@ -53,9 +51,8 @@ class EncoderMismatchError(Exception):
 class TextEncoder:
     """Ids of plain texts. A text that spells a special token stays text.
 
-    `path` says which way long batches take, `reason` why: equal (compared), switched_off, not_installed,
-    unknown_kind (no byte-level BPE, or a split that gigatoken does not know), differs. Empty: no batch
-    has been long enough to decide.
+    `backend`: the path of long batches. `reason`: equal (verified), switched_off, not_installed, unknown_kind (no
+    byte-level BPE, or a split that gigatoken does not know), differs. Empty: no batch has been long enough to decide.
     """
 
     def __init__(self, tokenizer: Tokenizer, fast: bool = True) -> None:
@@ -65,52 +62,68 @@ class TextEncoder:
         self.backend: Literal["tokenizers", "gigatoken"] = "tokenizers"
         self.reason: Reason = "" if fast else "switched_off"
 
-    def encode(self, text: str) -> Ids:
-        return self.encode_many([text])[0]
-
-    def encode_many(self, texts: Sequence[str]) -> list[Ids]:
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
         """Ids of each text. Keep a call to a few MiB of text: the reference needs some 100 bytes a token.
 
         Raises `EncoderMismatchError`.
         """
-        if not self.reason and sum(map(len, texts)) >= _MIN_FAST_CHARS:
+        size = sum(map(len, texts))
+        if not self.reason and size >= _MIN_FAST_CHARS:
             self.choose_backend()
-        if self._fast is None:
+        if self._fast is None or not texts:
             return self._encode_with_reference(texts)
-        return self._fast.encode_many(texts, self._encode_with_reference)
+        ids = self._encode_fast(texts)
+        self._verify([max(texts, key=len)[:_VERIFIED_CHARS]])
+        self._fast.limit_memory(size)
+        return ids
+
+    def choose_backend(self, verify: bool = True) -> None:
+        """Choose the path of long batches. `verify` False: another process has found both paths equal."""
+        if self.reason:
+            return
+        self.reason, self._fast = _create_fast_encoder(self._reference)
+        if self._fast is None:
+            return
+        self.backend = "gigatoken"
+        try:
+            if verify:
+                self._verify([*_PROBE_TEXTS, *_vocabulary_texts(self._reference)])
+        except EncoderMismatchError:
+            self.reason = "differs"
+            self.disable_fast_path()
+
+    def disable_fast_path(self) -> None:
+        self._fast, self.backend, self.reason = None, "tokenizers", self.reason or "switched_off"
+
+    def release_fast_path(self) -> None:
+        """Free the memory of the fast path; short texts do not need it."""
+        self._fast = None
+
+    def _encode_fast(self, texts: Sequence[str]) -> list[Ids]:
+        """Texts that gigatoken does not support go to the reference."""
+        assert self._fast is not None
+        if self._fast.is_supported("\n".join(texts)):  # unsupported text is rare
+            return [*map(self._fast.encode, texts)]
+        supported = [self._fast.is_supported(text) for text in texts]
+        others = iter(
+            self._encode_with_reference([text for text, fast in zip(texts, supported, strict=True) if not fast])
+        )
+        return [self._fast.encode(text) if fast else next(others) for text, fast in zip(texts, supported, strict=True)]
 
     def _encode_with_reference(self, texts: Sequence[str]) -> list[Ids]:
         try:
             encodings = self._reference.encode_batch_fast(list(texts), add_special_tokens=False)
-        except BaseException as error:  # a panic: the regex engine gives up where a pattern would take for ever
+        except BaseException as error:  # a panic: the regex engine abandons a catastrophic pattern
             if isinstance(error, Exception) or type(error).__name__ != "PanicException":
                 raise
             reason = str(error).splitlines()[0][:200].rstrip(".")
             raise TraindeckError("data.bad_tokenizer", path="tokenizer.json", reason=reason) from error
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
-    def choose_backend(self, verify: bool = True) -> None:
-        """Decide which way long batches take. Without `compare`, another process has found both ways equal."""
-        if self.reason:
-            return
-        self.reason, fast = _create_fast_encoder(self._reference)
-        if fast is None:
-            return
-        try:
-            if verify:
-                fast.verify([*_PROBE_TEXTS, *_vocabulary_texts(self._reference)], self._encode_with_reference)
-        except EncoderMismatchError:
-            self.reason = "differs"
-        else:
-            self._fast, self.backend = fast, "gigatoken"
-
-    def disable_fast_path(self) -> None:
-        """Take the reference always."""
-        self._fast, self.backend, self.reason = None, "tokenizers", self.reason or "switched_off"
-
-    def release_fast_path(self) -> None:
-        """Free the memory of the quick way; short texts do not need it."""
-        self._fast = None
+    def _verify(self, texts: Sequence[str]) -> None:
+        for fast, reference in zip(self._encode_fast(texts), self._encode_with_reference(texts), strict=True):
+            if not np.array_equal(fast, reference):
+                raise EncoderMismatchError
 
 
 def _vocabulary_texts(tokenizer: Tokenizer) -> list[str]:
@@ -122,119 +135,118 @@ def _vocabulary_texts(tokenizer: Tokenizer) -> list[str]:
     return alone + together
 
 
+# --- gigatoken -------------------------------------------------------------------------------------
+
+
 def _create_fast_encoder(tokenizer: Tokenizer) -> tuple[Reason, _GigatokenEncoder | None]:
     if importlib.util.find_spec("gigatoken") is None:
         return "not_installed", None
-    description = _to_gigatoken_format(json.loads(tokenizer.to_str()))
-    if description is None:
+    document = json.loads(tokenizer.to_str())
+    if not _is_supported_kind(document):
         return "unknown_kind", None
     try:
-        return "equal", _GigatokenEncoder(*description)
+        return "equal", _GigatokenEncoder(document)
     except Exception:  # noqa: BLE001 - it raises RuntimeError for splits it does not know; any other is no better
         return "unknown_kind", None
 
 
-def _to_gigatoken_format(document: dict[str, Any]) -> tuple[str, bool, list[dict[str, Any]]] | None:
-    """A tokenizer.json without what would hinder gigatoken; whether text is composed (NFC); its added tokens.
-
-    None: not a byte-level BPE, or with options that change the splitting.
-    """
-    model, normalizer, split = document["model"], document["normalizer"], document["pre_tokenizer"]
-    plain = not any(model.get(key) for key in ("dropout", "byte_fallback", "continuing_subword_prefix"))
-    if model["type"] != "BPE" or not plain or model.get("end_of_word_suffix"):
-        return None
+def _is_supported_kind(document: dict[str, Any]) -> bool:
+    """Whether a tokenizer.json is a byte-level BPE without options that change the splitting."""
+    model, normalizer, steps = document["model"], document["normalizer"], _split_steps(document)
+    options = ("dropout", "byte_fallback", "continuing_subword_prefix", "end_of_word_suffix")
+    if model["type"] != "BPE" or any(model.get(option) for option in options):
+        return False
     if normalizer is not None and normalizer["type"] != "NFC":
-        return None
-    steps = split["pretokenizers"] if split and split["type"] == "Sequence" else [split]
-    if not steps or steps[-1] is None or steps[-1]["type"] != "ByteLevel" or steps[-1]["add_prefix_space"]:
-        return None
-    if [step.get("pattern") for step in steps[:-1]] == [{"Regex": REGEXES["gpt-2"]}]:
-        document["pre_tokenizer"] = {**steps[-1], "use_regex": True}  # the same split by the name it knows
-    added = document["added_tokens"]
-    document.update(normalizer=None, post_processor=None, added_tokens=[], truncation=None, padding=None)
-    return json.dumps(document), normalizer is not None, added
+        return False
+    return bool(steps) and steps[-1]["type"] == "ByteLevel" and not steps[-1]["add_prefix_space"]
+
+
+def _split_steps(document: dict[str, Any]) -> list[dict[str, Any]]:
+    split = document["pre_tokenizer"] or {"type": "Sequence", "pretokenizers": []}
+    return split["pretokenizers"] if split["type"] == "Sequence" else [split]
 
 
 class _GigatokenEncoder:
-    """gigatoken, kept to what it does right."""
+    """gigatoken, restricted to what it does right. `document`: a tokenizer.json.
 
-    def __init__(self, document: str, composed: bool, added: list[dict[str, Any]]) -> None:
+    Texts are cut here at the words that a tokenizer has added to its vocabulary, such as Qwen's `<think>`. `tokenizers`
+    matches those that are not normalized first, leftmost and longest (AddedVocabulary::extract_and_normalize in its
+    added_vocabulary.rs); a special token takes part in that, but stays text. Other added words are not supported.
+    """
+
+    def __init__(self, document: dict[str, Any]) -> None:
         from gigatoken import Tokenizer as Gigatoken  # here: only long batches need it
 
-        self._create_backend: Callable[[], Any] = lambda: Gigatoken.from_json(document).backend
-        self._normalizes = composed
-        self._added_words = AddedWords(added, self._normalize)
-        self._own_process = psutil.Process()
+        self._normalizes = document["normalizer"] is not None
+        added = [token for token in document["added_tokens"] if token["content"]]
+        matched = [token for token in added if not token["normalized"]] or ([] if self._normalizes else added)
+        contents = sorted((token["content"] for token in matched), key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, contents)))
+        words = {token["content"]: token["id"] for token in matched if not token["special"]}
+        flags = ("single_word", "lstrip", "rstrip")  # the neighbours of the word count
+        flagged = {token["content"] for token in added if any(token[flag] for flag in flags)}
+        self._word_ids = {word: number for word, number in words.items() if word not in flagged}
+        others = {token["content"] for token in added if not token["special"]} - self._word_ids.keys()
+        self._unsupported_words = {form for word in others for form in (word, unicodedata.normalize("NFC", word))}
+        steps = _split_steps(document)
+        if [step.get("pattern") for step in steps[:-1]] == [{"Regex": REGEXES["gpt-2"]}]:
+            document["pre_tokenizer"] = {**steps[-1], "use_regex": True}  # the same split by the name it knows
+        document.update(normalizer=None, post_processor=None, added_tokens=[], truncation=None, padding=None)
+        source = json.dumps(document)
+        self._create_backend: Callable[[], Any] = lambda: Gigatoken.from_json(source).backend
+        self._process = psutil.Process()
         self._recreate_backend()
 
     def _recreate_backend(self) -> None:
-        self._backend = None  # first: both at once would take twice the memory
+        self._backend: Any = None  # first: both at once would take twice the memory
         self._backend = self._create_backend()
-        self._chars_since_check, self._initial_rss = 0, self._own_process.memory_info().rss
+        self._chars_since_check, self._initial_rss = 0, self._process.memory_info().rss
 
-    def encode_many(self, texts: Sequence[str], slowly: Callable[[Sequence[str]], list[Ids]]) -> list[Ids]:
-        ids = self._encode(texts, slowly)
-        longest = max(texts, key=len)
-        self.verify([longest[:_VERIFIED_CHARS]], slowly)
-        self._chars_since_check += sum(map(len, texts))
+    def limit_memory(self, encoded_chars: int) -> None:
+        self._chars_since_check += encoded_chars
         if self._chars_since_check >= _MEMORY_CHECK_CHARS:
             self._chars_since_check = 0
-            if self._own_process.memory_info().rss - self._initial_rss > _MAX_MEMORY_GROWTH:
+            if self._process.memory_info().rss - self._initial_rss > _MAX_MEMORY_GROWTH:
                 self._recreate_backend()
-        return ids
 
-    def verify(self, texts: Sequence[str], slowly: Callable[[Sequence[str]], list[Ids]]) -> None:
-        """Raises `EncoderMismatchError`."""
-        for ours, theirs in zip(self._encode(texts, slowly), slowly(texts), strict=True):
-            if not np.array_equal(ours, theirs):
-                raise EncoderMismatchError
+    def is_supported(self, text: str) -> bool:
+        if not _has_known_characters(text):
+            return False
+        forms = {text, self._normalize(text)} if self._unsupported_words else ()
+        return not any(word in form for form in forms for word in self._unsupported_words)
 
-    def _encode(self, texts: Sequence[str], slowly: Callable[[Sequence[str]], list[Ids]]) -> list[Ids]:
-        together = "\n".join(texts)  # one look at all of them: doubts are rare
-        if not _has_known_characters(together) or self._added_words.has_odd(together):
-            if len(texts) == 1:
-                return slowly(texts)
-            half = len(texts) // 2
-            return self._encode(texts[:half], slowly) + self._encode(texts[half:], slowly)
-        if self._added_words.finds(together):
-            return [self._encode_around_added_words(text) for text in texts]
-        # One by one: its batches come as awkward arrays, whose library takes 40 MB. Other processes are the
-        # other cores.
-        assert self._backend is not None
-        composed = not self._normalizes or unicodedata.is_normalized("NFC", together)
-        return [*map(self._backend.encode, texts if composed else map(self._normalize, texts))]
+    def encode(self, text: str) -> Ids:
+        if not any(word in text for word in self._word_ids):  # several times as fast as the pattern
+            return self._encode_plain(text)
+        pieces, start = [], 0
+        for found in self._pattern.finditer(text):
+            if found[0] in self._word_ids:
+                pieces += [self._encode_plain(text[start : found.start()]), self._word_ids[found[0]]]
+                start = found.end()
+        return np.hstack([*pieces, self._encode_plain(text[start:])]).astype(np.uint32)
 
-    def _encode_around_added_words(self, text: str) -> Ids:
-        assert self._backend is not None
-        pieces = [
-            self._backend.encode(piece) if isinstance(piece, str) else np.array((piece,), np.uint32)
-            for piece in self._added_words.cut(text)
-        ]
-        return np.concatenate(pieces) if pieces else np.empty(0, np.uint32)
+    def _encode_plain(self, text: str) -> Ids:
+        # One by one: batches come as awkward arrays, whose library takes 40 MB. Other processes are the other cores.
+        return self._backend.encode(self._normalize(text))  # type: ignore[no-any-return]
 
     def _normalize(self, text: str) -> str:
-        return text if not self._normalizes or text.isascii() else unicodedata.normalize("NFC", text)
+        return unicodedata.normalize("NFC", text) if self._normalizes else text
 
 
 # --- characters that libraries may know and Python does not -----------------------------------------
 
-_BLOCK_BITS: Final = 8
-_ASSIGNED, _UNASSIGNED, _UNCHECKED = 0, 1, 2
-_code_point_status: Final = np.full(sys.maxunicode + 1, _UNCHECKED, np.uint8)  # by code point
-_code_point_status[:128] = _ASSIGNED
+_CODE_POINTS: Final = 0x40000  # the planes with letters
+
+
+@functools.cache
+def _unassigned() -> npt.NDArray[np.bool_]:
+    """Code points that the Unicode tables of this Python do not have."""
+    return np.array([unicodedata.category(chr(code)) == "Cn" for code in range(_CODE_POINTS)])
 
 
 def _has_known_characters(text: str) -> bool:
     """Whether this Python's Unicode tables have all characters. Libraries with newer ones may call others letters."""
     if text.isascii():
         return True
-    codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
-    kinds = _code_point_status[codes]
-    if kinds.max() == _UNCHECKED:  # a block at a time: all of them would take 0.4 s in each process
-        for block in np.unique(codes[kinds == _UNCHECKED] >> _BLOCK_BITS).tolist():
-            looked_at = range(block << _BLOCK_BITS, (block + 1) << _BLOCK_BITS)
-            _code_point_status[looked_at.start : looked_at.stop] = [
-                unicodedata.category(chr(code)) == "Cn" for code in looked_at
-            ]
-        kinds = _code_point_status[codes]
-    return not kinds.any()
+    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    return bool(codes.max() < _CODE_POINTS) and not _unassigned()[codes].any()

@@ -8,28 +8,23 @@ No torch, no Qt.
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-import jinja2
 import jinja2.ext
 import jinja2.meta
-import jinja2.nodes
 import jinja2.parser
 import jinja2.runtime
+from jinja2 import nodes
+from jinja2.exceptions import SecurityError, TemplateError, TemplateSyntaxError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from trainer_core.data.tokenizing.chat_template import MAX_CONVERSATION_CHARS, chat_refused_error
-
-T = TypeVar("T")
+from trainer_core.data.tokenizing.conversations import MAX_CONVERSATION_CHARS, chat_refused_error
 
 _MAX_TEMPLATE_CHARS: Final = 1024 * 1024  # long templates have about 20,000
 _MAX_OUTPUT_CHARS: Final = 2 * MAX_CONVERSATION_CHARS
-_MAX_STEPS: Final = 5_000_000  # loop iterations; about one second
-_CALL_COST: Final = 50  # steps per call of a macro, a block or a recursive loop
+_MAX_STEPS: Final = 2_000_000  # loop iterations and calls of macros and blocks; some seconds
 _STEP_FILTER: Final = "a step"  # the name of a filter that no template can write
 GENERATION_START: Final = "\U0010fffd"  # private use: written before and after a generation block
 GENERATION_STOP: Final = "\U0010fffc"
@@ -49,7 +44,7 @@ class SandboxedTemplate:
         environment = _BoundedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationExtension, jinja2.ext.loopcontrols]
         )
-        environment.filters.update({"tojson": _to_json, _STEP_FILTER: self._count_steps})
+        environment.filters.update({"tojson": _to_json, _STEP_FILTER: self._count_step})
         environment.globals.update(raise_exception=_raise_template_error, strftime_now=now.strftime)
         try:
             self._template = environment.from_string(source)
@@ -71,29 +66,12 @@ class SandboxedTemplate:
         return "".join(parts)
 
     @jinja2.pass_context
-    def _count_steps(self, context: jinja2.runtime.Context, steps: int) -> bool:
-        """Counts steps. Takes the context because Jinja evaluates a filter without it at compile time."""
-        self._steps += steps
+    def _count_step(self, context: jinja2.runtime.Context, value: None) -> bool:
+        """Takes the context because Jinja evaluates a filter without it at compile time."""
+        self._steps += 1
         if self._steps > _MAX_STEPS:
             _raise_template_error(f"the chat template has not come to an end after {_MAX_STEPS} steps")
         return True
-
-
-def run_with_timeout(seconds: float, work: Callable[[], T]) -> T:
-    """Returns the result of `work`. Raises `data.chat_refused` after `seconds`; its daemon thread cannot be stopped."""
-    result: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            result.set_result(work())
-        except Exception as error:  # noqa: BLE001 - raised by the thread that waits
-            result.set_exception(error)
-
-    threading.Thread(target=run, name="chat-template", daemon=True).start()
-    try:
-        return result.result(seconds)
-    except TimeoutError:
-        raise chat_refused_error(f"it has not come to an end in {seconds:g} s") from None
 
 
 class _BoundedEnvironment(ImmutableSandboxedEnvironment):
@@ -103,22 +81,17 @@ class _BoundedEnvironment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(("**",))
 
     def call_binop(self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any) -> Any:
-        raise jinja2.exceptions.SecurityError(f"a template may not use {operator}")
+        raise SecurityError(f"a template may not use {operator}")
 
-    def _parse(self, source: str, name: str | None, filename: str | None) -> jinja2.nodes.Template:
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree = super()._parse(source, name, filename)
-        for node in tree.find_all((jinja2.nodes.For, jinja2.nodes.Macro, jinja2.nodes.Block)):
-            assert isinstance(node, (jinja2.nodes.For, jinja2.nodes.Macro, jinja2.nodes.Block))
-            is_plain_loop = isinstance(node, jinja2.nodes.For) and not node.recursive
-            count = jinja2.nodes.ExprStmt(_step_filter(1 if is_plain_loop else _CALL_COST))
-            node.body.insert(0, count.set_lineno(node.lineno))
-            if isinstance(node, jinja2.nodes.For) and node.test is not None:  # then some iterations skip the body
-                node.test = jinja2.nodes.And(_step_filter(1), node.test)
+        for node in tree.find_all((nodes.For, nodes.Macro, nodes.Block)):
+            assert isinstance(node, (nodes.For, nodes.Macro, nodes.Block))
+            step = nodes.Filter(nodes.Const(None), _STEP_FILTER, [], [], None, None)
+            node.body.insert(0, nodes.ExprStmt(step).set_lineno(node.lineno))
+            if isinstance(node, nodes.For) and node.test is not None:  # then some iterations skip the body
+                node.test = nodes.And(step, node.test)
         return tree.set_environment(self)  # type: ignore[return-value]
-
-
-def _step_filter(steps: int) -> jinja2.nodes.Filter:
-    return jinja2.nodes.Filter(jinja2.nodes.Const(steps), _STEP_FILTER, [], [], None, None)
 
 
 class _GenerationExtension(jinja2.ext.Extension):
@@ -126,12 +99,10 @@ class _GenerationExtension(jinja2.ext.Extension):
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 
-    def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
+    def parse(self, parser: jinja2.parser.Parser) -> list[nodes.Node]:
         line = next(parser.stream).lineno
-        body = jinja2.nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True))
-        start, stop = (
-            jinja2.nodes.Output([jinja2.nodes.TemplateData(mark)]) for mark in (GENERATION_START, GENERATION_STOP)
-        )
+        body = nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True))
+        start, stop = (nodes.Output([nodes.TemplateData(mark)]) for mark in (GENERATION_START, GENERATION_STOP))
         return [node.set_lineno(line) for node in (start, body, stop)]
 
 
@@ -146,11 +117,11 @@ def _to_json(
 
 
 def _raise_template_error(message: str) -> None:
-    raise jinja2.exceptions.TemplateError(message)
+    raise TemplateError(message)
 
 
 def _format_error(error: Exception) -> str:
     """An error message of one line."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    place = f"line {error.lineno}: " if isinstance(error, jinja2.exceptions.TemplateSyntaxError) else ""
+    place = f"line {error.lineno}: " if isinstance(error, TemplateSyntaxError) else ""
     return f"{place}{lines[0]}"[:200].rstrip(".")

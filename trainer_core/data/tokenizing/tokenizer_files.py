@@ -24,7 +24,7 @@ from typing import Any, Final
 from tokenizers import AddedToken, Tokenizer, processors
 
 from trainer_core.data.columns import Task
-from trainer_core.data.tokenizing import chat_template
+from trainer_core.data.tokenizing import conversations
 from trainer_core.messages import TraindeckError
 
 CONFIG_FILE: Final = "tokenizer_config.json"
@@ -55,7 +55,7 @@ class TokenizerConfig:
 
     path: Path = field(default_factory=Path)  # of the tokenizer.json
     special_tokens: Mapping[str, str] = field(default_factory=dict)  # bos_token, eos_token …
-    template: str = chat_template.CHATML_TEMPLATE
+    template: str = conversations.CHATML_TEMPLATE
     tool_template: str = ""  # for conversations with tools; empty: `template`
     template_path: Path = field(default_factory=Path)
     added_tokens: Sequence[AddedToken] = ()  # further tokens that it names, in the order of their ids
@@ -79,7 +79,7 @@ def read_config(path: Path) -> TokenizerConfig:
     return TokenizerConfig(
         path=path,
         special_tokens=tokens,
-        template=templates.get("default") or chat_template.CHATML_TEMPLATE,
+        template=templates.get("default") or conversations.CHATML_TEMPLATE,
         tool_template=templates.get("tool_use") or "",
         template_path=template_path,
         added_tokens=_added_tokens(config),
@@ -114,7 +114,7 @@ def read_task(folder: Path) -> Task:
     ours = config.get("traindeck")
     if isinstance(ours, dict):
         return "sft" if ours.get("task") == "sft" else "pretrain"
-    return "sft" if config.get("eos_token") == chat_template.IM_END else "pretrain"  # written by Traindeck 0.1
+    return "sft" if config.get("eos_token") == conversations.IM_END else "pretrain"  # written by Traindeck 0.1
 
 
 def _read_templates(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, str], Path]:

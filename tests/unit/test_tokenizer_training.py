@@ -22,13 +22,15 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from bench.texts import mixed_text
 from trainer_core.data.tokenizing import bpe
 from trainer_core.data.tokenizing.bpe import REGEXES, PreTokenizer
-from trainer_core.data.tokenizing.chat_template import SPECIAL_TOKENS
+from trainer_core.data.tokenizing.conversations import SPECIAL_TOKENS
 from trainer_core.messages import TraindeckError
 from trainer_core.progress import StopRequested
 
 ROOT = Path(__file__).resolve().parents[2]
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())  # a character for each byte
-BYTE_ORDER = [bpe._spelling(bytes([value])) for value in range(256)]  # of equal counts, rustbpe merges the lowest ids
+BYTE_ORDER = [
+    bpe._to_printable(bytes([value])) for value in range(256)
+]  # of equal counts, rustbpe merges the lowest ids
 FIRST = len(SPECIAL_TOKENS) + len(ALPHABET)
 
 
@@ -202,7 +204,7 @@ def test_the_same_text_always_trains_the_same_tokenizer(tmp_path: Path) -> None:
 
 
 def test_training_in_a_process_of_its_own_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bpe, "_IN_PROCESS", 0)
+    monkeypatch.setattr(bpe, "_MAX_IN_PROCESS_CHARS", 0)
     started: list[subprocess.Popen[bytes]] = []
 
     class Recorded(subprocess.Popen):  # type: ignore[type-arg]
@@ -222,12 +224,12 @@ def test_training_in_a_process_of_its_own_stops_at_once(monkeypatch: pytest.Monk
 
 def test_a_process_of_its_own_trains_the_same_tokenizer(mixed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     here = trained(mixed, 2000).to_str()
-    monkeypatch.setattr(bpe, "_IN_PROCESS", 0)
+    monkeypatch.setattr(bpe, "_MAX_IN_PROCESS_CHARS", 0)
     assert trained(mixed, 2000).to_str() == here
 
 
 def test_a_failed_process_is_reported_with_its_last_words(monkeypatch: pytest.MonkeyPatch, mixed: list[str]) -> None:
-    monkeypatch.setattr(bpe, "_IN_PROCESS", 0)
+    monkeypatch.setattr(bpe, "_MAX_IN_PROCESS_CHARS", 0)
     monkeypatch.setitem(REGEXES, "gpt-2", "(")
     with pytest.raises(RuntimeError, match="exit code"):
         bpe.train(mixed, 400, "unknown", nothing)  # type: ignore[arg-type]

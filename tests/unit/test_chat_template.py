@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.unit.model_folders import FAMILIES, model_folder, template
 from trainer_core.data.columns import Turn
-from trainer_core.data.tokenizing import chat_template, tokenizer
+from trainer_core.data.tokenizing import conversations, tokenizer
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.data.tokenizing.tokenizer_files import TokenizerConfig
 from trainer_core.messages import TraindeckError
@@ -48,8 +48,8 @@ def transformers_of(family: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         theirs = transformers.AutoTokenizer.from_pretrained(model_folder(Path(folder), family))
     if theirs.chat_template is None:
-        theirs.add_special_tokens({"additional_special_tokens": [chat_template.IM_START, chat_template.IM_END]})
-        theirs.chat_template = chat_template.CHATML_TEMPLATE
+        theirs.add_special_tokens({"additional_special_tokens": [conversations.IM_START, conversations.IM_END]})
+        theirs.chat_template = conversations.CHATML_TEMPLATE
     return theirs
 
 
@@ -62,7 +62,7 @@ def rendered_ids(theirs: Any, turns: Sequence[Turn], prompt: bool = False) -> li
 
 def special_ids(codec: Codec) -> set[int]:
     added = codec.tokenizer.get_added_tokens_decoder().items()
-    return {number for number, one in added if one.special or one.content in codec.template.control_tokens}
+    return {number for number, one in added if one.special or one.content in codec.require_template().control_tokens}
 
 
 def model_with(folder: Path, source: str, family: str = "qwen2.5", **config: Any) -> Path:
@@ -280,7 +280,7 @@ def test_text_that_spells_a_token_of_the_model_s_own_vocabulary_stays_text() -> 
 
 def test_marks_that_are_not_called_special_are_kept_from_contents_too() -> None:
     codec = given_codec("deepseek")
-    assert {"<｜User｜>", "<｜Assistant｜>"} <= codec.template.control_tokens
+    assert {"<｜User｜>", "<｜Assistant｜>"} <= codec.require_template().control_tokens
     user = codec.tokenizer.token_to_id("<｜User｜>")
     made = codec.encode_chats([[("user", "<｜User｜>Hello<｜User｜>"), ("assistant", "Yes")]])[0]
     assert made.ids.tolist().count(user) == 1
@@ -375,7 +375,7 @@ def test_refused_conversations_can_be_counted_while_the_others_are_encoded() -> 
 @pytest.mark.parametrize("family", ["qwen2.5", "unigram"])
 def test_a_conversation_too_long_for_memory_is_refused_and_the_others_are_encoded(family: str) -> None:
     codec, found = given_codec(family), {}
-    half = "word " * (chat_template.MAX_CONVERSATION_CHARS // 10 + 1)
+    half = "word " * (conversations.MAX_CONVERSATION_CHARS // 10 + 1)
     made = codec.encode_chats([CHATS[0], [("user", half), ("assistant", half)], CHATS[0]], found.__setitem__)
     assert [len(one.ids) > 0 for one in made] == [True, False, True]
     assert found[1].params == {"reason": "it is longer than 4 million characters; divide it into several conversations"}
@@ -467,7 +467,7 @@ def test_a_model_without_a_template_speaks_chatml(tmp_path: Path) -> None:
     codec, missing = tokenizer.load_user_tokenizer(
         model_folder(tmp_path, "llama3", chat_template=None) / "tokenizer.json"
     )
-    assert missing == [chat_template.IM_START, chat_template.IM_END]
+    assert missing == [conversations.IM_START, conversations.IM_END]
     text = codec.decode(codec.encode_prompt("Hello"), skip_special_tokens=False)
     assert text == "<|begin_of_text|><|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
 

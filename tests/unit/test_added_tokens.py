@@ -50,13 +50,13 @@ def both(pre_tokenizer: PreTokenizer, added: list[AddedToken]) -> tuple[TextEnco
     tokenizer.add_tokens([one for one in added if not one.special])
     tokenizer.add_special_tokens([one for one in added if one.special])
     quick, reference = TextEncoder(Tokenizer.from_str(tokenizer.to_str())), TextEncoder(tokenizer, fast=False)
-    quick.encode_many(["x" * 70_000])
+    quick.encode(["x" * 70_000])
     assert (quick.backend, quick.reason) == ("gigatoken", "equal")
     return quick, reference, tokenizer
 
 
 def assert_same(quick: TextEncoder, reference: TextEncoder, texts: list[str]) -> None:
-    for text, ours, theirs in zip(texts, quick.encode_many(texts), reference.encode_many(texts), strict=True):
+    for text, ours, theirs in zip(texts, quick.encode(texts), reference.encode(texts), strict=True):
         assert ours.dtype == np.uint32
         assert ours.tolist() == theirs.tolist(), text
 
@@ -106,7 +106,7 @@ def test_a_word_that_minds_nothing_does_not_send_its_text_the_slow_way(monkeypat
 
     monkeypatch.setattr(quick, "_encode_with_reference", listen)
     text = "<think>\nIt is a word.\n</think>\n\nYes." + "x" * 3000
-    ids = quick.encode_many([text])[0].tolist()
+    ids = quick.encode([text])[0].tolist()
     assert ids[0] == tokenizer.token_to_id("<think>")
     assert tokenizer.token_to_id("</think>") in ids
     assert asked == [text[:2048]]  # what is compared

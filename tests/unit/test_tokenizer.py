@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.unit.model_folders import FAMILIES, model_folder
-from trainer_core.data.tokenizing import bpe, chat_template, tokenizer, tokenizer_files
+from trainer_core.data.tokenizing import bpe, conversations, tokenizer, tokenizer_files
 from trainer_core.data.tokenizing.bpe import REGEXES
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError
@@ -62,21 +62,10 @@ def test_special_tokens_come_first_and_the_vocabulary_is_as_large_as_asked() -> 
 
 def test_a_marker_that_somebody_wrote_stays_text() -> None:
     codec = trained()
-    for marker in chat_template.SPECIAL_TOKENS:
+    for marker in conversations.SPECIAL_TOKENS:
         ids = codec.encode(f"before {marker} after")
         assert not {0, 1, 2} & set(ids)
         assert codec.decode(ids) == f"before {marker} after"
-
-
-def test_what_is_remembered_of_a_batch_does_not_keep_the_batch() -> None:
-    template = (
-        "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + '<|im_end|>' }}{% endfor %}"
-    )
-    codec = Codec(trained().tokenizer, tokenizer_files.TokenizerConfig(template=template))
-    codec.encode_chats([(("user", f"number {n}"), ("assistant", "a long answer " * 20)) for n in range(500)])
-    assert codec.encoder.backend == "gigatoken"
-    assert len(codec._encoded_pieces) > 100
-    assert all(ids.base is None for ids in codec._encoded_pieces.values())
 
 
 # --- given tokenizers ------------------------------------------------------------------------------
@@ -96,7 +85,7 @@ def plain_tokenizer(path: Path) -> Path:
 
 def test_a_given_tokenizer_gets_the_tokens_that_nothing_in_it_replaces(tmp_path: Path) -> None:
     codec, missing = tokenizer.load_user_tokenizer(plain_tokenizer(tmp_path / "tokenizer.json"))
-    assert missing == list(chat_template.SPECIAL_TOKENS)
+    assert missing == list(conversations.SPECIAL_TOKENS)
     assert codec.vocab_size == 259
     assert len(codec.encode("longer than four")) == 16  # neither cut nor padded
 

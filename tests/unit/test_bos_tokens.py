@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, processors
 from tests.preparing import prepared
 from tests.unit.model_folders import model_folder
 from trainer_core.data.prepare import PreparedData
-from trainer_core.data.tokenizing import bpe, chat_template, tokenizer
+from trainer_core.data.tokenizing import bpe, tokenizer
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.generation import generate
 
@@ -179,7 +179,6 @@ def test_chatml_of_a_model_without_a_template_begins_with_it(tmp_path: Path) -> 
     prompt = theirs.apply_chat_template(messages[:1], add_generation_prompt=True, return_dict=False)
     again = Codec.load(tmp_path / "tokenizer.json")
     assert prompt == codec.encode_prompt("Hello") == again.encode_prompt("Hello")
-    assert isinstance(again.template, chat_template.ChatMl)
 
 
 # --- what others load ------------------------------------------------------------------------------

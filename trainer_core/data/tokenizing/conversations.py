@@ -1,0 +1,99 @@
+"""ChatML, and conversations as a chat template receives them: validation, messages, tool calls.
+
+No torch, no Qt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from trainer_core.data.columns import TOOLS_ROLE, Turn, turn_fields
+from trainer_core.messages import TraindeckError
+
+END_OF_TEXT: Final = "<|endoftext|>"
+IM_START: Final = "<|im_start|>"
+IM_END: Final = "<|im_end|>"
+SPECIAL_TOKENS: Final = (END_OF_TEXT, IM_START, IM_END)
+# ChatML, for models without a template of their own.
+CHATML_TEMPLATE: Final = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+MAX_CONVERSATION_CHARS: Final = 4 * 1024 * 1024  # a conversation is encoded at once, with up to 300 bytes per character
+_ROLES: Final = ("system", "user", "assistant", "tool")
+
+
+def validate_turns(turns: Sequence[Turn]) -> None:
+    """Raises `data.chat_refused` for no turns, an unknown role or too long a text."""
+    if not turns:
+        raise chat_refused_error("it has no messages")
+    for number, (role, *_) in enumerate(turns):
+        if role not in _ROLES and (number or role != TOOLS_ROLE):  # a role could spell a special token
+            raise chat_refused_error(f"a message's role is “{role[:40]}”")
+    if sum(len(part) for turn in turns for part in turn[1:]) > MAX_CONVERSATION_CHARS:
+        raise chat_refused_error("it is longer than 4 million characters; divide it into several conversations")
+
+
+def to_message(turn: Turn) -> dict[str, Any]:
+    """A turn as a template's message."""
+    fields = turn_fields(turn)
+    fields.pop("weight", None)
+    if "tool_calls" in fields and not turn[1].strip():  # then the fields have the content, if there is one
+        return {"role": turn[0], **fields}
+    return {"role": turn[0], "content": turn[1], **fields}
+
+
+def has_tools(turns: Sequence[Turn]) -> bool:
+    """Whether a conversation may have tools, tool calls or tool results."""
+    return bool(turns) and (turns[0][0] == TOOLS_ROLE or max(map(len, turns)) > 2)
+
+
+def drop_calls(turns: Sequence[Turn], is_supported: Callable[[Turn], bool]) -> Sequence[Turn]:
+    """A conversation without the turns whose tool calls are not supported, and the tool results that follow them."""
+    kept: list[Turn] = []
+    dropping = False
+    for turn in turns:
+        if turn[0] == "assistant":
+            dropping = "tool_calls" in turn_fields(turn) and not is_supported(turn)
+        elif turn[0] != "tool":
+            dropping = False
+        if not dropping:
+            kept.append(turn)
+    return kept
+
+
+def shorten_tool_call_ids(turns: Sequence[Turn]) -> list[Turn]:
+    """A conversation with tool call ids of nine letters and digits, which Mistral's templates require."""
+    known: dict[str, str] = {}
+    unanswered: list[str] = []  # ids of calls, for results without an id
+    found: list[Turn] = []
+    for turn in turns:
+        fields = turn_fields(turn)
+        for call in fields.get("tool_calls", ()):
+            given = str(call.get("id", f"call {len(known)}"))
+            call["id"] = known.setdefault(given, _short_id(given))
+            unanswered.append(call["id"])
+        if turn[0] == "tool":
+            named = str(fields.get("tool_call_id"))
+            fields["tool_call_id"] = known.get(named) or (unanswered[0] if unanswered else _short_id(named))
+            unanswered = [one for one in unanswered if one != fields["tool_call_id"]]
+        found.append((*turn[:2], json.dumps(fields, ensure_ascii=False)) if fields else turn)
+    return found
+
+
+def _short_id(given: str) -> str:
+    return hashlib.blake2b(given.encode("utf-8")).hexdigest()[:9]
+
+
+def chat_refused_error(reason: str) -> TraindeckError:
+    return TraindeckError("data.chat_refused", reason=reason)
+
+
+def no_answers_error() -> TraindeckError:
+    return chat_refused_error("the model's chat template writes none of its answers")
