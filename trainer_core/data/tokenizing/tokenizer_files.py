@@ -1,13 +1,12 @@
-"""A tokenizer on disk: tokenizer.json, and what stands beside it.
+"""Files of a tokenizer.
 
     tokenizer.json              the tokenizer itself, as `tokenizers` reads it
     tokenizer_config.json       its named tokens (bos_token …) and its chat template
     special_tokens_map.json     older models: named tokens
-    chat_template.jinja, .json  the chat template, where it has a file of its own
+    chat_template.jinja, .json  the chat template, if it has a file of its own
     additional_chat_templates/tool_use.jinja  beside chat_template.jinja: the one for conversations with tools
 
-Caches, runs and checkpoints hold the first two; what only Traindeck wants to know stands in the second,
-below `traindeck`.
+Caches, runs and checkpoints have the first two; settings of Traindeck are in the second, below `traindeck`.
 
 No torch, no Qt.
 """
@@ -51,22 +50,22 @@ def find_tokenizer(location: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class TokenizerConfig:
-    """What stands beside a tokenizer.json. `now`, in ISO form, is what the template takes for the present."""
+    """The companion files of a tokenizer.json."""
 
     path: Path = field(default_factory=Path)  # of the tokenizer.json
     special_tokens: Mapping[str, str] = field(default_factory=dict)  # bos_token, eos_token …
     template: str = conversations.CHATML_TEMPLATE
     tool_template: str = ""  # for conversations with tools; empty: `template`
     template_path: Path = field(default_factory=Path)
-    added_tokens: Sequence[AddedToken] = ()  # further tokens that it names, in the order of their ids
-    end_of_text: str = ""  # empty: not said
-    template_time: str = ""
+    added_tokens: Sequence[AddedToken] = ()  # further tokens, in the order of their ids
+    end_of_text: str = ""  # empty: unknown
+    template_time: str = ""  # the template's current time, in ISO format
     add_bos: bool = False  # add_bos_token
     add_eos: bool = False  # add_eos_token
 
 
 def read_config(path: Path) -> TokenizerConfig:
-    """Reads what stands beside a tokenizer.json. Raises `data.bad_tokenizer` or `data.bad_template`."""
+    """Read the companion files of a tokenizer.json. Raises `data.bad_tokenizer` or `data.bad_template`."""
     config = _read_json(path.with_name(CONFIG_FILE))
     templates, template_path = _read_templates(path, config)
     ours = config.get("traindeck")
@@ -91,7 +90,7 @@ def read_config(path: Path) -> TokenizerConfig:
 
 
 def _parse_time(given: Any) -> str:
-    """A time in ISO form; empty where it is none."""
+    """A time in ISO format; empty if it is invalid."""
     try:
         return datetime.fromisoformat(given).isoformat(timespec="seconds")
     except (TypeError, ValueError):
@@ -99,17 +98,16 @@ def _parse_time(given: Any) -> str:
 
 
 def _named_tokens(values: Any) -> dict[str, str]:
-    """Tokens by name: bos_token and its like, a text each, or an object that describes the token."""
-    found: dict[str, str] = {}
-    for name, value in values.items() if isinstance(values, dict) else ():
-        content = value.get("content") if isinstance(value, dict) else value
-        if name.endswith("_token") and isinstance(content, str) and content:
-            found[name] = content
-    return found
+    """Tokens by name, such as bos_token: a text each, or an object that describes the token."""
+    pairs = values.items() if isinstance(values, dict) else ()
+    found = {name: value.get("content") if isinstance(value, dict) else value for name, value in pairs}
+    return {
+        name: token for name, token in found.items() if name.endswith("_token") and isinstance(token, str) and token
+    }
 
 
 def read_task(folder: Path) -> Task:
-    """What the model of a checkpoint folder was trained for."""
+    """The task that the model of a checkpoint folder was trained for."""
     config = _read_json(folder / CONFIG_FILE)
     ours = config.get("traindeck")
     if isinstance(ours, dict):
@@ -135,7 +133,7 @@ def _read_templates(path: Path, config: Mapping[str, Any]) -> tuple[dict[str, st
 
 def _read_text(file: Path) -> str:
     try:
-        return read_content(file).decode("utf-8").replace("\r\n", "\n")
+        return _read_content(file).decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise TraindeckError("data.bad_template", path=str(file), reason=str(error)) from error
 
@@ -152,7 +150,7 @@ def _added_tokens(config: Mapping[str, Any]) -> list[AddedToken]:
     ]
 
 
-def read_content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise bad_tokenizer_error(path, f"it is larger than {_MAX_FILE_BYTES >> 20} MiB")
@@ -162,11 +160,11 @@ def read_content(path: Path) -> bytes:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """An object in a JSON file; empty where there is no such file. Raises `data.bad_tokenizer`."""
+    """An object in a JSON file; empty if the file does not exist. Raises `data.bad_tokenizer`."""
     if not path.is_file():
         return {}
     try:
-        found = json.loads(read_content(path).decode("utf-8-sig"))
+        found = json.loads(_read_content(path).decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise bad_tokenizer_error(path, str(error)) from error
     if not isinstance(found, dict):
@@ -176,7 +174,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def read_tokenizer(path: Path) -> Tokenizer:
     """A tokenizer.json, without truncation and padding. Raises `data.bad_tokenizer`."""
-    content = read_content(path)
+    content = _read_content(path)
     try:
         tokenizer = Tokenizer.from_str(content.decode("utf-8-sig"))
         tokenizer.no_truncation()
@@ -204,25 +202,25 @@ def post_processor_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     return encoding.ids[:first], encoding.ids[last:]
 
 
-def apply_bos_eos_flags(tokenizer: Tokenizer, description: TokenizerConfig) -> None:
+def apply_bos_eos_flags(tokenizer: Tokenizer, config: TokenizerConfig) -> None:
     """Adds to the post-processor what `add_bos_token` and `add_eos_token` ask for. Raises `data.bad_tokenizer`.
 
     The tokenizer classes of Llama and Gemma in transformers 4 follow the flags; transformers 5 follows the
     post-processor alone. In most published tokenizers both agree. A flag that is false removes nothing.
     """
-    before, after = post_processor_ids(tokenizer)
-    bos, eos = (tokenizer.token_to_id(description.special_tokens.get(name, "")) for name in ("bos_token", "eos_token"))
-    new_before = [bos] if description.add_bos and bos is not None and not before else before
-    new_after = [eos] if description.add_eos and eos is not None and not after else after
-    if (new_before, new_after) == (before, after):
+    ids = post_processor_ids(tokenizer)
+    before, after = ([str(tokenizer.id_to_token(number)) for number in side] for side in ids)
+    bos, eos = (config.special_tokens.get(name, "") for name in ("bos_token", "eos_token"))
+    add_bos = config.add_bos and not before and tokenizer.token_to_id(bos) is not None
+    add_eos = config.add_eos and not after and tokenizer.token_to_id(eos) is not None
+    if not add_bos and not add_eos:
         return
-    names = {number: tokenizer.id_to_token(number) for number in (*new_before, *new_after)}
-    single = [*(names[number] for number in new_before), "$A", *(names[number] for number in new_after)]
-    special = [(name, number) for number, name in names.items()]
+    before, after = [bos] if add_bos else before, [eos] if add_eos else after
+    special = [(token, tokenizer.token_to_id(token)) for token in {*before, *after}]
     try:
-        tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=special)
+        tokenizer.post_processor = processors.TemplateProcessing(single=[*before, "$A", *after], special_tokens=special)
     except Exception as error:  # tokenizers raises ValueError for names that its template syntax does not take
-        raise bad_tokenizer_error(description.path, str(error)) from error
+        raise bad_tokenizer_error(config.path, str(error)) from error
 
 
 def bad_tokenizer_error(path: Path, reason: str) -> TraindeckError:
