@@ -174,10 +174,10 @@ def generate(
             if newest != checkpoint.parent.parent:
                 click.echo(texts.get("console.no_checkpoint", terminal_language(), name=newest.name), err=True)
             click.echo(checkpoint, err=True)
-        loaded, codec = generation.load_model(checkpoint, choose_device(device))
+        loaded, codec, chat = generation.load_model(checkpoint, choose_device(device))
         text = _read_prompt() if prompt is None else prompt
         max_tokens = flags.pop("max_tokens")
-        sampling, chat = generation.SamplingParams(**flags), generation.is_chat(checkpoint)
+        sampling = generation.SamplingParams(**flags)
         shown = escape_control_characters if sys.stdout.isatty() else str
         click.echo("" if chat else shown(text), nl=False)  # a text continues the prompt; an answer stands alone
         for piece in generation.generate_text(loaded, codec, text, max_tokens, sampling, chat):
@@ -196,7 +196,7 @@ def _serve(model: str, prompt: str | None, device: str, keep_alive: bool, sampli
         if text is not None and (reason := generator.handle_command(protocol.Generate(prompt=text, **sampling))):
             raise TraindeckError("usage", problem=reason)
         checkpoint = run_dir.find_checkpoint(model, run_dir.runs_root(), job.run_context.warn)
-        server.serve(generator, checkpoint, device, keep_alive)
+        generator.serve(checkpoint, device, keep_alive)
     return job.exit_code
 
 

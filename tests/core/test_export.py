@@ -47,7 +47,7 @@ def test_transformers_computes_the_same_logits_and_ids_from_it(trained: Path, tm
     target = tmp_path / "模型 out"
     assert export(trained, "甲 run", str(target)).code == 0
     theirs = transformers.AutoModelForCausalLM.from_pretrained(target, attn_implementation="eager").eval()
-    model, codec = generate.load_model(newest(trained), torch.device("cpu"))
+    model, codec, _ = generate.load_model(newest(trained), torch.device("cpu"))
     text = "Line 7: 7 plus 8 is 15. 第7行。\n"
     ids = transformers.AutoTokenizer.from_pretrained(target)(text, add_special_tokens=False)["input_ids"]
     assert ids == codec.encode(text)

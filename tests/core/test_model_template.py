@@ -11,7 +11,7 @@ from tests.core.trainer import TINY, run
 from tests.unit.model_folders import model_folder
 from trainer_core import protocol
 from trainer_core.data.tokenizing.tokenizer import Codec
-from trainer_core.generation.generate import is_chat
+from trainer_core.data.tokenizing.tokenizer_files import read_task
 
 LONGER = (*TINY, "--max-seq-len", "128", "--max-steps", "6", "--eval-steps", "6", "--validation-fraction", "0.1")
 
@@ -37,7 +37,7 @@ def test_a_run_writes_a_model_that_transformers_prompts_in_the_same_way(tmp_path
     ended = run(tmp_path, "train", *LONGER, *data, "--run-dir", str(tmp_path / "run"))
     assert ended.code == 0, ended.stderr
     checkpoint = tmp_path / "run" / "checkpoints" / "step-00000006"
-    assert is_chat(checkpoint)
+    assert read_task(checkpoint) == "sft"
     codec = Codec.load(checkpoint / "tokenizer.json")
     theirs = transformers.AutoTokenizer.from_pretrained(checkpoint)
     prompt = theirs.apply_chat_template(

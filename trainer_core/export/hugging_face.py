@@ -14,32 +14,22 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from trainer_core.data.tokenizing.tokenizer import Codec
-from trainer_core.export.model_card import MODEL_CARD_FILE, model_card
+from trainer_core.export.model_card import MODEL_CARD_FILE, model_card, read_json
 from trainer_core.messages import Language, TraindeckError
 from trainer_core.progress import Reporter
 from trainer_core.runs import checkpoint_dir, run_dir
 from trainer_core.system import files
 
-_REQUIRED_FILES: Final = ("model.safetensors", "config.json", "tokenizer.json")
-_EXPORTED_FILES: Final = (*_REQUIRED_FILES, "tokenizer_config.json")  # and nothing else, in an untrusted checkpoint
+_REQUIRED_FILES: Final = ("config.json", "tokenizer.json", "model.safetensors")
+_EXPORTED_FILES: Final = ("tokenizer_config.json", *_REQUIRED_FILES)  # nothing else: the checkpoint may be untrusted
 _CHUNK: Final = 4 * 1024 * 1024
 _OVERHEAD_BYTES: Final = 1024 * 1024  # new files and the file system
 _TEMPERATURE: Final = 0.8  # the default of `generate`
 _MAX_NAME_CHARS: Final = 80  # `safe_name` truncates longer names
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    """A file of the checkpoint as its manifest describes it."""
-
-    name: str
-    bytes: int
-    sha256: str
 
 
 def export(checkpoint: Path, folder: Path, reporter: Reporter, language: Language = "en") -> Path:
@@ -50,14 +40,14 @@ def export(checkpoint: Path, folder: Path, reporter: Reporter, language: Languag
     """
     target = resolve_target(folder)
     _require_empty(target)
-    wanted = _files_to_export(checkpoint)
-    total = sum(file.bytes for file in wanted)
+    hashes = _hashes_of_files(checkpoint)
+    total = sum((checkpoint / name).stat().st_size for name in hashes)
     with files.translate_os_errors(target, total), _temporary_folder(target) as working:
         if files.free_bytes(target) < total + _OVERHEAD_BYTES:
             raise files.disk_full_error(target, total + _OVERHEAD_BYTES)
         done = 0
-        for file in wanted:
-            for size in _copy(checkpoint, working, file):
+        for name, digest in hashes.items():
+            for size in _copy(checkpoint / name, working / name, digest):
                 done += size
                 reporter.progress("saving", done, total, "bytes")
                 reporter.poll()
@@ -94,35 +84,30 @@ def _require_empty(target: Path) -> None:
         raise TraindeckError("export.not_empty", path=str(target))
 
 
-def _files_to_export(checkpoint: Path) -> list[_File]:
-    """The files to copy, small ones first; their contents are verified by `_copy`. Raises `checkpoint.damaged`."""
+def _hashes_of_files(checkpoint: Path) -> dict[str, str]:
+    """SHA-256 of each file to export, which `_copy` verifies; the weights last. Raises `checkpoint.damaged`."""
     problem = checkpoint_dir.find_problem(checkpoint, hashes=False)
     if problem:
         raise _damaged_error(checkpoint, problem)
-    manifest = json.loads((checkpoint / checkpoint_dir.MANIFEST).read_bytes())
-    found = [
-        _File(name, int(entry["bytes"]), str(entry["sha256"]))
-        for name, entry in manifest["files"].items()
-        if name in _EXPORTED_FILES
-    ]
-    missing = set(_REQUIRED_FILES) - {file.name for file in found}
+    listed = json.loads((checkpoint / checkpoint_dir.MANIFEST).read_bytes())["files"]
+    missing = [name for name in _REQUIRED_FILES if name not in listed]
     if missing:
-        raise _damaged_error(checkpoint, f"“{min(missing)}” is missing")
-    return sorted(found, key=lambda file: file.bytes)
+        raise _damaged_error(checkpoint, f"“{missing[0]}” is missing")
+    return {name: listed[name]["sha256"] for name in _EXPORTED_FILES if name in listed}
 
 
-def _copy(checkpoint: Path, working: Path, file: _File) -> Iterator[int]:
+def _copy(source: Path, target: Path, expected_hash: str) -> Iterator[int]:
     """Copy, flush and verify one file; yields the size of each chunk."""
     digest = hashlib.sha256()
-    with (checkpoint / file.name).open("rb") as source, (working / file.name).open("xb") as copy:
-        while chunk := source.read(_CHUNK):
+    with source.open("rb") as reader, target.open("xb") as writer:
+        while chunk := reader.read(_CHUNK):
             digest.update(chunk)
-            copy.write(chunk)
+            writer.write(chunk)
             yield len(chunk)
-        copy.flush()
-        os.fsync(copy.fileno())
-    if digest.hexdigest() != file.sha256:
-        raise _damaged_error(checkpoint, f"the content of “{file.name}” has changed")
+        writer.flush()
+        os.fsync(writer.fileno())
+    if digest.hexdigest() != expected_hash:
+        raise _damaged_error(source.parent, f"the content of “{source.name}” has changed")
 
 
 @contextlib.contextmanager
@@ -143,8 +128,8 @@ def _temporary_folder(target: Path) -> Iterator[Path]:
 
 
 def _generation_config(folder: Path) -> bytes:
-    """Content of generation_config.json: end tokens, and sampling as in `generate`. Raises `checkpoint.damaged`."""
-    config = _read_json(folder / "config.json")
+    """Content of generation_config.json: end tokens, and sampling as in `generate`."""
+    config = read_json(folder / "config.json")
     codec = Codec.load(folder / "tokenizer.json")
     first = config.get("eos_token_id")
     ends = [first, *sorted(codec.stop_token_ids - {first})] if isinstance(first, int) else sorted(codec.stop_token_ids)
@@ -159,16 +144,6 @@ def _generation_config(folder: Path) -> bytes:
     if isinstance(used, int) and isinstance(rows, int) and 0 < used < rows <= used + 1024:
         generation["suppress_tokens"] = list(range(used, rows))  # padding rows of the embedding
     return json.dumps(generation, indent=1).encode("utf-8")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise _damaged_error(path.parent, f"{path.name}: {error}") from error
-    if not isinstance(found, dict):
-        raise _damaged_error(path.parent, f"{path.name} holds no JSON object")
-    return found
 
 
 def _damaged_error(checkpoint: Path, reason: str) -> TraindeckError:

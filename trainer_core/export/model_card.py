@@ -10,13 +10,14 @@ import math
 from pathlib import Path
 from typing import Any, Final
 
+from safetensors import SafetensorError, safe_open
+
 from trainer_core.data.tokenizing import tokenizer_files
 from trainer_core.messages import Language
 from trainer_core.runs import checkpoint_dir, run_dir
 from trainer_core.texts import get
 
 MODEL_CARD_FILE: Final = "README.md"
-_MAX_HEADER_BYTES: Final = 100 * 1024 * 1024
 _TEXT_EXAMPLE: Final = """from transformers import AutoModelForCausalLM, AutoTokenizer
 
 model = AutoModelForCausalLM.from_pretrained("{name}")
@@ -36,13 +37,14 @@ print(tokenizer.decode(answer, skip_special_tokens=True))"""
 
 def model_card(checkpoint: Path, name: str, language: Language) -> str:
     """Return the content of the file. Unknown facts are omitted."""
-    state, config = _read_json(checkpoint / "state.json"), _read_json(checkpoint / "config.json")
+    state, config = read_json(checkpoint / "state.json"), read_json(checkpoint / "config.json")
     knobs = run_dir.read_yaml(checkpoint.parent.parent / "config.yaml")
     task = tokenizer_files.read_task(checkpoint)
     counters = state.get("counters")
+    counters = counters if isinstance(counters, dict) else {}
     tables = {
-        "training": _training(knobs, counters if isinstance(counters, dict) else {}, language),
-        "losses": _losses(checkpoint, counters if isinstance(counters, dict) else {}),
+        "training": _training(knobs, counters, language),
+        "losses": _losses(checkpoint, counters),
         "model": _model(checkpoint, config),
     }
     lines = [
@@ -107,13 +109,10 @@ def _model(checkpoint: Path, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _count_parameters(weights: Path) -> int | None:
-    """Numbers in a safetensors file, by its header. Format: https://github.com/huggingface/safetensors#format"""
     try:
-        with weights.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(length)) if length <= _MAX_HEADER_BYTES else {}
-        return int(sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        with safe_open(weights, "numpy") as file:
+            return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 - no mapping
+    except (OSError, SafetensorError):
         return None
 
 
@@ -122,11 +121,12 @@ def _format_count(value: Any) -> str | None:
 
 
 def _cell(value: Any) -> str:
-    """Names of files are text, whatever stands in them."""
+    """Text as a table cell, without markup."""
     return str(value).replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """An object in a JSON file; empty if it cannot be read."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,8 +34,16 @@ class SamplingParams:
     seed: int = 0
 
 
-def load_model(checkpoint: Path, device: torch.device) -> tuple[Decoder, Codec]:
-    """Load a model for inference, and its tokenizer. Raises `checkpoint.damaged` or `checkpoint.mismatch`."""
+class LoadedModel(NamedTuple):
+    """A model for inference, with its tokenizer. `chat`: it was trained to answer prompts."""
+
+    model: Decoder
+    codec: Codec
+    chat: bool
+
+
+def load_model(checkpoint: Path, device: torch.device) -> LoadedModel:
+    """Raises `checkpoint.damaged` or `checkpoint.mismatch`."""
     problem = checkpoint_dir.find_problem(checkpoint)
     if problem:
         raise TraindeckError("checkpoint.damaged", path=str(checkpoint), reason=problem)
@@ -43,12 +51,8 @@ def load_model(checkpoint: Path, device: torch.device) -> tuple[Decoder, Codec]:
     require_weights(checkpoint, shape)
     model = Decoder(shape)
     load_weights(checkpoint, model)
-    return model.to(device).eval(), Codec.load(checkpoint / "tokenizer.json")
-
-
-def is_chat(checkpoint: Path) -> bool:
-    """Whether the model was trained to answer prompts."""
-    return read_task(checkpoint) == "sft"
+    codec = Codec.load(checkpoint / "tokenizer.json")
+    return LoadedModel(model.to(device).eval(), codec, chat=read_task(checkpoint) == "sft")
 
 
 def generate_text(

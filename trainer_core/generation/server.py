@@ -24,21 +24,11 @@ from trainer_core.run_context import RunContext
 from trainer_core.runs import checkpoint_dir
 
 if TYPE_CHECKING:
-    from trainer_core.data.tokenizing.tokenizer import Codec
-    from trainer_core.models.decoder import Decoder
+    from trainer_core.generation.generate import LoadedModel
 
 _FLUSH_INTERVAL_S: Final = 0.05  # interval of text events
 _POLL_INTERVAL_S: Final = 0.05
 _MAX_SEED: Final = 2**63 - 1
-
-
-@dataclass(slots=True)
-class LoadedModel:
-    """A model for inference, with its tokenizer."""
-
-    model: Decoder
-    codec: Codec
-    chat: bool
 
 
 @dataclass(slots=True)
@@ -49,32 +39,123 @@ class _Request:
     interrupted: bool = False
 
 
-def serve(server: GenerationServer, checkpoint: Path, device_name: str, keep_alive: bool) -> None:
-    """Load the model, emit `loaded`, and process requests; with `keep_alive`, until a stop or the end of input.
+class GenerationServer:
+    """Queue of generation requests. Accepts commands as soon as it is created."""
 
-    Raises as `generate.load_model`, `device.not_available` and `generate.memory`.
-    """
-    from trainer_core.generation import generate
-    from trainer_core.train.device import choose_device, describe_device
+    def __init__(self, run_context: RunContext) -> None:
+        self._run_context = run_context
+        self._queue: deque[_Request] = deque()
+        self._active: _Request | None = None
+        self._lock = threading.Lock()  # of `_queue` and `_active`
+        self._wakeup = threading.Event()
+        run_context.generate_handler = self.handle_command
 
-    session, device = server.run_context, choose_device(device_name)
-    with contextlib.suppress(StopRequested), _translate_oom(describe_device(device)):
-        began = time.monotonic()
-        with session.interruptible():
-            loaded = LoadedModel(*generate.load_model(checkpoint, device), generate.is_chat(checkpoint))
-        info = checkpoint_dir.read_info(checkpoint)
-        session.emit(
-            protocol.ModelLoaded(
-                checkpoint=str(checkpoint),
-                step=info.step if info else 0,
-                chat=loaded.chat,
-                parameters=loaded.model.count_parameters(),
-                device=describe_device(device),
-                max_seq_len=loaded.model.config.max_seq_len,
-                seconds=time.monotonic() - began,
+    def handle_command(self, command: protocol.Generate | protocol.Interrupt) -> str:
+        """Accept a command, on any thread. Returns why it is invalid, or an empty string."""
+        if isinstance(command, protocol.Interrupt):
+            with self._lock:
+                for request in (self._active, *self._queue):
+                    if request is not None:
+                        request.interrupted = True
+            return ""
+        reason = _invalid_reason(command)
+        if not reason:
+            with self._lock:
+                self._queue.append(_Request(command))
+            self._wakeup.set()
+        return reason
+
+    def serve(self, checkpoint: Path, device_name: str, keep_alive: bool) -> None:
+        """Load the model, emit `loaded`, and process requests; with `keep_alive`, until a stop or the end of input.
+
+        Raises as `generate.load_model`, `device.not_available` and `generate.memory`.
+        """
+        from trainer_core.generation import generate
+        from trainer_core.train.device import choose_device, describe_device
+
+        device = choose_device(device_name)
+        with contextlib.suppress(StopRequested), _translate_oom(describe_device(device)):
+            began = time.monotonic()
+            with self._run_context.interruptible():
+                loaded = generate.load_model(checkpoint, device)
+            info = checkpoint_dir.read_info(checkpoint)
+            self._run_context.emit(
+                protocol.ModelLoaded(
+                    checkpoint=str(checkpoint),
+                    step=info.step if info else 0,
+                    chat=loaded.chat,
+                    parameters=loaded.model.count_parameters(),
+                    device=describe_device(device),
+                    max_seq_len=loaded.model.config.max_seq_len,
+                    seconds=time.monotonic() - began,
+                )
+            )
+            self._process_requests(loaded, keep_alive)
+
+    def _process_requests(self, loaded: LoadedModel, keep_alive: bool) -> None:
+        """Raises `StopRequested`."""
+        while keep_alive or self._queue:
+            self._run_context.poll()
+            with self._lock:
+                self._active = self._queue.popleft() if self._queue else None
+            if self._active is not None:
+                self._process(self._active, loaded)
+            else:
+                self._wakeup.wait(_POLL_INTERVAL_S)
+                self._wakeup.clear()
+
+    def _process(self, request: _Request, loaded: LoadedModel) -> None:
+        from trainer_core.generation import generate
+
+        command, began, prompt_tokens = request.command, time.monotonic(), 0
+        text = _TextBuffer(self._run_context, command.id)
+        reason: Literal["end", "length", "interrupted", "failed"]
+        try:
+            prompt = _conversation(command, loaded.chat) if command.turns else command.prompt
+            prompt_tokens = len(generate.prompt_ids(loaded.codec, prompt, loaded.chat))
+            sampling = generate.SamplingParams(command.temperature, command.top_k, command.top_p, command.seed)
+            model, codec, chat = loaded
+            pieces = generate.generate_text(model, codec, prompt, command.max_tokens, sampling, chat)
+            while not request.interrupted and (piece := next(pieces, None)) is not None:
+                text.add(piece)
+                self._run_context.poll()
+            reason = "length" if text.tokens == command.max_tokens else "end"
+            reason = "interrupted" if request.interrupted else reason
+        except TraindeckError as error:
+            self._run_context.warn(error.code, **error.params)
+            reason = "failed"
+        text.flush()
+        seconds = time.monotonic() - began
+        self._run_context.emit(
+            protocol.GenerationDone(
+                id=command.id,
+                tokens=text.tokens,
+                prompt_tokens=prompt_tokens,
+                seconds=seconds,
+                tokens_per_s=text.tokens / seconds if seconds > 0 else 0.0,
+                reason=reason,
             )
         )
-        server.run(loaded, keep_alive)
+
+
+class _TextBuffer:
+    """Collects pieces of text and emits them at most every 50 ms."""
+
+    def __init__(self, run_context: RunContext, command_id: int | None) -> None:
+        self._run_context, self._id = run_context, command_id
+        self._text, self._flushed_at = "", -math.inf
+        self.tokens = 0
+
+    def add(self, piece: str) -> None:
+        self.tokens += 1
+        self._text += piece
+        if time.monotonic() - self._flushed_at >= _FLUSH_INTERVAL_S:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._text:
+            self._run_context.emit(protocol.GeneratedPiece(id=self._id, piece=self._text, tokens=self.tokens))
+            self._text, self._flushed_at = "", time.monotonic()
 
 
 @contextlib.contextmanager
@@ -86,105 +167,7 @@ def _translate_oom(device: str) -> Iterator[None]:
         found = None if isinstance(error, TraindeckError) else error_codes.classify_exception(error)
         if found is None or not found.code.startswith("memory."):
             raise
-        detail = f"{type(error).__name__}: {error}"
-        raise TraindeckError("generate.memory", detail, device=device) from error
-
-
-class GenerationServer:
-    """Queue of generation requests. Accepts commands as soon as it is created."""
-
-    def __init__(self, session: RunContext) -> None:
-        self.run_context = session
-        self._queue: deque[_Request] = deque()
-        self._active: _Request | None = None
-        self._lock = threading.Lock()  # of `_queue` and `_active`
-        self._wakeup = threading.Event()
-        session.generate_handler = self.handle_command
-
-    def handle_command(self, command: protocol.Generate | protocol.Interrupt) -> str:
-        """Accept a command, on any thread. Returns why it is invalid, or an empty string."""
-        if isinstance(command, protocol.Interrupt):
-            with self._lock:
-                for request in (self._active, *self._queue):
-                    if request is not None:
-                        request.interrupted = True
-            return ""
-        reason = invalid_reason(command)
-        if not reason:
-            with self._lock:
-                self._queue.append(_Request(command))
-            self._wakeup.set()
-        return reason
-
-    def run(self, loaded: LoadedModel, keep_alive: bool) -> None:
-        """Process requests in order. Raises `StopRequested`."""
-        while keep_alive or self._queue:
-            self.run_context.poll()
-            with self._lock:
-                self._active = self._queue.popleft() if self._queue else None
-            if self._active is not None:
-                self._generate(self._active, loaded)
-            else:
-                self._wakeup.wait(_POLL_INTERVAL_S)
-                self._wakeup.clear()
-
-    def _generate(self, request: _Request, loaded: LoadedModel) -> None:
-        command, prompt_tokens, began = request.command, 0, time.monotonic()
-        buffer = _TextBuffer(self.run_context, command.id)
-        reason: Literal["end", "length", "interrupted", "failed"]
-        from trainer_core.generation import generate
-
-        try:
-            prompt = _conversation(command, loaded.chat) if command.turns else command.prompt
-            prompt_tokens = len(generate.prompt_ids(loaded.codec, prompt, loaded.chat))
-            self._stream(request, loaded, prompt, buffer)
-            reason = "length" if buffer.tokens == command.max_tokens else "end"
-            reason = "interrupted" if request.interrupted else reason
-        except TraindeckError as error:
-            self.run_context.warn(error.code, **error.params)
-            reason = "failed"
-        buffer.flush()
-        seconds = time.monotonic() - began
-        self.run_context.emit(
-            protocol.GenerationDone(
-                id=command.id,
-                tokens=buffer.tokens,
-                prompt_tokens=prompt_tokens,
-                seconds=seconds,
-                tokens_per_s=buffer.tokens / seconds if seconds > 0 else 0.0,
-                reason=reason,
-            )
-        )
-
-    def _stream(self, request: _Request, loaded: LoadedModel, prompt: str | list[Turn], buffer: _TextBuffer) -> None:
-        from trainer_core.generation import generate
-
-        command = request.command
-        sampling = generate.SamplingParams(command.temperature, command.top_k, command.top_p, command.seed)
-        pieces = generate.generate_text(loaded.model, loaded.codec, prompt, command.max_tokens, sampling, loaded.chat)
-        while not request.interrupted and (piece := next(pieces, None)) is not None:
-            buffer.add(piece)
-            self.run_context.poll()
-
-
-class _TextBuffer:
-    """Collects pieces of text and emits them at most every 50 ms."""
-
-    def __init__(self, session: RunContext, number: int | None) -> None:
-        self._session, self._id = session, number
-        self._buffer, self._flushed_at = "", -math.inf
-        self.tokens = 0
-
-    def add(self, piece: str) -> None:
-        self.tokens += 1
-        self._buffer += piece
-        if time.monotonic() - self._flushed_at >= _FLUSH_INTERVAL_S:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._buffer:
-            self._session.emit(protocol.GeneratedPiece(id=self._id, piece=self._buffer, tokens=self.tokens))
-            self._buffer, self._flushed_at = "", time.monotonic()
+        raise TraindeckError("generate.memory", f"{type(error).__name__}: {error}", device=device) from error
 
 
 def _conversation(command: protocol.Generate, chat: bool) -> list[Turn]:
@@ -193,7 +176,7 @@ def _conversation(command: protocol.Generate, chat: bool) -> list[Turn]:
     return [(turn.role, turn.content) for turn in command.turns]
 
 
-def invalid_reason(command: protocol.Generate) -> str:
+def _invalid_reason(command: protocol.Generate) -> str:
     """Why a command is invalid; empty if it is valid."""
     allowed = {
         "max_tokens": (command.max_tokens >= 1, ">= 1"),
@@ -202,4 +185,4 @@ def invalid_reason(command: protocol.Generate) -> str:
         "top_p": (0 < command.top_p <= 1, "> 0, <= 1"),
         "seed": (0 <= command.seed <= _MAX_SEED, "0 to 2^63 - 1"),
     }
-    return next((f"{name} must be {wanted}" for name, (fits, wanted) in allowed.items() if not fits), "")
+    return next((f"{name} must be {wanted}" for name, (valid, wanted) in allowed.items() if not valid), "")
