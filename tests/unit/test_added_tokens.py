@@ -51,7 +51,7 @@ def both(pre_tokenizer: PreTokenizer, added: list[AddedToken]) -> tuple[TextEnco
     tokenizer.add_special_tokens([one for one in added if one.special])
     quick, reference = TextEncoder(Tokenizer.from_str(tokenizer.to_str())), TextEncoder(tokenizer, fast=False)
     quick.encode(["x" * 70_000])
-    assert (quick.backend, quick.reason) == ("gigatoken", "equal")
+    assert quick.backend == "gigatoken"
     return quick, reference, tokenizer
 
 

@@ -100,11 +100,7 @@ def _exit_with_parent(parent: Any) -> None:
     os._exit(1)
 
 
-def encode_in_worker(batch: Sequence[Content], fast_path_verified: bool) -> EncodedBatch:
-    """`encode_batch` in a worker. `fast_path_verified`: the parent has checked that gigatoken is exact."""
+def encode_in_worker(batch: Sequence[Content]) -> EncodedBatch:
+    """`encode_batch` in a worker."""
     assert _codec is not None
-    if fast_path_verified:
-        _codec.encoder.choose_backend(verify=False)
-    else:
-        _codec.encoder.disable_fast_path()
     return encode_batch(_codec, batch)

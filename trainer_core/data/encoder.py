@@ -153,9 +153,6 @@ class _EncodePipeline:
         writer = self._writer
         pool = self._start_pool()
         try:
-            if pool is not None:  # while its processes start
-                self._codec.encoder.choose_backend()
-                self._codec.encoder.release_fast_path()
             for encoded in self._iter_encoded(pool):
                 self._write(encoded)
             counts = writer.finish(self._recorder)
@@ -199,14 +196,13 @@ class _EncodePipeline:
 
     def _iter_encoded(self, pool: ProcessPoolExecutor | None) -> Iterator[_Encoded]:
         pending: deque[tuple[list[Document], Future[EncodedBatch], float, StreamPosition | None, int]] = deque()
-        verified = self._codec.encoder.backend == "gigatoken"
         for batch in batch_documents(self._stream, _SMALL_BATCH_LIMIT if self._config.low_memory else _BATCH_LIMIT):
             contents = [document.turns or document.text for document in batch]
             state = self._stream.done, self._stream.position, len(self._recorder.warnings)
             if pool is None:
                 yield _Encoded(batch, encode_batch(self._codec, contents), *state)
                 continue
-            pending.append((batch, pool.submit(encode_in_worker, contents, verified), *state))
+            pending.append((batch, pool.submit(encode_in_worker, contents), *state))
             while len(pending) > 2 * self._num_processes or (pending and pending[0][1].done()):
                 yield self._wait(*pending.popleft())
         while pending:

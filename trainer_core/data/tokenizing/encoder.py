@@ -27,7 +27,6 @@ from trainer_core.data.tokenizing.bpe import REGEXES
 from trainer_core.messages import TraindeckError
 
 Ids = npt.NDArray[np.uint32]
-Reason = Literal["", "equal", "switched_off", "not_installed", "unknown_kind", "differs"]
 
 _MIN_FAST_CHARS: Final = 64 * 1024  # characters in one call that repay the verification
 _VERIFIED_CHARS: Final = 2048  # characters of each batch that both paths encode
@@ -51,16 +50,14 @@ class EncoderMismatchError(Exception):
 class TextEncoder:
     """Ids of plain texts. A text that spells a special token stays text.
 
-    `backend`: the path of long batches. `reason`: equal (verified), switched_off, not_installed, unknown_kind (no
-    byte-level BPE, or a split that gigatoken does not know), differs. Empty: no batch has been long enough to decide.
+    `fast`: gigatoken may be used. `backend`: the path of long batches; empty until a batch was long enough to decide.
     """
 
     def __init__(self, tokenizer: Tokenizer, fast: bool = True) -> None:
         tokenizer.encode_special_tokens = True  # else `<|im_end|>` in somebody's text would end the turn
-        self._reference = tokenizer
+        self.tokenizer = tokenizer
         self._fast: _GigatokenEncoder | None = None
-        self.backend: Literal["tokenizers", "gigatoken"] = "tokenizers"
-        self.reason: Reason = "" if fast else "switched_off"
+        self.backend: Literal["", "tokenizers", "gigatoken"] = "" if fast else "tokenizers"
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """Ids of each text. Keep a call to a few MiB of text: the reference needs some 100 bytes a token.
@@ -68,8 +65,8 @@ class TextEncoder:
         Raises `EncoderMismatchError`.
         """
         size = sum(map(len, texts))
-        if not self.reason and size >= _MIN_FAST_CHARS:
-            self.choose_backend()
+        if not self.backend and size >= _MIN_FAST_CHARS:
+            self._choose_backend()
         if self._fast is None or not texts:
             return self._encode_with_reference(texts)
         ids = self._encode_fast(texts)
@@ -77,27 +74,14 @@ class TextEncoder:
         self._fast.limit_memory(size)
         return ids
 
-    def choose_backend(self, verify: bool = True) -> None:
-        """Choose the path of long batches. `verify` False: another process has found both paths equal."""
-        if self.reason:
-            return
-        self.reason, self._fast = _create_fast_encoder(self._reference)
-        if self._fast is None:
-            return
-        self.backend = "gigatoken"
-        try:
-            if verify:
-                self._verify([*_PROBE_TEXTS, *_vocabulary_texts(self._reference)])
-        except EncoderMismatchError:
-            self.reason = "differs"
-            self.disable_fast_path()
-
-    def disable_fast_path(self) -> None:
-        self._fast, self.backend, self.reason = None, "tokenizers", self.reason or "switched_off"
-
-    def release_fast_path(self) -> None:
-        """Free the memory of the fast path; short texts do not need it."""
-        self._fast = None
+    def _choose_backend(self) -> None:
+        self._fast, self.backend = _create_fast_encoder(self.tokenizer), "tokenizers"
+        if self._fast is not None:
+            try:
+                self._verify([*_PROBE_TEXTS, *_vocabulary_texts(self.tokenizer)])
+                self.backend = "gigatoken"
+            except EncoderMismatchError:
+                self._fast = None
 
     def _encode_fast(self, texts: Sequence[str]) -> list[Ids]:
         """Texts that gigatoken does not support go to the reference."""
@@ -112,7 +96,7 @@ class TextEncoder:
 
     def _encode_with_reference(self, texts: Sequence[str]) -> list[Ids]:
         try:
-            encodings = self._reference.encode_batch_fast(list(texts), add_special_tokens=False)
+            encodings = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         except BaseException as error:  # a panic: the regex engine abandons a catastrophic pattern
             if isinstance(error, Exception) or type(error).__name__ != "PanicException":
                 raise
@@ -138,16 +122,15 @@ def _vocabulary_texts(tokenizer: Tokenizer) -> list[str]:
 # --- gigatoken -------------------------------------------------------------------------------------
 
 
-def _create_fast_encoder(tokenizer: Tokenizer) -> tuple[Reason, _GigatokenEncoder | None]:
-    if importlib.util.find_spec("gigatoken") is None:
-        return "not_installed", None
+def _create_fast_encoder(tokenizer: Tokenizer) -> _GigatokenEncoder | None:
+    """None if gigatoken is not installed or does not support the tokenizer."""
     document = json.loads(tokenizer.to_str())
-    if not _is_supported_kind(document):
-        return "unknown_kind", None
+    if importlib.util.find_spec("gigatoken") is None or not _is_supported_kind(document):
+        return None
     try:
-        return "equal", _GigatokenEncoder(document)
+        return _GigatokenEncoder(document)
     except Exception:  # noqa: BLE001 - it raises RuntimeError for splits it does not know; any other is no better
-        return "unknown_kind", None
+        return None
 
 
 def _is_supported_kind(document: dict[str, Any]) -> bool:

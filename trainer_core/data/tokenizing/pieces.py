@@ -9,8 +9,8 @@ No torch, no Qt.
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -34,7 +34,14 @@ class PieceEncoder:
     """
 
     def __init__(self, tokenizer: Tokenizer, hidden: Collection[str], fast: bool = True) -> None:
-        tokenizer = _hide_tokens(tokenizer, hidden)
+        try:
+            possible = tokenizer.encode(_PROBE, add_special_tokens=False).ids
+        except Exception as error:  # tokenizers raises bare Exception
+            raise UnsupportedTokenizerError(f"it cannot encode every text: {error}") from error
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        self._is_hidden = np.zeros(max(vocabulary.values()) + 1, np.bool_)  # by id
+        self._is_hidden[[vocabulary[name] for name in hidden if name in vocabulary]] = True
+        self._is_hidden[possible] = False  # such as `<unk>`
         self.encoder = TextEncoder(tokenizer, fast)
         self._encoders: dict[PrecededBy, TextEncoder] = {"start": self.encoder}
         for preceded_by in ("mark", "text"):
@@ -42,67 +49,34 @@ class PieceEncoder:
             self._encoders[preceded_by] = self.encoder if changed is tokenizer else TextEncoder(changed, fast)
 
     def encode(self, pieces: Sequence[tuple[str, PrecededBy]]) -> list[Ids]:
-        """Ids of each piece. Raises `EncoderMismatchError`."""
+        """Ids of each piece. Raises `EncoderMismatchError` and `UnsupportedTokenizerError`."""
         found: list[Ids] = [np.empty(0, np.uint32)] * len(pieces)
         for encoder in set(self._encoders.values()):
             numbers = [number for number, (_, place) in enumerate(pieces) if self._encoders[place] is encoder]
             for number, ids in zip(numbers, encoder.encode([pieces[number][0] for number in numbers]), strict=True):
                 found[number] = ids
+        if found and self._is_hidden[np.concatenate(found)].any():
+            return [
+                self._encode_cut(*piece) if self._is_hidden[ids].any() else ids
+                for ids, piece in zip(found, pieces, strict=True)
+            ]
         return found
 
-
-# --- tokens that no text becomes -------------------------------------------------------------------
-
-
-def _hide_tokens(tokenizer: Tokenizer, hidden: Collection[str]) -> Tokenizer:
-    """A tokenizer of the same ids that makes none of `hidden` of any text; the given one where it does so already."""
-    tokenizer.encode_special_tokens = True
-    try:
-        tokenizer.encode(_PROBE, add_special_tokens=False)
-    except Exception as error:  # tokenizers raises bare Exception
-        raise UnsupportedTokenizerError(f"it cannot encode every text: {error}") from error
-    added = tokenizer.get_added_tokens_decoder().values()
-    if any(token.content in hidden and not token.special for token in added):
-        tokenizer = _rename_tokens(tokenizer, hidden, ())
-    reachable = _reachable_tokens(tokenizer, hidden)
-    if reachable:
-        tokenizer = _rename_tokens(tokenizer, hidden, reachable)
-        reachable = _reachable_tokens(tokenizer, reachable)
-    if reachable:
-        raise UnsupportedTokenizerError(f"text can become its special token {reachable[0]}")
-    return tokenizer
-
-
-def _reachable_tokens(tokenizer: Tokenizer, names: Collection[str]) -> list[str]:
-    """The tokens that a text becomes where it spells them."""
-    unknown = getattr(tokenizer.model, "unk_token", None)
-    found = []
-    for name in names:
-        number = tokenizer.token_to_id(name)
-        texts = (name, f"a {name} b") if name and number is not None and name != unknown else ()
-        if any(number in tokenizer.encode(text, add_special_tokens=False).ids for text in texts):
-            found.append(name)
-    return found
-
-
-def _rename_tokens(tokenizer: Tokenizer, hidden: Collection[str], reachable: Collection[str]) -> Tokenizer:
-    """Marks `hidden` as special, and gives those in `reachable` random names; all ids stay."""
-    document = json.loads(tokenizer.to_str())
-    names = {name: uuid.uuid4().hex for name in reachable}
-    for token in document["added_tokens"]:
-        token["special"] |= token["content"] in hidden
-        token["content"] = names.get(token["content"], token["content"])
-    model = document["model"]
-    if isinstance(model["vocab"], list):  # Unigram: pairs of name and score
-        model["vocab"] = [[names.get(name, name), score] for name, score in model["vocab"]]
-    else:
-        model["vocab"] = {names.get(name, name): number for name, number in model["vocab"].items()}
-    if model.get("merges"):
-        model["merges"] = [pair for pair in model["merges"] if not {*pair, "".join(pair)} & names.keys()]
-    document["post_processor"] = None  # may name them, and is not used
-    renamed = Tokenizer.from_str(json.dumps(document))
-    renamed.encode_special_tokens = True
-    return renamed
+    def _encode_cut(self, text: str, preceded_by: PrecededBy) -> Ids:
+        """Ids of a text that spells hidden tokens: it is cut within their names."""
+        encoding = self._encoders[preceded_by].tokenizer.encode(text, add_special_tokens=False)
+        cuts = [0]
+        for number, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
+            if self._is_hidden[number]:
+                if stop - start < 2:
+                    raise UnsupportedTokenizerError(f"text can become its special token {text[start:stop]}")
+                cuts.append(start + 1)
+        if len(cuts) == 1:
+            return np.array(encoding.ids, np.uint32)
+        parts = [text[start:stop] for start, stop in pairwise([*cuts, len(text)])]
+        return np.concatenate(
+            [self._encode_cut(part, "text" if number else preceded_by) for number, part in enumerate(parts)]
+        )
 
 
 # --- no space within a text --------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from trainer_core.data.columns import TOOLS_ROLE, Task, Turn
 from trainer_core.data.tokenizing import conversations
 from trainer_core.data.tokenizing.chat_template import ChatTemplate, Segment, SpecialToken
 from trainer_core.data.tokenizing.encoder import Ids
-from trainer_core.data.tokenizing.pieces import PieceEncoder, UnsupportedTokenizerError
+from trainer_core.data.tokenizing.pieces import PieceEncoder, PrecededBy, UnsupportedTokenizerError
 from trainer_core.data.tokenizing.tokenizer_files import (
     CONFIG_FILE,
     TokenizerConfig,
@@ -87,7 +87,6 @@ class Codec:
     """A tokenizer in use. What people wrote is encoded as text even where it spells a special token.
 
     Attributes:
-        encoder: Of plain texts; shows which backend is used, and why.
         prefix_ids: Ids that this tokenizer writes before a text, such as `<bos>`. `encode` omits them.
         end_of_text: Ends a document. `end_of_turn` ends an answer; `stop_token_ids`: all that end either.
         pad_token_id: Padding in transformers.
@@ -117,7 +116,6 @@ class Codec:
             self._pieces = PieceEncoder(tokenizer, hidden.union(*(one.control_tokens for one in templates)), fast)
         except UnsupportedTokenizerError as error:
             raise bad_tokenizer_error(self._config.path, str(error)) from error
-        self.encoder = self._pieces.encoder
         own_pad: int | None = tokenizer.token_to_id(self._config.special_tokens.get("pad_token", ""))
         self.pad_token_id = self.end_of_text if own_pad is None else own_pad
         # The largest id counts, not the number of tokens: some tokenizers leave ids out.
@@ -181,8 +179,15 @@ class Codec:
         return self.encode_texts([text])[0].tolist()  # type: ignore[no-any-return]
 
     def encode_texts(self, texts: Sequence[str]) -> list[Ids]:
-        """Ids of plain texts. Keep a call to a few MiB of text. Raises `EncoderMismatchError`."""
-        return self._pieces.encode([(text, "start") for text in texts])
+        """Ids of plain texts. Keep a call to a few MiB of text. Raises as `_encode_pieces`."""
+        return self._encode_pieces([(text, "start") for text in texts])
+
+    def _encode_pieces(self, pieces: Sequence[tuple[str, PrecededBy]]) -> list[Ids]:
+        """Raises `EncoderMismatchError`, or `data.bad_tokenizer` if a text becomes a special token."""
+        try:
+            return self._pieces.encode(pieces)
+        except UnsupportedTokenizerError as error:
+            raise bad_tokenizer_error(self._config.path, str(error)) from error
 
     def encode_chats(
         self, chats: Sequence[Sequence[Turn]], on_refused: Callable[[int, TraindeckError], None] | None = None
@@ -211,7 +216,7 @@ class Codec:
     def _encode(self, rendered: Sequence[Sequence[Segment]]) -> list[EncodedChat]:
         """All texts are encoded in one call."""
         texts = [(one.text, one.preceded_by) for segments in rendered for one in segments if one.token_id < 0]
-        encoded = iter(self._pieces.encode(texts))
+        encoded = iter(self._encode_pieces(texts))
         chats = []
         for segments in rendered:
             parts: list[Any] = [np.empty(0, np.uint32)]
