@@ -1,4 +1,4 @@
-"""Text that a model writes, token by token: whole characters, and the spaces where they belong."""
+"""Incremental detokenization."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEXT = "The quick brown 床😀 fox jumps 床前😀, twice"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_text_goes_on_where_it_was_cut(tmp_path: Path, family: str) -> None:
+def test_text_continues_its_context_at_any_token(tmp_path: Path, family: str) -> None:
     """Tokenizers of SentencePiece's kind decode `▁the` as `the` at the beginning, and write a space there."""
     codec, _ = tokenizer.load_user_tokenizer(model_folder(tmp_path, family) / "tokenizer.json")
     whole = codec.encode(TEXT)
@@ -27,7 +27,7 @@ def test_a_text_goes_on_where_it_was_cut(tmp_path: Path, family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_an_answer_comes_out_in_whole_characters(tmp_path: Path, family: str) -> None:
+def test_only_complete_characters_are_emitted(tmp_path: Path, family: str) -> None:
     codec, _ = tokenizer.load_user_tokenizer(model_folder(tmp_path, family) / "tokenizer.json")
     stream = IncrementalDetokenizer(codec)
     pieces = [stream.add(token) for token in codec.encode(TEXT)]

@@ -1,4 +1,4 @@
-"""`export` writes a folder that transformers computes with as we do, all of it or nothing."""
+"""`export`: a folder with which transformers computes the same logits, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def export(home: Path, *arguments: str) -> Ended:
     return run(home, "export", *arguments)
 
 
-def test_transformers_computes_the_same_logits_and_ids_from_it(trained: Path, tmp_path: Path) -> None:
+def test_transformers_computes_the_same_logits_and_ids(trained: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     target = tmp_path / "模型 out"
     assert export(trained, "甲 run", str(target)).code == 0
@@ -59,7 +59,7 @@ def test_transformers_computes_the_same_logits_and_ids_from_it(trained: Path, tm
     assert set(theirs.generation_config.eos_token_id) == codec.stop_token_ids
 
 
-def test_it_holds_what_others_load_and_a_card_with_data_steps_and_losses(trained: Path, tmp_path: Path) -> None:
+def test_the_folder_has_all_files_and_a_model_card(trained: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     assert export(trained, str(newest(trained)), str(target), "--language", "en").code == 0
     assert sorted(path.name for path in target.iterdir()) == [
@@ -78,7 +78,7 @@ def test_it_holds_what_others_load_and_a_card_with_data_steps_and_losses(trained
     assert "| 步数 | 4 |" in (chinese / "README.md").read_text(encoding="utf-8")
 
 
-def test_what_else_a_strangers_checkpoint_lists_is_left_behind(trained: Path, tmp_path: Path) -> None:
+def test_other_files_of_a_checkpoint_are_not_exported(trained: Path, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     shutil.copytree(newest(trained), theirs)
     (theirs / "modeling.py").write_text("raise SystemExit", encoding="utf-8")
@@ -89,7 +89,7 @@ def test_what_else_a_strangers_checkpoint_lists_is_left_behind(trained: Path, tm
     assert made == {*hugging_face._EXPORTED_FILES, "generation_config.json", "README.md"}
 
 
-def test_a_model_with_its_own_chat_template_keeps_it(tmp_path: Path) -> None:
+def test_the_chat_template_is_exported(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     data = tmp_path / "chats.jsonl"
     rows = [{"prompt": f"What is {n} plus 1?", "response": f"It is {n + 1}."} for n in range(60)]
@@ -104,21 +104,21 @@ def test_a_model_with_its_own_chat_template_keeps_it(tmp_path: Path) -> None:
     assert prompt == Codec.load(tmp_path / "run" / "tokenizer.json").encode_prompt("Sure?")
 
 
-def test_a_folder_that_is_not_empty_is_refused_and_stays_as_it_is(trained: Path, tmp_path: Path) -> None:
+def test_a_folder_with_files_is_refused_and_unchanged(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("x", encoding="utf-8")
     ended = export(trained, "latest", str(tmp_path))
     assert (ended.code, ended.error.code) == (2, "export.not_empty")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_an_empty_folder_is_filled(trained: Path, tmp_path: Path) -> None:
+def test_an_empty_folder_is_accepted(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     ended = export(trained, "latest", str(tmp_path / "empty"))
     assert (ended.code, ended.stderr.splitlines()[-1]) == (0, f"Exported to {tmp_path / 'empty'}")
     assert (tmp_path / "empty" / "model.safetensors").is_file()
 
 
-def test_a_whole_drive_is_refused_in_a_sentence(trained: Path, tmp_path: Path) -> None:
+def test_a_drive_is_refused(trained: Path, tmp_path: Path) -> None:
     for root in (tmp_path.anchor, f"{tmp_path.anchor}."):
         ended = export(trained, "latest", root)
         assert (ended.code, ended.error.code) == (2, "export.drive")
@@ -126,7 +126,7 @@ def test_a_whole_drive_is_refused_in_a_sentence(trained: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["con", "NUL.txt", "a:b", "what?", "com1", "a<b>"])
-def test_a_name_that_windows_does_not_take_is_refused_before_anything_is_copied(name: str) -> None:
+def test_a_name_invalid_on_windows_is_refused(name: str) -> None:
     with pytest.raises(TraindeckError) as refused:
         hugging_face.resolve_target(Path("out", name), windows=True)
     assert refused.value.code == "export.bad_name"
@@ -134,12 +134,12 @@ def test_a_name_that_windows_does_not_take_is_refused_before_anything_is_copied(
     assert hugging_face.resolve_target(Path("out", other), windows=True).name == other
 
 
-def test_a_name_of_any_length_and_script_is_taken() -> None:
+def test_long_and_non_latin_names_are_accepted() -> None:
     for name in ("模型 v1.2", "x" * 200, "model", "my.model"):
         assert hugging_face.resolve_target(Path("out", name), windows=True) == Path.cwd() / "out" / name
 
 
-def test_a_file_or_something_below_one_is_no_place_for_a_model(trained: Path, tmp_path: Path) -> None:
+def test_a_file_or_a_path_below_a_file_is_refused(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     assert export(trained, "latest", str(tmp_path / "file")).error.code == "export.not_empty"
     below = export(trained, "latest", str(tmp_path / "file" / "out"))
@@ -148,7 +148,7 @@ def test_a_file_or_something_below_one_is_no_place_for_a_model(trained: Path, tm
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links want a privilege there")
-def test_a_link_to_an_empty_folder_stays_a_link_and_its_folder_is_filled(trained: Path, tmp_path: Path) -> None:
+def test_a_link_to_an_empty_folder_is_followed(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real", target_is_directory=True)
     assert export(trained, "latest", str(tmp_path / "link")).code == 0
@@ -164,7 +164,7 @@ def copy_of(checkpoint: Path, folder: Path) -> Path:
     return target
 
 
-def test_a_changed_byte_in_the_weights_is_refused_and_nothing_is_left(trained: Path, tmp_path: Path) -> None:
+def test_damaged_weights_are_refused_and_nothing_remains(trained: Path, tmp_path: Path) -> None:
     damaged = copy_of(newest(trained), tmp_path / "run")
     weights = bytearray((damaged / "model.safetensors").read_bytes())
     weights[-5] ^= 1
@@ -175,9 +175,7 @@ def test_a_changed_byte_in_the_weights_is_refused_and_nothing_is_left(trained: P
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_of_a_run_whose_newest_checkpoint_is_damaged_the_one_before_is_taken_and_that_is_said(
-    trained: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_newest_checkpoint_is_skipped_with_a_warning(trained: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     shutil.copytree(trained, home)
     damaged = newest(home)
@@ -196,7 +194,7 @@ def test_of_a_run_whose_newest_checkpoint_is_damaged_the_one_before_is_taken_and
     assert f"The checkpoint {damaged.name} is damaged" in written.stderr.decode("utf-8")
 
 
-def test_a_stop_in_the_middle_leaves_nothing(trained: Path, tmp_path: Path) -> None:
+def test_a_stop_leaves_no_files(trained: Path, tmp_path: Path) -> None:
     class Stopping(NullReporter):
         def poll(self) -> None:
             raise StopRequested("stopped")
@@ -206,7 +204,7 @@ def test_a_stop_in_the_middle_leaves_nothing(trained: Path, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_export_left_is_replaced(trained: Path, tmp_path: Path) -> None:
+def test_files_of_a_killed_export_are_replaced(trained: Path, tmp_path: Path) -> None:
     (tmp_path / ".out.exporting").mkdir()
     (tmp_path / ".out.exporting" / "model.safetensors").write_bytes(b"half")
     hugging_face.export(newest(trained), tmp_path / "out", NullReporter())
@@ -214,7 +212,7 @@ def test_what_a_killed_export_left_is_replaced(trained: Path, tmp_path: Path) ->
 
 
 @pytest.mark.skipif(os.name == "nt" or (hasattr(os, "geteuid") and os.geteuid() == 0), reason="root writes anywhere")
-def test_a_folder_that_cannot_be_written_is_told(trained: Path, tmp_path: Path) -> None:
+def test_a_folder_without_write_permission_is_reported(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir(mode=0o500)
     with pytest.raises(TraindeckError) as refused:
         hugging_face.export(newest(trained), tmp_path / "locked" / "out", NullReporter())

@@ -1,4 +1,4 @@
-"""A model that writes on command: the same text as in a terminal, interrupted at once, never lost by a bad command."""
+"""`generate --control stdin`: generation on command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer_core import protocol
 from trainer_core.runs import checkpoint_dir
 from trainer_core.runs.run_dir import RunDir
 
-FOREVER = 1_000_000
+MANY = 1_000_000
 QUICK = (*TINY, "--max-steps", "2", "--eval-steps", "0", "--sample-steps", "0", "--save-steps", "1", "--keep-last", "3")
 
 
@@ -33,8 +33,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Service:
-    """A writing trainer, asked and read in turn."""
+class Server:
+    """A generation server process."""
 
     def __init__(self, home: Path, *arguments: str) -> None:
         self.process = start(
@@ -56,7 +56,7 @@ class Service:
         assert last(seen[-1]), seen
         return seen
 
-    def written(self, number: int) -> tuple[str, protocol.GenerationDone]:
+    def read_text(self, number: int) -> tuple[str, protocol.GenerationDone]:
         seen = self.until(protocol.GenerationDone, id=number)
         text = "".join(
             event.piece for event in seen if isinstance(event, protocol.GeneratedPiece) and event.id == number
@@ -66,17 +66,17 @@ class Service:
 
 
 @pytest.fixture
-def serve(home: Path) -> Iterator[Callable[..., Service]]:
-    made: list[Service] = []
+def serve(home: Path) -> Iterator[Callable[..., Server]]:
+    made: list[Server] = []
 
-    def make(*arguments: str) -> Service:
-        made.append(Service(home, *arguments))
+    def make(*arguments: str) -> Server:
+        made.append(Server(home, *arguments))
         return made[-1]
 
     yield make
-    for service in made:
-        service.process.kill()
-        service.process.communicate()
+    for server in made:
+        server.process.kill()
+        server.process.communicate()
 
 
 def in_terminal(home: Path, model: str, prompt: str, *flags: str) -> str:
@@ -85,98 +85,98 @@ def in_terminal(home: Path, model: str, prompt: str, *flags: str) -> str:
     return done.stdout.decode("utf-8").replace(os.linesep, "\n").removesuffix("\n")
 
 
-def test_the_pieces_make_up_what_a_terminal_shows_for_the_same_seed(home: Path, serve: Callable[..., Service]) -> None:
-    service = serve("text")
-    (loaded,) = service.until(protocol.ModelLoaded)
+def test_the_text_equals_that_of_the_terminal_for_the_same_seed(home: Path, serve: Callable[..., Server]) -> None:
+    server = serve("text")
+    (loaded,) = server.until(protocol.ModelLoaded)
     checkpoints = checkpoint_dir.list_checkpoints(RunDir(home / "runs" / "text").checkpoints)
     assert isinstance(loaded, protocol.ModelLoaded)
     assert (loaded.checkpoint, loaded.step, loaded.chat) == (str(checkpoints[-1]), 2, False)
     assert loaded.max_seq_len == 32
-    service.send(protocol.Generate(id=1, prompt="Line 第", max_tokens=70, top_k=50, seed=11))
-    text, over = service.written(1)
+    server.send(protocol.Generate(id=1, prompt="Line 第", max_tokens=70, top_k=50, seed=11))
+    text, over = server.read_text(1)
     assert (over.tokens, over.reason) == (70, "length")  # more than the window holds
     assert over.prompt_tokens > 0
     flags = ("--max-tokens", "70", "--top-k", "50", "--seed", "11", "--device", "cpu")
     assert f"Line 第{text}" == in_terminal(home, "text", "Line 第", *flags)
-    service.send(protocol.Generate(id=2, prompt="Line 第", max_tokens=70, top_k=50, seed=11))
-    assert service.written(2)[0] == text
-    service.send(protocol.Generate(id=3, prompt="Line 第", max_tokens=70, top_k=50, seed=12))
-    assert service.written(3)[0] != text
+    server.send(protocol.Generate(id=2, prompt="Line 第", max_tokens=70, top_k=50, seed=11))
+    assert server.read_text(2)[0] == text
+    server.send(protocol.Generate(id=3, prompt="Line 第", max_tokens=70, top_k=50, seed=12))
+    assert server.read_text(3)[0] != text
 
 
-def test_an_interrupt_ends_the_text_and_what_waits_and_keeps_the_process(serve: Callable[..., Service]) -> None:
-    service = serve("text")
-    service.send(protocol.Generate(id=1, prompt="a", max_tokens=FOREVER))  # before the model is there
-    service.send(protocol.Generate(id=2, prompt="b", max_tokens=FOREVER))
-    service.until(protocol.GeneratedPiece, id=1)
-    service.send(protocol.Interrupt(id=3))
-    service.until(protocol.Ack, id=3)
-    later = service.until(protocol.GenerationDone, id=1)
+def test_an_interrupt_ends_active_and_queued_requests(serve: Callable[..., Server]) -> None:
+    server = serve("text")
+    server.send(protocol.Generate(id=1, prompt="a", max_tokens=MANY))  # before the model is there
+    server.send(protocol.Generate(id=2, prompt="b", max_tokens=MANY))
+    server.until(protocol.GeneratedPiece, id=1)
+    server.send(protocol.Interrupt(id=3))
+    server.until(protocol.Ack, id=3)
+    later = server.until(protocol.GenerationDone, id=1)
     assert isinstance(over := later[-1], protocol.GenerationDone)
     assert over.reason == "interrupted"
     assert len(later) <= 2  # the piece that waited, and the end: no token after the interrupt was heard
-    text, over = service.written(2)
+    text, over = server.read_text(2)
     assert (text, over.tokens, over.reason) == ("", 0, "interrupted")
-    service.send(protocol.Generate(id=4, prompt="c", max_tokens=3))
-    assert service.written(4)[1].reason in ("length", "end")
+    server.send(protocol.Generate(id=4, prompt="c", max_tokens=3))
+    assert server.read_text(4)[1].reason in ("length", "end")
 
 
-def test_a_conversation_goes_on_with_its_turns(home: Path, serve: Callable[..., Service]) -> None:
-    service = serve(str(home / "runs" / "chat"))
-    (loaded,) = service.until(protocol.ModelLoaded)
+def test_a_conversation_continues_with_its_turns(home: Path, serve: Callable[..., Server]) -> None:
+    server = serve(str(home / "runs" / "chat"))
+    (loaded,) = server.until(protocol.ModelLoaded)
     assert isinstance(loaded, protocol.ModelLoaded)
     assert loaded.chat
-    service.send(protocol.Generate(id=1, prompt="1 加 1？", max_tokens=5, seed=1))
-    first, one = service.written(1)
+    server.send(protocol.Generate(id=1, prompt="1 加 1？", max_tokens=5, seed=1))
+    first, one = server.read_text(1)
     user = protocol.Turn(role="user", content="1 加 1？")
-    service.send(protocol.Generate(id=2, turns=[user], max_tokens=5, seed=1))
-    same, two = service.written(2)
+    server.send(protocol.Generate(id=2, turns=[user], max_tokens=5, seed=1))
+    same, two = server.read_text(2)
     assert (same, two.prompt_tokens) == (first, one.prompt_tokens)
     turns = [user, protocol.Turn(role="assistant", content="2。"), protocol.Turn(role="user", content="和 3？")]
-    service.send(protocol.Generate(id=3, turns=turns, max_tokens=5, seed=1))
-    assert service.written(3)[1].prompt_tokens > one.prompt_tokens
+    server.send(protocol.Generate(id=3, turns=turns, max_tokens=5, seed=1))
+    assert server.read_text(3)[1].prompt_tokens > one.prompt_tokens
 
 
-def test_what_cannot_be_written_is_told_and_the_next_is_written(serve: Callable[..., Service]) -> None:
-    service = serve("text")
-    service.until(protocol.ModelLoaded)
-    service.send(protocol.Generate(id=1, prompt="a", top_p=0.0))
-    refused = service.until(protocol.Ack, id=1)[-1]
+def test_an_invalid_request_is_reported_and_the_next_processed(serve: Callable[..., Server]) -> None:
+    server = serve("text")
+    server.until(protocol.ModelLoaded)
+    server.send(protocol.Generate(id=1, prompt="a", top_p=0.0))
+    refused = server.until(protocol.Ack, id=1)[-1]
     assert isinstance(refused, protocol.Ack)
     assert (refused.accepted, refused.reason) == (False, "top_p must be > 0, <= 1")
-    service.send(b'{"command":"generate","id":2,"prompt":3}\n')
-    service.until(protocol.Warn, code="command.unknown")
-    service.send(protocol.Generate(id=3, turns=[protocol.Turn(role="user", content="a")]))
-    service.until(protocol.Warn, code="data.chat_refused")
-    assert service.written(3)[1].reason == "failed"
-    service.send(protocol.Generate(id=4, prompt="a", max_tokens=2, temperature=0))
-    assert service.written(4)[1].tokens <= 2
+    server.send(b'{"command":"generate","id":2,"prompt":3}\n')
+    server.until(protocol.Warn, code="command.unknown")
+    server.send(protocol.Generate(id=3, turns=[protocol.Turn(role="user", content="a")]))
+    server.until(protocol.Warn, code="data.chat_refused")
+    assert server.read_text(3)[1].reason == "failed"
+    server.send(protocol.Generate(id=4, prompt="a", max_tokens=2, temperature=0))
+    assert server.read_text(4)[1].tokens <= 2
 
 
 @pytest.mark.parametrize("how", ["stop", "end of input"])
-def test_a_stop_and_the_end_of_input_end_it_in_the_middle_of_a_text(serve: Callable[..., Service], how: str) -> None:
-    service = serve("text")
-    service.send(protocol.Generate(id=1, prompt="a", max_tokens=FOREVER))
-    service.until(protocol.GeneratedPiece)
+def test_stop_and_end_of_input_end_the_process_during_generation(serve: Callable[..., Server], how: str) -> None:
+    server = serve("text")
+    server.send(protocol.Generate(id=1, prompt="a", max_tokens=MANY))
+    server.until(protocol.GeneratedPiece)
     if how == "stop":
-        service.send(protocol.Stop())
-    assert finish(service.process).code == 0  # closes the input, too
+        server.send(protocol.Stop())
+    assert finish(server.process).code == 0  # closes the input, too
 
 
-def test_a_checkpoint_that_goes_while_it_is_in_use_goes_on_writing(home: Path, serve: Callable[..., Service]) -> None:
+def test_generation_continues_after_its_checkpoint_was_removed(home: Path, serve: Callable[..., Server]) -> None:
     older = checkpoint_dir.list_checkpoints(RunDir(home / "runs" / "text").checkpoints)[0]
-    service = serve(str(older))
-    service.until(protocol.ModelLoaded, step=1)
+    server = serve(str(older))
+    server.until(protocol.ModelLoaded, step=1)
     away = older.with_name("away")
     older.rename(away)
     try:
-        service.send(protocol.Generate(id=1, prompt="a", max_tokens=4))
-        assert service.written(1)[1].tokens <= 4
+        server.send(protocol.Generate(id=1, prompt="a", max_tokens=4))
+        assert server.read_text(1)[1].tokens <= 4
     finally:
         away.rename(older)
 
 
-def test_a_model_that_cannot_be_loaded_is_told_by_code(home: Path, serve: Callable[..., Service]) -> None:
+def test_a_model_that_cannot_be_loaded_is_reported_by_code(home: Path, serve: Callable[..., Server]) -> None:
     serve("nobody").until(protocol.Error, code="run.not_found", exit_code=2)
     damaged = checkpoint_dir.list_checkpoints(RunDir(home / "runs" / "chat").checkpoints)[0]
     weights = damaged / "model.safetensors"
@@ -185,7 +185,7 @@ def test_a_model_that_cannot_be_loaded_is_told_by_code(home: Path, serve: Callab
     serve(str(damaged)).until(protocol.Error, code="checkpoint.damaged", exit_code=1)
 
 
-def test_json_without_commands_is_one_text(home: Path) -> None:
+def test_json_output_without_commands_is_one_text(home: Path) -> None:
     ended = run(
         home, "generate", "text", "--prompt", "Line", "--max-tokens", "6", "--device", "cpu", "--output", "json"
     )

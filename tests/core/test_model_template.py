@@ -1,4 +1,4 @@
-"""A run on chats with a model's own tokenizer and template, to the checkpoint that others load."""
+"""Training on conversations with a model's own tokenizer and chat template."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def chats_file(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("family", ["mistral", "llama3"])
-def test_a_run_writes_a_model_that_transformers_prompts_in_the_same_way(tmp_path: Path, family: str) -> None:
+def test_transformers_renders_the_same_prompt_from_a_checkpoint(tmp_path: Path, family: str) -> None:
     transformers = pytest.importorskip("transformers")
     given = model_folder(tmp_path / "given", family)
     data = ("--data", str(chats_file(tmp_path)), "--tokenizer", str(given))

@@ -1,4 +1,4 @@
-"""The samples that a look shows are those that training gets: the same tokens, and labels where they are learned."""
+"""Samples of the data preview equal the training samples: tokens and labels."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def rows(kind: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("kind", "option"), [("text", True), ("text", False), ("chat", True), ("chat", False)])
-def test_shown_samples_are_those_of_training(tmp_path: Path, kind: str, option: bool) -> None:
+def test_preview_samples_equal_training_samples(tmp_path: Path, kind: str, option: bool) -> None:
     data = tmp_path / "data.jsonl"
     data.write_text("\n".join(json.dumps(row) for row in rows(kind)), encoding="utf-8")
     knobs = {**KNOBS, ("attend_across_documents" if kind == "text" else "packing"): option}
@@ -87,7 +87,7 @@ def codec() -> Codec:
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(alphabet=st.characters(exclude_categories=("Cs",), exclude_characters="\ufffd"), max_size=60))
-def test_the_texts_of_tokens_make_up_the_text(codec: Codec, text: str) -> None:
+def test_token_texts_join_to_the_text(codec: Codec, text: str) -> None:
     ids = codec.encode(text)
     texts = decode_tokens(codec, ids)
     assert len(texts) == len(ids)
@@ -95,11 +95,11 @@ def test_the_texts_of_tokens_make_up_the_text(codec: Codec, text: str) -> None:
     assert "\ufffd" not in "".join(texts)
 
 
-def test_a_character_of_several_tokens_stands_with_the_first_of_them(codec: Codec) -> None:
+def test_a_character_of_several_tokens_is_shown_at_the_first(codec: Codec) -> None:
     assert decode_tokens(codec, codec.encode("a🙂b")) == ["a", "🙂", "", "", "", "b"]
 
 
-def test_bytes_that_are_no_character_do_not_hold_up_what_follows(codec: Codec) -> None:
+def test_invalid_bytes_do_not_delay_the_following_text(codec: Codec) -> None:
     smile = codec.encode("🙂")
     texts = decode_tokens(codec, [smile[0], smile[0], *codec.encode("the cat")])
     assert "".join(texts).endswith("cat")

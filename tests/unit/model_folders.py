@@ -1,17 +1,20 @@
-"""Folders of models as others publish them, small: a tokenizer and a chat template in the manner of each family."""
+"""Small model folders: a tokenizer and a chat template like those of each model family."""
 
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from trainer_core.data.tokenizing.bpe import REGEXES
-from trainer_core.data.tokenizing.conversations import CHATML_TEMPLATE
+from trainer_core.data.tokenizing.conversations import CHATML_TEMPLATE, IM_END, IM_START
+from trainer_core.data.tokenizing.tokenizer import Codec, load_user_tokenizer
 
 CORPUS: Final = [
     "def add(a, b):\n    return a + b  # it's 12345\n",
@@ -233,3 +236,21 @@ def model_folder(folder: Path, family: str, **changed: Any) -> Path:
     values = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **config, **changed}
     (folder / "tokenizer_config.json").write_text(json.dumps(values), encoding="utf-8")
     return folder
+
+
+@cache
+def load_codec(family: str) -> Codec:
+    with tempfile.TemporaryDirectory() as folder:
+        return load_user_tokenizer(model_folder(Path(folder), family) / "tokenizer.json")[0]
+
+
+@cache
+def load_transformers(family: str) -> Any:
+    """The tokenizer that transformers loads from the same folder; with ChatML if it has no chat template."""
+    transformers = pytest.importorskip("transformers")
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder(Path(folder), family))
+    if tokenizer.chat_template is None:
+        tokenizer.add_special_tokens({"additional_special_tokens": [IM_START, IM_END]})
+        tokenizer.chat_template = CHATML_TEMPLATE
+    return tokenizer

@@ -1,4 +1,4 @@
-"""Texts with words that were added to a tokenizer's vocabulary get the ids of the reference."""
+"""Texts with words added to the vocabulary have the ids of the reference."""
 
 from __future__ import annotations
 
@@ -44,24 +44,26 @@ FRAGMENTS = [
 ]
 
 
-def both(pre_tokenizer: PreTokenizer, added: list[AddedToken]) -> tuple[TextEncoder, TextEncoder, Tokenizer]:
+def fast_and_reference(
+    pre_tokenizer: PreTokenizer, added: list[AddedToken]
+) -> tuple[TextEncoder, TextEncoder, Tokenizer]:
     """An encoder that has chosen gigatoken, and one on the reference alone."""
     tokenizer = train(CORPUS, 400, pre_tokenizer, lambda: None)
     tokenizer.add_tokens([one for one in added if not one.special])
     tokenizer.add_special_tokens([one for one in added if one.special])
-    quick, reference = TextEncoder(Tokenizer.from_str(tokenizer.to_str())), TextEncoder(tokenizer, fast=False)
-    quick.encode(["x" * 70_000])
-    assert quick.backend == "gigatoken"
-    return quick, reference, tokenizer
+    fast, reference = TextEncoder(Tokenizer.from_str(tokenizer.to_str())), TextEncoder(tokenizer, fast=False)
+    fast.encode(["x" * 70_000])
+    assert fast.backend == "gigatoken"
+    return fast, reference, tokenizer
 
 
-def assert_same(quick: TextEncoder, reference: TextEncoder, texts: list[str]) -> None:
-    for text, ours, theirs in zip(texts, quick.encode(texts), reference.encode(texts), strict=True):
+def assert_same(fast: TextEncoder, reference: TextEncoder, texts: list[str]) -> None:
+    for text, ours, theirs in zip(texts, fast.encode(texts), reference.encode(texts), strict=True):
         assert ours.dtype == np.uint32
         assert ours.tolist() == theirs.tolist(), text
 
 
-def drawn(chance: random.Random, flags: bool) -> list[AddedToken]:
+def draw_tokens(chance: random.Random, flags: bool) -> list[AddedToken]:
     """Some of the words, in any order. `tokenizers` panics where words take white space that is a word itself."""
     found = []
     for name in chance.sample([*WORDS, *SPECIAL] if flags else [*WORDS, *BLANKS, *SPECIAL], chance.randint(1, 8)):
@@ -70,43 +72,43 @@ def drawn(chance: random.Random, flags: bool) -> list[AddedToken]:
     return found
 
 
-@pytest.mark.parametrize("flags", [False, True], ids=["plain words", "words that mind their neighbours"])
+@pytest.mark.parametrize("flags", [False, True], ids=["without flags", "with flags"])
 @pytest.mark.parametrize("pre_tokenizer", ["qwen2", "gpt-2", "llama-bpe"])
-def test_nasty_texts_get_the_ids_of_the_reference_whatever_was_added(pre_tokenizer: PreTokenizer, flags: bool) -> None:
+def test_texts_with_any_added_tokens_have_the_ids_of_the_reference(pre_tokenizer: PreTokenizer, flags: bool) -> None:
     chance = random.Random(f"{pre_tokenizer} {flags}")
     for _ in range(12):
-        quick, reference, _ = both(pre_tokenizer, drawn(chance, flags))
+        fast, reference, _ = fast_and_reference(pre_tokenizer, draw_tokens(chance, flags))
         texts = ["".join(chance.choices(FRAGMENTS, k=chance.randint(0, 14))) for _ in range(300)]
-        assert_same(quick, reference, texts)
+        assert_same(fast, reference, texts)
 
 
-def test_random_texts_get_the_ids_of_the_reference() -> None:
+def test_random_texts_have_the_ids_of_the_reference() -> None:
     words = [
         AddedToken(name, special=False, normalized=number % 2 == 0) for number, name in enumerate([*WORDS, *BLANKS])
     ]
-    quick, reference, _ = both("qwen2", [*words, *(AddedToken(name, special=True) for name in SPECIAL)])
+    fast, reference, _ = fast_and_reference("qwen2", [*words, *(AddedToken(name, special=True) for name in SPECIAL)])
 
     @settings(max_examples=80, deadline=None)
     @given(st.lists(st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.text(max_size=4))).map("".join), max_size=8))
     def check(texts: list[str]) -> None:
-        assert_same(quick, reference, texts or [""])
+        assert_same(fast, reference, texts or [""])
 
     check()
 
 
-def test_a_word_that_minds_nothing_does_not_send_its_text_the_slow_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_added_words_without_flags_use_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = [AddedToken(name, special=False, normalized=False) for name in ("<think>", "</think>")]
-    quick, _, tokenizer = both("qwen2", plain)
-    asked: list[str] = []
-    slowly = quick._encode_with_reference
+    fast, _, tokenizer = fast_and_reference("qwen2", plain)
+    reference_texts: list[str] = []
+    encode_with_reference = fast._encode_with_reference
 
-    def listen(texts: Sequence[str]) -> list[Any]:
-        asked.extend(texts)
-        return slowly(texts)
+    def record(texts: Sequence[str]) -> list[Any]:
+        reference_texts.extend(texts)
+        return encode_with_reference(texts)
 
-    monkeypatch.setattr(quick, "_encode_with_reference", listen)
+    monkeypatch.setattr(fast, "_encode_with_reference", record)
     text = "<think>\nIt is a word.\n</think>\n\nYes." + "x" * 3000
-    ids = quick.encode([text])[0].tolist()
+    ids = fast.encode([text])[0].tolist()
     assert ids[0] == tokenizer.token_to_id("<think>")
     assert tokenizer.token_to_id("</think>") in ids
-    assert asked == [text[:2048]]  # what is compared
+    assert reference_texts == [text[:2048]]  # what is compared

@@ -1,4 +1,4 @@
-"""The beginning-of-text token: written where the tokenizer asks for it, once a document, and nowhere else."""
+"""BOS and EOS tokens: written where the tokenizer requires them, once per document."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from tokenizers import Tokenizer, processors
 
 from tests.preparing import prepared
-from tests.unit.model_folders import model_folder
+from tests.unit.model_folders import load_codec, model_folder
 from trainer_core.data.prepare import PreparedData
-from trainer_core.data.tokenizing import bpe, tokenizer
+from trainer_core.data.tokenizing import tokenizer
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.generation import generate
 
@@ -33,7 +33,7 @@ BOS = {
 NONE = ("qwen2.5", "qwen3", "phi3", "unigram")
 
 
-def given(folder: Path, family: str, **changed: Any) -> Codec:
+def load_folder(folder: Path, family: str, **changed: Any) -> Codec:
     return tokenizer.load_user_tokenizer(model_folder(folder, family, **changed) / "tokenizer.json")[0]
 
 
@@ -43,31 +43,20 @@ def read_all(made: PreparedData, name: str = "train") -> list[int]:
     return ids
 
 
-# --- what is asked for -----------------------------------------------------------------------------
+# --- prompts -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", BOS)
-def test_a_tokenizer_that_asks_for_it_gets_it_before_a_text(tmp_path: Path, family: str) -> None:
-    codec = given(tmp_path, family)
-    assert codec.prefix_ids == [codec.tokenizer.token_to_id(BOS[family])]
-    assert generate.prompt_ids(codec, "Hello", chat=False) == [*codec.prefix_ids, *codec.encode("Hello")]
-
-
-@pytest.mark.parametrize("family", NONE)
-def test_a_tokenizer_that_does_not_ask_for_it_gets_none(tmp_path: Path, family: str) -> None:
-    codec = given(tmp_path, family)
-    assert codec.prefix_ids == []
-    assert generate.prompt_ids(codec, "Hello", chat=False) == codec.encode("Hello")
-
-
-def test_a_tokenizer_trained_here_has_none() -> None:
-    assert Codec(bpe.train(TEXTS, 300, "qwen2", lambda: None)).prefix_ids == []
+def test_a_prompt_begins_with_bos_only_if_the_tokenizer_requires_it() -> None:
+    for family in (*BOS, *NONE):
+        codec = load_codec(family)
+        assert codec.prefix_ids == ([codec.tokenizer.token_to_id(BOS[family])] if family in BOS else [])
+        assert generate.prompt_ids(codec, "Hello", chat=False) == [*codec.prefix_ids, *codec.encode("Hello")]
 
 
 @pytest.mark.parametrize("family", ["llama3", "llama2", "mistral", "gemma", "qwen2.5"])
-def test_a_text_has_the_ids_that_tokenizers_and_transformers_give_it(tmp_path: Path, family: str) -> None:
+def test_a_text_has_the_ids_of_tokenizers_and_transformers(tmp_path: Path, family: str) -> None:
     transformers = pytest.importorskip("transformers")
-    codec = given(tmp_path, family)
+    codec = load_folder(tmp_path, family)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     plain = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     for text in TEXTS[:3]:
@@ -85,11 +74,11 @@ def test_several_tokens_may_begin_a_text(tmp_path: Path) -> None:
     assert codec.prefix_ids == [number for _, number in special]
 
 
-def test_what_asks_for_a_token_without_a_name_gets_none(tmp_path: Path) -> None:
-    assert given(tmp_path, "qwen2.5", add_bos_token=True).prefix_ids == []
+def test_add_bos_token_without_a_bos_token_adds_nothing(tmp_path: Path) -> None:
+    assert load_folder(tmp_path, "qwen2.5", add_bos_token=True).prefix_ids == []
 
 
-# --- what is trained on ----------------------------------------------------------------------------
+# --- documents ----------------------------------------------------------------------------
 
 
 def rows(folder: Path, count: int = 40) -> Path:
@@ -100,8 +89,8 @@ def rows(folder: Path, count: int = 40) -> Path:
 
 
 @pytest.mark.parametrize("family", BOS)
-def test_every_document_begins_with_it_and_no_text_becomes_it(tmp_path: Path, family: str) -> None:
-    given_folder = model_folder(tmp_path / "given", family)
+def test_every_document_begins_with_bos_and_no_text_becomes_bos(tmp_path: Path, family: str) -> None:
+    given_folder = model_folder(tmp_path / "load_folder", family)
     made = prepared(rows(tmp_path), tokenizer=str(given_folder), max_seq_len=16)
     codec, count = made.load_codec(), 0
     for name in ("train", "validation"):
@@ -118,9 +107,9 @@ def test_every_document_begins_with_it_and_no_text_becomes_it(tmp_path: Path, fa
     assert count == 40
 
 
-def test_a_stretch_of_plain_text_between_held_out_parts_begins_with_it_too(tmp_path: Path) -> None:
+def test_each_part_of_a_plain_text_begins_with_bos(tmp_path: Path) -> None:
     (tmp_path / "novel.txt").write_text("The quick brown fox jumps. " * 4000, encoding="utf-8")
-    given_folder = model_folder(tmp_path / "given", "llama3")
+    given_folder = model_folder(tmp_path / "load_folder", "llama3")
     made = prepared(tmp_path / "novel.txt", tokenizer=str(given_folder))
     codec = made.load_codec()
     for name in ("train", "validation"):
@@ -132,20 +121,20 @@ def test_a_stretch_of_plain_text_between_held_out_parts_begins_with_it_too(tmp_p
         )
 
 
-def test_a_long_row_that_is_encoded_in_parts_has_one(tmp_path: Path) -> None:
+def test_a_long_row_encoded_in_parts_has_one_bos(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({"text": "The quick brown fox. " * 30_000}) + "\n", encoding="utf-8")
-    given_folder = model_folder(tmp_path / "given", "llama3")
+    given_folder = model_folder(tmp_path / "load_folder", "llama3")
     made = prepared(path, tokenizer=str(given_folder), validation_fraction=0.0)
     assert read_all(made).count(made.load_codec().prefix_ids[0]) == 1
 
 
-def test_without_a_token_cache_documents_begin_in_the_same_way(tmp_path: Path) -> None:
+def test_documents_without_a_token_cache_begin_with_bos(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     pq.write_table(pa.table({"text": [f"Row {n}: {TEXTS[n % 4]}" for n in range(40)]}), tmp_path / "rows.parquet")
-    knobs: dict[str, Any] = {"tokenizer": str(model_folder(tmp_path / "given", "gemma")), "max_seq_len": 16}
+    knobs: dict[str, Any] = {"tokenizer": str(model_folder(tmp_path / "load_folder", "gemma")), "max_seq_len": 16}
     kept = prepared(tmp_path / "rows.parquet", **knobs)
     direct = prepared(tmp_path / "rows.parquet", **knobs, token_cache=False)
     assert read_all(kept) == read_all(direct)
@@ -153,8 +142,8 @@ def test_without_a_token_cache_documents_begin_in_the_same_way(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("family", ["llama3", "mistral", "gemma", "llama2"])
-def test_a_chat_template_that_writes_it_is_not_doubled_and_it_is_never_learned(tmp_path: Path, family: str) -> None:
-    codec = given(tmp_path, family)
+def test_bos_of_a_chat_template_is_not_doubled_and_not_in_the_loss(tmp_path: Path, family: str) -> None:
+    codec = load_folder(tmp_path, family)
     turns = [("user", "Hello"), ("assistant", "Hello, how are you today?")]
     made = codec.encode_chats([turns])[0]
     assert codec.encode_prompt("Hello")[:2].count(codec.prefix_ids[0]) == 1
@@ -162,8 +151,8 @@ def test_a_chat_template_that_writes_it_is_not_doubled_and_it_is_never_learned(t
     assert all(start > 0 for start, _ in made.spans)
 
 
-def test_chatml_of_a_model_without_a_template_begins_with_it(tmp_path: Path) -> None:
-    codec = given(tmp_path / "given", "llama3", chat_template=None)
+def test_chatml_begins_with_bos_if_the_tokenizer_requires_it(tmp_path: Path) -> None:
+    codec = load_folder(tmp_path / "load_folder", "llama3", chat_template=None)
     turns = [("user", "Hello"), ("assistant", "Yes"), ("user", "Sure?"), ("assistant", "yes")]
     chats = codec.encode_chats([turns, turns])
     for made in chats:
@@ -181,16 +170,16 @@ def test_chatml_of_a_model_without_a_template_begins_with_it(tmp_path: Path) -> 
     assert prompt == codec.encode_prompt("Hello") == again.encode_prompt("Hello")
 
 
-# --- what others load ------------------------------------------------------------------------------
+# --- checkpoints ------------------------------------------------------------------------------
 
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 700}
 
 
 @pytest.mark.parametrize("task", ["pretrain", "sft"])
 @pytest.mark.parametrize("family", [*BOS, *NONE])
-def test_the_tokenizer_of_a_checkpoint_keeps_it(tmp_path: Path, family: str, task: Any) -> None:
+def test_a_checkpoint_keeps_the_bos_setting(tmp_path: Path, family: str, task: Any) -> None:
     transformers = pytest.importorskip("transformers")
-    codec = given(tmp_path / "given", family)
+    codec = load_folder(tmp_path / "load_folder", family)
     (tmp_path / "made").mkdir()
     codec.save(tmp_path / "made" / "tokenizer.json")
     (tmp_path / "made" / "tokenizer_config.json").write_bytes(codec.config_json(task, 256))
@@ -206,9 +195,9 @@ def test_the_tokenizer_of_a_checkpoint_keeps_it(tmp_path: Path, family: str, tas
     assert config["add_bos_token"] == bool(codec.prefix_ids)
 
 
-def test_a_tokenizer_that_also_ends_texts_keeps_that_and_no_document_ends_twice(tmp_path: Path) -> None:
+def test_add_eos_token_is_kept_and_documents_end_once(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    folder = model_folder(tmp_path / "given", "llama2", add_eos_token=True)
+    folder = model_folder(tmp_path / "load_folder", "llama2", add_eos_token=True)
     made = prepared(rows(tmp_path), tokenizer=str(folder), max_seq_len=16)
     codec = made.load_codec()
     theirs = transformers.AutoTokenizer.from_pretrained(made.folder)

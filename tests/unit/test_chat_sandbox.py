@@ -1,4 +1,4 @@
-"""Templates are code from strangers: whatever they do, they come to an end."""
+"""Limits of untrusted chat templates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def render(source: str, content: str) -> str:
 
 
 @pytest.mark.parametrize("source", ENDLESS.values(), ids=ENDLESS.keys())
-def test_a_template_that_goes_on_for_ever_with_some_contents_is_refused_these(source: str) -> None:
+def test_an_endless_template_is_refused(source: str) -> None:
     """In a process of its own: one that did go on would not let the test end."""
     source = "{% if messages[0].content == 'go' %}" + source + "{% else %}fine{% endif %}"
     script = (
@@ -43,7 +43,7 @@ def test_a_template_that_goes_on_for_ever_with_some_contents_is_refused_these(so
     assert ended.stdout.startswith("fine\nTraindeckError"), ended.stdout + ended.stderr
 
 
-def test_counting_steps_changes_nothing_in_what_is_written() -> None:
+def test_counting_steps_does_not_change_the_output() -> None:
     source = (
         "{% macro f(x) %}<{{ x }}>{% endmacro %}"
         "{% for m in messages if loop is not defined %}{{ loop.index }}/{{ loop.length }}{{ f(m.role) }}"
@@ -53,6 +53,6 @@ def test_counting_steps_changes_nothing_in_what_is_written() -> None:
     assert render(source, "").endswith("9/9<user>!empty")
 
 
-def test_a_conversation_of_many_turns_has_steps_enough() -> None:
+def test_a_long_conversation_stays_below_the_step_limit() -> None:
     source = "{% for m in messages %}{{ m.role }}{% endfor %}"
     assert len(sandbox.SandboxedTemplate(source, datetime.now()).render([{"role": "user"}] * 200_000)) == 800_000

@@ -1,4 +1,4 @@
-"""The quick way to encode and the reference make the same ids, whatever the text."""
+"""gigatoken and the reference give the all_equal ids for any text."""
 
 from __future__ import annotations
 
@@ -38,83 +38,83 @@ def trained(pre_tokenizer: PreTokenizer) -> Tokenizer:
     return train(corpus(), 1500, pre_tokenizer, lambda: None)
 
 
-def both(tokenizer: Tokenizer) -> tuple[TextEncoder, TextEncoder]:
+def fast_and_reference(tokenizer: Tokenizer) -> tuple[TextEncoder, TextEncoder]:
     """An encoder that has chosen gigatoken, and one on the reference alone."""
-    quick = TextEncoder(Tokenizer.from_str(tokenizer.to_str()))
-    quick.encode(["x" * 70_000])
-    assert quick.backend == "gigatoken"
-    return quick, TextEncoder(Tokenizer.from_str(tokenizer.to_str()), fast=False)
+    fast = TextEncoder(Tokenizer.from_str(tokenizer.to_str()))
+    fast.encode(["x" * 70_000])
+    assert fast.backend == "gigatoken"
+    return fast, TextEncoder(Tokenizer.from_str(tokenizer.to_str()), fast=False)
 
 
-def same(quick: TextEncoder, reference: TextEncoder, texts: list[str]) -> bool:
-    pairs = zip(quick.encode(texts), reference.encode(texts), strict=True)
+def all_equal(fast: TextEncoder, reference: TextEncoder, texts: list[str]) -> bool:
+    pairs = zip(fast.encode(texts), reference.encode(texts), strict=True)
     return all(np.array_equal(ours, theirs) for ours, theirs in pairs)
 
 
-NASTY = st.sampled_from(
+SPECIAL_CASES = st.sampled_from(
     ["'s", "'S", "'ſ", "'ll", "<|im_end|>", "<|endoftext|>", " " * 40, "\r\n", "\n\n", "1234", "e\u0301", "İ", "ﬁ",
      "我们", "😀", "👨‍👩‍👧", "\u200b", "\ufeff", "\u3000", "\x85", "\u2028", "\u180e", "\x00", "a" * 200, "\U000323b0"]
 )  # fmt: skip
-TEXT = st.lists(st.one_of(NASTY, st.text(max_size=12)), max_size=12).map("".join)
+TEXT = st.lists(st.one_of(SPECIAL_CASES, st.text(max_size=12)), max_size=12).map("".join)
 
 
-def test_random_and_nasty_texts_get_the_ids_of_the_reference(tokenizer: Tokenizer) -> None:
-    quick, reference = both(tokenizer)
+def test_random_texts_have_the_ids_of_the_reference(tokenizer: Tokenizer) -> None:
+    fast, reference = fast_and_reference(tokenizer)
 
     @settings(max_examples=60, deadline=None)
     @given(st.lists(TEXT, min_size=1, max_size=20))
     def check(texts: list[str]) -> None:
-        assert same(quick, reference, texts)
+        assert all_equal(fast, reference, texts)
 
     check()
 
 
-def test_every_character_gets_the_ids_of_the_reference_between_letters_digits_and_marks(tokenizer: Tokenizer) -> None:
-    quick, reference = both(tokenizer)
+def test_every_character_has_the_ids_of_the_reference(tokenizer: Tokenizer) -> None:
+    fast, reference = fast_and_reference(tokenizer)
     known = [chr(code) for code in range(0x2FA20) if unicodedata.category(chr(code)) not in ("Cn", "Cs", "Co")]
     some = [*known[:8000], *known[8000::37]]  # all of the small alphabets, and the large ones thinned
-    assert same(quick, reference, [f"a{one}b 1{one}2 '{one}\n{one} !{one}{one}" for one in some])
+    assert all_equal(fast, reference, [f"a{one}b 1{one}2 '{one}\n{one} !{one}{one}" for one in some])
 
 
-def test_characters_newer_than_the_tables_of_python_go_to_the_reference() -> None:
-    quick, reference = both(trained("qwen2"))
+def test_unassigned_characters_go_to_the_reference() -> None:
+    fast, reference = fast_and_reference(trained("qwen2"))
     newer = [chr(code) for code in range(0x32000, sys.maxunicode, 997) if unicodedata.category(chr(code)) == "Cn"]
     assert len(newer) > 100
-    assert same(quick, reference, [f"a{one}b 1{one}2" for one in newer])
+    assert all_equal(fast, reference, [f"a{one}b 1{one}2" for one in newer])
 
 
-def test_a_million_of_one_character_is_encoded_in_good_time() -> None:
-    quick, reference = both(trained("qwen2"))
-    assert same(quick, reference, ["a" * 100_000, " " * 100_000, "\n" * 100_000, "我" * 100_000, "!1" * 50_000, ""])
+def test_long_runs_of_one_character_are_encoded() -> None:
+    fast, reference = fast_and_reference(trained("qwen2"))
+    assert all_equal(fast, reference, ["a" * 100_000, " " * 100_000, "\n" * 100_000, "我" * 100_000, "!1" * 50_000, ""])
 
 
-def test_words_added_to_a_tokenizer_are_found_in_texts() -> None:
+def test_added_words_are_found_in_texts() -> None:
     tokenizer = trained("qwen2")
     tokenizer.add_tokens([AddedToken("<tool>", special=False)])
-    quick, reference = both(tokenizer)
+    fast, reference = fast_and_reference(tokenizer)
     texts = ["call <tool> now", "nothing here", "<tool><tool>"]
-    assert same(quick, reference, texts)
-    assert tokenizer.token_to_id("<tool>") in quick.encode(["call <tool> now"])[0]
+    assert all_equal(fast, reference, texts)
+    assert tokenizer.token_to_id("<tool>") in fast.encode(["call <tool> now"])[0]
 
 
 @pytest.mark.parametrize("word", ["café", "cafe\u0301"])
-def test_words_added_to_a_tokenizer_are_found_in_texts_that_spell_them_otherwise(word: str) -> None:
+def test_added_words_are_found_in_any_unicode_form(word: str) -> None:
     """The reference composes a text, and a word, before it looks for the word."""
     tokenizer = trained("qwen2")
     tokenizer.add_tokens([AddedToken(word, special=False, normalized=True)])
-    quick, reference = both(tokenizer)
+    fast, reference = fast_and_reference(tokenizer)
     for text in ("a cafe\u0301 here", "a café here"):
         assert tokenizer.token_to_id(word) in reference.encode([text])[0]
-        assert same(quick, reference, [text])
+        assert all_equal(fast, reference, [text])
 
 
-def test_short_texts_do_not_ask_for_gigatoken() -> None:
+def test_short_texts_use_the_reference() -> None:
     short = TextEncoder(trained("gpt-2"))
     short.encode(["a few words"])
     assert short.backend == ""
 
 
-def test_a_tokenizer_of_another_kind_is_encoded_by_the_reference() -> None:
+def test_other_kinds_of_tokenizers_use_the_reference() -> None:
     words = Tokenizer(models.WordLevel({"a": 0, "?": 1}, unk_token="?"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     metaspace = Tokenizer(models.BPE({"▁": 0, "a": 1}, []))
@@ -126,7 +126,7 @@ def test_a_tokenizer_of_another_kind_is_encoded_by_the_reference() -> None:
         assert encoder.backend == "tokenizers"
 
 
-def test_an_unusual_split_or_normalizer_is_encoded_by_the_reference() -> None:
+def test_other_normalizers_use_the_reference() -> None:
     tokenizer = trained("gpt-2")
     tokenizer.normalizer = normalizers.Lowercase()
     encoder = TextEncoder(tokenizer)
@@ -134,22 +134,22 @@ def test_an_unusual_split_or_normalizer_is_encoded_by_the_reference() -> None:
     assert encoder.backend == "tokenizers"
 
 
-def test_a_difference_on_the_way_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick, _ = both(trained("gpt-2"))
-    assert quick._fast is not None
-    monkeypatch.setattr(quick._fast, "_normalizes", True)  # as if NFC were asked for, which the reference does not do
+def test_a_mismatch_during_encoding_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast, _ = fast_and_reference(trained("gpt-2"))
+    assert fast._fast is not None
+    monkeypatch.setattr(fast._fast, "_normalizes", True)  # as if NFC were asked for, which the reference does not do
     with pytest.raises(EncoderMismatchError):
-        quick.encode(["e\u0301 " * 100])
+        fast.encode(["e\u0301 " * 100])
 
 
-def test_memory_stays_bounded_over_texts_that_never_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_for_texts_without_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "_MAX_MEMORY_GROWTH", 8 * 2**20)
     monkeypatch.setattr(encoding, "_MEMORY_CHECK_CHARS", 1 * 2**20)
-    quick, _ = both(trained("gpt-2"))
+    fast, _ = fast_and_reference(trained("gpt-2"))
     letters = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz    ", np.uint8)
     draw = np.random.default_rng(0)
     process, before = psutil.Process(), psutil.Process().memory_info().rss
     for _ in range(30):
         text = letters[draw.integers(0, len(letters), 2**20)].tobytes().decode()
-        quick.encode([text[start : start + 4096] for start in range(0, len(text), 4096)])
+        fast.encode([text[start : start + 4096] for start in range(0, len(text), 4096)])
     assert process.memory_info().rss - before < 100 * 2**20  # without renewal it is 190

@@ -1,4 +1,4 @@
-"""Tokenizers: repeatable, lossless, understood by others, and deaf to markers that people write."""
+"""Tokenizers: lossless, loaded by transformers with the same ids, text never becomes a special token."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ def trained(kind: Any = "qwen2", vocab_size: int = 400) -> Codec:
 
 
 @pytest.mark.parametrize("kind", REGEXES)
-def test_any_text_comes_back_as_it_was(kind: str) -> None:
+def test_decoding_restores_any_text(kind: str) -> None:
     codec = trained(kind)
     for text in [*TEXTS, *ODD]:
         composed = unicodedata.normalize("NFC", text) if kind == "qwen2" else text
         assert codec.decode(codec.encode(text)) == composed
 
 
-def test_special_tokens_come_first_and_the_vocabulary_is_as_large_as_asked() -> None:
+def test_special_tokens_have_the_first_ids() -> None:
     codec = trained(vocab_size=350)
     assert (codec.end_of_text, codec.end_of_turn, codec.vocab_size) == (0, 2, 350)
     assert codec.stop_token_ids == {0, 2}
 
 
-def test_a_marker_that_somebody_wrote_stays_text() -> None:
+def test_a_spelled_special_token_stays_text() -> None:
     codec = trained()
     for marker in conversations.SPECIAL_TOKENS:
         ids = codec.encode(f"before {marker} after")
@@ -68,7 +68,7 @@ def test_a_marker_that_somebody_wrote_stays_text() -> None:
         assert codec.decode(ids) == f"before {marker} after"
 
 
-# --- given tokenizers ------------------------------------------------------------------------------
+# --- user tokenizers ------------------------------------------------------------------------------
 
 
 def plain_tokenizer(path: Path) -> Path:
@@ -83,7 +83,7 @@ def plain_tokenizer(path: Path) -> Path:
     return path
 
 
-def test_a_given_tokenizer_gets_the_tokens_that_nothing_in_it_replaces(tmp_path: Path) -> None:
+def test_missing_special_tokens_are_added_to_a_user_tokenizer(tmp_path: Path) -> None:
     codec, missing = tokenizer.load_user_tokenizer(plain_tokenizer(tmp_path / "tokenizer.json"))
     assert missing == list(conversations.SPECIAL_TOKENS)
     assert codec.vocab_size == 259
@@ -102,7 +102,7 @@ def test_a_given_tokenizer_gets_the_tokens_that_nothing_in_it_replaces(tmp_path:
         ("unigram", "</s>", "<|im_end|>", ["<|im_start|>", "<|im_end|>"]),
     ],
 )
-def test_a_given_tokenizer_keeps_its_own_special_tokens(
+def test_a_user_tokenizer_keeps_its_special_tokens(
     tmp_path: Path, family: str, end_of_text: str, end_of_turn: str, missing: list[str]
 ) -> None:
     codec, added = tokenizer.load_user_tokenizer(model_folder(tmp_path, family) / "tokenizer.json")
@@ -117,13 +117,13 @@ def test_a_given_tokenizer_keeps_its_own_special_tokens(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_text_goes_through_every_kind_of_tokenizer_and_comes_back(tmp_path: Path, family: str) -> None:
+def test_every_kind_of_user_tokenizer_restores_text(tmp_path: Path, family: str) -> None:
     codec, _ = tokenizer.load_user_tokenizer(model_folder(tmp_path, family) / "tokenizer.json")
     for text in [*TEXTS, "a  b", "naïve café", "👩‍👩‍👧 emoji", "日本語テキスト", "tab\tand\nlines\n"]:
         assert codec.decode(codec.encode(text)) == text
 
 
-def test_a_token_that_only_the_configuration_names_is_added_as_transformers_would(tmp_path: Path) -> None:
+def test_tokens_named_only_in_the_configuration_are_added(tmp_path: Path) -> None:
     further = {"700000": {"content": "<|extra|>", "special": True}, "x": 1}
     folder = model_folder(tmp_path, "qwen2.5", bos_token="<|begin|>", added_tokens_decoder=further)
     codec, missing = tokenizer.load_user_tokenizer(folder / "tokenizer.json")
@@ -131,7 +131,7 @@ def test_a_token_that_only_the_configuration_names_is_added_as_transformers_woul
     assert codec.tokenizer.token_to_id("<|begin|>") == codec.vocab_size - 1
 
 
-def test_older_models_name_their_tokens_in_a_file_of_their_own(tmp_path: Path) -> None:
+def test_special_tokens_map_is_read(tmp_path: Path) -> None:
     folder = model_folder(tmp_path, "llama2", bos_token=None, eos_token=None)
     names = {"bos_token": {"content": "<s>"}, "eos_token": "</s>"}
     (folder / "special_tokens_map.json").write_text(json.dumps(names), encoding="utf-8")
@@ -139,12 +139,12 @@ def test_older_models_name_their_tokens_in_a_file_of_their_own(tmp_path: Path) -
     assert codec.decode(codec.encode_prompt("Hello"), skip_special_tokens=False).startswith("<s>")
 
 
-def test_a_tokenizer_may_be_given_by_its_folder(tmp_path: Path) -> None:
+def test_a_folder_with_a_tokenizer_is_accepted(tmp_path: Path) -> None:
     path = plain_tokenizer(tmp_path / "tokenizer.json")
     assert tokenizer_files.find_tokenizer(str(tmp_path)) == path
 
 
-BYTES_THAT_ARE_NONE: dict[str, bytes] = {
+INVALID_FILES: dict[str, bytes] = {
     "empty": b"",
     "no fields": b"{}",
     "no JSON": b"not json",
@@ -157,8 +157,8 @@ BYTES_THAT_ARE_NONE: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("content", BYTES_THAT_ARE_NONE.values(), ids=BYTES_THAT_ARE_NONE.keys())
-def test_what_is_no_tokenizer_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", INVALID_FILES.values(), ids=INVALID_FILES.keys())
+def test_an_invalid_file_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(TraindeckError) as caught:
         tokenizer.load_user_tokenizer(tmp_path / "tokenizer.json")
@@ -184,7 +184,7 @@ def test_a_damaged_tokenizer_is_refused_or_works(tmp_path: Path, place: int, byt
     assert code == "data.bad_tokenizer"
 
 
-def test_a_hundred_megabytes_of_nonsense_are_refused_quickly(tmp_path: Path) -> None:
+def test_a_large_invalid_file_is_refused_quickly(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes(b'{"version": "' + b"nonsense" * 13_000_000 + b'"}')
     since = time.monotonic()
     with pytest.raises(TraindeckError, match=r"tokenizer\.json could not be used"):
@@ -192,14 +192,14 @@ def test_a_hundred_megabytes_of_nonsense_are_refused_quickly(tmp_path: Path) -> 
     assert time.monotonic() - since < 10
 
 
-def test_a_file_too_large_for_any_tokenizer_is_not_even_read(tmp_path: Path) -> None:
+def test_a_file_over_the_size_limit_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "tokenizer.json").open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(TraindeckError, match="larger than"):
         tokenizer.load_user_tokenizer(tmp_path / "tokenizer.json")
 
 
-def test_a_tokenizer_that_fails_on_some_characters_is_refused_before_it_does(tmp_path: Path) -> None:
+def test_a_tokenizer_that_fails_on_some_characters_is_refused(tmp_path: Path) -> None:
     made = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="<unk>"))
     (tmp_path / "tokenizer.json").write_text(made.to_str(), encoding="utf-8")
     with pytest.raises(TraindeckError, match="cannot encode every text"):
@@ -207,13 +207,13 @@ def test_a_tokenizer_that_fails_on_some_characters_is_refused_before_it_does(tmp
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "[" * 100_000])
-def test_what_stands_broken_beside_a_tokenizer_is_named(tmp_path: Path, content: str) -> None:
+def test_an_invalid_companion_file_is_named_in_the_error(tmp_path: Path, content: str) -> None:
     (model_folder(tmp_path, "llama3") / "tokenizer_config.json").write_text(content, encoding="utf-8")
     with pytest.raises(TraindeckError, match=r"tokenizer_config\.json could not be used"):
         tokenizer.load_user_tokenizer(tmp_path / "tokenizer.json")
 
 
-def test_a_tokenizer_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_missing_tokenizer_is_reported(tmp_path: Path) -> None:
     with pytest.raises(TraindeckError, match="no such file"):
         tokenizer_files.find_tokenizer(str(tmp_path))
 
@@ -238,7 +238,7 @@ LOADED = [(kind, model) for kind in REGEXES for model in MODELS if model != "qwe
 
 
 @pytest.mark.parametrize(("kind", "model"), LOADED)
-def test_transformers_load_the_folder_with_the_same_ids(tmp_path: Path, kind: str, model: str) -> None:
+def test_transformers_loads_a_trained_tokenizer_with_the_same_ids(tmp_path: Path, kind: str, model: str) -> None:
     transformers = pytest.importorskip("transformers")
     codec = trained(kind)
     write_checkpoint_files(tmp_path, codec)
@@ -256,7 +256,7 @@ def test_transformers_load_the_folder_with_the_same_ids(tmp_path: Path, kind: st
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_checkpoint_of_a_given_tokenizer_is_the_same_to_transformers(tmp_path: Path, family: str) -> None:
+def test_transformers_loads_a_user_tokenizer_from_a_checkpoint(tmp_path: Path, family: str) -> None:
     transformers = pytest.importorskip("transformers")
     codec, _ = tokenizer.load_user_tokenizer(model_folder(tmp_path / "given", family) / "tokenizer.json")
     (tmp_path / "made").mkdir()
@@ -280,7 +280,7 @@ def test_the_checkpoint_of_a_given_tokenizer_is_the_same_to_transformers(tmp_pat
 
 
 @pytest.mark.parametrize("family", ["mistral", "qwen2.5", "unigram"])
-def test_a_checkpoint_says_whether_its_model_answers(tmp_path: Path, family: str) -> None:
+def test_a_checkpoint_records_its_task(tmp_path: Path, family: str) -> None:
     """Also where one token ends both texts and answers."""
     codec, _ = tokenizer.load_user_tokenizer(model_folder(tmp_path, family) / "tokenizer.json")
     for task in ("pretrain", "sft"):

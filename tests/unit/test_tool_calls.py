@@ -1,11 +1,9 @@
-"""Tool calls: as the model's own chat template writes them, learned like any answer, or left out and counted."""
+"""Tool calls: rendered by the chat template and trained on like any answer, or dropped and counted."""
 
 from __future__ import annotations
 
-import functools
 import json
 import re
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.preparing import Listener, prepared
-from tests.unit.model_folders import TOOL_FAMILIES, model_folder
+from tests.unit.model_folders import TOOL_FAMILIES, load_codec, load_transformers, model_folder
 from trainer_core.config import Config
 from trainer_core.data import columns
 from trainer_core.data.columns import BadRow, ColumnMapping, Turn
@@ -94,20 +92,7 @@ def read(messages: Sequence[Row], tools: Any = (WEATHER,)) -> tuple[Turn, ...]:
     return columns.extract_turns({"messages": list(messages), "tools": list(tools) if tools else None}, LAYOUT)
 
 
-@functools.cache
-def codec_of(family: str) -> Codec:
-    with tempfile.TemporaryDirectory() as folder:
-        return tokenizer.load_user_tokenizer(model_folder(Path(folder), family) / "tokenizer.json")[0]
-
-
-@functools.cache
-def theirs_of(family: str) -> Any:
-    transformers = pytest.importorskip("transformers")
-    with tempfile.TemporaryDirectory() as folder:
-        return transformers.AutoTokenizer.from_pretrained(model_folder(Path(folder), family))
-
-
-def written(codec: Codec, turns: Sequence[Turn]) -> str:
+def rendered(codec: Codec, turns: Sequence[Turn]) -> str:
     """What the template of a codec writes, marks and all."""
     segments = codec._select_template(turns).render(turns)
     return "".join(
@@ -115,35 +100,35 @@ def written(codec: Codec, turns: Sequence[Turn]) -> str:
     )
 
 
-def learned(codec: Codec, turns: Sequence[Turn]) -> list[str]:
+def loss_texts(codec: Codec, turns: Sequence[Turn]) -> list[str]:
     made = codec.encode_chats([turns])[0]
     return [codec.decode(made.ids[slice(*span)].tolist(), skip_special_tokens=False) for span in made.spans]
 
 
-# --- as transformers writes them -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", CONVERSATIONS)
-@pytest.mark.parametrize("family", TOOL_FAMILIES)
-def test_text_and_ids_are_those_of_transformers(family: str, name: str) -> None:
-    codec, theirs, messages = codec_of(family), theirs_of(family), CONVERSATIONS[name]
-    turns = read(messages)
-    assert codec.drop_unsupported_calls(turns) == list(turns) or codec.drop_unsupported_calls(turns) == turns
-    assert written(codec, turns) == theirs.apply_chat_template(messages, tools=[WEATHER], tokenize=False)
-    made = codec.encode_chats([turns])[0]
-    whole = theirs.apply_chat_template(messages, tools=[WEATHER], return_dict=False)
-    assert made.ids.tolist() == whole[: len(made.ids)]
-    assert not theirs.decode(whole[len(made.ids) :], skip_special_tokens=True).strip()
-    before = messages[: [one["role"] for one in messages].index("assistant")]
-    prompt = theirs.apply_chat_template(before, tools=[WEATHER], add_generation_prompt=True, return_dict=False)
-    assert codec.encode_prompt(turns[: 1 + len(before)]) == prompt
+# --- parity with transformers -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", TOOL_FAMILIES)
-def test_without_tools_text_is_that_of_transformers(family: str) -> None:
+def test_text_and_ids_equal_those_of_transformers(family: str) -> None:
+    codec, theirs = load_codec(family), load_transformers(family)
+    for messages in CONVERSATIONS.values():
+        turns = read(messages)
+        assert list(codec.drop_unsupported_calls(turns)) == list(turns)
+        assert rendered(codec, turns) == theirs.apply_chat_template(messages, tools=[WEATHER], tokenize=False)
+        made = codec.encode_chats([turns])[0]
+        whole = theirs.apply_chat_template(messages, tools=[WEATHER], return_dict=False)
+        assert made.ids.tolist() == whole[: len(made.ids)]
+        assert not theirs.decode(whole[len(made.ids) :], skip_special_tokens=True).strip()
+        before = messages[: [one["role"] for one in messages].index("assistant")]
+        prompt = theirs.apply_chat_template(before, tools=[WEATHER], add_generation_prompt=True, return_dict=False)
+        assert codec.encode_prompt(turns[: 1 + len(before)]) == prompt
+
+
+@pytest.mark.parametrize("family", TOOL_FAMILIES)
+def test_without_tools_the_text_equals_that_of_transformers(family: str) -> None:
     messages = CONVERSATIONS["no call"]
-    expected = theirs_of(family).apply_chat_template(messages, tokenize=False)
-    assert written(codec_of(family), read(messages, None)) == expected
+    expected = load_transformers(family).apply_chat_template(messages, tokenize=False)
+    assert rendered(load_codec(family), read(messages, None)) == expected
 
 
 CALLS = {
@@ -158,9 +143,9 @@ ENDS = {"llama3.1-tools": "<|eot_id|>", "mistral-tools": "</s>"}
 
 
 @pytest.mark.parametrize("family", TOOL_FAMILIES)
-def test_calls_are_learned_with_the_token_that_ends_them_and_results_are_not(family: str) -> None:
-    codec, end = codec_of(family), ENDS.get(family, "<|im_end|>")
-    found = learned(codec, read(CONVERSATIONS["several turns"]))
+def test_the_loss_covers_calls_with_their_end_token_but_no_results(family: str) -> None:
+    codec, end = load_codec(family), ENDS.get(family, "<|im_end|>")
+    found = loss_texts(codec, read(CONVERSATIONS["several turns"]))
     calls = [CALLS[family] % ((n, n) if "call0000" in CALLS[family] else n) for n in (1, 2)]
     expected = [calls[0], f"21 °C.{end}", calls[1], f"18 °C.{end}", f"Bye{end}"]
     if family == "qwen3-tools":
@@ -169,31 +154,33 @@ def test_calls_are_learned_with_the_token_that_ends_them_and_results_are_not(fam
 
 
 @pytest.mark.parametrize("family", ["qwen2.5-tools", "qwen3-tools"])
-def test_words_before_a_call_and_several_calls_are_learned_together(family: str) -> None:
+def test_text_before_a_call_and_several_calls_are_one_span(family: str) -> None:
     messages = [user("Both?"), calling(call(), call(number=2), content="Let me look."), result(), result("5", 2)]
     turns = read([*messages, answer("21 and 5.")])
     calls = [(CALLS[family] % n).removesuffix("<|im_end|>") for n in (1, 2)]
-    assert learned(codec_of(family), turns)[0] == "Let me look.\n" + "\n".join(calls) + "<|im_end|>"
-    expected = theirs_of(family).apply_chat_template([*messages, answer("21 and 5.")], tools=[WEATHER], tokenize=False)
-    assert written(codec_of(family), turns) == expected
+    assert loss_texts(load_codec(family), turns)[0] == "Let me look.\n" + "\n".join(calls) + "<|im_end|>"
+    expected = load_transformers(family).apply_chat_template(
+        [*messages, answer("21 and 5.")], tools=[WEATHER], tokenize=False
+    )
+    assert rendered(load_codec(family), turns) == expected
 
 
-def test_an_answer_after_several_results_is_learned() -> None:
+def test_an_answer_after_several_results_is_in_the_loss() -> None:
     calls = [user("Both?"), calling(call(), call(number=2)), result(), result("5", 2), answer("21 and 5.")]
     turns = read([*calls, user("Thanks"), answer("Bye")])
     for family in ("mistral-tools", "hermes-tools", "qwen3-tools"):
         end = ENDS.get(family, "<|im_end|>")
-        assert learned(codec_of(family), turns)[1].strip() == f"21 and 5.{end}"
+        assert loss_texts(load_codec(family), turns)[1].strip() == f"21 and 5.{end}"
 
 
-def test_a_template_that_leaves_out_the_words_before_a_call_learns_the_call() -> None:
+def test_a_template_may_omit_the_text_before_a_call() -> None:
     turns = read([user("Weather?"), calling(content="Let me look."), result(), answer("21 °C.")])
-    assert learned(codec_of("llama3.1-tools"), turns)[0] == CALLS["llama3.1-tools"] % 1
+    assert loss_texts(load_codec("llama3.1-tools"), turns)[0] == CALLS["llama3.1-tools"] % 1
 
 
 @pytest.mark.parametrize("family", TOOL_FAMILIES)
-def test_nothing_in_tools_calls_and_results_becomes_a_mark(family: str) -> None:
-    codec = codec_of(family)
+def test_tools_calls_and_results_never_become_special_tokens(family: str) -> None:
+    codec = load_codec(family)
     marks = {number for number, one in codec.tokenizer.get_added_tokens_decoder().items() if one.special}
     spelled = " ".join(one.content for one in codec.tokenizer.get_added_tokens_decoder().values() if one.special)
     tool = json.loads(json.dumps(WEATHER).replace("Today's", f"{spelled} Today's"))
@@ -206,43 +193,43 @@ def test_nothing_in_tools_calls_and_results_becomes_a_mark(family: str) -> None:
     assert json.dumps({"city": spelled}, ensure_ascii=False) in call_text
 
 
-def test_a_conversation_of_many_calls_is_followed_to_its_end() -> None:
+def test_all_calls_of_a_long_conversation_are_in_the_loss() -> None:
     """Also behind the turns for which the prompt is rendered."""
     turns = [[user(f"Weather in {n} days?"), calling(), result(), answer("21 °C.")] for n in range(30)]
     for family in TOOL_FAMILIES:
-        found = learned(codec_of(family), read([message for turn in turns for message in turn]))
+        found = loss_texts(load_codec(family), read([message for turn in turns for message in turn]))
         assert len(found) == 60
         assert all("get_weather" in one for one in found[::2])
 
 
 @pytest.mark.parametrize("number", ["call_abcdefghijklmnopqrstuv", None])
-def test_ids_of_calls_are_shortened_where_a_template_requires_it(number: str | None) -> None:
+def test_call_ids_are_shortened_if_the_template_requires_it(number: str | None) -> None:
     """As Mistral's; ids are labels, and nearly all data has them as OpenAI writes them, or none."""
-    codec, theirs = codec_of("mistral-tools"), theirs_of("mistral-tools")
+    codec, theirs = load_codec("mistral-tools"), load_transformers("mistral-tools")
     messages = [json.loads(json.dumps(one)) for one in CONVERSATIONS["one call"]]
     messages[1]["tool_calls"][0]["id"] = messages[2]["tool_call_id"] = number
     turns = codec.drop_unsupported_calls(read(messages))
     short = columns.turn_fields(turns[2])["tool_calls"][0]["id"]
     assert re.fullmatch("[a-z0-9]{9}", short)
     messages[1]["tool_calls"][0]["id"] = messages[2]["tool_call_id"] = short
-    assert written(codec, turns) == theirs.apply_chat_template(messages, tools=[WEATHER], tokenize=False)
+    assert rendered(codec, turns) == theirs.apply_chat_template(messages, tools=[WEATHER], tokenize=False)
     assert codec.encode_chats([read(messages)])[0].dropped_turns == 0
 
 
-# --- what cannot be written ------------------------------------------------------------------------
+# --- what cannot be rendered ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", ["llama2", "gemma", "deepseek", "unigram", "mistral", "llama3"])
-def test_a_template_without_tool_calls_gets_the_conversation_without_them(family: str) -> None:
-    codec = codec_of(family)
+def test_a_template_without_tool_support_gets_no_calls(family: str) -> None:
+    codec = load_codec(family)
     (made,) = codec.encode_chats([read(CONVERSATIONS["several turns"])])
     alone = [one for one in CONVERSATIONS["several turns"] if one["role"] != "tool" and not one.get("tool_calls")]
     assert made.dropped_turns == 4
     assert made.ids.tolist() == codec.encode_chats([read(alone, None)])[0].ids.tolist()
 
 
-def test_only_the_calls_that_a_template_refuses_are_left_out() -> None:
-    codec = codec_of("llama3.1-tools")
+def test_only_calls_that_the_template_refuses_are_dropped() -> None:
+    codec = load_codec("llama3.1-tools")
     turns = read([user("Both?"), calling(call(), call(number=2)), result(), result("5", 2), answer("21 and 5."),
                   user("More?"), calling(), result(), answer("21")])  # fmt: skip
     (made,) = codec.encode_chats([turns])
@@ -252,9 +239,9 @@ def test_only_the_calls_that_a_template_refuses_are_left_out() -> None:
     ]  # fmt: skip
 
 
-def test_a_conversation_of_nothing_but_calls_is_left_out_and_is_no_bad_row() -> None:
+def test_a_conversation_of_dropped_calls_only_is_not_a_bad_row() -> None:
     refused: list[int] = []
-    chats = codec_of("unigram").encode_chats(
+    chats = load_codec("unigram").encode_chats(
         [read([user("Weather?"), calling()]), read([user("Hi"), answer("Hello")])],
         lambda number, error: refused.append(number),
     )
@@ -271,7 +258,7 @@ def chats_file(folder: Path, count: int = 1200) -> Path:
     return path
 
 
-def test_more_than_a_thousand_calls_do_not_end_preparation_and_are_counted(tmp_path: Path) -> None:
+def test_dropped_calls_are_counted_and_do_not_end_preparation(tmp_path: Path) -> None:
     listener, path = Listener(), chats_file(tmp_path)
     made = prepared(path, listener=listener, max_seq_len=128)
     assert made.train.documents + made.validation.documents == 1200
@@ -281,7 +268,7 @@ def test_more_than_a_thousand_calls_do_not_end_preparation_and_are_counted(tmp_p
     assert preview(config, Listener()).skipped_turns == 2400
 
 
-def test_calls_that_the_template_writes_are_in_the_cache_and_nothing_is_left_out(tmp_path: Path) -> None:
+def test_supported_calls_are_in_the_token_cache(tmp_path: Path) -> None:
     listener, given = Listener(), model_folder(tmp_path / "given", "qwen2.5-tools")
     made = prepared(chats_file(tmp_path, 60), listener=listener, max_seq_len=2048, tokenizer=str(given))
     assert listener.warnings == {}
@@ -292,7 +279,7 @@ def test_calls_that_the_template_writes_are_in_the_cache_and_nothing_is_left_out
     assert len(split.spans) == 2 * split.documents
 
 
-def test_tools_and_calls_are_the_same_without_a_token_cache(tmp_path: Path) -> None:
+def test_tokens_of_calls_are_the_same_without_a_token_cache(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -303,25 +290,25 @@ def test_tools_and_calls_are_the_same_without_a_token_cache(tmp_path: Path) -> N
     direct = prepared(tmp_path / "chats.parquet", **knobs, token_cache=False).open_split("train")
     assert kept.read(0, kept.tokens).tolist() == direct.read(0, direct.tokens).tolist()
     messages = pq.read_table(tmp_path / "chats.parquet").to_pylist()[0]["messages"]  # pyarrow 17 sorts the keys
-    expected = codec_of("mistral-tools").encode_chats([read(messages)])[0].ids.tolist()
+    expected = load_codec("mistral-tools").encode_chats([read(messages)])[0].ids.tolist()
     assert kept.read(0, int(kept.offsets[1])).tolist() == expected
 
 
-def test_held_out_conversations_are_asked_for_what_is_learned(tmp_path: Path) -> None:
+def test_a_dropped_last_call_leaves_the_answer_before_it_as_the_last(tmp_path: Path) -> None:
     """Also where the last call is left out: then the answer before it is asked for."""
-    codec = codec_of("unigram")
+    codec = load_codec("unigram")
     kept = columns.trim_after_last_answer(
         codec.drop_unsupported_calls(read([user("Hi"), answer("Hello"), user("Weather?"), calling()]))
     )
     assert kept[1:] == [("user", "Hi"), ("assistant", "Hello")]
 
 
-# --- the ways in which rows say it -----------------------------------------------------------------
+# --- formats of rows -----------------------------------------------------------------
 
 EXPECTED = read(CONVERSATIONS["one call"])
 
 
-def test_arguments_may_be_json_text_as_openai_writes_them() -> None:
+def test_arguments_may_be_json_text() -> None:
     written_as_text = call()
     written_as_text["function"]["arguments"] = json.dumps(written_as_text["function"]["arguments"])
     messages = [user("Weather in 北京?"), calling(written_as_text), result(), answer("21 °C.")]
@@ -331,13 +318,13 @@ def test_arguments_may_be_json_text_as_openai_writes_them() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "kept"), [("", {}), (None, {}), ("not JSON", "not JSON"), ("[1]", "[1]")])
-def test_arguments_that_are_no_object_stay_as_they_are(arguments: Any, kept: Any) -> None:
+def test_arguments_that_are_no_object_are_unchanged(arguments: Any, kept: Any) -> None:
     one = {"type": "function", "function": {"name": "f", "arguments": arguments}}
     turns = read([user("Hi"), calling(one)])
     assert columns.turn_fields(turns[-1])["tool_calls"][0]["function"]["arguments"] == kept
 
 
-def test_older_and_bare_forms_of_calls_tools_and_results_are_read() -> None:
+def test_the_older_function_format_is_read() -> None:
     function = call()["function"]
     older = {
         "role": "assistant",
@@ -352,7 +339,7 @@ def test_older_and_bare_forms_of_calls_tools_and_results_are_read() -> None:
     assert turns[3] == ("tool", "21", '{"name": "get_weather"}')
 
 
-def test_sharegpt_has_calls_and_results_as_roles_of_their_own() -> None:
+def test_sharegpt_roles_for_calls_and_results_are_read() -> None:
     function = call()["function"]
     conversation = [
         {"from": "human", "value": "Hi"},
@@ -363,23 +350,23 @@ def test_sharegpt_has_calls_and_results_as_roles_of_their_own() -> None:
     row = {"conversations": conversation, "tools": json.dumps([WEATHER["function"]])}
     turns = columns.extract_turns(row, columns.map_columns(["conversations", "tools"], Config()))
     assert columns.turn_fields(turns[2])["tool_calls"] == [{"type": "function", "function": function}]
-    assert learned(codec_of("qwen2.5-tools"), turns) == [CALLS["qwen2.5-tools"] % 1, "21 °C.<|im_end|>"]
+    assert loss_texts(load_codec("qwen2.5-tools"), turns) == [CALLS["qwen2.5-tools"] % 1, "21 °C.<|im_end|>"]
 
 
-def test_nulls_that_a_table_fills_in_are_no_part_of_a_call() -> None:
+def test_nulls_of_arrow_tables_are_removed_from_calls() -> None:
     filled = {**call(), "index": None}
     filled["function"] = {**filled["function"], "arguments": {"city": "北京", "days": 1, "unit": None}}
     rows = [{**one, "tool_calls": None} for one in CONVERSATIONS["one call"]]
     rows[1] = calling(filled, name=None, tool_call_id=None)
     tool = {**WEATHER, "strict": None}
     assert read(rows, [tool]) == EXPECTED
-    assert written(codec_of("llama3.1-tools"), read(rows)) == written(codec_of("llama3.1-tools"), EXPECTED)
+    assert rendered(load_codec("llama3.1-tools"), read(rows)) == rendered(load_codec("llama3.1-tools"), EXPECTED)
 
 
-def test_a_turn_of_weight_0_is_not_learned() -> None:
+def test_a_turn_of_weight_0_is_not_in_the_loss() -> None:
     for family in ("unigram", "qwen2.5", "llama3"):
         messages = [user("Hi"), {**answer("Nonsense"), "weight": 0}, user("Hi!"), {**answer("Hello"), "weight": 1}]
-        codec, turns = codec_of(family), read(messages, None)
+        codec, turns = load_codec(family), read(messages, None)
         made, plain = codec.encode_chats([turns])[0], codec.encode_chats([[turn[:2] for turn in turns]])[0]
         assert made.ids.tolist() == plain.ids.tolist()
         assert [codec.decode(made.ids[slice(*span)].tolist()) for span in made.spans] == ["Hello"]
@@ -397,12 +384,12 @@ def test_a_turn_of_weight_0_is_not_learned() -> None:
         ([user("Hi"), {**answer("Hello"), "weight": 0}], None, "has no answer"),
     ],
 )
-def test_what_is_no_call_is_a_bad_row(messages: list[Row], tools: Any, reason: str) -> None:
+def test_an_invalid_call_is_a_bad_row(messages: list[Row], tools: Any, reason: str) -> None:
     with pytest.raises(BadRow, match=reason):
         read(messages, tools)
 
 
-def test_deep_nesting_is_a_bad_row() -> None:
+def test_deeply_nested_arguments_are_a_bad_row() -> None:
     deep: Any = "x"
     for _ in range(5000):
         deep = [deep]
@@ -410,23 +397,23 @@ def test_deep_nesting_is_a_bad_row() -> None:
         read([user("Hi"), calling(call(deep=deep))])
 
 
-# --- what others load ------------------------------------------------------------------------------
+# --- checkpoints ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", TOOL_FAMILIES)
-def test_the_files_of_a_checkpoint_write_calls_in_the_same_way(tmp_path: Path, family: str) -> None:
+def test_transformers_renders_calls_from_a_checkpoint_in_the_same_way(tmp_path: Path, family: str) -> None:
     transformers = pytest.importorskip("transformers")
-    codec, messages = codec_of(family), CONVERSATIONS["one call"]
+    codec, messages = load_codec(family), CONVERSATIONS["one call"]
     codec.save(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer_config.json").write_bytes(codec.config_json("sft", 256))
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     again = Codec.load(tmp_path / "tokenizer.json")
-    expected = theirs_of(family).apply_chat_template(messages, tools=[WEATHER], tokenize=False)
+    expected = load_transformers(family).apply_chat_template(messages, tools=[WEATHER], tokenize=False)
     assert theirs.apply_chat_template(messages, tools=[WEATHER], tokenize=False) == expected
-    assert written(again, EXPECTED) == expected
+    assert rendered(again, EXPECTED) == expected
 
 
-def test_a_template_for_tools_may_stand_in_a_file_of_its_own(tmp_path: Path) -> None:
+def test_the_tool_use_template_file_is_read(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     folder = model_folder(tmp_path, "hermes-tools")
     config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
@@ -438,4 +425,4 @@ def test_a_template_for_tools_may_stand_in_a_file_of_its_own(tmp_path: Path) -> 
     codec, _ = tokenizer.load_user_tokenizer(folder / "tokenizer.json")
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     expected = theirs.apply_chat_template(CONVERSATIONS["one call"], tools=[WEATHER], tokenize=False)
-    assert written(codec, EXPECTED) == expected == written(codec_of("hermes-tools"), EXPECTED)
+    assert rendered(codec, EXPECTED) == expected == rendered(load_codec("hermes-tools"), EXPECTED)

@@ -111,7 +111,7 @@ def _model(checkpoint: Path, config: dict[str, Any]) -> dict[str, Any]:
 def _count_parameters(weights: Path) -> int | None:
     try:
         with safe_open(weights, "numpy") as file:
-            return sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118 - no mapping
+            return sum(int(math.prod(file.get_slice(name).get_shape())) for name in file.keys())  # noqa: SIM118 - no mapping
     except (OSError, SafetensorError):
         return None
 
