@@ -53,17 +53,6 @@ def test_a_prompt_begins_with_bos_only_if_the_tokenizer_requires_it() -> None:
         assert generate.prompt_ids(codec, "Hello", chat=False) == [*codec.prefix_ids, *codec.encode("Hello")]
 
 
-@pytest.mark.parametrize("family", ["llama3", "llama2", "mistral", "gemma", "qwen2.5"])
-def test_a_text_has_the_ids_of_tokenizers_and_transformers(tmp_path: Path, family: str) -> None:
-    transformers = pytest.importorskip("transformers")
-    codec = load_folder(tmp_path, family)
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    plain = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    for text in TEXTS[:3]:
-        ids = generate.prompt_ids(codec, text, chat=False)
-        assert ids == theirs(text)["input_ids"] == plain.encode(text, add_special_tokens=True).ids
-
-
 def test_several_tokens_may_begin_a_text(tmp_path: Path) -> None:
     folder = model_folder(tmp_path, "qwen2.5")
     made = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -171,28 +160,6 @@ def test_chatml_begins_with_bos_if_the_tokenizer_requires_it(tmp_path: Path) -> 
 
 
 # --- checkpoints ------------------------------------------------------------------------------
-
-LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 700}
-
-
-@pytest.mark.parametrize("task", ["pretrain", "sft"])
-@pytest.mark.parametrize("family", [*BOS, *NONE])
-def test_a_checkpoint_keeps_the_bos_setting(tmp_path: Path, family: str, task: Any) -> None:
-    transformers = pytest.importorskip("transformers")
-    codec = load_folder(tmp_path / "load_folder", family)
-    (tmp_path / "made").mkdir()
-    codec.save(tmp_path / "made" / "tokenizer.json")
-    (tmp_path / "made" / "tokenizer_config.json").write_bytes(codec.config_json(task, 256))
-    (tmp_path / "made" / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "made")
-    plain = Tokenizer.from_file(str(tmp_path / "made" / "tokenizer.json"))
-    again = Codec.load(tmp_path / "made" / "tokenizer.json")
-    for text in TEXTS[:3]:
-        ids = [*codec.prefix_ids, *codec.encode(text)]
-        assert theirs(text)["input_ids"] == plain.encode(text).ids == ids
-        assert generate.prompt_ids(again, text, chat=False) == ids
-    config = json.loads((tmp_path / "made" / "tokenizer_config.json").read_text(encoding="utf-8"))
-    assert config["add_bos_token"] == bool(codec.prefix_ids)
 
 
 def test_add_eos_token_is_kept_and_documents_end_once(tmp_path: Path) -> None:

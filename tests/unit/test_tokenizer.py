@@ -84,7 +84,9 @@ def plain_tokenizer(path: Path) -> Path:
 
 
 def test_missing_special_tokens_are_added_to_a_user_tokenizer(tmp_path: Path) -> None:
-    codec, missing = tokenizer.load_user_tokenizer(plain_tokenizer(tmp_path / "tokenizer.json"))
+    path = plain_tokenizer(tmp_path / "tokenizer.json")
+    assert tokenizer_files.find_tokenizer(str(tmp_path)) == path
+    codec, missing = tokenizer.load_user_tokenizer(path)
     assert missing == list(conversations.SPECIAL_TOKENS)
     assert codec.vocab_size == 259
     assert len(codec.encode("longer than four")) == 16  # neither cut nor padded
@@ -116,13 +118,6 @@ def test_a_user_tokenizer_keeps_its_special_tokens(
     assert again.encode_prompt("Hello") == codec.encode_prompt("Hello")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_kind_of_user_tokenizer_restores_text(tmp_path: Path, family: str) -> None:
-    codec, _ = tokenizer.load_user_tokenizer(model_folder(tmp_path, family) / "tokenizer.json")
-    for text in [*TEXTS, "a  b", "naïve café", "👩‍👩‍👧 emoji", "日本語テキスト", "tab\tand\nlines\n"]:
-        assert codec.decode(codec.encode(text)) == text
-
-
 def test_tokens_named_only_in_the_configuration_are_added(tmp_path: Path) -> None:
     further = {"700000": {"content": "<|extra|>", "special": True}, "x": 1}
     folder = model_folder(tmp_path, "qwen2.5", bos_token="<|begin|>", added_tokens_decoder=further)
@@ -137,11 +132,6 @@ def test_special_tokens_map_is_read(tmp_path: Path) -> None:
     (folder / "special_tokens_map.json").write_text(json.dumps(names), encoding="utf-8")
     codec, _ = tokenizer.load_user_tokenizer(folder / "tokenizer.json")
     assert codec.decode(codec.encode_prompt("Hello"), skip_special_tokens=False).startswith("<s>")
-
-
-def test_a_folder_with_a_tokenizer_is_accepted(tmp_path: Path) -> None:
-    path = plain_tokenizer(tmp_path / "tokenizer.json")
-    assert tokenizer_files.find_tokenizer(str(tmp_path)) == path
 
 
 INVALID_FILES: dict[str, bytes] = {
@@ -263,9 +253,10 @@ def test_transformers_loads_a_user_tokenizer_from_a_checkpoint(tmp_path: Path, f
     write_checkpoint_files(tmp_path / "made", codec)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "made")
     ours = Codec.load(tmp_path / "made" / "tokenizer.json")
-    for text in [*TEXTS, "naïve café", "日本語テキスト"]:
+    for text in [*TEXTS, "a  b", "naïve café", "👩‍👩‍👧 emoji", "日本語テキスト", "tab\tand\nlines\n"]:
         ids = [*ours.prefix_ids, *ours.encode(text)]
         assert theirs.encode(text) == ids == [*codec.prefix_ids, *codec.encode(text)]
+        assert codec.decode(codec.encode(text)) == text
         assert Tokenizer.from_file(str(tmp_path / "made" / "tokenizer.json")).encode(text).ids == ids
     messages = [{"role": "user", "content": "What is 12 plus 30?"}]
     prompt = theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
@@ -276,6 +267,8 @@ def test_transformers_loads_a_user_tokenizer_from_a_checkpoint(tmp_path: Path, f
         codec.vocab_size,
     )
     assert theirs.eos_token_id in ours.stop_token_ids
+    config = json.loads((tmp_path / "made" / "tokenizer_config.json").read_text(encoding="utf-8"))
+    assert config["add_bos_token"] == bool(codec.prefix_ids)
     assert theirs.pad_token_id == ours.pad_token_id
 
 

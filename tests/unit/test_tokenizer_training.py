@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -123,12 +122,6 @@ def test_every_token_is_its_own_encoding(mixed: list[str]) -> None:
             assert [found.id for found in tokenizer.model.tokenize(token)] == [number]
 
 
-@pytest.mark.parametrize("word", ["a" * 16_385, "ab" * 3000 + "a" * 999, "".join(map(chr, range(0x4E00, 0x9E00)))])
-def test_one_long_word_is_merged_like_others(word: str) -> None:
-    tokenizer = trained([word], 500)
-    assert len(tokenizer.encode(word).ids) < len(word.encode()) / 2 or not merges_of(tokenizer)
-
-
 # --- the tokenizer ---------------------------------------------------------------------------------
 
 
@@ -146,14 +139,6 @@ def test_a_small_sample_yields_a_smaller_vocabulary(texts: list[str], kind: PreT
     tokenizer = trained(texts, 8192, kind)
     assert tokenizer.get_vocab_size() == FIRST
     assert tokenizer.decode(tokenizer.encode("好 ab").ids) == "好 ab"
-
-
-def test_chinese_characters_become_tokens() -> None:
-    characters = "床前明月光疑是地上霜举头望低思故乡，。"
-    drawn = np.random.default_rng(0).choice(list(characters), 5000)
-    tokenizer = trained(["".join(drawn)], 350)
-    for character in characters:
-        assert len(tokenizer.encode(character).ids) == 1
 
 
 def test_qwen2_splits_digits_and_the_others_group_them() -> None:
