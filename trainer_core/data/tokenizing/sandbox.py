@@ -24,7 +24,7 @@ from trainer_core.data.tokenizing.conversations import MAX_CONVERSATION_CHARS, c
 
 _MAX_TEMPLATE_CHARS: Final = 1024 * 1024  # long templates have about 20,000
 _MAX_OUTPUT_CHARS: Final = 2 * MAX_CONVERSATION_CHARS
-_MAX_STEPS: Final = 2_000_000  # loop iterations and calls of macros and blocks; some seconds
+_MAX_STEPS: Final = 1_000_000  # loop iterations and calls of macros and blocks; some seconds
 _STEP_FILTER: Final = "a step"  # the name of a filter that no template can write
 GENERATION_START: Final = "\U0010fffd"  # private use: written before and after a generation block
 GENERATION_STOP: Final = "\U0010fffc"
