@@ -186,11 +186,11 @@ class Controller(QObject):
 
     def _connect_pages(self) -> None:
         # Imported after the first paint.
-        from app.pages.plots.plot_export_controller import PlotSaver
+        from app.pages.plots.plot_export_controller import PlotExportController
         from app.pages.runs.runs_controller import RunsController
 
         window = self.window
-        self.plot_saver = PlotSaver(window.plots, window.banners, self)
+        self.plot_export_controller = PlotExportController(window.plots, window.banners, self)
         self.runs_controller = runs = RunsController(self._history, self.active_run, self._settings, self)
         runs.connect_page(window.runs, window.plots)
         runs.resume_requested.connect(self.resume_run)
@@ -219,7 +219,7 @@ class Controller(QObject):
     def _compare_on_plots(self, paths: list[Path]) -> None:
         """Overlay these runs on the plots, in place of others."""
         overlays = self.runs_controller.overlays
-        overlays.set_shown(list(overlays.selected_colours), on=False)
+        overlays.set_shown(list(overlays.selected_colors), on=False)
         self.runs_controller.set_overlay_shown(paths, on=True)
         self.window.show_page("plots")
 
@@ -316,7 +316,7 @@ class Controller(QObject):
         record, path = self.shown_record, self._shown_run_path()
         sampling = machine.state is RunState.TRAINING and self.viewed_run is None
         window.show_run(ShownRun(record, path.name if path else "", not machine.can_start, sampling))
-        window.plots.notes.display(record.advice, self.form)
+        window.plots.advice.display(record.advice, self.form)
         remaining_s = run.auto_restart.remaining_s(time.monotonic())
         window.restart_bar.display(run.auto_restart.pending, remaining_s, machine.last_error)
         self.runs_controller.set_plotted_run(path)

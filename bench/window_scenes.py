@@ -208,7 +208,7 @@ def _paint(plots: Any) -> None:
     from PySide6.QtWidgets import QApplication
 
     QApplication.processEvents()
-    while plots._later.isActive() or plots.painter.is_busy:
+    while plots._repaint_timer.isActive() or plots.painter.is_busy:
         QApplication.processEvents()
     QApplication.processEvents()
 

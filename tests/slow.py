@@ -49,8 +49,8 @@ SLOW: Final[dict[str, tuple[str, ...]]] = {
         "gui/test_gui_small_screen.py",
         "gui/test_gui_languages.py::test_nothing_is_cut_after_the_language_and_the_theme_went_to_and_fro",
         "gui/test_gui_languages.py::test_no_buttons_text_is_cut",
-        "gui/test_gui_data.py::test_no_cards_text_is_cut",
-        "gui/test_gui_data.py::test_nothing_reaches_beyond_the_page",
+        "gui/test_gui_data.py::test_texts_of_cards_are_not_cut_off",
+        "gui/test_gui_data.py::test_the_content_fits_the_width_of_the_page",
     ),
 }
 SMOKE: Final = (

@@ -11,11 +11,15 @@ from trainer_core import protocol
 from trainer_core.config import knobs
 from trainer_core.protocol import AnyEvent
 
+OOM_RECOVERY = "oom_recovery"
+"""Code of the item about the last OOM recovery."""
+
 
 @dataclass(frozen=True, slots=True)
 class AdviceItem:
     """An item of advice. `fix`: settings that help, by knob; empty: none."""
 
+    code: str
     entry: LogEntry
     fix: Mapping[str, Any] = field(default_factory=dict)
 
@@ -26,9 +30,6 @@ class ActiveAdvice:
     def __init__(self) -> None:
         self._items: dict[str, AdviceItem] = {}
         self.version = 0
-
-    def __len__(self) -> int:
-        return len(self._items)
 
     def newest_first(self) -> list[AdviceItem]:
         return list(reversed(self._items.values()))
@@ -42,12 +43,11 @@ class ActiveAdvice:
                 self._items.pop(event.code, None)
                 if entry is not None and not event.resolved:
                     # Knobs of a newer trainer cannot be set here.
-                    self._items[event.code] = AdviceItem(
-                        entry, {n: v for n, v in event.suggested_settings.items() if n in knobs()}
-                    )
+                    fix = {name: value for name, value in event.suggested_settings.items() if name in knobs()}
+                    self._items[event.code] = AdviceItem(event.code, entry, fix)
             case protocol.OomRecovery() if entry is not None:
-                self._items.pop(entry.code, None)
-                self._items[entry.code] = AdviceItem(entry)
+                self._items.pop(OOM_RECOVERY, None)
+                self._items[OOM_RECOVERY] = AdviceItem(OOM_RECOVERY, entry)
             case _:
                 return
         self.version += 1

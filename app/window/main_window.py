@@ -89,7 +89,7 @@ class MainWindow(QMainWindow):
             "quit": self.close, "search": self.focus_search, "full_screen": self.toggle_full_screen,
         })  # fmt: skip
         self.tabs.currentChanged.connect(lambda: self.page_shown.emit(self.page))
-        self.plots.computing_asked.connect(lambda: self.show_page("performance"))
+        self.plots.performance_requested.connect(lambda: self.show_page("performance"))
         self.setup.all_settings_requested.connect(lambda: self.show_page("settings"))
         self.retranslate()
 

@@ -1,4 +1,4 @@
-"""The Data page: looks in the background, keeps what it found, and says what is estimated, cut and learned."""
+"""The Data page: previews in the background, cached reports, estimates and samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytestqt.qtbot import QtBot
 from app.controller import Controller
 from app.core.preview_cache import PreviewResult
 from app.pages.data import figures
-from app.pages.data.histogram import Histogram, position, short
+from app.pages.data.histogram import Histogram, format_short, position
 from app.pages.data.page import DataPage
 from app.theme.palette import DARK, LIGHT
 from app.widgets.basic import ElidedLabel
@@ -26,15 +26,15 @@ from trainer_core.docgen.examples import EVENTS
 REPORT: protocol.DataReport = EVENTS[protocol.DataReport]
 
 
-def look(controller: Controller, qtbot: QtBot) -> None:
+def run_preview(controller: Controller, qtbot: QtBot) -> None:
     """Press the button and wait for the end."""
     controller.window.show_page("data")
-    qtbot.mouseClick(controller.window.data.look, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(controller.window.data.preview_button, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: controller.preview_job.running is None, timeout=30_000)
 
 
-def show(controller: Controller, report: protocol.DataReport) -> DataPage:
-    """Show a report as if a look at what the form says had found it."""
+def show_report(controller: Controller, report: protocol.DataReport) -> DataPage:
+    """Show a report as the result of a preview."""
     controller.window.show_page("data")
     found = PreviewResult(controller.preview_job.compute_key(), protocol.DataReport, report=report)
     controller.preview_job.cache.store(found)
@@ -43,7 +43,7 @@ def show(controller: Controller, report: protocol.DataReport) -> DataPage:
 
 
 def x_labels(histogram: Histogram) -> list[str]:
-    """The texts that are painted below the bars, from left to right."""
+    """Labels of the x axis, from left to right."""
     picture = QPicture()
     painter = QPainter(picture)
     _, _, texts = histogram.getPlotItem().getAxis("bottom").generateDrawSpecs(painter)
@@ -52,7 +52,7 @@ def x_labels(histogram: Histogram) -> list[str]:
 
 
 def backgrounds(controller: Controller) -> dict[str, str]:
-    """The colour behind each token of the sample on show, by the token's text."""
+    """Background color of each token of the displayed sample, by its text."""
     document = controller.window.data.samples.text.document()
     found = {}
     for place in range(document.characterCount() - 1):
@@ -63,25 +63,25 @@ def backgrounds(controller: Controller) -> dict[str, str]:
     return found
 
 
-def test_before_a_look_the_page_says_what_it_is_for(make_window: MakeWindow) -> None:
-    page = make_window().window.data
-    make = page.window()
-    make.show_page("data")  # type: ignore[attr-defined]
-    assert page._empty.isVisible()
-    assert page._empty.text().startswith("Look at the data before you train: what was found in it")
-    assert page.look.isEnabled()
-    assert not page.cancel.isVisible()
+def test_the_page_has_a_placeholder_before_the_first_preview(make_window: MakeWindow) -> None:
+    window = make_window().window
+    page = window.data
+    window.show_page("data")
+    assert page._placeholder.isVisible()
+    assert page._placeholder.text().startswith("Look at the data before you train: what was found in it")
+    assert page.preview_button.isEnabled()
+    assert not page.cancel_button.isVisible()
     assert not page.hint.isVisible()
 
 
-def test_a_look_shows_what_was_found_and_what_was_said(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_a_preview_displays_report_warnings_and_samples(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(look="look")
-    look(controller, qtbot)
+    run_preview(controller, qtbot)
     page = controller.window.data
     assert page.tiles["documents"].value.text() == "≈ 10M"
     assert page.tiles["epoch"].value.text() == "≈ 98,951"
     assert "16 MiB of 1.0 GiB were read" in page.status.text()
-    assert "402 of 153,450 samples were longer than 256 tokens" in page.notes.text()
+    assert "402 of 153,450 samples were longer than 256 tokens" in page.warnings.text()
     assert page.sources.rows.rowCount() == 1
     assert page.sources.rows.data(page.sources.rows.index(0, 2)) == "prompt: question, response: answer"
     assert page.histogram is not None
@@ -93,13 +93,11 @@ def test_a_look_shows_what_was_found_and_what_was_said(make_window: MakeWindow, 
     assert backgrounds(controller)["2"] in (LIGHT.context_token_a, LIGHT.context_token_b)
 
 
-def test_a_report_stays_with_its_configuration_and_another_one_gets_a_hint(
-    make_window: MakeWindow, qtbot: QtBot
-) -> None:
+def test_changed_settings_mark_the_report_as_outdated(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(look="look")
     page, form = controller.window.data, controller.form
-    look(controller, qtbot)
-    form.set_text("learning_rate", "1e-4")  # has nothing to do with the data
+    run_preview(controller, qtbot)
+    form.set_text("learning_rate", "1e-4")
     assert not page.hint.isVisible()
     form.set_text("batch_size", "3")
     assert page.hint.isVisible()
@@ -110,54 +108,52 @@ def test_a_report_stays_with_its_configuration_and_another_one_gets_a_hint(
     assert page.hint.isVisible()
 
 
-def test_a_report_is_no_longer_current_when_its_file_has_changed_on_disk(
-    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
-) -> None:
+def test_a_changed_file_marks_the_report_as_outdated(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("before", encoding="utf-8")
     controller = make_window(look="look")
     controller.form.add_data([str(file)])
-    look(controller, qtbot)
+    run_preview(controller, qtbot)
     assert not controller.window.data.hint.isVisible()
     file.write_text("something else", encoding="utf-8")
     qtbot.waitUntil(controller.window.data.hint.isVisible, timeout=10_000)
     assert "have changed since this was looked at" in controller.window.data.hint.text()
-    look(controller, qtbot)
+    run_preview(controller, qtbot)
     assert not controller.window.data.hint.isVisible()
 
 
-def test_a_look_that_takes_long_can_be_cancelled(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_a_preview_can_be_cancelled(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(look="slow_look")
     page = controller.window.data
     controller.window.show_page("data")
-    qtbot.mouseClick(page.look, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(page.preview_button, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: page.bar.value() == 500, timeout=30_000)
-    assert page.cancel.isVisible()
-    assert not page.look.isEnabled()
-    qtbot.mouseClick(page.cancel, Qt.MouseButton.LeftButton)
-    assert not page.cancel.isEnabled()
+    assert page.cancel_button.isVisible()
+    assert not page.preview_button.isEnabled()
+    qtbot.mouseClick(page.cancel_button, Qt.MouseButton.LeftButton)
+    assert not page.cancel_button.isEnabled()
     qtbot.waitUntil(lambda: controller.preview_job.running is None, timeout=30_000)
-    assert page.look.isEnabled()
+    assert page.preview_button.isEnabled()
     assert not page.failure.isVisible()
     assert not page.bar.isVisible()
 
 
-def test_a_trainer_that_hears_nothing_is_ended_all_the_same(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_an_unresponsive_preview_is_killed_when_cancelled(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(look="family")
     controller.window.show_page("data")
-    qtbot.mouseClick(controller.window.data.look, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(controller.window.data.preview_button, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: controller.preview_job.process.pid is not None)
     controller.preview_job.cancel()
     qtbot.waitUntil(lambda: controller.preview_job.running is None, timeout=30_000)
-    assert controller.window.data.look.isEnabled()
+    assert controller.window.data.preview_button.isEnabled()
 
 
 @pytest.mark.parametrize(
     ("mode", "words"), [("error", "C:\\数据\\a.txt does not exist"), ("traceback", "the roof fell in")]
 )
-def test_a_look_that_fails_says_why(make_window: MakeWindow, qtbot: QtBot, mode: str, words: str) -> None:
+def test_a_failed_preview_displays_the_error(make_window: MakeWindow, qtbot: QtBot, mode: str, words: str) -> None:
     controller = make_window(look=mode)
-    look(controller, qtbot)
+    run_preview(controller, qtbot)
     page = controller.window.data
     assert page.failure.isVisible()
     assert words in page.failure.text()
@@ -165,17 +161,17 @@ def test_a_look_that_fails_says_why(make_window: MakeWindow, qtbot: QtBot, mode:
     assert ("不存在" if mode == "error" else "意外结束") in page.failure.text()
 
 
-def test_a_run_goes_on_beside_a_look(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_training_continues_during_a_preview(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("slow_stop", look="look")
     qtbot.mouseClick(controller.window.run_bar.start, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: controller.active_run.machine.step > 2, timeout=30_000)
-    look(controller, qtbot)
+    run_preview(controller, qtbot)
     assert controller.active_run.machine.is_active
     step = controller.active_run.machine.step
     qtbot.waitUntil(lambda: controller.active_run.machine.step > step, timeout=30_000)
 
 
-def test_what_the_run_on_show_trains_on_is_said(make_window: MakeWindow) -> None:
+def test_the_data_of_the_displayed_run_is_summarized(make_window: MakeWindow) -> None:
     controller = make_window()
     controller.window.show_page("data")
     assert not controller.window.data.run.isVisible()
@@ -184,22 +180,22 @@ def test_what_the_run_on_show_trains_on_is_said(make_window: MakeWindow) -> None
     assert "11,482,330 tokens: 700 steps per epoch, 2,100 in all" in controller.window.data.run.text()
 
 
-def test_without_data_there_is_nothing_to_look_at(make_window: MakeWindow) -> None:
+def test_the_preview_button_is_disabled_without_data(make_window: MakeWindow) -> None:
     controller = make_window()
     controller.window.show_page("data")
     controller.form.set_data([])
-    assert not controller.window.data.look.isEnabled()
-    assert controller.window.data.look.toolTip()
+    assert not controller.window.data.preview_button.isEnabled()
+    assert controller.window.data.preview_button.toolTip()
 
 
 def test_the_page_follows_language_and_theme(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(look="look")
-    look(controller, qtbot)
+    run_preview(controller, qtbot)
     page = controller.window.data
     controller.set_language("zh")
     assert page.tiles["tokens"].title.text() == "词元"
     assert page.tiles["tokens"].value.text() == "≈ 6.375 亿"
-    assert "样本中有 402 个" in page.notes.text()
+    assert "样本中有 402 个" in page.warnings.text()
     controller.set_theme("dark")
     assert backgrounds(controller)["4"] in (DARK.loss_token_a, DARK.loss_token_b)
     assert page.samples.text.document().characterCount() > 40
@@ -209,12 +205,12 @@ def test_the_page_follows_language_and_theme(make_window: MakeWindow, qtbot: QtB
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("size", [(1280, 720), (1024, 700), (860, 560)])
-def test_nothing_reaches_beyond_the_page(
+def test_the_content_fits_the_width_of_the_page(
     make_window: MakeWindow, qtbot: QtBot, language: str, size: tuple[int, int]
 ) -> None:
     controller = make_window(language=language, look="look")
     controller.window.resize(*size)
-    look(controller, qtbot)
+    run_preview(controller, qtbot)
     page = controller.window.data
     area = page._area
     qtbot.waitUntil(lambda: page._content.width() <= area.viewport().width(), timeout=2000)
@@ -223,7 +219,7 @@ def test_nothing_reaches_beyond_the_page(
         assert tile.value.width() >= tile.value.sizeHint().width()
 
 
-def test_samples_are_leafed_through(make_window: MakeWindow) -> None:
+def test_buttons_show_the_next_and_previous_sample(make_window: MakeWindow) -> None:
     card = make_window().window.data.samples
     one = protocol.SampleView(tokens=[protocol.Token("a", 1, True, False, 0)], length=1)
     two = protocol.SampleView(
@@ -238,7 +234,7 @@ def test_samples_are_leafed_through(make_window: MakeWindow) -> None:
     assert card.text.toPlainText() == "a"
 
 
-def test_the_sequence_length_stands_where_it_falls_between_bars() -> None:
+def test_the_sequence_length_is_interpolated_between_bin_edges() -> None:
     edges = [0, 1, 2, 4, 8]
     assert position(edges, 4) == 3.0
     assert position(edges, 6) == 3.5
@@ -246,80 +242,76 @@ def test_the_sequence_length_stands_where_it_falls_between_bars() -> None:
     assert position([], 4) is None
 
 
-def test_a_short_step_is_told_where_the_figures_are_exact() -> None:
+def test_a_complete_report_counts_full_and_short_steps() -> None:
     exact = protocol.decode_event(protocol.encode(REPORT))
     assert isinstance(exact, protocol.DataReport)
     exact.complete = True
-    assert figures.tile(exact, "epoch") == ("98,951", "98,950 full, one short")
+    assert figures.tiles(exact)["epoch"][1:3] == ("98,951", "98,950 full, one short")
 
 
-def test_tool_messages_that_are_left_out_are_counted_where_there_are_any() -> None:
+def test_skipped_tool_messages_are_counted() -> None:
     report = msgspec.structs.replace(REPORT, skipped_turns=2400)
     assert ("Tool messages left out", "2,400") in figures.rows(report)
     assert "Tool messages left out" not in dict(figures.rows(REPORT))
 
 
-def test_a_look_that_fails_leaves_nothing_of_an_earlier_one_beside_its_error(
-    make_window: MakeWindow, qtbot: QtBot, tmp_path: Path
-) -> None:
+def test_a_failed_preview_hides_the_previous_report(make_window: MakeWindow, qtbot: QtBot, tmp_path: Path) -> None:
     data = tmp_path / "short.txt"
     data.write_text("one line and another\n" * 200, encoding="utf-8")
     controller = make_window(look=None)
     page, form = controller.window.data, controller.form
     form.set_data([str(data)])
     form.set_text("vocab_size", "300")
-    look(controller, qtbot)
+    run_preview(controller, qtbot)
     assert page.tiles["documents"].isVisible()
     data.unlink()
-    look(controller, qtbot)
+    run_preview(controller, qtbot)
     assert page.failure.isVisible()
     assert "does not exist" in page.failure.text()
-    for widget in (page.tiles["documents"], page.samples, page.sources, page.hint, page._empty):
+    for widget in (page.tiles["documents"], page.samples, page.sources, page.hint, page._placeholder):
         assert not widget.isVisible()
     assert page.status.text() == ""
     assert page.failure.y() < page.height() / 4
     form.set_data(["builtin:tasks"])
-    assert not page.failure.isVisible()  # it was about data that is not chosen any more
+    assert not page.failure.isVisible()  # the error was about other data
     assert not page.samples.isVisible()
-    assert page._empty.isVisible()
+    assert page._placeholder.isVisible()
 
 
-def test_an_error_gives_way_to_the_report_of_a_configuration_that_is_known(
-    make_window: MakeWindow, qtbot: QtBot
-) -> None:
+def test_an_error_is_replaced_by_the_cached_report_of_the_settings(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window(look="error")
     page, form = controller.window.data, controller.form
-    show(controller, REPORT)
+    show_report(controller, REPORT)
     form.set_text("batch_size", "3")
-    look(controller, qtbot)
+    run_preview(controller, qtbot)
     assert page.failure.isVisible()
     form.reset("batch_size")
     assert not page.failure.isVisible()
     assert page.samples.isVisible()
 
 
-def test_a_new_report_is_shown_from_its_beginning(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_a_new_report_scrolls_to_the_top(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
-    page = show(controller, REPORT)
+    page = show_report(controller, REPORT)
     scroll = page._area.verticalScrollBar()
     qtbot.waitUntil(lambda: scroll.maximum() > 50)
     scroll.setValue(50)
     controller.preview_job.display(None)
     controller.set_language("zh")
-    assert scroll.value() == 50  # the same report: one reads on
-    show(controller, msgspec.structs.replace(REPORT, duplicates=38))
+    assert scroll.value() == 50  # the same report keeps the position
+    show_report(controller, msgspec.structs.replace(REPORT, duplicates=38))
     assert scroll.value() == 0
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("complete", [True, False])
 @pytest.mark.parametrize("size", [(1280, 800), (1024, 700)])
-def test_no_cards_text_is_cut(
+def test_texts_of_cards_are_not_cut_off(
     make_window: MakeWindow, qtbot: QtBot, language: str, complete: bool, size: tuple[int, int]
 ) -> None:
     controller = make_window(language=language)
     controller.window.resize(*size)
-    page = show(
+    page = show_report(
         controller,
         msgspec.structs.replace(REPORT, complete=complete, packed_sequences=81_207, fill=0.98, fill_unpacked=0.3),
     )
@@ -334,20 +326,18 @@ def test_no_cards_text_is_cut(
 
 
 @pytest.mark.parametrize(("language", "words"), [("en", "may count tokens a little differently"), ("zh", "略有出入")])
-def test_figures_are_called_exact_only_with_a_given_tokenizer(
-    make_window: MakeWindow, language: str, words: str
-) -> None:
+def test_figures_are_exact_only_with_a_given_tokenizer(make_window: MakeWindow, language: str, words: str) -> None:
     controller = make_window(language=language)
     given = msgspec.structs.replace(REPORT, complete=True, tokenizer="t.json")
-    assert words in show(controller, msgspec.structs.replace(REPORT, complete=True)).status.text()
-    assert ("every figure is exact" if language == "en" else "准确值") in show(controller, given).status.text()
+    assert words in show_report(controller, msgspec.structs.replace(REPORT, complete=True)).status.text()
+    assert ("every figure is exact" if language == "en" else "准确值") in show_report(controller, given).status.text()
 
 
 @pytest.mark.parametrize(
     "edges", [[992, 1024], [1016, 1024, 1032], list(range(1000, 1034)), [0, 1, 2, *range(100_000, 100_037)]]
 )
 @pytest.mark.parametrize("width", [300, 420, 700])
-def test_both_ends_of_the_lengths_are_labelled(
+def test_both_ends_of_the_length_axis_are_labelled(
     make_window: MakeWindow, qtbot: QtBot, edges: list[int], width: int
 ) -> None:
     make_window()
@@ -359,17 +349,17 @@ def test_both_ends_of_the_lengths_are_labelled(
     histogram.show_bins(bins, 256, cut=False)
     qtbot.wait(20)
     labels = x_labels(histogram)
-    assert (labels[0], labels[-1]) == (short(edges[0], 3), short(edges[-1], 3))
+    assert (labels[0], labels[-1]) == (format_short(edges[0], 3), format_short(edges[-1], 3))
     assert len(labels) <= width / 40
 
 
-def test_figures_on_the_axis_are_written_as_those_on_the_cards(make_window: MakeWindow) -> None:
+def test_numbers_of_the_axis_are_abbreviated_as_on_the_tiles(make_window: MakeWindow) -> None:
     controller = make_window()
     figures_ = (1024, 32_768, 131_072, 9_999_999, 250_000_000)
-    assert [short(one, 3) for one in figures_] == ["1,024", "32.8k", "131k", "10M", "250M"]
+    assert [format_short(one, 3) for one in figures_] == ["1,024", "32.8k", "131k", "10M", "250M"]
     controller.set_language("zh")
-    assert [short(one, 3) for one in figures_] == ["1,024", "3.28 万", "13.1 万", "1,000 万", "2.5 亿"]
+    assert [format_short(one, 3) for one in figures_] == ["1,024", "3.28 万", "13.1 万", "1,000 万", "2.5 亿"]
     bins = [protocol.LengthBin(start=16_384, stop=32_768, documents=76_000)]
-    page = show(controller, msgspec.structs.replace(REPORT, lengths=bins))
+    page = show_report(controller, msgspec.structs.replace(REPORT, lengths=bins))
     assert page.histogram is not None
     assert x_labels(page.histogram) == ["1.64 万", "3.28 万"]

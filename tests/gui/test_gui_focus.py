@@ -14,7 +14,7 @@ from runs_page import add, focus, open_page
 
 from app.controller import Controller
 from app.core.metrics.metric_store import MetricStore
-from app.pages.plots.overlays import Overlay, token
+from app.pages.plots.plot_specs import Overlay, overlay_color
 from app.window.banner import BannerContent
 from tests.gui.conftest import MakeWindow
 
@@ -53,8 +53,8 @@ def test_a_picture_of_a_plot_leaves_the_focus_at_its_menu(controller: Controller
 
 def test_without_overlays_the_focus_goes_to_the_menu_of_the_plots(controller: Controller, qtbot: QtBot) -> None:
     plots = controller.window.plots
-    plots.overlay([Overlay("other", MetricStore(), token(0))])
-    press(qtbot, plots.compared.remove)
+    plots.set_overlays([Overlay("other", MetricStore(), overlay_color(0))])
+    press(qtbot, plots.comparison_bar.remove_button)
     focused(qtbot, lambda: plots._menu_button)
 
 

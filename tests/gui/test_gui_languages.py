@@ -20,16 +20,20 @@ from PySide6.QtWidgets import (
 )
 from pytestqt.qtbot import QtBot
 
-from app.core.log_store import LOG_CODES, LogStore
-from app.pages.log.entry_texts import FORMATTERS, format_entry
+from app.core.log_store import LogStore
+from app.pages.log.entry_texts import format_entry
 from app.widgets import formatting
 from app.widgets.basic import ElidedLabel
 from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
+from trainer_core.docgen import examples
 
 
-def test_every_code_of_the_log_is_worded() -> None:
-    assert set(FORMATTERS) == set(LOG_CODES)
+def test_every_event_of_the_log_has_a_text(make_window: MakeWindow) -> None:
+    make_window()
+    for event in examples.EVENTS.values():
+        entry = LogStore().add(event)
+        assert entry is None or format_entry(entry), event
 
 
 def test_the_log_says_how_many_answers_of_an_evaluation_were_cut(make_window: MakeWindow) -> None:

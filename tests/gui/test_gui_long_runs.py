@@ -1,4 +1,4 @@
-"""Opening a run of many events: progress, all of its content, and no blocked event loop."""
+"""Opening a long run: progress, complete content, no blocked event loop."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ def long_run(own_folders: Path) -> Path:
     return path
 
 
-def opened(controller: Controller, qtbot: QtBot, path: Path) -> list[float]:
-    """Open a run; the fractions reported while it loads."""
-    told: list[float] = []
-    controller._run_viewer._run_loader.progressed.connect(told.append)
+def open_run(controller: Controller, qtbot: QtBot, path: Path) -> list[float]:
+    """Open a run and return the reported fractions."""
+    fractions: list[float] = []
+    controller._run_viewer._run_loader.progressed.connect(fractions.append)
     controller.open_run(path)
     qtbot.waitUntil(
         lambda: controller.viewed_run is not None and controller.viewed_run.loaded_fraction == 1.0, timeout=20_000
     )
-    return told
+    return fractions
 
 
-def test_a_long_run_opens_whole_with_progress_and_without_blocking_the_window(
+def test_a_long_run_opens_completely_without_blocking_the_window(
     make_window: MakeWindow, qtbot: QtBot, long_run: Path
 ) -> None:
     controller, heart = make_window(), Heartbeat()
-    told = opened(controller, qtbot, long_run)
+    fractions = open_run(controller, qtbot, long_run)
     assert heart.longest_gap_s < LONGEST_GAP_S
-    assert told == sorted(told)
-    assert len(told) > 3
+    assert fractions == sorted(fractions)
+    assert len(fractions) > 3
     whole = RunRecord()
     for event in run_list.load_events(long_run):
         whole.add(event)
@@ -59,19 +59,21 @@ def test_a_long_run_opens_whole_with_progress_and_without_blocking_the_window(
     assert shown.samples == whole.samples
 
 
-def test_another_run_may_be_opened_while_a_long_one_is(make_window: MakeWindow, qtbot: QtBot, long_run: Path) -> None:
+def test_another_run_can_be_opened_while_a_long_one_loads(
+    make_window: MakeWindow, qtbot: QtBot, long_run: Path
+) -> None:
     other = long_run.with_name("other")
     demo_run.write_run(other, "quickstart", ["builtin:python"], steps=2000, every=1)
     controller = make_window()
     controller.open_run(long_run)
-    opened(controller, qtbot, other)
+    open_run(controller, qtbot, other)
     viewing = controller.viewed_run
     assert isinstance(viewing, ViewedRun)
     assert viewing.summary.path == other
     assert controller.shown_record.metrics.series("train_loss")[0].size == 2000
 
 
-def test_a_long_run_beside_another_is_downsampled_and_keeps_its_extremes(qtbot: QtBot, long_run: Path) -> None:
+def test_a_long_overlay_is_downsampled_and_keeps_its_extremes(qtbot: QtBot, long_run: Path) -> None:
     history = run_list.RunHistory(long_run.parent)
     history.refresh()
     overlays = OverlayController(history)

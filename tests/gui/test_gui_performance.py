@@ -1,4 +1,4 @@
-"""How a run computes, in the window: fast paths and their reasons, the time of a step, figures, bad steps."""
+"""The Performance page: fast paths, step time, figures, bad steps."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from tests.gui.demo_run import write_run
 from trainer_core import protocol
 
 
-def opened(make_window: MakeWindow, qtbot: QtBot, home: Path, language: str = "en", *, gpu: bool = True) -> Controller:
-    """A window that shows an earlier run on its performance page."""
+def open_run(
+    make_window: MakeWindow, qtbot: QtBot, home: Path, language: str = "en", *, gpu: bool = True
+) -> Controller:
+    """Open an earlier run on the Performance page."""
     run = write_run(home / "runs" / "demo", "quickstart", ["builtin:python"], steps=500, gpu=gpu)
     controller = make_window("ok", language)
     controller.open_run(run.path)
@@ -32,10 +34,10 @@ def opened(make_window: MakeWindow, qtbot: QtBot, home: Path, language: str = "e
 
 
 def rows(controller: Controller) -> list[list[str]]:
-    return controller.window.performance.paths.texts()
+    return controller.window.performance.fast_paths.texts()
 
 
-def shown_tiles(controller: Controller) -> dict[str, str]:
+def visible_tiles(controller: Controller) -> dict[str, str]:
     tiles = controller.window.performance.tiles
     return {name: tile.value.text() for name, tile in tiles.items() if not tile.isHidden()}
 
@@ -43,25 +45,23 @@ def shown_tiles(controller: Controller) -> dict[str, str]:
 def test_fast_paths_in_use_come_first_with_choice_gain_error_and_reason(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
-    controller = opened(make_window, qtbot, own_folders)
+    controller = open_run(make_window, qtbot, own_folders)
     found = rows(controller)
     assert found[0] == ["✓", "Compiled model", "inductor", "×1.83", "8e-5", "Equals the reference."]
     assert [row[0] for row in found] == sorted((row[0] for row in found), reverse=True)  # ticks, then dashes
     reasons = {row[1]: row[-1] for row in found}
     assert reasons["CUDA graphs"] == "Too short a run: 12.4 s to set up, about 3.07 s saved."
     assert reasons["Loss in parts"] == "It differs from the reference by 0.0123; 0.005 is allowed."
-    assert "compiling took 34.2 s" in controller.window.performance.paths.facts.text()
+    assert "compiling took 34.2 s" in controller.window.performance.fast_paths.facts.text()
 
 
-def test_everything_on_the_page_is_said_in_chinese_too(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    controller = opened(make_window, qtbot, own_folders)
+def test_the_page_is_translated_to_chinese(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
+    controller = open_run(make_window, qtbot, own_folders)
     controller.set_language("zh")
     assert rows(controller)[0] == ["✓", "编译模型", "inductor", "×1.83", "8e-5", "可用，且与参考实现一致。"]
     page = controller.window.performance
     assert page.tiles["noise"].title.text() == "梯度噪声"
-    assert page.time.rows[-1] == ("异常步", "1 个，最近为第 297 步：已跳过")
+    assert page.step_time.rows[-1] == ("异常步", "1 个，最近为第 297 步：已跳过")
     controller.window.show_page("log")
     controller.window.log.search.setText("第 297 步异常")
     qtbot.waitUntil(lambda: "样本 1204, 88, 19533" in controller.window.log.text.toPlainText())
@@ -70,7 +70,7 @@ def test_everything_on_the_page_is_said_in_chinese_too(
 def test_a_reason_without_spaces_does_not_make_the_page_wider_than_the_window(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
-    controller = opened(make_window, qtbot, own_folders)
+    controller = open_run(make_window, qtbot, own_folders)
     page = controller.window.performance
     for size in ((1280, 800), (860, 560)):
         controller.window.resize(*size)
@@ -81,63 +81,60 @@ def test_a_reason_without_spaces_does_not_make_the_page_wider_than_the_window(
         assert any("_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112" in row[-1] for row in rows(controller))
 
 
-def test_figures_name_the_peak_and_what_the_noise_means(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    controller = opened(make_window, qtbot, own_folders)
-    assert set(shown_tiles(controller)) == set(figures.TILES)
+def test_tooltips_explain_mfu_and_gradient_noise(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
+    controller = open_run(make_window, qtbot, own_folders)
+    assert set(visible_tiles(controller)) == set(figures.TILES)
     tiles = controller.window.performance.tiles
-    assert shown_tiles(controller)["energy"] == "0.894 Wh"
+    assert visible_tiles(controller)["energy"] == "0.894 Wh"
     assert "NVIDIA RTX A6000, bf16, 155 TFLOP/s" in tiles["mfu"].toolTip()
     assert "(6 a weight, and causal attention)" in tiles["mfu"].toolTip()
     assert tiles["noise"].toolTip() == "Batches beyond about 95 sequences gain little"
 
 
-def test_a_gpu_whose_peak_is_not_known_has_no_mfu_and_the_tile_says_why() -> None:
-    computing = ExecutionInfo()
-    computing.add(protocol.Performance(
+def test_the_mfu_tile_explains_an_unknown_peak() -> None:
+    execution = ExecutionInfo()
+    execution.add(protocol.Performance(
         step=1, data_ratio=0.1, compute_ratio=0.8, flops_per_token=1e9, peak_name="NVIDIA A10G, bf16"
     ))  # fmt: skip
-    assert figures.tile("mfu", MetricStore(), computing) == ("–", "this GPU's peak is not known")
-    assert figures.tile_tooltip("mfu", computing).endswith("no peak is listed for NVIDIA A10G, bf16")
+    tile = figures.tiles(MetricStore(), execution)["mfu"]
+    assert (tile.value, tile.caption) == ("–", "this GPU's peak is not known")
+    assert tile.tooltip.endswith("no peak is listed for NVIDIA A10G, bf16")
 
 
-def test_the_parts_of_a_step_add_up_and_saving_is_one_of_them(
+def test_the_stacked_parts_of_a_step_add_up_and_include_checkpoints(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
-    controller = opened(make_window, qtbot, own_folders)
-    metrics, time = controller.shown_record.metrics, controller.window.performance.time
+    controller = open_run(make_window, qtbot, own_folders)
+    metrics, time = controller.shown_record.metrics, controller.window.performance.step_time
     canvas = time.chart.canvas
     assert canvas is not None
-    curves = {name: canvas._curves[name][0].getOriginalDataset()[1] for name in figures.parts_of(metrics)}
+    curves = {key.series: item.getOriginalDataset()[1] for key, item in canvas._curves.items()}
     whole = sum(metrics.series(f"time_{name}")[1] for name in figures.PARTS)
-    assert curves["other"] == pytest.approx(whole)  # the highest
-    saving = curves["checkpoint"] - curves["data"]
+    assert curves["time_other"] == pytest.approx(whole)  # the highest
+    saving = curves["time_checkpoint"] - curves["time_data"]
     assert saving.max() == pytest.approx(6.0)
     assert {name for name, text in time.amounts.items() if not text.isHidden()} == set(figures.PARTS) - {"sync"}
 
 
-def test_adding_up_gradients_is_a_part_of_a_step_where_several_gpus_do_it(
+def test_gradient_synchronization_is_a_part_of_a_step_on_several_gpus(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
-    card = opened(make_window, qtbot, own_folders).window.performance.time
+    card = open_run(make_window, qtbot, own_folders).window.performance.step_time
     store, times = MetricStore(), protocol.StepTime(data=1, transfer=0, forward=5, backward=9, optimizer=2, other=1)
     for step in (1, 2):
         times.sync = 2.0 * step
-        told = {"epoch": 0.1, "tokens": 1, "samples": 1, "loss": 1.0, "learning_rate": 1.0}
+        values = {"epoch": 0.1, "tokens": 1, "samples": 1, "loss": 1.0, "learning_rate": 1.0}
         rates = {"tokens_per_s": 1.0, "samples_per_s": 1.0}
-        store.add(protocol.Step(t=float(step), step=step, time_ms=times, **told, **rates))  # type: ignore[arg-type]
+        store.add(protocol.Step(t=float(step), step=step, time_ms=times, **values, **rates))  # type: ignore[arg-type]
     card.display(store, ExecutionInfo())
     assert not card.amounts["sync"].isHidden()
     assert (card.amounts["sync"].text(), card.shares["sync"].text()) == ("4.00 ms", "18.2 %")
     assert card.chart.canvas is not None
-    assert "sync" in card.chart.canvas._curves
+    assert "time_sync" in [key.series for key in card.chart.canvas._curves]
 
 
-def test_the_time_of_any_step_is_read_with_the_mouse_or_by_keys(
-    make_window: MakeWindow, qtbot: QtBot, own_folders: Path
-) -> None:
-    card = opened(make_window, qtbot, own_folders).window.performance.time
+def test_the_time_of_any_step_is_read_by_keys(make_window: MakeWindow, qtbot: QtBot, own_folders: Path) -> None:
+    card = open_run(make_window, qtbot, own_folders).window.performance.step_time
     canvas = card.chart.canvas
     assert canvas is not None
     newest = {name: text.text() for name, text in card.amounts.items()}
@@ -159,7 +156,7 @@ def test_the_time_of_any_step_is_read_with_the_mouse_or_by_keys(
     assert (card._title.text(), {name: text.text() for name, text in card.amounts.items()}) == ("Now", newest)
 
 
-def test_an_older_run_shows_its_times_and_says_what_it_did_not_tell(
+def test_a_run_of_an_older_trainer_shows_its_step_times_and_a_note(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
     """Events of protocol 1.1: no fast paths, no performance, no time for checkpoints."""
@@ -176,45 +173,47 @@ def test_an_older_run_shows_its_times_and_says_what_it_did_not_tell(
     )
     controller.window.show_page("performance")
     controller.render()
-    assert set(shown_tiles(controller)) == {"step"}
-    assert controller.window.performance.paths.note.text() == "The trainer of this run did not tell how it computes."
-    assert controller.window.performance.profile.isHidden()
-    assert controller.window.plots._line.isHidden()
+    assert set(visible_tiles(controller)) == {"step"}
+    assert (
+        controller.window.performance.fast_paths.note.text() == "The trainer of this run did not tell how it computes."
+    )
+    assert controller.window.performance.flops.isHidden()
+    assert controller.window.plots._execution_row.isHidden()
 
 
-def test_before_any_run_the_page_says_what_will_be_there(make_window: MakeWindow) -> None:
+def test_the_page_has_a_placeholder_before_any_run(make_window: MakeWindow) -> None:
     controller = make_window("ok")
     controller.window.show_page("performance")
     controller.render()
     page = controller.window.performance
-    assert page._empty.isVisible()
+    assert page._placeholder.isVisible()
     assert not page._area.isVisible()
 
 
-def test_the_plots_page_says_in_one_line_how_the_run_computes_and_leads_to_the_details(
+def test_the_plots_page_lists_the_fast_paths_and_opens_the_details(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
-    controller = opened(make_window, qtbot, own_folders)
+    controller = open_run(make_window, qtbot, own_folders)
     window = controller.window
     window.show_page("plots")
-    qtbot.waitUntil(lambda: "Attention (flash) ×1.31" in window.plots.computing.text())
-    assert "FlashAttention" not in window.plots.computing.text()  # only what is used
-    window.plots.more.click()
+    qtbot.waitUntil(lambda: "Attention (flash) ×1.31" in window.plots.execution_label.text())
+    assert "FlashAttention" not in window.plots.execution_label.text()  # only what is used
+    window.plots.details_button.click()
     assert window.performance.isVisible()
 
 
 def test_bad_steps_are_marked_on_the_loss_plot_and_named_in_its_legend(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
-    controller = opened(make_window, qtbot, own_folders)
+    controller = open_run(make_window, qtbot, own_folders)
     window = controller.window
     window.show_page("plots")
-    marks = window.plots._canvas("loss")._marks["bad"][0]
-    qtbot.waitUntil(lambda: list(marks.getData()[0]) == [297.0])
+    markers = window.plots.charts["loss"].canvas._markers["bad"][0]
+    qtbot.waitUntil(lambda: list(markers.getData()[0]) == [297.0])
     assert "bad step" in window.plots.charts["loss"].legend.summary()
 
 
-def test_compiling_is_shown_as_such_and_can_be_stopped(make_window: MakeWindow) -> None:
+def test_a_compiling_run_is_displayed_and_can_be_stopped(make_window: MakeWindow) -> None:
     controller = make_window("ok")
     machine, bar = controller.active_run.machine, controller.window.run_bar
     machine.feed(ProcessStarted("x"), 0.0)
@@ -224,12 +223,12 @@ def test_compiling_is_shown_as_such_and_can_be_stopped(make_window: MakeWindow) 
     assert bar.state_label.text() == "Compiling"
     assert bar.status_label.text() == "finding the fastest way to compute"
     assert bar.stop.isEnabled()
-    assert bar.progress_bar.maximum() == 0  # nobody knows how long: Qt shows that something goes on
+    assert bar.progress_bar.maximum() == 0  # unknown duration: a busy indicator
     machine.feed(protocol.Phase(phase="training"), 2.0)
     assert [*states, machine.state] == [RunState.COMPILING, RunState.TRAINING]
 
 
-def test_ways_that_are_all_left_for_one_reason_stand_in_one_row(make_window: MakeWindow) -> None:
+def test_unused_fast_paths_with_the_same_reason_share_a_row(make_window: MakeWindow) -> None:
     controller = make_window()
     left = [protocol.FastPath(name=name, used=False, reason="path.no_gpu") for name in ("tf32", "flash2", "flash3")]
     left.append(protocol.FastPath(name="precision", used=False, choice="fp32", reason="path.no_gpu"))
@@ -239,6 +238,6 @@ def test_ways_that_are_all_left_for_one_reason_stand_in_one_row(make_window: Mak
     )
     controller.window.show_page("performance")
     controller.render()
-    used, shared = controller.window.performance.paths.texts()
+    used, shared = controller.window.performance.fast_paths.texts()
     assert used[0] == "✓"
     assert shared == ["–", "TF32, FlashAttention-2, FlashAttention-3, Mixed precision (fp32)", "For NVIDIA GPUs only."]

@@ -1,4 +1,4 @@
-"""The plots: which there are, what they mark, values read at one place, other runs laid over, pictures and tables."""
+"""The Plots page: plots, markers, crosshair, overlays, and export as pictures and tables."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pytestqt.qtbot import QtBot
 from app.__main__ import configure_application
 from app.core.metrics.metric_store import MetricStore
 from app.pages.plots import plot_data, plot_specs, view_range
-from app.pages.plots.axes import Axis, time_text
+from app.pages.plots.axes import Axis, format_time
 from app.pages.plots.canvas import Canvas
-from app.pages.plots.overlays import MOST, Overlay, look, token
 from app.pages.plots.page import PlotsPage
-from app.pages.plots.plot_export_controller import PlotSaver
+from app.pages.plots.plot_export_controller import PlotExportController
+from app.pages.plots.plot_specs import MAX_OVERLAYS, Overlay, overlay_color
 from app.theme import style
 from app.theme.palette import DARK, LIGHT
 from app.window.banner import BannerArea
@@ -34,7 +34,7 @@ _OF_GPUS = ["gpu_util", "power", "temperature", "clock", "vram.0", "vram.1"]
 
 
 def events(steps: int = 100, *, gpus: int = 2, loss: float = 4.0, spike: int = 0) -> Iterator[protocol.AnyEvent]:
-    """A run with a spike of the loss, checkpoints at every 25th step, and heat in its second half on GPU 1."""
+    """A run with a spike of the loss, a checkpoint every 25 steps, and throttling of GPU 1 in its second half."""
     yield protocol.Hello(t=0.0, pid=1, run_dir="r", traindeck="0", python="3", torch="2")
     spent = protocol.StepTime(data=1, transfer=2, forward=3, backward=4, optimizer=5, other=6)
     for step in range(1, steps + 1):
@@ -59,7 +59,7 @@ def events(steps: int = 100, *, gpus: int = 2, loss: float = 4.0, spike: int = 0
             yield protocol.Checkpoint(t=now, step=step, path=f"s{step}", bytes=1, seconds=1.0, kind="regular")
 
 
-def filled(steps: int = 100, *, gpus: int = 2, loss: float = 4.0, spike: int = 0) -> MetricStore:
+def build_store(steps: int = 100, *, gpus: int = 2, loss: float = 4.0, spike: int = 0) -> MetricStore:
     store = MetricStore()
     for event in events(steps, gpus=gpus, loss=loss, spike=spike):
         store.add(event)
@@ -70,13 +70,13 @@ def filled(steps: int = 100, *, gpus: int = 2, loss: float = 4.0, spike: int = 0
 def page(qtbot: QtBot, qapp: object) -> PlotsPage:
     configure_application(qapp)  # type: ignore[arg-type]
     style.apply_theme(qapp, LIGHT, "en")  # type: ignore[arg-type]
-    made = PlotsPage(LIGHT)
-    qtbot.addWidget(made)
-    made.resize(1100, 900)
-    made.build()
-    made.show()
-    qtbot.waitExposed(made)
-    return made
+    page = PlotsPage(LIGHT)
+    qtbot.addWidget(page)
+    page.resize(1100, 900)
+    page.build()
+    page.show()
+    qtbot.waitExposed(page)
+    return page
 
 
 def show(qtbot: QtBot, page: PlotsPage, store: MetricStore, *, detail: bool = False) -> None:
@@ -88,16 +88,18 @@ def show(qtbot: QtBot, page: PlotsPage, store: MetricStore, *, detail: bool = Fa
 
 
 def settle(qtbot: QtBot, page: PlotsPage) -> None:
-    """What takes too long at once is painted a little later."""
-    qtbot.waitUntil(lambda: not page._later.isActive() and not page.painter.is_busy)
+    """Wait until all charts are painted."""
+    qtbot.waitUntil(lambda: not page._repaint_timer.isActive() and not page.painter.is_busy)
 
 
 def canvas(page: PlotsPage, name: str) -> Canvas:
-    return page._canvas(name)
+    found = page.charts[name].canvas
+    assert found is not None
+    return found
 
 
 def hover(qtbot: QtBot, page: PlotsPage, name: str, x: float) -> None:
-    """The mouse, over a place of the x axis."""
+    """Move the mouse to a position of the x axis."""
     box = canvas(page, name)._box
     area: QRectF = box.sceneBoundingRect()
     low, high = canvas(page, name).x_range
@@ -111,30 +113,32 @@ def values(page: PlotsPage, name: str) -> list[str]:
     return page.charts[name].legend.values()
 
 
-# --- which plots -------------------------------------------------------------------------------------------
+# --- plots -------------------------------------------------------------------------------------------
 
 
-def test_the_overview_is_calm_and_detail_has_a_plot_for_all_that_gpus_tell(qtbot: QtBot, page: PlotsPage) -> None:
-    show(qtbot, page, filled())
-    assert page.board.shown == ["loss", "speed", "memory", "learning_rate", "grad_norm"]
-    show(qtbot, page, page._shown.store or filled(), detail=True)
-    assert page.board.shown == [*_COMMON, *_OF_GPUS, "cpu", "ram"]
+def test_the_overview_has_five_plots_and_detail_has_every_measured_gpu_value(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, build_store())
+    assert page.grid.displayed == ["loss", "speed", "memory", "learning_rate", "grad_norm"]
+    show(qtbot, page, page._state.store or build_store(), detail=True)
+    assert page.grid.displayed == [*_COMMON, *_OF_GPUS, "cpu", "ram"]
     assert "GPU 1 RTX A6000" in page.charts["power"].legend.summary() or page.charts["power"].canvas is None
     assert not page.charts["memory"].isVisible()
 
 
-def test_without_a_gpu_detail_shows_cpu_and_memory_instead(qtbot: QtBot, page: PlotsPage) -> None:
-    show(qtbot, page, filled(gpus=0), detail=True)
-    assert page.board.shown == [*_COMMON, "cpu", "ram"]
+def test_detail_shows_cpu_and_memory_without_a_gpu(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, build_store(gpus=0), detail=True)
+    assert page.grid.displayed == [*_COMMON, "cpu", "ram"]
 
 
-def test_plots_that_cannot_be_seen_cost_nothing(qtbot: QtBot, page: PlotsPage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_and_invisible_plots_are_not_repainted(
+    qtbot: QtBot, page: PlotsPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     painted: list[str] = []
     paint = plot_data.paint
     monkeypatch.setattr(plot_data, "paint", lambda *args: (painted.append(args[1]), paint(*args)))
-    store = filled()
+    store = build_store()
     show(qtbot, page, store)
-    assert set(painted) == set(page.board.shown)
+    assert set(painted) == set(page.grid.displayed)
     painted.clear()
     for _ in range(3):
         page.display(store)
@@ -153,23 +157,23 @@ def test_plots_that_cannot_be_seen_cost_nothing(qtbot: QtBot, page: PlotsPage, m
     assert painted == []
 
 
-def test_sub_page_axis_and_clipping_are_remembered(make_window: MakeWindow) -> None:
+def test_sub_page_axis_and_clipping_are_restored_at_the_next_start(make_window: MakeWindow) -> None:
     first = make_window()
     plots = first.window.plots
     plots.detail.click()
-    plots.controls.clip.setChecked(True)
-    plots.controls.axis_choice.setCurrentIndex(2)
+    plots.toolbar.clip.setChecked(True)
+    plots.toolbar.axis_choice.setCurrentIndex(2)
     first.window.close()
     again = make_window().window.plots
-    assert (again.controls.clip.isChecked(), again.controls.axis) == (True, "time")
+    assert (again.toolbar.clip.isChecked(), again.toolbar.axis) == (True, "time")
     assert again.detail.isChecked()
 
 
-# --- what they show ----------------------------------------------------------------------------------------
+# --- content ----------------------------------------------------------------------------------------
 
 
-def of_cards(*cards: protocol.Gpu) -> MetricStore:
-    """Of a run whose driver tells this much of these cards."""
+def store_with_gpus(*cards: protocol.Gpu) -> MetricStore:
+    """A run whose driver reports these values."""
     store = MetricStore()
     for event in events(20, gpus=0):
         store.add(event)
@@ -178,39 +182,37 @@ def of_cards(*cards: protocol.Gpu) -> MetricStore:
     return store
 
 
-def test_what_a_driver_never_tells_has_no_plot_and_no_figure(qtbot: QtBot, page: PlotsPage) -> None:
+def test_values_that_the_driver_does_not_report_have_no_plot(qtbot: QtBot, page: PlotsPage) -> None:
     laptop = protocol.Gpu(index=0, name="NVIDIA GeForce RTX 4060 Laptop GPU", utilization=0.9, vram_used=5 * _GIB)
-    show(qtbot, page, of_cards(laptop), detail=True)
-    assert page.board.shown == [*_COMMON, "gpu_util", "vram.0", "cpu", "ram"]
-    show(qtbot, page, of_cards(protocol.Gpu(index=0, name="Tesla T4")))
-    assert page.board.shown == [*_COMMON, "cpu", "ram"]
-    assert page.tiles.value("memory") == "–"
+    show(qtbot, page, store_with_gpus(laptop), detail=True)
+    assert page.grid.displayed == [*_COMMON, "gpu_util", "vram.0", "cpu", "ram"]
+    show(qtbot, page, store_with_gpus(protocol.Gpu(index=0, name="Tesla T4")))
+    assert page.grid.displayed == [*_COMMON, "cpu", "ram"]
+    assert page.tiles.tiles["memory"].value.text() == "–"
 
 
-def test_each_different_size_of_cards_has_a_line_and_all_of_them_one_word(qtbot: QtBot, page: PlotsPage) -> None:
+def test_distinct_vram_totals_have_a_curve_each_and_one_legend_entry(qtbot: QtBot, page: PlotsPage) -> None:
     sizes = [96 * _GIB, 12 * _GIB, 96 * _GIB]
     cards = [protocol.Gpu(index=place, name="A", vram_used=_GIB, vram_total=size) for place, size in enumerate(sizes)]
-    show(qtbot, page, of_cards(*cards))
-    bounds = [line for line in page.painter.lines("memory") if line.look == "dashed"]
+    show(qtbot, page, store_with_gpus(*cards))
+    bounds = [line for line in page.painter.curves("memory") if line.style == "dashed"]
     assert [line.series for line in bounds] == ["vram_total.0", "vram_total.1"]
     assert page.charts["memory"].legend.summary().count("total") == 1
 
 
-def test_of_each_gpu_there_is_what_is_used_reserved_and_allocated(qtbot: QtBot, page: PlotsPage) -> None:
+def test_each_gpu_has_a_plot_of_used_reserved_and_allocated_memory(qtbot: QtBot, page: PlotsPage) -> None:
     page.resize(1100, 3000)
-    show(qtbot, page, filled(), detail=True)
+    show(qtbot, page, build_store(), detail=True)
     assert values(page, "vram.1") == ["21.00", "17.00", "14.00", "48.00"]  # no spill: nobody told of it
     assert canvas(page, "vram.1").y_range[0] == 0.0
-    heat = canvas(page, "temperature")._marks["hot"][0]
+    heat = canvas(page, "temperature")._markers["hot"][0]
     assert sorted(heat.getData()[0])[0] == 51.0
     assert "slowed by heat" in page.charts["temperature"].legend.summary()
     assert "limit" in page.charts["power"].legend.summary()
 
 
-def test_moves_of_memory_and_restarts_are_marked_and_named_only_where_there_are_any(
-    qtbot: QtBot, page: PlotsPage
-) -> None:
-    store = filled()
+def test_oom_recoveries_and_resumes_are_marked_and_have_legend_entries(qtbot: QtBot, page: PlotsPage) -> None:
+    store = build_store()
     show(qtbot, page, store)
     legend = page.charts["loss"].legend
     assert "memory" not in legend.summary()
@@ -223,11 +225,11 @@ def test_moves_of_memory_and_restarts_are_marked_and_named_only_where_there_are_
     page.display(store)
     settle(qtbot, page)
     assert "memory made to fit; resumed" in legend.summary()
-    assert canvas(page, "loss")._marks["memory"][0].getData()[0].tolist() == [60.0]
+    assert canvas(page, "loss")._markers["memory"][0].getData()[0].tolist() == [60.0]
     assert [line.value() for line in canvas(page, "loss")._lines] == [75.0]
 
 
-def test_a_run_that_branched_off_another_one_begins_at_the_left_edge(page: PlotsPage) -> None:
+def test_the_x_axis_of_a_branched_run_starts_at_its_first_step(page: PlotsPage) -> None:
     store = MetricStore()
     for event in events(1000):
         if event.t > 900:
@@ -235,25 +237,25 @@ def test_a_run_that_branched_off_another_one_begins_at_the_left_edge(page: Plots
     page.display(store)
     view = page.painter.view()
     assert (view.low, view.high) == (900.0, 1050.0)
-    assert view_range.moved(view_range.Looking(950.0, 1000.0, None), "all", (900.0, 1050.0)).low == 900.0
-    assert view_range.whole([store], "tokens")[0] == 900_000.0
-    assert view_range.whole([store, filled(10)], "step")[0] == 0.0, "beside one that began at 0"
+    assert view_range.apply_key(view_range.ViewRange(950.0, 1000.0, None), "all", (900.0, 1050.0)).low == 900.0
+    assert view_range.full_range([store], "tokens")[0] == 900_000.0
+    assert view_range.full_range([store, build_store(10)], "step")[0] == 0.0, "with a run that started at 0"
 
 
-def test_one_spike_does_not_flatten_the_curve_when_outliers_are_clipped(qtbot: QtBot, page: PlotsPage) -> None:
-    show(qtbot, page, filled(spike=50))
+def test_clipping_outliers_keeps_a_spike_out_of_the_y_range(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, build_store(spike=50))
     assert canvas(page, "loss").y_range[1] > 500.0
-    qtbot.mouseClick(page.controls.clip, Qt.MouseButton.LeftButton, pos=QPoint(8, 8))
+    qtbot.mouseClick(page.toolbar.clip, Qt.MouseButton.LeftButton, pos=QPoint(8, 8))
     settle(qtbot, page)
     assert canvas(page, "loss").y_range[1] < 6.0
     assert canvas(page, "loss").y_range[0] < 3.0
-    page.controls.log_scale.setChecked(True)
+    page.toolbar.log_scale.setChecked(True)
     settle(qtbot, page)
     assert canvas(page, "loss").y_range[1] < 1.0  # powers of ten
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"),
+    ("low", "high", "labels"),
     [
         (1.59, 1.95, ["1.6", "1.7", "1.8", "1.9"]),
         (1.5, 40.0, ["2", "5", "10", "20"]),
@@ -261,18 +263,16 @@ def test_one_spike_does_not_flatten_the_curve_when_outliers_are_clipped(qtbot: Q
         (0.9e-6, 2000.0, ["1e-6", "1e-5", "1e-4", "0.001", "0.01", "0.1", "1", "10", "100", "1,000"]),
     ],
 )
-def test_a_log_scale_has_ticks_that_are_told_apart_however_far_it_reaches(
-    qapp: object, low: float, high: float, said: list[str]
-) -> None:
+def test_log_ticks_are_distinct_for_any_range(qapp: object, low: float, high: float, labels: list[str]) -> None:
     axis = Axis("left")
     axis.setLogMode(x=False, y=True)
     ((spacing, values),) = axis.tickValues(math.log10(low), math.log10(high), 200.0)
-    assert axis.tickStrings(values, 1.0, spacing) == said  # type: ignore[arg-type]
+    assert axis.tickStrings(values, 1.0, spacing) == labels  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("height", [24, 45, 60, 110, 300, 900])
 @pytest.mark.parametrize(("low", "high"), [(955.0, 1045.0), (0.0, 0.0123), (2.31, 7.9), (0.0, 48.0), (1e-5, 3e-4)])
-def test_ticks_of_a_height_are_few_and_never_lie_on_one_another(height: int, low: float, high: float) -> None:
+def test_vertical_ticks_do_not_overlap(height: int, low: float, high: float) -> None:
     spacing, _ = Axis("left").tickSpacing(low, high, height)[0]
     assert spacing * height / (high - low) >= 11.9
     assert (high - low) / spacing <= 6.01
@@ -280,57 +280,57 @@ def test_ticks_of_a_height_are_few_and_never_lie_on_one_another(height: int, low
         assert (high - low) / spacing >= 2
 
 
-def test_between_two_steps_is_no_tick() -> None:
+def test_step_ticks_are_integers() -> None:
     ticks = Axis("bottom").tickValues(0.0, 2.02, 800)
     assert {value for _, values in ticks for value in values} == {0.0, 1.0, 2.0}
 
 
-def test_time_is_written_as_a_clock_with_ticks_at_whole_minutes_and_hours(qapp: object) -> None:
+def test_time_ticks_are_whole_minutes_or_hours(qapp: object) -> None:
     axis = Axis("bottom")
-    axis.show_time(True)
-    for high, said in ((40.0, ["0:00:00", "0:00:10"]), (7200.0, ["0:00:00", "0:30:00"])):
+    axis.set_time(True)
+    for high, labels in ((40.0, ["0:00:00", "0:00:10"]), (7200.0, ["0:00:00", "0:30:00"])):
         spacing, values = axis.tickValues(0.0, high, 500.0)[0]
-        assert axis.tickStrings(values[:2], 1.0, spacing) == said
-    assert time_text(90_000) == "1 d 1:00"
+        assert axis.tickStrings(values[:2], 1.0, spacing) == labels
+    assert format_time(90_000) == "1 d 1:00"
 
 
-# --- reading values ------------------------------------------------------------------------------------------
+# --- crosshair and range ------------------------------------------------------------------------------------------
 
 
-def test_the_mouse_over_one_plot_reads_the_values_of_all_at_the_same_place(qtbot: QtBot, page: PlotsPage) -> None:
-    show(qtbot, page, filled())
+def test_the_crosshair_shows_the_values_of_all_plots_at_its_position(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, build_store())
     newest = values(page, "speed")
     assert newest == ["5,100"]
     before = page.charts["loss"].legend.geometry()
     hover(qtbot, page, "grad_norm", 40.0)
     assert values(page, "speed") == ["5,040"]
     assert values(page, "loss") == ["3.6000", "3.5000"]  # of the nearest evaluation, that of step 50
-    crosses = {name: canvas(page, name)._cross for name in page.board.shown}
-    assert {round(cross[0]) for cross in crosses.values() if cross} == {40}
-    assert [name for name, cross in crosses.items() if cross and cross[1]] == ["grad_norm"]
+    crosshairs = {name: canvas(page, name)._crosshair for name in page.grid.displayed}
+    assert {round(cross[0]) for cross in crosshairs.values() if cross} == {40}
+    assert [name for name, cross in crosshairs.items() if cross and cross[1]] == ["grad_norm"]
     assert page.charts["loss"].legend.geometry() == before  # the plot stays in place
-    page._read_at("grad_norm", None)
+    page._set_crosshair("grad_norm", None)
     settle(qtbot, page)
     assert values(page, "speed") == newest
-    assert canvas(page, "loss")._cross is None
+    assert canvas(page, "loss")._crosshair is None
 
 
 @pytest.mark.parametrize("norm", [0.000167, 1.31e-5, 0.0123, 12.3, 98_700.0])
-def test_a_gradient_norm_however_small_is_shown_whole(qapp: QApplication, norm: float) -> None:
+def test_the_legend_reserves_enough_space_for_any_gradient_norm(qapp: QApplication, norm: float) -> None:
     measure = QFontMetrics(qapp.font()).horizontalAdvance
-    assert measure(plot_specs.text("grad_norm", norm)) <= measure(plot_specs.widest("grad_norm"))
+    assert measure(plot_specs.format_value("grad_norm", norm)) <= measure(plot_specs.get_spec("grad_norm").widest_value)
 
 
-def test_arrows_read_values_and_keys_zoom_move_and_show_all(qtbot: QtBot, page: PlotsPage) -> None:
-    show(qtbot, page, filled())
+def test_keys_move_the_crosshair_zoom_pan_and_show_all(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, build_store())
     loss = canvas(page, "loss")
     loss.setFocus()
     whole = loss.x_range
     qtbot.keyClick(loss, Qt.Key.Key_Right)
-    assert page._shown.cross is not None
-    first = page._shown.cross[0]
+    assert page._state.crosshair is not None
+    first = page._state.crosshair[0]
     qtbot.keyClick(loss, Qt.Key.Key_Left, Qt.KeyboardModifier.ShiftModifier)
-    assert page._shown.cross[0] < first
+    assert page._state.crosshair[0] < first
     qtbot.keyClick(loss, Qt.Key.Key_Plus)
     settle(qtbot, page)
     low, high = loss.x_range
@@ -339,21 +339,21 @@ def test_arrows_read_values_and_keys_zoom_move_and_show_all(qtbot: QtBot, page: 
     qtbot.keyClick(loss, Qt.Key.Key_Right, Qt.KeyboardModifier.ControlModifier)
     settle(qtbot, page)
     assert loss.x_range[0] > low
-    assert page.controls.fit.isEnabled()
+    assert page.toolbar.show_all_button.isEnabled()
     qtbot.keyClick(loss, Qt.Key.Key_0)
     settle(qtbot, page)
     assert loss.x_range == whole
-    assert not page.controls.fit.isEnabled()
+    assert not page.toolbar.show_all_button.isEnabled()
     qtbot.keyClick(loss, Qt.Key.Key_Plus)
     qtbot.keyClick(loss, Qt.Key.Key_Minus)
     settle(qtbot, page)
     assert loss.x_range == pytest.approx(whole)
     qtbot.keyClick(loss, Qt.Key.Key_Escape)
-    assert page._shown.cross is None
+    assert page._state.crosshair is None
 
 
-def test_a_run_that_grows_leaves_the_axis_where_it_is_for_a_while(qtbot: QtBot, page: PlotsPage) -> None:
-    store = filled(397)
+def test_the_x_range_stays_constant_for_a_while_as_a_run_grows(qtbot: QtBot, page: PlotsPage) -> None:
+    store = build_store(397)
     show(qtbot, page, store)
     before = canvas(page, "loss").x_range
     assert 400 < before[1] < 420
@@ -364,11 +364,11 @@ def test_a_run_that_grows_leaves_the_axis_where_it_is_for_a_while(qtbot: QtBot, 
     assert canvas(page, "loss").x_range == before
 
 
-# --- one plot alone ------------------------------------------------------------------------------------------
+# --- maximized plot and menu ------------------------------------------------------------------------------------------
 
 
-def test_a_double_click_on_its_title_enlarges_a_plot_and_escape_brings_all_back(qtbot: QtBot, page: PlotsPage) -> None:
-    show(qtbot, page, filled())
+def test_a_double_click_on_the_title_maximizes_a_plot_and_escape_restores_all(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, build_store())
     qtbot.mouseDClick(page.charts["speed"]._title, Qt.MouseButton.LeftButton)
     qtbot.mouseRelease(page.charts["speed"]._title, Qt.MouseButton.LeftButton)  # the double click left it pressed
     assert [chart.name for chart in page.charts.values() if chart.isVisible()] == ["speed"]
@@ -380,10 +380,10 @@ def test_a_double_click_on_its_title_enlarges_a_plot_and_escape_brings_all_back(
 
 
 def test_the_menu_of_a_plot_opens_by_key_button_and_right_click(qtbot: QtBot, page: PlotsPage) -> None:
-    show(qtbot, page, filled())
+    show(qtbot, page, build_store())
     loss, chart = canvas(page, "loss"), page.charts["loss"]
     asked: list[str] = []
-    chart.asked.connect(asked.append)
+    chart.action_requested.connect(asked.append)
 
     def open_by(reason: QContextMenuEvent.Reason) -> None:
         at = QPoint(200, 60)
@@ -402,61 +402,61 @@ def test_the_menu_of_a_plot_opens_by_key_button_and_right_click(qtbot: QtBot, pa
     assert asked == ["copy_picture"] * 3
 
 
-def test_the_menu_of_a_plot_without_data_offers_nothing_to_save(page: PlotsPage) -> None:
+def test_exports_are_disabled_without_data(page: PlotsPage) -> None:
     enabled = {action.objectName(): action.isEnabled() for action in page.charts["speed"].menu().actions()}
     assert not enabled["save_csv"]
     assert not enabled["copy_picture"]
     assert not any(action.isEnabled() for action in page.menu().actions())
 
 
-# --- other runs ----------------------------------------------------------------------------------------------
+# --- overlays ----------------------------------------------------------------------------------------------
 
 
-def test_runs_laid_over_have_their_names_values_and_colours(qtbot: QtBot, page: PlotsPage) -> None:
-    show(qtbot, page, filled())
+def test_overlays_have_names_values_and_distinct_colors(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, build_store())
     removed: list[bool] = []
-    page.overlays_removed.connect(lambda: removed.append(True))
-    assert not page.compared.remove.isVisible()
-    page.overlay([Overlay(f"run {place}", filled(60, loss=5.0 + place), token(place)) for place in range(10)])
+    page.overlay_removal_requested.connect(lambda: removed.append(True))
+    assert not page.comparison_bar.remove_button.isVisible()
+    page.set_overlays(
+        [Overlay(f"run {place}", build_store(60, loss=5.0 + place), overlay_color(place)) for place in range(10)]
+    )
     settle(qtbot, page)
     legend = page.charts["loss"].legend
     assert legend.summary().startswith("mine ")
     assert all(f"run {place} " in legend.summary() for place in range(10))
     hover(qtbot, page, "loss", 50.0)
     assert values(page, "loss")[1:3] == ["4.1667", "5.1667"]
-    drawn = {name: curve[1:] for name, curve in canvas(page, "speed")._curves.items()}
-    assert len(drawn) == 11
-    assert len(set(drawn.values())) == 11  # none looks like another
+    assert len({(key.color, key.style) for key in canvas(page, "speed")._curves}) == 11
     assert len(canvas(page, "memory")._curves) == 11
     assert "checkpoint" not in legend.summary()
-    qtbot.mouseClick(page.compared.remove, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(page.comparison_bar.remove_button, Qt.MouseButton.LeftButton)
     assert removed == [True]
-    assert not page.compared.remove.isVisible()
+    assert not page.comparison_bar.remove_button.isVisible()
     settle(qtbot, page)
-    assert set(canvas(page, "speed")._curves) == {"tokens_per_s"}
+    assert [key.series for key in canvas(page, "speed")._curves] == ["tokens_per_s"]
 
 
-def test_runs_that_are_looked_at_before_any_is_trained_stand_alone(qtbot: QtBot, page: PlotsPage) -> None:
+def test_overlays_are_displayed_without_a_run_of_this_window(qtbot: QtBot, page: PlotsPage) -> None:
     page.display(MetricStore())
-    page.overlay([Overlay("yesterday", filled(60, gpus=0), token(0))])
+    page.set_overlays([Overlay("yesterday", build_store(60, gpus=0), overlay_color(0))])
     settle(qtbot, page)
-    assert page.compared.names.summary() == "yesterday"
+    assert page.comparison_bar.names.summary() == "yesterday"
     assert page.charts["loss"].legend.summary().startswith("yesterday ")
     assert len(canvas(page, "speed")._curves) == 1
-    show(qtbot, page, filled())
-    assert page.compared.names.summary() == "mine; yesterday"
+    show(qtbot, page, build_store())
+    assert page.comparison_bar.names.summary() == "mine; yesterday"
 
 
 @pytest.mark.parametrize("width", [560, 1100, 2400])
-def test_names_of_runs_stand_once_above_the_plots_and_only_values_in_them(
-    qtbot: QtBot, page: PlotsPage, width: int
-) -> None:
+def test_run_names_are_above_the_plots_and_legends_have_only_values(qtbot: QtBot, page: PlotsPage, width: int) -> None:
     page.resize(width, 800)
-    show(qtbot, page, filled())
+    show(qtbot, page, build_store())
     names = [f"a long name of a run, 学习率 halved {place}" for place in range(6)]
-    page.overlay([Overlay(name, filled(60, loss=5.0 + place), token(place)) for place, name in enumerate(names)])
+    page.set_overlays(
+        [Overlay(name, build_store(60, loss=5.0 + place), overlay_color(place)) for place, name in enumerate(names)]
+    )
     settle(qtbot, page)
-    strip = page.compared.names
+    strip = page.comparison_bar.names
     assert strip.visible_count == 7
     assert strip.heightForWidth(strip.width()) <= strip.height()
     for name in ("loss", "speed", "grad_norm"):
@@ -467,22 +467,22 @@ def test_names_of_runs_stand_once_above_the_plots_and_only_values_in_them(
         assert all(name in legend.toolTip() for name in names)
 
 
-def test_beside_other_runs_the_eval_curves_are_dotted_and_the_legend_says_so(qtbot: QtBot, page: PlotsPage) -> None:
-    show(qtbot, page, filled())
-    page.overlay([Overlay("other", filled(60), token(0))])
+def test_eval_curves_are_dotted_with_overlays(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, build_store())
+    page.set_overlays([Overlay("other", build_store(60), overlay_color(0))])
     settle(qtbot, page)
-    looks = {line.series: set[str]() for line in page.painter.lines("loss")}
-    for line in page.painter.lines("loss"):
-        looks[line.series].add(line.look)
+    looks = {line.series: set[str]() for line in page.painter.curves("loss")}
+    for line in page.painter.curves("loss"):
+        looks[line.series].add(line.style)
     assert looks == {"train_loss": {"line"}, "eval_loss": {"dotted"}}
     *_, last = page.charts["loss"].legend.entries
-    assert (last.sign, last.words) == ("dotted", "eval")
+    assert (last.symbol, last.label) == ("dotted", "eval")
 
 
-def test_a_picture_of_several_runs_says_which_is_which(qtbot: QtBot, page: PlotsPage) -> None:
-    show(qtbot, page, filled())
+def test_a_picture_with_overlays_has_the_names_of_the_runs(qtbot: QtBot, page: PlotsPage) -> None:
+    show(qtbot, page, build_store())
     alone = page.picture("speed")
-    page.overlay([Overlay("the other one", filled(60), token(0))])
+    page.set_overlays([Overlay("the other one", build_store(60), overlay_color(0))])
     settle(qtbot, page)
     several = page.picture("speed")
     assert several.width() == alone.width()
@@ -491,58 +491,63 @@ def test_a_picture_of_several_runs_says_which_is_which(qtbot: QtBot, page: Plots
     assert {LIGHT.curve_a, LIGHT.curve_b, LIGHT.text} <= colours
 
 
-def test_every_part_of_a_step_is_named_in_full_in_its_legend(qtbot: QtBot, page: PlotsPage) -> None:
+def test_the_legend_of_the_step_time_has_all_full_names(qtbot: QtBot, page: PlotsPage) -> None:
     page.resize(908, 700)  # as in a window of 1280 pixels
-    show(qtbot, page, filled(), detail=True)
+    show(qtbot, page, build_store(), detail=True)
     legend = page.charts["time"].legend
     assert legend.visible_count == 7
     assert legend.toolTip() == ""  # all names are whole
     assert legend.heightForWidth(legend.width()) <= legend.height()
 
 
-def test_each_of_ten_runs_has_a_colour_and_from_the_sixth_on_dashes() -> None:
-    runs = [Overlay(str(place), MetricStore(), token(place)) for place in range(MOST)]
-    assert [look(run) for run in runs] == ["line"] * 5 + ["dashed"] * 5
-    assert len({run.token for run in runs} | {"curve_a"}) == MOST + 1  # and the run on show
-    assert len({getattr(DARK, run.token) for run in runs}) == len({getattr(LIGHT, run.token) for run in runs}) == MOST
+def test_ten_overlays_have_distinct_colors_and_are_dashed_from_the_sixth() -> None:
+    runs = [Overlay(str(place), MetricStore(), overlay_color(place)) for place in range(MAX_OVERLAYS)]
+    assert [run.style for run in runs] == ["line"] * 5 + ["dashed"] * 5
+    assert len({run.color for run in runs} | {"curve_a"}) == MAX_OVERLAYS + 1  # and the run on show
+    assert (
+        len({getattr(DARK, run.color) for run in runs})
+        == len({getattr(LIGHT, run.color) for run in runs})
+        == MAX_OVERLAYS
+    )
 
 
-def test_on_a_fine_screen_a_curve_of_few_points_is_as_thick_as_on_others(
+def test_short_curves_are_thicker_on_a_high_dpi_screen(
     qtbot: QtBot, page: PlotsPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(canvas(page, "loss"), "devicePixelRatioF", lambda: 2.0)
-    show(qtbot, page, filled(2000))
+    show(qtbot, page, build_store(2000))
 
-    def width(name: str) -> float:
-        return float(canvas(page, "loss")._curves[name][0].opts["pen"].widthF())
+    def width(series: str) -> float:
+        items = {key.series: item for key, item in canvas(page, "loss")._curves.items()}
+        return float(items[series].opts["pen"].widthF())
 
-    assert (width("train"), width("eval")) == (1.0, 2.0)  # of many points it would take several times as long
+    assert (width("train_loss"), width("eval_loss")) == (1.0, 2.0)  # thick lines of many points are slow
     page.retheme(DARK)
     settle(qtbot, page)
-    assert width("eval") == 2.0
+    assert width("eval_loss") == 2.0
 
 
-# --- pictures and tables ---------------------------------------------------------------------------------------
+# --- export ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def saver(page: PlotsPage) -> PlotSaver:
-    return PlotSaver(page, BannerArea(LIGHT), page)
+def exporter(page: PlotsPage) -> PlotExportController:
+    return PlotExportController(page, BannerArea(LIGHT), page)
 
 
 def table(text: str, separator: str = ",") -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text), delimiter=separator))
 
 
-def test_a_table_has_all_curves_and_axes_and_excel_reads_it(
-    qtbot: QtBot, page: PlotsPage, saver: PlotSaver, tmp_path: Path
+def test_a_csv_file_has_all_curves_and_axes_and_a_byte_order_mark(
+    qtbot: QtBot, page: PlotsPage, exporter: PlotExportController, tmp_path: Path
 ) -> None:
-    show(qtbot, page, filled())
-    page.controls.smoothing.setValue(60)
+    show(qtbot, page, build_store())
+    page.toolbar.smoothing.setValue(60)
     path = tmp_path / "损失 1" / "loss.csv"
     path.parent.mkdir()
-    saver.save({"loss": path})
-    qtbot.waitUntil(lambda: not saver.is_busy)
+    exporter.save({"loss": path})
+    qtbot.waitUntil(lambda: not exporter.is_busy)
     content = path.read_bytes()
     assert content.startswith(b"\xef\xbb\xbf")
     rows = table(content.decode("utf-8-sig"))
@@ -551,25 +556,27 @@ def test_a_table_has_all_curves_and_axes_and_excel_reads_it(
     assert rows[0]["step"] == "1"
     assert rows[0]["tokens"] == "1000"
     assert [row["Loss: eval"] for row in rows if row["Loss: eval"]] == ["3.75", "3.5", "3.25", "3"]
-    assert list(path.parent.iterdir()) == [path]  # nothing half-written beside it
+    assert list(path.parent.iterdir()) == [path]  # no temporary file is left
 
 
-def test_data_of_several_runs_is_copied_with_their_names(qtbot: QtBot, page: PlotsPage, saver: PlotSaver) -> None:
-    show(qtbot, page, filled())
-    page.overlay([Overlay("other, 二", filled(10), token(0))])
-    page.charts["speed"].asked.emit("copy_data")
-    qtbot.waitUntil(lambda: not saver.is_busy)
+def test_copied_data_of_several_runs_has_a_run_column(
+    qtbot: QtBot, page: PlotsPage, exporter: PlotExportController
+) -> None:
+    show(qtbot, page, build_store())
+    page.set_overlays([Overlay("other, 二", build_store(10), overlay_color(0))])
+    page.charts["speed"].action_requested.emit("copy_data")
+    qtbot.waitUntil(lambda: not exporter.is_busy)
     rows = table(QGuiApplication.clipboard().text(), "\t")
     assert {row["run"] for row in rows} == {"mine", "other, 二"}
     assert len(rows) == 110
     assert rows[-1]["Tokens per second"] == "5010"
 
 
-def test_all_plots_are_saved_into_a_folder_of_their_own_as_sharp_pictures(
-    qtbot: QtBot, page: PlotsPage, saver: PlotSaver, tmp_path: Path
+def test_all_plots_are_saved_as_pictures_in_a_new_folder(
+    qtbot: QtBot, page: PlotsPage, exporter: PlotExportController, tmp_path: Path
 ) -> None:
-    show(qtbot, page, filled())
-    saver.save_to_new_folder(tmp_path, page.board.shown, "png")
+    show(qtbot, page, build_store())
+    exporter.save_to_new_folder(tmp_path, page.grid.displayed, "png")
     (folder,) = tmp_path.iterdir()
     assert {path.name for path in folder.iterdir()} == {
         "loss.png", "speed.png", "memory.png", "learning-rate.png", "grad-norm.png",
@@ -580,46 +587,46 @@ def test_all_plots_are_saved_into_a_folder_of_their_own_as_sharp_pictures(
     assert page.charts["loss"]._menu_button.isVisible()  # it is not on the picture, but still on the page
 
 
-def test_a_plot_is_saved_under_the_runs_name_where_the_last_one_went_and_that_is_told(
-    qtbot: QtBot, page: PlotsPage, saver: PlotSaver, tmp_path: Path
+def test_the_suggested_file_has_the_name_of_the_run_in_the_last_folder(
+    qtbot: QtBot, page: PlotsPage, exporter: PlotExportController, tmp_path: Path
 ) -> None:
-    show(qtbot, page, filled())
-    page.charts["loss"].asked.emit("save_png")
+    show(qtbot, page, build_store())
+    page.charts["loss"].action_requested.emit("save_png")
     [first] = page.findChildren(QFileDialog)
     assert Path(first.selectedFiles()[0]).name == "mine-loss.png"
     first.fileSelected.emit(str(tmp_path / "损失.png"))
     first.reject()
     qtbot.waitUntil(lambda: QToolTip.text() == f"Saved: {tmp_path / '损失.png'}")
-    page.charts["speed"].asked.emit("save_csv")
+    page.charts["speed"].action_requested.emit("save_csv")
     second = next(each for each in page.findChildren(QFileDialog) if each is not first)
     assert Path(second.selectedFiles()[0]) == tmp_path / "mine-speed.csv"
     second.reject()
 
 
-def test_plots_further_down_the_page_are_saved_too(
-    qtbot: QtBot, page: PlotsPage, saver: PlotSaver, tmp_path: Path
+def test_plots_outside_the_visible_area_are_saved_too(
+    qtbot: QtBot, page: PlotsPage, exporter: PlotExportController, tmp_path: Path
 ) -> None:
     page.resize(1100, 500)
-    show(qtbot, page, filled(), detail=True)
+    show(qtbot, page, build_store(), detail=True)
     asked: list[tuple[str, list[str]]] = []
-    page.saving_asked.connect(lambda what, names: asked.append((what, names)))
-    page.saving_asked.disconnect(saver._on_save_requested)  # which would ask for a folder
+    page.export_requested.connect(lambda what, names: asked.append((what, names)))
+    page.export_requested.disconnect(exporter._on_export_requested)  # which would ask for a folder
     page.menu().actions()[0].trigger()
-    assert asked == [("save_png", page.board.shown)]
-    saver.save_to_new_folder(tmp_path, asked[0][1], "png")
+    assert asked == [("save_png", page.grid.displayed)]
+    exporter.save_to_new_folder(tmp_path, asked[0][1], "png")
     picture = QImage(str(next(tmp_path.glob("*/vram-1.png"))))
     drawn = {picture.pixelColor(x, y).name() for x in (400, 401) for y in range(60, picture.height() - 60)}
     assert LIGHT.curve_a in drawn
 
 
-def test_a_file_that_cannot_be_written_is_told_in_one_sentence(
-    qtbot: QtBot, page: PlotsPage, saver: PlotSaver, tmp_path: Path
+def test_a_failed_export_shows_a_banner(
+    qtbot: QtBot, page: PlotsPage, exporter: PlotExportController, tmp_path: Path
 ) -> None:
-    show(qtbot, page, filled())
+    show(qtbot, page, build_store())
     (tmp_path / "taken").write_text("x", encoding="utf-8")
     for name in ("loss.csv", "loss.png"):
-        saver.save({"loss": tmp_path / "taken" / name})
-        qtbot.waitUntil(lambda: not saver.is_busy)
-        (said,) = saver._banners.texts
-        assert name in said
-        assert "could not be saved" in said
+        exporter.save({"loss": tmp_path / "taken" / name})
+        qtbot.waitUntil(lambda: not exporter.is_busy)
+        (text,) = exporter._banners.texts
+        assert name in text
+        assert "could not be saved" in text

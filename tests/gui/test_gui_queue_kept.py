@@ -89,7 +89,7 @@ def test_what_has_ended_is_opened_put_back_in_line_compared_and_cleared(
     choose(controller, "a", "b")
     click(qtbot, page.compare)
     assert compared == [[own_folders / "runs" / name for name in "ab"]]
-    assert list(controller.runs_controller.overlays.selected_colours) == compared[0]
+    assert list(controller.runs_controller.overlays.selected_colors) == compared[0]
     controller.window.show_page("queue")
     choose(controller, "bad")
     page.queue_actions["put_back"].trigger()

@@ -354,7 +354,7 @@ def test_the_title_bears_the_name_that_a_run_has_now(make_window: MakeWindow, qt
 
 
 def overlaid(controller: Controller) -> list[str]:
-    return [run.name for run in controller.window.plots.overlaid]
+    return [run.name for run in controller.window.plots._state.overlays]
 
 
 @pytest.mark.parametrize("leaves", ["archive", "delete"])
@@ -387,8 +387,8 @@ def test_the_eye_of_the_run_on_show_has_the_colour_of_its_curve(
     page.run_actions["show"].trigger()
     qtbot.waitUntil(lambda: overlaid(controller) == ["b"])
     assert page.model.overlays[paths[0]] == "curve_a"
-    assert page.model.overlays[paths[1]] == controller.window.plots.overlaid[0].token
+    assert page.model.overlays[paths[1]] == controller.window.plots._state.overlays[0].color
     controller.open_run(paths[1])
     qtbot.waitUntil(lambda: overlaid(controller) == ["a"])
     assert page.model.overlays[paths[1]] == "curve_a"
-    assert page.model.overlays[paths[0]] == controller.window.plots.overlaid[0].token
+    assert page.model.overlays[paths[0]] == controller.window.plots._state.overlays[0].color

@@ -62,14 +62,14 @@ def test_chosen_runs_are_laid_over_the_plots_until_they_are_gone(
     assert page.show_runs.text() == "Hide in plots"
     controller.window.show_page("plots")
     controller.window.show_page("runs")
-    assert list(kept.selected_colours) == paths[:2]
+    assert list(kept.selected_colors) == paths[:2]
     index = page.table.proxy.index(0, SHOWN)
     qtbot.mouseClick(page.table.viewport(), LEFT, pos=page.table.visualRect(index).center())
-    assert list(kept.selected_colours) == [paths[1]]
+    assert list(kept.selected_colors) == [paths[1]]
     controller.runs_controller.rename(paths[1], "renamed")
     assert [one.name for one in kept.visible_overlays(None)] == ["renamed"]
     controller.runs_controller._run_deleter.delete_permanently([own_folders / "runs" / "renamed"])
-    qtbot.waitUntil(lambda: kept.selected_colours == {}, timeout=10_000)
+    qtbot.waitUntil(lambda: kept.selected_colors == {}, timeout=10_000)
     assert kept.visible_overlays(None) == []
 
 
@@ -93,7 +93,7 @@ def test_the_plots_have_room_for_ten_runs_and_say_so(make_window: MakeWindow, qt
     controller = make_window()
     page = open_page(qtbot, controller, 11)
     controller.runs_controller.set_overlay_shown(paths, True)
-    assert len(controller.runs_controller.overlays.selected_colours) == 10
+    assert len(controller.runs_controller.overlays.selected_colors) == 10
     assert "room for ten" in said(page)
 
 

@@ -1,4 +1,4 @@
-"""Samples as they come, or prompt by prompt, so that one sees the model learn."""
+"""The Samples page: by step or by prompt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.gui.conftest import MakeWindow, span
 from trainer_core.protocol import Sample
 
 
-def filled(make_window: MakeWindow, qtbot: QtBot) -> SamplesPage:
+def open_page(make_window: MakeWindow, qtbot: QtBot) -> SamplesPage:
     controller = make_window()
     for step in (100, 200, 300):
         for prompt in ("def ", "import os\n"):
@@ -34,15 +34,15 @@ def choose(page: SamplesPage, *, order: str = "newest", prompt: str | None = Non
     page.filter.activated.emit(page.filter.currentIndex())
 
 
-def test_the_newest_stand_on_top(make_window: MakeWindow, qtbot: QtBot) -> None:
-    page = filled(make_window, qtbot)
+def test_the_newest_samples_are_at_the_top(make_window: MakeWindow, qtbot: QtBot) -> None:
+    page = open_page(make_window, qtbot)
     assert [line for line in lines(page) if line.startswith("Step")] == [
         f"Step {step}" for step in (300, 300, 200, 200, 100, 100)
     ]
 
 
-def test_each_prompt_has_its_texts_by_step(make_window: MakeWindow, qtbot: QtBot) -> None:
-    page = filled(make_window, qtbot)
+def test_samples_are_grouped_by_prompt(make_window: MakeWindow, qtbot: QtBot) -> None:
+    page = open_page(make_window, qtbot)
     choose(page, order="prompt")
     assert lines(page)[:7] == [
         "def  3 texts, steps 100 to 300",
@@ -56,13 +56,13 @@ def test_each_prompt_has_its_texts_by_step(make_window: MakeWindow, qtbot: QtBot
     assert lines(page)[7] == "import os  3 texts, steps 100 to 300"
 
 
-def test_one_prompt_alone_and_it_stays_chosen_when_a_new_one_comes(make_window: MakeWindow, qtbot: QtBot) -> None:
-    page = filled(make_window, qtbot)
+def test_the_prompt_filter_is_kept_when_a_new_prompt_arrives(make_window: MakeWindow, qtbot: QtBot) -> None:
+    page = open_page(make_window, qtbot)
     choose(page, prompt="import os\n")
     assert "def-300" not in page.text.toPlainText()
     samples = list(page._samples)
     samples.append(Sample(step=310, prompt="class ", text="X"))
-    page.display(samples, can_ask=False)
+    page.display(samples, can_request=False)
     assert page.filter.count() == 4
     assert page.filter.currentData() == "import os\n"
     assert "X" not in page.text.toPlainText()
@@ -70,12 +70,12 @@ def test_one_prompt_alone_and_it_stays_chosen_when_a_new_one_comes(make_window: 
     assert lines(page)[1] == "class X"
 
 
-def test_who_reads_an_older_text_goes_on_reading_it_when_a_new_one_comes(make_window: MakeWindow, qtbot: QtBot) -> None:
-    page = filled(make_window, qtbot)
+def test_a_new_sample_does_not_move_the_visible_text(make_window: MakeWindow, qtbot: QtBot) -> None:
+    page = open_page(make_window, qtbot)
     samples = page._samples
     assert isinstance(samples, list)
     samples += [Sample(step=step, prompt="def ", text=f"{step}a\n{step}b\n{step}c") for step in range(400, 460)]
-    page.display(samples, can_ask=False)
+    page.display(samples, can_request=False)
     bar, middle = page.text.verticalScrollBar(), page.text.viewport().rect().center()
 
     def read() -> str:
@@ -86,11 +86,11 @@ def test_who_reads_an_older_text_goes_on_reading_it_when_a_new_one_comes(make_wi
     before = read()
     assert before
     samples.append(Sample(step=460, prompt="def ", text="a\nb\nc\n"))
-    page.display(samples, can_ask=False)
+    page.display(samples, can_request=False)
     assert read() == before
 
 
-def test_the_prompts_of_a_run_are_one_click_away(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_a_button_opens_the_sample_prompts_setting(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     controller.window.activateWindow()
     controller.window.show_page("samples")
@@ -102,16 +102,18 @@ def test_the_prompts_of_a_run_are_one_click_away(make_window: MakeWindow, qtbot:
     assert controller.window.tabs.currentWidget() is controller.window.pages["settings"]
 
 
-def test_an_answer_stands_below_its_question(make_window: MakeWindow, qtbot: QtBot) -> None:
-    page = filled(make_window, qtbot)
-    page.display([Sample(step=1, prompt="4 + 9?", text="13", expected="13")], can_ask=False)
+def test_an_expected_answer_is_compared(make_window: MakeWindow, qtbot: QtBot) -> None:
+    page = open_page(make_window, qtbot)
+    page.display([Sample(step=1, prompt="4 + 9?", text="13", expected="13")], can_request=False)
     assert lines(page) == ["Step 1", "4 + 9?", "13", "as expected"]
 
 
-def test_code_keeps_its_shape(make_window: MakeWindow, qtbot: QtBot) -> None:
-    page = filled(make_window, qtbot)
-    page.display([Sample(step=1, prompt="def f():\n", text="    return 1\n\tiiii\n    MMMM\n春眠，晓")], can_ask=False)
+def test_code_and_chinese_text_have_fixed_widths(make_window: MakeWindow, qtbot: QtBot) -> None:
+    page = open_page(make_window, qtbot)
+    page.display(
+        [Sample(step=1, prompt="def f():\n", text="    return 1\n\tiiii\n    MMMM\n春眠，晓")], can_request=False
+    )
     assert span(page.text, "iiii") == span(page.text, "MMMM")
     left, right = span(page.text, "眠")
-    assert span(page.text, "，") == (right, 2 * right - left)  # a Chinese comma is as wide as a word, and stays so
-    assert span(page.text, "return")[0] == span(page.text, "f():")[0]  # both are in the fifth place
+    assert span(page.text, "，") == (right, 2 * right - left)  # a Chinese comma has the width of a character
+    assert span(page.text, "return")[0] == span(page.text, "f():")[0]  # both are in column 5

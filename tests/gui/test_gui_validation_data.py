@@ -140,7 +140,7 @@ def test_the_data_page_shows_both_kinds_of_sources_and_their_overlap(
     assert page.failure.text() == ""
     names = [page.sources.rows.data(page.sources.rows.index(row, 0)) for row in range(page.sources.rows.rowCount())]
     assert names == [table.name, f"{table.name} (validation)"]
-    assert "20 of 20 validation rows" in page.notes.text()
+    assert "20 of 20 validation rows" in page.warnings.text()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from app.pages.plots.tiles import TileContent
 from app.texts import tr
 from app.widgets import formatting
 from trainer_core.protocol import DataReport
@@ -15,57 +16,48 @@ Row = tuple[str, str]
 TILES: Final = ("documents", "tokens", "samples", "epoch", "steps")
 
 
-def tile_title(name: str) -> str:
+def tiles(report: DataReport) -> dict[str, TileContent]:
+    """Return the contents of the tiles. The tooltips have the full numbers."""
+    read, total = report.read, report.total
+    documents_read = tr("data.count_read", count=formatting.format_count(read.documents))
     return {
-        "documents": tr("data.documents"),
-        "tokens": tr("data.tokens"),
-        "samples": tr("data.samples_per_epoch"),
-        "epoch": tr("data.steps_per_epoch"),
-        "steps": tr("data.steps_in_all"),
-    }[name]
+        "documents": _tile(
+            report, tr("data.documents"), total.documents,
+            tr("data.all_read") if report.complete else documents_read,
+            tr("data.plain_text_what_held_back") if report.splits_documents else "",
+        ),
+        "tokens": _tile(
+            report, tr("data.tokens"), total.tokens,
+            tr("data.count_characters_each", count=f"{read.characters / max(1, read.tokens):.2f}"),
+        ),
+        "samples": _tile(
+            report, tr("data.samples_per_epoch"), report.samples_per_epoch,
+            tr("data.count_tokens_at_most", count=formatting.format_count(report.max_seq_len)),
+        ),
+        "epoch": _tile(report, tr("data.steps_per_epoch"), report.steps_per_epoch, _epoch_caption(report)),
+        "steps": _tile(
+            report, tr("data.steps_in_all"), report.total_steps, _steps_caption(report),
+            exact=report.limited,  # by max_steps
+        ),
+    }  # fmt: skip
 
 
-def tile(report: DataReport, name: str) -> tuple[str, str]:
-    """Return value and caption of a tile."""
-    match name:
-        case "documents":
-            caption = tr("data.all_read")
-            if not report.complete:
-                caption = tr("data.count_read", count=formatting.format_count(report.read.documents))
-            return _estimate(report, report.total.documents), caption
-        case "tokens":
-            characters = f"{report.read.characters / max(1, report.read.tokens):.2f}"
-            return _estimate(report, report.total.tokens), tr("data.count_characters_each", count=characters)
-        case "samples":
-            length = formatting.format_count(report.max_seq_len)
-            return _estimate(report, report.samples_per_epoch), tr("data.count_tokens_at_most", count=length)
-        case "epoch":
-            caption = tr("data.count_samples_each", count=formatting.format_count(report.samples_per_step))
-            if report.complete and report.steps_per_epoch > report.full_steps_per_epoch:
-                full = formatting.format_count(report.full_steps_per_epoch)
-                caption = tr("data.count_full_one_short", count=full)
-            return _estimate(report, report.steps_per_epoch), caption
-        case _:
-            epochs = report.total_steps / max(1, report.steps_per_epoch)
-            caption = tr("data.one_epoch") if epochs == 1 else tr("data.count_epochs", count=f"{epochs:.3g}")
-            if report.limited:  # by max_steps, so the number is exact
-                return formatting.format_large_number(report.total_steps), caption
-            return _estimate(report, report.total_steps), caption
+def _tile(
+    report: DataReport, title: str, value: int, caption: str, note: str = "", *, exact: bool = False
+) -> TileContent:
+    text = formatting.format_large_number(value) if exact else _estimate(report, value)
+    return TileContent(title, text, caption, "\n".join(filter(None, (formatting.format_count(value), note))))
 
 
-def tile_tooltip(report: DataReport, name: str) -> str:
-    """Return the full number of a tile, and an explanation where needed."""
-    values = {
-        "documents": report.total.documents,
-        "tokens": report.total.tokens,
-        "samples": report.samples_per_epoch,
-        "epoch": report.steps_per_epoch,
-        "steps": report.total_steps,
-    }
-    number = formatting.format_count(values[name])
-    if name == "documents" and report.splits_documents:
-        return f"{number}\n{tr('data.plain_text_what_held_back')}"
-    return number
+def _epoch_caption(report: DataReport) -> str:
+    if report.complete and report.steps_per_epoch > report.full_steps_per_epoch:
+        return tr("data.count_full_one_short", count=formatting.format_count(report.full_steps_per_epoch))
+    return tr("data.count_samples_each", count=formatting.format_count(report.samples_per_step))
+
+
+def _steps_caption(report: DataReport) -> str:
+    epochs = report.total_steps / max(1, report.steps_per_epoch)
+    return tr("data.one_epoch") if epochs == 1 else tr("data.count_epochs", count=f"{epochs:.3g}")
 
 
 def _estimate(report: DataReport, value: float, number: Callable[[float], str] = formatting.format_large_number) -> str:
@@ -75,10 +67,10 @@ def _estimate(report: DataReport, value: float, number: Callable[[float], str] =
 
 def rows(report: DataReport) -> list[Row]:
     """Return the other figures, actionable ones first."""
-    return [*_fit(report), *_packing(report), *_counts(report)]
+    return [*_length_rows(report), *_packing_rows(report), *_count_rows(report)]
 
 
-def _fit(report: DataReport) -> list[Row]:
+def _length_rows(report: DataReport) -> list[Row]:
     read = report.read
     found = [(tr("data.longer_than_a_sequence"), _of(report.over_length, read.documents))]
     if report.task != "sft":
@@ -90,7 +82,7 @@ def _fit(report: DataReport) -> list[Row]:
     return found
 
 
-def _packing(report: DataReport) -> list[Row]:
+def _packing_rows(report: DataReport) -> list[Row]:
     if report.packed_sequences is None or report.fill is None:
         return []
     packed, alone = (formatting.format_percentage(share or 0, 1) for share in (report.fill, report.fill_unpacked))
@@ -100,7 +92,7 @@ def _packing(report: DataReport) -> list[Row]:
     ]
 
 
-def _counts(report: DataReport) -> list[Row]:
+def _count_rows(report: DataReport) -> list[Row]:
     def estimate(value: float) -> str:
         return _estimate(report, value, formatting.format_count)
 
@@ -133,25 +125,7 @@ def _of(part: int, whole: int) -> str:
     return f"{formatting.format_count(part)} ({formatting.format_percentage(part, whole)})" if part else "0"
 
 
-def used(roles: dict[str, str], columns: list[str]) -> str:
-    """Return the columns by role: `prompt: question, response: answer`."""
-    names = {
-        "text": tr("data.text"),
-        "prompt": tr("data.prompt"),
-        "response": tr("data.response"),
-        "input": tr("data.input"),
-        "system": tr("data.system"),
-        "messages": tr("data.messages"),
-        "tools": tr("data.tools"),
-    }
-    if not roles:
-        return ", ".join(columns)
-    return ", ".join(
-        column if column == role else f"{names.get(role, role)}: {column}" for role, column in roles.items()
-    )
-
-
-def state(report: DataReport) -> str:
+def format_read_state(report: DataReport) -> str:
     """Return how much of the data was read."""
     size = formatting.format_file_size(report.bytes)
     if not report.complete:

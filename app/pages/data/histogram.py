@@ -9,6 +9,7 @@ import pyqtgraph as pg
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QMouseEvent, QWheelEvent
 
+from app.pages.plots.axes import style_axis
 from app.texts import current_language
 from app.theme.palette import Palette
 from trainer_core.protocol import LengthBin
@@ -36,15 +37,15 @@ class _Edges(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph ships no types
         return [(float(every), [0, *between, last])]
 
     def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:  # noqa: N802 - pyqtgraph's name
-        return [short(self.edges[int(value)], 3) for value in values]
+        return [format_short(self.edges[int(value)], 3) for value in values]
 
 
 class _Counts(pg.AxisItem):  # type: ignore[misc]
     def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:  # noqa: N802 - pyqtgraph's name
-        return [short(value, 4) if value == int(value) else "" for value in values]
+        return [format_short(value, 4) if value == int(value) else "" for value in values]
 
 
-def short(value: float, digits: int) -> str:
+def format_short(value: float, digits: int) -> str:
     """Format a whole number: 1,024, and from 10,000 on with `digits` digits: 32.8k, or 3.28 万."""
     if value < 10_000:
         return f"{value:,.0f}"
@@ -71,9 +72,8 @@ class Histogram(pg.PlotWidget):  # type: ignore[misc]
         plot.hideButtons()
         plot.getViewBox().setMouseEnabled(x=False, y=False)
         # The labels at the ends extend beyond the bars by half of their width.
-        for axis, beyond in ((self._counts, 0), (self._edges, _LABEL_WIDTH // 2)):
-            axis.enableAutoSIPrefix(False)
-            axis.setStyle(tickLength=-4, maxTickLevel=0, hideOverlappingLabels=beyond or True)
+        self._counts.setStyle(hideOverlappingLabels=True)
+        self._edges.setStyle(hideOverlappingLabels=_LABEL_WIDTH // 2)
         plot.layout.setContentsMargins(1, 1, _LABEL_WIDTH // 2, 1)
         self._counts.setWidth(_AXIS_WIDTH)
         self._edges.setHeight(20)
@@ -100,13 +100,8 @@ class Histogram(pg.PlotWidget):  # type: ignore[misc]
 
     def retheme(self, palette: Palette) -> None:
         self.setBackground(palette.surface)
-        small = self.font()
-        small.setPointSizeF(max(7.0, small.pointSizeF() - 1.5))
-        for name in ("left", "bottom"):
-            axis = self.getPlotItem().getAxis(name)
-            axis.setPen(pg.mkPen(palette.border))
-            axis.setTextPen(pg.mkPen(palette.muted))
-            axis.setStyle(tickFont=small)
+        for axis in (self._counts, self._edges):
+            style_axis(axis, palette, self.font())
         for bars, color in ((self._within, palette.curve_a), (self._over, palette.curve_b)):
             bars.setOpts(brush=QColor(color), pen=pg.mkPen(None))
         self._line.setPen(pg.mkPen(palette.text, width=1, style=Qt.PenStyle.DashLine))

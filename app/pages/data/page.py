@@ -15,7 +15,7 @@ from app.pages.data.sample_view import SamplesCard
 from app.pages.data.sources_table import SourcesTable
 from app.pages.page import Page
 from app.pages.plots.chart import Chart
-from app.pages.plots.legend import Entry
+from app.pages.plots.legend import LegendEntry
 from app.pages.plots.tiles import Tile
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
@@ -46,7 +46,7 @@ _NARROW = 760  # pixels
 class DataState:
     """State of the page."""
 
-    look: PreviewResult[DataReport] | None = None  # report on display
+    preview: PreviewResult[DataReport] | None = None  # report on display
     current: bool = False  # the report is about the configuration of the form
     running: PreviewResult[DataReport] | None = None
     cancelling: bool = False
@@ -66,19 +66,17 @@ class DataPage(Page):
         self._palette = palette
         self._state = DataState()
         self._report: DataReport | None = None  # on display
-        self._warnings: list[CodedEvent] | None = None
+        self._displayed_warnings: list[CodedEvent] | None = None
         self._scrolled_report: DataReport | None = None  # the last one that was scrolled to the top
-        self.look, self.cancel = push_button("lookAtData"), push_button("cancelLook")
-        self.status, self.hint, self.failure = ElidedLabel(), label("warnText", wrap=True), label("error", wrap=True)
-        self.status.setObjectName("muted")
-        self.run = ElidedLabel()
-        self.run.setObjectName("muted")
+        self.preview_button, self.cancel_button = push_button("previewData"), push_button("cancelPreview")
+        self.status, self.run = set_object_name(ElidedLabel(), "muted"), set_object_name(ElidedLabel(), "muted")
+        self.hint, self.failure = label("warnText", wrap=True), label("error", wrap=True)
         self.bar = QProgressBar(textVisible=False, maximum=_PROGRESS_STEPS)
-        self._empty = label("muted", wrap=True, centred=True)
-        self._empty.setContentsMargins(10 * SPACING, 0, 10 * SPACING, 10 * SPACING)
+        self._placeholder = label("muted", wrap=True, centred=True)
+        self._placeholder.setContentsMargins(10 * SPACING, 0, 10 * SPACING, 10 * SPACING)
         self.tiles = {name: Tile(name) for name in figures.TILES}
-        self.notes = label("warnText", wrap=True)
-        self.notes.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.warnings = label("warnText", wrap=True)
+        self.warnings.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.sources = SourcesTable()
         self.chart = Chart("lengths")
         self.histogram: Histogram | None = None
@@ -88,8 +86,8 @@ class DataPage(Page):
         self._narrow: bool | None = None
         self._facts_title = label("section")
         self._build_layout()
-        self.look.clicked.connect(self.preview_requested)
-        self.cancel.clicked.connect(self.cancel_requested)
+        self.preview_button.clicked.connect(self.preview_requested)
+        self.cancel_button.clicked.connect(self.cancel_requested)
         self.retranslate()
 
     def _build_layout(self) -> None:
@@ -99,10 +97,10 @@ class DataPage(Page):
         content.setSpacing(SPACING)
         self._tiles.setSpacing(SPACING)
         inner = QVBoxLayout()
-        inner.addWidget(self.notes)
-        self._notes_card = card(inner)
+        inner.addWidget(self.warnings)
+        self._warnings_card = card(inner)
         content.addLayout(self._tiles)
-        content.addWidget(self._notes_card)
+        content.addWidget(self._warnings_card)
         content.addWidget(self.sources)
         self._build_middle()
         content.addLayout(self._middle)
@@ -112,11 +110,11 @@ class DataPage(Page):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, SPACING, 0, 0)
         layout.setSpacing(SPACING)
-        layout.addLayout(horizontal_layout(self.look, self.cancel, (self.status, 1)))
+        layout.addLayout(horizontal_layout(self.preview_button, self.cancel_button, (self.status, 1)))
         for widget in (self.bar, self.failure, self.hint, self.run):
             layout.addWidget(widget)
         layout.addWidget(self._area, 1)
-        layout.addWidget(self._empty, 1)
+        layout.addWidget(self._placeholder, 1)
         layout.addStretch()  # an error is at the top
         self._set_width(_NARROW)
 
@@ -146,29 +144,29 @@ class DataPage(Page):
             self._tiles.setColumnStretch(column, 1 if column < 3 or not narrow else 0)
         direction = QBoxLayout.Direction
         self._middle.setDirection(direction.TopToBottom if narrow else direction.LeftToRight)
-        self.sources.fit(narrow=narrow)
+        self.sources.set_narrow(narrow)
 
     # --- showing ---------------------------------------------------------------------------------------
 
     def display(self, state: DataState) -> None:
         self._state = state
-        self.look.setEnabled(state.running is None and not state.blocked)
-        self.look.setToolTip(plain_tooltip(state.blocked))
-        self.cancel.setVisible(state.running is not None)
-        self.cancel.setEnabled(not state.cancelling)
+        self.preview_button.setEnabled(state.running is None and not state.blocked)
+        self.preview_button.setToolTip(plain_tooltip(state.blocked))
+        self.cancel_button.setVisible(state.running is not None)
+        self.cancel_button.setEnabled(not state.cancelling)
         self._show_progress(state)
         self.failure.setVisible(bool(state.failure))
         set_text_if_changed(self.failure, state.failure)
         if state.failure:
             self._area.verticalScrollBar().setValue(0)
-        known = state.look is not None and not state.failure  # figures of other data would be misleading
+        known = state.preview is not None and not state.failure  # figures of other data would be misleading
         self.hint.setVisible(known and not state.current and state.running is None)
         self._area.setVisible(known)
-        self._empty.setVisible(not known and not state.failure)
+        self._placeholder.setVisible(not known and not state.failure)
         self.run.setVisible(state.ready is not None)
         self.run.setText(_format_run_data(state.ready))
         if self.isVisible() and known:
-            self._show_report(state.look)
+            self._show_report(state.preview)
 
     def _show_progress(self, state: DataState) -> None:
         self.bar.setVisible(state.running is not None)
@@ -177,8 +175,8 @@ class DataPage(Page):
         self.bar.setMaximum(0 if share is None and state.running else _PROGRESS_STEPS)  # 0: busy indicator
         self.bar.setValue(round((share or 0.0) * _PROGRESS_STEPS))
         if state.running is None:
-            report = state.look.report if state.look and not state.failure else None
-            self.status.setText(figures.state(report) if report else "")
+            report = state.preview.report if state.preview and not state.failure else None
+            self.status.setText(figures.format_read_state(report) if report else "")
         elif state.cancelling:
             self.status.setText(tr("data.ending"))
         elif progress is None:
@@ -186,16 +184,19 @@ class DataPage(Page):
         else:
             self.status.setText(formatting.format_progress(progress.done, progress.total, progress.unit))
 
-    def _show_report(self, look: PreviewResult[DataReport] | None) -> None:
-        report = look.report if look else None
-        if look is None or report is None or (report is self._report and look.warnings == self._warnings):
+    def _show_report(self, preview: PreviewResult[DataReport] | None) -> None:
+        report = preview.report if preview else None
+        if (
+            preview is None
+            or report is None
+            or (report is self._report and preview.warnings == self._displayed_warnings)
+        ):
             return
-        self._report, self._warnings = report, list(look.warnings)
+        self._report, self._displayed_warnings = report, list(preview.warnings)
+        contents = figures.tiles(report)
         for name, tile in self.tiles.items():
-            tile.title.setText(figures.tile_title(name))
-            tile.show_value(*figures.tile(report, name))
-            tile.value.setToolTip(figures.tile_tooltip(report, name))
-        self._show_notes(look.warnings)
+            tile.display(contents[name])
+        self._show_warnings(preview.warnings)
         self.sources.display(report.sources, report.validation_sources)
         fill_grid(self._rows, figures.rows(report))
         self._show_lengths(report)
@@ -204,22 +205,21 @@ class DataPage(Page):
             self._scrolled_report = report
             self._area.verticalScrollBar().setValue(0)
 
-    def _show_notes(self, notes: list[CodedEvent]) -> None:
-        self._notes_card.setVisible(bool(notes))
-        self.notes.setTextFormat(Qt.TextFormat.PlainText)
-        self.notes.setText("\n".join(formatting.localized_message(note.code, note.params) for note in notes))
+    def _show_warnings(self, warnings: list[CodedEvent]) -> None:
+        self._warnings_card.setVisible(bool(warnings))
+        self.warnings.setText("\n".join(formatting.localized_message(event.code, event.params) for event in warnings))
 
     def _show_lengths(self, report: DataReport) -> None:
         if self.histogram is None:
             from app.pages.data.histogram import Histogram
 
             self.histogram = Histogram(self._palette)
-            self.chart.take_canvas(self.histogram)
+            self.chart.set_canvas(self.histogram)
         self.histogram.show_bins(report.lengths, report.max_seq_len, cut=report.task == "sft")
-        self.chart.show_data(bool(report.lengths))
+        self.chart.show_canvas(bool(report.lengths))
         longest = tr("data.longest_count", count=formatting.format_count(report.longest))
         length = tr("data.sequence_length_count", count=formatting.format_count(report.max_seq_len))
-        entries = [Entry("dots", "curve_a", longest), Entry("dashed", "text", length)]
+        entries = [LegendEntry("dots", "curve_a", longest), LegendEntry("dashed", "text", length)]
         self.chart.legend.display(entries, self._palette)
 
     def retheme(self, palette: Palette) -> None:
@@ -230,13 +230,13 @@ class DataPage(Page):
         self.retranslate()
 
     def retranslate(self) -> None:
-        self.look.setText(tr("data.look_at_the_data"))
-        self.cancel.setText(tr("common.cancel"))
+        self.preview_button.setText(tr("data.look_at_the_data"))
+        self.cancel_button.setText(tr("common.cancel"))
         self.bar.setAccessibleName(tr("common.progress"))
         self.hint.setText(tr("data.data_or_settings_have_changed"))
-        self._empty.setText(tr("data.look_at_data_before_you"))
+        self._placeholder.setText(tr("data.look_at_data_before_you"))
         self._facts_title.setText(tr("data.in_figures"))
-        self.chart.set_words(tr("data.length_documents_in_tokens"), tr("data.no_documents"))
+        self.chart.set_texts(tr("data.length_documents_in_tokens"), tr("data.no_documents"))
         self.sources.retranslate()
         self._report = None
         self.display(self._state)

@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QStandardItem, QStandardItemModel
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
-from app.pages.data import figures
 from app.texts import tr
 from app.theme.palette import SPACING
 from app.widgets import formatting
 from trainer_core.protocol import Source
 
-_COLUMNS: Final = ("name", "format", "columns", "files", "size")
-_WIDTHS: Final = {"format": 150, "columns": 250, "files": 60, "size": 84}
-_NARROW: Final = {"format": 110, "columns": 150}
-_NUMBERS: Final = ("files", "size")
+_FORMAT, _COLUMNS, _FILES, _SIZE = 1, 2, 3, 4
+_WIDTHS: Final = {_FORMAT: 150, _COLUMNS: 250, _FILES: 60, _SIZE: 84}  # pixels
+_NARROW_WIDTHS: Final = {_FORMAT: 110, _COLUMNS: 150}
 _MAX_VISIBLE_ROWS: Final = 5
-_Index = QModelIndex | QPersistentModelIndex
 
 
 class SourcesTable(QTableView):
-    """As high as its rows, up to a maximum."""
+    """Training sources, then validation sources. As high as its rows, up to a maximum."""
 
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("sources")
-        self.rows = SourcesModel()
+        self._sources: tuple[list[Source], list[Source]] = ([], [])
+        self.rows = QStandardItemModel(0, 5, self)
         self.setModel(self.rows)
         self.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.setShowGrid(False)
         self.setWordWrap(False)
         self.setTabKeyNavigation(False)
@@ -40,98 +40,68 @@ class SourcesTable(QTableView):
         self.verticalHeader().setDefaultSectionSize(self.fontMetrics().lineSpacing() + SPACING)
         header = self.horizontalHeader()
         header.setHighlightSections(False)
-        header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
-        for place, column in enumerate(_COLUMNS):
-            if column in _WIDTHS:
-                self.setColumnWidth(place, _WIDTHS[column])
         header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
+        self.set_narrow(False)
 
-    def fit(self, *, narrow: bool) -> None:
+    def set_narrow(self, narrow: bool) -> None:
         """Hide the number of files in a narrow table."""
-        self.setColumnHidden(_COLUMNS.index("files"), narrow)
-        for column in ("format", "columns"):
-            self.setColumnWidth(_COLUMNS.index(column), _NARROW[column] if narrow else _WIDTHS[column])
+        self.setColumnHidden(_FILES, narrow)
+        for column, width in (_WIDTHS | (_NARROW_WIDTHS if narrow else {})).items():
+            self.setColumnWidth(column, width)
 
     def display(self, sources: list[Source], validation: list[Source]) -> None:
-        self.rows.show(sources, validation)
-        shown = min(self.rows.rowCount(), _MAX_VISIBLE_ROWS)
-        rows = self.verticalHeader().defaultSectionSize() * shown
+        self._sources = (sources, validation)
+        self.rows.setRowCount(0)
+        for source in sources:
+            self.rows.appendRow(_build_row(source, source.split))
+        for source in validation:
+            self.rows.appendRow(_build_row(source, source.split or "validation"))
+        rows = self.verticalHeader().defaultSectionSize() * min(self.rows.rowCount(), _MAX_VISIBLE_ROWS)
         self.setFixedHeight(self.horizontalHeader().sizeHint().height() + rows + 4)
 
     def retranslate(self) -> None:
         self.setAccessibleName(tr("data.sources"))
-        self.rows.titles = [
-            tr("data.source"),
-            tr("data.format"),
-            tr("data.columns_in_use"),
-            tr("data.files"),
-            tr("data.size"),
+        titles = ("data.source", "data.format", "data.columns_in_use", "data.files", "data.size")
+        for column, title in enumerate(titles):
+            self.rows.setHorizontalHeaderItem(column, _build_item(tr(title), right=column in (_FILES, _SIZE)))
+        self.display(*self._sources)
+
+
+def _build_row(source: Source, split: str) -> list[QStandardItem]:
+    path = formatting.format_data_source(source.path)
+    name = path if source.path.startswith("builtin:") else Path(path).name or path
+    columns = _format_columns(source)
+    return [
+        _build_item(formatting.format_split(name, split), path),
+        _build_item(" · ".join(filter(None, (source.format, source.compression, source.encoding)))),
+        _build_item(columns, ", ".join(source.all_columns) or columns),
+        _build_item(formatting.format_count(source.files), right=True),
+        _build_item(formatting.format_file_size(source.bytes), right=True),
+    ]
+
+
+def _build_item(text: str, tooltip: str = "", *, right: bool = False) -> QStandardItem:
+    item = QStandardItem(text)
+    item.setToolTip(tooltip or text)
+    side = Qt.AlignmentFlag.AlignRight if right else Qt.AlignmentFlag.AlignLeft
+    item.setTextAlignment(side | Qt.AlignmentFlag.AlignVCenter)
+    return item
+
+
+def _format_columns(source: Source) -> str:
+    """Return the columns by role: `prompt: question, response: answer`."""
+    names = {
+        "text": tr("data.text"),
+        "prompt": tr("data.prompt"),
+        "response": tr("data.response"),
+        "input": tr("data.input"),
+        "system": tr("data.system"),
+        "messages": tr("data.messages"),
+        "tools": tr("data.tools"),
+    }
+    columns = source.columns
+    if source.column_roles:
+        columns = [
+            column if column == role else f"{names.get(role, role)}: {column}" for role, column in source.column_roles.items()
         ]
-        self.rows.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(_COLUMNS) - 1)
-        self.viewport().update()
-
-
-class SourcesModel(QAbstractTableModel):
-    """Training sources, then validation sources."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sources: list[Source] = []
-        self._training_count = 0  # number of training sources
-        self.titles: list[str] = []
-
-    def show(self, sources: list[Source], validation: list[Source]) -> None:
-        self.beginResetModel()
-        self.sources, self._training_count = [*sources, *validation], len(sources)
-        self.endResetModel()
-
-    def rowCount(self, parent: _Index = QModelIndex()) -> int:  # noqa: B008, N802 - Qt's signature
-        return 0 if parent.isValid() else len(self.sources)
-
-    def columnCount(self, parent: _Index = QModelIndex()) -> int:  # noqa: B008, N802 - Qt's signature
-        return 0 if parent.isValid() else len(_COLUMNS)
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:  # noqa: N802 - Qt's name
-        if orientation is Qt.Orientation.Horizontal and role == Qt.ItemDataRole.DisplayRole:
-            return self.titles[section] if section < len(self.titles) else None
-        if orientation is Qt.Orientation.Horizontal and role == Qt.ItemDataRole.TextAlignmentRole:
-            return _alignment(_COLUMNS[section])
-        return None
-
-    def data(self, index: _Index, role: int = 0) -> Any:
-        source, column = self.sources[index.row()], _COLUMNS[index.column()]
-        if role == Qt.ItemDataRole.DisplayRole and column == "name":
-            split = source.split or ("validation" if index.row() >= self._training_count else "")
-            return formatting.format_split(cell(source, column), split)
-        if role == Qt.ItemDataRole.DisplayRole:
-            return cell(source, column)
-        if role == Qt.ItemDataRole.ToolTipRole:
-            return _full_text(source, column)
-        return _alignment(column) if role == Qt.ItemDataRole.TextAlignmentRole else None
-
-
-def _alignment(column: str) -> Qt.AlignmentFlag:
-    side = Qt.AlignmentFlag.AlignRight if column in _NUMBERS else Qt.AlignmentFlag.AlignLeft
-    return side | Qt.AlignmentFlag.AlignVCenter
-
-
-def _full_text(source: Source, column: str) -> str:
-    if column == "name":
-        return formatting.format_data_source(source.path)
-    return ", ".join(source.all_columns) if column == "columns" and source.all_columns else cell(source, column)
-
-
-def cell(source: Source, column: str) -> str:
-    match column:
-        case "name":
-            if source.path.startswith("builtin:"):
-                return formatting.format_data_source(source.path)
-            return Path(source.path).name or source.path
-        case "format":
-            return " · ".join(filter(None, (source.format, source.compression, source.encoding)))
-        case "columns":
-            return figures.used(source.column_roles, source.columns) or "–"
-        case "files":
-            return formatting.format_count(source.files)
-        case _:
-            return formatting.format_file_size(source.bytes)
+    return ", ".join(columns) or "–"

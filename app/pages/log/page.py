@@ -8,7 +8,7 @@ from typing import Final
 from PySide6.QtGui import QFontDatabase, QShowEvent, QTextCursor
 from PySide6.QtWidgets import QPlainTextEdit, QVBoxLayout
 
-from app.core.log_store import DEFAULT_CAPACITY, LEVELS, Level, LogEntry, LogFilter, LogStore
+from app.core.log_store import DEFAULT_CAPACITY, LEVELS, Level, LogEntry, LogStore
 from app.pages.log.entry_texts import format_entry
 from app.pages.page import Page, ShownRun
 from app.texts import tr
@@ -33,10 +33,10 @@ class LogPage(Page):
         self._palette = palette
         self._store: LogStore | None = None
         self._next_number = 0  # of the first entry that is not displayed
-        self._version = -1
         self.level_buttons = {level: push_button(f"level_{level}", checkable=True) for level in LEVELS}
-        for switch in self.level_buttons.values():
-            switch.setChecked(True)
+        for button in self.level_buttons.values():
+            button.setChecked(True)
+            button.toggled.connect(self._rebuild)
         self.search = line_edit("searchLog", clear=True)
         self.text = set_object_name(QPlainTextEdit(), "log")
         self.text.setReadOnly(True)
@@ -44,9 +44,7 @@ class LogPage(Page):
         self.text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self._placeholder = placeholder_label(self.text)
         self._build_layout()
-        for switch in self.level_buttons.values():
-            switch.toggled.connect(self.rebuild)
-        self.search.textChanged.connect(self.rebuild)
+        self.search.textChanged.connect(self._rebuild)
         self.retranslate()
 
     def _build_layout(self) -> None:
@@ -59,35 +57,29 @@ class LogPage(Page):
         layout.addWidget(self.text, 1)
 
     def show_run(self, run: ShownRun) -> None:
-        store = run.record.log
-        if store is not self._store:
-            self._store, self._next_number, self._version = store, 0, -1
-            self.text.clear()
+        if run.record.log is not self._store:
+            self._store = run.record.log
+            self._rebuild()
         self._append_new()
 
     def _append_new(self) -> None:
         store = self._store
-        if store is None or not self.isVisible() or store.version == self._version:
+        if store is None or not self.isVisible() or store.version == self._next_number:
             return
-        if not len(store):
-            self.text.clear()
-        self._version = store.version
-        wanted = self._filter()
+        levels = {level for level, button in self.level_buttons.items() if button.isChecked()}
+        search = self.search.text().strip().casefold()
         for entry in store.since(self._next_number):
-            self._next_number = entry.number + 1
             text = format_entry(entry)
-            if wanted.matches(entry, text):
+            if entry.level in levels and search in text.casefold():
                 self._append(entry, text)
+        self._next_number = store.version
         self._update_placeholder()
 
-    def rebuild(self) -> None:
+    def _rebuild(self) -> None:
         self.text.clear()
-        self._next_number, self._version = 0, -1
+        self._next_number = 0
         self._append_new()
-
-    def _filter(self) -> LogFilter:
-        chosen = frozenset(level for level, switch in self.level_buttons.items() if switch.isChecked())
-        return LogFilter(chosen, self.search.text().strip())
+        self._update_placeholder()
 
     def _append(self, entry: LogEntry, text: str) -> None:
         bar = self.text.verticalScrollBar()
@@ -104,14 +96,12 @@ class LogPage(Page):
     def _update_placeholder(self) -> None:
         nothing = self.text.document().isEmpty()
         self._placeholder.setVisible(nothing)
-        filtered = self._store is not None and len(self._store) > 0
-        self._placeholder.setText(
-            tr("log.nothing_matches_the_filter") if filtered else tr("log.nothing_has_happened_yet")
-        )
+        key = "log.nothing_matches_the_filter" if self._next_number else "log.nothing_has_happened_yet"
+        self._placeholder.setText(tr(key))
 
     def retheme(self, palette: Palette) -> None:
         self._palette = palette
-        self.rebuild()
+        self._rebuild()
 
     def retranslate(self) -> None:
         titles: dict[Level, str] = {
@@ -121,13 +111,12 @@ class LogPage(Page):
             "advice": tr("log.advice"),
             "output": tr("log.output"),
         }
-        for level, switch in self.level_buttons.items():
-            switch.setText(titles[level])
+        for level, button in self.level_buttons.items():
+            button.setText(titles[level])
         self.search.setPlaceholderText(tr("log.search_the_log"))
         self.search.setAccessibleName(tr("log.search_the_log"))
         self.text.setAccessibleName(tr("log.log"))
-        self.rebuild()
-        self._update_placeholder()
+        self._rebuild()
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
         super().showEvent(event)

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from app.pages.performance import execution_texts
+from app.pages.plots.tiles import TileContent
 from app.texts import tr
 from app.widgets import formatting
 from trainer_core import performance_texts
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from app.core.execution_info import ExecutionInfo
     from app.core.metrics.metric_store import MetricStore
     from trainer_core.protocol import Performance
-
-Row = tuple[str, str]
-"""(name, value)"""
 
 TILES: Final = ("step", "computing", "mfu", "memory", "energy", "noise")
 PARTS: Final = {
@@ -32,77 +30,60 @@ PARTS: Final = {
 """Parts of the step time with their palette color, from the bottom of the stacked plot upwards."""
 
 
-def tile_title(name: str) -> str:
-    return {
-        "step": tr("performance.one_step"),
-        "computing": tr("performance.computing"),
-        "mfu": tr("performance.mfu"),
-        "memory": tr("performance.peak_vram"),
-        "energy": tr("performance.energy"),
-        "noise": tr("performance.gradient_noise"),
-    }[name]
-
-
-def tile(name: str, metrics: MetricStore, execution: ExecutionInfo) -> tuple[str, str] | None:
-    """Return value and caption of a tile, or None if the run does not report it."""
-    if name == "step":
-        spent = parts(metrics)
-        total = sum(part or 0.0 for part in spent.values())
-        waiting = tr("performance.waits_for_data_share", share=share(spent["data"] or 0.0, total))
-        return (milliseconds(total), waiting) if total else None
+def tiles(metrics: MetricStore, execution: ExecutionInfo) -> dict[str, TileContent]:
+    """Return the contents of the tiles that the run has figures for."""
+    found = {}
+    spent = parts(metrics)
+    if total := sum(part or 0.0 for part in spent.values()):
+        waiting = tr("performance.waits_for_data_share", share=format_share(spent["data"] or 0.0, total))
+        found["step"] = TileContent(tr("performance.one_step"), format_milliseconds(total), waiting)
     report = execution.performance
     if report is None:
-        return None
-    match name:
-        case "computing":
-            return formatting.format_percentage(report.compute_ratio, 1.0), tr("performance.of_a_steps_time")
-        case "mfu":
-            return _mfu(report)
-        case "memory" if report.memory_peak is not None:
-            reserved = report.memory_reserved
-            size = "" if reserved is None else formatting.format_bytes(reserved)
-            caption = tr("performance.size_reserved", size=size) if size else ""
-            return formatting.format_bytes(report.memory_peak), caption
-        case "energy" if report.energy_per_million_tokens_j is not None:
-            energy = performance_texts.format_energy(report.energy_per_million_tokens_j)
-            return energy, tr("performance.per_million_tokens")
-        case "noise" if report.gradient_noise is not None:
-            caption = tr("performance.sequences")
-            if execution.samples_per_step:
-                caption = tr("performance.a_step_has_count", count=formatting.format_count(execution.samples_per_step))
-            return f"≈ {_format_noise(report.gradient_noise)}", caption
-    return None
+        return found
+    found["computing"] = TileContent(
+        tr("performance.computing"),
+        formatting.format_percentage(report.compute_ratio, 1.0),
+        tr("performance.of_a_steps_time"),
+        tr("performance.forward_backward_optimizer_rest_data"),
+    )
+    if report.peak_name:
+        found["mfu"] = _mfu_tile(report)
+    if report.memory_peak is not None:
+        reserved = report.memory_reserved
+        caption = "" if reserved is None else tr("performance.size_reserved", size=formatting.format_bytes(reserved))
+        peak = formatting.format_bytes(report.memory_peak)
+        found["memory"] = TileContent(tr("performance.peak_vram"), peak, caption)
+    if report.energy_per_million_tokens_j is not None:
+        found["energy"] = TileContent(
+            tr("performance.energy"),
+            performance_texts.format_energy(report.energy_per_million_tokens_j),
+            tr("performance.per_million_tokens"),
+            tr("performance.taken_by_gpu_as_driver"),
+        )
+    if report.gradient_noise is not None:
+        found["noise"] = _noise_tile(report.gradient_noise, execution.samples_per_step)
+    return found
 
 
-def tile_tooltip(name: str, execution: ExecutionInfo) -> str:
-    """Return the explanation of a tile, or an empty string."""
-    report = execution.performance
-    if report is None:
-        return ""
-    if name == "computing":
-        return tr("performance.forward_backward_optimizer_rest_data")
-    if name == "energy":
-        return tr("performance.taken_by_gpu_as_driver")
-    if name == "noise" and report.gradient_noise is not None:
-        return tr("performance.batches_beyond_about_count_sequences", count=_format_noise(report.gradient_noise))
-    if name != "mfu":
-        return ""
-    if report.peak_flops is None:
-        return tr("performance.model_flops_utilisation_not_known", name=report.peak_name)
+def _mfu_tile(report: Performance) -> TileContent:
+    title = tr("performance.mfu")
+    if report.mfu is None or report.peak_flops is None:
+        tooltip = tr("performance.model_flops_utilisation_not_known", name=report.peak_name)
+        return TileContent(title, "–", tr("performance.this_gpus_peak_not_known"), tooltip)
     flops = performance_texts.format_flops(report.flops_per_token)
     peak = performance_texts.format_flops(report.peak_flops, "/s")
-    return tr("performance.model_flops_utilisation_flops_token", flops=flops, name=report.peak_name, peak=peak)
+    tooltip = tr("performance.model_flops_utilisation_flops_token", flops=flops, name=report.peak_name, peak=peak)
+    mfu = formatting.format_percentage(report.mfu, 1.0)
+    return TileContent(title, mfu, tr("performance.of_peak", peak=peak), tooltip)
 
 
-def _mfu(report: Performance) -> tuple[str, str] | None:
-    if report.mfu is not None and report.peak_flops is not None:
-        peak = performance_texts.format_flops(report.peak_flops, "/s")
-        return formatting.format_percentage(report.mfu, 1.0), tr("performance.of_peak", peak=peak)
-    return ("–", tr("performance.this_gpus_peak_not_known")) if report.peak_name else None
-
-
-def _format_noise(noise: float) -> str:
-    return performance_texts.format_significant(max(1.0, noise), 2)
+def _noise_tile(noise: float, samples_per_step: int) -> TileContent:
+    count = performance_texts.format_significant(max(1.0, noise), 2)
+    caption = tr("performance.sequences")
+    if samples_per_step:
+        caption = tr("performance.a_step_has_count", count=formatting.format_count(samples_per_step))
+    tooltip = tr("performance.batches_beyond_about_count_sequences", count=count)
+    return TileContent(tr("performance.gradient_noise"), f"≈ {count}", caption, tooltip)
 
 
 # --- step time ----------------------------------------------------------------------------------------
@@ -135,13 +116,13 @@ def parts(metrics: MetricStore, at: float | None = None) -> dict[str, float | No
     return {name: None if math.isnan(value) else value for name, value in values.items()}
 
 
-def share(part: float, whole: float) -> str:
+def format_share(part: float, whole: float) -> str:
     """Format a share of the step time with one decimal."""
     percent = 100 * part / whole if whole else 0.0
     return "< 0.1 %" if 0 < percent < 0.05 else f"{percent:.1f} %"
 
 
-def milliseconds(value: float) -> str:
+def format_milliseconds(value: float) -> str:
     """Format a duration with three significant digits: `39.7 ms`, `1.00 s`."""
     if 0 < value < 0.01:
         return "< 0.01 ms"
@@ -152,8 +133,8 @@ def milliseconds(value: float) -> str:
 # --- table --------------------------------------------------------------------------------------------
 
 
-def rows(execution: ExecutionInfo) -> list[Row]:
-    """Return further figures that the run reports."""
+def rows(execution: ExecutionInfo) -> list[tuple[str, str]]:
+    """Return (name, value) of further figures that the run reports."""
     report, found = execution.performance, []
     if report is not None:
         if report.memory_allocated is not None:

@@ -37,9 +37,9 @@ class PerformancePage(Page):
         self._displayed_setup: object = None
         self._narrow = False
         self.tiles = {name: Tile(name) for name in figures.TILES}
-        self.time, self.paths, self.profile = StepTimeCard(palette), FastPathsCard(), FlopsCard()
-        self._empty = label("muted", wrap=True, centred=True)
-        self._empty.setContentsMargins(10 * SPACING, 0, 10 * SPACING, 10 * SPACING)
+        self.step_time, self.fast_paths, self.flops = StepTimeCard(palette), FastPathsCard(), FlopsCard()
+        self._placeholder = label("muted", wrap=True, centred=True)
+        self._placeholder.setContentsMargins(10 * SPACING, 0, 10 * SPACING, 10 * SPACING)
         self._tiles = QGridLayout()
         self._build_layout()
         self.retranslate()
@@ -56,14 +56,14 @@ class PerformancePage(Page):
         for index, tile in enumerate(self.tiles.values()):
             tile.hide()
             self._tiles.addWidget(tile, 0, index)
-        for card in (self.time, self.paths, self.profile):
+        for card in (self.step_time, self.fast_paths, self.flops):
             column.addWidget(card)
         column.addStretch(1)
         self._area = scroll_area(content)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, SPACING, 0, 0)
         layout.addWidget(self._area, 1)
-        layout.addWidget(self._empty, 1)
+        layout.addWidget(self._placeholder, 1)
 
     def show_run(self, run: ShownRun) -> None:
         self.display(run.record.metrics, run.record.execution)
@@ -74,28 +74,27 @@ class PerformancePage(Page):
             return
         has_data = execution.version > 0 or len(metrics.series("train_loss")[0]) > 0
         self._area.setVisible(has_data)
-        self._empty.setVisible(not has_data)
+        self._placeholder.setVisible(not has_data)
         if not has_data:
             return
         setup = (id(execution), execution.setup_version)
         if setup != self._displayed_setup:
             self._displayed_setup = setup
-            self.paths.display(execution)
-            self.profile.display(execution.profile)
+            self.fast_paths.display(execution)
+            self.flops.display(execution.profile)
         version = (id(metrics), metrics.version("time_forward"), id(execution), execution.version)
         if version != self._displayed_metrics:
             self._displayed_metrics = version
             self._show_tiles(metrics, execution)
-            self.time.setVisible(metrics.last_value("time_forward") is not None)  # None while the model compiles
-            self.time.display(metrics, execution)
+            self.step_time.setVisible(metrics.last_value("time_forward") is not None)  # None while the model compiles
+            self.step_time.display(metrics, execution)
 
     def _show_tiles(self, metrics: MetricStore, execution: ExecutionInfo) -> None:
+        contents = figures.tiles(metrics, execution)
         for name, tile in self.tiles.items():
-            found = figures.tile(name, metrics, execution)
-            tile.setVisible(found is not None)
-            if found is not None:
-                tile.show_value(*found)
-                tile.setToolTip(figures.tile_tooltip(name, execution))
+            tile.setVisible(name in contents)
+            if name in contents:
+                tile.display(contents[name])
         self._place_tiles()
 
     def _place_tiles(self) -> None:
@@ -110,14 +109,12 @@ class PerformancePage(Page):
             self._tiles.setColumnStretch(column, 1 if column < columns else 0)
 
     def retheme(self, palette: Palette) -> None:
-        self.time.retheme(palette)
+        self.step_time.retheme(palette)
         self._redisplay()
 
     def retranslate(self) -> None:
-        for name, tile in self.tiles.items():
-            tile.title.setText(figures.tile_title(name))
-        self._empty.setText(tr("performance.start_run_or_open_one"))
-        self.time.retranslate()
+        self._placeholder.setText(tr("performance.start_run_or_open_one"))
+        self.step_time.retranslate()
         self._redisplay()
 
     def _redisplay(self) -> None:
@@ -134,6 +131,6 @@ class PerformancePage(Page):
         narrow = event.size().width() < _NARROW
         if narrow is not self._narrow:
             self._narrow = narrow
-            self.time.set_narrow(narrow)
-            self.paths.set_narrow(narrow)
+            self.step_time.set_narrow(narrow)
+            self.fast_paths.set_narrow(narrow)
         self._place_tiles()

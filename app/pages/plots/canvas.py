@@ -1,4 +1,4 @@
-"""One pyqtgraph plot with the window's axes, pens and marks.
+"""One pyqtgraph plot with the window's axes, pens and markers.
 
 Measured with pyqtgraph 0.13 and 0.14: lines of 2 px take three to five times as long as lines of 1 px, because Qt
 strokes them in software; a grid takes longer than the curves; downsampling 200,000 points takes 5 ms.
@@ -16,19 +16,28 @@ from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QMouseEvent, QWheelEvent
 from PySide6.QtWidgets import QWidget
 
-from app.pages.plots.axes import Axis
+from app.pages.plots.axes import Axis, style_axis
+from app.pages.plots.plot_specs import CurveKey, LineStyle
 from app.theme.palette import Palette
 
-Look = Literal["line", "faint", "dashed", "dotted", "area"]
-_LINES: Final[dict[Look, Qt.PenStyle]] = {"dashed": Qt.PenStyle.DashLine, "dotted": Qt.PenStyle.DotLine}
-Mark = Literal["best", "checkpoint", "bad", "memory", "hot"]
+MarkerKind = Literal["best", "checkpoint", "bad", "memory", "hot"]
 Values = NDArray[Any]
 
-_FAINT: Final = 95  # of 255
-_FEW: Final = 40  # up to this many points, each has a dot, so that a short run does not look empty
-_SPARSE: Final = 500  # up to this many points, thick lines on a high-DPI screen are cheap
+_PEN_STYLES: Final[dict[LineStyle, Qt.PenStyle]] = {
+    "dashed": Qt.PenStyle.DashLine,
+    "dotted": Qt.PenStyle.DotLine,
+}
+_FAINT_ALPHA: Final = 95  # of 255
+_MAX_DOTTED_POINTS: Final = 40  # up to this many points, each has a dot, so that a short run does not look empty
+_MAX_THICK_POINTS: Final = 500  # up to this many points, thick lines on a high-DPI screen are cheap
 _AXIS_WIDTH: Final = 52  # constant, so that plots above one another line up
-_MARKS: Final = {"best": ("star", 13), "checkpoint": ("t1", 8), "bad": ("x", 9), "memory": ("d", 8), "hot": ("s", 4)}
+_SYMBOLS: Final[dict[MarkerKind, tuple[str, int]]] = {
+    "best": ("star", 13),
+    "checkpoint": ("t1", 8),
+    "bad": ("x", 9),
+    "memory": ("d", 8),
+    "hot": ("s", 4),
+}
 _BUCKETS_PER_PIXEL: Final = 2  # of a downsampled curve; each has a minimum and a maximum
 _PADDING: Final = 0.04  # of the height, above and below the curves
 _KEYS: Final = {
@@ -41,32 +50,32 @@ _KEYS: Final = {
     Qt.Key.Key_Minus: "out",
     Qt.Key.Key_0: "all",
     Qt.Key.Key_Escape: "escape",
-    Qt.Key.Key_Return: "maximise",
-    Qt.Key.Key_Enter: "maximise",
+    Qt.Key.Key_Return: "maximize",
+    Qt.Key.Key_Enter: "maximize",
 }
-_WITH_SHIFT: Final = {"left": "far_left", "right": "far_right"}
-_WITH_CONTROL: Final = {"left": "pan_left", "right": "pan_right"}
+_SHIFT_ACTIONS: Final = {"left": "far_left", "right": "far_right"}
+_CONTROL_ACTIONS: Final = {"left": "pan_left", "right": "pan_right"}
 
 pg.setConfigOptions(antialias=False, useNumba=False)
 
 
 class Canvas(pg.PlotWidget):  # type: ignore[misc]
-    """Curves and marks by name. The page sets the x range of all canvases; the y range fits the visible points."""
+    """Curves and markers by name. The page sets the x range of all canvases; the y range fits the visible points."""
 
-    moved = Signal(float, float)  # range of the x axis after a drag or zoom
-    reset_asked = Signal()
-    pointed = Signal(object)  # x position of the mouse; None: outside the plot
-    keyed = Signal(str)  # a key action: see _KEYS, _WITH_SHIFT, _WITH_CONTROL
+    range_changed = Signal(float, float)  # range of the x axis after a drag or zoom
+    reset_requested = Signal()
+    cursor_moved = Signal(object)  # x position of the mouse; None: outside the plot
+    key_pressed = Signal(str)  # an action of _KEYS, _SHIFT_ACTIONS or _CONTROL_ACTIONS
 
-    def __init__(self, tokens: Palette, parent: QWidget | None = None) -> None:
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         self._axes = {"left": Axis("left"), "bottom": Axis("bottom")}
         super().__init__(parent=parent, axisItems=self._axes)
-        self._tokens = tokens
-        self._curves: dict[str, tuple[Any, Look, str]] = {}
+        self._palette = palette
+        self._curves: dict[CurveKey, Any] = {}  # pg.PlotDataItem
         self.content: object = None  # identifies the data of all curves, to skip unchanged data
-        self._marks: dict[Mark, tuple[Any, str]] = {}
+        self._markers: dict[MarkerKind, tuple[Any, str]] = {}  # pg.ScatterPlotItem, color
         self._lines: list[Any] = []  # pg.InfiniteLine
-        self._cross: tuple[float, str] | None = None  # position on the x axis, and the label
+        self._crosshair: tuple[float, str] | None = None  # position on the x axis, and the label
         self._log = False
         plot = self.getPlotItem()
         plot.setMenuEnabled(False)
@@ -74,73 +83,66 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         plot.setDownsampling(auto=True, mode="peak")
         plot.setClipToView(True)
         self._box = plot.getViewBox()
-        self._cross_line = pg.InfiniteLine(label="", labelOpts={"position": 0.08})
-        self._cross_line.setZValue(20)
-        self._cross_line.hide()
-        self._box.addItem(self._cross_line, ignoreBounds=True)
+        self._crosshair_line = pg.InfiniteLine(label="", labelOpts={"position": 0.08})
+        self._crosshair_line.setZValue(20)
+        self._crosshair_line.hide()
+        self._box.addItem(self._crosshair_line, ignoreBounds=True)
         self._box.setMouseEnabled(x=True, y=False)
         self._box.enableAutoRange(x=False, y=False)
-        self._box.sigRangeChangedManually.connect(lambda *_: self.moved.emit(*self.x_range))
-        for name, axis in self._axes.items():
-            axis.enableAutoSIPrefix(False)
-            axis.setStyle(tickLength=-4, maxTickLevel=0, hideOverlappingLabels=True)
-            if name == "left":
-                axis.setWidth(_AXIS_WIDTH)
+        self._box.sigRangeChangedManually.connect(lambda *_: self.range_changed.emit(*self.x_range))
+        self._axes["left"].setWidth(_AXIS_WIDTH)
         self._axes["bottom"].setHeight(20)
         self.setFrameShape(pg.PlotWidget.Shape.NoFrame)
-        self.retheme(tokens)
+        self.retheme(palette)
 
     # --- content -----------------------------------------------------------------------------------
 
-    def put_curve(self, name: str, token: str, look: Look = "line", layer: int = 0) -> None:
-        """Add or restyle a curve in the palette's colour `token`. The lowest layer is in front."""
-        if name not in self._curves:
-            item = pg.PlotDataItem(connect="finite", dynamicRangeLimit=None, autoDownsampleFactor=_BUCKETS_PER_PIXEL)
-            item.setZValue(-layer)
-            self.addItem(item)
-            if look == "area":  # filled down to zero, so a higher one lies behind
-                item.setFillLevel(0.0)
-                item.setDownsampling(auto=True, method="mean")  # overrides what `addItem` sets
-        elif self._curves[name][1:] == (look, token):
-            return
-        else:
-            item = self._curves[name][0]
-        self._curves[name] = (item, look, token)
-        self._style(item, look, token)
+    def set_curves(self, keys: Sequence[CurveKey]) -> None:
+        """Add and remove curves so that there are these, the first in front."""
+        for key in [key for key in self._curves if key not in keys]:
+            self.removeItem(self._curves.pop(key))
+        for layer, key in enumerate(keys):
+            if key not in self._curves:
+                self._curves[key] = self._add_curve(key)
+            self._curves[key].setZValue(-layer)
 
-    def keep_curves(self, names: Sequence[str]) -> None:
-        """Remove all other curves."""
-        for name in [name for name in self._curves if name not in names]:
-            self.removeItem(self._curves.pop(name)[0])
+    def _add_curve(self, key: CurveKey) -> Any:
+        item = pg.PlotDataItem(connect="finite", dynamicRangeLimit=None, autoDownsampleFactor=_BUCKETS_PER_PIXEL)
+        self.addItem(item)
+        if key.style == "area":  # filled down to zero, so a higher one lies behind
+            item.setFillLevel(0.0)
+            item.setDownsampling(auto=True, method="mean")  # overrides what `addItem` sets
+        self._style_curve(item, key)
+        return item
 
-    def show_curve(self, name: str, x: Values, y: Values) -> None:
+    def set_points(self, key: CurveKey, x: Values, y: Values) -> None:
         """Replace a curve's points."""
-        item, look, token = self._curves[name]
-        dotted = look == "line" and len(x) <= _FEW
+        item = self._curves[key]
+        dotted = key.style == "line" and len(x) <= _MAX_DOTTED_POINTS
         if dotted:
             known = np.isfinite(y)
             x, y = x[known], y[known]
-        width = self.devicePixelRatioF() if len(x) <= _SPARSE else 1.0  # in device pixels
+        width = self.devicePixelRatioF() if len(x) <= _MAX_THICK_POINTS else 1.0  # in device pixels
         if item.opts["pen"].widthF() != width:
-            self._style(item, look, token, width)
+            self._style_curve(item, key, width)
         item.setData(x, y, symbol="o" if dotted else None, symbolSize=5, symbolPen=None)
         if dotted:
-            item.setSymbolBrush(self._colour(token))
+            item.setSymbolBrush(self._color(key.color))
 
-    def show_marks(self, kind: Mark, token: str, x: Sequence[float], y: Sequence[float]) -> None:
-        """Replace the marks of a kind."""
-        if kind not in self._marks:
+    def show_markers(self, kind: MarkerKind, color: str, x: Sequence[float], y: Sequence[float]) -> None:
+        """Replace the markers of a kind."""
+        if kind not in self._markers:
             if not len(x):
                 return
-            symbol, size = _MARKS[kind]
+            symbol, size = _SYMBOLS[kind]
             item = pg.ScatterPlotItem(symbol=symbol, size=size, pxMode=True)
             item.setZValue(10)
             self.addItem(item)
-            self._marks[kind] = (item, "")
-        item, known = self._marks[kind]
-        if known != token:
-            self._marks[kind] = (item, token)
-            self._style_mark(item, token)
+            self._markers[kind] = (item, "")
+        item, current_color = self._markers[kind]
+        if current_color != color:
+            self._markers[kind] = (item, color)
+            self._style_marker(item, color)
         heights = np.log10(np.maximum(y, 1e-12)) if self._log else np.asarray(y, dtype=float)
         item.setData(np.asarray(x, dtype=float), heights)
 
@@ -150,13 +152,9 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
             return
         for line in self._lines:
             self._box.removeItem(line)
-        self._lines = [pg.InfiniteLine(place) for place in x]
+        self._lines = [pg.InfiniteLine(position, pen=self._line_pen()) for position in x]
         for line in self._lines:
-            line.setPen(self._line_pen())
             self._box.addItem(line, ignoreBounds=True)
-
-    def _line_pen(self) -> Any:
-        return pg.mkPen(self._colour("muted", 130), width=1, style=Qt.PenStyle.DotLine)
 
     def set_log(self, on: bool) -> None:
         self._log = on
@@ -174,17 +172,17 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         low, high = self._box.viewRange()[1]
         return float(low), float(high)
 
-    def show_x(self, low: float, high: float, *, of_time: bool = False) -> None:
+    def set_x_range(self, low: float, high: float, *, is_time: bool = False) -> None:
         """Set the x range. pyqtgraph's linked axes would shift plots at different positions."""
-        self._axes["bottom"].show_time(of_time)
+        self._axes["bottom"].set_time(is_time)
         if (low, high) != self.x_range:
             self._box.setXRange(low, high, padding=0)
 
-    def fit_y(self, *, clip: bool = False, zero: bool = False, least: float | None = None) -> None:
-        """Fit the y axis to the visible points, from 0 with `zero`, and at least up to `least`. `clip`: ignore points
-        further from the 5th to 95th percentile than 1.5 times that range."""
-        shown = [item.getData()[1] for item, _, _ in self._curves.values()]  # of the visible range, on the log scale
-        heights = np.concatenate([np.asarray(y, dtype=float) for y in shown if y is not None] or [np.empty(0)])
+    def fit_y(self, *, clip: bool = False, from_zero: bool = False, minimum_top: float | None = None) -> None:
+        """Fit the y axis to the visible points, from 0 with `from_zero`, and at least up to `minimum_top`. `clip`:
+        ignore points further from the 5th to 95th percentile than 1.5 times that range."""
+        visible = [item.getData()[1] for item in self._curves.values()]  # of the visible range, on the log scale
+        heights = np.concatenate([np.asarray(y, dtype=float) for y in visible if y is not None] or [np.empty(0)])
         heights = heights[np.isfinite(heights)]
         if not heights.size:
             return
@@ -192,44 +190,44 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
         if clip:
             below, above = (float(edge) for edge in np.percentile(heights, (5, 95)))
             low, high = max(low, below - 1.5 * (above - below)), min(high, above + 1.5 * (above - below))
-        if least is not None:
-            high = max(high, least)
-        if zero and not self._log:
+        if minimum_top is not None:
+            high = max(high, minimum_top)
+        if from_zero and not self._log:
             low = min(low, 0.0)
         if high - low <= 1e-9 * max(abs(low), abs(high)):  # center a flat line
             around = 0.05 * abs(high) or 0.5
             low, high = low - around, high + around
-        room = _PADDING * (high - low)
-        wanted = (0.0 if zero and low == 0.0 else low - room, high + room)
-        if wanted != self.y_range:
-            self._box.setYRange(*wanted, padding=0)
+        padding = _PADDING * (high - low)
+        y_range = (0.0 if from_zero and low == 0.0 else low - padding, high + padding)
+        if y_range != self.y_range:
+            self._box.setYRange(*y_range, padding=0)
 
     # --- crosshair -----------------------------------------------------------------------------------
 
-    def show_cross(self, x: float | None, words: str = "") -> None:
-        """Show a vertical line at `x` with `words` beside it; None hides it."""
-        wanted = None if x is None else (x, words)
-        if wanted == self._cross:
+    def show_crosshair(self, x: float | None, label: str = "") -> None:
+        """Show a vertical line at `x` with a label; None hides it."""
+        crosshair = None if x is None else (x, label)
+        if crosshair == self._crosshair:
             return
-        self._cross = wanted
-        self._cross_line.setVisible(x is not None)
+        self._crosshair = crosshair
+        self._crosshair_line.setVisible(x is not None)
         if x is not None:
-            self._cross_line.setValue(x)
-            self._cross_line.label.setFormat(words)
-            self._cross_line.label.setVisible(bool(words))
+            self._crosshair_line.setValue(x)
+            self._crosshair_line.label.setFormat(label)
+            self._crosshair_line.label.setVisible(bool(label))
 
     # --- mouse and keys --------------------------------------------------------------------------------
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:  # noqa: N802 - Qt's name
         super().mouseMoveEvent(event)
         if event.buttons() == Qt.MouseButton.NoButton:
-            place = self.mapToScene(event.position().toPoint())
-            inside = self._box.sceneBoundingRect().contains(place)
-            self.pointed.emit(float(self._box.mapSceneToView(place).x()) if inside else None)
+            position = self.mapToScene(event.position().toPoint())
+            inside = self._box.sceneBoundingRect().contains(position)
+            self.cursor_moved.emit(float(self._box.mapSceneToView(position).x()) if inside else None)
 
     def leaveEvent(self, event: QEvent) -> None:  # noqa: N802 - Qt's name
         super().leaveEvent(event)
-        self.pointed.emit(None)
+        self.cursor_moved.emit(None)
 
     def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802 - Qt's name
         """Zoom with Ctrl, else let the page scroll."""
@@ -239,64 +237,62 @@ class Canvas(pg.PlotWidget):  # type: ignore[misc]
             event.ignore()
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:  # noqa: N802 - Qt's name
-        self.reset_asked.emit()
+        self.reset_requested.emit()
         event.accept()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: N802 - Qt's name
-        meaning = _KEYS.get(Qt.Key(event.key()))
+        action = _KEYS.get(Qt.Key(event.key()))
         if event.modifiers() & Qt.KeyboardModifier.ControlModifier:
-            meaning = _WITH_CONTROL.get(meaning or "")
+            action = _CONTROL_ACTIONS.get(action or "")
         elif event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
-            meaning = _WITH_SHIFT.get(meaning or "", meaning)
-        if meaning is None:
+            action = _SHIFT_ACTIONS.get(action or "", action)
+        if action is None:
             event.ignore()  # up and down scroll the page
             return
-        self.keyed.emit(meaning)
+        self.key_pressed.emit(action)
         event.accept()
 
     def focusInEvent(self, event: QFocusEvent) -> None:  # noqa: N802 - Qt's name
         super().focusInEvent(event)
         by_key = (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason, Qt.FocusReason.ShortcutFocusReason)
-        self._box.setBorder(pg.mkPen(self._tokens.accent) if event.reason() in by_key else None)
+        self._box.setBorder(pg.mkPen(self._palette.accent) if event.reason() in by_key else None)
 
     def focusOutEvent(self, event: QFocusEvent) -> None:  # noqa: N802 - Qt's name
         super().focusOutEvent(event)
         self._box.setBorder(None)
 
-    # --- looks ---------------------------------------------------------------------------------------
+    # --- theme ---------------------------------------------------------------------------------------
 
-    def retheme(self, tokens: Palette) -> None:
-        self._tokens = tokens
-        self.setBackground(tokens.surface)
-        small = self.font()
-        small.setPointSizeF(max(7.0, small.pointSizeF() - 1.5))
+    def retheme(self, palette: Palette) -> None:
+        self._palette = palette
+        self.setBackground(palette.surface)
         for axis in self._axes.values():
-            axis.setPen(pg.mkPen(tokens.border))
-            axis.setTextPen(pg.mkPen(tokens.muted))
-            axis.setStyle(tickFont=small)
+            style_axis(axis, palette, self.font())
         for line in self._lines:
             line.setPen(self._line_pen())
-        self._cross_line.setPen(pg.mkPen(tokens.muted))
-        self._cross_line.label.setColor(tokens.text)
-        self._cross_line.label.fill = pg.mkBrush(tokens.window)
-        self._cross_line.label.border = pg.mkPen(tokens.border)
-        for item, look, token in self._curves.values():
-            self._style(item, look, token, item.opts["pen"].widthF())
-        for item, token in self._marks.values():
-            self._style_mark(item, token)
+        self._crosshair_line.setPen(pg.mkPen(palette.muted))
+        self._crosshair_line.label.setColor(palette.text)
+        self._crosshair_line.label.fill = pg.mkBrush(palette.window)
+        self._crosshair_line.label.border = pg.mkPen(palette.border)
+        for key, item in self._curves.items():
+            self._style_curve(item, key, item.opts["pen"].widthF())
+        for item, color in self._markers.values():
+            self._style_marker(item, color)
 
-    def _colour(self, token: str, alpha: int = 255) -> QColor:
-        colour = QColor(getattr(self._tokens, token))
-        colour.setAlpha(alpha)
-        return colour
+    def _color(self, name: str, alpha: int = 255) -> QColor:
+        color = QColor(getattr(self._palette, name))
+        color.setAlpha(alpha)
+        return color
 
-    def _style(self, item: Any, look: Look, token: str, width: float = 1.0) -> None:
-        line = _LINES.get(look, Qt.PenStyle.SolidLine)
-        alpha = _FAINT if look == "faint" else 255
-        item.setPen(pg.mkPen(self._colour(token, alpha), width=width, style=line))
-        if look == "area":
-            item.setFillBrush(self._colour(token))
+    def _line_pen(self) -> Any:
+        return pg.mkPen(self._color("muted", 130), width=1, style=Qt.PenStyle.DotLine)
 
-    def _style_mark(self, item: Any, token: str) -> None:
-        item.setBrush(self._colour(token))
-        item.setPen(pg.mkPen(self._tokens.surface, width=1))
+    def _style_curve(self, item: Any, key: CurveKey, width: float = 1.0) -> None:
+        color = self._color(key.color, _FAINT_ALPHA if key.style == "faint" else 255)
+        item.setPen(pg.mkPen(color, width=width, style=_PEN_STYLES.get(key.style, Qt.PenStyle.SolidLine)))
+        if key.style == "area":
+            item.setFillBrush(color)
+
+    def _style_marker(self, item: Any, color: str) -> None:
+        item.setBrush(self._color(color))
+        item.setPen(pg.mkPen(self._palette.surface, width=1))

@@ -7,126 +7,111 @@ from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import QEvent, QObject, QPoint, Qt, Signal
 from PySide6.QtGui import QContextMenuEvent, QPixmap
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QMenu, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QMenu, QStackedLayout, QVBoxLayout, QWidget
 
 from app.pages.plots.legend import Legend
 from app.texts import tr
 from app.theme.palette import SPACING
-from app.widgets.basic import IconButton, label, set_text_if_changed
+from app.widgets.basic import IconButton, horizontal_layout, label, set_text_if_changed
 
 if TYPE_CHECKING:
     from app.pages.plots.canvas import Canvas
 
-_SHARP: Final = 2  # device pixel ratio of pictures
+_PIXEL_RATIO: Final = 2  # of pictures
 
 
 class Chart(QFrame):
-    """A card of the Plots page. `take_canvas` adds the canvas later.
+    """A card with a plot, whose canvas is set later. `legend_below`: put a long legend below the title."""
 
-    `below`: put a long legend below the title instead of beside it.
-    """
+    action_requested = Signal(str)  # copy_picture, save_png, copy_data, save_csv or maximize
 
-    asked = Signal(str)  # a menu action: copy_picture, save_png, copy_data, save_csv, maximise
-
-    def __init__(self, name: str, parent: QWidget | None = None, *, menu: bool = False, below: bool = False) -> None:
+    def __init__(
+        self, name: str, parent: QWidget | None = None, *, has_menu: bool = False, legend_below: bool = False
+    ) -> None:
         super().__init__(parent)
         self.setObjectName("card")
         self.name = name
         self.canvas: Canvas | None = None
-        self.maximised = False
+        self.is_maximized = False
+        self._has_menu = has_menu
         self._title, self.legend = label("section"), Legend()
         self._title.installEventFilter(self)
         self._menu_button = IconButton("dots", "flat")
         self._menu_button.setMaximumHeight(20)  # height of a line of the legend
-        self._menu_button.setVisible(menu)
-        self._menu_button.clicked.connect(self._open_menu_at_button)
-        self._has_menu = menu
-        self._empty = label("muted", wrap=True, centred=True)
+        self._menu_button.setVisible(has_menu)
+        self._menu_button.clicked.connect(self._open_menu)
+        self._placeholder = label("muted", wrap=True, centred=True)
         self._body = QStackedLayout()
-        self._body.addWidget(self._empty)
-        head = QHBoxLayout()
-        head.setSpacing(SPACING)
-        top = Qt.AlignmentFlag.AlignTop
-        head.addWidget(self._title, 0, top)
-        if not below:
-            head.addWidget(self.legend, 1, top)
-        head.addStretch(1 if below else 0)
-        head.addWidget(self._menu_button, 0, top)
-        self._layout = QVBoxLayout(self)
-        self._layout.setContentsMargins(SPACING, SPACING // 2 if menu else SPACING - 2, SPACING // 2, SPACING // 2)
-        self._layout.setSpacing(2)
-        self._layout.addLayout(head)
-        if below:
-            self._layout.addWidget(self.legend)
-        self._layout.addLayout(self._body, 1)
+        self._body.addWidget(self._placeholder)
+        head = horizontal_layout(self._title, (QWidget() if legend_below else self.legend, 1), self._menu_button)
+        for widget in (self._title, self.legend, self._menu_button):
+            head.setAlignment(widget, Qt.AlignmentFlag.AlignTop)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(SPACING, SPACING // 2 if has_menu else SPACING - 2, SPACING // 2, SPACING // 2)
+        layout.setSpacing(2)
+        layout.addLayout(head)
+        if legend_below:
+            layout.addWidget(self.legend)
+        layout.addLayout(self._body, 1)
 
-    def take_canvas(self, canvas: Canvas) -> None:
+    def set_canvas(self, canvas: Canvas) -> None:
         self.canvas = canvas
         canvas.setAccessibleName(self._title.text())
         self._body.addWidget(canvas)
 
-    def show_data(self, there: bool) -> None:
-        """Show the plot if there is data, else the placeholder text."""
+    def show_canvas(self, visible: bool) -> None:
+        """Show the canvas if there is data, else the placeholder text."""
         if self.canvas is not None:
-            self._body.setCurrentIndex(1 if there else 0)
+            self._body.setCurrentIndex(1 if visible else 0)
 
     @property
     def has_data(self) -> bool:
         return self._body.currentIndex() == 1
 
-    def set_words(self, title: str, empty: str) -> None:
+    def set_texts(self, title: str, placeholder: str) -> None:
         set_text_if_changed(self._title, title)
-        set_text_if_changed(self._empty, empty)
+        set_text_if_changed(self._placeholder, placeholder)
         self.setAccessibleName(title)
-        menu = tr("plots.menu_of_chart", chart=title)
-        self._menu_button.setAccessibleName(menu)
+        self._menu_button.setAccessibleName(tr("plots.menu_of_chart", chart=title))
         self._menu_button.setToolTip(tr("plots.copy_save_or_enlarge_this"))
         if self.canvas is not None:
             self.canvas.setAccessibleName(title)
 
     def picture(self) -> QPixmap:
-        """A picture of the card without its button, two pixels for each on screen."""
-        made = QPixmap(self.width() * _SHARP, self.height() * _SHARP)
-        made.setDevicePixelRatio(_SHARP)
-        made.fill(Qt.GlobalColor.transparent)
+        """Return a picture of the card without its button, with two pixels for each on screen."""
+        picture = QPixmap(self.size() * _PIXEL_RATIO)
+        picture.setDevicePixelRatio(_PIXEL_RATIO)
+        picture.fill(Qt.GlobalColor.transparent)
         self._menu_button.is_hidden_in_place = True  # a hidden button would lose the focus
-        self.render(made)
+        self.render(picture)
         self._menu_button.is_hidden_in_place = False
-        return made
+        return picture
 
     # --- menu --------------------------------------------------------------------------------------------
 
     def menu(self) -> QMenu:
-        """The context menu."""
-        made = QMenu(self)
-        made.aboutToHide.connect(made.deleteLater)
-        for name, text in self._choices():
-            if not name:
-                made.addSeparator()
-                continue
-            action = made.addAction(text)
-            action.setObjectName(name)
-            action.setEnabled(name == "maximise" or self.has_data)
-            action.triggered.connect(partial(self._ask, name))
-        return made
-
-    def _choices(self) -> list[tuple[str, str]]:
-        enlarge = tr("plots.enlarge_whole_page")
-        restore = tr("plots.show_all_plots_again")
-        return [
+        """Build the context menu."""
+        menu = QMenu(self)
+        menu.aboutToHide.connect(menu.deleteLater)
+        maximize = tr("plots.show_all_plots_again") if self.is_maximized else tr("plots.enlarge_whole_page")
+        for name, text in (
             ("copy_picture", tr("plots.copy_picture")),
             ("save_png", tr("plots.save_as_png")),
             ("", ""),
             ("copy_data", tr("plots.copy_data")),
             ("save_csv", tr("plots.save_data_as_csv")),
             ("", ""),
-            ("maximise", restore if self.maximised else enlarge),
-        ]
+            ("maximize", maximize),
+        ):
+            if not name:
+                menu.addSeparator()
+                continue
+            action = menu.addAction(text, partial(self.action_requested.emit, name))
+            action.setObjectName(name)
+            action.setEnabled(name == "maximize" or self.has_data)
+        return menu
 
-    def _ask(self, name: str, _checked: bool = False) -> None:
-        self.asked.emit(name)
-
-    def _open_menu_at_button(self) -> None:
+    def _open_menu(self) -> None:
         self.menu().popup(self._menu_button.mapToGlobal(QPoint(0, self._menu_button.height())))
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:  # noqa: N802 - Qt's name
@@ -135,6 +120,6 @@ class Chart(QFrame):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802 - Qt's name
         if self._has_menu and watched is self._title and event.type() == QEvent.Type.MouseButtonDblClick:
-            self.asked.emit("maximise")
+            self.action_requested.emit("maximize")
             return True
         return super().eventFilter(watched, event)

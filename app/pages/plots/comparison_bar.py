@@ -1,4 +1,4 @@
-"""The names and colours of the compared runs, once for all plots."""
+"""The names and colors of the compared runs, once for all plots."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtGui import QPainter, QPixmap
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
-from app.pages.plots.legend import Entry, Legend
-from app.pages.plots.overlays import OWN, Overlay, look
+from app.pages.plots.legend import Legend, LegendEntry
+from app.pages.plots.plot_specs import OWN_COLOR, Overlay
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
 from app.widgets.basic import TranslatableWidget, push_button
@@ -18,50 +18,50 @@ from app.widgets.basic import TranslatableWidget, push_button
 _MAX_ROWS: Final = 3
 
 
-class Compared(TranslatableWidget):
-    """A strip that is visible while other runs are overlaid."""
+class ComparisonBar(TranslatableWidget):
+    """Visible while other runs are overlaid."""
 
-    removed = Signal()  # by the person: show the run alone again
+    remove_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.names, self.remove = Legend(), push_button("removeOverlays")
+        self.names, self.remove_button = Legend(), push_button("removeOverlays")
         row = QHBoxLayout(self)
         row.setContentsMargins(SPACING // 2, 0, 0, 0)
         row.setSpacing(2 * SPACING)
         row.addWidget(self.names, 1)
-        row.addWidget(self.remove, 0, Qt.AlignmentFlag.AlignTop)
-        self.remove.clicked.connect(self.removed)
+        row.addWidget(self.remove_button, 0, Qt.AlignmentFlag.AlignTop)
+        self.remove_button.clicked.connect(self.remove_requested)
         self.hide()
         self.retranslate()
 
-    def display(self, own: str | None, runs: Sequence[Overlay], tokens: Palette) -> None:
-        """Show the run on show, if any, and the runs beside it; hide without overlays."""
-        self.names.display(_entries(own, runs), tokens, most=_MAX_ROWS)
-        self.setVisible(bool(runs))
+    def display(self, own_name: str | None, overlays: Sequence[Overlay], palette: Palette) -> None:
+        """Show the displayed run, if any, and the overlaid runs; hide without overlays."""
+        self.names.display(_entries(own_name, overlays), palette, max_rows=_MAX_ROWS)
+        self.setVisible(bool(overlays))
 
     def retranslate(self) -> None:
-        self.remove.setText(tr("plots.remove_overlays"))
-        self.remove.setToolTip(tr("plots.show_this_run_alone_again"))
+        self.remove_button.setText(tr("plots.remove_overlays"))
+        self.remove_button.setToolTip(tr("plots.show_this_run_alone_again"))
 
 
-def add_run_names(picture: QPixmap, own: str | None, runs: Sequence[Overlay], tokens: Palette) -> QPixmap:
-    """The picture of a plot with the names of the runs above it."""
-    scale, width = picture.devicePixelRatio(), round(picture.deviceIndependentSize().width())
+def add_run_names(picture: QPixmap, own_name: str | None, overlays: Sequence[Overlay], palette: Palette) -> QPixmap:
+    """Return the picture of a plot with the names of the runs above it."""
+    ratio, width = picture.devicePixelRatio(), round(picture.deviceIndependentSize().width())
     names = Legend()
     names.setFixedWidth(width - 2 * SPACING)
-    names.display(_entries(own, runs), tokens, most=len(runs) + 1)
+    names.display(_entries(own_name, overlays), palette, max_rows=len(overlays) + 1)
     top = names.height() + 2 * SPACING
-    made = QPixmap(picture.width(), picture.height() + round(top * scale))
-    made.setDevicePixelRatio(scale)
-    made.fill(tokens.surface)
-    names.render(made, QPoint(SPACING, SPACING), renderFlags=QWidget.RenderFlag.DrawChildren)
-    painter = QPainter(made)
+    result = QPixmap(picture.width(), picture.height() + round(top * ratio))
+    result.setDevicePixelRatio(ratio)
+    result.fill(palette.surface)
+    names.render(result, QPoint(SPACING, SPACING), renderFlags=QWidget.RenderFlag.DrawChildren)
+    painter = QPainter(result)
     painter.drawPixmap(0, top, picture)
     painter.end()
-    return made
+    return result
 
 
-def _entries(own: str | None, runs: Sequence[Overlay]) -> list[Entry]:
-    made = [] if own is None else [Entry("line", OWN, own)]
-    return made + [Entry(look(run), run.token, run.name) for run in runs]
+def _entries(own_name: str | None, overlays: Sequence[Overlay]) -> list[LegendEntry]:
+    own = [] if own_name is None else [LegendEntry("line", OWN_COLOR, own_name)]
+    return own + [LegendEntry(run.style, run.color, run.name) for run in overlays]

@@ -1,8 +1,9 @@
-"""Overlaid runs: selection, colours and curves, loaded from disk one run after another."""
+"""Overlaid runs: selection, colors and curves, loaded from disk one run after another."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -10,13 +11,22 @@ from PySide6.QtCore import QObject, Signal
 
 from app.core.history.run_list import RunHistory
 from app.core.run_loader import RunLoader, RunRecord
-from app.pages.plots.overlays import MOST, Overlay, token
+from app.pages.plots.plot_specs import MAX_OVERLAYS, Overlay, overlay_color
 
 if TYPE_CHECKING:
     from app.core.metrics.metric_store import MetricStore
 
-_MIN_REREAD_INTERVAL_S: Final = 30.0  # between two loads of a run that is being trained
-_REREAD_DURATION_FACTOR: Final = 20.0  # and at least this multiple of the load time
+_MIN_RELOAD_INTERVAL_S: Final = 30.0  # between two loads of a run that is being trained
+_RELOAD_DURATION_FACTOR: Final = 20.0  # and at least this multiple of the load time
+
+
+@dataclass(slots=True)
+class _SelectedRun:
+    color_index: int  # a run keeps its color when another is removed
+    store: MetricStore | None = None
+    is_current: bool = False  # False: to be loaded
+    step: int = 0  # when it was loaded
+    next_load: float = 0.0  # earliest time of the next load
 
 
 class OverlayController(QObject):
@@ -28,69 +38,66 @@ class OverlayController(QObject):
     def __init__(self, history: RunHistory, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._history = history
-        self._colour_slots: dict[Path, int] = {}  # selected runs; a run keeps its colour when another is removed
-        self._metric_stores: dict[Path, MetricStore] = {}
-        self._read_state: dict[Path, tuple[int, float]] = {}  # step when it was loaded, and time of the next load
-        self._reading_path: Path | None = None
-        self._read_started_at = 0.0
+        self._selected: dict[Path, _SelectedRun] = {}
+        self._loading: Path | None = None
+        self._load_started_at = 0.0
         self._run_loader = RunLoader(self)
-        self._run_loader.progressed.connect(lambda share: self.progressed.emit(self._reading_name(), share))
-        self._run_loader.loaded.connect(self._on_opened)
+        self._run_loader.progressed.connect(self._report_progress)
+        self._run_loader.loaded.connect(self._on_loaded)
 
     @property
-    def selected_colours(self) -> dict[Path, str]:
-        """The runs in the order of selection, and their colour tokens."""
-        return {path: token(place) for path, place in self._colour_slots.items()}
+    def selected_colors(self) -> dict[Path, str]:
+        """The runs in the order of selection, and their colors."""
+        return {path: overlay_color(run.color_index) for path, run in self._selected.items()}
 
     def set_shown(self, paths: list[Path], *, on: bool) -> bool:
         """Add runs to the overlays or remove them. Returns False if the maximum is exceeded."""
         for path in paths:
             if not on:
                 self._remove(path)
-            elif path not in self._colour_slots and len(self._colour_slots) < MOST:
-                self._colour_slots[path] = min(set(range(MOST)) - set(self._colour_slots.values()))
-        self._read_next()
+            elif path not in self._selected and len(self._selected) < MAX_OVERLAYS:
+                used = {run.color_index for run in self._selected.values()}
+                self._selected[path] = _SelectedRun(min(set(range(MAX_OVERLAYS)) - used))
+        self._load_next()
         self.changed.emit()
-        return not on or all(path in self._colour_slots for path in paths)
+        return not on or all(path in self._selected for path in paths)
 
     def visible_overlays(self, excluded: Path | None) -> list[Overlay]:
-        """The loaded overlays without the run on show."""
-        there = ((path, self._metric_stores.get(path)) for path in self._colour_slots if path != excluded)
+        """Return the loaded overlays without the displayed run."""
         return [
-            Overlay(path.name, store, token(self._colour_slots[path])) for path, store in there if store is not None
+            Overlay(path.name, run.store, overlay_color(run.color_index))
+            for path, run in self._selected.items()
+            if path != excluded and run.store is not None
         ]
 
     def on_run_moved(self, old: Path, new: Path | None) -> None:
         """Handle a run folder that was renamed, or deleted (None)."""
-        if old in self._colour_slots:
-            place, store, read = self._colour_slots[old], self._metric_stores.get(old), self._read_state.get(old)
-            self._remove(old)
+        run = self._remove(old)
+        if run is not None:
             if new is not None:
-                self._colour_slots[new] = place
-                if store is not None and read is not None:
-                    self._metric_stores[new], self._read_state[new] = store, read
-            self._read_next()
+                self._selected[new] = run
+            self._load_next()
             self.changed.emit()
 
     def close_run(self, path: Path) -> None:
         """Close the files of a run; `refresh` loads it again if it still exists."""
-        if self._reading_path == path:
+        if self._loading == path:
             self._run_loader.cancel()
-            self._reading_path = None
+            self._loading = None
             self.progressed.emit("", None)
 
     def refresh(self) -> None:
         """After a scan of the runs folder: remove deleted runs, reload runs that progressed."""
-        there = {run.path: run for run in self._history.runs}
-        gone = [path for path in self._colour_slots if path not in there]
-        for path in gone:
+        existing = {run.path: run for run in self._history.runs}
+        deleted = [path for path in self._selected if path not in existing]
+        for path in deleted:
             self._remove(path)
-        for path, (step, due) in list(self._read_state.items()):
-            running = there[path].state == "running"
-            if there[path].step != step and (not running or time.monotonic() > due):
-                del self._read_state[path]
-        self._read_next()
-        if gone:
+        for path, run in self._selected.items():
+            due = existing[path].state != "running" or time.monotonic() > run.next_load
+            if existing[path].step != run.step and due:
+                run.is_current = False
+        self._load_next()
+        if deleted:
             self.changed.emit()
 
     def shutdown(self) -> None:
@@ -98,33 +105,30 @@ class OverlayController(QObject):
 
     # --- loading ----------------------------------------------------------------------------------------
 
-    def _remove(self, path: Path) -> None:
-        self._colour_slots.pop(path, None)
-        self._metric_stores.pop(path, None)
-        self._read_state.pop(path, None)
+    def _remove(self, path: Path) -> _SelectedRun | None:
         self.close_run(path)
+        return self._selected.pop(path, None)
 
-    def _read_next(self) -> None:
+    def _load_next(self) -> None:
         """Start to load the next selected run."""
-        if self._reading_path is None:
-            self._reading_path = next((path for path in self._colour_slots if path not in self._read_state), None)
-            if self._reading_path is not None:
-                self._read_started_at = time.monotonic()
-                self.progressed.emit(self._reading_name(), 0.0)
-                self._run_loader.load(self._reading_path, downsampled=True)
+        if self._loading is None:
+            self._loading = next((path for path, run in self._selected.items() if not run.is_current), None)
+            if self._loading is not None:
+                self._load_started_at = time.monotonic()
+                self._report_progress(0.0)
+                self._run_loader.load(self._loading, downsampled=True)
 
-    def _reading_name(self) -> str:
-        return self._reading_path.name if self._reading_path is not None else ""
+    def _report_progress(self, fraction: float) -> None:
+        self.progressed.emit(self._loading.name if self._loading is not None else "", fraction)
 
-    def _on_opened(self, path: Path, record: RunRecord) -> None:
-        self._reading_path = None
-        if path in self._colour_slots:
-            summary = self._history.get(path)
+    def _on_loaded(self, path: Path, record: RunRecord) -> None:
+        self._loading = None
+        run, summary = self._selected.get(path), self._history.get(path)
+        if run is not None:
             now = time.monotonic()
-            due = now + max(_MIN_REREAD_INTERVAL_S, _REREAD_DURATION_FACTOR * (now - self._read_started_at))
-            self._read_state[path] = (summary.step if summary is not None else 0, due)
-            self._metric_stores[path] = record.metrics
-        self._read_next()
-        if self._reading_path is None:
+            run.next_load = now + max(_MIN_RELOAD_INTERVAL_S, _RELOAD_DURATION_FACTOR * (now - self._load_started_at))
+            run.store, run.is_current, run.step = record.metrics, True, summary.step if summary is not None else 0
+        self._load_next()
+        if self._loading is None:
             self.progressed.emit("", None)
         self.changed.emit()

@@ -7,24 +7,26 @@ from typing import TYPE_CHECKING, Final
 
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QPixmap, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QButtonGroup, QGridLayout, QHBoxLayout, QMenu, QToolTip, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QButtonGroup, QGridLayout, QMenu, QToolTip, QVBoxLayout, QWidget
 
 from app.pages.page import Page, ShownRun
 from app.pages.performance import execution_texts
 from app.pages.plots import plot_specs, view_range
-from app.pages.plots.advice_list import AdvicePanel
+from app.pages.plots.advice_panel import AdvicePanel
 from app.pages.plots.chart import Chart
-from app.pages.plots.comparison_bar import Compared, add_run_names
-from app.pages.plots.overlays import MOST, Overlay
-from app.pages.plots.plot_grid import Board
-from app.pages.plots.repaint_scheduler import Painter, Shown
+from app.pages.plots.comparison_bar import ComparisonBar, add_run_names
+from app.pages.plots.plot_grid import PlotGrid
+from app.pages.plots.plot_painter import PlotPainter, PlotState
+from app.pages.plots.plot_specs import MAX_OVERLAYS, CurveSpec, Overlay
 from app.pages.plots.tiles import Tiles
-from app.pages.plots.toolbar import Controls
+from app.pages.plots.toolbar import Toolbar
+from app.pages.plots.view_range import ViewRange
 from app.texts import tr
 from app.theme.palette import SPACING, Palette
 from app.widgets.basic import (
     ElidedLabel,
     IconButton,
+    horizontal_layout,
     move_focus,
     plain_tooltip,
     push_button,
@@ -39,110 +41,102 @@ if TYPE_CHECKING:  # numpy takes 0.1 s to import: nothing before the first paint
     from app.core.settings import Settings
     from app.pages.plots.canvas import Canvas
 
-_TOOLTIP_MS: Final = 300
+_TOOLTIP_DELAY_MS: Final = 300
 _MIN_HEIGHT_WITH_TILES: Final = 340  # pixels
-_MIN_WIDTH_OF_ONE_ROW: Final = 880  # pixels; below, the controls have a row of their own
+_MIN_WIDTH_OF_ONE_ROW: Final = 880  # pixels; below, the toolbar has a row of its own
 
 
 class PlotsPage(Page):
     """Shows a `MetricStore`. `display` repaints only what changed and is visible."""
 
-    computing_asked = Signal()  # open the page with the details of the fast paths
-    saving_asked = Signal(str, object)  # copy_picture, save_png, copy_data or save_csv; plot names
-    overlays_removed = Signal()  # by the person
+    performance_requested = Signal()  # open the page with the details of the fast paths
+    export_requested = Signal(str, object)  # copy_picture, save_png, copy_data or save_csv; names of plots
+    overlay_removal_requested = Signal()
 
-    def __init__(self, tokens: Palette, parent: QWidget | None = None) -> None:
+    def __init__(self, palette: Palette, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._shown = Shown(tokens)
-        self._in_one_row: bool | None = None
-        self.tiles, self.notes, self.controls, self.board = Tiles(), AdvicePanel(tokens), Controls(), Board()
+        self._state = PlotState(palette)
+        self._execution: ExecutionInfo | None = None
+        self._toolbar_in_first_row: bool | None = None
+        self.tiles, self.advice, self.toolbar, self.grid = Tiles(), AdvicePanel(palette), Toolbar(), PlotGrid()
         self.overview, self.detail = push_button("overview", checkable=True), push_button("detail", checkable=True)
         self._sub_pages = QButtonGroup(self)
-        self.compared = Compared()
+        self.comparison_bar = ComparisonBar()
         self._menu_button = IconButton("dots", "flat")
-        self._computing: ExecutionInfo | None = None
-        self.computing, self.more = ElidedLabel(), push_button("link")
-        self.computing.setObjectName("muted")
-        self._later = QTimer(self, interval=0, singleShot=True)
-        self.painter = Painter(self.board, self.controls, self._shown, prepare=self._make_canvas, word=self._word)
-        self._arrange()
+        self.execution_label = set_object_name(ElidedLabel(), "muted")
+        self.details_button = push_button("link")
+        self._repaint_timer = QTimer(self, interval=0, singleShot=True)
+        self.painter = PlotPainter(self.grid, self.toolbar, self._state, self._add_canvas)
+        self._build_layout()
         self._connect()
-        self.board.show_charts(plot_specs.OVERVIEW, scrolls=False)
+        self.grid.show_charts(plot_specs.OVERVIEW, scrolls=False)
         self.retranslate()
 
-    def _arrange(self) -> None:
+    def _build_layout(self) -> None:
         content = set_object_name(QWidget(), "scrolled")
         scrolled = QVBoxLayout(content)
         scrolled.setContentsMargins(0, 0, 0, 0)
         scrolled.setSpacing(SPACING)
-        scrolled.addWidget(self.notes)
-        scrolled.addWidget(self.board, 1)
+        scrolled.addWidget(self.advice)
+        scrolled.addWidget(self.grid, 1)
         self._area = scroll_area(content)
+        self._execution_row = QWidget()
+        self._execution_row.setLayout(horizontal_layout((self.execution_label, 1), self.details_button))
+        self._execution_row.setContentsMargins(SPACING // 2, 0, 0, 0)
+        self._execution_row.hide()
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, SPACING, 0, 0)
         layout.setSpacing(SPACING)
         layout.addWidget(self.tiles)
-        layout.addWidget(self._computing_row())
+        layout.addWidget(self._execution_row)
         self._top = QGridLayout()
         # Added while empty: PySide wraps the items of a filled layout in Python objects that outlive moved items, and
         # pyqtgraph then mistakes such a wrapper for one of its own objects at the same address.
         layout.addLayout(self._top)
-        self._fill_first_row()
-        layout.addWidget(self.compared)
+        self._build_first_row()
+        layout.addWidget(self.comparison_bar)
         layout.addWidget(self._area, 1)
 
-    def _fill_first_row(self) -> None:
-        """Sub-pages, controls and the menu of all plots; in two rows on a narrow page."""
-        self._segments = QWidget()
-        row = QHBoxLayout(self._segments)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(0)
-        for place, segment in enumerate((self.overview, self.detail)):
-            self._sub_pages.addButton(segment, place)
-            row.addWidget(segment)
+    def _build_first_row(self) -> None:
+        """Sub-pages, toolbar and the menu of all plots; in two rows on a narrow page."""
+        segments = QWidget()
+        segments.setLayout(horizontal_layout(self.overview, self.detail, spacing=0))
+        for index, button in enumerate((self.overview, self.detail)):
+            self._sub_pages.addButton(button, index)
         self.overview.setChecked(True)
         self._top.setSpacing(SPACING)
         self._top.setColumnStretch(1, 1)
-        self._top.addWidget(self._segments, 0, 0)
+        self._top.addWidget(segments, 0, 0)
         self._top.addWidget(self._menu_button, 0, 2)
-        self._place_controls()
+        self._place_toolbar()
 
-    def _place_controls(self) -> None:
-        if (self.width() >= _MIN_WIDTH_OF_ONE_ROW) is not self._in_one_row:
-            self._in_one_row = self.width() >= _MIN_WIDTH_OF_ONE_ROW
-            self._top.addWidget(self.controls, *((0, 1, 1, 1) if self._in_one_row else (1, 0, 1, 3)))
-
-    def _computing_row(self) -> QWidget:
-        self._line = QWidget()
-        row = QHBoxLayout(self._line)
-        row.setContentsMargins(SPACING // 2, 0, 0, 0)
-        row.setSpacing(SPACING)
-        row.addWidget(self.computing, 1)
-        row.addWidget(self.more)
-        self._line.hide()
-        return self._line
+    def _place_toolbar(self) -> None:
+        in_first_row = self.width() >= _MIN_WIDTH_OF_ONE_ROW
+        if in_first_row is not self._toolbar_in_first_row:
+            self._toolbar_in_first_row = in_first_row
+            self._top.addWidget(self.toolbar, *((0, 1, 1, 1) if in_first_row else (1, 0, 1, 3)))
 
     def _connect(self) -> None:
-        self._sub_pages.idClicked.connect(self._on_sub_page)
-        self.compared.removed.connect(self._on_remove)
+        self._sub_pages.idClicked.connect(self._on_sub_page_clicked)
+        self.comparison_bar.remove_requested.connect(self._on_remove_requested)
         self._menu_button.clicked.connect(self._open_menu)
-        self.controls.changed.connect(self._refresh)
-        self.controls.axis_changed.connect(self._on_axis)
-        self.controls.all_asked.connect(self.show_all)
-        self.more.clicked.connect(self.computing_asked)
-        self.board.made.connect(self._on_chart)
-        self._later.timeout.connect(self._paint)
-        self._area.verticalScrollBar().valueChanged.connect(lambda: self._later.start())
+        self.toolbar.changed.connect(self._refresh)
+        self.toolbar.axis_changed.connect(self._on_axis_changed)
+        self.toolbar.show_all_requested.connect(self.show_all)
+        self.details_button.clicked.connect(self.performance_requested)
+        self.grid.chart_added.connect(self._on_chart_added)
+        self._repaint_timer.timeout.connect(self._paint)
+        self._area.verticalScrollBar().valueChanged.connect(lambda: self._repaint_timer.start())
 
-    def _on_chart(self, chart: Chart) -> None:
-        chart.asked.connect(partial(self._on_asked, chart.name))
-        self._word(chart)
+    def _on_chart_added(self, chart: Chart) -> None:
+        chart.action_requested.connect(partial(self._on_chart_action, chart.name))
+        self.painter.update_texts(chart)
 
     # --- canvases, built after the first paint --------------------------------------------------
 
     @property
     def charts(self) -> dict[str, Chart]:
-        return self.board.charts
+        return self.grid.charts
 
     @property
     def is_built(self) -> bool:
@@ -153,102 +147,93 @@ class PlotsPage(Page):
         if self.is_built:
             return
         for chart in self.charts.values():
-            self._make_canvas(chart)
+            self._add_canvas(chart)
         self.repaint_all()
 
-    def _make_canvas(self, chart: Chart) -> Canvas:
+    def _add_canvas(self, chart: Chart) -> Canvas:
         import app.core.metrics  # noqa: F401 - sets how numpy is imported, before pyqtgraph imports it
         from app.pages.plots.canvas import Canvas
 
-        canvas = Canvas(self._shown.tokens)
-        canvas.moved.connect(lambda low, high: self._look_at((low, high)))
-        canvas.reset_asked.connect(self.show_all)
-        canvas.pointed.connect(partial(self._read_at, chart.name))
-        canvas.keyed.connect(partial(self._on_key, chart.name))
-        chart.take_canvas(canvas)
+        canvas = Canvas(self._state.palette)
+        canvas.range_changed.connect(lambda low, high: self._set_zoom((low, high)))
+        canvas.reset_requested.connect(self.show_all)
+        canvas.cursor_moved.connect(partial(self._set_crosshair, chart.name))
+        canvas.key_pressed.connect(partial(self._on_key, chart.name))
+        chart.set_canvas(canvas)
         return canvas
 
-    def _canvas(self, name: str) -> Canvas:
-        canvas = self.charts[name].canvas
-        assert canvas is not None
-        return canvas
+    # --- display -------------------------------------------------------------------------------------
 
-    # --- showing -------------------------------------------------------------------------------------
+    def show_run(self, run: ShownRun) -> None:
+        self.display(run.record.metrics, run.record.execution, run.name)
 
-    def display(self, store: MetricStore, computing: ExecutionInfo | None = None, name: str = "") -> None:
+    def display(self, store: MetricStore, execution: ExecutionInfo | None = None, name: str = "") -> None:
         """Show the store, and the fast paths of the run in one line. `name`: the name of the run beside overlays.
         Cheap if nothing changed."""
-        self._computing = computing or self._computing
-        shown = self._shown
-        if name and name != shown.name:
-            shown.name = name
-            self._show_names()
-            self._word_all()  # the empty plots no longer advise to press Start
-        if store is not shown.store:
-            shown.store, shown.cross = store, None
-            self.painter.forget()
+        self._execution = execution or self._execution
+        state, is_stale = self._state, self.painter.is_stale
+        if name and name != state.run_name:
+            state.run_name = name
+            self._update_comparison_bar()
+            self._update_chart_texts()  # the empty plots no longer advise to press Start
+        if store is not state.store:
+            state.store, state.crosshair = store, None
+            self.painter.invalidate()
         if not self.isVisible():
             return
-        stale = self.painter.stale
-        if stale("tiles", store.version("train_loss"), store.version("rss"), store.version("eval_loss")):
+        if is_stale("tiles", *map(store.version, ("train_loss", "rss", "eval_loss"))):
             self.tiles.display(store)
-            self.tiles.retranslate()
-        if self._computing is not None and stale("computing", id(self._computing), self._computing.version):
-            told = execution_texts.format_execution(self._computing.run_fast_paths, self._computing.compile_s)
-            self.computing.setText(told)
-            self._line.setVisible(bool(told))
+        if self._execution is not None and is_stale("execution", id(self._execution), self._execution.version):
+            text = execution_texts.format_execution(self._execution.run_fast_paths, self._execution.compile_s)
+            self.execution_label.setText(text)
+            self._execution_row.setVisible(bool(text))
         if self.is_built:
             self._paint()
 
-    def overlay(self, runs: list[Overlay]) -> None:
+    def set_overlays(self, runs: list[Overlay]) -> None:
         """Replace the overlaid runs."""
-        self._shown.runs = runs[:MOST]
-        self._show_names()
+        self._state.overlays = runs[:MAX_OVERLAYS]
+        self._update_comparison_bar()
         self._refresh()
 
-    @property
-    def overlaid(self) -> list[Overlay]:
-        """The overlaid runs."""
-        return list(self._shown.runs)
-
-    def _show_names(self) -> None:
-        self.compared.display(self._shown.own, self._shown.runs, self._shown.tokens)
+    def _update_comparison_bar(self) -> None:
+        self.comparison_bar.display(self._state.own_name, self._state.overlays, self._state.palette)
 
     def repaint_all(self) -> None:
-        self.painter.forget()
-        if self._shown.store is not None:
-            self.display(self._shown.store)
+        self.painter.invalidate()
+        if self._state.store is not None:
+            self.display(self._state.store)
 
     def show_all(self) -> None:
         """Show the whole run and follow it as it grows."""
-        self._look_at(None)
+        self._set_zoom(None)
 
-    def _look_at(self, zoom: tuple[float, float] | None) -> None:
-        self._shown.zoom = zoom
-        self.controls.fit.setEnabled(zoom is not None)
+    def _set_zoom(self, zoom: tuple[float, float] | None) -> None:
+        self._state.zoom = zoom
+        self.toolbar.show_all_button.setEnabled(zoom is not None)
         self._refresh()
 
     def _refresh(self) -> None:
         """Repaint what changed."""
-        if self._shown.store is not None and self.is_built and self.isVisible():
+        if self.is_built and self.isVisible():
             self._paint()
 
     def _paint(self) -> None:
         """Show the charts of this sub-page and repaint what changed."""
-        shown, whole = self._shown, self.detail.isChecked()
-        if shown.store is not None:
-            comparing = bool(shown.runs)
-            names = plot_specs.detail(shown.store, comparing=comparing) if whole else plot_specs.OVERVIEW
-            self.board.show_charts(names, scrolls=whole)
+        state, is_detail = self._state, self.detail.isChecked()
+        if state.store is not None:
+            comparing = bool(state.overlays)
+            names = plot_specs.detail_plots(state.store, comparing=comparing) if is_detail else plot_specs.OVERVIEW
+            self.grid.show_charts(names, scrolls=is_detail)
             self.painter.paint()
 
-    def retheme(self, tokens: Palette) -> None:
-        self._shown.tokens = tokens
-        self.notes.retheme(tokens)
+    def retheme(self, palette: Palette) -> None:
+        self._state.palette = palette
+        self.advice.retheme(palette)
         for chart in self.charts.values():
             if chart.canvas is not None:
-                chart.canvas.retheme(tokens)
-        self._show_names()
+                chart.canvas.retheme(palette)
+        self._update_comparison_bar()
         self.repaint_all()
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
@@ -257,166 +242,150 @@ class PlotsPage(Page):
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
-        self._place_controls()
+        self._place_toolbar()
         self.tiles.setVisible(event.size().height() >= _MIN_HEIGHT_WITH_TILES)
-        self._later.start()
+        self._repaint_timer.start()
 
-    # --- reading values --------------------------------------------------------------------------------
+    # --- input -----------------------------------------------------------------------------------------
 
-    def _read_at(self, chart: str, x: float | None) -> None:
+    def _set_crosshair(self, chart: str, x: float | None) -> None:
         """Show all values at this position of the axis; the line has its label in one plot."""
-        cross = None if x is None else (x, chart)
-        if cross != self._shown.cross:
-            self._shown.cross = cross
+        crosshair = None if x is None else (x, chart)
+        if crosshair != self._state.crosshair:
+            self._state.crosshair = crosshair
             self._refresh()
 
     def _on_key(self, chart: str, key: str) -> None:
-        shown = self._shown
-        if shown.store is None:
+        state = self._state
+        if state.store is None:
             return
-        if key == "maximise" or (key == "escape" and shown.cross is None and self.board.enlarged):
-            self._on_asked(chart, "maximise")
+        if key == "maximize" or (key == "escape" and state.crosshair is None and self.grid.maximized):
+            self._on_chart_action(chart, "maximize")
         elif key == "escape":
-            self._read_at(chart, None)
+            self._set_crosshair(chart, None)
         else:
             view = self.painter.view()
-            whole = view_range.whole(shown.stores, view.axis)
-            then = view_range.moved(
-                view_range.Looking(view.low, view.high, shown.cross[0] if shown.cross else None), key, whole
-            )
-            if (then.low, then.high) != (view.low, view.high):
-                self._look_at(None if (then.low, then.high) == whole else (then.low, then.high))
-            self._read_at(chart, then.cross)
+            full = view_range.full_range(state.stores, view.axis)
+            crosshair = state.crosshair[0] if state.crosshair else None
+            new = view_range.apply_key(ViewRange(view.low, view.high, crosshair), key, full)
+            if (new.low, new.high) != (view.low, view.high):
+                self._set_zoom(None if (new.low, new.high) == full else (new.low, new.high))
+            self._set_crosshair(chart, new.crosshair)
 
-    # --- saved settings ---------------------------------------------------------------------------
-
-    def show_run(self, run: ShownRun) -> None:
-        self.display(run.record.metrics, run.record.execution, run.name)
-
-    def restore_state(self, settings: Settings) -> None:
-        self.controls.restore(
-            settings.smoothing, log_scale=settings.log_scale, clip=settings.clip_outliers, axis=settings.x_axis
-        )
-        if settings.plots_page == "detail":
-            self.detail.setChecked(True)
-            self.board.show_charts(plot_specs.detail(None, comparing=False), scrolls=True)
-
-    def save_state(self, settings: Settings) -> None:
-        settings.smoothing, settings.x_axis = self.controls.weight, self.controls.axis
-        settings.log_scale, settings.clip_outliers = self.controls.log_scale.isChecked(), self.controls.clip.isChecked()
-        settings.plots_page = "detail" if self.detail.isChecked() else "overview"
-
-    # --- controls ------------------------------------------------------------------------------------
-
-    def _on_sub_page(self) -> None:
-        self.board.enlarge("")
+    def _on_sub_page_clicked(self) -> None:
+        self.grid.maximize("")
         self._area.verticalScrollBar().setValue(0)
         if self.is_built:
             self._paint()
-        self._later.start()  # after the new layout
+        self._repaint_timer.start()  # after the new layout
 
-    def _on_axis(self) -> None:
-        self._shown.cross = None
+    def _on_axis_changed(self) -> None:
+        self._state.crosshair = None
         self.show_all()
 
-    def _on_remove(self) -> None:
-        move_focus(self.compared, self._menu_button)
-        self.overlay([])
-        self.overlays_removed.emit()
+    def _on_remove_requested(self) -> None:
+        move_focus(self.comparison_bar, self._menu_button)
+        self.set_overlays([])
+        self.overlay_removal_requested.emit()
 
-    def _on_asked(self, name: str, what: str) -> None:
-        if what != "maximise":
-            self.saving_asked.emit(what, [name])
+    def _on_chart_action(self, name: str, action: str) -> None:
+        if action != "maximize":
+            self.export_requested.emit(action, [name])
             return
-        self.board.enlarge("" if self.board.enlarged else name)
+        self.grid.maximize("" if self.grid.maximized else name)
         canvas = self.charts[name].canvas
         if canvas is not None:
             canvas.setFocus()
-        self._later.start()
+        self._repaint_timer.start()
 
-    # --- pictures and data -----------------------------------------------------------------------------
+    # --- export ----------------------------------------------------------------------------------------
 
     def picture(self, name: str) -> QPixmap:
-        """A picture of a plot with two pixels for each on screen, also of a plot outside the visible area."""
-        chart, shown = self.charts[name], self._shown
+        """Return a picture of a plot, also of one outside the visible area, with two pixels for each on screen."""
+        chart, state = self.charts[name], self._state
         if self.is_built:
             self.painter.paint_chart(chart, self.painter.view())
         picture = chart.picture()
-        return add_run_names(picture, shown.own, shown.runs, shown.tokens) if shown.runs else picture
+        return add_run_names(picture, state.own_name, state.overlays, state.palette) if state.overlays else picture
 
-    @property
-    def run_name(self) -> str:
-        """Name of the run on show; empty if there is none."""
-        return self._shown.name
-
-    def say(self, text: str) -> None:
-        """Show a tooltip at the menu of all plots, delayed because a closing dialog would hide it."""
-        at = self._menu_button.mapToGlobal(self._menu_button.rect().bottomLeft())
-        QTimer.singleShot(_TOOLTIP_MS, self, lambda: QToolTip.showText(at, plain_tooltip(text), self._menu_button))
-
-    def _with_data(self) -> list[str]:
-        """The plots of this sub-page that have data."""
-        if not self.is_built:
-            return []
-        from app.pages.plots import plot_data
-
-        return [name for name in self.board.shown if plot_data.has_data(self.painter.lines(name))]
-
-    def series(self, name: str) -> list[CsvColumn]:
-        """The complete curves of a plot in its unit."""
+    def csv_columns(self, name: str) -> list[CsvColumn]:
+        """Return the complete curves of a plot in its unit."""
         from app.core.metrics.csv_export import CsvColumn
         from app.pages.plots import plot_data
 
-        if self._shown.store is None:
-            return []
-        view, unit = self.painter.view(), plot_specs.title(name, self._shown.store)
-        made = []
-        for line in self.painter.lines(name):
-            found = plot_data.curve(line, view)
-            if found is not None:
-                made.append(CsvColumn(view_range.column_title(unit, line, view.weight), found, line.scale, line.run))
-        return made
+        view, scale = self.painter.view(), plot_specs.get_spec(name).scale
+        return [
+            CsvColumn(self._column_title(name, spec), curve, scale, spec.run)
+            for spec in self.painter.curves(name)
+            if (curve := plot_data.find_curve(spec, view)) is not None
+        ]
+
+    def _column_title(self, name: str, spec: CurveSpec) -> str:
+        """Return the plot with its unit, and the curve."""
+        title, weight = plot_specs.title(name, self._state.store), self.toolbar.smoothing_weight
+        if spec.label and not spec.run:
+            title = f"{title}: {spec.label}"
+        if spec.smoothed and weight:
+            return tr("plots.curve_smoothed_weight", curve=title, weight=f"{weight:.2f}")
+        return title
+
+    @property
+    def run_name(self) -> str:
+        """Name of the displayed run; empty if there is none."""
+        return self._state.run_name
+
+    def show_message(self, text: str) -> None:
+        """Show a tooltip at the menu of all plots, delayed because a closing dialog would hide it."""
+        at = self._menu_button.mapToGlobal(self._menu_button.rect().bottomLeft())
+        show = partial(QToolTip.showText, at, plain_tooltip(text), self._menu_button)
+        QTimer.singleShot(_TOOLTIP_DELAY_MS, self, show)
 
     def menu(self) -> QMenu:
-        """The menu of all plots of this sub-page."""
-        made = QMenu(self)
-        made.aboutToHide.connect(made.deleteLater)
-        there = self._with_data()
-        for text, what in (
+        """Build the menu of all plots of this sub-page."""
+        menu = QMenu(self)
+        menu.aboutToHide.connect(menu.deleteLater)
+        names = [name for name in self.grid.displayed if self.is_built and self._has_data(name)]
+        for text, action_name in (
             (tr("plots.save_all_plots_as_png"), "save_png"),
             (tr("plots.save_all_data_as_csv"), "save_csv"),
         ):
-            action = made.addAction(text)
-            action.setObjectName(what)
-            action.setEnabled(bool(there))
-            action.triggered.connect(partial(self._save, what, there))
-        return made
+            action = menu.addAction(text, partial(self._export_all, action_name, names))
+            action.setObjectName(action_name)
+            action.setEnabled(bool(names))
+        return menu
 
-    def _save(self, what: str, names: list[str], _checked: bool = False) -> None:
-        self.board.enlarge("")
-        self.saving_asked.emit(what, names)
+    def _has_data(self, name: str) -> bool:
+        return any(spec.store.has_values(spec.series) for spec in self.painter.curves(name))
+
+    def _export_all(self, action: str, names: list[str]) -> None:
+        self.grid.maximize("")
+        self.export_requested.emit(action, names)
 
     def _open_menu(self) -> None:
         self.menu().popup(self._menu_button.mapToGlobal(self._menu_button.rect().bottomLeft()))
 
-    # --- words ---------------------------------------------------------------------------------------
+    # --- settings and texts ----------------------------------------------------------------------------
 
-    def _word(self, chart: Chart) -> None:
-        empty = tr("plots.no_data_yet")
-        if chart.name == "loss" and not self._shown.name:
-            empty = tr("plots.no_data_yet_choose_preset")
-        chart.set_words(plot_specs.title(chart.name, self._shown.store), empty)
+    def restore_state(self, settings: Settings) -> None:
+        self.toolbar.restore_state(settings)
+        if settings.plots_page == "detail":
+            self.detail.setChecked(True)
+            self.grid.show_charts(plot_specs.detail_plots(None, comparing=False), scrolls=True)
 
-    def _word_all(self) -> None:
+    def save_state(self, settings: Settings) -> None:
+        self.toolbar.save_state(settings)
+        settings.plots_page = "detail" if self.detail.isChecked() else "overview"
+
+    def _update_chart_texts(self) -> None:
         for chart in self.charts.values():
-            self._word(chart)
+            self.painter.update_texts(chart)
 
     def retranslate(self) -> None:
-        self._word_all()
+        self._update_chart_texts()
         self.overview.setText(tr("plots.overview"))
         self.detail.setText(tr("plots.detail"))
         self.detail.setToolTip(tr("plots.also_time_step_gpus_cpu"))
         self._menu_button.setAccessibleName(tr("plots.menu_of_all_plots"))
         self._menu_button.setToolTip(tr("plots.save_all_plots"))
-        self.more.setText(tr("plots.details"))
+        self.details_button.setText(tr("plots.details"))
         self.repaint_all()

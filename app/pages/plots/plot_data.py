@@ -1,4 +1,4 @@
-"""From a run's measurements to the points, marks and legend of a plot."""
+"""From a run's measurements to the points, markers and legend of a plot."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import numpy as np
 from app.core.metrics.curves import Curve
 from app.pages.plots import plot_specs
 from app.pages.plots.canvas import Canvas
-from app.pages.plots.legend import Entry
-from app.pages.plots.plot_specs import Line
+from app.pages.plots.legend import LegendEntry
+from app.pages.plots.plot_specs import CurveSpec
 from app.texts import tr
 
 if TYPE_CHECKING:
     from app.core.metrics.metric_store import Axis, Marker, MetricStore
 
-_MARKS: Final = 200  # maximum number of one kind
-_LEAST: Final = {"gpu_util": 100.0, "cpu": 100.0}
+_MAX_MARKERS: Final = 200  # of one kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,129 +28,115 @@ class View:
     axis: Axis
     low: float
     high: float
-    weight: float  # smoothing weight of the past
-    clip: bool
-    log: bool  # log scale of the loss
+    smoothing: float = 0.0  # weight of the past
+    clip: bool = False
+    log: bool = False  # log scale of the loss
 
 
-def curve(line: Line, view: View) -> Curve | None:
-    """The curve of a line."""
-    return line.store.curve(line.series, view.weight if line.smoothed else 0.0)
+def find_curve(spec: CurveSpec, view: View) -> Curve | None:
+    """Return the smoothed or raw series of a curve."""
+    return spec.store.curve(spec.series, view.smoothing if spec.smoothed else 0.0)
 
 
-def has_data(lines: Sequence[Line]) -> bool:
-    """Whether any line has data."""
-    return any(line.store.last_value(line.series) is not None for line in lines)
+def has_data(curves: Sequence[CurveSpec]) -> bool:
+    """Return whether any curve has data."""
+    return any(curve.store.last_value(curve.series) is not None for curve in curves)
 
 
-def paint(canvas: Canvas, name: str, lines: Sequence[Line], view: View) -> None:
-    """Show these curves in this view."""
+def paint(canvas: Canvas, name: str, curves: Sequence[CurveSpec], view: View) -> None:
+    """Show curves in a view."""
     canvas.set_log(view.log and name == "loss")
-    canvas.show_x(view.low, view.high, of_time=view.axis == "time")
-    canvas.keep_curves([line.key for line in lines])
-    for layer, line in enumerate(lines):
-        canvas.put_curve(line.key, line.token, line.look, layer)
-    versions = [(line, line.store.version(line.series)) for line in lines]
-    content = (view.axis, view.weight, canvas.width() // 256, versions)  # the width decides on the downsampling
+    canvas.set_x_range(view.low, view.high, is_time=view.axis == "time")
+    canvas.set_curves([curve.key for curve in curves])
+    versions = [(curve, curve.store.version(curve.series)) for curve in curves]
+    content = (view.axis, view.smoothing, canvas.width() // 256, versions)  # the width decides on the downsampling
     if content != canvas.content:
         canvas.content = content
-        _set_data(canvas, lines, view)
-    canvas.fit_y(clip=view.clip, zero=plot_specs.begins_at_zero(name), least=_LEAST.get(name))
+        _set_points(canvas, name, curves, view)
+    spec = plot_specs.get_spec(name)
+    canvas.fit_y(clip=view.clip, from_zero=spec.from_zero, minimum_top=spec.minimum_top)
 
 
-def _set_data(canvas: Canvas, lines: Sequence[Line], view: View) -> None:
+def _set_points(canvas: Canvas, name: str, curves: Sequence[CurveSpec], view: View) -> None:
     """Areas are stacked, the first at the bottom."""
-    below: Any = 0.0
-    for line in lines:
-        found = curve(line, view)
-        x, y = (found.x(view.axis), found.y) if found is not None else (np.empty(0), np.empty(0))
-        if line.look == "area":
+    scale, below = plot_specs.get_spec(name).scale, np.zeros(1)
+    for spec in curves:
+        curve = find_curve(spec, view)
+        x, y = (curve.x(view.axis), curve.y) if curve is not None else (np.empty(0), np.empty(0))
+        if spec.style == "area":
             y = below = np.nan_to_num(y) + below
-        canvas.show_curve(line.key, x, y if line.scale == 1.0 else y * line.scale)
+        canvas.set_points(spec.key, x, y if scale == 1.0 else y * scale)
 
 
-# --- marks -----------------------------------------------------------------------------------------------
+# --- markers ---------------------------------------------------------------------------------------------
 
 
-def mark_loss(canvas: Canvas, store: MetricStore, view: View, *, comparing: bool) -> None:
-    """Mark checkpoints, bad steps and OOM recoveries on the curve, the best evaluation, and resumes as lines."""
-    smooth = store.curve("train_loss", view.weight)
-    x, y = (smooth.x(view.axis), smooth.y) if smooth is not None else (np.empty(0), np.empty(0))
+def show_loss_markers(canvas: Canvas, store: MetricStore, view: View, *, comparing: bool) -> None:
+    """Mark checkpoints, bad steps and OOM recoveries on the curve, the best evaluation, and resumes as lines. With
+    overlays, mark only the best evaluation."""
+    curve = store.curve("train_loss", view.smoothing)
+    x, y = (curve.x(view.axis), curve.y) if curve is not None else (np.empty(0), np.empty(0))
     x, y = x[np.isfinite(y)], y[np.isfinite(y)]
 
-    def on_curve(marks: list[Marker]) -> tuple[list[float], list[float]]:
-        seen = [at for mark in marks if view.low <= (at := mark.x(view.axis)) <= view.high]
-        seen = seen[:: 1 + len(seen) // _MARKS]
-        return seen, np.interp(seen, x, y).tolist() if x.size else [0.0] * len(seen)
+    def on_curve(markers: list[Marker]) -> tuple[list[float], list[float]]:
+        visible = [at for marker in markers if view.low <= (at := marker.x(view.axis)) <= view.high]
+        visible = visible[:: 1 + len(visible) // _MAX_MARKERS]
+        return visible, np.interp(visible, x, y).tolist() if x.size else [0.0] * len(visible)
 
-    own = not comparing  # beside overlays, only the best evaluation
-    canvas.show_marks("checkpoint", "curve_c", *on_curve(store.checkpoints() if own else []))
-    canvas.show_marks("memory", "curve_d", *on_curve(store.oom_recoveries() if own else []))
-    canvas.show_marks("bad", "bad", *on_curve(store.bad_steps() if own else []))
+    canvas.show_markers("checkpoint", "curve_c", *on_curve([] if comparing else store.checkpoints()))
+    canvas.show_markers("memory", "curve_d", *on_curve([] if comparing else store.oom_recoveries()))
+    canvas.show_markers("bad", "bad", *on_curve([] if comparing else store.bad_steps()))
     best = store.best_eval()
-    at, height = ([best.x(view.axis)], [best.value or 0.0]) if best else ([], [])
-    canvas.show_marks("best", "curve_a" if comparing else "curve_b", at, height)
-    canvas.show_lines([mark.x(view.axis) for mark in store.resumes() if own])
+    position = ([best.x(view.axis)], [best.value or 0.0]) if best else ([], [])
+    canvas.show_markers("best", "curve_a" if comparing else "curve_b", *position)
+    canvas.show_lines([] if comparing else [marker.x(view.axis) for marker in store.resumes()])
 
 
-def mark_heat(canvas: Canvas, store: MetricStore, view: View) -> None:
+def show_heat_markers(canvas: Canvas, store: MetricStore, view: View) -> None:
     """Mark thermal throttling on the curve of each GPU."""
-    places: list[float] = []
+    positions: list[float] = []
     heights: list[float] = []
     for gpu in store.gpu_indices():
         x, hot = store.series(f"hot.{gpu}", view.axis)
         first, last = np.searchsorted(x, (view.low, view.high))
         rows = first + np.flatnonzero(hot[first:last] > 0.0)
-        rows = rows[:: 1 + rows.size // _MARKS]
-        places += x[rows].tolist()
+        rows = rows[:: 1 + rows.size // _MAX_MARKERS]
+        positions += x[rows].tolist()
         heights += store.series(f"temperature.{gpu}")[1][rows].tolist()
-    canvas.show_marks("hot", "bad", places, heights)
-
-
-def is_hot(store: MetricStore) -> bool:
-    """Whether any GPU was throttled by heat."""
-    return any(bool((store.series(f"hot.{gpu}")[1] > 0.0).any()) for gpu in store.gpu_indices())
+    canvas.show_markers("hot", "bad", positions, heights)
 
 
 # --- legend ------------------------------------------------------------------------------------------------
 
 
-def legend(name: str, lines: Sequence[Line], view: View, at: float | None) -> list[Entry]:
-    """The curves with their newest values, or with those at `at`."""
-    return [
-        Entry(_sign(line), line.token, line.words, line.short, _said(name, line, view, at))
-        for line in lines
-        if line.in_legend
-    ]
+def curve_entries(name: str, curves: Sequence[CurveSpec], view: View, at: float | None) -> list[LegendEntry]:
+    """Return legend entries with the newest values, or with those at the position `at`."""
+    scale, entries = plot_specs.get_spec(name).scale, []
+    for spec in curves:
+        if spec.in_legend:
+            symbol = "dots" if spec.series == "eval_loss" and spec.style == "line" else spec.style
+            value, curve = "–", find_curve(spec, view)
+            if curve is not None:
+                number = curve.last() if at is None else curve.value_at(view.axis, at)
+                value = plot_specs.format_value(name, number * scale)
+            entries.append(LegendEntry(symbol, spec.color, spec.label, spec.short_label, value))
+    return entries
 
 
-def _sign(line: Line) -> str:
-    return "dots" if line.key == "eval" and line.look == "line" else line.look
-
-
-def _said(name: str, line: Line, view: View, at: float | None) -> str:
-    found = curve(line, view)
-    if found is None:
-        return "–"
-    value = found.last() if at is None else found.value_at(view.axis, at)
-    return plot_specs.text(name, value * line.scale)
-
-
-def marks_legend(name: str, store: MetricStore, *, comparing: bool) -> list[Entry]:
-    """The marks of a plot, if any."""
+def marker_entries(name: str, store: MetricStore, *, comparing: bool) -> list[LegendEntry]:
+    """Return legend entries of the markers of a plot."""
     if name == "temperature":
-        heat = tr("plots.slowed_by_heat")
-        short = tr("plots.heat")
-        return [Entry("hot", "bad", heat, short)] if is_hot(store) else []
+        hot = any(bool((store.series(f"hot.{gpu}")[1] > 0.0).any()) for gpu in store.gpu_indices())
+        return [LegendEntry("hot", "bad", tr("plots.slowed_by_heat"), tr("plots.heat"))] if hot else []
     if name != "loss":
         return []
     if comparing:
-        return [Entry("dotted", "muted", tr("plots.eval"))]
-    found: list[tuple[Any, str, str, str]] = [
-        (True, "best", "curve_b", tr("plots.best_eval")),
-        (True, "checkpoint", "curve_c", tr("plots.checkpoint")),
-        (store.bad_steps(), "bad", "bad", tr("plots.bad_step")),
-        (store.oom_recoveries(), "memory", "curve_d", tr("plots.memory_made_to_fit")),
-        (store.resumes(), "restart", "muted", tr("plots.resumed")),
+        return [LegendEntry("dotted", "muted", tr("plots.eval"))]
+    entries: list[tuple[Any, str, str, str]] = [
+        (True, "best", "curve_b", "plots.best_eval"),
+        (True, "checkpoint", "curve_c", "plots.checkpoint"),
+        (store.bad_steps(), "bad", "bad", "plots.bad_step"),
+        (store.oom_recoveries(), "memory", "curve_d", "plots.memory_made_to_fit"),
+        (store.resumes(), "resume", "muted", "plots.resumed"),
     ]
-    return [Entry(sign, token, said) for there, sign, token, said in found if there]
+    return [LegendEntry(symbol, color, tr(key)) for present, symbol, color, key in entries if present]

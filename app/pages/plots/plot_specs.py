@@ -1,282 +1,285 @@
-"""Title, curves and number format of each plot, in the current language."""
+"""The plots and their curves. A new plot is one entry in `PLOTS`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from app.pages.performance import figures
-from app.pages.plots.overlays import Overlay, look
 from app.texts import tr
 from app.widgets import formatting
 
 if TYPE_CHECKING:
     from app.core.metrics.metric_store import MetricStore
-    from app.pages.plots.canvas import Look
+
+LineStyle = Literal["line", "faint", "dashed", "dotted", "area"]
 
 _GIB: Final = 1024**3
-_TOKENS: Final = tuple(f"curve_{letter}" for letter in "abcdef")
-OVERVIEW: Final = ("loss", "speed", "memory", "learning_rate", "grad_norm")
-_STEPS: Final = ("loss", "speed", "time", "learning_rate", "grad_norm")
-_GPUS: Final = ("mfu", "gpu_util", "power", "temperature", "clock")
-_HOST: Final = ("cpu", "ram")
-_FROM_ZERO: Final = frozenset({"time", "memory", "gpu_util", "power", "cpu", "ram", "mfu", "clock"})
-
-
-def begins_at_zero(name: str) -> bool:
-    """Whether the y axis of a plot starts at zero."""
-    return name in _FROM_ZERO or name.startswith("vram.")
+_GPU_COLORS: Final = tuple(f"curve_{letter}" for letter in "abcdef")
+_OVERLAY_COLORS: Final = tuple(f"curve_{letter}" for letter in "bcdfeghijk")
+_FIRST_DASHED_OVERLAY: Final = 5  # eleven colors alone are hard to tell apart
+MAX_OVERLAYS: Final = len(_OVERLAY_COLORS)
+OWN_COLOR: Final = "curve_a"
+"""Color of the displayed run. Colors are names of fields of `Palette`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A curve of a plot. `key`: its name within the plot; `words`: its name in the legend, `short` if space is limited;
-    `scale`: factor from the unit of the store to that of the plot."""
+class Overlay:
+    """Another run on the plots. `store`: its downsampled metrics, 1 MB; `color`: see `overlay_color`."""
 
-    key: str
+    name: str
+    store: MetricStore
+    color: str
+
+    @property
+    def style(self) -> LineStyle:
+        return "dashed" if self.color in _OVERLAY_COLORS[_FIRST_DASHED_OVERLAY:] else "line"
+
+
+def overlay_color(index: int) -> str:
+    """Return the color of the overlay with this index."""
+    return _OVERLAY_COLORS[index]
+
+
+class CurveKey(NamedTuple):
+    """Identifies a curve within its plot."""
+
+    series: str
+    color: str
+    style: LineStyle
+
+
+@dataclass(frozen=True, slots=True)
+class CurveSpec:
+    """A curve of a plot. `label`: its name in the legend, `short_label` if space is limited."""
+
     store: MetricStore
     series: str
-    token: str
-    words: str = ""
-    short: str = ""
-    look: Look = "line"
-    scale: float = 1.0
+    color: str = OWN_COLOR
+    label: str = ""
+    short_label: str = ""
+    style: LineStyle = "line"
     smoothed: bool = False
     in_legend: bool = True
     run: str = ""  # name of its run if there are several
 
-
-def detail(store: MetricStore | None, *, comparing: bool) -> list[str]:
-    """The plots of the detail sub-page: measured GPU values, CPU and memory."""
-    found = list(_STEPS)
-    if store is None:
-        return found
-    if comparing:
-        found.insert(2, "memory")
-    gpus = store.gpu_indices()
-    if gpus:
-        series = {name: ["mfu"] if name == "mfu" else [f"{name}.{gpu}" for gpu in gpus] for name in _GPUS}
-        series |= {f"vram.{gpu}": [f"vram_used.{gpu}", f"vram_total.{gpu}", f"torch_reserved.{gpu}"] for gpu in gpus}
-        found += [name for name, needed in series.items() if any(map(store.has_values, needed))]
-    elif store.last_value("mfu") is not None:
-        found.append("mfu")
-    return [*found, *(_HOST if len(store.series("rss")[0]) else ())]
+    @property
+    def key(self) -> CurveKey:
+        return CurveKey(self.series, self.color, self.style)
 
 
-# --- texts -----------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class PlotSpec:
+    """A plot. `curves` takes the store and the name of the plot; None: the series with that name."""
+
+    title: str  # key of the text
+    curves: Callable[[MetricStore, str], list[CurveSpec]] | None = None
+    series: str = ""  # of an overlay and of a plot with one curve, if it differs from the name
+    scale: float = 1.0  # factor from the unit of the store to that of the plot
+    format_value: Callable[[float], str] = formatting.format_significant  # in at most about seven characters
+    widest_value: str = "00.00"
+    group: Literal["training", "hardware"] = "training"  # hardware: displayed only if there is data
+    in_overview: bool = False  # only these plots show overlays
+    from_zero: bool = False  # the y axis starts at 0
+    minimum_top: float | None = None  # the y axis reaches at least this value
 
 
-def title(name: str, store: MetricStore | None) -> str:
-    """A plot's title with its unit."""
-    if name.startswith("vram."):
-        index = int(name.partition(".")[2])
-        return tr("plots.vram_gpu_index_gib", index=index)
-    on_gpu = store is not None and bool(store.gpu_indices())
-    return {
-        "loss": tr("plots.loss"),
-        "speed": tr("plots.tokens_per_second"),
-        "memory": tr("plots.vram_gib") if on_gpu else tr("plots.trainers_memory_gib"),
-        "learning_rate": tr("plots.learning_rate"),
-        "grad_norm": tr("plots.gradient_norm"),
-        "time": tr("plots.time_step_ms"),
-        "mfu": tr("plots.mfu"),
-        "gpu_util": tr("plots.gpu_utilisation"),
-        "power": tr("plots.power_w"),
-        "temperature": tr("plots.temperature_c"),
-        "clock": tr("plots.clock_mhz"),
-        "cpu": tr("plots.cpu_use"),
-        "ram": tr("plots.memory_this_machine_gib"),
-    }[name]
+def _format_integer(value: float) -> str:
+    return f"{value:,.0f}"
 
 
-def text(name: str, value: float) -> str:
-    """A value of a plot, in at most seven characters or so."""
-    if value != value:
-        return "–"
-    if name == "loss":
-        return formatting.format_loss(value)
-    if name == "speed":
-        return formatting.format_rate(value)
-    if name == "learning_rate":
-        return f"{value:.2e}".replace("e-0", "e-").replace("e+00", "") if value else "0"
-    if name in ("memory", "ram") or name.startswith("vram."):
-        return f"{value:.2f}"
-    if name in ("power", "temperature", "clock", "cpu", "gpu_util"):
-        return f"{value:,.0f}"
-    return formatting.format_significant(value)
+def _format_decimal(value: float) -> str:
+    return f"{value:.2f}"
 
 
-def widest(name: str) -> str:
-    """A text as wide as the widest value of a plot."""
-    return {
-        "speed": "000,000",
-        "learning_rate": "0.00e-0",
-        "loss": "00.0000",
-        "clock": "0,000",
-        "grad_norm": "0.000000",
-    }.get(name, "00.00")
+def _format_learning_rate(value: float) -> str:
+    return f"{value:.2e}".replace("e-0", "e-").replace("e+00", "") if value else "0"
 
 
 # --- curves ------------------------------------------------------------------------------------------------
 
 
-def this_run() -> str:
-    """The name of the run on show before it has one of its own."""
-    return tr("plots.this_run")
-
-
-def lines(name: str, store: MetricStore, runs: Sequence[Overlay], own: str | None) -> list[Line]:
-    """The curves of a plot, the first in front. `own`: the name of the run on show beside overlays; None if it has no
-    data."""
-    made = [] if runs and own is None else _own(name, store, (own or "") if runs else "")
-    if name not in OVERVIEW:
-        return made
-    for run in runs:
-        made += _other(name, run, on_gpu=bool(store.gpu_indices()))
-    return made
-
-
-def _own(name: str, store: MetricStore, run: str) -> list[Line]:
-    match name:
-        case "loss":
-            return _loss(store, run)
-        case "memory":
-            return _memory(store, run)
-        case "time":
-            return [
-                Line(part, store, f"time_{part}", token, figures.part_title(part), _short_part(part), look="area")
-                for part, token in figures.parts_of(store).items()
-            ]
-        case "ram":
-            return _ram(store)
-        case "gpu_util":
-            return _of_gpus(store, "gpu_util", 100.0)
-        case "power":
-            limit = tr("plots.limit")
-            return [*_of_gpus(store, "power", 1.0), *_bounds(store, "power_limit", limit, 1.0)]
-        case "temperature" | "clock":
-            return _of_gpus(store, name, 1.0)
-        case "mfu" | "cpu":
-            return [Line(name, store, name, "curve_a", scale=100.0)]
-    if name.startswith("vram."):
-        return _vram(store, int(name.partition(".")[2]))
-    series = "tokens_per_s" if name == "speed" else name
-    return [Line(series, store, series, "curve_a", run, run=run)]
-
-
-def _short_part(part: str) -> str:
-    """Short name of a part of the step time."""
-    if part == "data":
-        return tr("common.data")
-    if part == "sync":
-        return tr("plots.adding_up")
-    return ""
-
-
-def _loss(store: MetricStore, run: str) -> list[Line]:
-    train, evaluated = tr("plots.train"), tr("plots.eval")
-    if run:  # one colour for each run
-        return [
-            Line("train", store, "train_loss", "curve_a", run, smoothed=True, run=run),
-            Line(
-                "eval", store, "eval_loss", "curve_a", f"{run} ({evaluated})", look="dotted", in_legend=False, run=run
-            ),
-        ]
+def _loss_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
+    train = tr("plots.train")
     return [
-        Line("train", store, "train_loss", "curve_a", train, smoothed=True),
-        Line("eval", store, "eval_loss", "curve_b", evaluated),
-        Line("raw", store, "train_loss", "curve_a", train, look="faint", in_legend=False),
+        CurveSpec(store, "train_loss", label=train, smoothed=True),
+        CurveSpec(store, "eval_loss", "curve_b", tr("plots.eval")),
+        CurveSpec(store, "train_loss", label=train, style="faint", in_legend=False),
     ]
 
 
-def _memory(store: MetricStore, run: str) -> list[Line]:
-    if run:
-        return [Line("0", store, _memory_series(store), "curve_a", run, scale=1 / _GIB, run=run)]
+def _time_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
+    short = {"data": tr("common.data"), "sync": tr("plots.adding_up")}
+    return [
+        CurveSpec(store, f"time_{part}", color, figures.part_title(part), short.get(part, ""), "area")
+        for part, color in figures.parts_of(store).items()
+    ]
+
+
+def _memory_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
     if not store.gpu_indices():
-        return [Line("0", store, "rss", "curve_a", scale=1 / _GIB)]
-    total = tr("plots.total")
-    return [*_of_gpus(store, "vram_used", 1 / _GIB), *_bounds(store, "vram_total", total, 1 / _GIB)]
+        return [CurveSpec(store, "rss")]
+    return [*_gpu_curves(store, "vram_used"), *_limit_curves(store, "vram_total", tr("plots.total"))]
 
 
-def _other(name: str, run: Overlay, *, on_gpu: bool) -> list[Line]:
-    """The curves of an overlay; memory only if both runs used a GPU or neither did."""
-    key, store, drawn = run.token, run.store, look(run)
+def _power_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
+    return [*_gpu_curves(store, "power"), *_limit_curves(store, "power_limit", tr("plots.limit"))]
+
+
+def _gpu_curves(store: MetricStore, series: str) -> list[CurveSpec]:
+    """Return one curve for each GPU; from the seventh on, they are dashed."""
+    curves = []
+    for place, gpu in enumerate(store.gpu_indices()):
+        color = _GPU_COLORS[place % len(_GPU_COLORS)]
+        style: LineStyle = "dashed" if place >= len(_GPU_COLORS) else "line"
+        short = tr("plots.gpu_index", index=gpu)
+        name = store.gpu_names.get(gpu, "").removeprefix("NVIDIA ").removeprefix("GeForce ")
+        curves.append(CurveSpec(store, f"{series}.{gpu}", color, f"{short} {name}".strip(), short, style))
+    return curves
+
+
+def _limit_curves(store: MetricStore, series: str, label: str) -> list[CurveSpec]:
+    """Return limits of the GPUs: one curve for each distinct value, one legend entry for all."""
+    values = {gpu: store.last_value(f"{series}.{gpu}") for gpu in store.gpu_indices()}
+    first_gpus = {value: gpu for gpu, value in reversed(values.items()) if value is not None}
+    return [
+        CurveSpec(store, f"{series}.{gpu}", "muted", label, style="dashed", in_legend=not place)
+        for place, gpu in enumerate(sorted(first_gpus.values()))
+    ]
+
+
+def _vram_curves(store: MetricStore, name: str) -> list[CurveSpec]:
+    """Return used, reserved, allocated, spilled and total memory of one GPU, as far as measured."""
+    gpu = name.partition(".")[2]
+    curves = [
+        CurveSpec(store, f"vram_used.{gpu}", "curve_a", tr("plots.used")),
+        CurveSpec(store, f"torch_reserved.{gpu}", "curve_c", tr("plots.reserved")),
+        CurveSpec(store, f"torch_allocated.{gpu}", "curve_b", tr("plots.allocated")),
+        CurveSpec(store, f"shared_used.{gpu}", "curve_d", tr("plots.spill")),
+        CurveSpec(store, f"vram_total.{gpu}", "muted", tr("plots.total"), style="dashed"),
+    ]
+    return [curve for curve in curves if store.has_values(curve.series)]
+
+
+def _ram_curves(store: MetricStore, _name: str) -> list[CurveSpec]:
+    return [
+        CurveSpec(store, "rss", "curve_a", tr("plots.trainer")),
+        CurveSpec(store, "ram_used", "curve_b", tr("plots.all_programs")),
+        CurveSpec(store, "ram_total", "muted", tr("plots.total"), style="dashed"),
+    ]
+
+
+# --- plots -------------------------------------------------------------------------------------------------
+
+PLOTS: Final = {
+    "loss": PlotSpec(
+        "plots.loss", _loss_curves, "train_loss", format_value=formatting.format_loss, widest_value="00.0000",
+        in_overview=True,
+    ),
+    "speed": PlotSpec(
+        "plots.tokens_per_second", series="tokens_per_s", format_value=formatting.format_rate, widest_value="000,000",
+        in_overview=True,
+    ),
+    "memory": PlotSpec(
+        "plots.vram_gib", _memory_curves, scale=1 / _GIB, format_value=_format_decimal, in_overview=True,
+        from_zero=True,
+    ),
+    "time": PlotSpec("plots.time_step_ms", _time_curves, from_zero=True),
+    "learning_rate": PlotSpec(
+        "plots.learning_rate", format_value=_format_learning_rate, widest_value="0.00e-0", in_overview=True
+    ),
+    "grad_norm": PlotSpec("plots.gradient_norm", widest_value="0.000000", in_overview=True),
+    "mfu": PlotSpec("plots.mfu", scale=100.0, group="hardware", from_zero=True),
+    "gpu_util": PlotSpec(
+        "plots.gpu_utilisation", _gpu_curves, scale=100.0, format_value=_format_integer, group="hardware",
+        from_zero=True, minimum_top=100.0,
+    ),
+    "power": PlotSpec("plots.power_w", _power_curves, format_value=_format_integer, group="hardware", from_zero=True),
+    "temperature": PlotSpec("plots.temperature_c", _gpu_curves, format_value=_format_integer, group="hardware"),
+    "clock": PlotSpec(
+        "plots.clock_mhz", _gpu_curves, format_value=_format_integer, widest_value="0,000", group="hardware",
+        from_zero=True,
+    ),
+    "vram": PlotSpec(
+        "plots.vram_gpu_index_gib", _vram_curves, scale=1 / _GIB, format_value=_format_decimal, group="hardware",
+        from_zero=True,
+    ),
+    "cpu": PlotSpec(
+        "plots.cpu_use", scale=100.0, format_value=_format_integer, group="hardware", from_zero=True,
+        minimum_top=100.0,
+    ),
+    "ram": PlotSpec(
+        "plots.memory_this_machine_gib", _ram_curves, scale=1 / _GIB, format_value=_format_decimal, group="hardware",
+        from_zero=True,
+    ),
+}  # fmt: skip
+"""By name. There is a plot `vram.INDEX` for each GPU."""
+
+OVERVIEW: Final = tuple(name for name, spec in PLOTS.items() if spec.in_overview)
+
+
+def get_spec(name: str) -> PlotSpec:
+    return PLOTS[name.partition(".")[0]]
+
+
+def detail_plots(store: MetricStore | None, *, comparing: bool) -> list[str]:
+    """Return the plots of the detail sub-page: those of the training, and measured hardware values."""
+    names = []
+    for name, spec in PLOTS.items():
+        if name == "memory" and not comparing:  # `vram` and `ram` have more
+            continue
+        if spec.group == "training":
+            names.append(name)
+        elif store is not None:
+            instances = [f"vram.{gpu}" for gpu in store.gpu_indices()] if name == "vram" else [name]
+            names += [one for one in instances if _has_values(store, one)]
+    return names
+
+
+def _has_values(store: MetricStore, name: str) -> bool:
+    return any(store.has_values(curve.series) for curve in curve_specs(name, store, (), None))
+
+
+def title(name: str, store: MetricStore | None) -> str:
+    """Return the title of a plot with its unit."""
+    if name == "memory" and not (store is not None and store.gpu_indices()):
+        return tr("plots.trainers_memory_gib")
+    return tr(get_spec(name).title, index=name.partition(".")[2])
+
+
+def format_value(name: str, value: float) -> str:
+    """Return a value in the unit of the plot."""
+    return "–" if value != value else get_spec(name).format_value(value)
+
+
+def curve_specs(name: str, store: MetricStore, overlays: Sequence[Overlay], run_name: str | None) -> list[CurveSpec]:
+    """Return the curves of a plot, the first in front. `run_name`: name of the displayed run with overlays; None if it
+    has no data."""
+    spec = get_spec(name)
+    if overlays and spec.in_overview:
+        own = [] if run_name is None else _compared_curves(name, store, run_name, OWN_COLOR, "line")
+        for run in overlays:
+            # Memory only if both runs used a GPU or neither did.
+            if name != "memory" or bool(run.store.gpu_indices()) is bool(store.gpu_indices()):
+                own += _compared_curves(name, run.store, run.name, run.color, run.style)
+        return own
+    if spec.curves is not None:
+        return spec.curves(store, name)
+    return [CurveSpec(store, spec.series or name)]
+
+
+def _compared_curves(name: str, store: MetricStore, run: str, color: str, style: LineStyle) -> list[CurveSpec]:
+    """Return the curves of one of several runs, in one color."""
+    series = _memory_series(store) if name == "memory" else get_spec(name).series or name
+    curves = [CurveSpec(store, series, color, run, style=style, smoothed=name == "loss", run=run)]
     if name == "loss":
-        evaluated = tr("plots.eval")
-        both = f"{run.name} ({evaluated})"
-        return [
-            Line(key, store, "train_loss", run.token, run.name, look=drawn, smoothed=True, run=run.name),
-            Line(f"{key} eval", store, "eval_loss", run.token, both, look="dotted", in_legend=False, run=run.name),
-        ]
-    if name == "memory":
-        if bool(store.gpu_indices()) is not on_gpu:
-            return []
-        return [Line(key, store, _memory_series(store), run.token, run.name, look=drawn, scale=1 / _GIB, run=run.name)]
-    series = "tokens_per_s" if name == "speed" else name
-    return [Line(key, store, series, run.token, run.name, look=drawn, run=run.name)]
+        label = f"{run} ({tr('plots.eval')})"
+        curves.append(CurveSpec(store, "eval_loss", color, label, style="dotted", in_legend=False, run=run))
+    return curves
 
 
 def _memory_series(store: MetricStore) -> str:
-    """The series with the memory of the fullest GPU, or of the process."""
+    """Return the series with the memory of the fullest GPU, or of the process."""
     used = {gpu: store.last_value(f"vram_used.{gpu}") or 0.0 for gpu in store.gpu_indices()}
     return f"vram_used.{max(used, key=lambda gpu: used[gpu])}" if used else "rss"
-
-
-def gpu_style(place: int) -> tuple[str, Look]:
-    """Colour token and line style of the GPU at a position."""
-    return _TOKENS[place % len(_TOKENS)], "dashed" if place >= len(_TOKENS) else "line"
-
-
-def gpu_name(store: MetricStore, gpu: int) -> tuple[str, str]:
-    """Long and short name of a GPU in the legend."""
-    short = tr("plots.gpu_index", index=gpu)
-    name = store.gpu_names.get(gpu, "").removeprefix("NVIDIA ").removeprefix("GeForce ")
-    return f"{short} {name}".strip(), short
-
-
-def _of_gpus(store: MetricStore, series: str, scale: float) -> list[Line]:
-    made = []
-    for place, gpu in enumerate(store.gpu_indices()):
-        token, look = gpu_style(place)
-        name, short = gpu_name(store, gpu)
-        made.append(Line(str(gpu), store, f"{series}.{gpu}", token, name, short, look, scale))
-    return made
-
-
-def _bounds(store: MetricStore, series: str, said: str, scale: float) -> list[Line]:
-    """Limits of the GPUs: one line for each distinct value, one legend entry for all."""
-    there = {gpu: told for gpu in store.gpu_indices() if (told := store.last_value(f"{series}.{gpu}")) is not None}
-    firsts = {told: gpu for gpu, told in reversed(there.items())}
-    return [
-        Line(f"bound {gpu}", store, f"{series}.{gpu}", "muted", said, look="dashed", scale=scale, in_legend=not place)
-        for place, gpu in enumerate(sorted(firsts.values()))
-    ]
-
-
-def _vram(store: MetricStore, gpu: int) -> list[Line]:
-    """Used, reserved, allocated, spilled and total memory of a GPU, as far as measured."""
-    names = {
-        "vram_used": ("curve_a", tr("plots.used")),
-        "torch_reserved": ("curve_c", tr("plots.reserved")),
-        "torch_allocated": ("curve_b", tr("plots.allocated")),
-        "shared_used": ("curve_d", tr("plots.spill")),
-        "vram_total": ("muted", tr("plots.total")),
-    }
-    return [
-        _gib(name, store, f"{name}.{gpu}", token, said, "dashed" if name == "vram_total" else "line")
-        for name, (token, said) in names.items()
-        if store.last_value(f"{name}.{gpu}") is not None
-    ]
-
-
-def _ram(store: MetricStore) -> list[Line]:
-    return [
-        _gib("rss", store, "rss", "curve_a", tr("plots.trainer")),
-        _gib("used", store, "ram_used", "curve_b", tr("plots.all_programs")),
-        _gib("total", store, "ram_total", "muted", tr("plots.total"), "dashed"),
-    ]
-
-
-def _gib(key: str, store: MetricStore, series: str, token: str, said: str, look: Look = "line") -> Line:
-    return Line(key, store, series, token, said, look=look, scale=1 / _GIB)

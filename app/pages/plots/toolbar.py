@@ -14,35 +14,33 @@ from app.widgets.basic import NoScrollComboBox, TranslatableWidget, label, push_
 
 if TYPE_CHECKING:
     from app.core.metrics.metric_store import Axis
+    from app.core.settings import Settings
 
 _AXES: Final[tuple[Axis, ...]] = ("step", "tokens", "time")
 _NARROW: Final = 640  # pixels; below, self-explanatory controls have no label
-_SLIDER: Final = 120
+_SLIDER_WIDTH: Final = 120
 
 
-class Controls(TranslatableWidget):
-    """`changed`: smoothing or scale; `axis_changed`: another x axis; `all_asked`: show the whole run."""
+class Toolbar(TranslatableWidget):
+    """`changed`: smoothing or scale; `axis_changed`: another x axis; `show_all_requested`: show the whole run."""
 
     changed = Signal()
     axis_changed = Signal()
-    all_asked = Signal()
+    show_all_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.smoothing = set_object_name(QSlider(Qt.Orientation.Horizontal), "smoothing")
         self.smoothing.setMaximum(99)
-        self.smoothing.setMinimumWidth(_SLIDER // 2)
-        self.smoothing.setMaximumWidth(_SLIDER)
-        self.log_scale, self.clip = (
-            set_object_name(QCheckBox(), "logScale"),
-            set_object_name(QCheckBox(), "clipOutliers"),
-        )
-        self.axis_choice = NoScrollComboBox()
-        self.axis_choice.setObjectName("xAxis")
+        self.smoothing.setMinimumWidth(_SLIDER_WIDTH // 2)
+        self.smoothing.setMaximumWidth(_SLIDER_WIDTH)
+        self.log_scale = set_object_name(QCheckBox(), "logScale")
+        self.clip = set_object_name(QCheckBox(), "clipOutliers")
+        self.axis_choice = set_object_name(NoScrollComboBox(), "xAxis")
         self.axis_choice.addItems(list(_AXES))
         self._smoothing_label, self._axis_label = label(), label()
-        self.fit = push_button("showAll")
-        self.fit.setEnabled(False)
+        self.show_all_button = push_button("showAll")
+        self.show_all_button.setEnabled(False)
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(SPACING)
@@ -51,13 +49,14 @@ class Controls(TranslatableWidget):
         row.addWidget(self.log_scale)
         row.addWidget(self.clip)
         row.addStretch(1)
-        for widget in (self._axis_label, self.axis_choice, self.fit):
+        for widget in (self._axis_label, self.axis_choice, self.show_all_button):
             row.addWidget(widget)
-        self.smoothing.valueChanged.connect(self._on_smoothing)
+        self.smoothing.valueChanged.connect(self._update_smoothing_tooltip)
+        self.smoothing.valueChanged.connect(self.changed)
         self.log_scale.toggled.connect(self.changed)
         self.clip.toggled.connect(self.changed)
         self.axis_choice.currentIndexChanged.connect(self.axis_changed)
-        self.fit.clicked.connect(self.all_asked)
+        self.show_all_button.clicked.connect(self.show_all_requested)
         self.retranslate()
 
     @property
@@ -65,28 +64,27 @@ class Controls(TranslatableWidget):
         return _AXES[max(0, self.axis_choice.currentIndex())]
 
     @property
-    def weight(self) -> float:
-        """Smoothing weight of the past."""
+    def smoothing_weight(self) -> float:
+        """Weight of the past."""
         return self.smoothing.value() / 100
 
-    def restore(self, smoothing: float, *, log_scale: bool, clip: bool, axis: Axis) -> None:
-        """Restore the saved settings."""
-        self.smoothing.setValue(round(100 * smoothing))
-        self.log_scale.setChecked(log_scale)
-        self.clip.setChecked(clip)
-        self.axis_choice.setCurrentIndex(_AXES.index(axis))
+    def restore_state(self, settings: Settings) -> None:
+        self.smoothing.setValue(round(100 * settings.smoothing))
+        self.log_scale.setChecked(settings.log_scale)
+        self.clip.setChecked(settings.clip_outliers)
+        self.axis_choice.setCurrentIndex(_AXES.index(settings.x_axis))
 
-    def _on_smoothing(self) -> None:
-        self._update_smoothing_tooltip()
-        self.changed.emit()
+    def save_state(self, settings: Settings) -> None:
+        settings.smoothing, settings.x_axis = self.smoothing_weight, self.axis
+        settings.log_scale, settings.clip_outliers = self.log_scale.isChecked(), self.clip.isChecked()
 
     def _update_smoothing_tooltip(self) -> None:
-        self.smoothing.setToolTip(tr("plots.smoothing_training_loss_weight", weight=f"{self.weight:.2f}"))
+        self.smoothing.setToolTip(tr("plots.smoothing_training_loss_weight", weight=f"{self.smoothing_weight:.2f}"))
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 - Qt's name
         super().resizeEvent(event)
-        for text in (self._smoothing_label, self._axis_label):
-            text.setVisible(event.size().width() >= _NARROW)
+        for widget in (self._smoothing_label, self._axis_label):
+            widget.setVisible(event.size().width() >= _NARROW)
 
     def retranslate(self) -> None:
         self._smoothing_label.setText(tr("plots.smoothing"))
@@ -99,7 +97,7 @@ class Controls(TranslatableWidget):
         self._axis_label.setText(tr("plots.against"))
         self.axis_choice.setAccessibleName(tr("plots.horizontal_axis"))
         self.axis_choice.setToolTip(tr("plots.horizontal_axis"))
-        for row, text in enumerate((tr("common.steps"), tr("common.tokens"), tr("plots.time"))):
-            self.axis_choice.setItemText(row, text)
-        self.fit.setText(tr("plots.show_all"))
-        self.fit.setToolTip(tr("plots.drag_move_ctrl_wheel_zoom"))
+        for index, text in enumerate((tr("common.steps"), tr("common.tokens"), tr("plots.time"))):
+            self.axis_choice.setItemText(index, text)
+        self.show_all_button.setText(tr("plots.show_all"))
+        self.show_all_button.setToolTip(tr("plots.drag_move_ctrl_wheel_zoom"))

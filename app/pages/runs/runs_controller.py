@@ -20,7 +20,7 @@ from app.core.history.run_list import RunHistory
 from app.core.idle_task import IdleTask
 from app.core.settings import Settings
 from app.pages.plots.overlay_controller import OverlayController
-from app.pages.plots.overlays import OWN
+from app.pages.plots.plot_specs import OWN_COLOR
 from app.pages.runs.dialogs import ComparisonDialog, DeleteDialog
 from app.pages.runs.export_controller import Exporter
 from app.services import desktop_shell
@@ -99,7 +99,9 @@ class RunsController(QObject):
         checkpoints.resume_requested.connect(self.resume_from_checkpoint)
         checkpoints.generate_requested.connect(self.generate_requested)
         checkpoints.export_requested.connect(self.export)
-        plots.overlays_removed.connect(lambda: self.overlays.set_shown(list(self.overlays.selected_colours), on=False))
+        plots.overlay_removal_requested.connect(
+            lambda: self.overlays.set_shown(list(self.overlays.selected_colors), on=False)
+        )
         self.overlays.changed.connect(self._update_overlays)
         self.overlays.progressed.connect(page.set_loading)
         self.exporter.message_ready.connect(page.show_message)
@@ -306,11 +308,11 @@ class RunsController(QObject):
 
     def _update_overlays(self) -> None:
         if self._page is not None and self._plots is not None:
-            colours = self.overlays.selected_colours
-            if self._plotted_run in colours:
-                colours[self._plotted_run] = OWN
-            self._page.set_overlays(colours)
-            self._plots.overlay(self.overlays.visible_overlays(self._plotted_run))
+            colors = self.overlays.selected_colors
+            if self._plotted_run in colors:
+                colors[self._plotted_run] = OWN_COLOR
+            self._page.set_overlays(colors)
+            self._plots.set_overlays(self.overlays.visible_overlays(self._plotted_run))
 
     # --- from a checkpoint ------------------------------------------------------------------------------------
 

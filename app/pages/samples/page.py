@@ -65,11 +65,11 @@ class SamplesPage(Page):
         self.retranslate()
 
     def show_run(self, run: ShownRun) -> None:
-        self.display(run.record.samples, can_ask=run.can_sample)
+        self.display(run.record.samples, can_request=run.can_sample)
 
-    def display(self, samples: Sequence[Sample], *, can_ask: bool) -> None:
-        """`can_ask`: whether a sample can be requested."""
-        self.generate_button.setEnabled(can_ask)
+    def display(self, samples: Sequence[Sample], *, can_request: bool) -> None:
+        """`can_request`: whether a sample can be requested."""
+        self.generate_button.setEnabled(can_request)
         self._samples = samples
         state = (id(samples), len(samples))
         if self.isVisible() and state != self._rendered_state:
@@ -174,7 +174,7 @@ class SamplesPage(Page):
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 - Qt's name
         super().showEvent(event)
-        self.display(self._samples, can_ask=self.generate_button.isEnabled())
+        self.display(self._samples, can_request=self.generate_button.isEnabled())
 
 
 def _format_title(prompt: str) -> str:

@@ -1,4 +1,4 @@
-"""Curves as a table of text."""
+"""CSV export of curves."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from app.core.metrics.table import MetricTable
 
 
 def table(name: str, steps: list[int], values: list[float], *, late: float = 0.0) -> MetricTable:
-    made, x = MetricTable([name]), np.array(steps, dtype=float)
-    made.extend([x, 10 * x, x + late, np.array(values)])
-    return made
+    rows, x = MetricTable([name]), np.array(steps, dtype=float)
+    rows.extend([x, 10 * x, x + late, np.array(values)])
+    return rows
 
 
 def rows(series: list[CsvColumn], separator: str = ",") -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO("".join(iter_csv(series, separator))), delimiter=separator))
 
 
-def test_curves_of_different_tables_share_rows_by_time_and_leave_out_what_they_do_not_have() -> None:
+def test_rows_of_different_tables_are_merged_by_time() -> None:
     train = table("loss", [1, 2, 3], [3.0, np.nan, 1.0])
     held_out = table("eval", [2, 3], [2.5, 1.5], late=0.25)
     found = rows([CsvColumn("train", Curve(train, "loss")), CsvColumn("eval, 评估", Curve(held_out, "eval"), 2.0)])
@@ -34,7 +34,7 @@ def test_curves_of_different_tables_share_rows_by_time_and_leave_out_what_they_d
     ]
 
 
-def test_a_long_curve_comes_in_pieces_and_whole() -> None:
+def test_a_long_curve_is_exported_in_chunks() -> None:
     steps = list(range(1, 1702))
     long, short = (
         table("loss", steps, [float(step) for step in steps]),
@@ -47,7 +47,7 @@ def test_a_long_curve_comes_in_pieces_and_whole() -> None:
     assert [int(row["step"]) for row in found if row["eval"]] == [1, 500, 1701, 1800]
 
 
-def test_runs_are_named_where_there_are_several_and_share_columns() -> None:
+def test_several_runs_share_columns_and_have_a_run_column() -> None:
     series = [
         CsvColumn("speed", Curve(table("y", [1, 2], [5.0, 6.0]), "y"), run="a"),
         CsvColumn("speed", Curve(table("y", [1], [7.0]), "y"), run="b"),
@@ -60,5 +60,5 @@ def test_runs_are_named_where_there_are_several_and_share_columns() -> None:
     ]
 
 
-def test_without_points_there_is_a_head() -> None:
+def test_an_empty_curve_has_a_header_only() -> None:
     assert "".join(iter_csv([CsvColumn("loss", Curve(MetricTable(["y"]), "y"))])) == "step,tokens,seconds,loss\r\n"

@@ -1,4 +1,4 @@
-"""The window's own health: quick, small, without torch, and never silent when something breaks."""
+"""Start-up time, memory, painting time, and errors of the window."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ start.main([])
 """
 
 
-def test_a_reference_to_none_is_not_lost() -> None:
+def test_pyside_does_not_leak_references_to_none() -> None:
     """PySide6 6.12.0 on Python 3.11 loses one on every void call, and aborts within minutes."""
     thing = QObject()
     before = sys.getrefcount(None)
@@ -55,7 +55,7 @@ def test_a_reference_to_none_is_not_lost() -> None:
     assert abs(sys.getrefcount(None) - before) < 100
 
 
-def test_the_first_paint_is_quick_and_the_window_small_and_without_torch() -> None:
+def test_the_first_paint_is_fast_and_needs_little_memory_and_no_torch() -> None:
     """Processor time, so that other work on the machine does not count; 0.5 s is the aim on an idle one."""
     command = [sys.executable, "-c", IN_A_PROCESS_OF_ITS_OWN]
     seen = []
@@ -69,7 +69,7 @@ def test_the_first_paint_is_quick_and_the_window_small_and_without_torch() -> No
     assert min(megabytes for _, megabytes in seen) < 150.0
 
 
-def test_a_frame_of_long_plots_is_painted_in_time(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_long_plots_are_painted_in_time(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     for event in steps(POINTS):
         controller.active_run.record.metrics.add(event)
@@ -97,7 +97,7 @@ def steps(count: int) -> list[protocol.Step]:
     ]  # fmt: skip
 
 
-def test_an_exception_in_the_window_is_shown_and_written_down(
+def test_an_exception_in_the_window_is_displayed_and_logged(
     make_window: MakeWindow, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from PySide6.QtWidgets import QMessageBox
@@ -120,7 +120,7 @@ def test_an_exception_in_the_window_is_shown_and_written_down(
     boxes[0].close()
 
 
-def test_damaged_settings_do_not_keep_the_window_from_starting(make_window: MakeWindow, tmp_path: Path) -> None:
+def test_the_window_starts_with_damaged_settings(make_window: MakeWindow, tmp_path: Path) -> None:
     folder = Path(os.environ["TRAINDECK_CONFIG_DIR"])
     folder.mkdir(parents=True)
     (folder / "settings.json").write_text('{"geometry": "%%%", "preset": "gone", "theme": 7, "data": [', "utf-8")

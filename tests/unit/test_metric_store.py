@@ -1,4 +1,4 @@
-"""The metric store and its smoothing."""
+"""The metric store: series, axes, resumes and markers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def filled() -> MetricStore:
     return store
 
 
-def test_every_kind_of_event_fills_its_series_on_all_three_axes() -> None:
+def test_events_fill_their_series_on_all_three_axes() -> None:
     store = filled()
     x, y = store.series("train_loss")
     assert x.tolist() == [10, 20, 30, 40, 50]
@@ -68,7 +68,7 @@ def test_every_kind_of_event_fills_its_series_on_all_three_axes() -> None:
     assert (store.gpu_indices(), store.gpu_names) == ([1], {1: "RTX"})
 
 
-def test_what_was_not_told_is_nan_and_unknown_names_are_empty() -> None:
+def test_missing_values_are_nan_and_unknown_series_are_empty() -> None:
     store = MetricStore()
     store.add(step(1, 0.0, loss=None))
     assert math.isnan(store.series("train_loss")[1][0])
@@ -89,7 +89,7 @@ def test_a_version_changes_only_with_its_own_series() -> None:
     assert [old != new for old, new in zip(before, after, strict=True)] == [False, True, False, False]
 
 
-def test_no_version_comes_back_after_clear() -> None:
+def test_clear_does_not_reuse_versions() -> None:
     store = filled()
     seen = {store.version("train_loss")}
     store.clear()
@@ -99,7 +99,7 @@ def test_no_version_comes_back_after_clear() -> None:
     assert len(seen) == 3
 
 
-def test_a_resumed_run_cuts_off_what_it_does_again_and_leaves_out_the_night_between() -> None:
+def test_a_resume_removes_repeated_steps_and_the_time_between_processes() -> None:
     store = filled()
     store.add(hello(90_000.0, resumed=30))
     assert store.series("train_loss")[0].tolist() == [10, 20, 30]
@@ -108,10 +108,10 @@ def test_a_resumed_run_cuts_off_what_it_does_again_and_leaves_out_the_night_betw
     store.add(step(40, 90_004.0))
     assert store.series("train_loss")[0].tolist() == [10, 20, 30, 40]
     times = store.series("train_loss", "time")[0]
-    assert times.tolist() == [10, 20, 30, 35]  # the last thing kept was at 31
+    assert times.tolist() == [10, 20, 30, 35]  # the last event before the resume was at 31
 
 
-def test_views_handed_out_before_a_cut_stay_as_they_were() -> None:
+def test_returned_views_do_not_change_after_a_resume() -> None:
     store = filled()
     _, y = store.series("train_loss")
     before = y.tolist()
@@ -120,7 +120,7 @@ def test_views_handed_out_before_a_cut_stay_as_they_were() -> None:
     assert y.tolist() == before
 
 
-def test_the_best_evaluation_is_marked_and_found_again_after_a_cut() -> None:
+def test_the_best_evaluation_is_updated_after_a_resume() -> None:
     store = filled()
     best = store.best_eval()
     assert best is not None
@@ -137,7 +137,7 @@ def bad(number: int, action: str = "skipped") -> protocol.BadStep:
     return protocol.BadStep(step=number, kind="spike", grad_norm=40.0, mean_grad_norm=1.0, action=action)  # type: ignore[arg-type]
 
 
-def test_saving_has_its_own_part_of_a_steps_time() -> None:
+def test_checkpoints_are_a_part_of_the_step_time() -> None:
     store, saving = MetricStore(), step(1, 0.0)
     saving.time_ms.checkpoint = 250.0
     for event in (saving, step(2, 1.0)):  # an older trainer does not tell it: 0
@@ -145,7 +145,7 @@ def test_saving_has_its_own_part_of_a_steps_time() -> None:
     assert store.series("time_checkpoint")[1].tolist() == [250.0, 0.0]
 
 
-def test_performance_has_series_of_its_own_interval() -> None:
+def test_performance_events_have_their_own_series() -> None:
     store = filled()
     store.add(
         protocol.Performance(
@@ -157,14 +157,14 @@ def test_performance_has_series_of_its_own_interval() -> None:
     assert store.last_value("gradient_noise") is None
 
 
-def test_a_bad_step_is_marked_where_it_was_though_it_is_told_later() -> None:
+def test_a_bad_step_reported_later_is_marked_at_its_step() -> None:
     store = filled()
     store.add(bad(25))
     (mark,) = store.bad_steps()
     assert (mark.kind, mark.step, mark.tokens, mark.time) == ("skipped", 25, 2500.0, 25.0)
 
 
-def test_a_run_that_went_back_keeps_the_mark_and_shows_it_once_it_is_there_again() -> None:
+def test_a_rolled_back_run_shows_the_bad_step_once_it_reaches_it_again() -> None:
     store = filled()
     store.add(bad(45, "rolled_back"))
     store.add(step(31, 1060.0))
@@ -174,7 +174,7 @@ def test_a_run_that_went_back_keeps_the_mark_and_shows_it_once_it_is_there_again
     assert [mark.step for mark in store.bad_steps()] == [45]
 
 
-def test_a_resumed_run_forgets_the_bad_steps_that_it_does_again() -> None:
+def test_a_resume_removes_bad_steps_that_are_repeated() -> None:
     store = filled()
     store.add(bad(15))
     store.add(bad(45))
@@ -183,11 +183,13 @@ def test_a_resumed_run_forgets_the_bad_steps_that_it_does_again() -> None:
     assert [mark.step for mark in store.bad_steps()] == [15]
 
 
-def test_moves_of_memory_and_restarts_are_marked_where_they_were() -> None:
+def test_oom_recoveries_and_resumes_are_marked_at_their_steps() -> None:
     store = filled()
-    move = protocol.OomRecovery(step=25, action="halved", during="forward", batch_size=4, gradient_accumulation_steps=2)
+    recovery = protocol.OomRecovery(
+        step=25, action="halved", during="forward", batch_size=4, gradient_accumulation_steps=2
+    )
     before = store.markers_version()
-    store.add(move)
+    store.add(recovery)
     assert store.markers_version() != before
     (mark,) = store.oom_recoveries()
     assert (mark.kind, mark.step, mark.tokens, mark.value) == ("halved", 25, 2500.0, 4.0)
@@ -199,11 +201,11 @@ def test_moves_of_memory_and_restarts_are_marked_where_they_were() -> None:
     ]
     store.add(hello(95_000.0, resumed=20))
     store.add(step(50, 95_001.0))
-    assert [mark.step for mark in store.resumes()] == [20]  # what was after it is done again
+    assert [mark.step for mark in store.resumes()] == [20]  # later ones are repeated
     assert store.oom_recoveries() == []
 
 
-def test_a_gpu_tells_memory_of_torch_spill_limits_clocks_and_whether_heat_holds_it_back() -> None:
+def test_gpu_series_include_torch_memory_limits_and_thermal_throttling() -> None:
     store = MetricStore()
     host = protocol.Host(ram_used=1, ram_total=2, rss=3, cpu=0.5, disk_free=9)
     for place, throttle in enumerate(([], ["power"], ["power", "hw_thermal"])):
@@ -211,12 +213,12 @@ def test_a_gpu_tells_memory_of_torch_spill_limits_clocks_and_whether_heat_holds_
             index=0, name="RTX", torch_reserved=7, shared_used=8, power_limit_w=300.0, clock_mhz=1900, throttle=throttle
         )
         store.add(protocol.Hardware(t=float(place), gpus=[card], host=host))
-    told = {name: store.last_value(f"{name}.0") for name in ("torch_reserved", "shared_used", "power_limit", "clock")}
-    assert told == {"torch_reserved": 7.0, "shared_used": 8.0, "power_limit": 300.0, "clock": 1900.0}
+    values = {name: store.last_value(f"{name}.0") for name in ("torch_reserved", "shared_used", "power_limit", "clock")}
+    assert values == {"torch_reserved": 7.0, "shared_used": 8.0, "power_limit": 300.0, "clock": 1900.0}
     assert store.series("hot.0")[1].tolist() == [0.0, 0.0, 1.0]
 
 
-def test_a_thinned_store_keeps_extremes_axes_marks_and_smooths_likewise() -> None:
+def test_a_downsampled_store_keeps_extremes_and_smoothing() -> None:
     store, thin = MetricStore(), MetricStore()
     for each in (store, thin):
         each.add(hello(0.0))
@@ -239,7 +241,7 @@ def test_a_thinned_store_keeps_extremes_axes_marks_and_smooths_likewise() -> Non
     assert rough.y[-1] == pytest.approx(fine.y[-1], rel=0.01)
 
 
-def test_the_curves_of_a_run_that_begins_anew_are_new() -> None:
+def test_curves_are_cached_until_the_store_is_cleared() -> None:
     store = filled()
     old = store.curve("train_loss", 0.6)
     assert store.curve("train_loss", 0.6) is old
@@ -248,14 +250,14 @@ def test_the_curves_of_a_run_that_begins_anew_are_new() -> None:
     assert store.curve("nonsense") is None
 
 
-def test_a_hello_of_a_new_run_begins_anew() -> None:
+def test_a_hello_event_of_a_new_run_clears_the_store() -> None:
     store = filled()
     store.add(hello(2000.0))
     assert store.series("train_loss")[0].size == 0
     assert store.checkpoints() == []
 
 
-def test_steps_that_come_again_without_a_hello_replace_the_old_ones() -> None:
+def test_repeated_steps_without_a_hello_event_replace_the_old_ones() -> None:
     store = filled()
     store.add(step(30, 2000.0, loss=9.0))
     assert store.series("train_loss")[0].tolist() == [10, 20, 30]
@@ -263,7 +265,7 @@ def test_steps_that_come_again_without_a_hello_replace_the_old_ones() -> None:
     assert np.all(np.diff(store.series("train_loss", "time")[0]) >= 0)
 
 
-def test_many_steps_fit_and_none_of_them_takes_long() -> None:
+def test_adding_many_steps_takes_constant_time() -> None:
     store, event, count = MetricStore(), step(0, 0.0), 300_000  # over the growth at 262,144 rows, the largest here
     longest = 0.0
     began = time.process_time()

@@ -1,4 +1,4 @@
-"""Python keeps no object of what Qt has deleted: pyqtgraph would take it for its own at the same address, and crash."""
+"""No Python wrapper outlives its layout item: pyqtgraph takes it for its own object at that address, and crashes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pytestqt.qtbot import QtBot
 from tests.gui.conftest import MakeWindow
 
 
-def held() -> set[int]:
-    """Addresses of all layout items that Python has an object for."""
+def wrapped_items() -> set[int]:
+    """Addresses of all layout items with a Python wrapper."""
     gc.collect()
-    made: list[Any] = shiboken6.getAllValidWrappers()
-    return {shiboken6.getCppPointer(item)[0] for item in made if type(item) is QWidgetItem}
+    wrappers: list[Any] = shiboken6.getAllValidWrappers()
+    return {shiboken6.getCppPointer(item)[0] for item in wrappers if type(item) is QWidgetItem}
 
 
-def there(window: QWidget) -> dict[int, QWidget | None]:
-    """The items that there are, and whose they are."""
+def layout_items(window: QWidget) -> dict[int, QWidget | None]:
+    """All layout items by address, with their widgets."""
     found: dict[int, QWidget | None] = {}
     for layout in window.findChildren(QLayout):
         for place in range(layout.count()):
@@ -32,23 +32,23 @@ def there(window: QWidget) -> dict[int, QWidget | None]:
     return found
 
 
-def test_items_of_layouts_are_gone_from_python_when_their_widgets_move(
+def test_wrappers_of_layout_items_do_not_outlive_moved_widgets(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path
 ) -> None:
     write_run(own_folders / "runs" / "a", "quickstart", ["builtin:python"], steps=50, every=5, gpu=False, age_s=9000)
-    earlier = held()  # of windows that tests before this one have left behind
+    earlier = wrapped_items()  # of windows of other tests
     controller = make_window()
     window = controller.window
     controller.open_run(own_folders / "runs" / "a")
     qtbot.waitUntil(window.plots.isVisible)
-    known = held() - earlier
-    before = there(window)
+    known = wrapped_items() - earlier
+    before = layout_items(window)
     assert known <= set(before)
     for page in window.pages:
         window.show_page(page)
         for width in (1400, window.minimumWidth(), 1400):
             window.resize(width, 800)
             qtbot.wait(5)
-    after = there(window)
+    after = layout_items(window)
     moved = [before[item] for item in known if item not in after or after[item] is not before[item]]
     assert moved == []

@@ -1,4 +1,4 @@
-"""Series as they are drawn: smoothed, and read at one place."""
+"""Curves: smoothing, and values at a position."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from app.core.metrics.table import MetricTable
 
 def table(y: list[float], **more: list[float]) -> MetricTable:
     """Rows at steps 1, 2, 3 …, each of 10 tokens and half a second."""
-    made, steps = MetricTable(["y", *more]), np.arange(1.0, len(y) + 1)
-    made.extend([steps, 10 * steps, steps / 2, np.array(y), *map(np.array, more.values())])
-    return made
+    rows, steps = MetricTable(["y", *more]), np.arange(1.0, len(y) + 1)
+    rows.extend([steps, 10 * steps, steps / 2, np.array(y), *map(np.array, more.values())])
+    return rows
 
 
 def noise(count: int, *, gaps: bool = False) -> np.ndarray:
@@ -31,7 +31,7 @@ def noise(count: int, *, gaps: bool = False) -> np.ndarray:
 
 
 def slow_ema(y: list[float], weight: float) -> list[float]:
-    """The definition, one point after the other."""
+    """The definition, one value at a time."""
     average, known, found = 0.0, 0.0, []
     for value in y:
         if math.isnan(value):
@@ -51,7 +51,7 @@ def test_smoothing_equals_its_definition(weight: float, gaps: bool) -> None:
     np.testing.assert_allclose(smoothed.values, slow_ema(y.tolist(), weight), rtol=2e-5, atol=2e-6)
 
 
-def test_smoothing_goes_on_where_it_was_as_if_all_had_come_at_once() -> None:
+def test_incremental_smoothing_equals_smoothing_of_the_whole() -> None:
     y = noise(5000, gaps=True)
     whole, parts = ExponentialAverage(0.9), ExponentialAverage(0.9)
     whole.extend(y)
@@ -60,13 +60,13 @@ def test_smoothing_goes_on_where_it_was_as_if_all_had_come_at_once() -> None:
     np.testing.assert_allclose(parts.values, whole.values, rtol=1e-6)
 
 
-def test_smoothing_starts_at_the_first_value_and_leaves_a_constant_alone() -> None:
+def test_smoothing_keeps_a_constant() -> None:
     smoothed = ExponentialAverage(0.9)
     smoothed.extend(np.array([5.0, 5.0, np.nan, 5.0]))
     assert smoothed.values.tolist() == pytest.approx([5.0] * 4)
 
 
-def test_smoothing_takes_the_odd_cases() -> None:
+def test_smoothing_handles_empty_infinite_and_missing_values() -> None:
     def of(values: np.ndarray, weight: float = 0.9) -> np.ndarray:
         smoothed = ExponentialAverage(weight)
         smoothed.extend(values)
@@ -84,7 +84,7 @@ def test_smoothing_takes_the_odd_cases() -> None:
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.9])
-def test_rows_that_come_later_are_in_the_curve_and_those_taken_back_are_not(weight: float) -> None:
+def test_a_curve_follows_appended_and_removed_rows(weight: float) -> None:
     rows = table(noise(500).tolist())
     curve = Curve(rows, "y", weight)
     assert curve.y.size == 500
@@ -97,7 +97,7 @@ def test_rows_that_come_later_are_in_the_curve_and_those_taken_back_are_not(weig
     np.testing.assert_allclose(curve.y, Curve(rows, "y", weight).y, rtol=1e-6)
 
 
-def test_the_value_at_a_place_is_that_of_the_nearest_row() -> None:
+def test_the_value_at_a_position_is_that_of_the_nearest_row() -> None:
     curve = Curve(table([5.0, 4.0, math.nan]), "y")
     assert curve.value_at("step", 1.4) == 5.0
     assert curve.value_at("tokens", 16.0) == 4.0

@@ -1,4 +1,4 @@
-"""Long series in few points: extremes stay, order stays, nothing is made up."""
+"""Min-max downsampling of long series."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def series(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("count", [100, 101, 999, 1000, 12_345])
-def test_no_extreme_is_lost_wherever_it_stands(count: int) -> None:
+def test_extremes_are_kept_at_any_position(count: int) -> None:
     axes, values = series(count)
     for place in (0, 1, count // 2, count - 2, count - 1):
         spiked = values.copy()
@@ -28,21 +28,21 @@ def test_no_extreme_is_lost_wherever_it_stands(count: int) -> None:
         assert abs(x[0, y[0].argmax()] - place) <= 2 * count / 100 + 1
 
 
-def test_the_axis_rises_from_the_first_point_to_the_last() -> None:
+def test_the_axis_keeps_its_ends_and_order() -> None:
     axes, values = series(12_345)
     x, _ = downsample_minmax(axes, values, 100)
     assert (x[0, 0], x[0, -1]) == (0.0, 12_344.0)
     assert np.all(np.diff(x[0]) > 0)
 
 
-def test_a_curve_that_only_falls_still_does_and_one_that_rises_too() -> None:
+def test_monotonic_curves_stay_monotonic() -> None:
     axes, _ = series(10_000)
     _, (falling, rising) = downsample_minmax(axes, np.stack((-axes[0], axes[0])), 64)
     assert np.all(np.diff(falling) <= 0)
     assert np.all(np.diff(rising) >= 0)
 
 
-def test_values_that_are_no_numbers_are_passed_over_and_gaps_stay() -> None:
+def test_nan_is_ignored_and_gaps_are_kept() -> None:
     axes, values = series(1000)
     values[0, ::2] = np.nan
     values[0, 400:600] = np.nan
@@ -51,19 +51,19 @@ def test_values_that_are_no_numbers_are_passed_over_and_gaps_stay() -> None:
     assert np.isfinite(y[0, (x[0] < 380) | (x[0] > 620)]).all()
 
 
-def test_few_points_stay_as_they_are() -> None:
+def test_short_series_are_unchanged() -> None:
     axes, values = series(100)
     assert downsample_minmax(axes, values, 100) == (axes, values)
 
 
-def test_a_thinned_table_has_the_extremes_and_the_end_of_the_whole_one() -> None:
+def test_a_downsampled_table_has_the_extremes_and_the_end_of_the_whole_one() -> None:
     whole = MetricTable(("loss",))
     count = 3000
     losses = np.ones(count)
     losses[1777], losses[42] = 50.0, np.nan
     whole.extend([np.arange(count), np.arange(count) * 64.0, np.arange(count) * 0.5, losses])
-    thinned = whole.downsampled(200)
-    assert thinned.length <= 200
-    assert thinned.column("loss").max() == 50.0
-    assert thinned.column("tokens")[-1] == (count - 1) * 64.0
-    assert thinned.nbytes < whole.nbytes / 10
+    downsampled = whole.downsampled(200)
+    assert downsampled.length <= 200
+    assert downsampled.column("loss").max() == 50.0
+    assert downsampled.column("tokens")[-1] == (count - 1) * 64.0
+    assert downsampled.nbytes < whole.nbytes / 10

@@ -1,4 +1,4 @@
-"""Themes: readable, told apart, switched while running; plots that write figures as people do."""
+"""Themes: contrast, switching, tick labels, fonts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from runs_page import add, focus, open_page
 
 from app.pages.performance import execution_texts, figures
-from app.pages.plots.axes import Axis, tick_text
+from app.pages.plots.axes import Axis, format_tick
 from app.pages.runs.table_model import NAME
 from app.theme.palette import DARK, LIGHT, Palette
 from tests.gui.conftest import MakeWindow
@@ -33,23 +33,23 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("tokens", [LIGHT, DARK], ids=["light", "dark"])
-def test_texts_and_curves_stand_out(tokens: Palette) -> None:
-    for text in (tokens.text, tokens.muted, tokens.good, tokens.warn, tokens.bad, tokens.accent):
-        assert contrast(text, tokens.surface) >= 4.5
-        assert contrast(text, tokens.window) >= 4.5
-    for curve in (getattr(tokens, f"curve_{letter}") for letter in "abcdefghijk"):
-        assert contrast(curve, tokens.surface) >= 3.0
-    assert contrast(tokens.on_accent, tokens.accent) >= 4.5
-    assert contrast(tokens.bad, tokens.bad_surface) >= 4.5
+@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
+def test_texts_and_curves_have_enough_contrast(palette: Palette) -> None:
+    for text in (palette.text, palette.muted, palette.good, palette.warn, palette.bad, palette.accent):
+        assert contrast(text, palette.surface) >= 4.5
+        assert contrast(text, palette.window) >= 4.5
+    for curve in (getattr(palette, f"curve_{letter}") for letter in "abcdefghijk"):
+        assert contrast(curve, palette.surface) >= 3.0
+    assert contrast(palette.on_accent, palette.accent) >= 4.5
+    assert contrast(palette.bad, palette.bad_surface) >= 4.5
 
 
 def test_the_theme_is_switched_while_the_window_is_open(make_window: MakeWindow) -> None:
     controller = make_window()
-    for theme, tokens in (("dark", DARK), ("light", LIGHT)):
+    for theme, palette in (("dark", DARK), ("light", LIGHT)):
         controller.set_theme(theme)  # type: ignore[arg-type]
         picture = controller.window.grab().toImage()
-        assert picture.pixelColor(3, picture.height() - 3) == QColor(tokens.window)
+        assert picture.pixelColor(3, picture.height() - 3) == QColor(palette.window)
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_the_theme_is_switched_while_the_window_is_open(make_window: MakeWindow)
         (-0.5, 0.5, "-0.5"),
     ],
 )
-def test_ticks_are_written_as_people_write_figures(value: float, spacing: float, text: str) -> None:
-    assert tick_text(value, spacing) == text
+def test_ticks_have_plain_notation(value: float, spacing: float, text: str) -> None:
+    assert format_tick(value, spacing) == text
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,7 @@ def test_the_ticks_of_an_axis_have_one_unit_and_differ(values: Sequence[float], 
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_in_the_smallest_window_no_setting_is_cut_off_and_runs_keep_their_names(
-    make_window: MakeWindow, qtbot: QtBot, language: str
-) -> None:
+def test_settings_and_run_names_fit_the_smallest_window(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
     window = make_window(language=language).window
     window.resize(window.minimumSize())
     window.show_page("settings")
@@ -103,33 +101,33 @@ def test_in_the_smallest_window_no_setting_is_cut_off_and_runs_keep_their_names(
     assert not window.runs.table.horizontalScrollBar().isVisible()
 
 
-def test_once_a_run_has_begun_nobody_is_told_to_press_start(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_the_hint_to_press_start_disappears_when_a_run_starts(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
     plots = controller.window.plots
 
-    def said() -> list[str]:
+    def texts() -> list[str]:
         return [text.text() for text in plots.charts["loss"].findChildren(QLabel)]
 
-    assert any("press Start" in text for text in said())
-    controller.start_run()  # before its trainer has said a word
+    assert any("press Start" in text for text in texts())
+    controller.start_run()  # before the first event
     controller.render()
-    assert not any("press Start" in text for text in said())
+    assert not any("press Start" in text for text in texts())
 
 
-def test_shares_of_a_step_have_one_decimal_each() -> None:
-    assert [figures.share(part, 100.0) for part in (0.0, 0.01, 0.12, 64.52, 100.0)] == [
+def test_shares_of_a_step_have_one_decimal() -> None:
+    assert [figures.format_share(part, 100.0) for part in (0.0, 0.01, 0.12, 64.52, 100.0)] == [
         "0.0 %", "< 0.1 %", "0.1 %", "64.5 %", "100.0 %",
     ]  # fmt: skip
 
 
-def test_a_cpu_is_told_in_the_language_of_the_window(make_window: MakeWindow) -> None:
+def test_the_cpu_is_named_in_the_language_of_the_window(make_window: MakeWindow) -> None:
     make_window(language="zh")
     assert execution_texts.format_device("CPU (2 threads)") == "CPU（2 个线程）"
     assert execution_texts.format_device("2 × CPU (1 thread)") == "2 × CPU（1 个线程）"
     assert execution_texts.format_device("NVIDIA RTX A6000") == "NVIDIA RTX A6000"
 
 
-def test_every_page_is_reached_by_its_menu_entry(make_window: MakeWindow) -> None:
+def test_every_page_opens_by_its_menu_entry(make_window: MakeWindow) -> None:
     window = make_window().window
     for name in window.pages:
         window.menus.actions[f"page_{name}"].trigger()
@@ -137,7 +135,7 @@ def test_every_page_is_reached_by_its_menu_entry(make_window: MakeWindow) -> Non
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_quotes_are_as_wide_as_the_language_has_them(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
+def test_quotes_have_the_width_of_the_language(make_window: MakeWindow, qtbot: QtBot, language: str) -> None:
     if not QFontDatabase.families(QFontDatabase.WritingSystem.SimplifiedChinese):
         pytest.skip("no font has Chinese characters")
     controller = make_window(language="zh" if language == "en" else "en")
@@ -151,7 +149,7 @@ def test_quotes_are_as_wide_as_the_language_has_them(make_window: MakeWindow, qt
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_words_of_the_current_cell_are_as_strong_as_all_others(
+def test_the_text_of_the_current_cell_has_full_contrast(
     make_window: MakeWindow, qtbot: QtBot, own_folders: Path, theme: str
 ) -> None:
     path = add(own_folders, "WWWWMMMM")
@@ -162,5 +160,5 @@ def test_the_words_of_the_current_cell_are_as_strong_as_all_others(
     cell = page.table.visualRect(page.table.proxy.index(0, NAME))
     picture = page.table.viewport().grab(cell).toImage()
     seen = {picture.pixelColor(x, y).name() for x in range(picture.width()) for y in range(picture.height())}
-    tokens = DARK if theme == "dark" else LIGHT
-    assert {tokens.accent, tokens.on_accent} <= seen
+    palette = DARK if theme == "dark" else LIGHT
+    assert {palette.accent, palette.on_accent} <= seen

@@ -1,4 +1,4 @@
-"""What is said of a run on its page: advice with its fix, memory that was found, why it waits."""
+"""Advice with fixes, OOM recoveries, and reasons of a pause."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pytestqt.qtbot import QtBot
 
 from app.controller import Controller
 from app.core.run_state import RunState
-from app.pages.plots.advice_list import AdviceRow
+from app.pages.plots.advice_panel import AdviceRow
 from tests.gui.conftest import MakeWindow
 from trainer_core import protocol
 
 GIB = 1024**3
 CONFIG = {"batch_size": 16, "gradient_accumulation_steps": 4}
 HELLO = protocol.Hello(pid=1, run_dir="a", traindeck="1", python="3", torch="2", config=CONFIG)
-MOVE = protocol.OomRecovery(
+OOM_RECOVERY = protocol.OomRecovery(
     step=3012, action="halved", during="backward", batch_size=8, gradient_accumulation_steps=8, requested=2 * GIB,
     free=GIB, total=24 * GIB,
 )  # fmt: skip
-FEW = protocol.Advice(
+FEW_TOKENS = protocol.Advice(
     code="data.few_tokens",
     params={"tokens": 604_333, "parameters": 4_507_392},
     suggested_settings={"hidden_dim": 192, "n_layers": 3},
@@ -39,55 +39,56 @@ def show(controller: Controller, *events: protocol.AnyEvent) -> list[AdviceRow]:
         controller.active_run.handle_event(event)
     controller.render()
     QApplication.processEvents()  # lay it out
-    return controller.window.plots.notes.rows
+    return controller.window.plots.advice.rows
 
 
-def test_advice_is_a_line_that_folds_out_and_goes_when_it_is_over(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_advice_expands_and_disappears_when_it_is_resolved(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window()
-    strip = controller.window.plots.notes
-    assert not strip.isVisible()
-    [row] = show(controller, HELLO, FEW)
+    panel = controller.window.plots.advice
+    assert not panel.isVisible()
+    [row] = show(controller, HELLO, FEW_TOKENS)
     assert "604,333 tokens" in row.summary_label.text()
     assert not row.details_label.isVisible()
     click(qtbot, row.details_button)
     assert row.details_label.isVisible()
     assert "Model width 192, Layers 3" in row.details_label.text()
-    assert controller.window.banners.texts == []  # said once, and calmly
-    show(controller, protocol.Advice(code=FEW.code, params=FEW.params, resolved=True))
-    assert not strip.isVisible()
-    log = [(entry.level, entry.code) for entry in controller.active_run.record.log]
-    assert log[-2:] == [("advice", FEW.code), ("info", "log.advice_cleared")]
+    assert controller.window.banners.texts == []
+    show(controller, protocol.Advice(code=FEW_TOKENS.code, params=FEW_TOKENS.params, resolved=True))
+    assert not panel.isVisible()
+    assert [entry.level for entry in controller.active_run.record.log][-2:] == ["advice", "info"]
 
 
-def test_a_fix_is_put_into_the_form_and_given_to_the_next_start(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_an_applied_fix_is_used_at_the_next_start(make_window: MakeWindow, qtbot: QtBot) -> None:
     controller = make_window("echo")
     click(qtbot, controller.window.run_bar.start)
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.TRAINING, timeout=20_000)
-    [row] = show(controller, FEW)
+    [row] = show(controller, FEW_TOKENS)
     assert row.apply_button.text() == "Apply at next start"
     click(qtbot, row.apply_button)
     controller.render()
-    [row] = controller.window.plots.notes.rows
+    [row] = controller.window.plots.advice.rows
     assert (row.apply_button.text(), row.apply_button.isEnabled()) == ("Applied", False)
     assert "for the next start" in row.details_label.text()
     click(qtbot, controller.window.run_bar.stop)
     qtbot.waitUntil(lambda: controller.active_run.machine.state is RunState.STOPPED, timeout=20_000)
     click(qtbot, controller.window.run_bar.start)
-    given = controller.active_run.process.arguments
-    assert given[given.index("--hidden-dim") + 1] == "192"
-    assert given[given.index("--n-layers") + 1] == "3"
+    arguments = controller.active_run.process.arguments
+    assert arguments[arguments.index("--hidden-dim") + 1] == "192"
+    assert arguments[arguments.index("--n-layers") + 1] == "3"
 
 
-def test_notes_are_the_newest_first_and_many_are_folded_away(make_window: MakeWindow, qtbot: QtBot) -> None:
+def test_the_newest_advice_is_first_and_more_than_three_rows_are_collapsed(
+    make_window: MakeWindow, qtbot: QtBot
+) -> None:
     controller = make_window()
-    strip = controller.window.plots.notes
+    panel = controller.window.plots.advice
     others = [protocol.Advice(code=f"later.{number}", suggested_settings={"unknown_knob": 1}) for number in range(4)]
-    assert [row.code for row in show(controller, HELLO, FEW, *others)] == ["later.3", "later.2", "later.1"]
-    assert not strip.rows[0].apply_button.isVisible()  # nothing here can be set
-    assert strip.more_button.text() == "2 more"
-    click(qtbot, strip.more_button)
-    assert [row.code for row in strip.rows][-1] == FEW.code
-    assert show(controller, FEW)[0].code == FEW.code  # said again
+    assert [row.code for row in show(controller, HELLO, FEW_TOKENS, *others)] == ["later.3", "later.2", "later.1"]
+    assert not panel.rows[0].apply_button.isVisible()  # an unknown setting
+    assert panel.more_button.text() == "2 more"
+    click(qtbot, panel.more_button)
+    assert [row.code for row in panel.rows][-1] == FEW_TOKENS.code
+    assert show(controller, FEW_TOKENS)[0].code == FEW_TOKENS.code  # repeated advice is the newest again
 
 
 @pytest.mark.parametrize(
@@ -101,11 +102,11 @@ def test_notes_are_the_newest_first_and_many_are_folded_away(make_window: MakeWi
         ("zh", "第 3,012 步内存不足（反向）：微批 16 → 8，累积 4 → 8；没有丢失任何内容", "2.0 GiB"),
     ],
 )
-def test_memory_that_was_found_is_told_on_the_page_and_in_the_log(
+def test_an_oom_recovery_is_displayed_on_the_page_and_in_the_log(
     make_window: MakeWindow, language: str, words: str, figures: str
 ) -> None:
     controller = make_window(language=language)
-    [row] = show(controller, HELLO, MOVE)
+    [row] = show(controller, HELLO, OOM_RECOVERY)
     assert row.summary_label.text() == words
     assert figures in row.details_label.text()
     again = protocol.OomRecovery(step=3500, action="grown", during="none", batch_size=16, gradient_accumulation_steps=4)
@@ -126,7 +127,7 @@ def test_memory_that_was_found_is_told_on_the_page_and_in_the_log(
         ("disk_full", "the disk is full"),
     ],
 )
-def test_a_paused_run_says_why_and_can_be_gone_on_with(
+def test_a_paused_run_displays_the_reason_and_can_be_resumed(
     make_window: MakeWindow, qtbot: QtBot, reason: protocol.PauseReason, words: str
 ) -> None:
     controller = make_window("echo")
@@ -143,12 +144,12 @@ def test_a_paused_run_says_why_and_can_be_gone_on_with(
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_in_the_smallest_window_a_note_that_is_folded_out_is_whole(
+def test_expanded_advice_is_not_cut_off_in_the_smallest_window(
     make_window: MakeWindow, qtbot: QtBot, language: str
 ) -> None:
     controller = make_window(language=language)
     controller.window.resize(controller.window.minimumSize())
-    rows = show(controller, HELLO, FEW, MOVE)
+    rows = show(controller, HELLO, FEW_TOKENS, OOM_RECOVERY)
     for row in rows:
         row.details_button.click()
     qtbot.wait(50)
