@@ -41,7 +41,7 @@ def test_a_run_from_start_to_finish_fills_plots_log_and_figures(make_window: Mak
     assert not bar.stop.isEnabled()
     x, _ = controller.active_run.record.metrics.series("train_loss")
     assert list(x) == list(range(1, 21))
-    qtbot.waitUntil(lambda: window.plots.tiles.value("eval") == "1.5000")
+    qtbot.waitUntil(lambda: window.plots.tiles.tiles["eval"].value.text() == "1.5000")
     window.show_page("log")
     qtbot.waitUntil(lambda: "警告：一行输出" in window.log.text.toPlainText())
     window.log.level_buttons["output"].click()

@@ -129,13 +129,13 @@ def test_a_change_of_validation_data_changes_the_cache_keys(make_window: MakeWin
 def test_the_data_page_shows_both_kinds_of_sources_and_their_overlap(
     make_window: MakeWindow, qtbot: QtBot, table: Path, own_folders: Path
 ) -> None:
-    from tests.gui.test_gui_data import look
+    from tests.gui.test_gui_data import run_preview
 
     controller = make_window(None)
     controller.form.add_data([str(table)])
     controller.form.add_validation_data([str(table)])
     controller.form.set_text("vocab_size", "320")
-    look(controller, qtbot)
+    run_preview(controller, qtbot)
     page = controller.window.data
     assert page.failure.text() == ""
     names = [page.sources.rows.data(page.sources.rows.index(row, 0)) for row in range(page.sources.rows.rowCount())]
