@@ -99,9 +99,6 @@ def _format_columns(source: Source) -> str:
         "messages": tr("data.messages"),
         "tools": tr("data.tools"),
     }
-    columns = source.columns
-    if source.column_roles:
-        columns = [
-            column if column == role else f"{names.get(role, role)}: {column}" for role, column in source.column_roles.items()
-        ]
-    return ", ".join(columns) or "–"
+    roles = source.column_roles.items()
+    columns = [column if column == role else f"{names.get(role, role)}: {column}" for role, column in roles]
+    return ", ".join(columns or source.columns) or "–"
