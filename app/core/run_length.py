@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,10 +27,8 @@ def compute_run_length(values: Mapping[str, Any], samples_per_epoch: int | None,
         return int(values.get(name, knobs()[name].default))
 
     per_step = value("batch_size") * value("gradient_accumulation_steps")
-    per_epoch = (
-        None if not samples_per_epoch else -(-samples_per_epoch // per_step)
-    )  # the shorter last one is a step, too
-    most, epochs = value("max_steps"), value("max_epochs")
-    if most:
-        return RunLength(True, most, most / per_epoch if per_epoch else None, exact)
+    per_epoch = math.ceil(samples_per_epoch / per_step) if samples_per_epoch else None
+    max_steps, epochs = value("max_steps"), value("max_epochs")
+    if max_steps:
+        return RunLength(True, max_steps, max_steps / per_epoch if per_epoch else None, exact)
     return RunLength(False, epochs * per_epoch if per_epoch else None, float(epochs), exact)

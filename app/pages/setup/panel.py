@@ -50,7 +50,6 @@ class SetupPanel(TranslatableWidget):
         self.run_name.setAcceptDrops(False)  # the window adds dropped files to the data
         self._conflict = label("fieldError", wrap=True, hidden=True)
         self.length = set_object_name(ElidedLabel(), "muted")
-        self._length: RunLength | None = None
         self._all = set_object_name(QPushButton(), "allSettings")
         self._next_run_note = ElidedLabel()  # while a run is trained, which changes do not affect
         self.fields = [KnobField(knobs()[name], form, full=False) for name in form_knobs() if knobs()[name].main]
@@ -121,12 +120,7 @@ class SetupPanel(TranslatableWidget):
 
     def show_length(self, length: RunLength | None) -> None:
         """Show when a run of these settings ends; None: unknown."""
-        if length != self._length:
-            self._length = length
-            self._update_length()
-
-    def _update_length(self) -> None:
-        self.length.setText(texts.format_run_length(self._length) if self._length else "")
+        self.length.setText(texts.format_run_length(length) if length else "")
 
     def show_blocker(self, field_name: str, reason: str) -> None:
         """Mark the field that prevents the start; fields of settings show their own errors."""
@@ -159,7 +153,6 @@ class SetupPanel(TranslatableWidget):
         self.run_name.setAccessibleName(titles["name"])
         self._all.setText(tr("setup.all_settings"))
         self._show_conflict()
-        self._update_length()
 
     def _show_conflict(self) -> None:
         """Show a conflict of settings that are not on this panel below its settings."""

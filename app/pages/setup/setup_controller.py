@@ -58,7 +58,7 @@ class SetupController(QObject):
             VALIDATION: self._create_source_monitor(lambda: form.validation_data, window.setup.validation),
         }
         self._tokenizer_monitor = PathMonitor(
-            lambda: list(filter(None, [form.text("tokenizer").strip()])),
+            lambda: form.text("tokenizer").strip().splitlines(),
             lambda paths, _: has_tokenizer(paths[0]),
             lambda exists: not exists,
             self,
