@@ -93,17 +93,20 @@ class SetupController(QObject):
         """Check the files that the form names. Called after the first paint."""
         self._update_monitors()
         self._form.changed.connect(self._update_monitors)
-        self._form.data_changed.connect(self._show_data_summary)
+        self._form.data_changed.connect(self._on_data_changed)
 
     def _update_monitors(self) -> None:
         for monitor in self._monitors.values():
             monitor.update()
         self._tokenizer_monitor.update()
 
-    def _show_data_summary(self) -> None:
-        """Show the known summary again: the list was filled anew."""
-        self._monitors["data"].update()
-        self._window.setup.data.set_summary(self._monitors["data"].result)
+    def _on_data_changed(self) -> None:
+        """Show the known summary in the list, which was filled anew, and inspect the same paths again."""
+        monitor = self._monitors["data"]
+        monitor.update()
+        self._window.setup.data.set_summary(monitor.result)
+        if not monitor.is_pending:
+            monitor.refresh()
 
     def _connect(self) -> None:
         window, form, onboarding = self._window, self._form, self._window.setup.onboarding
