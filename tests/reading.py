@@ -42,21 +42,21 @@ def read(
     return [dict(row) for row in FORMATS[source.format].read(source, ReadOptions(columns, piece, skip), ReadStats())]
 
 
-def read_and_tally(
+def read_with_stats(
     source: SourceFile,
     columns: tuple[str, ...] = (),
     before: dict[str, int | str] | None = None,
     piece: int = 64 * 1024,
 ) -> tuple[list[dict[str, Any]], list[dict[str, int | str]], ReadStats]:
-    """The rows from where a reading stopped that was in the state `before`; the state after each; the tally."""
-    tally = ReadStats()
+    """The rows from where a reading stopped that was in the state `before`; the state after each; the stats."""
+    stats = ReadStats()
     if before is not None:
-        tally.load_state_dict(before)
+        stats.load_state_dict(before)
     rows, states = [], []
-    for row in FORMATS[source.format].read(source, ReadOptions(columns, piece, tally.read), tally):
+    for row in FORMATS[source.format].read(source, ReadOptions(columns, piece, stats.read), stats):
         rows.append(dict(row))
-        states.append(tally.state_dict())
-    return rows, states, tally
+        states.append(stats.state_dict())
+    return rows, states, stats
 
 
 @contextmanager

@@ -110,16 +110,16 @@ def prepare(ctx: click.Context, /, preview: bool, **flags: Any) -> None:
     with _command_context(flags) as job:
         config = run_plan.build_config(flags)
         from trainer_core.data.prepare import prepare as work
-        from trainer_core.data.report import report as insight
+        from trainer_core.data.report import report as data_report
 
         job.run_context.set_phase("preparing")
         if preview:
-            report = insight.preview(config, job.run_context)
+            report = data_report.preview(config, job.run_context)
         else:
             prepared = work(config, job.run_context)
             click.echo(f"{prepared.folder}", err=True)
-            report = insight.report_prepared_data(prepared, config)
-        insight.warn_about_duplicates(report, job.run_context)
+            report = data_report.report_prepared_data(prepared, config)
+        data_report.warn_about_duplicates(report, job.run_context)
         job.run_context.emit(report)
         job.run_context.set_phase("done")
     ctx.exit(job.exit_code)

@@ -1,4 +1,4 @@
-"""`prepare --preview` and `prepare` as programs and people call them."""
+"""`prepare --preview` and `prepare` as processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def report_of(ended: Ended) -> protocol.DataReport:
     return report
 
 
-def test_a_preview_tells_as_json_and_keeps_nothing_and_preparing_tells_the_same(tmp_path: Path) -> None:
+def test_preview_and_prepare_emit_reports_and_preview_writes_no_cache(tmp_path: Path) -> None:
     data = text_file(tmp_path)
     looked = run(tmp_path, "prepare", "--preview", *FLAGS, "--data", str(data))
     assert looked.code == 0
@@ -33,7 +33,7 @@ def test_a_preview_tells_as_json_and_keeps_nothing_and_preparing_tells_the_same(
         assert report.steps_per_epoch == -(-report.samples_per_epoch // 4)
 
 
-def test_a_preview_in_words_has_no_colours_where_nobody_sees_them(tmp_path: Path) -> None:
+def test_a_plain_preview_has_no_colors(tmp_path: Path) -> None:
     data = text_file(tmp_path)
     command = [sys.executable, "-X", "utf8", "-m", "trainer_core", "prepare", "--preview", "--output", "plain"]
     chinese = {**environment(tmp_path), "TRAINDECK_LANG": "zh"}
@@ -46,6 +46,6 @@ def test_a_preview_in_words_has_no_colours_where_nobody_sees_them(tmp_path: Path
     assert "\x1b" not in text
 
 
-def test_data_that_cannot_be_looked_at_is_refused_with_its_exit_code(tmp_path: Path) -> None:
+def test_missing_data_ends_with_its_exit_code(tmp_path: Path) -> None:
     ended = run(tmp_path, "prepare", "--preview", "--data", str(tmp_path / "no.txt"))
     assert (ended.error.code, ended.code) == ("data.not_found", 4)

@@ -1,4 +1,4 @@
-"""Which columns are found, and what rows become."""
+"""Column detection, and conversion of rows to documents."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ MESSAGES = [
         ("text prompt response", "text", "text"),
     ],
 )
-def test_the_usual_columns_are_found_by_looking(found: str, kind: str, used: str) -> None:
-    layout = map_columns(found.split(), Config())
-    assert (layout.kind, " ".join(layout.column_names)) == (kind, used)
+def test_common_column_names_are_detected(found: str, kind: str, used: str) -> None:
+    mapping = map_columns(found.split(), Config())
+    assert (mapping.kind, " ".join(mapping.column_names)) == (kind, used)
 
 
-def test_a_task_or_a_column_that_is_set_decides() -> None:
+def test_a_configured_task_or_column_takes_precedence() -> None:
     assert map_columns(["text", "prompt", "response"], Config(task="sft")).kind == "pair"
     assert map_columns(["messages", "content"], Config(task="pretrain")).text == "content"
     assert map_columns(["q", "a", "text"], Config(task="sft", prompt_column="q", response_column="a")).column_names == (
@@ -66,7 +66,7 @@ def test_a_task_or_a_column_that_is_set_decides() -> None:
     assert map_columns(["instruction", "input", "output"], Config(input_column="")).input == ""
 
 
-def test_a_column_that_is_set_and_not_there_is_not_replaced_by_another() -> None:
+def test_a_configured_column_that_is_missing_is_an_error() -> None:
     for config in (Config(text_column="body"), Config(task="sft", prompt_column="q"), Config(task="sft")):
         with pytest.raises(MissingColumnError):
             map_columns(["content"], config)
@@ -75,30 +75,30 @@ def test_a_column_that_is_set_and_not_there_is_not_replaced_by_another() -> None
     assert caught.value.column == "response"
 
 
-def test_alpaca_rows_become_an_instruction_with_its_input_below() -> None:
-    layout = map_columns(["instruction", "input", "output"], Config())
+def test_alpaca_input_is_appended_to_the_instruction() -> None:
+    mapping = map_columns(["instruction", "input", "output"], Config())
     row = {"instruction": "Add them.", "input": "1 and 2", "output": "3"}
-    assert columns.extract_turns(row, layout) == (("user", "Add them.\n\n1 and 2"), ("assistant", "3"))
-    assert columns.extract_turns({**row, "input": ""}, layout)[0] == ("user", "Add them.")
-    assert columns.extract_turns({**row, "input": None}, layout)[0] == ("user", "Add them.")
+    assert columns.extract_turns(row, mapping) == (("user", "Add them.\n\n1 and 2"), ("assistant", "3"))
+    assert columns.extract_turns({**row, "input": ""}, mapping)[0] == ("user", "Add them.")
+    assert columns.extract_turns({**row, "input": None}, mapping)[0] == ("user", "Add them.")
 
 
-def test_a_system_column_begins_the_conversation_where_it_is_filled() -> None:
-    layout = map_columns(["system", "prompt", "response"], Config())
+def test_a_filled_system_column_begins_the_conversation() -> None:
+    mapping = map_columns(["system", "prompt", "response"], Config())
     row = {"system": "Be brief.", "prompt": "Hi", "response": "Hello"}
-    assert columns.extract_turns(row, layout)[0] == ("system", "Be brief.")
-    assert columns.extract_turns({**row, "system": ""}, layout)[0] == ("user", "Hi")
+    assert columns.extract_turns(row, mapping)[0] == ("system", "Be brief.")
+    assert columns.extract_turns({**row, "system": ""}, mapping)[0] == ("user", "Hi")
 
 
 @pytest.mark.parametrize("as_text", [False, True])
 def test_chats_keep_all_their_turns(as_text: bool) -> None:
-    layout = ColumnMapping("messages", messages="messages")
+    mapping = ColumnMapping("messages", messages="messages")
     row = {"messages": json.dumps(MESSAGES) if as_text else MESSAGES}
-    assert columns.extract_turns(row, layout) == tuple((one["role"], one["content"]) for one in MESSAGES)
+    assert columns.extract_turns(row, mapping) == tuple((one["role"], one["content"]) for one in MESSAGES)
 
 
-def test_the_names_of_sharegpt_are_understood_and_what_nobody_answered_is_left_out() -> None:
-    layout = ColumnMapping("messages", messages="conversations")
+def test_sharegpt_roles_are_mapped_and_unanswered_turns_dropped() -> None:
+    mapping = ColumnMapping("messages", messages="conversations")
     row = {
         "conversations": [
             {"from": "human", "value": "Hi"},
@@ -106,18 +106,18 @@ def test_the_names_of_sharegpt_are_understood_and_what_nobody_answered_is_left_o
             {"from": "human", "value": "?"},
         ]
     }
-    assert columns.extract_turns(row, layout) == (("user", "Hi"), ("assistant", "Hello"))
+    assert columns.extract_turns(row, mapping) == (("user", "Hi"), ("assistant", "Hello"))
 
 
-def test_a_message_whose_content_a_table_has_filled_with_null_says_its_value() -> None:
+def test_a_null_content_falls_back_to_value() -> None:
     row = {
         "conversations": [
             {"role": None, "from": "human", "content": None, "value": "Hi"},
             {"role": "assistant", "from": None, "content": "Hello", "value": None},
         ]
     }
-    layout = map_columns(["conversations"], Config())
-    assert columns.extract_turns(row, layout) == (("user", "Hi"), ("assistant", "Hello"))
+    mapping = map_columns(["conversations"], Config())
+    assert columns.extract_turns(row, mapping) == (("user", "Hi"), ("assistant", "Hello"))
 
 
 def test_parts_of_a_message_are_joined() -> None:
@@ -126,13 +126,13 @@ def test_parts_of_a_message_are_joined() -> None:
     assert columns.extract_turns(row, ColumnMapping("messages", messages="messages"))[1] == ("assistant", "Hello")
 
 
-def test_a_part_whose_text_a_table_has_filled_with_null_adds_nothing() -> None:
+def test_a_part_with_null_text_is_empty() -> None:
     parts = [{"type": "text", "text": "Hello"}, {"type": "image", "text": None}, None]
     rows = pa.table({"messages": [[{"role": "assistant", "content": parts}]]}).to_pylist()
     assert columns.extract_turns(rows[0], ColumnMapping("messages", messages="messages")) == (("assistant", "Hello"),)
 
 
-def test_a_message_to_the_model_may_be_empty() -> None:
+def test_a_user_message_may_be_empty() -> None:
     row = {"messages": [{"role": "user", "content": None}, {"role": "assistant", "content": "Hello"}]}
     assert columns.extract_turns(row, ColumnMapping("messages", messages="messages"))[0] == ("user", "")
 
@@ -160,7 +160,7 @@ def test_a_message_to_the_model_may_be_empty() -> None:
         ),
     ],
 )
-def test_what_is_no_chat_is_a_bad_row_with_its_reason(messages: Any, reason: str) -> None:
+def test_an_invalid_chat_is_a_bad_row_with_its_reason(messages: Any, reason: str) -> None:
     with pytest.raises(BadRow, match=reason):
         columns.extract_turns({"messages": messages}, ColumnMapping("messages", messages="messages"))
 
@@ -174,14 +174,14 @@ ANYTHING = st.recursive(
 
 
 @given(ANYTHING)
-def test_whatever_stands_in_a_column_is_a_document_or_a_bad_row(value: Any) -> None:
-    for layout in (
+def test_any_column_value_is_a_document_or_a_bad_row(value: Any) -> None:
+    for mapping in (
         ColumnMapping("messages", messages="a"),
         ColumnMapping("pair", prompt="a", response="a"),
         ColumnMapping("text", text="a"),
     ):
         with contextlib.suppress(BadRow):
-            turns = columns.extract_turns({"a": value}, layout) if layout.task == "sft" else ()
+            turns = columns.extract_turns({"a": value}, mapping) if mapping.task == "sft" else ()
             text = "" if turns else columns.extract_text({"a": value}, ColumnMapping("text", text="a"))
             assert turns or isinstance(text, str)
             assert all(isinstance(content, str) for _, content in turns)
@@ -204,11 +204,11 @@ def write(folder: Path) -> list[Path]:
     return [folder / name for name in ("a.jsonl", "b.txt", "c.parquet", "d.csv")]
 
 
-def test_a_stream_goes_on_from_any_position_with_the_same_documents_and_counts(tmp_path: Path) -> None:
+def test_a_stream_resumed_at_any_position_yields_the_same_documents_and_counts(tmp_path: Path) -> None:
     config = Config()
-    looks = [scan_path(str(path), config) for path in write(tmp_path)]
-    whole = DocumentStream(looks, config, Listener())
-    documents, positions = [], [DocumentStream(looks, config).position]
+    scans = [scan_path(str(path), config) for path in write(tmp_path)]
+    whole = DocumentStream(scans, config, Listener())
+    documents, positions = [], [DocumentStream(scans, config).position]
     for document in whole:
         documents.append(document)
         positions.append(whole.position)
@@ -217,7 +217,7 @@ def test_a_stream_goes_on_from_any_position_with_the_same_documents_and_counts(t
     for number in range(0, len(positions), 3):
         position = positions[number]
         if position is not None:
-            rest = DocumentStream(looks, config, Listener(), json.loads(json.dumps(position)))
+            rest = DocumentStream(scans, config, Listener(), json.loads(json.dumps(position)))
             assert list(rest) == documents[number:]
             assert rest.counts == whole.counts
 
@@ -231,7 +231,7 @@ def test_files_of_one_folder_may_have_different_columns(tmp_path: Path) -> None:
     assert [len(document.turns) for document in DocumentStream([found], config)] == [2, 5]
 
 
-def test_a_bad_row_ends_the_reading_where_that_is_wanted(tmp_path: Path) -> None:
+def test_on_bad_row_stop_ends_at_the_first_bad_row(tmp_path: Path) -> None:
     path = write(tmp_path)[0]
     config = Config(on_bad_row="stop")
     with pytest.raises(TraindeckError) as caught:
@@ -240,7 +240,7 @@ def test_a_bad_row_ends_the_reading_where_that_is_wanted(tmp_path: Path) -> None
     assert str(path) in str(caught.value)
 
 
-def test_more_bad_rows_than_the_limit_end_the_reading(tmp_path: Path) -> None:
+def test_bad_row_limit_ends_reading(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     lines = ['{"text": "fine"}'] * 300
     lines[20::10] = ["broken"] * len(lines[20::10])

@@ -14,13 +14,13 @@ from trainer_core.data.sources import scan_path
 from trainer_core.data.split_files import HeldOutSelector
 
 
-def test_no_prompt_occurs_twice_so_held_out_ones_were_never_trained_on() -> None:
+def test_prompts_are_unique() -> None:
     prompts = [prompt for prompt, _ in builtin_tasks.examples()]
     assert len(prompts) == len(set(prompts)) > 10_000
     assert 0.04 < HeldOutSelector(0.05).mask(np.arange(len(prompts))).mean() < 0.06
 
 
-def test_the_exercises_are_always_the_same() -> None:
+def test_the_exercises_are_deterministic() -> None:
     first = builtin_tasks.examples()
     builtin_tasks.examples.cache_clear()
     assert builtin_tasks.examples() == first
@@ -43,7 +43,7 @@ def test_the_answers_are_right() -> None:
     assert checked > 10_000
 
 
-def test_both_languages_are_there() -> None:
+def test_both_languages_are_equally_frequent() -> None:
     chinese = sum(not prompt.isascii() for prompt, _ in builtin_tasks.examples())
     assert 0.4 < chinese / len(builtin_tasks.examples()) < 0.6
 
@@ -56,7 +56,7 @@ def test_the_python_library_is_found_without_tests_and_installed_packages() -> N
     assert 3e6 < sum(file.stat().st_size for file in found) < 30e6
 
 
-def test_the_built_in_data_streams_like_any_other() -> None:
+def test_built_in_data_is_streamed() -> None:
     config = Config()
     library = DocumentStream([scan_path("builtin:python", config)], config)
     assert sum(1 for _ in library) > 300

@@ -1,4 +1,4 @@
-"""Validation data of one's own, and the splits of data set folders."""
+"""Validation data, and the splits of data set folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 
 from tests.preparing import Listener, decoded, prepared
 from trainer_core.config import Config
-from trainer_core.data import cache
 from trainer_core.data.report import statistics
 from trainer_core.data.report.report import preview
 from trainer_core.data.report.statistics import count_overlap
@@ -52,7 +51,7 @@ def test_all_data_is_trained_on_and_all_validation_data_is_evaluated(tmp_path: P
     assert [Path(source.path).name for source in result.validation_sources] == ["b.jsonl", "c.jsonl"]
 
 
-def test_plain_text_is_one_document_a_file_on_either_side(tmp_path: Path) -> None:
+def test_each_plain_text_file_is_one_document_in_its_split(tmp_path: Path) -> None:
     for name in ("train", "held"):
         (tmp_path / f"{name}.txt").write_text(f"{name} words\n" * 3000, encoding="utf-8")
     result = with_validation(tmp_path / "train.txt", tmp_path / "held.txt")
@@ -68,7 +67,7 @@ def test_the_tokenizer_is_trained_on_the_training_data_alone(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("processes", [0, 2])
-def test_a_preparation_that_was_stopped_goes_on_in_the_validation_data(
+def test_a_stopped_preparation_resumes_within_the_validation_data(
     tmp_path: Path, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from trainer_core.data import encoder
@@ -92,7 +91,7 @@ def test_a_preparation_that_was_stopped_goes_on_in_the_validation_data(
     assert again.report == whole.report
 
 
-def test_bad_rows_of_validation_data_count_like_others(tmp_path: Path) -> None:
+def test_bad_rows_of_validation_data_are_counted(tmp_path: Path) -> None:
     train, held = rows(tmp_path / "a.jsonl", range(300)), rows(tmp_path / "b.jsonl", range(20))
     with held.open("a", encoding="utf-8") as file:
         file.write('\n{"text": \n')
@@ -113,7 +112,7 @@ def test_conversations_cannot_be_evaluated_on_plain_text(tmp_path: Path) -> None
     assert caught.value.code == "data.mixed"
 
 
-def test_a_cache_is_made_anew_when_the_validation_data_changes_and_not_for_the_fraction(tmp_path: Path) -> None:
+def test_changed_validation_data_rebuilds_the_cache_and_a_changed_fraction_does_not(tmp_path: Path) -> None:
     train, held = rows(tmp_path / "a.jsonl", range(300)), rows(tmp_path / "b.jsonl", range(20))
     names = {prepared(train).fingerprint, with_validation(train, held).fingerprint}
     assert with_validation(train, held, validation_fraction=0.3).fingerprint in names
@@ -125,17 +124,6 @@ def test_a_cache_is_made_anew_when_the_validation_data_changes_and_not_for_the_f
     assert listener.warnings["cache.file_changed"] == {"path": str(held)}
     both = with_validation(held, train), with_validation(train, held)
     assert both[0].fingerprint != both[1].fingerprint
-
-
-def test_caches_without_validation_data_keep_their_names(tmp_path: Path) -> None:
-    from trainer_core.data.sources import common_task, scan_datasets
-
-    config = Config(data=[str(rows(tmp_path / "a.jsonl", range(300)))])
-    looks = scan_datasets(config)
-    inputs = cache.collect_inputs(looks, common_task(looks.all), config, Listener())
-    assert set(inputs["options"]) == {
-        "version", "task", "validation_fraction", "vocab_size", "pre_tokenizer", "tokenizer_sample_mib",
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("held", ["b.jsonl", "b.parquet"])
@@ -159,7 +147,7 @@ def test_without_a_token_cache_validation_data_may_have_any_format(tmp_path: Pat
 # --- rows that are in both --------------------------------------------------------------------------
 
 
-def test_rows_that_are_in_both_are_counted_and_said(tmp_path: Path) -> None:
+def test_rows_in_both_splits_are_counted_and_reported(tmp_path: Path) -> None:
     train, held = rows(tmp_path / "a.jsonl", range(300)), rows(tmp_path / "b.jsonl", range(290, 330))
     listener = Listener()
     result = with_validation(train, held, listener=listener)
@@ -170,7 +158,7 @@ def test_rows_that_are_in_both_are_counted_and_said(tmp_path: Path) -> None:
     assert "data.overlap" in again.warnings
 
 
-def test_rows_that_repeat_within_the_validation_data_alone_are_no_overlap(tmp_path: Path) -> None:
+def test_duplicates_within_the_validation_data_are_no_overlap(tmp_path: Path) -> None:
     train, held = rows(tmp_path / "a.jsonl", range(300)), rows(tmp_path / "b.jsonl", range(400, 420))
     held.write_text(f"{held.read_text(encoding='utf-8')}\n" * 3, encoding="utf-8")
     listener = Listener()
@@ -178,7 +166,7 @@ def test_rows_that_repeat_within_the_validation_data_alone_are_no_overlap(tmp_pa
     assert "data.overlap" not in listener.warnings
 
 
-def test_what_is_held_back_by_chance_is_said_to_overlap_where_rows_repeat_often(tmp_path: Path) -> None:
+def test_held_out_duplicates_of_training_rows_are_reported(tmp_path: Path) -> None:
     path = rows(tmp_path / "a.jsonl", range(300))
     listener = Listener()
     prepared(path, listener=listener)
@@ -225,7 +213,7 @@ def data_set(folder: Path, names: list[str]) -> Path:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("given", [False, True])
-def test_of_a_data_set_folder_the_right_splits_are_taken(tmp_path: Path, layout: str, given: bool) -> None:
+def test_splits_of_a_data_set_folder_are_selected(tmp_path: Path, layout: str, given: bool) -> None:
     folder = data_set(tmp_path / "set", LAYOUTS[layout])
     result = with_validation(folder, *([folder] if given else []))
     learned, evaluated = decoded(result, "train"), decoded(result, "validation")
@@ -237,7 +225,7 @@ def test_of_a_data_set_folder_the_right_splits_are_taken(tmp_path: Path, layout:
     assert held.split in ("test",) if only_test else held.split in ("validation", "valid", "dev")
 
 
-def test_validation_data_that_is_given_comes_before_the_split_of_the_data(tmp_path: Path) -> None:
+def test_validation_data_takes_precedence_over_a_validation_split(tmp_path: Path) -> None:
     folder = data_set(tmp_path / "set", LAYOUTS["files"])
     result = with_validation(folder, rows(tmp_path / "mine.jsonl", range(30), "mine"))
     assert result.validation.documents == 30
@@ -260,7 +248,7 @@ def test_a_folder_of_validation_data_needs_no_training_split(tmp_path: Path) -> 
         ["trainer.jsonl", "testing.jsonl"],
     ],
 )
-def test_other_folders_are_read_whole(tmp_path: Path, names: list[str]) -> None:
+def test_folders_without_splits_are_read_completely(tmp_path: Path, names: list[str]) -> None:
     folder = data_set(tmp_path / "set", names)
     result = prepared(folder)
     assert result.train.documents + result.validation.documents == 200
@@ -268,14 +256,14 @@ def test_other_folders_are_read_whole(tmp_path: Path, names: list[str]) -> None:
     assert result.validation_sources == ()
 
 
-def test_programs_are_no_data_sets(tmp_path: Path) -> None:
+def test_source_code_folders_have_no_splits(tmp_path: Path) -> None:
     for name in ("train.py", "test.py", "model.py", "test/test_model.py", "train/loop.py"):
         (tmp_path / "code" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "code" / name).write_text(f"print('{name}')\n" * 200, encoding="utf-8")
     assert prepared(tmp_path / "code").sources[0].files == 5
 
 
-def test_a_split_is_known_by_the_first_word_of_its_name() -> None:
+def test_a_split_is_the_first_word_of_the_file_name() -> None:
     folder = Path("set")
     names = ("train.csv", "TEST-1.csv", "val_zh.csv", "dev.jsonl.gz", "training.csv", "a/train.csv", "README.md")
     found = group_by_split(folder, [folder / name for name in names])
@@ -295,7 +283,7 @@ def saved(folder: Path, texts: list[str]) -> None:
 @pytest.mark.parametrize(
     "splits", [["train", "validation", "test"], ["test", "train"], ["train", "validation_a", "validation_b"]]
 )
-def test_of_a_saved_data_set_the_validation_split_is_evaluated(tmp_path: Path, splits: list[str]) -> None:
+def test_the_validation_split_of_a_saved_data_set_is_evaluated(tmp_path: Path, splits: list[str]) -> None:
     for name in splits:
         saved(tmp_path / "set" / name, [f"{name} row {number}" for number in range(100)])
     (tmp_path / "set" / "dataset_dict.json").write_text(json.dumps({"splits": splits}), encoding="utf-8")
@@ -307,7 +295,7 @@ def test_of_a_saved_data_set_the_validation_split_is_evaluated(tmp_path: Path, s
     assert result.validation.documents == 100 * len(wanted)
 
 
-def test_a_saved_data_set_with_a_single_split_is_held_back_from_as_before(tmp_path: Path) -> None:
+def test_a_fraction_of_a_saved_data_set_with_one_split_is_held_out(tmp_path: Path) -> None:
     saved(tmp_path / "set" / "test", [f"row {number}" for number in range(200)])
     (tmp_path / "set" / "dataset_dict.json").write_text(json.dumps({"splits": ["test"]}), encoding="utf-8")
     result = prepared(tmp_path / "set")
@@ -322,7 +310,7 @@ def config_of(train: Path, held: Path) -> Config:
     return Config(data=[str(train)], validation_data=[str(held)], vocab_size=320, max_seq_len=32)
 
 
-def test_a_preview_of_little_data_says_what_preparation_finds(tmp_path: Path) -> None:
+def test_a_preview_of_small_data_equals_preparation(tmp_path: Path) -> None:
     train, held = rows(tmp_path / "a.jsonl", range(300)), rows(tmp_path / "b.jsonl", range(290, 330))
     listener = Listener()
     report, result = preview(config_of(train, held), listener), with_validation(train, held)
@@ -334,7 +322,7 @@ def test_a_preview_of_little_data_says_what_preparation_finds(tmp_path: Path) ->
     assert "data.overlap" in listener.warnings
 
 
-def test_a_preview_of_much_data_estimates_either_side_by_itself(tmp_path: Path) -> None:
+def test_a_preview_of_large_data_estimates_each_split_separately(tmp_path: Path) -> None:
     train, held = rows(tmp_path / "a.jsonl", range(200_000)), rows(tmp_path / "b.jsonl", range(500))
     report = preview(config_of(train, held), Listener(), 2_000_000)
     assert not report.complete
@@ -345,7 +333,7 @@ def test_a_preview_of_much_data_estimates_either_side_by_itself(tmp_path: Path) 
 @pytest.mark.parametrize(
     "build", [lambda folder: folder / "gone.jsonl", lambda folder: rows(folder / "e.jsonl", range(0))]
 )
-def test_validation_data_that_cannot_be_read_is_refused(tmp_path: Path, build: Callable[[Path], Path]) -> None:
+def test_unreadable_validation_data_is_rejected(tmp_path: Path, build: Callable[[Path], Path]) -> None:
     train, held = rows(tmp_path / "a.jsonl", range(300)), build(tmp_path)
     for work in (lambda: with_validation(train, held), lambda: preview(config_of(train, held), Listener())):
         with pytest.raises(TraindeckError) as caught:

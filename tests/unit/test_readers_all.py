@@ -1,4 +1,4 @@
-"""What holds for the reader of every format: round trips, going on, damage, and anything but a file."""
+"""Properties of every reader: round trips, resuming, damaged files, and other file types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.reading import TABLES, columnar_file, compressed, encoded, limits, read, read_and_tally, source_of, tar_of
+from tests.reading import TABLES, columnar_file, compressed, encoded, limits, read, read_with_stats, source_of, tar_of
 from trainer_core.data.encodings import ReadStats
 from trainer_core.data.formats import FORMATS, KNOWN_SUFFIXES, format_from_name
 from trainer_core.data.readers.base import ReadOptions
@@ -44,7 +44,7 @@ def file_of(content: bytes, name: str = "a") -> Iterator[Path]:
 @given(
     rows=tables, chunk=st.integers(1, 200), columns=st.sampled_from([(), ("response",), ("其他", "prompt"), ("no",)])
 )
-def test_rows_that_were_written_are_read_again(
+def test_written_rows_are_read_back_unchanged(
     kind: str, rows: list[dict[str, str]], chunk: int, columns: tuple[str, ...]
 ) -> None:
     with file_of(encoded(rows, kind)) as path, limits(chunk):
@@ -81,25 +81,25 @@ def rows_and_bad_ones(kind: str, seed: int) -> bytes:
 @pytest.mark.parametrize("kind", ALL)
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10_000), chunk=st.integers(1, 300), columns=st.sampled_from([(), ("text",)]))
-def test_a_reading_that_goes_on_gives_what_an_uninterrupted_one_gives(
+def test_resumed_reading_equals_uninterrupted_reading(
     kind: str, seed: int, chunk: int, columns: tuple[str, ...]
 ) -> None:
     with file_of(rows_and_bad_ones(kind, seed)) as path, limits(chunk, LONGEST):
         source = source_of(path, kind)
-        rows, states, whole = read_and_tally(source, columns, piece=20)
+        rows, states, whole = read_with_stats(source, columns, piece=20)
         for taken in range(0, len(rows), 5):
             before = states[taken - 1] if taken else ReadStats().state_dict()
-            more, _, tally = read_and_tally(source, columns, before, piece=20)
+            more, _, stats = read_with_stats(source, columns, before, piece=20)
             assert repr(more) == repr(rows[taken:])  # NaN is not equal to itself
-            assert tally.state_dict() == whole.state_dict()
+            assert stats.state_dict() == whole.state_dict()
 
 
 @pytest.mark.parametrize("kind", ALL)
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10_000), skip=st.integers(0, 60), chunk=st.integers(1, 300))
-def test_skipping_counts_good_rows_and_bad_ones(kind: str, seed: int, skip: int, chunk: int) -> None:
+def test_skip_rows_counts_good_and_bad_rows(kind: str, seed: int, skip: int, chunk: int) -> None:
     with file_of(rows_and_bad_ones(kind, seed)) as path, limits(chunk, LONGEST):
-        rows, states, whole = read_and_tally(source_of(path, kind), piece=20)
+        rows, states, whole = read_with_stats(source_of(path, kind), piece=20)
         kept = [row for row, state in zip(rows, states, strict=True) if int(state["read"]) > skip]
         assert repr(read(source_of(path, kind), skip=skip, piece=20)) == repr(kept)
         assert whole.read == whole.bad + len(rows)
@@ -108,13 +108,13 @@ def test_skipping_counts_good_rows_and_bad_ones(kind: str, seed: int, skip: int,
 @pytest.mark.parametrize("kind", ALL)
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10_000), chunk=st.integers(1, 300))
-def test_where_chunks_end_makes_no_difference(kind: str, seed: int, chunk: int) -> None:
+def test_rows_do_not_depend_on_the_chunk_size(kind: str, seed: int, chunk: int) -> None:
     with file_of(rows_and_bad_ones(kind, seed)) as path:
         source = source_of(path, kind)
         with limits(LONGEST, LONGEST, batch=10**6):
-            rows, states, _ = read_and_tally(source, piece=20)
+            rows, states, _ = read_with_stats(source, piece=20)
         with limits(chunk, LONGEST):
-            again, states_again, _ = read_and_tally(source, piece=20)
+            again, states_again, _ = read_with_stats(source, piece=20)
     assert repr(again) == repr(rows)
     assert [state["read"] for state in states_again] == [state["read"] for state in states]
     assert [state["first_bad"] for state in states_again] == [state["first_bad"] for state in states]
@@ -123,11 +123,11 @@ def test_where_chunks_end_makes_no_difference(kind: str, seed: int, chunk: int) 
 def exhaust(path: Path, kind: str, compression: str = "", encoding: str = "utf-8") -> int:
     """How many rows there are until the end, or until an error that can be told to a person."""
     source = source_of(path, kind, encoding, compression)
-    tally = ReadStats()
+    stats = ReadStats()
     with suppress(TraindeckError):
-        for _ in FORMATS[source.format].read(source, ReadOptions(), tally):
+        for _ in FORMATS[source.format].read(source, ReadOptions(), stats):
             pass
-    return tally.read
+    return stats.read
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -140,7 +140,7 @@ def exhaust(path: Path, kind: str, compression: str = "", encoding: str = "utf-8
 @example(content=b"PAR1PAR1", chunk=7)
 @example(content=b"ARROW1\0\0", chunk=7)
 @example(content=b"\xff\xff\xff\xff\x10\0\0\0", chunk=7)
-def test_arbitrary_bytes_end_in_rows_or_in_a_plain_error(kind: str, content: bytes, chunk: int) -> None:
+def test_arbitrary_bytes_yield_rows_or_a_traindeck_error(kind: str, content: bytes, chunk: int) -> None:
     with file_of(content) as path, limits(chunk):
         for compression in ("", "gzip", "zstd") if kind in ("jsonl", "text") else ("",):
             exhaust(path, kind, compression)
@@ -149,9 +149,7 @@ def test_arbitrary_bytes_end_in_rows_or_in_a_plain_error(kind: str, content: byt
 @pytest.mark.parametrize("kind", ALL)
 @settings(max_examples=40, deadline=None)
 @given(place=st.floats(0, 1), value=st.integers(0, 255), cut=st.booleans())
-def test_a_file_with_one_byte_changed_or_its_end_missing_never_ends_in_a_traceback(
-    kind: str, place: float, value: int, cut: bool
-) -> None:
+def test_a_damaged_or_truncated_file_never_raises_another_error(kind: str, place: float, value: int, cut: bool) -> None:
     rows = [{"text": f"row {i} " + "床前明月光" * (i % 5), "n": str(i)} for i in range(40)]
     whole = bytearray(encoded(rows, kind) if kind != "text" else b"a line\n" * 200)
     at = int(place * (len(whole) - 1))
@@ -170,7 +168,7 @@ def test_arbitrary_bytes_decode_in_any_encoding(kind: str, encoding: str, conten
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_a_folder_in_place_of_a_file_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_folder_instead_of_a_file_is_rejected(tmp_path: Path, kind: str) -> None:
     (tmp_path / "a").mkdir()
     with pytest.raises(TraindeckError, match="not a regular file"):
         read(source_of(tmp_path / "a", kind))
@@ -178,7 +176,7 @@ def test_a_folder_in_place_of_a_file_is_refused(tmp_path: Path, kind: str) -> No
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such pipes")
 @pytest.mark.parametrize("kind", ALL)
-def test_a_pipe_or_a_device_in_place_of_a_file_is_refused_without_waiting(tmp_path: Path, kind: str) -> None:
+def test_a_pipe_or_a_device_is_rejected_without_blocking(tmp_path: Path, kind: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(TraindeckError, match="not a regular file"):
@@ -186,7 +184,7 @@ def test_a_pipe_or_a_device_in_place_of_a_file_is_refused_without_waiting(tmp_pa
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_a_file_that_vanishes_is_an_error_of_the_system(tmp_path: Path, kind: str) -> None:
+def test_a_deleted_file_raises_file_not_found(tmp_path: Path, kind: str) -> None:
     (tmp_path / "a").write_bytes(b"x")
     source = source_of(tmp_path / "a", kind)
     (tmp_path / "a").unlink()
@@ -198,7 +196,7 @@ def test_a_file_that_vanishes_is_an_error_of_the_system(tmp_path: Path, kind: st
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10_000), parts=st.integers(1, 5), chunk=st.integers(1, 300))
-def test_a_compressed_file_gives_the_same_rows(kind: str, compression: str, seed: int, parts: int, chunk: int) -> None:
+def test_compressed_files_yield_the_same_rows(kind: str, compression: str, seed: int, parts: int, chunk: int) -> None:
     content = rows_and_bad_ones(kind, seed)
     with file_of(content) as plain, file_of(compressed(content, compression, parts)) as packed, limits(chunk):
         rows = read(source_of(plain, kind))
@@ -223,10 +221,10 @@ def test_a_compressed_file_gives_the_same_rows(kind: str, compression: str, seed
         ("a.docx", (None, "")),
     ],
 )
-def test_names_tell_format_and_compression(name: str, found: tuple[Any, str]) -> None:
+def test_format_and_compression_are_detected_from_the_name(name: str, found: tuple[Any, str]) -> None:
     assert format_from_name(Path(name)) == found
 
 
-def test_every_format_is_named_in_messages() -> None:
+def test_every_format_is_listed_in_messages() -> None:
     for entry in FORMATS.values():
         assert entry.suffixes[0] in KNOWN_SUFFIXES

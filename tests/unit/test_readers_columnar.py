@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.reading import columnar_file, limits, random_bytes, read, read_and_tally, source_of
+from tests.reading import columnar_file, limits, random_bytes, read, read_with_stats, source_of
 from trainer_core.data.encodings import ReadStats
 from trainer_core.data.formats import FORMATS
 from trainer_core.data.readers.base import ReadOptions
@@ -29,7 +29,7 @@ def file_of(tmp_path: Path, kind: str, table: pa.Table, rows: int = 7) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_values_of_every_kind_are_given_as_python_has_them(tmp_path: Path, kind: str) -> None:
+def test_values_are_converted_to_python_types(tmp_path: Path, kind: str) -> None:
     columns: dict[str, Any] = {
         "text": ["one", None, ""],
         "number": [1, None, 3],
@@ -63,11 +63,11 @@ def test_values_of_every_kind_are_given_as_python_has_them(tmp_path: Path, kind:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_bytes_are_read_as_text_and_those_that_are_none_are_counted(tmp_path: Path, kind: str) -> None:
+def test_binary_columns_are_decoded_and_bad_bytes_counted(tmp_path: Path, kind: str) -> None:
     table = pa.table({"text": pa.array([b"one", b"tw\xff\xfeo", None, "三".encode()], pa.binary())})
-    rows, states, tally = read_and_tally(source_of(file_of(tmp_path, kind, table), kind))
+    rows, states, stats = read_with_stats(source_of(file_of(tmp_path, kind, table), kind))
     assert [row["text"] for row in rows] == ["one", "tw\ufffd\ufffdo", None, "三"]
-    assert (tally.undecodable, tally.bad) == (2, 0)
+    assert (stats.undecodable, stats.bad) == (2, 0)
     assert [state["undecodable"] for state in states] == [0, 2, 2, 2]
 
 
@@ -77,32 +77,32 @@ def damaged_text(*texts: bytes) -> pa.Array:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_texts_that_are_not_utf_8_are_decoded_as_far_as_they_go(tmp_path: Path, kind: str) -> None:
+def test_invalid_utf_8_in_string_columns_is_replaced_and_counted(tmp_path: Path, kind: str) -> None:
     table = pa.table({"text": damaged_text(b"one", b"tw\xff", b"three")})
-    rows, _, tally = read_and_tally(source_of(file_of(tmp_path, kind, table), kind))
+    rows, _, stats = read_with_stats(source_of(file_of(tmp_path, kind, table), kind))
     assert [row["text"] for row in rows] == ["one", "tw\ufffd", "three"]
-    assert (tally.undecodable, tally.bad) == (1, 0)
+    assert (stats.undecodable, stats.bad) == (1, 0)
 
 
-def test_a_chat_with_bytes_that_are_not_utf_8_is_a_bad_row(tmp_path: Path) -> None:
+def test_a_nested_value_with_invalid_utf_8_is_a_bad_row(tmp_path: Path) -> None:
     texts = damaged_text(b"a", b"b\xff", b"c", b"d")
     chats = pa.ListArray.from_arrays([0, 1, 2, 4], texts)
-    rows, _, tally = read_and_tally(source_of(file_of(tmp_path, "parquet", pa.table({"text": chats})), "parquet"))
+    rows, _, stats = read_with_stats(source_of(file_of(tmp_path, "parquet", pa.table({"text": chats})), "parquet"))
     assert [row["text"] for row in rows] == [["a"], ["c", "d"]]
-    assert (tally.bad, tally.first_bad) == (1, "row 2")
+    assert (stats.bad, stats.first_bad) == (1, "row 2")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_values_that_are_too_long_are_bad_rows(tmp_path: Path, kind: str) -> None:
+def test_too_long_values_are_bad_rows(tmp_path: Path, kind: str) -> None:
     path = file_of(tmp_path, kind, pa.table({"text": ["a" * 10, "b" * 2000, "c" * 700] * 5}), rows=100)
     with limits(longest=1000):
-        rows, _, tally = read_and_tally(source_of(path, kind))
+        rows, _, stats = read_with_stats(source_of(path, kind))
     assert [row["text"][0] for row in rows] == ["a", "c"] * 5
-    assert (tally.bad, tally.first_bad, tally.position) == (5, "row 2", "row 15")
+    assert (stats.bad, stats.first_bad, stats.position) == (5, "row 2", "row 15")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_something_else_is_a_plain_error(tmp_path: Path, kind: str) -> None:
+def test_files_of_other_formats_raise_bad_format(tmp_path: Path, kind: str) -> None:
     with zipfile.ZipFile(tmp_path / "zip", "w") as file:
         file.writestr("x", "y" * 1000)
     others = [(tmp_path / "zip").read_bytes(), b"", b"words " * 100, b"FEA1" + bytes(100), b"PAR1" + random_bytes(300)]
@@ -117,7 +117,7 @@ def test_what_is_something_else_is_a_plain_error(tmp_path: Path, kind: str) -> N
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_a_zip_archive_and_a_file_without_its_end_are_called_so(tmp_path: Path, language: Language) -> None:
+def test_a_zip_archive_and_a_truncated_file_have_their_own_reasons(tmp_path: Path, language: Language) -> None:
     with zipfile.ZipFile(tmp_path / "zip.parquet", "w") as file:
         file.writestr("x", "y" * 1000)
     (tmp_path / "cut.parquet").write_bytes(columnar_file(pa.table({"text": ["a"] * 99}), "parquet")[:-9])
@@ -131,35 +131,35 @@ def test_a_zip_archive_and_a_file_without_its_end_are_called_so(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_that_is_cut_short_says_how_far_it_was_read(tmp_path: Path, kind: str) -> None:
+def test_a_truncated_file_reports_the_row_reached(tmp_path: Path, kind: str) -> None:
     path = file_of(tmp_path, kind, pa.table({"text": [random_bytes(50, row).hex() for row in range(5000)]}), rows=500)
     path.write_bytes(path.read_bytes()[:-50_000])
-    tally, count = ReadStats(), 0
+    stats, count = ReadStats(), 0
     with pytest.raises(TraindeckError) as caught:  # noqa: PT012 - rows may come first
-        for _ in FORMATS[source_of(path, kind).format].read(source_of(path, kind), ReadOptions(), tally):
+        for _ in FORMATS[source_of(path, kind).format].read(source_of(path, kind), ReadOptions(), stats):
             count += 1
     assert caught.value.code == "data.bad_format"
     assert count == (4500 if kind == "arrow" else 0)  # the others keep their index at the end
     assert caught.value.params["position"] == (f"row {count + 1}" if count else "its beginning")
 
 
-def test_a_damaged_page_in_the_middle_is_a_plain_error_with_the_row(tmp_path: Path) -> None:
+def test_a_damaged_page_reports_its_row(tmp_path: Path) -> None:
     path = tmp_path / "a"
     table = pa.table({"text": [random_bytes(50, row).hex() for row in range(5000)]})
     pq.write_table(table, path, row_group_size=500, write_page_checksum=True, use_dictionary=False)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    tally = ReadStats()
+    stats = ReadStats()
     with pytest.raises(TraindeckError) as caught:
-        list(FORMATS["parquet"].read(source_of(path, "parquet"), ReadOptions(), tally))
+        list(FORMATS["parquet"].read(source_of(path, "parquet"), ReadOptions(), stats))
     assert caught.value.code == "data.bad_format"
-    assert caught.value.params["position"] == f"row {tally.read + 1}"
-    assert 2000 <= tally.read <= 2500
+    assert caught.value.params["position"] == f"row {stats.read + 1}"
+    assert 2000 <= stats.read <= 2500
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not let a mapped file become shorter")
-def test_an_arrow_file_that_becomes_shorter_while_it_is_read_is_a_plain_error(tmp_path: Path) -> None:
+def test_an_arrow_file_truncated_while_reading_raises_an_error(tmp_path: Path) -> None:
     path = file_of(tmp_path, "arrow", pa.table({"text": ["words " * 50] * 5000}), rows=100)
     rows = FORMATS["arrow"].read(source_of(path, "arrow"), ReadOptions(), ReadStats())
     next(rows)
@@ -183,17 +183,17 @@ def test_compressed_arrow_files_are_read(tmp_path: Path, kind: str, compression:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_progress_grows_to_the_whole_file(tmp_path: Path, kind: str) -> None:
+def test_progress_increases_to_the_file_size(tmp_path: Path, kind: str) -> None:
     path = file_of(tmp_path, kind, pa.table({"text": ["words " * 50] * 1000}), rows=100)
-    source, tally, done = source_of(path, kind), ReadStats(), []
-    for _ in FORMATS[source.format].read(source, ReadOptions(), tally):
-        done.append(tally.done)
+    source, stats, done = source_of(path, kind), ReadStats(), []
+    for _ in FORMATS[source.format].read(source, ReadOptions(), stats):
+        done.append(stats.done)
     assert done == sorted(done)
     assert done[500] > source.bytes * 0.2
-    assert source.bytes * 0.9 < tally.done <= source.bytes
+    assert source.bytes * 0.9 < stats.done <= source.bytes
 
 
-def test_columns_with_the_same_name_do_not_end_in_a_traceback(tmp_path: Path) -> None:
+def test_duplicate_column_names_raise_no_error(tmp_path: Path) -> None:
     table = pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
     for kind in KINDS:
         path = file_of(tmp_path, kind, table)
@@ -219,13 +219,13 @@ def texts_in(folder: Path) -> list[str] | None:
     return None if files is None else [row["text"] for file in files for row in read(source_of(file, "arrow"))]
 
 
-def test_the_files_of_a_saved_data_set_are_read_in_its_own_order(tmp_path: Path) -> None:
+def test_files_of_a_saved_data_set_are_read_in_the_stored_order(tmp_path: Path) -> None:
     saved(tmp_path / "d", [["a", "b"], ["c"]])
     (tmp_path / "d" / "cache-1.arrow").write_bytes(b"not of the data")
     assert texts_in(tmp_path / "d") == ["c", "a", "b"]
 
 
-def test_of_a_data_set_with_splits_the_training_split_is_taken(tmp_path: Path) -> None:
+def test_the_training_split_of_a_saved_data_set_is_read(tmp_path: Path) -> None:
     saved(tmp_path / "test", [["measured"]])
     saved(tmp_path / "train", [["learned"]])
     for splits, wanted in ((["test", "train"], ["learned"]), (["test"], ["measured"]), ([".."], None), (["no"], None)):
@@ -233,7 +233,7 @@ def test_of_a_data_set_with_splits_the_training_split_is_taken(tmp_path: Path) -
         assert texts_in(tmp_path) == wanted
 
 
-def test_of_a_data_set_without_a_training_split_the_others_are_named(tmp_path: Path) -> None:
+def test_an_ambiguous_choice_of_split_lists_the_splits(tmp_path: Path) -> None:
     for name in ("test", "validation", "train_sft"):
         saved(tmp_path / name, [[name]])
 
@@ -249,7 +249,7 @@ def test_of_a_data_set_without_a_training_split_the_others_are_named(tmp_path: P
     assert texts_in(tmp_path) == ["train_sft"]
 
 
-def test_of_a_folder_of_the_library_s_cache_only_the_training_data_is_taken(tmp_path: Path) -> None:
+def test_only_training_files_of_a_load_dataset_cache_are_read(tmp_path: Path) -> None:
     for name in ("web-train-00000-of-00002", "web-train-00001-of-00002", "web-test", "cache-abc"):
         (tmp_path / f"{name}.arrow").write_bytes(columnar_file(pa.table({"text": [name[-10:]]}), "arrow"))
     assert hugging_face_files(tmp_path) is None
@@ -258,13 +258,13 @@ def test_of_a_folder_of_the_library_s_cache_only_the_training_data_is_taken(tmp_
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"_data_files": 5}', '{"splits": {}}', '{"_data_files": [5]}'])
-def test_folders_of_something_else_are_no_data_set(tmp_path: Path, content: str) -> None:
+def test_unrelated_json_files_are_no_data_set(tmp_path: Path, content: str) -> None:
     (tmp_path / "state.json").write_text(content, encoding="utf-8")
     (tmp_path / "dataset_dict.json").write_text(content, encoding="utf-8")
     assert not hugging_face_files(tmp_path)
 
 
-def test_a_data_set_cannot_name_files_outside_its_folder(tmp_path: Path) -> None:
+def test_a_data_set_cannot_refer_to_files_outside_its_folder(tmp_path: Path) -> None:
     state = {"_data_files": [{"filename": "../../secret.arrow"}]}
     (tmp_path / "state.json").write_text(json.dumps(state), encoding="utf-8")
     assert hugging_face_files(tmp_path) == [tmp_path / "secret.arrow"]

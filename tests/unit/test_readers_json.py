@@ -1,4 +1,4 @@
-"""JSON arrays: elements are found and decoded one by one however the file is laid out."""
+"""JSON arrays in any layout and chunk size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.reading import limits, read_and_tally, source_of
+from tests.reading import limits, read_with_stats, source_of
 from trainer_core.data.encodings import ReadStats
 from trainer_core.data.formats import FORMATS
 from trainer_core.data.readers.base import ReadOptions
@@ -29,40 +29,40 @@ elements = st.lists(st.dictionaries(texts, anything, max_size=3) | anything, max
 def rows_of(folder: Path, content: str | bytes) -> tuple[list[dict[str, Any]], ReadStats]:
     data = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
     (folder / "a.json").write_bytes(data)
-    rows, _, tally = read_and_tally(source_of(folder / "a.json", "json"))
-    return rows, tally
+    rows, _, stats = read_with_stats(source_of(folder / "a.json", "json"))
+    return rows, stats
 
 
 @settings(max_examples=150, deadline=None)
 @given(array=elements, chunk=st.integers(1, 400), indent=st.sampled_from([None, 0, 2]), ascii=st.booleans())
-def test_every_object_of_an_array_is_a_row_and_all_else_is_bad(
+def test_objects_are_rows_and_other_elements_are_bad_rows(
     tmp_path_factory: pytest.TempPathFactory, array: list[Any], chunk: int, indent: int | None, ascii: bool
 ) -> None:
     folder = tmp_path_factory.getbasetemp()
     content = json.dumps(array, indent=indent, ensure_ascii=ascii)
     wanted = [row for row in json.loads(content.encode("utf-8", "replace")) if isinstance(row, dict)]
     with limits(chunk):
-        rows, tally = rows_of(folder, content.encode("utf-8", "replace"))
+        rows, stats = rows_of(folder, content.encode("utf-8", "replace"))
     assert repr(rows) == repr(wanted)
-    assert (tally.bad, tally.read) == (len(array) - len(rows), len(array))
+    assert (stats.bad, stats.read) == (len(array) - len(rows), len(array))
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
-def test_a_damaged_element_is_counted_and_the_next_is_read(tmp_path: Path, chunk: int) -> None:
+def test_reading_continues_after_a_malformed_element(tmp_path: Path, chunk: int) -> None:
     with limits(chunk):
-        rows, tally = rows_of(tmp_path, '[{"a": 1}, {"a": tru}, {"a" 2}, x, {"a": 3},, {"a": 4} {"a": 5}]')
+        rows, stats = rows_of(tmp_path, '[{"a": 1}, {"a": tru}, {"a" 2}, x, {"a": 3},, {"a": 4} {"a": 5}]')
     assert [row["a"] for row in rows] == [1, 3, 4, 5]
-    assert (tally.bad, tally.first_bad) == (3, "element 2")
+    assert (stats.bad, stats.first_bad) == (3, "element 2")
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
 @pytest.mark.parametrize("end", ["", ",", ', {"a": 3', ', {"a": "tw', ", 17", ', {"a": "\\'])
-def test_an_array_that_breaks_off_gives_its_rows_and_then_an_error_with_the_place(
+def test_a_truncated_array_yields_its_rows_then_an_error_with_the_position(
     tmp_path: Path, chunk: int, end: str
 ) -> None:
     (tmp_path / "a.json").write_text('[{"a": 1}, {"a": 2}' + end, encoding="utf-8")
-    source, tally = source_of(tmp_path / "a.json", "json"), ReadStats()
-    rows = FORMATS["json"].read(source, ReadOptions(), tally)
+    source, stats = source_of(tmp_path / "a.json", "json"), ReadStats()
+    rows = FORMATS["json"].read(source, ReadOptions(), stats)
     with limits(chunk):
         assert [next(rows), next(rows)] == [{"a": 1}, {"a": 2}]
         with pytest.raises(TraindeckError, match=r"element 3.*ends too early"):
@@ -70,24 +70,24 @@ def test_an_array_that_breaks_off_gives_its_rows_and_then_an_error_with_the_plac
 
 
 @pytest.mark.parametrize("content", ["", "  \n", '{"a": 1}', "words", "\0"])
-def test_what_is_no_array_is_an_error(tmp_path: Path, content: str) -> None:
+def test_a_file_without_an_array_is_rejected(tmp_path: Path, content: str) -> None:
     with pytest.raises(TraindeckError, match="the beginning") as caught:
         rows_of(tmp_path, content)
     assert caught.value.code == "data.bad_format"
 
 
-def test_what_follows_the_array_is_passed_over(tmp_path: Path) -> None:
+def test_content_after_the_array_is_ignored(tmp_path: Path) -> None:
     assert rows_of(tmp_path, '[{"a": 1}] trailing ] } words')[0] == [{"a": 1}]
 
 
-def test_elements_over_many_chunks_are_read_whole(tmp_path: Path) -> None:
+def test_elements_may_span_many_chunks(tmp_path: Path) -> None:
     array = [{"text": "x\\" * n + '"床"'} for n in (10, 9_000, 5, 250, 7)]
     with limits(100):
         assert rows_of(tmp_path, json.dumps(array))[0] == array
 
 
-def test_a_chat_is_cut_between_elements_and_not_between_its_messages(tmp_path: Path) -> None:
+def test_nested_brackets_do_not_split_an_element(tmp_path: Path) -> None:
     array = [{"messages": [{"role": "user", "content": "},{ ],["}] * 9}] * 500
-    rows, tally = rows_of(tmp_path, json.dumps(array))
+    rows, stats = rows_of(tmp_path, json.dumps(array))
     assert rows == array
-    assert tally.bad == 0
+    assert stats.bad == 0

@@ -1,4 +1,4 @@
-"""What a reader holds in memory at most, measured as the peak of a process of its own."""
+"""Peak memory of the readers, measured in a separate process."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from trainer_core.data.readers.base import ReadOptions, SourceFile
 
 path, kind, compression = Path(sys.argv[1]), *sys.argv[2:]
 source = SourceFile(path, kind, "" if FORMATS[kind].binary else "utf-8", path.stat().st_size, compression)
-tally = ReadStats()
-for row in FORMATS[kind].read(source, ReadOptions(("text",) if FORMATS[kind].tabular else ()), tally):
+stats = ReadStats()
+for row in FORMATS[kind].read(source, ReadOptions(("text",) if FORMATS[kind].tabular else ()), stats):
     pass
 if sys.platform == "win32":
     import psutil
@@ -40,7 +40,7 @@ elif sys.platform == "linux":  # getrusage counts what the parent held when it f
 else:
     import resource
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(tally.read - tally.bad, tally.bad, peak // 1024**2)
+print(stats.read - stats.bad, stats.bad, peak // 1024**2)
 """
 
 
@@ -66,7 +66,7 @@ def long_line(kind: str, text: str, size: int) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("text", ["床前明月光", "a smile 😀"])
 @pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "text"])
-def test_a_line_of_200_megabytes_is_never_held(tmp_path: Path, kind: str, text: str) -> None:
+def test_a_line_of_200_megabytes_is_read_in_bounded_memory(tmp_path: Path, kind: str, text: str) -> None:
     with (tmp_path / "a").open("wb") as file:
         file.writelines(long_line(kind, text, 200 * 1000 * 1000))
     good, bad, peak = measured(tmp_path / "a", kind)
@@ -75,7 +75,7 @@ def test_a_line_of_200_megabytes_is_never_held(tmp_path: Path, kind: str, text: 
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "json", "csv"])
-def test_the_longest_line_that_is_taken_fits_into_600_mebibytes(tmp_path: Path, kind: str) -> None:
+def test_the_longest_valid_line_is_read_in_600_mebibytes(tmp_path: Path, kind: str) -> None:
     size = 30 * MIB if kind == "csv" else 62 * MIB
     with (tmp_path / "a").open("wb") as file:
         file.writelines(long_line(kind, "plain words and a smile 😀", size))
@@ -84,7 +84,7 @@ def test_the_longest_line_that_is_taken_fits_into_600_mebibytes(tmp_path: Path, 
     assert peak < 600
 
 
-def test_a_file_that_unpacks_to_half_a_gigabyte_is_not_held(tmp_path: Path) -> None:
+def test_a_file_that_unpacks_to_half_a_gigabyte_is_read_in_bounded_memory(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "a", "wb", compresslevel=1) as file:
         for _ in range(512):
             file.write(b"x" * MIB)
@@ -101,7 +101,7 @@ def texts(rows: int) -> pa.Table:
     return pa.table({"id": np.arange(rows), "text": text})
 
 
-def test_one_row_group_of_300_megabytes_is_not_held(tmp_path: Path) -> None:
+def test_a_row_group_of_300_megabytes_is_read_in_bounded_memory(tmp_path: Path) -> None:
     pq.write_table(texts(300_000), tmp_path / "a", row_group_size=300_000, compression="none")
     good, bad, peak = measured(tmp_path / "a", "parquet")
     assert (good, bad) == (300_000, 0)
@@ -109,7 +109,7 @@ def test_one_row_group_of_300_megabytes_is_not_held(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("opened", [pa.ipc.new_stream, pa.ipc.new_file])
-def test_one_batch_of_300_megabytes_is_mapped_and_not_copied(tmp_path: Path, opened: type) -> None:
+def test_an_arrow_batch_of_300_megabytes_is_mapped_and_not_copied(tmp_path: Path, opened: type) -> None:
     table = texts(300_000)
     with opened(str(tmp_path / "a"), table.schema) as writer:
         writer.write_batch(table.combine_chunks().to_batches()[0])

@@ -1,4 +1,4 @@
-"""WebDataset shards: samples out of a stream of members, whatever the archive claims."""
+"""WebDataset shards: samples, and damaged or hostile archives."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.reading import compressed, limits, read, read_and_tally, source_of, tar_of
+from tests.reading import compressed, limits, read, read_with_stats, source_of, tar_of
 from trainer_core.data.encodings import ReadStats
 from trainer_core.messages import TraindeckError
 
 
 def rows_of(folder: Path, content: bytes) -> tuple[list[dict[str, Any]], ReadStats]:
     (folder / "a.tar").write_bytes(content)
-    rows, _, tally = read_and_tally(source_of(folder / "a.tar", "tar"))
-    return rows, tally
+    rows, _, stats = read_with_stats(source_of(folder / "a.tar", "tar"))
+    return rows, stats
 
 
-def test_members_with_one_key_are_one_sample_and_other_kinds_are_counted(tmp_path: Path) -> None:
+def test_members_with_one_key_form_a_sample_and_others_are_counted(tmp_path: Path) -> None:
     files = {
         "a/1.jpg": b"\xff\xd8",
         "a/1.txt": b"one",
@@ -33,25 +33,25 @@ def test_members_with_one_key_are_one_sample_and_other_kinds_are_counted(tmp_pat
         "b/._2.txt": b"of a Macintosh",
         "readme": b"no sample",
     }
-    rows, tally = rows_of(tmp_path, tar_of(files))
+    rows, stats = rows_of(tmp_path, tar_of(files))
     assert rows == [{"source": "web", "text": "one"}, {"prompt": "p", "response": "r"}, {"text": "another 2"}]
-    assert (tally.read, tally.bad, tally.ignored, tally.position) == (3, 0, 3, "sample b/2")
+    assert (stats.read, stats.bad, stats.ignored, stats.position) == (3, 0, 3, "sample b/2")
 
 
-def test_a_second_text_with_the_same_key_is_a_sample_of_its_own(tmp_path: Path) -> None:
+def test_a_second_text_with_the_same_key_begins_a_new_sample(tmp_path: Path) -> None:
     files = {"1.en.txt": b"hello", "1.zh.TXT": "你好".encode(), "1.json": b'{"n": 1}'}
     assert rows_of(tmp_path, tar_of(files))[0] == [{"text": "hello"}, {"n": 1, "text": "你好"}]
 
 
 @pytest.mark.parametrize("name", ["../a.txt", "/etc/a.txt", "a/../../b.json", "C:\\a.txt", "..\\a.txt", "\\a.txt"])
-def test_a_member_whose_name_leads_out_is_a_bad_row_and_nothing_is_written(tmp_path: Path, name: str) -> None:
-    rows, tally = rows_of(tmp_path, tar_of({"1.txt": b"one", name: b"out", "2.txt": b"two"}))
+def test_a_member_with_a_path_traversal_is_a_bad_row_and_nothing_is_written(tmp_path: Path, name: str) -> None:
+    rows, stats = rows_of(tmp_path, tar_of({"1.txt": b"one", name: b"out", "2.txt": b"two"}))
     assert rows == [{"text": "one"}, {"text": "two"}]
-    assert (tally.bad, tally.first_bad, tally.reason) == (1, f"sample {name}", "its name leads out of the archive")
+    assert (stats.bad, stats.first_bad, stats.reason) == (1, f"sample {name}", "its name leads out of the archive")
     assert [path.name for path in tmp_path.iterdir()] == ["a.tar"]
 
 
-def test_links_devices_folders_and_pipes_are_passed_over(tmp_path: Path) -> None:
+def test_links_devices_folders_and_pipes_are_ignored(tmp_path: Path) -> None:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as archive:
         for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE):
@@ -61,29 +61,29 @@ def test_links_devices_folders_and_pipes_are_passed_over(tmp_path: Path) -> None
         about = tarfile.TarInfo("2.txt")
         about.size = 3
         archive.addfile(about, io.BytesIO(b"two"))
-    rows, tally = rows_of(tmp_path, file.getvalue())
-    assert (rows, tally.bad, tally.ignored) == ([{"text": "two"}], 0, 0)
+    rows, stats = rows_of(tmp_path, file.getvalue())
+    assert (rows, stats.bad, stats.ignored) == ([{"text": "two"}], 0, 0)
 
 
-def test_a_member_that_cannot_be_used_makes_its_sample_a_bad_row(tmp_path: Path) -> None:
+def test_a_bad_member_makes_its_sample_a_bad_row(tmp_path: Path) -> None:
     files = {"1.json": b'{"cut', "2.json": b"[1]", "3.txt": b"x" * 2000, "4.txt": b"good", "5.json": b'{"text": NaN}'}
     with limits(longest=1000):
-        rows, tally = rows_of(tmp_path, tar_of(files))
+        rows, stats = rows_of(tmp_path, tar_of(files))
     assert [str(row["text"]) for row in rows] == ["good", "nan"]
-    assert (tally.bad, tally.first_bad) == (3, "sample 1")
-    assert tally.reason.startswith(".json: ")
+    assert (stats.bad, stats.first_bad) == (3, "sample 1")
+    assert stats.reason.startswith(".json: ")
 
 
-def test_members_may_have_encodings_of_their_own(tmp_path: Path) -> None:
+def test_the_encoding_of_each_member_is_detected(tmp_path: Path) -> None:
     text = "床前明月光，疑是地上霜。\n" * 20
     encoded = json.dumps({"prompt": text}, ensure_ascii=False)
     files = {f"{i}.txt": text.encode(name) for i, name in enumerate(("utf-8", "utf-8-sig", "gb18030", "utf-16"))}
     files |= {
         f"{i}.json": encoded.encode(name) for i, name in enumerate(("utf-8", "utf-8-sig", "gb18030", "utf-16"), 5)
     }
-    rows, tally = rows_of(tmp_path, tar_of(files))
+    rows, stats = rows_of(tmp_path, tar_of(files))
     assert rows == [{"text": text}] * 4 + [{"prompt": text}] * 4
-    assert (tally.bad, tally.undecodable) == (0, 0)
+    assert (stats.bad, stats.undecodable) == (0, 0)
 
 
 names = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="/\\.:"), min_size=1, max_size=150)
@@ -97,7 +97,7 @@ names = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_character
     compression=st.sampled_from(["", "gzip", "zstd"]),
     chunk=st.integers(1, 1000),
 )
-def test_archives_of_tarfile_are_read_whatever_their_names_and_format(
+def test_archives_of_every_tar_format_are_read(
     tmp_path_factory: pytest.TempPathFactory, stems: list[str], folder: str, format: int, compression: str, chunk: int
 ) -> None:
     content = tar_of({f"{folder}{stem}.txt": (stem * i).encode() for i, stem in enumerate(stems)}, format)
@@ -109,7 +109,7 @@ def test_archives_of_tarfile_are_read_whatever_their_names_and_format(
 
 
 @pytest.mark.parametrize("size", [8**11 - 1, 2**62, 2**64])
-def test_a_size_beyond_the_end_is_a_plain_error(tmp_path: Path, size: int) -> None:
+def test_a_member_size_beyond_the_end_is_rejected(tmp_path: Path, size: int) -> None:
     about = tarfile.TarInfo("1.txt")
     about.size = size
     with pytest.raises(TraindeckError, match=r"after 1\.txt.*breaks off"):
@@ -117,14 +117,14 @@ def test_a_size_beyond_the_end_is_a_plain_error(tmp_path: Path, size: int) -> No
 
 
 @pytest.mark.parametrize("cut", [100, 600, 1100, 2048 + 700])
-def test_an_archive_that_breaks_off_is_a_plain_error_after_its_rows(tmp_path: Path, cut: int) -> None:
+def test_a_truncated_archive_is_rejected(tmp_path: Path, cut: int) -> None:
     content = tar_of({f"{i}.txt": b"x" * 700 for i in range(3)})
     with pytest.raises(TraindeckError) as caught:
         rows_of(tmp_path, content[:cut])
     assert caught.value.code == "data.bad_format"
 
 
-def test_a_damaged_header_says_after_which_member_it_is(tmp_path: Path) -> None:
+def test_a_damaged_header_is_located_by_the_member_before_it(tmp_path: Path) -> None:
     content = bytearray(tar_of({"1.txt": b"one", "2.txt": b"two"}))
     content[1024 + 130] ^= 1
     with pytest.raises(TraindeckError, match=r"after 1\.txt.*header"):
@@ -132,12 +132,12 @@ def test_a_damaged_header_says_after_which_member_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04" + bytes(600), b"words " * 200])
-def test_what_is_no_tar_archive_is_a_plain_error(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_rejected(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(TraindeckError, match="not a tar archive"):
         rows_of(tmp_path, content)
 
 
-def test_a_header_that_claims_a_name_of_gigabytes_is_refused_unread(tmp_path: Path) -> None:
+def test_a_huge_extended_header_is_rejected_without_reading_it(tmp_path: Path) -> None:
     about = tarfile.TarInfo("././@LongLink")
     about.type, about.size = tarfile.GNUTYPE_LONGNAME, 5 * 1024**3
     with pytest.raises(TraindeckError, match="header of 5368709120 bytes"):
@@ -145,7 +145,7 @@ def test_a_header_that_claims_a_name_of_gigabytes_is_refused_unread(tmp_path: Pa
 
 
 @pytest.mark.parametrize("record", [b"0 path=x\n", b"12 size=-5\n\n"])
-def test_extended_headers_that_make_no_sense_are_refused(tmp_path: Path, record: bytes) -> None:
+def test_malformed_extended_headers_are_rejected(tmp_path: Path, record: bytes) -> None:
     about = tarfile.TarInfo("pax")
     about.type, about.size = tarfile.XHDTYPE, len(record)
     member = tar_of({"1.txt": b"one"})
@@ -153,5 +153,5 @@ def test_extended_headers_that_make_no_sense_are_refused(tmp_path: Path, record:
         rows_of(tmp_path, about.tobuf(tarfile.USTAR_FORMAT) + record.ljust(512, b"\0") + member)
 
 
-def test_an_archive_without_an_end_mark_is_read_to_its_end(tmp_path: Path) -> None:
+def test_an_archive_without_end_marker_is_read_completely(tmp_path: Path) -> None:
     assert rows_of(tmp_path, tar_of({"1.txt": b"one"})[:1024])[0] == [{"text": "one"}]

@@ -1,4 +1,4 @@
-"""Plain text, encodings, and the bytes of compressed files."""
+"""Plain text, encodings, and compressed files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.reading import compressed, limits, random_bytes, read, read_and_tally, source_of
+from tests.reading import compressed, limits, random_bytes, read, read_with_stats, source_of
 from trainer_core.data import encodings
 from trainer_core.data.encodings import ReadStats
 from trainer_core.data.formats import FORMATS
@@ -35,7 +35,9 @@ def detected(content: bytes) -> str:
     ("encoding", "mark"),
     [("utf-16-le", True), ("utf-16-le", False), ("utf-16-be", True), ("utf-16-be", False), ("utf-32-le", True)],
 )
-def test_utf_16_is_recognised_with_and_without_a_mark(tmp_path: Path, text: str, encoding: str, mark: bool) -> None:
+def test_utf_16_is_detected_with_and_without_byte_order_mark(
+    tmp_path: Path, text: str, encoding: str, mark: bool
+) -> None:
     content = ("\ufeff" if mark else "").encode(encoding) + text.encode(encoding)
     assert not encodings.looks_binary(content[:4096])
     assert detected(content) == encoding
@@ -55,28 +57,28 @@ def test_utf_16_is_recognised_with_and_without_a_mark(tmp_path: Path, text: str,
         gzip.compress(PROSE.encode(), mtime=0),
     ],
 )
-def test_zero_bytes_elsewhere_are_those_of_a_binary_file(content: bytes) -> None:
+def test_other_files_with_zero_bytes_are_binary(content: bytes) -> None:
     assert encodings.looks_binary(content)
 
 
 @settings(max_examples=200)
 @given(text=st.text(), encoding=st.sampled_from(["utf-8", "utf-16-le", "utf-16-be", "gb18030"]), step=st.integers(1, 9))
-def test_text_is_decoded_the_same_however_it_is_cut(text: str, encoding: str, step: int) -> None:
+def test_decoding_does_not_depend_on_the_chunk_size(text: str, encoding: str, step: int) -> None:
     content = text.encode(encoding, "replace")
     chunks = [content[i : i + step] for i in range(0, len(content), step)]
-    tally = ReadStats()
+    stats = ReadStats()
     wanted = content.decode(encoding).removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    assert "".join(encodings.decode_chunks(iter(chunks), encoding, tally)) == wanted
-    assert tally.undecodable == 0
+    assert "".join(encodings.decode_chunks(iter(chunks), encoding, stats)) == wanted
+    assert stats.undecodable == 0
 
 
-def test_bytes_that_do_not_decode_are_counted_beside_all_that_were_read(tmp_path: Path) -> None:
+def test_undecodable_bytes_and_total_bytes_are_counted(tmp_path: Path) -> None:
     content = (PROSE.encode() * 50 + b"\xff\xfe") * 10
     (tmp_path / "a.txt").write_bytes(content)
     with limits():
-        rows, _, tally = read_and_tally(source_of(tmp_path / "a.txt", "text"))
+        rows, _, stats = read_with_stats(source_of(tmp_path / "a.txt", "text"))
     assert "".join(row["text"] for row in rows) == (PROSE * 50 + "\ufffd\ufffd") * 10
-    assert (tally.undecodable, tally.content) == (20, len(content))
+    assert (stats.undecodable, stats.content) == (20, len(content))
 
 
 # --- pieces ----------------------------------------------------------------------------------------
@@ -85,7 +87,7 @@ def test_bytes_that_do_not_decode_are_counted_beside_all_that_were_read(tmp_path
 @settings(max_examples=100, deadline=None)
 @given(text=st.text(st.sampled_from("ab床\n\r "), max_size=400), piece=st.integers(1, 60), chunk=st.integers(1, 90))
 @example(text="a" * 400, piece=10, chunk=7)
-def test_pieces_make_up_the_text_and_are_never_much_longer_than_asked_for(
+def test_pieces_join_to_the_text_and_have_bounded_length(
     tmp_path_factory: pytest.TempPathFactory, text: str, piece: int, chunk: int
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "a.txt"
@@ -101,15 +103,15 @@ def test_pieces_make_up_the_text_and_are_never_much_longer_than_asked_for(
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 @pytest.mark.parametrize("cut", [1, 5, 0.5, 0.9])
-def test_a_compressed_file_that_breaks_off_gives_its_rows_and_then_says_after_which(
+def test_a_truncated_compressed_file_yields_its_rows_then_an_error_with_the_line(
     tmp_path: Path, compression: str, cut: float
 ) -> None:
     lines = b"".join(json.dumps({"text": random_bytes(20, row).hex()}).encode() + b"\n" for row in range(20_000))
     whole = compressed(lines, compression, parts=3)
     (tmp_path / "a").write_bytes(whole[: int(len(whole) * cut) if cut < 1 else -int(cut)])
-    source, tally, count = source_of(tmp_path / "a", "jsonl", compression=compression), ReadStats(), 0
+    source, stats, count = source_of(tmp_path / "a", "jsonl", compression=compression), ReadStats(), 0
     with pytest.raises(TraindeckError) as caught:  # noqa: PT012 - rows come first
-        for _ in FORMATS["jsonl"].read(source, ReadOptions(), tally):
+        for _ in FORMATS["jsonl"].read(source, ReadOptions(), stats):
             count += 1
     assert caught.value.code == "data.bad_format"
     assert caught.value.params["reason"] == "the compressed data breaks off"
@@ -118,7 +120,7 @@ def test_a_compressed_file_that_breaks_off_gives_its_rows_and_then_says_after_wh
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
-def test_a_file_that_is_damaged_or_not_compressed_at_all_is_an_error(tmp_path: Path, compression: str) -> None:
+def test_damaged_or_uncompressed_content_is_rejected(tmp_path: Path, compression: str) -> None:
     whole = bytearray(compressed(random_bytes(100_000).hex().encode(), compression))
     if compression == "gzip":
         whole[len(whole) // 2] ^= 0x55
@@ -136,14 +138,14 @@ def test_gzip_may_be_padded_with_zeros(tmp_path: Path) -> None:
     assert read(source_of(tmp_path / "a", "text", compression="gzip")) == [{"text": PROSE}]
 
 
-def test_frames_of_zstd_that_hold_no_data_are_passed_over(tmp_path: Path) -> None:
+def test_skippable_zstd_frames_are_ignored(tmp_path: Path) -> None:
     notes = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"notes"
     (tmp_path / "a").write_bytes(notes + pa.Codec("zstd").compress(PROSE.encode(), asbytes=True) + notes)
     assert read(source_of(tmp_path / "a", "text", compression="zstd")) == [{"text": PROSE}]
 
 
 @pytest.mark.parametrize("compression", ["", "gzip", "zstd"])
-def test_the_beginning_of_a_file_can_be_looked_at_decompressed(tmp_path: Path, compression: str) -> None:
+def test_read_head_decompresses(tmp_path: Path, compression: str) -> None:
     content = random_bytes(700_000)
     (tmp_path / "a").write_bytes(compressed(content, compression, 2) if compression else content)
     for size in (1, 1000, 600_000, 2_000_000):
@@ -152,6 +154,6 @@ def test_the_beginning_of_a_file_can_be_looked_at_decompressed(tmp_path: Path, c
 
 def test_progress_counts_the_bytes_on_disk(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(compressed(PROSE.encode() * 50_000, "gzip"))
-    _, _, tally = read_and_tally(source_of(tmp_path / "a", "text", compression="gzip"))
-    assert tally.done == (tmp_path / "a").stat().st_size
-    assert tally.content == len(PROSE) * 50_000
+    _, _, stats = read_with_stats(source_of(tmp_path / "a", "text", compression="gzip"))
+    assert stats.done == (tmp_path / "a").stat().st_size
+    assert stats.content == len(PROSE) * 50_000

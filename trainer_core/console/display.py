@@ -114,8 +114,8 @@ class ConsoleSink:
     def _show_report(self, report: protocol.DataReport) -> None:
         encoding = (getattr(self._console.file, "encoding", "") or "utf-8").lower()
         colour = self._console.color_system is not None and not self._console.no_color
-        look = data_report.TerminalStyle(self._language, colour, unicode_blocks=encoding.startswith("utf"))
-        for line in data_report.format_data_report(report, look):
+        style = data_report.TerminalStyle(self._language, colour, unicode_blocks=encoding.startswith("utf"))
+        for line in data_report.format_data_report(report, style):
             self._console.print(line)
 
     def _show_progress(self, event: protocol.Progress) -> None:

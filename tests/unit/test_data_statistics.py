@@ -1,4 +1,4 @@
-"""Lengths, duplicates and steps: the same as counted one by one, in memory that does not grow."""
+"""Length histogram, duplicates and steps per epoch, exact and in bounded memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def counted(lengths: list[int], limit: int = 128) -> LengthStats:
 
 @settings(max_examples=150, deadline=None)
 @given(LENGTHS)
-def test_every_document_is_in_the_one_bar_that_its_length_belongs_to(lengths: list[int]) -> None:
+def test_every_document_is_counted_in_its_bin(lengths: list[int]) -> None:
     bins = counted(lengths).bins
     assert len(bins) <= 40
     assert all(one.stop == following.start for one, following in itertools.pairwise(bins))
@@ -41,13 +41,13 @@ def test_every_document_is_in_the_one_bar_that_its_length_belongs_to(lengths: li
 
 @settings(max_examples=150, deadline=None)
 @given(LENGTHS, st.integers(1, 1000))
-def test_what_is_longer_than_a_sequence_is_counted_exactly(lengths: list[int], limit: int) -> None:
+def test_documents_over_the_limit_are_counted_exactly(lengths: list[int], limit: int) -> None:
     found = counted(lengths, limit)
     assert found.over_limit == sum(length > limit for length in lengths)
     assert (found.documents, found.tokens, found.longest) == (len(lengths), sum(lengths), max(lengths))
 
 
-def test_lengths_are_the_same_however_little_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lengths_do_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = [5, 1, 300, 7, 7, 64, 128, 2]
     whole = counted(lengths)
     monkeypatch.setattr(statistics, "_BLOCK_VALUES", 3)
@@ -55,7 +55,7 @@ def test_lengths_are_the_same_however_little_is_read_at_once(monkeypatch: pytest
     assert measure_lengths([np.zeros(0, np.int64), np.zeros(1, np.int64)], 128).bins == []
 
 
-def test_bars_are_as_fine_as_the_spread_of_lengths_allows() -> None:
+def test_bins_are_as_narrow_as_the_range_allows() -> None:
     assert [b.start for b in counted(list(range(200, 260))).bins][:4] == [200, 204, 208, 212]
     assert [b.start for b in counted([1, 100_000]).bins][:7] == [1, 2, 3, 4, 6, 8, 12]
     assert 20 <= len(counted([1, 100_000]).bins) <= 40
@@ -64,7 +64,7 @@ def test_bars_are_as_fine_as_the_spread_of_lengths_allows() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=60), st.lists(st.integers(0, 59), max_size=120))
-def test_duplicates_are_what_a_set_would_say(
+def test_duplicates_equal_those_of_a_set(
     tmp_path_factory: pytest.TempPathFactory, some: list[int], again: list[int]
 ) -> None:
     hashes = some + [some[place % len(some)] for place in again if some]
@@ -74,7 +74,7 @@ def test_duplicates_are_what_a_set_would_say(
 
 
 @pytest.mark.parametrize("held", [1, 7, 64, 4096])
-def test_duplicates_are_the_same_however_little_is_held_at_once(
+def test_duplicates_do_not_depend_on_the_memory_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
     monkeypatch.setattr(statistics, "_MAX_HASHES_IN_MEMORY", held)
@@ -85,18 +85,13 @@ def test_duplicates_are_the_same_however_little_is_held_at_once(
     assert count_duplicates(tmp_path / "hashes.bin") == 300 + 199
 
 
-def test_an_empty_file_has_no_duplicates(tmp_path: Path) -> None:
-    (tmp_path / "empty.bin").touch()
-    assert count_duplicates(tmp_path / "empty.bin") == 0
-
-
 def test_ten_million_samples_make_104166_full_steps_and_a_short_one() -> None:
     assert steps_per_epoch(10_000_000, 32 * 3) == (104_167, 104_166)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 500), st.integers(1, 9), st.integers(1, 5))
-def test_steps_are_those_that_the_loop_takes(samples: int, batch: int, accumulation: int) -> None:
+def test_steps_equal_those_of_the_training_loop(samples: int, batch: int, accumulation: int) -> None:
     steps, full = steps_per_epoch(samples, batch * accumulation)
     batches = [len(positions) for positions in EpochOrder(samples, batch).batches()]
     windows = [sum(batches[n : n + accumulation]) for n in range(0, len(batches), accumulation)]

@@ -1,4 +1,4 @@
-"""Data that are made up for a check: whole batches of the longest sequences, divided where the run's would be."""
+"""Synthetic data of a check: full batches of the longest sequences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LENGTH, ROWS = 33, 3
     ],
 )
 @pytest.mark.parametrize("rows", [1, ROWS])
-def test_every_batch_is_as_large_as_it_may_be(
+def test_synthetic_batches_have_the_maximum_size(
     tmp_path: Path, task: Literal["pretrain", "sft"], knobs: dict[str, Any], divided: bool, rows: int
 ) -> None:
     config = Config(batch_size=rows, max_seq_len=LENGTH, **knobs)

@@ -67,7 +67,7 @@ def dotted(node: ast.AST) -> tuple[str, ...]:
     return (node.id,) if isinstance(node, ast.Name) else ("?",)
 
 
-def test_nothing_in_the_sources_can_run_what_a_file_says() -> None:
+def test_no_code_evaluates_file_content() -> None:
     found: list[tuple[str, object]] = []
     for where, node in sources():
         if isinstance(node, ast.Call):
@@ -88,7 +88,7 @@ def test_nothing_in_the_sources_can_run_what_a_file_says() -> None:
     assert set(found) == ALLOWED_ARCHIVES
 
 
-def test_no_loader_of_yaml_makes_anything_but_plain_values() -> None:
+def test_yaml_loaders_return_plain_values_only() -> None:
     safe = ("SafeLoader", "CSafeLoader", "_Loader", "CLoader")
     named = {
         (where, node.attr) for where, node in sources() if isinstance(node, ast.Attribute) and "Loader" in node.attr
@@ -99,7 +99,7 @@ def test_no_loader_of_yaml_makes_anything_but_plain_values() -> None:
 NAMES: Final = ("torch", "json", "yaml", "click", "msgspec", "numpy", "conftest", "random", "socket", "pickle", "app")
 
 
-def test_a_folder_of_modules_is_data_also_when_it_is_the_current_one(home: Path, tmp_path: Path) -> None:
+def test_modules_in_the_working_directory_are_not_imported(home: Path, tmp_path: Path) -> None:
     for name in (*NAMES, "sitecustomize", "usercustomize", "modeling_stranger", "multiprocessing"):
         (tmp_path / f"{name}.py").write_text(
             f"open({str(tmp_path / 'run')!r}, 'a').write('{name} ')\n", encoding="utf-8"
@@ -141,7 +141,7 @@ LAUGHS: Final = "a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n" + "".j
     ],
     ids=["laughs", "lists", "maps", "tag", "tag inside", "number", "date", "key", "large"],
 )
-def test_a_hostile_configuration_is_refused_in_one_sentence(tmp_path: Path, text: str) -> None:
+def test_a_hostile_configuration_is_rejected_in_one_sentence(tmp_path: Path, text: str) -> None:
     path = tmp_path / "hostile.yaml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(TraindeckError) as refusal:
@@ -150,7 +150,7 @@ def test_a_hostile_configuration_is_refused_in_one_sentence(tmp_path: Path, text
     assert len(str(refusal.value) + refusal.value.detail) < 2000
 
 
-def test_a_runs_own_configuration_that_is_hostile_makes_a_poorer_summary(tmp_path: Path) -> None:
+def test_a_hostile_configuration_in_a_run_only_reduces_its_summary(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(LAUGHS + "data: *a11\n", encoding="utf-8")
     assert run_dir.summarize(RunDir(tmp_path)).data == []
 
@@ -219,7 +219,7 @@ def tensors(**entries: Any) -> Callable[[Path], None]:
     return header(len(content), content, bytes(64))
 
 
-def test_hostile_weights_are_refused_in_one_sentence(home: Path) -> None:
+def test_hostile_weights_are_rejected_in_one_sentence(home: Path) -> None:
     entry = {"dtype": "F32", "shape": [16], "data_offsets": [0, 64]}
     refuse_all(
         home,
@@ -246,7 +246,7 @@ def sizes(**changed: Any) -> Callable[[Path], None]:
     return change
 
 
-def test_a_model_that_claims_impossible_sizes_is_refused_in_one_sentence(home: Path) -> None:
+def test_a_model_with_impossible_sizes_is_rejected_in_one_sentence(home: Path) -> None:
     refuse_all(
         home,
         {
@@ -267,7 +267,7 @@ def test_a_model_that_claims_impossible_sizes_is_refused_in_one_sentence(home: P
     )
 
 
-def test_a_manifest_names_files_of_its_own_folder_only(home: Path, tmp_path: Path) -> None:
+def test_a_manifest_refers_to_files_of_its_own_folder_only(home: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"mine")
     entry = {"bytes": 4, "sha256": hashlib.sha256(b"mine").hexdigest()}
     for name in ("../secret", str(tmp_path / "secret"), "..\\secret", "a/b", "", ".", "C:secret"):
@@ -278,7 +278,7 @@ def test_a_manifest_names_files_of_its_own_folder_only(home: Path, tmp_path: Pat
         assert checkpoint_dir.find_problem(folder) is not None, name
 
 
-def test_a_branch_takes_only_what_the_manifest_vouches_for(home: Path) -> None:
+def test_a_branch_copies_only_files_of_the_manifest(home: Path) -> None:
     (home / "theirs" / "checkpoints").mkdir(parents=True)
     name = "theirs/checkpoints/step-00000002"
     folder = stranger(home, name, lambda folder: (folder / "sitecustomize.py").write_text("1"))
@@ -315,7 +315,7 @@ def tokenizer_json(folder: Path, pattern: str) -> Path:
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(" * 100_000, "("], ids=["takes for ever", "nested", "wrong"])
-def test_a_pattern_that_takes_for_ever_is_given_up(tmp_path: Path, pattern: str) -> None:
+def test_a_slow_pattern_is_aborted(tmp_path: Path, pattern: str) -> None:
     with pytest.raises(TraindeckError) as refusal:
         Codec.load(tokenizer_json(tmp_path, pattern)).encode_texts(["a" * 60 + "b. And so on."])
     assert refusal.value.code == "data.bad_tokenizer"
@@ -328,7 +328,7 @@ def test_a_pattern_that_takes_for_ever_is_given_up(tmp_path: Path, pattern: str)
 KEY: Final = "5ecre7" * 7  # 42 characters, in the manner of the older keys of Weights & Biases
 
 
-def test_a_key_in_the_environment_is_written_nowhere(home: Path) -> None:
+def test_a_key_in_the_environment_is_never_written(home: Path) -> None:
     environ = environment(home) | {"WANDB_API_KEY": KEY, "WANDB_MODE": "offline", "HF_TOKEN": KEY}
     arguments = ["train", *TINY, *STEPS, "--data", str(home / "文本 text.txt"), "--run-dir", "secret", "--use-wandb"]
     for command in (arguments, ["doctor", "--output", "json"], ["runs", "--output", "json"]):

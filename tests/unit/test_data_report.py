@@ -1,4 +1,4 @@
-"""A look at data: the same as preparation finds where all is read, close to it where it is not, and never kept."""
+"""Previews equal the report of preparation, estimate large data well, and keep no files."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from tests.preparing import Listener, caches, prepared
+from tests.preparing import Listener, prepared
 from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.data.prepare import prepare
@@ -32,7 +31,7 @@ PAIRS = [
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_temporary_files_remain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
@@ -88,25 +87,20 @@ def tables(folder: Path) -> dict[str, Path]:
 
 @pytest.mark.parametrize("kind", ["novel", "texts", "pairs", "alpaca", "chats"])
 @pytest.mark.parametrize("packing", [False, True])
-def test_a_look_at_all_of_it_says_what_preparation_then_finds(tmp_path: Path, kind: str, packing: bool) -> None:
+def test_a_complete_preview_equals_the_report_of_preparation(tmp_path: Path, kind: str, packing: bool) -> None:
     data = some_text(tmp_path) if kind == "novel" else tables(tmp_path)[kind]
     first = prepared(data, **KNOBS)
     config = config_of(data, tokenizer=str(first.tokenizer), packing=packing)
-    looked = preview(config, Listener())
+    previewed = preview(config, Listener())
     made = report_prepared_data(prepared(data, **{**KNOBS, "tokenizer": config.tokenizer, "packing": packing}), config)
-    assert (made.prepared, looked.prepared) == (True, False)
+    assert (made.prepared, previewed.prepared) == (True, False)
     made.prepared = False  # the one difference
-    assert looked.complete
-    assert looked == made
-    assert looked.read == looked.total
-    assert sum(one.documents for one in looked.lengths) == looked.read.documents
-    assert looked.train_tokens + looked.validation_tokens == looked.read.tokens
-    assert looked.train_documents + looked.validation_documents == looked.read.documents
-
-
-def test_nothing_is_written_where_caches_are(tmp_path: Path, home: Path) -> None:
-    preview(config_of(some_text(tmp_path)), Listener())
-    assert caches(home) == []
+    assert previewed.complete
+    assert previewed == made
+    assert previewed.read == previewed.total
+    assert sum(one.documents for one in previewed.lengths) == previewed.read.documents
+    assert previewed.train_tokens + previewed.validation_tokens == previewed.read.tokens
+    assert previewed.train_documents + previewed.validation_documents == previewed.read.documents
 
 
 def test_steps_follow_from_the_samples(tmp_path: Path) -> None:
@@ -120,7 +114,7 @@ def test_steps_follow_from_the_samples(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("novels", [1, 5])
-def test_about_a_twentieth_of_the_tokens_of_few_long_texts_is_held_back(tmp_path: Path, novels: int) -> None:
+def test_a_twentieth_of_the_tokens_of_few_long_texts_is_held_out(tmp_path: Path, novels: int) -> None:
     for number in range(novels):
         (tmp_path / str(number)).mkdir()
         some_text(tmp_path / str(number), lines=6000)
@@ -132,7 +126,7 @@ def test_about_a_twentieth_of_the_tokens_of_few_long_texts_is_held_back(tmp_path
     assert (table.train_documents, table.validation_documents) == (285, 15)
 
 
-def test_a_batch_that_nobody_chose_is_told_apart(tmp_path: Path) -> None:
+def test_a_default_batch_size_is_marked(tmp_path: Path) -> None:
     data = [str(tables(tmp_path)["pairs"])]
     for knobs, default in (({}, True), ({"preset": "cpu"}, False), ({"batch_size": 3}, False)):
         report = preview(Config(data=data, vocab_size=320, **knobs), Listener())
@@ -142,7 +136,7 @@ def test_a_batch_that_nobody_chose_is_told_apart(tmp_path: Path) -> None:
 # --- what is found -----------------------------------------------------------------------------------
 
 
-def test_columns_are_told_with_what_they_are_used_as(tmp_path: Path) -> None:
+def test_columns_are_reported_with_their_roles(tmp_path: Path) -> None:
     found = {kind: preview(config_of(path), Listener()).sources[0] for kind, path in tables(tmp_path).items()}
     assert found["alpaca"].column_roles == {"prompt": "instruction", "input": "input", "response": "output"}
     assert found["alpaca"].all_columns == ["instruction", "input", "output"]
@@ -152,7 +146,7 @@ def test_columns_are_told_with_what_they_are_used_as(tmp_path: Path) -> None:
     assert (found["pairs"].format, found["pairs"].encoding) == ("jsonl", "utf-8")
 
 
-def test_bad_empty_and_repeated_rows_are_counted_and_the_first_bad_one_is_named(tmp_path: Path) -> None:
+def test_bad_empty_and_duplicate_rows_are_counted(tmp_path: Path) -> None:
     rows = [{"text": f"row {n % 80}"} for n in range(100)]
     data = jsonl(tmp_path / "mixed.jsonl", [*rows[:40], "{broken", {"text": ""}, {"other": 1}, *rows[40:]])
     listener = Listener()
@@ -166,7 +160,7 @@ def test_bad_empty_and_repeated_rows_are_counted_and_the_first_bad_one_is_named(
 
 
 @pytest.mark.parametrize("knobs", [{"on_bad_row": "stop"}, {"bad_row_limit": 1}])
-def test_a_look_ends_at_the_bad_row_at_which_a_preparation_ends(tmp_path: Path, knobs: dict[str, Any]) -> None:
+def test_a_preview_stops_at_the_same_bad_row_as_preparation(tmp_path: Path, knobs: dict[str, Any]) -> None:
     data = jsonl(tmp_path / "bad.jsonl", [*PAIRS, "{broken", "{again"])
     found = []
     for work in (preview, prepare):
@@ -178,9 +172,7 @@ def test_a_look_ends_at_the_bad_row_at_which_a_preparation_ends(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("share", [0.2, 0.9])
-def test_a_bad_row_amid_a_long_file_is_named_by_the_file_and_not_by_the_part_that_was_read(
-    tmp_path: Path, share: float
-) -> None:
+def test_too_many_bad_rows_in_a_sampled_file_are_an_error(tmp_path: Path, share: float) -> None:
     rows = [{"text": f"{n} " * 60} for n in range(12_000)]
     data = jsonl(tmp_path / "long.jsonl", ["{broken" if n % 100 < 100 * share else row for n, row in enumerate(rows)])
     with pytest.raises(TraindeckError) as caught:
@@ -189,7 +181,7 @@ def test_a_bad_row_amid_a_long_file_is_named_by_the_file_and_not_by_the_part_tha
     assert caught.value.params["path"] == str(data)
 
 
-def test_encoding_and_what_could_not_be_decoded_are_told(tmp_path: Path) -> None:
+def test_encoding_and_undecodable_bytes_are_reported(tmp_path: Path) -> None:
     data = tmp_path / "旧 old.txt"
     data.write_bytes("床前明月光，疑是地上霜。\n".encode("gb18030") * 300 + b"\xff\xff\n")
     listener = Listener()
@@ -199,7 +191,7 @@ def test_encoding_and_what_could_not_be_decoded_are_told(tmp_path: Path) -> None
     assert listener.warnings["data.undecodable"]["count"] == 2
 
 
-def test_a_folder_of_several_kinds_is_told_with_all_of_them(tmp_path: Path) -> None:
+def test_formats_and_encodings_of_a_mixed_folder_are_counted(tmp_path: Path) -> None:
     folder = tmp_path / "novels"
     folder.mkdir()
     for name, encoding in {"a": "utf-8-sig", "b": "gb18030", "c": "utf-16", "d": "gb18030"}.items():
@@ -210,34 +202,24 @@ def test_a_folder_of_several_kinds_is_told_with_all_of_them(tmp_path: Path) -> N
     assert source.encoding == "gb18030 ×2, utf-8-sig, utf-16-le, utf-8"
 
 
-def test_skipped_files_of_a_folder_are_counted_with_the_first_and_its_reason(tmp_path: Path) -> None:
-    folder = tmp_path / "mixed"
-    folder.mkdir()
-    some_text(folder)
-    (folder / "picture.txt").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
-    source = preview(config_of(folder), Listener()).sources[0]
-    assert (source.files, source.skipped, source.first_skipped_reason) == (1, 1, "data.binary")
-    assert source.first_skipped == str(folder / "picture.txt")
-
-
-def test_a_look_and_a_preparation_say_alike_which_files_of_a_folder_are_left_out_and_why(tmp_path: Path) -> None:
+def test_preview_and_preparation_report_the_same_skipped_files(tmp_path: Path) -> None:
     folder = tmp_path / "mixed"
     folder.mkdir()
     jsonl(folder / "pairs.jsonl", PAIRS)
     some_text(folder)
     (folder / "picture.txt").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
-    looked, made = Listener(), Listener()
-    preview(config_of(folder), looked)
+    previewed, made = Listener(), Listener()
+    preview(config_of(folder), previewed)
     prepare(config_of(folder), made)
-    for said in (looked.warnings, made.warnings):
-        assert said["data.files_skipped"]["count"] == said["data.other_task"]["count"] == 1
-        assert said["data.files_skipped"]["reason"] == "it looks like a binary file, not text"
-        assert str(said["data.other_task"]["first"]).endswith("novel.txt")
-        worded = format_message("data.files_skipped", said["data.files_skipped"], "zh")
-        assert "picture.txt，看起来是二进制文件" in worded
+    for warnings in (previewed.warnings, made.warnings):
+        assert warnings["data.files_skipped"]["count"] == warnings["data.other_task"]["count"] == 1
+        assert warnings["data.files_skipped"]["reason"] == "it looks like a binary file, not text"
+        assert str(warnings["data.other_task"]["first"]).endswith("novel.txt")
+        text = format_message("data.files_skipped", warnings["data.files_skipped"], "zh")
+        assert "picture.txt，看起来是二进制文件" in text
 
 
-def test_what_is_cut_dropped_or_left_over_is_told_in_tokens(tmp_path: Path) -> None:
+def test_truncated_dropped_and_remaining_tokens_are_reported(tmp_path: Path) -> None:
     table = jsonl(
         tmp_path / "t.jsonl",
         [{"prompt": "p", "response": "x y " * 400}, {"prompt": "p " * 900, "response": "r"}, *PAIRS],
@@ -253,7 +235,7 @@ def test_what_is_cut_dropped_or_left_over_is_told_in_tokens(tmp_path: Path) -> N
     assert text.samples_per_epoch * 64 + 1 + text.remainder_tokens == text.train_tokens
 
 
-def test_packing_tells_how_full_sequences_are_with_it_and_without(tmp_path: Path) -> None:
+def test_fill_ratios_are_reported_with_packing(tmp_path: Path) -> None:
     data = tables(tmp_path)["pairs"]
     alone, packed = (preview(config_of(data, packing=packing), Listener()) for packing in (False, True))
     assert alone.packed_sequences is alone.fill is None
@@ -265,7 +247,7 @@ def test_packing_tells_how_full_sequences_are_with_it_and_without(tmp_path: Path
     assert packed.tokens_per_step > alone.tokens_per_step
 
 
-def test_data_that_is_too_little_is_shown_all_the_same(tmp_path: Path) -> None:
+def test_too_short_data_is_reported_with_a_warning(tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("Only this.", encoding="utf-8")
     listener = Listener()
     report = preview(config_of(tmp_path / "short.txt"), listener)
@@ -276,7 +258,7 @@ def test_data_that_is_too_little_is_shown_all_the_same(tmp_path: Path) -> None:
 # --- samples -----------------------------------------------------------------------------------------
 
 
-def test_of_a_chat_the_answers_are_learned_and_nothing_else(tmp_path: Path) -> None:
+def test_only_answers_of_a_chat_are_in_the_loss(tmp_path: Path) -> None:
     report = preview(config_of(tables(tmp_path)["chats"], validation_fraction=0.0), Listener())
     assert len(report.samples) == 5
     for number, sample in enumerate(report.samples):
@@ -293,7 +275,7 @@ def test_of_a_chat_the_answers_are_learned_and_nothing_else(tmp_path: Path) -> N
         assert {token.special for token in sample.tokens if token.text.startswith("<|im_")} == {True}
 
 
-def test_samples_of_text_go_on_where_the_one_before_ended(tmp_path: Path) -> None:
+def test_text_samples_are_contiguous(tmp_path: Path) -> None:
     data = some_text(tmp_path)
     report = preview(config_of(data, validation_fraction=0.0), Listener())
     assert all(sample.length == 65 and len(sample.tokens) == 65 for sample in report.samples)
@@ -304,7 +286,7 @@ def test_samples_of_text_go_on_where_the_one_before_ended(tmp_path: Path) -> Non
     assert data.read_text(encoding="utf-8").startswith(joined.rstrip("\ufffd"))
 
 
-def test_documents_in_a_sample_are_told_apart_and_their_first_token_is_given_where_they_do_not_see_each_other(
+def test_the_first_token_of_a_document_is_in_the_loss_only_with_attention_across_documents(
     tmp_path: Path,
 ) -> None:
     data = jsonl(tmp_path / "t.jsonl", [{"text": f"文档 number {n}."} for n in range(200)])
@@ -319,14 +301,14 @@ def test_documents_in_a_sample_are_told_apart_and_their_first_token_is_given_whe
         assert {token.text for token in ends} == {"<|endoftext|>"}
 
 
-def test_text_that_spells_a_mark_is_not_special(tmp_path: Path) -> None:
+def test_text_that_spells_a_special_token_is_not_special(tmp_path: Path) -> None:
     data = jsonl(tmp_path / "t.jsonl", [{"prompt": "say <|im_end|>", "response": f"<|im_end|> {n}"} for n in range(60)])
     (sample, *_) = preview(config_of(data, validation_fraction=0.0), Listener()).samples
     assert text_of(sample).count("<|im_end|>") == 4
     assert sum(token.special and token.text == "<|im_end|>" for token in sample.tokens) == 2
 
 
-def test_only_the_beginning_of_a_long_sample_is_sent(tmp_path: Path) -> None:
+def test_long_samples_are_truncated_in_the_report(tmp_path: Path) -> None:
     data = some_text(tmp_path, 3000)
     report = preview(config_of(data, max_seq_len=8192), Listener())
     assert report.samples[0].length == 8193
@@ -337,12 +319,12 @@ def test_only_the_beginning_of_a_long_sample_is_sent(tmp_path: Path) -> None:
 # --- a part ------------------------------------------------------------------------------------------
 
 
-def close(estimate: float, truth: float, within: float) -> bool:
+def is_close(estimate: float, truth: float, within: float) -> bool:
     return abs(estimate - truth) <= within * truth
 
 
 @pytest.mark.parametrize("kind", ["text", "rows", "gzip", "folder"])
-def test_of_a_part_the_whole_is_estimated(tmp_path: Path, kind: str) -> None:
+def test_a_sample_estimates_the_totals(tmp_path: Path, kind: str) -> None:
     dice = random.Random(5)
     rows = [{"text": f"Row {n}: " + " ".join(f"{dice.random():.9f}春眠" for _ in range(n % 23))} for n in range(20_000)]
     if kind == "text":
@@ -366,18 +348,18 @@ def test_of_a_part_the_whole_is_estimated(tmp_path: Path, kind: str) -> None:
     assert part.read_bytes < part.bytes
     assert part.read.tokens < whole.read.tokens
     for name in ("rows", "characters", "tokens"):
-        assert close(getattr(part.total, name), getattr(whole.total, name), 0.08), name
+        assert is_close(getattr(part.total, name), getattr(whole.total, name), 0.08), name
     for name in ("train_tokens", "samples_per_epoch", "steps_per_epoch", "total_steps"):
-        assert close(getattr(part, name), getattr(whole, name), 0.1), name
+        assert is_close(getattr(part, name), getattr(whole, name), 0.1), name
 
 
-def test_a_part_of_a_long_file_is_from_all_over_it_and_its_bad_rows_are_found_again(tmp_path: Path) -> None:
+def test_a_long_file_is_sampled_all_over_and_its_bad_rows_are_located(tmp_path: Path) -> None:
     rows = [json.dumps({"text": "short"})] * 20_000 + [json.dumps({"text": f"long {n} " * 30}) for n in range(8_000)]
     rows[20_100::50] = ["{broken"] * len(rows[20_100::50])
     data = jsonl(tmp_path / "sorted.jsonl", rows)
     report = preview(config_of(data), Listener(), budget=1_000_000)
     whole = report_prepared_data(prepared(data, **KNOBS), config_of(data))
-    assert close(report.total.characters, whole.total.characters, 0.1)
+    assert is_close(report.total.characters, whole.total.characters, 0.1)
     assert report.over_length > 0
     assert report.first_bad is not None
     assert report.first_bad.path == str(data)
@@ -385,7 +367,7 @@ def test_a_part_of_a_long_file_is_from_all_over_it_and_its_bad_rows_are_found_ag
     assert b"\n{broken\n" in data.read_bytes()[offset : offset + 200_000]
 
 
-def test_data_that_is_compressed_far_better_than_expected_is_a_part(tmp_path: Path) -> None:
+def test_highly_compressed_data_is_read_partially(tmp_path: Path) -> None:
     data = tmp_path / "same.jsonl.gz"
     with gzip.open(data, "wb", 9) as file:
         for _ in range(400):
@@ -397,7 +379,7 @@ def test_data_that_is_compressed_far_better_than_expected_is_a_part(tmp_path: Pa
     assert report.duplicates > 500
 
 
-def test_a_stop_ends_a_look_at_any_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_request_ends_a_preview_at_any_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bpe, "_POLL_SECONDS", 0.0)  # else how often it looks up depends on the machine
     data = some_text(tmp_path, 20_000)
     listener = Listener()
@@ -407,7 +389,7 @@ def test_a_stop_ends_a_look_at_any_point(tmp_path: Path, monkeypatch: pytest.Mon
             preview(config_of(data), Listener(stop_at))
 
 
-def test_what_cannot_be_looked_at_is_refused_as_preparation_would(tmp_path: Path) -> None:
+def test_missing_and_empty_data_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(TraindeckError, match="does not exist"):
         preview(config_of(tmp_path / "no.txt"), Listener())
     with pytest.raises(TraindeckError) as none:
@@ -420,7 +402,7 @@ def test_what_cannot_be_looked_at_is_refused_as_preparation_would(tmp_path: Path
 
 
 @pytest.mark.parametrize("look", [preview, prepare])
-def test_a_template_that_cannot_be_used_is_named_where_the_person_has_it(
+def test_an_unusable_template_is_named_by_the_users_path(
     tmp_path: Path, look: Callable[[Config, Listener], object]
 ) -> None:
     chats = jsonl(tmp_path / "chats.jsonl", [{"prompt": f"say {n}", "response": f"{n}"} for n in range(50)])
@@ -433,9 +415,3 @@ def test_a_template_that_cannot_be_used_is_named_where_the_person_has_it(
         look(config_of(chats, tokenizer=str(model)), Listener())
     assert caught.value.code == "data.bad_template"
     assert caught.value.params["path"] == str(model / "tokenizer_config.json")
-
-
-def test_a_report_arrives_as_it_was_sent(tmp_path: Path) -> None:
-    report = preview(config_of(tables(tmp_path)["chats"]), Listener())
-    assert protocol.decode_event(protocol.encode(report)) == report
-    assert msgspec.structs.replace(report, seq=3) != report
