@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import click
 import msgspec
 
-from trainer_core import __version__, presets, protocol, run_plan, supervisor, texts
+from trainer_core import __version__, presets, protocol, rank_info, run_plan, supervisor, texts
 from trainer_core.cli_errors import exit_with_usage_error, print_errors
 from trainer_core.command_runner import CommandContext, choose_output
 from trainer_core.config import knobs
@@ -28,9 +28,9 @@ from trainer_core.config_flags import common_flags, config_flags, control_flag, 
 from trainer_core.console import runs
 from trainer_core.console.events import escape_control_characters
 from trainer_core.messages import ExitCode, Language, TraindeckError, Value, format_message, terminal_language
-from trainer_core.place import Place
-from trainer_core.place import given as given_place
+from trainer_core.rank_info import RankInfo
 from trainer_core.runs import checkpoint_dir, run_dir
+from trainer_core.supervisor import Supervisor
 from trainer_core.system import child_process
 
 _EXIT_CODE_SIGINT = 130  # Ctrl+C in a command that has nothing to save
@@ -61,10 +61,10 @@ def commands() -> None:
 @click.pass_context
 def train(ctx: click.Context, /, supervisor_pid: int | None, **flags: Any) -> None:
     """Train, or resume a run with --resume."""
-    if (place := _place_to_follow()) is not None:
+    if (info := _worker_rank()) is not None:
         from trainer_core.train import following
 
-        ctx.exit(following.of_launcher(place))
+        ctx.exit(following.of_launcher(info))
     if supervisor_pid is None:
         _supervise(flags, ctx.obj)
     else:
@@ -89,14 +89,14 @@ def rank_command(ctx: click.Context, /, folder: Path, number: int, size: int, le
     child_process.exit_with_parent(leader)
     from trainer_core.train import following
 
-    ctx.exit(following.of_folder(folder, Place(number, size), leader))
+    ctx.exit(following.of_folder(folder, RankInfo(number, size), leader))
 
 
-def _place_to_follow() -> Place | None:
-    """Rank of this process under `torchrun`, unless it is rank 0."""
+def _worker_rank() -> RankInfo | None:
+    """Rank of this process under `torchrun`; None: rank 0, or no launcher."""
     with contextlib.suppress(TraindeckError):  # reported by the plan
-        place = given_place()
-        return place if place is not None and place.rank > 0 else None
+        info = rank_info.from_environment()
+        return info if info is not None and info.rank > 0 else None
     return None
 
 
@@ -379,7 +379,7 @@ def _supervise(flags: dict[str, Any], arguments: Sequence[str]) -> None:
     except TraindeckError:  # the same plan fails again where it is reported
         return
     if supervisor.is_enabled(plan):
-        supervisor.exit_like_child(supervisor.run(plan, arguments, choose_output(flags["output"])))
+        supervisor.exit_like_child(Supervisor(plan, arguments, choose_output(flags["output"])).run())
 
 
 def _command_context(flags: dict[str, Any]) -> CommandContext:

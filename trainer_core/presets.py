@@ -71,15 +71,15 @@ def load(name: str, folder: Path = FOLDER, descendants: tuple[str, ...] = ()) ->
     own = expand_auto_batch(_part(content, "knobs", where))
     values = {key: check_value(key, value, where) for key, value in own.items()}
     parent = content.get("extends")
-    heritage = load(str(parent), folder, (*descendants, name)) if parent else None
+    base = load(str(parent), folder, (*descendants, name)) if parent else None
     return Preset(
         name=name,
         title=_part(content, "title", where) or {"en": name},
         summary=_part(content, "summary", where),
         fits=_part(content, "fits", where),
         origin=str(content.get("origin") or ""),
-        for_gpu=bool(content.get("for_gpu", heritage is not None and heritage.for_gpu)),
-        knobs={**(heritage.knobs if heritage is not None else {}), **values},
+        for_gpu=bool(content.get("for_gpu", base is not None and base.for_gpu)),
+        knobs={**(base.knobs if base is not None else {}), **values},
     )
 
 

@@ -320,9 +320,7 @@ class OomRecovery(Event, tag="oom_recovery", kw_only=True):
 
     step: int  # number of the update
     action: Literal["halved", "checkpointing", "chunked_loss", "grown"]  # what changed
-    during: Literal[
-        "forward", "backward", "optimizer", "evaluation", "none"
-    ]  # where; none: "grown"
+    during: Literal["forward", "backward", "optimizer", "evaluation", "none"]  # where; none: "grown"
     batch_size: int  # sequences per forward pass from now on
     gradient_accumulation_steps: int  # forward passes per update from now on
     requested: int | None = None  # bytes of the failed allocation; None: unknown

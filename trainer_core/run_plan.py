@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from trainer_core import place, presets, texts
+from trainer_core import presets, rank_info, texts
 from trainer_core.config import Config, ConfigLayer, knobs, resolve
 from trainer_core.messages import TraindeckError, terminal_language
 from trainer_core.runs import checkpoint_dir, run_dir
@@ -65,9 +65,9 @@ def plan_run(flags: Mapping[str, Any]) -> RunPlan:
     Raises `run.exists` for a folder that holds another run, data errors, `checkpoint.of_no_run` and
     `ranks.one_machine`.
     """
-    given = place.given()
-    if given is not None:  # torchrun's number of processes is the number of ranks
-        flags = {**flags, "ranks": given.size}
+    info = rank_info.from_environment()
+    if info is not None:  # torchrun's number of processes is the number of ranks
+        flags = {**flags, "ranks": info.size}
     wanted: Path | None = flags["run_dir"]
     if flags["resume"] is None:
         config = build_config(flags)

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
 
-from trainer_core import error_codes, place, presets, protocol
+from trainer_core import error_codes, presets, protocol, rank_info
 from trainer_core.command_runner import OutputFormat
 from trainer_core.config import ConfigLayer, knobs, resolve, to_dict
 from trainer_core.messages import ExitCode, TraindeckError, Value, terminal_language
@@ -41,15 +41,8 @@ _ELASTIC_RUN_VARIABLE: Final = "TORCHELASTIC_RUN_ID"
 
 def is_enabled(plan: RunPlan) -> bool:
     """Whether this process supervises rather than trains."""
-    return plan.config.restarts > 0 and _ELASTIC_RUN_VARIABLE not in os.environ and place.given() is None
-
-
-def run(plan: RunPlan, arguments: Sequence[str], output: OutputFormat) -> int:
-    """Train in a child process until it ends for good. Returns its exit code; negative: a signal.
-
-    `arguments`: of `train`, without the command.
-    """
-    return _Supervisor(plan, arguments, output).run()
+    under_launcher = _ELASTIC_RUN_VARIABLE in os.environ or rank_info.from_environment() is not None
+    return plan.config.restarts > 0 and not under_launcher
 
 
 def exit_like_child(code: int) -> NoReturn:
@@ -65,7 +58,9 @@ def exit_like_child(code: int) -> NoReturn:
     sys.exit(code - 2**32 if code >= 2**31 else code)  # 0xC0000005 is a negative int on Windows
 
 
-class _Supervisor:
+class Supervisor:
+    """Trains in child processes. `arguments`: those of `train`, without the command."""
+
     def __init__(self, plan: RunPlan, arguments: Sequence[str], output: OutputFormat) -> None:
         self._plan, self._arguments, self._output = plan, list(arguments), output
         self._child: subprocess.Popen[bytes] | None = None
@@ -73,6 +68,7 @@ class _Supervisor:
         self._restarts = RestartPolicy(plan.config.restarts, _last_checkpoint_step(plan.run))
 
     def run(self) -> int:
+        """Run until a child ends for good. Returns its exit code; negative: a signal."""
         arguments = [*self._arguments, *self._run_arguments()]
         child_process.kill_children_on_exit()
         with self._handle_signals():

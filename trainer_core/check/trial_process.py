@@ -17,7 +17,7 @@ from typing import IO, Final, Literal
 
 import msgspec
 
-from trainer_core import error_codes, place, protocol
+from trainer_core import error_codes, protocol, rank_info
 from trainer_core.config import Config
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.progress import StopRequested
@@ -115,7 +115,7 @@ def _start(folder: Path, log: IO[bytes]) -> Iterator[tuple[subprocess.Popen[byte
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
-        env=child_process.environment(**place.NONE),
+        env=child_process.environment(**rank_info.SINGLE_PROCESS_ENVIRONMENT),
         creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
     ) as process:
         lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()

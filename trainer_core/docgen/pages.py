@@ -69,7 +69,7 @@ know. A number that is not finite is sent as `null`. The JSON Schema is
 
 
 class FieldDoc(NamedTuple):
-    """A field of a struct as it is written in the source."""
+    """A field of a struct in the source."""
 
     name: str
     type: str

@@ -22,8 +22,8 @@ from trainer_core.config import Config
 from trainer_core.data import synthetic_data
 from trainer_core.data.prepare import PreparedData, prepare
 from trainer_core.messages import ExitCode, TraindeckError
-from trainer_core.place import Place
 from trainer_core.progress import NullReporter
+from trainer_core.rank_info import RankInfo
 from trainer_core.run_context import RunContext
 from trainer_core.runs.run_dir import RunDir
 from trainer_core.train import nccl, rendezvous
@@ -39,7 +39,7 @@ from trainer_core.wire import EventDispatcher
 _SIGNALS: Final = ("SIGINT", "SIGTERM", "SIGBREAK", "SIGHUP")  # heard by rank 0, which tells us
 
 
-def of_folder(folder: Path, place: Place, leader: int) -> int:
+def of_folder(folder: Path, place: RankInfo, leader: int) -> int:
     """A rank that rank 0 (the process `leader`) has started. Returns the exit code."""
 
     def look() -> None:
@@ -49,14 +49,14 @@ def of_folder(folder: Path, place: Place, leader: int) -> int:
     return _follow(lambda: rendezvous.FolderStore(folder), place, look)
 
 
-def of_launcher(place: Place) -> int:
+def of_launcher(place: RankInfo) -> int:
     """A rank that `torchrun` has started. Returns the exit code."""
     sys.stdout.flush()
     os.dup2(2, 1)  # stdout is rank 0's
     return _follow(lambda: rendezvous.store_of_launcher(place.rank, place.size), place, lambda: None)
 
 
-def _follow(store_of: Callable[[], Store], place: Place, look: Callable[[], None]) -> int:
+def _follow(store_of: Callable[[], Store], place: RankInfo, look: Callable[[], None]) -> int:
     for name in _SIGNALS:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 import torch
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from trainer_core import error_codes, place, protocol
+from trainer_core import error_codes, protocol, rank_info
 from trainer_core.config import Config, to_dict
 from trainer_core.messages import ExitCode, TraindeckError
 from trainer_core.progress import StopRequested
@@ -54,7 +54,7 @@ class Others:
         self._ranks: Joined | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
         self._folder = run.path / f"{_FOLDER}{os.getpid()}"
-        self._ours = place.given() is None
+        self._ours = rank_info.from_environment() is None
         self._patience = 0.0
         self._watch: _Watch | None = None
         self._store = self._own_store() if self._ours else store_of_launcher(0, self._size)

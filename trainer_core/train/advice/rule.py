@@ -13,7 +13,7 @@ WARMUP_STEPS: Final = 20
 """Steps of a process before its speed counts: loaders fill, kernels are selected, clocks and memory settle."""
 
 GIB: Final = 1024**3
-_MAX_SAMPLES: Final = 30  # of GPU utilization
+_MAX_SAMPLES: Final = 30
 _MAX_LOSSES: Final = 10
 
 

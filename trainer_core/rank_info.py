@@ -13,20 +13,20 @@ from typing import Final
 
 from trainer_core.messages import TraindeckError
 
-NONE: Final = {"WORLD_SIZE": "1"}
-"""Environment of a child process that is no rank of the launcher."""
+SINGLE_PROCESS_ENVIRONMENT: Final = {"WORLD_SIZE": "1"}
+"""For a child process that is not a rank of the launcher."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One rank of `size`."""
+class RankInfo:
+    """Rank and world size."""
 
     rank: int
     size: int
 
 
-def given(environment: Mapping[str, str] = os.environ) -> Place | None:
-    """The rank that a launcher such as `torchrun` assigned to this process; None: none, or the only one.
+def from_environment(environment: Mapping[str, str] = os.environ) -> RankInfo | None:
+    """The rank that a launcher such as `torchrun` assigned to this process; None: no launcher, or one process.
 
     Raises `ranks.one_machine`.
     """
@@ -35,9 +35,9 @@ def given(environment: Mapping[str, str] = os.environ) -> Place | None:
         return None
     if _number(environment, "LOCAL_WORLD_SIZE", size) != size:
         raise TraindeckError("ranks.one_machine")
-    return Place(_number(environment, "RANK", 0), size)
+    return RankInfo(_number(environment, "RANK", 0), size)
 
 
-def _number(environment: Mapping[str, str], name: str, otherwise: int) -> int:
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
     text = environment.get(name, "")
-    return int(text) if text.isdecimal() else otherwise
+    return int(text) if text.isdecimal() else default
