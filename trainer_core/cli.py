@@ -302,7 +302,7 @@ def _verify(reference: str, output: str) -> int:
 @click.pass_context
 def doctor(ctx: click.Context, /, output: str, try_paths: bool) -> None:
     """Check Python, torch, driver, GPU, memory and disk, and suggest an action for each finding."""
-    from trainer_core.system.doctor import diagnose, format_findings
+    from trainer_core.system.doctor.report import diagnose, format_findings
 
     if try_paths and _torch_loads():
         _measure_fast_paths(output)

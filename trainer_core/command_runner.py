@@ -26,8 +26,7 @@ from trainer_core.messages import ExitCode, TraindeckError, terminal_language
 from trainer_core.progress import StopRequested
 from trainer_core.run_context import RunContext
 from trainer_core.runs.run_dir import RunDir
-from trainer_core.system import console_close, files
-from trainer_core.system.quick_edit import disable_quick_edit
+from trainer_core.system import files, windows_console
 from trainer_core.wire import EventDispatcher, FileSink, StreamSink, claim_stdout
 
 if TYPE_CHECKING:
@@ -107,9 +106,9 @@ class CommandContext:
         return ConsoleSink(sys.stdout, terminal_language())
 
     def __enter__(self) -> CommandContext:
-        self._stack.enter_context(disable_quick_edit())
+        self._stack.enter_context(windows_console.disable_quick_edit())
         self._stack.enter_context(self.run_context.handle_signals())
-        self._stack.enter_context(console_close.stop_on_close(self.run_context.request_stop))
+        self._stack.enter_context(windows_console.stop_on_close(self.run_context.request_stop))
         self._stack.enter_context(self.run_context.command_listener())
         return self
 

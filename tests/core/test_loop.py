@@ -113,7 +113,7 @@ def test_the_last_window_of_an_epoch_is_short_and_every_sample_is_used_once(tmp_
     )
     made, kept = trainer(tmp_path, wanted)
     samples = made.train_data.samples
-    assert made.train_data.batches_per_epoch % 3 != 0, "the data must make a short window"
+    assert -(-made.train_data.samples // made.config.batch_size) % 3 != 0, "the data must make a short window"
     done = made.run()
     steps = kept.of(protocol.Step)
     assert done.steps == 2 * made.steps_per_epoch == len(steps)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from tests.preparing import prepared
+from tests.prepared_data import prepare_files
 from trainer_core.config import Config
 from trainer_core.data.loader import IGNORE_INDEX, SequenceDataset
 from trainer_core.data.report.report import report_prepared_data
@@ -49,7 +49,7 @@ def test_preview_samples_equal_training_samples(tmp_path: Path, kind: str, optio
     data = tmp_path / "data.jsonl"
     data.write_text("\n".join(json.dumps(row) for row in rows(kind)), encoding="utf-8")
     knobs = {**KNOBS, ("attend_across_documents" if kind == "text" else "packing"): option}
-    result = prepared(data, **knobs)
+    result = prepare_files(data, **knobs)
     report = report_prepared_data(result, Config(data=[str(data)], **knobs))
     samples = SequenceDataset(result, "train")
     assert len(report.samples) == 5

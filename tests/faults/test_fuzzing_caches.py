@@ -1,4 +1,4 @@
-"""What was remembered or given may hold anything: it is measured or read again, or refused; never a traceback."""
+"""Damaged caches and tokenizers: data is measured or read again, or an error is raised."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ contents = st.binary(max_size=60) | anything.map(lambda value: json.dumps(value)
 @given(content=contents)
 @example(content=b"[" * 100_000)
 @example(content=b'{"\\"a\\"": 5}')
-def test_a_damaged_memory_of_measurements_costs_only_another_measurement(content: bytes) -> None:
+def test_a_damaged_measurement_cache_is_ignored(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        memory = MeasurementCache(Path(folder, "engine.json"))
-        memory.path.write_bytes(content)
-        assert memory.get("a") is None
-        memory.store({"x": 1}, "a")
-        assert memory.get("a") == {"x": 1}
+        measurements = MeasurementCache(Path(folder, "engine.json"))
+        measurements.path.write_bytes(content)
+        assert measurements.get("a") is None
+        measurements.store({"x": 1}, "a")
+        assert measurements.get("a") == {"x": 1}
 
 
 @settings(max_examples=100, deadline=None)
 @given(content=contents, entry=anything)
 @example(content=b"[" * 100_000, entry=None)
-def test_damaged_hashes_of_files_cost_only_another_reading(content: bytes, entry: Any) -> None:
+def test_damaged_content_hashes_are_recomputed(content: bytes, entry: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        file, remembered = Path(folder, "data.txt"), Path(folder, "contents.json")
+        file, hashes_file = Path(folder, "data.txt"), Path(folder, "contents.json")
         file.write_bytes(b"some words")
-        remembered.write_bytes(b"{}")
+        hashes_file.write_bytes(b"{}")
         wanted = cache._ContentHashes(Path(folder), NullReporter(), 10).get(file)
         status = file.stat()
         for damaged in (content, json.dumps({str(file): entry}).encode(), json.dumps(
             {str(file): [status.st_size, status.st_mtime_ns]}).encode()):  # fmt: skip
-            remembered.write_bytes(damaged)
+            hashes_file.write_bytes(damaged)
             assert cache._ContentHashes(Path(folder), NullReporter(), 10).get(file) == wanted
 
 
@@ -68,7 +68,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_any_tokenizer_with_any_companions_is_taken_or_refused(real: dict[str, Any], data: st.DataObject) -> None:
+def test_a_damaged_tokenizer_is_loaded_or_raises_a_traindeck_error(real: dict[str, Any], data: st.DataObject) -> None:
     document = json.loads(json.dumps(real))
     for name in data.draw(st.lists(st.sampled_from(sorted(document)), max_size=2)):
         document[name] = data.draw(anything)

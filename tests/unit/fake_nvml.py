@@ -1,4 +1,4 @@
-"""A small stand-in for `pynvml`: two cards, the second of which tells almost nothing."""
+"""A fake `pynvml` with two GPUs, the second of which reports almost nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GIB = 2**30
 
 
 class NVMLError(Exception):
-    """As pynvml's: the number is nvmlReturn_t."""
+    """Like that of pynvml; `value` is an nvmlReturn_t."""
 
     def __init__(self, value: int) -> None:
         super().__init__(
@@ -19,7 +19,7 @@ class NVMLError(Exception):
 
 
 class FakeNvml:
-    """Card 0 answers everything. Card 1 knows its name and memory only; the rest is Not Supported."""
+    """GPU 0 supports everything, GPU 1 only its name and memory; the rest is Not Supported."""
 
     def __init__(self, cards: int = 2, broken: int | None = None, throttle: int = 0, driver: str = "580.65.06") -> None:
         self.cards, self.broken, self.throttle, self.driver = cards, broken, throttle, driver
@@ -74,7 +74,7 @@ class FakeNvml:
     def nvmlDeviceGetClockInfo(self, card: int, kind: int) -> int:
         return 1800 if card == 0 else refuse()
 
-    # Only the name that drivers before 535 know.
+    # Only the name in drivers before 535.
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, card: int) -> int:
         return self.throttle if card == 0 else refuse()
 

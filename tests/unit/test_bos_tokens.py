@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, processors
 
-from tests.preparing import prepared
+from tests.prepared_data import prepare_files
 from tests.unit.model_folders import load_codec, model_folder
 from trainer_core.data.prepare import PreparedData
 from trainer_core.data.tokenizing import tokenizer
@@ -80,7 +80,7 @@ def rows(folder: Path, count: int = 40) -> Path:
 @pytest.mark.parametrize("family", BOS)
 def test_every_document_begins_with_bos_and_no_text_becomes_bos(tmp_path: Path, family: str) -> None:
     given_folder = model_folder(tmp_path / "load_folder", family)
-    made = prepared(rows(tmp_path), tokenizer=str(given_folder), max_seq_len=16)
+    made = prepare_files(rows(tmp_path), tokenizer=str(given_folder), max_seq_len=16)
     codec, count = made.load_codec(), 0
     for name in ("train", "validation"):
         split = made.open_split(name)
@@ -99,7 +99,7 @@ def test_every_document_begins_with_bos_and_no_text_becomes_bos(tmp_path: Path, 
 def test_each_part_of_a_plain_text_begins_with_bos(tmp_path: Path) -> None:
     (tmp_path / "novel.txt").write_text("The quick brown fox jumps. " * 4000, encoding="utf-8")
     given_folder = model_folder(tmp_path / "load_folder", "llama3")
-    made = prepared(tmp_path / "novel.txt", tokenizer=str(given_folder))
+    made = prepare_files(tmp_path / "novel.txt", tokenizer=str(given_folder))
     codec = made.load_codec()
     for name in ("train", "validation"):
         split = made.open_split(name)
@@ -114,7 +114,7 @@ def test_a_long_row_encoded_in_parts_has_one_bos(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({"text": "The quick brown fox. " * 30_000}) + "\n", encoding="utf-8")
     given_folder = model_folder(tmp_path / "load_folder", "llama3")
-    made = prepared(path, tokenizer=str(given_folder), validation_fraction=0.0)
+    made = prepare_files(path, tokenizer=str(given_folder), validation_fraction=0.0)
     assert read_all(made).count(made.load_codec().prefix_ids[0]) == 1
 
 
@@ -124,8 +124,8 @@ def test_documents_without_a_token_cache_begin_with_bos(tmp_path: Path) -> None:
 
     pq.write_table(pa.table({"text": [f"Row {n}: {TEXTS[n % 4]}" for n in range(40)]}), tmp_path / "rows.parquet")
     knobs: dict[str, Any] = {"tokenizer": str(model_folder(tmp_path / "load_folder", "gemma")), "max_seq_len": 16}
-    kept = prepared(tmp_path / "rows.parquet", **knobs)
-    direct = prepared(tmp_path / "rows.parquet", **knobs, token_cache=False)
+    kept = prepare_files(tmp_path / "rows.parquet", **knobs)
+    direct = prepare_files(tmp_path / "rows.parquet", **knobs, token_cache=False)
     assert read_all(kept) == read_all(direct)
     assert read_all(kept)[0] == kept.load_codec().prefix_ids[0]
 
@@ -165,7 +165,7 @@ def test_chatml_begins_with_bos_if_the_tokenizer_requires_it(tmp_path: Path) -> 
 def test_add_eos_token_is_kept_and_documents_end_once(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     folder = model_folder(tmp_path / "load_folder", "llama2", add_eos_token=True)
-    made = prepared(rows(tmp_path), tokenizer=str(folder), max_seq_len=16)
+    made = prepare_files(rows(tmp_path), tokenizer=str(folder), max_seq_len=16)
     codec = made.load_codec()
     theirs = transformers.AutoTokenizer.from_pretrained(made.folder)
     text = "Row 0: " + TEXTS[0]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.preparing import Listener
+from tests.prepared_data import RecordingReporter
 from trainer_core.config import Config
 from trainer_core.data import columns
 from trainer_core.data.columns import BadRow, ColumnMapping, MissingColumnError, map_columns
@@ -207,7 +207,7 @@ def write(folder: Path) -> list[Path]:
 def test_a_stream_resumed_at_any_position_yields_the_same_documents_and_counts(tmp_path: Path) -> None:
     config = Config()
     scans = [scan_path(str(path), config) for path in write(tmp_path)]
-    whole = DocumentStream(scans, config, Listener())
+    whole = DocumentStream(scans, config, RecordingReporter())
     documents, positions = [], [DocumentStream(scans, config).position]
     for document in whole:
         documents.append(document)
@@ -217,7 +217,7 @@ def test_a_stream_resumed_at_any_position_yields_the_same_documents_and_counts(t
     for number in range(0, len(positions), 3):
         position = positions[number]
         if position is not None:
-            rest = DocumentStream(scans, config, Listener(), json.loads(json.dumps(position)))
+            rest = DocumentStream(scans, config, RecordingReporter(), json.loads(json.dumps(position)))
             assert list(rest) == documents[number:]
             assert rest.counts == whole.counts
 

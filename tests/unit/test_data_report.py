@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.preparing import Listener, prepared
+from tests.prepared_data import RecordingReporter, prepare_files
 from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.data.prepare import prepare
@@ -89,10 +89,12 @@ def tables(folder: Path) -> dict[str, Path]:
 @pytest.mark.parametrize("packing", [False, True])
 def test_a_complete_preview_equals_the_report_of_preparation(tmp_path: Path, kind: str, packing: bool) -> None:
     data = some_text(tmp_path) if kind == "novel" else tables(tmp_path)[kind]
-    first = prepared(data, **KNOBS)
+    first = prepare_files(data, **KNOBS)
     config = config_of(data, tokenizer=str(first.tokenizer), packing=packing)
-    previewed = preview(config, Listener())
-    made = report_prepared_data(prepared(data, **{**KNOBS, "tokenizer": config.tokenizer, "packing": packing}), config)
+    previewed = preview(config, RecordingReporter())
+    made = report_prepared_data(
+        prepare_files(data, **{**KNOBS, "tokenizer": config.tokenizer, "packing": packing}), config
+    )
     assert (made.prepared, previewed.prepared) == (True, False)
     made.prepared = False  # the one difference
     assert previewed.complete
@@ -104,13 +106,13 @@ def test_a_complete_preview_equals_the_report_of_preparation(tmp_path: Path, kin
 
 
 def test_steps_follow_from_the_samples(tmp_path: Path) -> None:
-    report = preview(config_of(tables(tmp_path)["pairs"], max_epochs=3, validation_fraction=0.0), Listener())
+    report = preview(config_of(tables(tmp_path)["pairs"], max_epochs=3, validation_fraction=0.0), RecordingReporter())
     assert report.samples_per_epoch == 300 - report.dropped
     assert report.samples_per_step == 12
     assert report.full_steps_per_epoch == report.samples_per_epoch // 12
     assert report.steps_per_epoch == -(-report.samples_per_epoch // 12)
     assert report.total_steps == 3 * report.steps_per_epoch
-    assert preview(config_of(tables(tmp_path)["pairs"], max_steps=7), Listener()).total_steps == 7
+    assert preview(config_of(tables(tmp_path)["pairs"], max_steps=7), RecordingReporter()).total_steps == 7
 
 
 @pytest.mark.parametrize("novels", [1, 5])
@@ -118,10 +120,10 @@ def test_a_twentieth_of_the_tokens_of_few_long_texts_is_held_out(tmp_path: Path,
     for number in range(novels):
         (tmp_path / str(number)).mkdir()
         some_text(tmp_path / str(number), lines=6000)
-    report = preview(config_of(*(tmp_path / str(number) for number in range(novels))), Listener())
+    report = preview(config_of(*(tmp_path / str(number) for number in range(novels))), RecordingReporter())
     assert report.splits_documents
     assert 0.03 < report.validation_tokens / report.total.tokens < 0.07
-    table = preview(config_of(tables(tmp_path)["texts"]), Listener())
+    table = preview(config_of(tables(tmp_path)["texts"]), RecordingReporter())
     assert not table.splits_documents
     assert (table.train_documents, table.validation_documents) == (285, 15)
 
@@ -129,7 +131,7 @@ def test_a_twentieth_of_the_tokens_of_few_long_texts_is_held_out(tmp_path: Path,
 def test_a_default_batch_size_is_marked(tmp_path: Path) -> None:
     data = [str(tables(tmp_path)["pairs"])]
     for knobs, default in (({}, True), ({"preset": "cpu"}, False), ({"batch_size": 3}, False)):
-        report = preview(Config(data=data, vocab_size=320, **knobs), Listener())
+        report = preview(Config(data=data, vocab_size=320, **knobs), RecordingReporter())
         assert report.batch_is_default is default
 
 
@@ -137,7 +139,7 @@ def test_a_default_batch_size_is_marked(tmp_path: Path) -> None:
 
 
 def test_columns_are_reported_with_their_roles(tmp_path: Path) -> None:
-    found = {kind: preview(config_of(path), Listener()).sources[0] for kind, path in tables(tmp_path).items()}
+    found = {kind: preview(config_of(path), RecordingReporter()).sources[0] for kind, path in tables(tmp_path).items()}
     assert found["alpaca"].column_roles == {"prompt": "instruction", "input": "input", "response": "output"}
     assert found["alpaca"].all_columns == ["instruction", "input", "output"]
     assert found["chats"].column_roles == {"messages": "messages"}
@@ -149,14 +151,14 @@ def test_columns_are_reported_with_their_roles(tmp_path: Path) -> None:
 def test_bad_empty_and_duplicate_rows_are_counted(tmp_path: Path) -> None:
     rows = [{"text": f"row {n % 80}"} for n in range(100)]
     data = jsonl(tmp_path / "mixed.jsonl", [*rows[:40], "{broken", {"text": ""}, {"other": 1}, *rows[40:]])
-    listener = Listener()
-    report = preview(config_of(data), listener)
+    reporter = RecordingReporter()
+    report = preview(config_of(data), reporter)
     assert (report.read.rows, report.bad, report.empty, report.duplicates) == (100, 2, 1, 20)
     assert report.first_bad is not None
     assert (report.first_bad.path, report.first_bad.position) == (str(data), "line 41")
-    assert listener.warnings["data.rows_skipped"]["count"] == 2
-    warn_about_duplicates(report, listener)
-    assert listener.warnings["data.duplicates"] == {"count": 20, "total": 100}
+    assert reporter.warnings["data.rows_skipped"]["count"] == 2
+    warn_about_duplicates(report, reporter)
+    assert reporter.warnings["data.duplicates"] == {"count": 20, "total": 100}
 
 
 @pytest.mark.parametrize("knobs", [{"on_bad_row": "stop"}, {"bad_row_limit": 1}])
@@ -165,7 +167,7 @@ def test_a_preview_stops_at_the_same_bad_row_as_preparation(tmp_path: Path, knob
     found = []
     for work in (preview, prepare):
         with pytest.raises(TraindeckError) as caught:
-            work(config_of(data, **knobs), Listener())
+            work(config_of(data, **knobs), RecordingReporter())
         found.append((caught.value.code, caught.value.params))
     assert found[0] == found[1]
     assert found[0][1]["position"] == "line 301"
@@ -176,7 +178,7 @@ def test_too_many_bad_rows_in_a_sampled_file_are_an_error(tmp_path: Path, share:
     rows = [{"text": f"{n} " * 60} for n in range(12_000)]
     data = jsonl(tmp_path / "long.jsonl", ["{broken" if n % 100 < 100 * share else row for n, row in enumerate(rows)])
     with pytest.raises(TraindeckError) as caught:
-        preview(config_of(data, bad_row_limit=150), Listener(), budget=1024 * 1024)
+        preview(config_of(data, bad_row_limit=150), RecordingReporter(), budget=1024 * 1024)
     assert caught.value.code == ("data.too_many_bad_rows" if share < 0.5 else "data.bad_format")
     assert caught.value.params["path"] == str(data)
 
@@ -184,11 +186,11 @@ def test_too_many_bad_rows_in_a_sampled_file_are_an_error(tmp_path: Path, share:
 def test_encoding_and_undecodable_bytes_are_reported(tmp_path: Path) -> None:
     data = tmp_path / "旧 old.txt"
     data.write_bytes("床前明月光，疑是地上霜。\n".encode("gb18030") * 300 + b"\xff\xff\n")
-    listener = Listener()
-    report = preview(config_of(data), listener)
+    reporter = RecordingReporter()
+    report = preview(config_of(data), reporter)
     assert report.sources[0].encoding == "gb18030"
     assert report.undecodable == 2
-    assert listener.warnings["data.undecodable"]["count"] == 2
+    assert reporter.warnings["data.undecodable"]["count"] == 2
 
 
 def test_formats_and_encodings_of_a_mixed_folder_are_counted(tmp_path: Path) -> None:
@@ -197,7 +199,7 @@ def test_formats_and_encodings_of_a_mixed_folder_are_counted(tmp_path: Path) -> 
     for name, encoding in {"a": "utf-8-sig", "b": "gb18030", "c": "utf-16", "d": "gb18030"}.items():
         (folder / f"{name}.txt").write_bytes("床前明月光，疑是地上霜。\n".encode(encoding) * 50)
     jsonl(folder / "e.jsonl", [{"text": "春眠不觉晓"}])
-    (source,) = preview(config_of(folder), Listener()).sources
+    (source,) = preview(config_of(folder), RecordingReporter()).sources
     assert (source.format, source.compression) == ("text ×4, jsonl", "")
     assert source.encoding == "gb18030 ×2, utf-8-sig, utf-16-le, utf-8"
 
@@ -208,7 +210,7 @@ def test_preview_and_preparation_report_the_same_skipped_files(tmp_path: Path) -
     jsonl(folder / "pairs.jsonl", PAIRS)
     some_text(folder)
     (folder / "picture.txt").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
-    previewed, made = Listener(), Listener()
+    previewed, made = RecordingReporter(), RecordingReporter()
     preview(config_of(folder), previewed)
     prepare(config_of(folder), made)
     for warnings in (previewed.warnings, made.warnings):
@@ -224,20 +226,20 @@ def test_truncated_dropped_and_remaining_tokens_are_reported(tmp_path: Path) -> 
         tmp_path / "t.jsonl",
         [{"prompt": "p", "response": "x y " * 400}, {"prompt": "p " * 900, "response": "r"}, *PAIRS],
     )
-    listener = Listener()
-    report = preview(config_of(table, validation_fraction=0.0), listener)
+    reporter = RecordingReporter()
+    report = preview(config_of(table, validation_fraction=0.0), reporter)
     assert report.over_length >= 2
     assert report.dropped >= 1
-    assert report.truncated == listener.warnings["data.truncated"]["count"]
+    assert report.truncated == reporter.warnings["data.truncated"]["count"]
     assert report.truncated_tokens > 0
-    text = preview(config_of(some_text(tmp_path), validation_fraction=0.0), Listener())
+    text = preview(config_of(some_text(tmp_path), validation_fraction=0.0), RecordingReporter())
     assert 0 <= text.remainder_tokens < 64
     assert text.samples_per_epoch * 64 + 1 + text.remainder_tokens == text.train_tokens
 
 
 def test_fill_ratios_are_reported_with_packing(tmp_path: Path) -> None:
     data = tables(tmp_path)["pairs"]
-    alone, packed = (preview(config_of(data, packing=packing), Listener()) for packing in (False, True))
+    alone, packed = (preview(config_of(data, packing=packing), RecordingReporter()) for packing in (False, True))
     assert alone.packed_sequences is alone.fill is None
     assert packed.packed_sequences is not None
     assert packed.fill is not None
@@ -249,17 +251,17 @@ def test_fill_ratios_are_reported_with_packing(tmp_path: Path) -> None:
 
 def test_too_short_data_is_reported_with_a_warning(tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("Only this.", encoding="utf-8")
-    listener = Listener()
-    report = preview(config_of(tmp_path / "short.txt"), listener)
+    reporter = RecordingReporter()
+    report = preview(config_of(tmp_path / "short.txt"), reporter)
     assert (report.samples_per_epoch, report.steps_per_epoch, report.samples) == (0, 0, [])
-    assert "data.too_short" in listener.warnings
+    assert "data.too_short" in reporter.warnings
 
 
 # --- samples -----------------------------------------------------------------------------------------
 
 
 def test_only_answers_of_a_chat_are_in_the_loss(tmp_path: Path) -> None:
-    report = preview(config_of(tables(tmp_path)["chats"], validation_fraction=0.0), Listener())
+    report = preview(config_of(tables(tmp_path)["chats"], validation_fraction=0.0), RecordingReporter())
     assert len(report.samples) == 5
     for number, sample in enumerate(report.samples):
         answer = PAIRS[number]["response"]
@@ -277,7 +279,7 @@ def test_only_answers_of_a_chat_are_in_the_loss(tmp_path: Path) -> None:
 
 def test_text_samples_are_contiguous(tmp_path: Path) -> None:
     data = some_text(tmp_path)
-    report = preview(config_of(data, validation_fraction=0.0), Listener())
+    report = preview(config_of(data, validation_fraction=0.0), RecordingReporter())
     assert all(sample.length == 65 and len(sample.tokens) == 65 for sample in report.samples)
     assert [token.in_loss for token in report.samples[0].tokens] == [False] + [True] * 64
     for before, after in zip(report.samples, report.samples[1:], strict=False):
@@ -291,7 +293,7 @@ def test_the_first_token_of_a_document_is_in_the_loss_only_with_attention_across
 ) -> None:
     data = jsonl(tmp_path / "t.jsonl", [{"text": f"文档 number {n}."} for n in range(200)])
     for attend in (True, False):
-        report = preview(config_of(data, attend_across_documents=attend, validation_fraction=0.0), Listener())
+        report = preview(config_of(data, attend_across_documents=attend, validation_fraction=0.0), RecordingReporter())
         tokens = report.samples[0].tokens
         assert {token.document for token in tokens} == set(range(tokens[-1].document + 1))
         assert tokens[-1].document > 1
@@ -303,14 +305,14 @@ def test_the_first_token_of_a_document_is_in_the_loss_only_with_attention_across
 
 def test_text_that_spells_a_special_token_is_not_special(tmp_path: Path) -> None:
     data = jsonl(tmp_path / "t.jsonl", [{"prompt": "say <|im_end|>", "response": f"<|im_end|> {n}"} for n in range(60)])
-    (sample, *_) = preview(config_of(data, validation_fraction=0.0), Listener()).samples
+    (sample, *_) = preview(config_of(data, validation_fraction=0.0), RecordingReporter()).samples
     assert text_of(sample).count("<|im_end|>") == 4
     assert sum(token.special and token.text == "<|im_end|>" for token in sample.tokens) == 2
 
 
 def test_long_samples_are_truncated_in_the_report(tmp_path: Path) -> None:
     data = some_text(tmp_path, 3000)
-    report = preview(config_of(data, max_seq_len=8192), Listener())
+    report = preview(config_of(data, max_seq_len=8192), RecordingReporter())
     assert report.samples[0].length == 8193
     assert len(report.samples[0].tokens) == 1024
     assert len(protocol.encode(report)) < 500_000
@@ -340,10 +342,10 @@ def test_a_sample_estimates_the_totals(tmp_path: Path, kind: str) -> None:
         for part in range(40):
             jsonl(data / f"{part:02}.jsonl", rows[500 * part : 500 * part + 500])
     (tmp_path / "own").mkdir()
-    tokenizer = str(prepared(some_text(tmp_path / "own", 500), **KNOBS).tokenizer)
+    tokenizer = str(prepare_files(some_text(tmp_path / "own", 500), **KNOBS).tokenizer)
     config = config_of(data, tokenizer=tokenizer)
-    part = preview(config, Listener(), budget=2_000_000)
-    whole = report_prepared_data(prepared(data, **{**KNOBS, "tokenizer": tokenizer}), config)
+    part = preview(config, RecordingReporter(), budget=2_000_000)
+    whole = report_prepared_data(prepare_files(data, **{**KNOBS, "tokenizer": tokenizer}), config)
     assert not part.complete
     assert part.read_bytes < part.bytes
     assert part.read.tokens < whole.read.tokens
@@ -357,8 +359,8 @@ def test_a_long_file_is_sampled_all_over_and_its_bad_rows_are_located(tmp_path: 
     rows = [json.dumps({"text": "short"})] * 20_000 + [json.dumps({"text": f"long {n} " * 30}) for n in range(8_000)]
     rows[20_100::50] = ["{broken"] * len(rows[20_100::50])
     data = jsonl(tmp_path / "sorted.jsonl", rows)
-    report = preview(config_of(data), Listener(), budget=1_000_000)
-    whole = report_prepared_data(prepared(data, **KNOBS), config_of(data))
+    report = preview(config_of(data), RecordingReporter(), budget=1_000_000)
+    whole = report_prepared_data(prepare_files(data, **KNOBS), config_of(data))
     assert is_close(report.total.characters, whole.total.characters, 0.1)
     assert report.over_length > 0
     assert report.first_bad is not None
@@ -373,7 +375,7 @@ def test_highly_compressed_data_is_read_partially(tmp_path: Path) -> None:
         for _ in range(400):
             file.write(json.dumps({"text": "same " * 20}).encode() + b"\n" * 2000)
             file.write((json.dumps({"text": "same " * 200}) + "\n").encode() * 100)
-    report = preview(config_of(data, max_seq_len=512), Listener(), budget=1_000_000)
+    report = preview(config_of(data, max_seq_len=512), RecordingReporter(), budget=1_000_000)
     assert not report.complete
     assert report.read.characters < 20_000_000
     assert report.duplicates > 500
@@ -382,28 +384,28 @@ def test_highly_compressed_data_is_read_partially(tmp_path: Path) -> None:
 def test_a_stop_request_ends_a_preview_at_any_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bpe, "_POLL_SECONDS", 0.0)  # else how often it looks up depends on the machine
     data = some_text(tmp_path, 20_000)
-    listener = Listener()
-    preview(config_of(data), listener)
-    for stop_at in {1, 2, listener.polls // 2}:
+    reporter = RecordingReporter()
+    preview(config_of(data), reporter)
+    for stop_at in {1, 2, reporter.polls // 2}:
         with pytest.raises(StopRequested):
-            preview(config_of(data), Listener(stop_at))
+            preview(config_of(data), RecordingReporter(stop_at))
 
 
 def test_missing_and_empty_data_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(TraindeckError, match="does not exist"):
-        preview(config_of(tmp_path / "no.txt"), Listener())
+        preview(config_of(tmp_path / "no.txt"), RecordingReporter())
     with pytest.raises(TraindeckError) as none:
-        preview(Config(), Listener())
+        preview(Config(), RecordingReporter())
     assert none.value.code == "data.none_given"
     (tmp_path / "blank.txt").write_text(" \n" * 10, encoding="utf-8")
     with pytest.raises(TraindeckError) as empty:
-        preview(config_of(tmp_path / "blank.txt"), Listener())
+        preview(config_of(tmp_path / "blank.txt"), RecordingReporter())
     assert empty.value.code == "data.empty"
 
 
 @pytest.mark.parametrize("look", [preview, prepare])
 def test_an_unusable_template_is_named_by_the_users_path(
-    tmp_path: Path, look: Callable[[Config, Listener], object]
+    tmp_path: Path, look: Callable[[Config, RecordingReporter], object]
 ) -> None:
     chats = jsonl(tmp_path / "chats.jsonl", [{"prompt": f"say {n}", "response": f"{n}"} for n in range(50)])
     model = tmp_path / "模型 model"
@@ -412,6 +414,6 @@ def test_an_unusable_template_is_named_by_the_users_path(
     unsafe = {"chat_template": "{{ ''.__class__.__mro__ }}", "eos_token": "<|endoftext|>"}
     (model / "tokenizer_config.json").write_text(json.dumps(unsafe), encoding="utf-8")
     with pytest.raises(TraindeckError) as caught:
-        look(config_of(chats, tokenizer=str(model)), Listener())
+        look(config_of(chats, tokenizer=str(model)), RecordingReporter())
     assert caught.value.code == "data.bad_template"
     assert caught.value.params["path"] == str(model / "tokenizer_config.json")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.preparing import Listener, decoded, prepared
+from tests.prepared_data import RecordingReporter, decode_split, prepare_files
 from trainer_core.config import Config
 from trainer_core.data.report import statistics
 from trainer_core.data.report.report import preview
@@ -33,8 +33,8 @@ def rows(path: Path, numbers: range, word: str = "train") -> Path:
     return path
 
 
-def with_validation(data: Path, *validation: Path, listener: Listener | None = None, **knobs: object):  # type: ignore[no-untyped-def]
-    return prepared(data, listener=listener, validation_data=[str(path) for path in validation], **knobs)
+def with_validation(data: Path, *validation: Path, reporter: RecordingReporter | None = None, **knobs: object):  # type: ignore[no-untyped-def]
+    return prepare_files(data, reporter=reporter, validation_data=[str(path) for path in validation], **knobs)
 
 
 # --- validation data of one's own -------------------------------------------------------------------
@@ -44,7 +44,7 @@ def test_all_data_is_trained_on_and_all_validation_data_is_evaluated(tmp_path: P
     train, one = rows(tmp_path / "a.jsonl", range(300)), rows(tmp_path / "b.jsonl", range(20), "测试")
     other = rows(tmp_path / "c.jsonl", range(20, 30), "测试")
     result = with_validation(train, one, other, validation_fraction=0.5)
-    learned, evaluated = decoded(result, "train"), decoded(result, "validation")
+    learned, evaluated = decode_split(result, "train"), decode_split(result, "validation")
     assert (result.train.documents, result.validation.documents) == (300, 30)
     assert "测试" not in learned
     assert all(f"测试 row {number}," in evaluated for number in range(30))
@@ -56,13 +56,13 @@ def test_each_plain_text_file_is_one_document_in_its_split(tmp_path: Path) -> No
         (tmp_path / f"{name}.txt").write_text(f"{name} words\n" * 3000, encoding="utf-8")
     result = with_validation(tmp_path / "train.txt", tmp_path / "held.txt")
     assert (result.train.documents, result.validation.documents) == (1, 1)
-    assert decoded(result, "validation") == "held words\n" * 3000 + "<|endoftext|>"
+    assert decode_split(result, "validation") == "held words\n" * 3000 + "<|endoftext|>"
 
 
 def test_the_tokenizer_is_trained_on_the_training_data_alone(tmp_path: Path) -> None:
     train = rows(tmp_path / "a.jsonl", range(300))
     result = with_validation(train, rows(tmp_path / "b.jsonl", range(300), "zyzzyva"))
-    alone = prepared(train, validation_fraction=0.0)
+    alone = prepare_files(train, validation_fraction=0.0)
     assert result.tokenizer.read_bytes() == alone.tokenizer.read_bytes()
 
 
@@ -74,20 +74,20 @@ def test_a_stopped_preparation_resumes_within_the_validation_data(
     from trainer_core.progress import StopRequested
 
     monkeypatch.setattr(encoder, "_COMMIT_INTERVAL_S", 0.0)
-    monkeypatch.setattr(encoder, "_BATCH_LIMIT", 500)
+    monkeypatch.setattr(encoder, "_BATCH_CHARS", 500)
     monkeypatch.setattr(encoder, "choose_num_processes", lambda *_: processes)
     train, held = rows(tmp_path / "a.jsonl", range(100)), rows(tmp_path / "b.jsonl", range(400))
     whole = with_validation(train, held, cache_dir=str(tmp_path / "whole"))
     stops = 0
     for stop_at in range(4, 40, 4):
         try:
-            again = with_validation(train, held, listener=Listener(stop_at), cache_dir=str(tmp_path / "parts"))
+            again = with_validation(train, held, reporter=RecordingReporter(stop_at), cache_dir=str(tmp_path / "parts"))
         except StopRequested:
             stops += 1
     again = with_validation(train, held, cache_dir=str(tmp_path / "parts"))
     assert stops > 0
     for split in ("train", "validation"):
-        assert decoded(again, split) == decoded(whole, split)
+        assert decode_split(again, split) == decode_split(whole, split)
     assert again.report == whole.report
 
 
@@ -95,10 +95,10 @@ def test_bad_rows_of_validation_data_are_counted(tmp_path: Path) -> None:
     train, held = rows(tmp_path / "a.jsonl", range(300)), rows(tmp_path / "b.jsonl", range(20))
     with held.open("a", encoding="utf-8") as file:
         file.write('\n{"text": \n')
-    listener = Listener()
-    result = with_validation(train, held, listener=listener)
+    reporter = RecordingReporter()
+    result = with_validation(train, held, reporter=reporter)
     assert result.report["bad"] == 1
-    assert listener.warnings["data.rows_skipped"]["path"] == str(held)
+    assert reporter.warnings["data.rows_skipped"]["path"] == str(held)
     with pytest.raises(TraindeckError) as caught:
         with_validation(train, held, on_bad_row="stop")
     assert caught.value.code == "data.bad_row"
@@ -114,14 +114,11 @@ def test_conversations_cannot_be_evaluated_on_plain_text(tmp_path: Path) -> None
 
 def test_changed_validation_data_rebuilds_the_cache_and_a_changed_fraction_does_not(tmp_path: Path) -> None:
     train, held = rows(tmp_path / "a.jsonl", range(300)), rows(tmp_path / "b.jsonl", range(20))
-    names = {prepared(train).fingerprint, with_validation(train, held).fingerprint}
+    names = {prepare_files(train).fingerprint, with_validation(train, held).fingerprint}
     assert with_validation(train, held, validation_fraction=0.3).fingerprint in names
     assert len(names) == 2
     rows(held, range(21))
-    listener = Listener()
-    changed = with_validation(train, held, listener=listener)
-    assert changed.fingerprint not in names
-    assert listener.warnings["cache.file_changed"] == {"path": str(held)}
+    assert with_validation(train, held).fingerprint not in names
     both = with_validation(held, train), with_validation(train, held)
     assert both[0].fingerprint != both[1].fingerprint
 
@@ -138,7 +135,7 @@ def test_without_a_token_cache_validation_data_may_have_any_format(tmp_path: Pat
     result = with_validation(tmp_path / "a.parquet", tmp_path / held, token_cache=False)
     cached = with_validation(tmp_path / "a.parquet", tmp_path / held)
     for split in ("train", "validation"):
-        assert decoded(result, split) == decoded(cached, split)
+        assert decode_split(result, split) == decode_split(cached, split)
     with pytest.raises(TraindeckError) as caught:
         with_validation(train, tmp_path / held, token_cache=False)
     assert caught.value.code == "data.needs_cache"
@@ -149,31 +146,31 @@ def test_without_a_token_cache_validation_data_may_have_any_format(tmp_path: Pat
 
 def test_rows_in_both_splits_are_counted_and_reported(tmp_path: Path) -> None:
     train, held = rows(tmp_path / "a.jsonl", range(300)), rows(tmp_path / "b.jsonl", range(290, 330))
-    listener = Listener()
-    result = with_validation(train, held, listener=listener)
+    reporter = RecordingReporter()
+    result = with_validation(train, held, reporter=reporter)
     assert (result.report["overlap"], result.report["validation_rows"]) == (10, 40)
-    assert listener.warnings["data.overlap"] == {"count": 10, "total": 40, "percent": "25"}
-    again = Listener()
-    with_validation(train, held, listener=again)
+    assert reporter.warnings["data.overlap"] == {"count": 10, "total": 40, "percent": "25"}
+    again = RecordingReporter()
+    with_validation(train, held, reporter=again)
     assert "data.overlap" in again.warnings
 
 
 def test_duplicates_within_the_validation_data_are_no_overlap(tmp_path: Path) -> None:
     train, held = rows(tmp_path / "a.jsonl", range(300)), rows(tmp_path / "b.jsonl", range(400, 420))
     held.write_text(f"{held.read_text(encoding='utf-8')}\n" * 3, encoding="utf-8")
-    listener = Listener()
-    assert with_validation(train, held, listener=listener).report["overlap"] == 0
-    assert "data.overlap" not in listener.warnings
+    reporter = RecordingReporter()
+    assert with_validation(train, held, reporter=reporter).report["overlap"] == 0
+    assert "data.overlap" not in reporter.warnings
 
 
 def test_held_out_duplicates_of_training_rows_are_reported(tmp_path: Path) -> None:
     path = rows(tmp_path / "a.jsonl", range(300))
-    listener = Listener()
-    prepared(path, listener=listener)
-    assert "data.overlap" not in listener.warnings
+    reporter = RecordingReporter()
+    prepare_files(path, reporter=reporter)
+    assert "data.overlap" not in reporter.warnings
     path.write_text(f"{path.read_text(encoding='utf-8')}\n" * 2, encoding="utf-8")
-    prepared(path, listener=listener)
-    assert listener.warnings["data.overlap"]["percent"] != "0"
+    prepare_files(path, reporter=reporter)
+    assert reporter.warnings["data.overlap"]["percent"] != "0"
 
 
 @pytest.mark.parametrize("held", [3, 50, 100_000])
@@ -183,10 +180,10 @@ def test_overlap_is_exact_with_bounded_memory(tmp_path: Path, held: int, monkeyp
     draw = np.random.default_rng(1)
     pool = draw.integers(0, 2**64, 60, dtype=np.uint64)
     train, validation = pool[draw.integers(0, 40, 100)], pool[draw.integers(20, 60, 80)]
-    np.concatenate([train, validation]).astype("<u8").tofile(tmp_path / "all")
+    train.astype("<u8").tofile(tmp_path / "train")
     validation.astype("<u8").tofile(tmp_path / "held")
     wanted = sum(int(value) in set(train.tolist()) for value in validation)
-    assert count_overlap(tmp_path / "all", tmp_path / "held") == wanted > 0
+    assert count_overlap(tmp_path / "train", tmp_path / "held") == wanted > 0
 
 
 # --- splits of a data set folder ---------------------------------------------------------------------
@@ -216,7 +213,7 @@ def data_set(folder: Path, names: list[str]) -> Path:
 def test_splits_of_a_data_set_folder_are_selected(tmp_path: Path, layout: str, given: bool) -> None:
     folder = data_set(tmp_path / "set", LAYOUTS[layout])
     result = with_validation(folder, *([folder] if given else []))
-    learned, evaluated = decoded(result, "train"), decoded(result, "validation")
+    learned, evaluated = decode_split(result, "train"), decode_split(result, "validation")
     only_test = layout == "only a test split"
     assert (learned.count("learned"), learned.count("evaluated"), learned.count("tested")) == (200, 0, 0)
     assert evaluated.count("tested" if only_test else "evaluated") == 100 == result.validation.documents
@@ -229,13 +226,13 @@ def test_validation_data_takes_precedence_over_a_validation_split(tmp_path: Path
     folder = data_set(tmp_path / "set", LAYOUTS["files"])
     result = with_validation(folder, rows(tmp_path / "mine.jsonl", range(30), "mine"))
     assert result.validation.documents == 30
-    assert "evaluated" not in decoded(result, "train")
+    assert "evaluated" not in decode_split(result, "train")
 
 
 def test_a_folder_of_validation_data_needs_no_training_split(tmp_path: Path) -> None:
     train = rows(tmp_path / "a.jsonl", range(300))
     folder = data_set(tmp_path / "set", ["validation.jsonl", "test.jsonl"])
-    assert decoded(with_validation(train, folder), "validation").count("evaluated") == 100
+    assert decode_split(with_validation(train, folder), "validation").count("evaluated") == 100
     plain = data_set(tmp_path / "plain", ["x.jsonl", "y.jsonl"])
     assert with_validation(train, plain).validation.documents == 200
 
@@ -250,7 +247,7 @@ def test_a_folder_of_validation_data_needs_no_training_split(tmp_path: Path) -> 
 )
 def test_folders_without_splits_are_read_completely(tmp_path: Path, names: list[str]) -> None:
     folder = data_set(tmp_path / "set", names)
-    result = prepared(folder)
+    result = prepare_files(folder)
     assert result.train.documents + result.validation.documents == 200
     assert result.sources[0].split == ""
     assert result.validation_sources == ()
@@ -260,7 +257,7 @@ def test_source_code_folders_have_no_splits(tmp_path: Path) -> None:
     for name in ("train.py", "test.py", "model.py", "test/test_model.py", "train/loop.py"):
         (tmp_path / "code" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "code" / name).write_text(f"print('{name}')\n" * 200, encoding="utf-8")
-    assert prepared(tmp_path / "code").sources[0].files == 5
+    assert prepare_files(tmp_path / "code").sources[0].files == 5
 
 
 def test_a_split_is_the_first_word_of_the_file_name() -> None:
@@ -287,9 +284,9 @@ def test_the_validation_split_of_a_saved_data_set_is_evaluated(tmp_path: Path, s
     for name in splits:
         saved(tmp_path / "set" / name, [f"{name} row {number}" for number in range(100)])
     (tmp_path / "set" / "dataset_dict.json").write_text(json.dumps({"splits": splits}), encoding="utf-8")
-    result = prepared(tmp_path / "set")
-    evaluated = decoded(result, "validation")
-    assert decoded(result, "train").count("train row") == 100 == result.train.documents
+    result = prepare_files(tmp_path / "set")
+    evaluated = decode_split(result, "validation")
+    assert decode_split(result, "train").count("train row") == 100 == result.train.documents
     wanted = [name for name in splits if name.startswith("validation")] or ["test"]
     assert all(evaluated.count(f"{name} row") == 100 for name in wanted)
     assert result.validation.documents == 100 * len(wanted)
@@ -298,7 +295,7 @@ def test_the_validation_split_of_a_saved_data_set_is_evaluated(tmp_path: Path, s
 def test_a_fraction_of_a_saved_data_set_with_one_split_is_held_out(tmp_path: Path) -> None:
     saved(tmp_path / "set" / "test", [f"row {number}" for number in range(200)])
     (tmp_path / "set" / "dataset_dict.json").write_text(json.dumps({"splits": ["test"]}), encoding="utf-8")
-    result = prepared(tmp_path / "set")
+    result = prepare_files(tmp_path / "set")
     assert result.validation_sources == ()
     assert 0 < result.validation.documents < 20
 
@@ -312,19 +309,19 @@ def config_of(train: Path, held: Path) -> Config:
 
 def test_a_preview_of_small_data_equals_preparation(tmp_path: Path) -> None:
     train, held = rows(tmp_path / "a.jsonl", range(300)), rows(tmp_path / "b.jsonl", range(290, 330))
-    listener = Listener()
-    report, result = preview(config_of(train, held), listener), with_validation(train, held)
+    reporter = RecordingReporter()
+    report, result = preview(config_of(train, held), reporter), with_validation(train, held)
     assert report.complete
     assert (report.train_documents, report.validation_documents) == (300, 40)
     assert (report.train_tokens, report.validation_tokens) == (result.train.tokens, result.validation.tokens)
     assert (report.overlap, report.validation_rows) == (10, 40)
     assert report.total.rows == report.read.rows == 340
-    assert "data.overlap" in listener.warnings
+    assert "data.overlap" in reporter.warnings
 
 
 def test_a_preview_of_large_data_estimates_each_split_separately(tmp_path: Path) -> None:
     train, held = rows(tmp_path / "a.jsonl", range(200_000)), rows(tmp_path / "b.jsonl", range(500))
-    report = preview(config_of(train, held), Listener(), 2_000_000)
+    report = preview(config_of(train, held), RecordingReporter(), 2_000_000)
     assert not report.complete
     assert report.validation_documents == 500
     assert report.train_documents == pytest.approx(200_000, rel=0.1)
@@ -335,7 +332,7 @@ def test_a_preview_of_large_data_estimates_each_split_separately(tmp_path: Path)
 )
 def test_unreadable_validation_data_is_rejected(tmp_path: Path, build: Callable[[Path], Path]) -> None:
     train, held = rows(tmp_path / "a.jsonl", range(300)), build(tmp_path)
-    for work in (lambda: with_validation(train, held), lambda: preview(config_of(train, held), Listener())):
+    for work in (lambda: with_validation(train, held), lambda: preview(config_of(train, held), RecordingReporter())):
         with pytest.raises(TraindeckError) as caught:
             work()
         assert caught.value.code in ("data.not_found", "data.empty")

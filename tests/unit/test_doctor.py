@@ -1,4 +1,4 @@
-"""`doctor` finds what is wrong with a machine and says what to do, in both languages."""
+"""Command `doctor`: finds problems of a machine and suggests actions, in both languages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import importlib.util
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,9 @@ import pytest
 from tests.unit.fake_nvml import GIB, FakeNvml
 from trainer_core.messages import codes as message_codes
 from trainer_core.messages import format_message, is_known, template
-from trainer_core.system import doctor, files, hardware
-from trainer_core.system.doctor import Finding, gpu, host, probe_process, report, software
-from trainer_core.system.doctor.finding import SETUP_COMMAND, ok, problem
-from trainer_core.system.doctor.probe_process import ProbeProcess
+from trainer_core.system import files, hardware
+from trainer_core.system.doctor import gpu, host, probe_process, report
+from trainer_core.system.doctor.finding import SETUP_COMMAND, Finding, ok, problem
 
 CPU_TORCH = [{"version": "2.13.0+cpu", "cuda": None, "hip": None}]
 CUDA_TORCH: list[dict[str, Any]] = [{"version": "2.13.0+cu130", "cuda": "13.0", "hip": None}]
@@ -41,39 +39,32 @@ def only(findings: list[Finding], code: str) -> Finding:
     return finding
 
 
-# --- the whole ------------------------------------------------------------------------------------------
+# --- the report -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def examined(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Finding], float]:
-    start = time.monotonic()
-    return doctor.diagnose(tmp_path_factory.mktemp("home")), time.monotonic() - start
+def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> list[Finding]:
+    return report.diagnose(tmp_path_factory.mktemp("home"))
 
 
-def test_this_machine_can_train(examined: tuple[list[Finding], float]) -> None:
-    findings, _ = examined
-    assert [code for code in codes(findings, "problem") if code != "doctor.disk_low"] == []
-    assert {"doctor.python", "doctor.packages"} <= set(codes(findings, "ok"))
-    assert "doctor.check_failed" not in codes(findings)
-
-
-def test_the_examination_is_quick(examined: tuple[list[Finding], float]) -> None:
-    assert examined[1] < 20.0  # about 3 s on a machine with nothing else to do
+def test_this_machine_has_no_problems(diagnosis: list[Finding]) -> None:
+    assert [code for code in codes(diagnosis, "problem") if code != "doctor.disk_low"] == []
+    assert {"doctor.python", "doctor.packages"} <= set(codes(diagnosis, "ok"))
+    assert "doctor.check_failed" not in codes(diagnosis)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_the_text_is_plain_aligned_and_complete(examined: tuple[list[Finding], float], language: Any) -> None:
-    findings, _ = examined
-    lines = doctor.format_findings(findings, language).splitlines()
+def test_findings_are_formatted_as_aligned_text(diagnosis: list[Finding], language: Any) -> None:
+    lines = report.format_findings(diagnosis, language).splitlines()
     assert "Traindeck" in lines[0]
     starts = [line for line in lines if line.startswith("[")]
-    assert len(starts) == len(findings)
+    assert len(starts) == len(diagnosis)
     assert len({report._columns(line[: line.index(" " + line.split(None, 1)[1])]) for line in starts}) <= 3
     assert lines[-1] == format_message("doctor.all_well", {}, language)
 
 
-def test_a_finding_can_be_sent_as_json(examined: tuple[list[Finding], float]) -> None:
-    for finding in examined[0]:
+def test_findings_are_json_serializable(diagnosis: list[Finding]) -> None:
+    for finding in diagnosis:
         document = json.loads(json.dumps(dataclasses.asdict(finding)))
         assert document["level"] in ("ok", "note", "problem")
         assert is_known(document["code"])
@@ -81,22 +72,24 @@ def test_a_finding_can_be_sent_as_json(examined: tuple[list[Finding], float]) ->
 
 def test_problems_are_counted_at_the_end() -> None:
     findings = [problem("doctor.torch_missing", command="setup"), ok("doctor.page_file", gib="8.0")]
-    text = doctor.format_findings(findings, "en")
+    text = report.format_findings(findings, "en")
     assert "[problem] PyTorch is not installed.\n          Run `setup`." in text
     assert "[ok]      Page file: 8.0 GiB." in text
     assert text.endswith("Problems found: 1. Solve them from the top down.")
 
 
-def test_looking_at_the_machine_leaves_torch_and_qt_out_of_this_process() -> None:
+def test_diagnosis_imports_no_torch_and_no_qt() -> None:
     script = (
-        "import sys; from pathlib import Path; from trainer_core.system import doctor; doctor.diagnose(Path('.'))\n"
+        "import sys; from pathlib import Path\n"
+        "from trainer_core.system.doctor.report import diagnose\n"
+        "diagnose(Path('.'))\n"
         "print([name for name in sys.modules if name.split('.')[0] in ('torch', 'PySide6')])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_a_check_that_fails_does_not_hide_the_others() -> None:
+def test_a_failing_check_becomes_a_note() -> None:
     def fail() -> list[Finding]:
         raise RuntimeError("odd machine")
 
@@ -108,47 +101,49 @@ def test_a_check_that_fails_does_not_hide_the_others() -> None:
 # --- torch ------------------------------------------------------------------------------------------------
 
 
-def test_a_cpu_build_beside_a_driver_is_a_problem_with_the_command_that_repairs_it() -> None:
+@pytest.mark.parametrize(
+    ("results", "ending", "driver", "findings"),
+    [
+        (CPU_TORCH, "", 13000, ["ok doctor.torch_cpu", "problem doctor.torch_is_cpu"]),
+        (CPU_TORCH, "", None, ["ok doctor.torch_cpu"]),
+        ([*CUDA_TORCH, {"gpus": 1}, {"name": "A6000", "right": True}], "", 13000, ["ok doctor.torch_cuda"]),
+        (
+            [*CUDA_TORCH, {"init": {"error": "too old"}}],
+            "",
+            12080,
+            ["ok doctor.torch_cuda", "problem doctor.driver_old"],
+        ),
+        ([*CUDA_TORCH, {"init": {"error": "?"}}], "", 13000, ["ok doctor.torch_cuda", "problem doctor.cuda_unusable"]),
+        ([*CUDA_TORCH, {"init": {"error": "?"}}], "", None, ["ok doctor.torch_cuda"]),
+        (
+            [*CUDA_TORCH, {"gpus": 1}, {"name": "A6000", "error": "no kernel image is available"}],
+            "",
+            13000,
+            ["ok doctor.torch_cuda", "problem doctor.gpu_unusable"],
+        ),
+        (  # crashed on the GPU
+            [*CUDA_TORCH, {"gpus": 1}],
+            "exit code 0xc0000005",
+            13000,
+            ["ok doctor.torch_cuda", "problem doctor.gpu_unusable"],
+        ),
+    ],
+)
+def test_findings_about_torch(
+    results: list[dict[str, Any]], ending: str, driver: int | None, findings: list[str]
+) -> None:
+    nvml = FakeNvml(cards=1, broken=12 if driver is None else None)
+    nvml.cuda = driver or 0
+    found = gpu.check_torch(results, ending, machine(nvml))
+    assert [f"{finding.level} {finding.code}" for finding in found] == findings
+
+
+def test_a_cpu_build_is_repaired_by_the_setup_command() -> None:
     finding = only(gpu.check_torch(CPU_TORCH, "", machine()), "doctor.torch_is_cpu")
-    assert finding.level == "problem"
     assert finding.params["command"] == f"{SETUP_COMMAND} --torch auto"
 
 
-def test_a_cpu_build_without_a_driver_is_as_it_should_be() -> None:
-    assert codes(gpu.check_torch(CPU_TORCH, "", machine(NO_DRIVER))) == ["doctor.torch_cpu"]
-
-
-def test_a_cuda_build_that_computes_is_fine() -> None:
-    answers = [*CUDA_TORCH, {"gpus": 1}, {"name": "A6000", "right": True}]
-    (finding,) = gpu.check_torch(answers, "", machine())
-    assert (finding.level, finding.code, finding.params["gpus"]) == ("ok", "doctor.torch_cuda", 1)
-
-
-def test_a_driver_too_old_for_the_build_is_told_so() -> None:
-    nvml = FakeNvml(cards=1)
-    nvml.cuda = 12080
-    answers = [*CUDA_TORCH, {"init": {"error": "The NVIDIA driver on your system is too old"}}]
-    finding = only(gpu.check_torch(answers, "", machine(nvml)), "doctor.driver_old")
-    assert finding.params["driver_cuda"] == "12.8"
-
-
-def test_a_gpu_that_fails_to_compute_is_a_problem() -> None:
-    answers = [*CUDA_TORCH, {"gpus": 1}, {"name": "A6000", "error": "no kernel image is available"}]
-    assert "doctor.gpu_unusable" in codes(gpu.check_torch(answers, "", machine()), "problem")
-
-
-def test_a_gpu_that_takes_the_process_down_is_a_problem() -> None:
-    findings = gpu.check_torch([*CUDA_TORCH, {"gpus": 1}], "exit code 0xc0000005", machine())
-    assert only(findings, "doctor.gpu_unusable").params["reason"] == "exit code 0xc0000005"
-
-
-def test_a_cuda_build_that_finds_no_gpu_says_why() -> None:
-    answers = [*CUDA_TORCH, {"init": {"error": "CUDA unknown error"}}]
-    assert only(gpu.check_torch(answers, "", machine()), "doctor.cuda_unusable").params["reason"]
-    assert codes(gpu.check_torch(answers, "", machine(NO_DRIVER)), "problem") == []
-
-
-def test_a_reason_that_is_known_by_name_is_explained_after_its_problem() -> None:
+def test_known_failures_are_explained_after_their_problem() -> None:
     found = [Finding("problem", "doctor.gpu_unusable", {"reason": reason}) for reason in ("exit code 0xC0000005", "?")]
     assert codes(list(report.add_causes(found))) == [found[0].code, "failure.access_violation", found[1].code]
     (old,) = gpu.check_torch([{"error": "no kernel image is available for execution"}], "", machine())
@@ -156,7 +151,7 @@ def test_a_reason_that_is_known_by_name_is_explained_after_its_problem() -> None
 
 
 @pytest.mark.parametrize(
-    ("answers", "ending", "code"),
+    ("results", "ending", "code"),
     [
         ([{"missing": True, "error": "No module named 'torch'"}], "exit code 0x0", "doctor.torch_missing"),
         ([{"missing": False, "error": "No module named 'sympy'"}], "exit code 0x0", "doctor.torch_broken"),
@@ -167,10 +162,10 @@ def test_a_reason_that_is_known_by_name_is_explained_after_its_problem() -> None
         ([], probe_process.TIMED_OUT, "doctor.torch_slow"),
     ],
 )
-def test_an_import_of_torch_that_fails_is_a_problem_with_a_remedy(
-    answers: list[dict[str, Any]], ending: str, code: str
+def test_a_failed_import_of_torch_is_a_problem_with_an_action(
+    results: list[dict[str, Any]], ending: str, code: str
 ) -> None:
-    (finding,) = gpu.check_torch(answers, ending, machine())
+    (finding,) = gpu.check_torch(results, ending, machine())
     assert (finding.level, finding.code) == ("problem", code)
     assert template(code, "en")[1]
 
@@ -185,29 +180,27 @@ def test_an_import_of_torch_that_fails_is_a_problem_with_a_remedy(
         ("__version__ = '9'\nclass version: cuda = None", "doctor.torch_cpu"),
     ],
 )
-def test_a_broken_torch_is_recognised_from_a_real_process(
+def test_a_broken_torch_is_detected_in_a_real_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch: str, code: str
 ) -> None:
     (tmp_path / "torch.py").write_text(torch, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with ProbeProcess("torch") as trial:
-        answers, ending = trial.results()
-    assert codes(gpu.check_torch(answers, ending, machine(NO_DRIVER))) == [code]
+    results, ending = probe_process.run_probe("torch")
+    assert codes(gpu.check_torch(results, ending, machine(NO_DRIVER))) == [code]
 
 
-def test_an_import_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_import_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch.py").write_text("import time; time.sleep(60)", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(probe_process, "TIMEOUT_S", 0.5)
-    with ProbeProcess("torch") as trial:
-        answers, ending = trial.results()
-    assert codes(gpu.check_torch(answers, ending, machine())) == ["doctor.torch_slow"]
+    results, ending = probe_process.run_probe("torch")
+    assert codes(gpu.check_torch(results, ending, machine())) == ["doctor.torch_slow"]
 
 
-# --- driver and cards ---------------------------------------------------------------------------------------
+# --- driver and GPUs ----------------------------------------------------------------------------------------
 
 
-def test_cards_are_told_with_memory_capability_and_bf16() -> None:
+def test_gpus_are_described() -> None:
     findings = gpu.check_gpus(machine(), installed=True)
     assert codes(findings) == ["doctor.driver", "doctor.gpu_bf16"]
     assert findings[1].params["vram_gib"] == "48.0"
@@ -227,27 +220,27 @@ def test_cards_are_told_with_memory_capability_and_bf16() -> None:
         (999, False, "problem", "doctor.driver_broken"),
     ],
 )
-def test_why_there_is_no_gpu_decides_what_to_do(error: int, installed: bool, level: str, code: str) -> None:
+def test_the_finding_depends_on_why_there_is_no_gpu(error: int, installed: bool, level: str, code: str) -> None:
     (finding,) = gpu.check_gpus(machine(FakeNvml(broken=error)), installed)
     assert (finding.level, finding.code) == (level, code)
 
 
-def test_a_driver_without_a_card_is_a_note() -> None:
+def test_a_driver_without_a_gpu_is_a_note() -> None:
     assert codes(gpu.check_gpus(machine(FakeNvml(cards=0)), installed=True), "note") == ["doctor.no_devices"]
 
 
-# --- packages, memory, folders, terminal ---------------------------------------------------------------------
+# --- packages, memory, folders ------------------------------------------------------------------------------
 
 
-def test_a_package_that_cannot_be_imported_is_named_with_its_reason() -> None:
-    answers = [{"package": "numpy"}, {"package": "numpy", "version": "2"}, {"package": "rich"}]
-    findings = software.check_packages([*answers, {"package": "rich", "error": "No module named 'rich'"}], "")
+def test_a_package_that_cannot_be_imported_is_a_problem() -> None:
+    results = [{"package": "numpy"}, {"package": "numpy", "version": "2"}, {"package": "rich"}]
+    findings = host.check_packages([*results, {"package": "rich", "error": "No module named 'rich'"}], "")
     assert only(findings, "doctor.packages").params["versions"] == "numpy 2"
     assert only(findings, "doctor.package_broken").params["name"] == "rich"
 
 
-def test_a_package_that_takes_the_process_down_is_named() -> None:
-    findings = software.check_packages([{"package": "PySide6-Essentials"}], "exit code 0xb")
+def test_a_package_that_crashes_the_process_is_a_problem() -> None:
+    findings = host.check_packages([{"package": "PySide6-Essentials"}], "exit code 0xb")
     broken = only(findings, "doctor.package_broken")
     assert (broken.params["name"], broken.params["reason"]) == ("PySide6-Essentials", "exit code 0xb")
 
@@ -257,7 +250,7 @@ def test_a_small_page_file_is_noted(page_file: int, code: str) -> None:
     assert code in codes(host.check_memory(machine(), page_file))
 
 
-def test_a_page_file_that_windows_does_not_tell_of_leaves_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_page_file_size_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise RuntimeError("PdhAddEnglishCounterW failed. Performance counters may be disabled.")
 
@@ -268,13 +261,13 @@ def test_a_page_file_that_windows_does_not_tell_of_leaves_the_rest(monkeypatch: 
     assert len(found) == 2
 
 
-def test_a_folder_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
+def test_checking_a_folder_leaves_no_files(tmp_path: Path) -> None:
     (finding,) = host.check_folder(tmp_path / "not" / "there", {})
     assert finding.code in ("doctor.disk", "doctor.disk_low")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_folder_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Path, content: bytes) -> int:
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -284,7 +277,7 @@ def test_a_folder_that_cannot_be_written_is_a_problem(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(("free", "level"), [(1, "problem"), (5, "note"), (50, "ok")])
-def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, level: str) -> None:
+def test_low_disk_space_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, level: str) -> None:
     monkeypatch.setattr(files, "free_bytes", lambda path: free * GIB)
     assert host.check_folder(tmp_path, {})[0].level == level
 
@@ -299,24 +292,24 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fr
         ("/users/me/Traindeck", {"OneDrive": ""}, None),
     ],
 )
-def test_a_synchronised_folder_is_recognised(root: str, environ: dict[str, str], service: str | None) -> None:
+def test_cloud_folders_are_recognized(root: str, environ: dict[str, str], service: str | None) -> None:
     assert host.sync_service(Path(root), environ) == service
 
 
-def test_a_missing_compiler_and_triton_are_notes_that_say_what_they_are_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(software, "find_compiler", lambda environ: None)
+def test_a_missing_compiler_and_triton_are_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "find_compiler", lambda environ: None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    findings = software.check_compilers([*CUDA_TORCH, {"gpus": 1}])
+    findings = host.check_compilers([*CUDA_TORCH, {"gpus": 1}])
     assert [(finding.level, finding.code) for finding in findings] == [
         ("note", "doctor.no_compiler"),
         ("note", "doctor.no_triton"),
     ]
     for without_gpu in (CPU_TORCH, CUDA_TORCH, [*CUDA_TORCH, {"gpus": 0}]):
-        assert codes(software.check_compilers(without_gpu)) == ["doctor.no_compiler"]
+        assert codes(host.check_compilers(without_gpu)) == ["doctor.no_compiler"]
 
 
-def test_every_code_of_the_doctor_exists_and_is_used() -> None:
-    folder = Path(doctor.__file__).parent
+def test_every_doctor_message_is_used() -> None:
+    folder = Path(report.__file__).parent
     source = "".join(file.read_text(encoding="utf-8") for file in folder.glob("*.py"))
     known = message_codes("doctor.")
     composed = {"doctor.level_ok", "doctor.level_note", "doctor.level_problem", "doctor.page_file_small"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.preparing import Listener, prepared
+from tests.prepared_data import RecordingReporter, prepare_files
 from tests.unit.model_folders import TOOL_FAMILIES, load_codec, load_transformers, model_folder
 from trainer_core.config import Config
 from trainer_core.data import columns
@@ -259,19 +259,19 @@ def chats_file(folder: Path, count: int = 1200) -> Path:
 
 
 def test_dropped_calls_are_counted_and_do_not_end_preparation(tmp_path: Path) -> None:
-    listener, path = Listener(), chats_file(tmp_path)
-    made = prepared(path, listener=listener, max_seq_len=128)
+    reporter, path = RecordingReporter(), chats_file(tmp_path)
+    made = prepare_files(path, reporter=reporter, max_seq_len=128)
     assert made.train.documents + made.validation.documents == 1200
-    assert listener.warnings == {"data.turns_left_out": {"count": 2400}}
+    assert reporter.warnings == {"data.turns_left_out": {"count": 2400}}
     config = Config(data=[str(path)], vocab_size=320, max_seq_len=128)
     assert report_prepared_data(made, config).skipped_turns == 2400
-    assert preview(config, Listener()).skipped_turns == 2400
+    assert preview(config, RecordingReporter()).skipped_turns == 2400
 
 
 def test_supported_calls_are_in_the_token_cache(tmp_path: Path) -> None:
-    listener, given = Listener(), model_folder(tmp_path / "given", "qwen2.5-tools")
-    made = prepared(chats_file(tmp_path, 60), listener=listener, max_seq_len=2048, tokenizer=str(given))
-    assert listener.warnings == {}
+    reporter, given = RecordingReporter(), model_folder(tmp_path / "given", "qwen2.5-tools")
+    made = prepare_files(chats_file(tmp_path, 60), reporter=reporter, max_seq_len=2048, tokenizer=str(given))
+    assert reporter.warnings == {}
     assert made.train.documents + made.validation.documents == 60
     split = made.open_split("train")
     text = made.load_codec().decode(split.read(0, split.tokens).tolist(), skip_special_tokens=False)
@@ -286,8 +286,8 @@ def test_tokens_of_calls_are_the_same_without_a_token_cache(tmp_path: Path) -> N
     rows = [{"messages": CONVERSATIONS["one call"], "tools": json.dumps([WEATHER])} for _ in range(40)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "chats.parquet")
     knobs: dict[str, Any] = {"tokenizer": str(model_folder(tmp_path / "given", "mistral-tools")), "max_seq_len": 2048}
-    kept = prepared(tmp_path / "chats.parquet", **knobs).open_split("train")
-    direct = prepared(tmp_path / "chats.parquet", **knobs, token_cache=False).open_split("train")
+    kept = prepare_files(tmp_path / "chats.parquet", **knobs).open_split("train")
+    direct = prepare_files(tmp_path / "chats.parquet", **knobs, token_cache=False).open_split("train")
     assert kept.read(0, kept.tokens).tolist() == direct.read(0, direct.tokens).tolist()
     messages = pq.read_table(tmp_path / "chats.parquet").to_pylist()[0]["messages"]  # pyarrow 17 sorts the keys
     expected = load_codec("mistral-tools").encode_chats([read(messages)])[0].ids.tolist()

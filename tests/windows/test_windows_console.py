@@ -16,7 +16,7 @@ from trainer_core.runs import checkpoint_dir
 ROOT = Path(__file__).resolve().parents[2]
 MODES = """
 import ctypes, sys
-from trainer_core.system.quick_edit import disable_quick_edit
+from trainer_core.system.windows_console import disable_quick_edit
 console = ctypes.windll.kernel32.CreateFileW("CONIN$", 0xC0000000, 3, None, 3, 0, None)
 ctypes.windll.kernel32.SetConsoleMode(console, 0xC7)
 def quick_edit():
@@ -34,12 +34,12 @@ open(sys.argv[1], "w").write(str(found))
 CLOSED = """
 import runpy, sys, threading, time
 from pathlib import Path
-from trainer_core.system import console_close
+from trainer_core.system import windows_console
 def close():
     events = Path(sys.argv[-1], "events.jsonl")
     while not (events.exists() and b'"type":"step"' in events.read_bytes()):
         time.sleep(0.1)
-    console_close._ctrl_handler(2)
+    windows_console._ctrl_handler(2)
 threading.Thread(target=close, daemon=True).start()
 runpy.run_module("trainer_core", run_name="__main__", alter_sys=True)
 """

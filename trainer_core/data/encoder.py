@@ -25,16 +25,11 @@ from trainer_core.config import Config
 from trainer_core.data import cache
 from trainer_core.data.columns import Document
 from trainer_core.data.documents import DocumentStream, StreamPosition
-from trainer_core.data.encode_batch import (
-    EncodedBatch,
-    encode_batch,
-    encode_in_worker,
-    init_worker,
-)
+from trainer_core.data.encode_batch import EncodedBatch, encode_batch, encode_in_worker, init_worker
 from trainer_core.data.report.statistics import count_duplicates, count_overlap
 from trainer_core.data.sources import DatasetScans
 from trainer_core.data.split_files import HeldOutSelector, Mask, SplitWriter
-from trainer_core.data.token_files import AppendOnlyFile
+from trainer_core.data.token_files import HASHES_FILE, SPLITS
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError, Value
 from trainer_core.progress import NullReporter, Reporter, Unit
@@ -42,10 +37,7 @@ from trainer_core.protocol import PhaseName
 from trainer_core.system.hardware import usable_threads
 from trainer_core.system.memory import system_memory
 
-HASHES_FILE: Final = "hashes.bin"
-VALIDATION_HASHES_FILE: Final = "validation_hashes.bin"
-SPLITS: Final = ("train", "validation")
-_BATCH_LIMIT, _SMALL_BATCH_LIMIT = 1024 * 1024, 128 * 1024  # characters encoded at once
+_BATCH_CHARS, _SMALL_BATCH_CHARS = 1024 * 1024, 128 * 1024  # characters encoded at once
 _COMMIT_INTERVAL_S: Final = 3.0
 _MIN_PARALLEL_BYTES: Final = 48 * 1024 * 1024  # starting processes does not pay off for less data
 _MAX_PROCESSES: Final = 6  # more would use over 1 GB and wait for the reading process
@@ -59,7 +51,7 @@ class WarningRecorder(NullReporter):
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
-        self._emitted: set[str] = set()
+        self._emitted: list[WarningRecord] = []
         self.warnings: list[WarningRecord] = []
 
     def restore(self, warnings: Iterable[Sequence[Any]]) -> None:
@@ -70,9 +62,8 @@ class WarningRecorder(NullReporter):
 
     def emit(self, code: str, **params: Value) -> None:
         """Forward a warning without recording it."""
-        key = repr((code, sorted(params.items())))
-        if key not in self._emitted:
-            self._emitted.add(key)
+        if (code, params) not in self._emitted:
+            self._emitted.append((code, params))
             self._reporter.warn(code, **params)
 
     def warn(self, code: str, **params: Value) -> None:
@@ -115,14 +106,14 @@ def choose_num_processes(config: Config, data_bytes: int, tokenizer: Path) -> in
     return max(0, min(usable_threads(), _MAX_PROCESSES, fitting))
 
 
-class _Encoded(NamedTuple):
-    """An encoded batch, and the state of the stream after it."""
+class _PendingBatch(NamedTuple):
+    """A batch being encoded, and the state of the stream after it."""
 
-    batch: list[Document]
-    tokens: EncodedBatch
+    documents: list[Document]
+    encoded: Future[EncodedBatch]
     done: float  # bytes
     position: StreamPosition | None
-    warnings: int  # recorded so far
+    num_warnings: int  # recorded so far
 
 
 class _EncodePipeline:
@@ -139,10 +130,10 @@ class _EncodePipeline:
         processes: int,
     ) -> None:
         journal = {**cache.read_journal(working), "fast": fast}
-        self._config, self._recorder = config, recorder
+        self._recorder, self._num_processes = recorder, processes
+        self._batch_chars = _SMALL_BATCH_CHARS if config.low_memory else _BATCH_CHARS
         self._stream = DocumentStream(scans.all, config, recorder, journal.get("position"))
         self._codec = Codec.load(tokenizer, fast)
-        self._num_processes = processes
         self._worker_arguments = (tokenizer, fast)
         first = scans.first_validation_file
         self._writer = CacheWriter(working, self._codec, config, journal, self._stream.path_of, first)
@@ -153,8 +144,7 @@ class _EncodePipeline:
         writer = self._writer
         pool = self._start_pool()
         try:
-            for encoded in self._iter_encoded(pool):
-                self._write(encoded)
+            self._encode_all(pool)
             counts = writer.finish(self._recorder)
             report = asdict(self._stream.counts)
             report["bad"] += writer.refused
@@ -164,22 +154,6 @@ class _EncodePipeline:
             if pool is not None:
                 pool.shutdown(wait=True, cancel_futures=True)
             writer.abort()
-
-    def _write(self, encoded: _Encoded) -> None:
-        """Write a batch and commit if due. A stop commits first."""
-        writer, offset = self._writer, self._progress_offset
-        writer.bad_rows = self._stream.bad
-        writer.write(encoded.batch, encoded.tokens)
-        is_due = writer.is_commit_due()
-        try:
-            self._recorder.progress("preparing", offset + encoded.done, offset + self._stream.total, "bytes")
-            self._recorder.poll()
-        except BaseException:
-            is_due = True
-            raise
-        finally:
-            if is_due and encoded.position is not None:
-                writer.commit(encoded.position, self._recorder.warnings[: encoded.warnings])
 
     def _start_pool(self) -> ProcessPoolExecutor | None:
         if not self._num_processes:
@@ -194,24 +168,43 @@ class _EncodePipeline:
             return None
         return pool
 
-    def _iter_encoded(self, pool: ProcessPoolExecutor | None) -> Iterator[_Encoded]:
-        pending: deque[tuple[list[Document], Future[EncodedBatch], float, StreamPosition | None, int]] = deque()
-        for batch in batch_documents(self._stream, _SMALL_BATCH_LIMIT if self._config.low_memory else _BATCH_LIMIT):
+    def _encode_all(self, pool: ProcessPoolExecutor | None) -> None:
+        pending: deque[_PendingBatch] = deque()
+        for batch in batch_documents(self._stream, self._batch_chars):
             contents = [document.turns or document.text for document in batch]
-            state = self._stream.done, self._stream.position, len(self._recorder.warnings)
             if pool is None:
-                yield _Encoded(batch, encode_batch(self._codec, contents), *state)
-                continue
-            pending.append((batch, pool.submit(encode_in_worker, contents), *state))
-            while len(pending) > 2 * self._num_processes or (pending and pending[0][1].done()):
-                yield self._wait(*pending.popleft())
+                encoded: Future[EncodedBatch] = Future()
+                encoded.set_result(encode_batch(self._codec, contents))
+            else:
+                encoded = pool.submit(encode_in_worker, contents)
+            state = self._stream.done, self._stream.position, len(self._recorder.warnings)
+            pending.append(_PendingBatch(batch, encoded, *state))
+            while len(pending) > 2 * self._num_processes or (pending and pending[0].encoded.done()):
+                self._write(pending.popleft())
         while pending:
-            yield self._wait(*pending.popleft())
+            self._write(pending.popleft())
 
-    def _wait(self, batch: list[Document], future: Future[EncodedBatch], *state: Any) -> _Encoded:
+    def _write(self, pending: _PendingBatch) -> None:
+        """Write a batch and commit if due. A stop commits first."""
+        encoded = self._wait(pending.encoded)
+        writer, offset = self._writer, self._progress_offset
+        writer.bad_rows = self._stream.bad
+        writer.write(pending.documents, encoded)
+        is_due = writer.is_commit_due()
+        try:
+            self._recorder.progress("preparing", offset + pending.done, offset + self._stream.total, "bytes")
+            self._recorder.poll()
+        except BaseException:
+            is_due = True
+            raise
+        finally:
+            if is_due and pending.position is not None:
+                writer.commit(pending.position, self._recorder.warnings[: pending.num_warnings])
+
+    def _wait(self, future: Future[EncodedBatch]) -> EncodedBatch:
         while True:
             try:
-                return _Encoded(batch, future.result(_POLL_INTERVAL_S), *state)
+                return future.result(_POLL_INTERVAL_S)
             except TimeoutError:
                 self._recorder.poll()
 
@@ -253,11 +246,8 @@ class CacheWriter:
         self._fast: bool = journal.get("fast", True)
         self._held_out_selector = HeldOutSelector(config.validation_fraction)
         self._first_validation_file = first_validation_file
-        self._hashes: dict[str, AppendOnlyFile] = {}
         self._splits: dict[str, SplitWriter] = {}
         try:
-            for name in (HASHES_FILE, VALIDATION_HASHES_FILE):
-                self._hashes[name] = AppendOnlyFile(working / name, journal.get(name, 0))
             for name in SPLITS:
                 held_out = name == "validation"
                 # Evaluation reads held-out data in random order, which would be slow to encode on the fly.
@@ -269,7 +259,7 @@ class CacheWriter:
         self.bad_rows = 0  # found by the reader
         self.refused: int = journal.get("refused", 0)  # conversations that the chat template rejects
         self.first_refused: dict[str, str] = journal.get("first_refused", {})
-        self.dropped_turns: int = journal.get("left_out", 0)  # turns that the chat template cannot write
+        self.dropped_turns: int = journal.get("dropped_turns", 0)  # turns that the chat template cannot write
         self._last_commit_time = time.monotonic()
 
     def encode_and_write(self, batch: list[Document]) -> None:
@@ -280,8 +270,6 @@ class CacheWriter:
             self._record_refused(batch[number], reason)
         self.dropped_turns += encoded.dropped_turns
         held_out = self._held_out_mask(batch)
-        for name, hashes in ((HASHES_FILE, encoded.hashes), (VALIDATION_HASHES_FILE, encoded.hashes[held_out])):
-            self._hashes[name].write(hashes.astype("<u8").tobytes())
         for name, split in self._splits.items():
             wanted = held_out if name == "validation" else ~held_out
             if encoded.refused or encoded.dropped_turns:
@@ -309,19 +297,21 @@ class CacheWriter:
 
     def commit(self, position: StreamPosition, warnings: Sequence[WarningRecord]) -> None:
         """Flush all files and record the state from which another process resumes."""
-        states = {name: split.commit() for name, split in self._splits.items()}
-        for hashes in self._hashes.values():
-            hashes.fsync()
-        refused = {"refused": self.refused, "first_refused": self.first_refused, "fast": self._fast}
-        sizes = {name: hashes.size for name, hashes in self._hashes.items()} | {"left_out": self.dropped_turns}
-        cache.write_journal(self._working, {"position": position, "warnings": warnings, **states, **sizes, **refused})
+        state = {
+            **{name: split.commit() for name, split in self._splits.items()},
+            "position": position,
+            "warnings": warnings,
+            "fast": self._fast,
+            "refused": self.refused,
+            "first_refused": self.first_refused,
+            "dropped_turns": self.dropped_turns,
+        }
+        cache.write_journal(self._working, state)
         self._last_commit_time = time.monotonic()
 
     def finish(self, recorder: Reporter) -> dict[str, Any]:
         """Complete all files. Returns the documents and tokens of each split."""
         counts = {name: split.finish() for name, split in self._splits.items()}
-        for hashes in self._hashes.values():
-            hashes.fsync()
         if self.refused:
             recorder.warn("data.rows_skipped", count=self.refused, **self.first_refused)
         if self.dropped_turns:
@@ -329,17 +319,14 @@ class CacheWriter:
         return counts
 
     def report(self) -> dict[str, Any]:
-        every, held_out = self._working / HASHES_FILE, self._working / VALIDATION_HASHES_FILE
-        rows = self._hashes[VALIDATION_HASHES_FILE].size // 8
+        train, validation = (self._working / name / HASHES_FILE for name in SPLITS)
         return {
-            "duplicates": count_duplicates(every),
-            "validation_rows": rows,
-            "overlap": count_overlap(every, held_out),
+            "duplicates": count_duplicates(train, validation),
+            "validation_rows": validation.stat().st_size // 8,
+            "overlap": count_overlap(train, validation),
             "left_out_turns": self.dropped_turns,
         }
 
     def abort(self) -> None:
         for split in self._splits.values():
             split.abort()
-        for hashes in self._hashes.values():
-            hashes.close()

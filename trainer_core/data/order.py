@@ -1,9 +1,8 @@
-"""The order of samples: which sample stands at which position of an epoch, without a shuffle list.
+"""Order of samples: a keyed permutation instead of a shuffle list.
 
-`permute` is a keyed permutation: a Feistel network over the smallest even number of bits that holds
-all indices, walked along its cycle until the result is an index (Black and Rogaway, "Ciphers with
-Arbitrary Finite Domains", 2002, section 3). It is a pure function of (seed, epoch, position), so any
-batch is found in O(1), and neither loader processes nor prefetching can change the order.
+`permute` is a Feistel network over the smallest even number of bits that holds all indices, applied again until the
+result is an index (cycle walking; Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002, section 3). It is a
+pure function of (seed, epoch, position): seeking is O(1), and loader processes do not change the order.
 
 No torch, no Qt.
 """
@@ -11,7 +10,6 @@ No torch, no Qt.
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -22,9 +20,7 @@ import numpy.typing as npt
 Indices = npt.NDArray[np.int64]
 
 _ROUNDS: Final = 8  # four make a permutation look random; small domains of a few bits need more
-_POSITIONS_PER_CALL: Final = (
-    1024  # positions permuted together: numpy takes 0.3 ms for one and hardly more for a thousand
-)
+_POSITIONS_PER_CALL: Final = 1024  # numpy takes 0.3 ms for one position and hardly more for a thousand
 
 
 def keyed_hash(key: str, number: int) -> int:
@@ -34,7 +30,7 @@ def keyed_hash(key: str, number: int) -> int:
 
 
 def permute(positions: Indices, count: int, *key: int) -> Indices:
-    """The indices in [0, count) that stand at `positions` in the order of a key such as (seed, epoch).
+    """The indices in [0, count) at `positions` of the permutation with a key such as (seed, epoch).
 
     Distinct positions give distinct indices. `positions`: int64, any shape, each in [0, count).
     """
@@ -49,19 +45,19 @@ def permute(positions: Indices, count: int, *key: int) -> Indices:
 
 
 def permute_in_blocks(positions: Indices, count: int, block_size: int, *key: int) -> Indices:
-    """The same for an order in which `block` neighbours stay together: blocks are shuffled, and each in itself.
+    """As `permute`, but shuffles blocks of `block_size` neighbours, and the samples within each.
 
-    What makes no whole block comes last.
+    The remainder that fills no block comes last.
     """
     blocks = count // block_size
     indices = np.empty_like(positions)
-    for place in np.unique(positions // block_size).tolist():
-        here = positions // block_size == place
-        start = place * block_size
-        size = block_size if place < blocks else count - start
-        if place < blocks:
-            start = block_size * int(permute(np.array([place], np.int64), blocks, *key)[0])
-        indices[here] = start + permute(positions[here] % block_size, size, *key, place)
+    for number in np.unique(positions // block_size).tolist():
+        in_block = positions // block_size == number
+        start = number * block_size
+        size = block_size if number < blocks else count - start
+        if number < blocks:
+            start = block_size * int(permute(np.array([number], np.int64), blocks, *key)[0])
+        indices[in_block] = start + permute(positions[in_block] % block_size, size, *key, number)
     return indices
 
 
@@ -97,29 +93,24 @@ def _splitmix64(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class EpochOrder:
-    """The shuffled order of an epoch's samples, cut into micro-batches from any position.
+    """The shuffled samples of each epoch, in micro-batches from any position.
 
-    A micro-batch takes the next `batch_size` positions; the last one of an epoch takes what is left. Positions count
-    samples, so a run can continue with another batch size behind the last sample it used.
+    The last micro-batch of an epoch may be smaller. Positions count samples, so a run can resume with another
+    `batch_size`.
     """
 
     samples: int
     batch_size: int
-    block_size: int = 0  # neighbours that stay together when samples are shuffled; 0: none do
+    seed: int = 0
+    block_size: int = 0  # neighbours that stay together; 0: none
 
-    def batches(self, start: int = 0) -> Iterator[Indices]:
-        """The positions of each micro-batch from position `start` to the end of the epoch."""
-        for first in range(start, self.samples, self.batch_size):
-            yield np.arange(first, min(first + self.batch_size, self.samples), dtype=np.int64)
-
-    def shuffled_batches(self, start: int, seed: int, epoch: int) -> Iterator[Indices]:
-        """The sample indices of each micro-batch from position `start` to the end of the epoch."""
-        batches = self.batches(start)
-        while group := list(itertools.islice(batches, max(1, _POSITIONS_PER_CALL // self.batch_size))):
-            order = self._permute(np.concatenate(group), seed, epoch)
-            yield from np.split(order, np.cumsum([len(batch) for batch in group[:-1]]))
-
-    def _permute(self, positions: Indices, seed: int, epoch: int) -> Indices:
-        if self.block_size:
-            return permute_in_blocks(positions, self.samples, self.block_size, seed, epoch)
-        return permute(positions, self.samples, seed, epoch)
+    def batches(self, epoch: int = 0, start: int = 0) -> Iterator[Indices]:
+        """Sample indices of each micro-batch from position `start` to the end of an epoch."""
+        step = self.batch_size * max(1, _POSITIONS_PER_CALL // self.batch_size)
+        for first in range(start, self.samples, step):
+            positions = np.arange(first, min(first + step, self.samples), dtype=np.int64)
+            if self.block_size:
+                order = permute_in_blocks(positions, self.samples, self.block_size, self.seed, epoch)
+            else:
+                order = permute(positions, self.samples, self.seed, epoch)
+            yield from np.split(order, range(self.batch_size, len(order), self.batch_size))

@@ -1,4 +1,4 @@
-"""How batches get ready before they are needed: the choice of processes or a thread, and the thread.
+"""Settings for loading batches, and the prefetching thread.
 
 No torch, no Qt.
 """
@@ -22,21 +22,21 @@ Reason = Literal["set", "low_memory", "cpu", "gpu", "disk"]
 
 _LOW_MEMORY_BYTES: Final = 15e9
 _MAX_WORKERS: Final = 16
-_MAX_CACHED_FRACTION: Final = 0.5  # a cache of at most this share of the memory stays in it once it was read
+_MAX_CACHED_FRACTION: Final = 0.5  # of the memory: a smaller token cache stays in memory once read
 
 
 @dataclass(frozen=True, slots=True)
 class LoaderSettings:
-    """How batches are loaded, and why: `reason` is a short code, shown with the numbers.
+    """How batches are loaded, and why.
 
-    set: as configured. low_memory: spared on purpose or under 15 GB of RAM. cpu: the cores compute, and a
-    memory-mapped cache needs no help. gpu: a thread keeps batches ready; taking one from a process costs the
-    trainer more time than making it (0.7 ms against 0.2 for 12 windows of 1024). disk: the
-    data is too large to stay in memory, so processes wait for the disk side by side.
+    Reasons: `set`: as configured. `low_memory`: `low_memory`, or less than 15 GB of RAM. `cpu`: training computes on
+    all cores, and a memory-mapped cache needs no help. `gpu`: a thread prefetches batches; to receive one from a
+    process costs the trainer more time than to build it (0.7 ms against 0.2 for 12 windows of 1024). `disk`: the data
+    does not fit in memory, so several processes wait for the disk.
     """
 
     num_workers: int  # processes
-    prefetch_batches: int  # batches that are kept ready, by all processes together or by a thread; 0: none
+    prefetch_batches: int  # by all processes together, or by a thread; 0: none
     pin_memory: bool
     reason: Reason
 
@@ -49,15 +49,15 @@ def choose_loader_settings(
     memory_bytes: int | None = None,
     platform: str = sys.platform,
 ) -> LoaderSettings:
-    """Loader processes, batches ahead and pinning for this machine (or for the one described)."""
-    cores = cores or usable_threads()
+    """Choose processes, prefetching and pinning for this machine or the described one."""
     memory = memory_bytes or system_memory().total
+    cores = cores or usable_threads()
     workers, reason = _choose_num_workers(config, device_type, data_bytes, cores, memory, platform)
-    ahead = workers * config.prefetch_factor
+    prefetch = workers * config.prefetch_factor
     if not workers and device_type != "cpu":  # a step takes all its micro-batches at once
-        ahead = max(config.prefetch_factor, config.gradient_accumulation_steps)
+        prefetch = max(config.prefetch_factor, config.gradient_accumulation_steps)
     pin = config.pin_memory and not config.low_memory and device_type == "cuda" and memory >= _LOW_MEMORY_BYTES
-    return LoaderSettings(workers, ahead, pin, reason)
+    return LoaderSettings(workers, prefetch, pin, reason)
 
 
 def _choose_num_workers(
@@ -65,7 +65,7 @@ def _choose_num_workers(
 ) -> tuple[int, Reason]:
     if config.low_memory:
         return 0, "low_memory"
-    if config.num_workers >= 0:  # what a person set counts, whatever the machine
+    if config.num_workers >= 0:
         return min(config.num_workers, cores, _MAX_WORKERS), "set"
     if memory < _LOW_MEMORY_BYTES:
         return 0, "low_memory"
@@ -73,32 +73,31 @@ def _choose_num_workers(
         return 0, "cpu"
     if data_bytes <= memory * _MAX_CACHED_FRACTION:
         return 0, "gpu"
-    # Where a process is started anew (spawn) each takes seconds and hundreds of megabytes.
+    # Each spawned process takes seconds and hundreds of megabytes.
     return min(cores // 2, 1 if platform in ("win32", "darwin") else 4), "disk"
 
 
 class PrefetchIterator(Generic[T]):
-    """An iterator whose next items a thread takes from `source` before they are asked for.
+    """Iterates over `source` in a thread, up to `depth` items ahead.
 
-    Only that thread touches `source`. What `source` raises is raised where the item would have come.
+    Exceptions of `source` are raised in place of the item. `on_start` runs first in the thread.
     """
 
     def __init__(self, source: Iterator[T], depth: int, on_start: Callable[[], None] = lambda: None) -> None:
-        """Keep up to `depth` items ready. `begin` runs in the thread before anything else."""
         self._items: queue.Queue[T | BaseException] = queue.Queue(depth)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._fill, args=(source, on_start), name="batches", daemon=True)
         self._thread.start()
 
-    def _fill(self, source: Iterator[T], begin: Callable[[], None]) -> None:
+    def _fill(self, source: Iterator[T], on_start: Callable[[], None]) -> None:
         try:
-            begin()
+            on_start()
             for item in source:
                 self._items.put(item)
                 if self._closed.is_set():
                     return
             self._items.put(StopIteration())
-        except Exception as error:  # noqa: BLE001 - whoever takes from here gets it
+        except Exception as error:  # noqa: BLE001 - raised by `__next__`
             self._items.put(error)
 
     def __iter__(self) -> Iterator[T]:
@@ -112,10 +111,10 @@ class PrefetchIterator(Generic[T]):
         return item
 
     def close(self) -> None:
-        """End the thread: it touches `source` no more. Who still asks for an item finds the end."""
+        """End the thread and the iteration."""
         self._closed.set()
         while self._thread.is_alive():
-            self._drain()  # makes room for what the thread is about to put
+            self._drain()  # lets the thread put its last item
             self._thread.join(0.005)
         self._drain()
         self._items.put(StopIteration())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +18,11 @@ from trainer_core.data.columns import TOOLS_ROLE, Task, Turn
 from trainer_core.data.documents import DocumentStream, choose_piece_chars
 from trainer_core.data.encoder import WarningRecorder, encode_documents
 from trainer_core.data.order import keyed_hash
-from trainer_core.data.sequence_layout import SPLITS, build_sequences, unpacked_fill_ratio
+from trainer_core.data.sequence_layout import build_sequences
 from trainer_core.data.sequences import count_text_sequences
 from trainer_core.data.sources import DatasetScan, DatasetScans, SkippedFile, cache_root, common_task, scan_datasets
 from trainer_core.data.split_files import HeldOutSelector, example_rank, is_example
-from trainer_core.data.token_files import ROW_LOCATIONS_FILE, Split, TruncatedFileError
+from trainer_core.data.token_files import SPLITS, Split, TruncatedFileError
 from trainer_core.data.tokenizing.bpe import train
 from trainer_core.data.tokenizing.encoder import EncoderMismatchError
 from trainer_core.data.tokenizing.tokenizer import Codec, load_user_tokenizer
@@ -64,19 +64,19 @@ class PreparedData:
     validation: SplitCounts
     truncated: int  # conversations cut at max_seq_len, of both splits
     dropped: int  # conversations without trained tokens after truncation
-    bytes: int
-    sources: tuple[Source, ...]
-    reused: bool
-    token_cache: bool = True  # False: the training data is encoded on the fly
-    fill: float | None = None  # packed: share of non-padding positions in the training sequences
-    fill_unpacked: float | None = None  # packed: the same with one conversation per sequence
+    token_cache: bool  # False: the training data is encoded on the fly
+    fill: float | None  # packed: share of non-padding positions in the training sequences
+    fill_unpacked: float | None  # packed: the same with one conversation per sequence
+    bytes: int = 0  # of the sources
+    sources: tuple[Source, ...] = ()
     validation_sources: tuple[Source, ...] = ()  # empty: part of the training data is held out
-    report: dict[str, Any] = field(default_factory=dict)  # see `documents.RowCounts`
+    reused: bool = True  # a complete cache existed
+    report: dict[str, Any] = field(default_factory=dict)  # see `documents.RowCounts` and `CacheWriter.report`
 
     def open_split(self, name: str) -> Split:
         """Open `train` or `validation`."""
-        kind = OnTheFlySplit if (self.folder / name / ROW_LOCATIONS_FILE).exists() else Split
-        return kind(self.folder / name, self.vocab_size)
+        on_the_fly = name == "train" and not self.token_cache
+        return (OnTheFlySplit if on_the_fly else Split)(self.folder / name, self.vocab_size)
 
     def load_codec(self) -> Codec:
         return Codec.load(self.tokenizer)
@@ -103,10 +103,7 @@ class PreparedData:
 def _first_words(text: str) -> str:
     """A short beginning of the text that ends between two words, if possible."""
     text = text.strip()
-    if len(text) <= _PROMPT_CHARS:
-        return text
-    end = max(text.rfind(" ", _PROMPT_CHARS // 3, _PROMPT_CHARS), text.rfind("\n", _PROMPT_CHARS // 3, _PROMPT_CHARS))
-    return text[: end if end > 0 else _PROMPT_CHARS // 2].rstrip()
+    return text if len(text) <= _PROMPT_CHARS else text[:_PROMPT_CHARS].rsplit(maxsplit=1)[0]
 
 
 def prepare(config: Config, reporter: Reporter) -> PreparedData:
@@ -115,43 +112,44 @@ def prepare(config: Config, reporter: Reporter) -> PreparedData:
     Raises `TraindeckError` (`data.…`, `disk.…`) and what `reporter.poll` raises.
     """
     reporter.progress("preparing", 0, None, "files")
-    scans, task = _scan(config, reporter)
+    scans = scan_datasets(config, reporter.poll)
     report_skipped_files(scans.all, reporter)
     if not config.token_cache:
         uncached.require_parquet(scans.train)
     versions = _file_versions(scans)
-    inputs = cache.collect_inputs(scans, task, config, reporter)
-    folder = cache_root(config) / cache.fingerprint(inputs)
-    meta = cache.read_meta(folder)
-    reused = meta is not None
+    folder = cache_root(config) / cache.fingerprint(scans, config, reporter)
     recorder = WarningRecorder(reporter)
-    while meta is None:
-        _build_cache(folder, scans, versions, inputs, config, recorder)
-        meta = cache.read_meta(folder)
+
+    def write(working: Path) -> dict[str, Any]:
+        if "position" in cache.read_journal(working):
+            recorder.emit("cache.resuming")
+        meta = _encode_or_restart(working, scans, config, recorder)
+        for path, version in _file_versions(scans).items():
+            if versions[path] != version:
+                raise TraindeckError("data.changed_while_read", path=str(path))
+        if not config.token_cache:
+            uncached.write_index(working, scans.train, meta["fast"])
+        return meta
+
+    found = cache.read_meta(folder)
+    # A token takes two bytes and stands for about four of text.
+    meta = found or cache.build(folder, recorder, write, needed_bytes=scans.bytes // 2)
     for code, params in meta["warnings"]:
         recorder.emit(code, **params)
-    cache.record_latest(config, folder.name)
-    return _build_prepared_data(folder, task, meta, scans, config, reporter, reused)
+    return _load_and_validate(folder, meta, scans, config, reporter, reused=found is not None)
 
 
 def load_if_cached(config: Config, reporter: Reporter) -> PreparedData | None:
     """The result of `prepare` if no file must be read or written for it, else None. Raises the same errors."""
-    scans, task = _scan(config, reporter)
+    scans = scan_datasets(config, reporter.poll)
     if not cache.are_hashes_cached(scans.all, config):
         return None
-    folder = cache_root(config) / cache.fingerprint(cache.collect_inputs(scans, task, config, reporter))
+    folder = cache_root(config) / cache.fingerprint(scans, config, reporter)
     meta = cache.read_meta(folder)
     if meta is None:
         return None
     report_skipped_files(scans.all, reporter)
-    return _build_prepared_data(folder, task, meta, scans, config, reporter, reused=True)
-
-
-def _scan(config: Config, reporter: Reporter) -> tuple[DatasetScans, Task]:
-    if not config.data:
-        raise TraindeckError("data.none_given")
-    scans = scan_datasets(config, reporter.poll)
-    return scans, common_task(scans.all)
+    return _load_and_validate(folder, meta, scans, config, reporter, reused=True)
 
 
 def report_skipped_files(scans: Sequence[DatasetScan], reporter: Reporter) -> None:
@@ -171,34 +169,6 @@ def report_skipped_files(scans: Sequence[DatasetScan], reporter: Reporter) -> No
 def _file_versions(scans: DatasetScans) -> dict[Path, list[int]]:
     files = [file for one in scans.all for file in one.files if file.format != "tasks"]
     return {file.path: cache.file_version(file.path) for file in files}
-
-
-def _build_cache(
-    folder: Path,
-    scans: DatasetScans,
-    versions: dict[Path, list[int]],
-    inputs: cache.Inputs,
-    config: Config,
-    recorder: WarningRecorder,
-) -> None:
-    """Build the cache, or complete one that was interrupted."""
-    reason = cache.explain_rebuild(config, inputs)
-    needed = scans.bytes // 2  # a token takes two bytes and stands for about four of text
-    with cache.build(folder, recorder, needed) as working:
-        if working is None:
-            return
-        journal = cache.read_journal(working)
-        if reason is not None and not journal:
-            recorder.emit(reason[0], **reason[1])
-        if "position" in journal:
-            recorder.emit("cache.going_on")
-        meta = _encode_or_restart(working, scans, config, recorder)
-        for path, version in _file_versions(scans).items():
-            if versions[path] != version:
-                raise TraindeckError("data.changed_while_read", path=str(path))
-        if not config.token_cache:
-            uncached.write_index(working, scans.train, meta["fast"])
-        cache.write_meta(working, meta, inputs)
 
 
 def _encode_or_restart(working: Path, scans: DatasetScans, config: Config, recorder: WarningRecorder) -> dict[str, Any]:
@@ -289,45 +259,12 @@ def _iter_tokenizer_texts(stream: DocumentStream, held_out: HeldOutSelector, con
 # --- result ----------------------------------------------------------------------------------------
 
 
-def _build_prepared_data(
-    folder: Path,
-    task: Task,
-    meta: dict[str, Any],
-    scans: DatasetScans,
-    config: Config,
-    reporter: Reporter,
-    reused: bool,
+def _load_and_validate(
+    folder: Path, meta: dict[str, Any], scans: DatasetScans, config: Config, reporter: Reporter, reused: bool
 ) -> PreparedData:
-    """Build the sequences, and check that there are enough. Raises `data.…`."""
-    truncated = dropped = 0
-    packed, fill, fill_unpacked = config.packing and task == "sft", None, None
-    if task == "sft":
-        sequences = build_sequences(folder, meta["vocab_size"], config, reporter)
-        samples = {split: one.samples for split, one in sequences.items()}
-        truncated = sum(one.truncated for one in sequences.values())
-        dropped = sum(one.dropped for one in sequences.values())
-        if packed:
-            fill = sequences["train"].fill_ratio(config.max_seq_len)
-            fill_unpacked = unpacked_fill_ratio(folder, config)
-    else:
-        samples = {split: count_text_sequences(meta[split]["tokens"], config.max_seq_len, split) for split in SPLITS}
-    counts = {split: SplitCounts(samples=samples[split], **meta[split]) for split in SPLITS}
-    prepared = PreparedData(
-        fingerprint=folder.name,
-        folder=folder,
-        task=task,
-        tokenizer=folder / "tokenizer.json",
-        vocab_size=meta["vocab_size"],
-        end_of_text=meta["end_of_text"],
-        max_seq_len=config.max_seq_len,
-        token_cache=config.token_cache,
-        fill=fill,
-        fill_unpacked=fill_unpacked,
-        packed=packed,
-        attend_across_documents=config.attend_across_documents,
-        **counts,
-        truncated=truncated,
-        dropped=dropped,
+    prepared = load_prepared(folder, common_task(scans.all), meta, config, reporter)
+    prepared = replace(
+        prepared,
         bytes=scans.bytes,
         sources=tuple(map(summarize_source, scans.train)),
         validation_sources=tuple(map(summarize_source, scans.validation)),
@@ -336,6 +273,36 @@ def _build_prepared_data(
     )
     _validate(prepared, config, reporter)
     return prepared
+
+
+def load_prepared(folder: Path, task: Task, meta: dict[str, Any], config: Config, reporter: Reporter) -> PreparedData:
+    """Prepared data from a complete cache. Assigns conversations to sequences if necessary."""
+    sequences = build_sequences(folder, meta["vocab_size"], config, reporter) if task == "sft" else {}
+    counts: dict[str, SplitCounts] = {}
+    for name in SPLITS:
+        documents, tokens = meta[name]["documents"], meta[name]["tokens"]
+        one = sequences.get(name)
+        samples = one.samples if one else count_text_sequences(tokens, config.max_seq_len, name)
+        counts[name] = SplitCounts(documents, tokens, samples)
+    packed_train = sequences.get("train") if config.packing else None
+    return PreparedData(
+        fingerprint=folder.name,
+        folder=folder,
+        task=task,
+        tokenizer=folder / "tokenizer.json",
+        vocab_size=meta["vocab_size"],
+        end_of_text=meta["end_of_text"],
+        max_seq_len=config.max_seq_len,
+        packed=packed_train is not None,
+        attend_across_documents=config.attend_across_documents,
+        train=counts["train"],
+        validation=counts["validation"],
+        truncated=sum(one.truncated for one in sequences.values()),
+        dropped=sum(one.dropped for one in sequences.values()),
+        token_cache=config.token_cache,
+        fill=packed_train.fill_ratio if packed_train else None,
+        fill_unpacked=packed_train.unpacked_fill_ratio(config.batch_size) if packed_train else None,
+    )
 
 
 def summarize_source(one: DatasetScan) -> Source:

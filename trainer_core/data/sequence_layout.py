@@ -1,30 +1,34 @@
-"""Works out which conversations stand in which training sequence, and keeps it beside the tokens.
+"""Assigns the conversations of a cache to training sequences, once per `max_seq_len` and packing.
 
-The files are described in `sequences.py`. A cache has one arrangement for each `max_seq_len`, with and
-without packing; a second run, or a second process, finds it done.
-
-No torch, no Qt.
+The files are described in `sequences.py`. No torch, no Qt.
 """
 
 from __future__ import annotations
 
-import contextlib
+from bisect import bisect_left, insort
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from trainer_core.config import Config
 from trainer_core.data import cache
-from trainer_core.data.packing import IntArray, expected_unpacked_fill, pack
-from trainer_core.data.sequences import VERSION, WIDTH_MULTIPLE, fit_conversations, sequences_folder
-from trainer_core.data.token_files import Split
+from trainer_core.data.order import permute
+from trainer_core.data.sequences import (
+    MEMBERS_FILE,
+    OFFSETS_FILE,
+    WIDTH_MULTIPLE,
+    IntArray,
+    fit_conversations,
+    sequences_folder,
+)
+from trainer_core.data.token_files import SPLITS, Split
 from trainer_core.data.uncached import SHUFFLE_BLOCK_SIZE
 from trainer_core.progress import Reporter
 
-SPLITS: Final = ("train", "validation")
-_BLOCK_DOCUMENTS: Final = 1 << 19  # documents packed together: 50 MB, and more would not fill packs better
+_BLOCK_DOCUMENTS: Final = 1 << 19  # documents packed together: 50 MB; more would not fill sequences better
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,86 +36,119 @@ class SequenceStats:
     """The sequences of one split of conversations."""
 
     samples: int  # sequences
-    used: int  # conversations in them
-    positions: int  # of the sequences, that hold tokens
     truncated: int  # conversations cut at max_seq_len
-    dropped: int  # conversations of which nothing to train on would be left
+    dropped: int  # conversations without trained tokens after truncation
+    lengths: list[int]  # conversations that take 0, 1, ... max_seq_len positions
 
-    def fill_ratio(self, max_seq_len: int) -> float:
-        """The share of positions that hold tokens when every sequence is `max_seq_len` long, 0..1."""
-        return self.positions / max(1, self.samples * max_seq_len)
+    @property
+    def positions(self) -> int:
+        """Non-padding positions of all sequences."""
+        return int(np.arange(len(self.lengths)) @ np.array(self.lengths))
+
+    @property
+    def fill_ratio(self) -> float:
+        """Share of non-padding positions if every sequence is `max_seq_len` long, 0..1."""
+        return self.positions / max(1, self.samples * (len(self.lengths) - 1))
+
+    def unpacked_fill_ratio(self, batch_size: int) -> float:
+        """Expected share of non-padding positions with one conversation per sequence, 0..1.
+
+        Random batches are padded to their longest sequence, rounded up to a multiple of 8. The longest of B
+        conversations has at most w positions with a probability of F(w)^B.
+        """
+        documents, max_seq_len = sum(self.lengths), len(self.lengths) - 1
+        if not documents:
+            return 1.0
+        widths = np.append(np.arange(0, max_seq_len, WIDTH_MULTIPLE), max_seq_len)
+        longest = (np.cumsum(self.lengths)[widths] / documents) ** batch_size
+        width = float(widths[0] * longest[0] + (widths[1:] * np.diff(longest)).sum())
+        return self.positions / documents / max(width, 1.0)
 
 
 def build_sequences(
     cache_folder: Path, vocab_size: int, config: Config, reporter: Reporter, block_size: int = 0
 ) -> dict[str, SequenceStats]:
-    """Arrange the conversations of both splits of a finished cache, or find that done already.
+    """Assign the conversations of both splits of a complete cache to sequences, unless this is done already.
 
-    Holds `at_once` of them in memory, and only these can share sequences; 0: as many as is good.
-
-    Two processes may do so at once. Raises `disk.full`, `disk.not_writable` and what `reporter.poll` raises.
+    Processes `block_size` documents at a time, which alone can share sequences; 0: the default. Several processes may
+    call it at once. Raises `disk.full`, `disk.not_writable` and what `reporter.poll` raises.
     """
     block_size = block_size or (_BLOCK_DOCUMENTS if config.token_cache else SHUFFLE_BLOCK_SIZE)
     folder = sequences_folder(cache_folder, config.max_seq_len, config.packing)
-    meta = cache.read_meta(folder)
-    while meta is None:
-        with cache.build(folder, reporter) as working:
-            if working is not None:
-                splits = {name: Split(cache_folder / name, vocab_size) for name in SPLITS}
-                counts = {
-                    name: _build_split(working / name, splits[name], config, reporter, block_size) for name in SPLITS
-                }
-                made_from = {"max_seq_len": config.max_seq_len, "packed": config.packing, "version": VERSION}
-                for split in splits.values():
-                    split.close()
-                cache.write_meta(working, {name: asdict(one) for name, one in counts.items()}, made_from)
-        meta = cache.read_meta(folder)
+
+    def write(working: Path) -> dict[str, Any]:
+        stats = {}
+        for name in SPLITS:
+            split = Split(cache_folder / name, vocab_size)
+            stats[name] = asdict(_build_split(working / name, split, config, reporter, block_size))
+            split.close()
+        return stats
+
+    meta = cache.read_meta(folder) or cache.build(folder, reporter, write)
     return {name: SequenceStats(**meta[name]) for name in SPLITS}
 
 
-def _build_split(folder: Path, split: Split, config: Config, reporter: Reporter, at_once: int) -> SequenceStats:
+def _build_split(folder: Path, split: Split, config: Config, reporter: Reporter, block_size: int) -> SequenceStats:
     documents, limit = split.documents, config.max_seq_len
-    lengths = np.zeros(limit + 1, dtype=np.int64)
-    samples = truncated = 0
+    lengths = np.zeros(limit + 1, np.int64)
+    samples = used = truncated = 0
     folder.mkdir(exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        members, offsets = (stack.enter_context((folder / f"{name}.bin").open("wb")) for name in ("members", "offsets"))
-        for first in range(0, documents, at_once):
-            last = min(first + at_once, documents)
-            fitting = fit_conversations(split, first, last, limit)
-            used = np.flatnonzero(fitting.usable)
-            base = int(lengths.sum())
-            lengths += np.bincount(fitting.positions[used], minlength=limit + 1)
-            truncated += int(np.count_nonzero(fitting.truncated))
+    with (folder / MEMBERS_FILE).open("wb") as members_file, (folder / OFFSETS_FILE).open("wb") as offsets_file:
+        for first in range(0, documents, block_size):
+            last = min(first + block_size, documents)
+            fit = fit_conversations(split, first, last, limit)
+            numbers = np.flatnonzero(fit.usable)
+            positions = fit.positions[numbers]
             if config.packing:
-                order, begins = pack(fitting.positions[used], limit, key=first)
-                used = used[order]
-                _write(offsets, begins[:-1] + base, "<i8")
-                samples += len(begins) - 1
-            _write(members, used + first, "<u4")
+                members, offsets = pack(positions, limit, key=first)
+            else:
+                members, offsets = np.arange(len(numbers)), np.arange(len(numbers) + 1)
+            _write(members_file, numbers[members] + first, "<u4")
+            _write(offsets_file, offsets[:-1] + used, "<i8")
+            samples += len(offsets) - 1
+            used += len(numbers)
+            truncated += int(np.count_nonzero(fit.truncated))
+            lengths += np.bincount(positions, minlength=limit + 1)
             reporter.progress("preparing", last, documents, "documents")
             reporter.poll()
-        used_in_all = int(lengths.sum())
-        if config.packing:
-            _write(offsets, np.array([used_in_all]), "<i8")
-        elif used_in_all == documents:  # then the list says nothing
-            members.truncate(0)
-    (folder / "lengths.bin").write_bytes(lengths.astype("<i8").tobytes())
-    return SequenceStats(
-        samples=samples if config.packing else used_in_all,
-        used=used_in_all,
-        positions=int(np.arange(limit + 1) @ lengths),
-        truncated=truncated,
-        dropped=documents - used_in_all,
-    )
+        _write(offsets_file, np.array([used]), "<i8")
+    return SequenceStats(samples, truncated, documents - used, lengths.tolist())
 
 
-def _write(file: BinaryIO, numbers: IntArray, kind: str) -> None:
+def _write(file: BinaryIO, numbers: npt.NDArray[Any], kind: str) -> None:
     file.write(numbers.astype(kind).tobytes())
 
 
-def unpacked_fill_ratio(cache_folder: Path, config: Config) -> float:
-    """The share of positions of the training batches that would hold tokens with one conversation a sequence."""
-    folder = sequences_folder(cache_folder, config.max_seq_len, config.packing)
-    lengths = np.fromfile(folder / "train" / "lengths.bin", "<i8")
-    return expected_unpacked_fill(lengths, config.batch_size, WIDTH_MULTIPLE)
+def pack(lengths: IntArray, capacity: int, key: int) -> tuple[IntArray, IntArray]:
+    """Pack documents of `lengths` (1 to capacity) into sequences of `capacity` positions, best-fit decreasing.
+
+    Longest document first, each into the fullest sequence with enough space. Returns (members, offsets): sequence i
+    holds the documents members[offsets[i]:offsets[i + 1]]. A keyed permutation orders the sequences, and the documents
+    of one length, so that sequences are mixed. The result depends only on the arguments.
+    """
+    mixed = permute(np.arange(len(lengths), dtype=np.int64), max(1, len(lengths)), key, 0)
+    longest_first = mixed[np.argsort(-lengths[mixed], kind="stable")]
+    sequence_of = np.empty(len(lengths), np.int64)
+    spaces: list[int] = []  # sizes of the free space that occur, ascending
+    with_space: dict[int, list[int]] = {}  # sequences by free space
+    count = 0
+    for index, length in enumerate(lengths[longest_first].tolist()):
+        at = bisect_left(spaces, length)
+        if at < len(spaces):
+            space = spaces[at]
+            sequence = with_space[space].pop()
+            if not with_space[space]:
+                del with_space[space], spaces[at]
+        else:
+            space, sequence, count = capacity, count, count + 1
+        sequence_of[index] = sequence
+        space -= length
+        if space and space not in with_space:
+            insort(spaces, space)
+            with_space[space] = []
+        if space:
+            with_space[space].append(sequence)
+    shuffled = permute(sequence_of, max(1, count), key, 1)
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(shuffled, minlength=count), out=offsets[1:])
+    return longest_first[np.argsort(shuffled, kind="stable")], offsets

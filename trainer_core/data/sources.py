@@ -114,8 +114,10 @@ class DatasetScans:
 def scan_datasets(config: Config, poll: Callable[[], None] = _no_poll) -> DatasetScans:
     """Scan the training data and the validation data: `validation_data`, else the validation splits of `data`.
 
-    Raises what `scan_path` raises, and `data.mixed`.
+    Raises what `scan_path` raises, `data.none_given` and `data.mixed`.
     """
+    if not config.data:
+        raise TraindeckError("data.none_given")
     train = [scan_path(path, config, poll) for path in config.data]
     paths = config.validation_data or [one.path for one in train if one.validation_split]
     scans = DatasetScans(train, [scan_path(path, config, poll, validation=True) for path in paths])

@@ -89,20 +89,20 @@ class SplitWriter:
         lengths = encoded.lengths[wanted]
         whole = bool(wanted.all())
         ids = encoded.ids if whole else encoded.ids[np.repeat(wanted, encoded.lengths)]
-        places = EMPTY_INT64 if self._keep_tokens else np.array([(one.file, one.row) for one in documents], np.int64)
+        locations = EMPTY_INT64 if self._keep_tokens else np.array([(one.file, one.row) for one in documents], np.int64)
         if len(encoded.span_counts):
             spans = encoded.spans if whole else encoded.spans[np.repeat(wanted, encoded.span_counts)]
             begins, counts = np.cumsum(lengths) - lengths, encoded.span_counts[wanted]
             kept = self._select_texts(documents) if self._validation else []
             texts: list[dict[str, Any]] = [{"turns": one.turns, "number": number} for number, one in kept]
-            self._writer.add_block(TokenBlock(ids, begins, spans, counts, texts, places))
+            self._writer.add_block(TokenBlock(ids, begins, spans, counts, texts, locations, encoded.hashes[wanted]))
             return
         ids, begins, new = self._insert_document_boundaries(documents, lengths, ids)
         firsts = [document for document, is_new in zip(documents, new.tolist(), strict=True) if is_new]
         texts = [{"text": one.text[:_KEPT_TEXT_CHARS], "number": number} for number, one in self._select_texts(firsts)]
-        self._writer.add_block(
-            TokenBlock(ids, begins, texts=texts, row_locations=places if self._keep_tokens else places[new])
-        )
+        locations = locations if self._keep_tokens else locations[new]
+        hashes = encoded.hashes[wanted]
+        self._writer.add_block(TokenBlock(ids, begins, texts=texts, row_locations=locations, hashes=hashes))
 
     def _insert_document_boundaries(
         self, documents: list[Document], lengths: npt.NDArray[np.int64], ids: npt.NDArray[Any]

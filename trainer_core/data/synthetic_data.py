@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from trainer_core.config import Config
 from trainer_core.data.columns import Task
-from trainer_core.data.prepare import PreparedData, SplitCounts
-from trainer_core.data.sequence_layout import SPLITS, build_sequences
-from trainer_core.data.sequences import count_text_sequences
-from trainer_core.data.token_files import TokenBlock, TokenFileWriter
+from trainer_core.data.prepare import PreparedData, load_prepared
+from trainer_core.data.token_files import SPLITS, TokenBlock, TokenFileWriter
 from trainer_core.data.tokenizing.bpe import train
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.progress import NullReporter
@@ -26,40 +24,15 @@ def build_synthetic_cache(folder: Path, config: Config, task: Task, vocab_size: 
     Sequences hold two documents each if the run separates the documents of a sequence.
     """
     divided = config.packing if task == "sft" else not config.attend_across_documents
-    counts = dict(zip(SPLITS, (sequences, config.batch_size), strict=True))
-    tokens: dict[str, int] = {}
-    for split, count in counts.items():
+    meta: dict[str, Any] = {"vocab_size": vocab_size, "end_of_text": 0}
+    for split, count in zip(SPLITS, (sequences, config.batch_size), strict=True):
         writer = TokenFileWriter(folder / split, vocab_size)
         writer.add_block(_block(count, config.max_seq_len, task, vocab_size, divided))
         writer.finish()
-        tokens[split] = writer.tokens
-    tokenizer = folder / "tokenizer.json"
-    Codec(train(["made up"], _VOCAB_SIZE, config.pre_tokenizer, NullReporter().poll)).save(tokenizer)
-    if task == "sft":
-        samples = {
-            split: one.samples for split, one in build_sequences(folder, vocab_size, config, NullReporter()).items()
-        }
-    else:
-        samples = {split: count_text_sequences(tokens[split], config.max_seq_len, split) for split in SPLITS}
-    splits = {split: SplitCounts(counts[split], tokens[split], samples[split]) for split in SPLITS}
-    return PreparedData(
-        fingerprint="made up",
-        folder=folder,
-        task=task,
-        tokenizer=tokenizer,
-        vocab_size=vocab_size,
-        end_of_text=0,
-        max_seq_len=config.max_seq_len,
-        packed=config.packing and task == "sft",
-        attend_across_documents=config.attend_across_documents,
-        train=splits["train"],
-        validation=splits["validation"],
-        truncated=0,
-        dropped=0,
-        bytes=0,
-        sources=(),
-        reused=True,
-    )
+        meta[split] = {"documents": writer.documents, "tokens": writer.tokens}
+    prepared = load_prepared(folder, task, meta, config, NullReporter())
+    Codec(train(["synthetic"], _VOCAB_SIZE, config.pre_tokenizer, NullReporter().poll)).save(prepared.tokenizer)
+    return prepared
 
 
 def _block(count: int, length: int, task: Task, vocab_size: int, divided: bool) -> TokenBlock:

@@ -48,7 +48,7 @@ def require_parquet(scans: Sequence[DatasetScan]) -> None:
 def write_index(folder: Path, scans: Sequence[DatasetScan], fast: bool) -> None:
     """Store the files, their column mappings, and whether gigatoken may be used."""
     files = [
-        {"path": str(file.path), "bytes": file.bytes, "layout": asdict(file.mapping)}
+        {"path": str(file.path), "bytes": file.bytes, "columns": asdict(file.mapping)}
         for one in scans
         for file in one.files
     ]
@@ -91,12 +91,12 @@ class OnTheFlySplit(Split):
 
     def _encode(self, first: int, last: int) -> Ids:
         codec = self._load_index()
-        places = self.row_locations[first:last]
+        locations = self.row_locations[first:last]
         parts = [np.zeros(0, np.uint32)]
-        for number in np.unique(places[:, 0]).tolist():
+        for number in np.unique(locations[:, 0]).tolist():
             source = self._sources[number]
             mapping = source.mapping
-            rows = self._read_rows(number, places[places[:, 0] == number, 1].tolist())
+            rows = self._read_rows(number, locations[locations[:, 0] == number, 1].tolist())
             if mapping.task == "sft":
                 chats = codec.encode_chats([columns.extract_turns(row, mapping) for row in rows])
                 parts += [chat.ids for chat in chats]
@@ -132,7 +132,7 @@ class OnTheFlySplit(Split):
             folder = self.folder.parent
             index = json.loads((folder / _INDEX_FILE).read_text(encoding="utf-8"))
             for one in index["files"]:
-                mapping = ColumnMapping(**one["layout"])
+                mapping = ColumnMapping(**one["columns"])
                 source = SourceFile(Path(one["path"]), "parquet", "", one["bytes"], mapping=mapping)
                 self._sources.append(source)
                 self._versions.append(file_version(source.path))

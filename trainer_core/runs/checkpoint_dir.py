@@ -58,8 +58,10 @@ def write_manifest(
 
 def _manifest_hash(manifest: dict[str, Any]) -> str:
     """Hash of the manifest's content. JSON values round-trip exactly."""
+    import hashlib  # here: OpenSSL takes 4 MB, which the window does not need
+
     content = json.dumps({name: value for name, value in manifest.items() if name != "sha256"}, sort_keys=True)
-    return files.sha256_bytes(content.encode("ascii"))
+    return hashlib.sha256(content.encode("ascii")).hexdigest()
 
 
 def _is_manifest_intact(manifest: dict[str, Any]) -> bool:
@@ -102,9 +104,7 @@ def verify_files(folder: Path, hashes: bool = True) -> dict[str, str | None]:
         return {MANIFEST: f"the content of “{MANIFEST}” has changed"}
     if not entries:
         return {MANIFEST: f"“{MANIFEST}” lists no files"}
-    if any(Path(name).name != name for name, _, _ in entries):  # untrusted: read nothing outside of the folder
-        return {MANIFEST: f"“{MANIFEST}” cannot be read"}
-    if not all(_SAFE_FILE_NAME.fullmatch(name) for name, _, _ in entries):  # untrusted, as above
+    if not all(_SAFE_FILE_NAME.fullmatch(name) for name, _, _ in entries):  # untrusted
         return {MANIFEST: f"“{MANIFEST}” lists files outside of the checkpoint"}
     return {name: _file_problem(folder / name, size, digest if hashes else None) for name, size, digest in entries}
 

@@ -17,7 +17,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -28,7 +28,6 @@ from trainer_core import protocol
 from trainer_core.config import Config, to_dict
 from trainer_core.messages import TraindeckError
 from trainer_core.runs import checkpoint_dir, file_locks
-from trainer_core.runs.file_locks import LockOwner
 from trainer_core.system import files, yaml_files
 
 RunState = Literal["running", "finished", "stopped", "failed", "interrupted"]
@@ -45,35 +44,17 @@ def runs_root() -> Path:
     return home() / "runs"
 
 
-@dataclass(frozen=True, slots=True)
 class RunDir:
     """The paths of one run."""
 
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.yaml"
-
-    @property
-    def events(self) -> Path:
-        return self.path / "events.jsonl"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "log.txt"
-
-    @property
-    def tokenizer(self) -> Path:
-        return self.path / "tokenizer.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def lock(self) -> Path:
-        return self.path / "run.lock"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.events = path / "events.jsonl"
+        self.log = path / "log.txt"
+        self.tokenizer = path / "tokenizer.json"
+        self.checkpoints = path / "checkpoints"
+        self.lock = path / "run.lock"
 
     def exists(self) -> bool:
         """Whether a run has been started here."""
@@ -110,11 +91,6 @@ def safe_name(text: str) -> str:
     name = re.sub(r'[<>:"/\\|?*\x00-\x1f]+', "-", text).strip(" .")[:80]
     name = name.encode("utf-8", "ignore")[:_MAX_NAME_BYTES].decode("utf-8", "ignore").rstrip(" .")
     return f"_{name}" if _RESERVED_NAME.fullmatch(name) else name
-
-
-def read_owner(run: RunDir) -> LockOwner | None:
-    """Owner of the run's lock; None if there is none."""
-    return file_locks.read_owner(run.lock)
 
 
 @contextlib.contextmanager
@@ -156,35 +132,36 @@ class RunSummary:
 
 def list_runs(root: Path) -> list[RunSummary]:
     """All runs below `root`, newest first."""
-    if not root.is_dir():
-        return []
     runs: list[RunDir] = []
     with contextlib.suppress(OSError):
         for entry in root.iterdir():
             with contextlib.suppress(OSError):  # permission denied
-                if (entry / "config.yaml").is_file():
+                if RunDir(entry).exists():
                     runs.append(RunDir(entry))
-    found = [summarize(run) for run in runs]
-    return sorted(found, key=lambda run: run.started, reverse=True)
+    return sorted(map(summarize, runs), key=lambda run: run.started, reverse=True)
 
 
 def summarize(run: RunDir) -> RunSummary:
     """Summarize a run from its files. Facts in damaged files are missing; it never raises."""
     values = read_yaml(run.config)
-    events = _recent_events(run.events)
+    processes = _recent_processes(run.events)
+    events = [event for process in processes for event in process]
     steps = [event for event in events if isinstance(event, protocol.Step)]
-    evals = [event for event in events if isinstance(event, protocol.Eval) and event.loss is not None]
+    evals = [event for event in events if isinstance(event, protocol.Eval)]
     totals = [event.total for event in events if isinstance(event, protocol.Progress) and event.unit == "steps"]
+    errors = [event for event in events if isinstance(event, protocol.Error)]
     infos = checkpoint_dir.list_infos(run.checkpoints)
     losses = [event.loss for event in evals] + [info.eval_loss for info in infos]
-    first, last = _start_time(run), events[-1].t if events else 0.0
-    started = first or _modified(run.config)
+    ending = _last(processes[-1], protocol.Done, protocol.Error) if processes else None
+    started = _start_time(run)
+    seconds = ending.seconds if isinstance(ending, protocol.Done) else 0.0
+    if not seconds and started and events:
+        seconds = max(0.0, events[-1].t - started)
     data = values.get("data")
-    errors = [event for event in events if isinstance(event, protocol.Error)]
     return RunSummary(
         path=run.path,
-        state=_state(run, events),
-        started=started,
+        state=_state(run, ending),
+        started=started or _modified(run.config),
         preset=str(values.get("preset", "")),
         data=[str(path) for path in data] if isinstance(data, list) else [],
         step=_step(events) or max((info.step for info in infos), default=0),
@@ -192,62 +169,48 @@ def summarize(run: RunDir) -> RunSummary:
         last_loss=steps[-1].loss if steps else None,
         best_loss=min((loss for loss in losses if loss is not None), default=None),
         tokens_per_s=steps[-1].tokens_per_s if steps else None,
-        seconds=_training_seconds(events) or (max(0.0, last - first) if first else 0.0),
+        seconds=seconds,
         checkpoints=len(infos),
         error=(errors[-1].code, dict(errors[-1].params)) if errors else None,
     )
 
 
+def _last(events: list[protocol.AnyEvent], *kinds: type[protocol.AnyEvent]) -> protocol.AnyEvent | None:
+    return next((event for event in reversed(events) if isinstance(event, kinds)), None)
+
+
 def _step(events: list[protocol.AnyEvent]) -> int:
     """The newest step. Not every step has an event, but `done` has the last one."""
-    for event in reversed(events):
-        if isinstance(event, protocol.Step):
-            return event.step
-        if isinstance(event, protocol.Done):
-            return event.steps
+    match _last(events, protocol.Step, protocol.Done):
+        case protocol.Step(step=step) | protocol.Done(steps=step):
+            return step
     return 0
 
 
-def _training_seconds(events: list[protocol.AnyEvent]) -> float:
-    """Seconds of training over all processes, from the `done` event of the newest; 0 without one."""
-    for event in reversed(events):
-        if isinstance(event, protocol.Done):
-            return event.seconds
-        if isinstance(event, protocol.Hello):
-            break
-    return 0.0
-
-
-def _state(run: RunDir, events: list[protocol.AnyEvent]) -> RunState:
-    owner = read_owner(run)
+def _state(run: RunDir, ending: protocol.AnyEvent | None) -> RunState:
+    owner = file_locks.read_owner(run.lock)
     if owner is not None and owner.alive:
         return "running"
-    for event in reversed(events):
-        if isinstance(event, protocol.Done):
-            return "interrupted" if event.reason == "parent_lost" else event.reason
-        if isinstance(event, protocol.Error):
-            return "failed"
-        if isinstance(event, protocol.Hello):
-            break
-    return "interrupted"
+    if isinstance(ending, protocol.Done):
+        return "interrupted" if ending.reason == "parent_lost" else ending.reason
+    return "interrupted" if ending is None else "failed"
 
 
-def _recent_events(path: Path) -> list[protocol.AnyEvent]:
-    """The newest events of a run, without those of processes that failed before training.
+def _recent_processes(path: Path) -> list[list[protocol.AnyEvent]]:
+    """The newest events of a run by process, without processes that failed before training.
 
-    If only such events are in the tail, a longer tail is read.
+    If only such processes are in the tail, a longer tail is read.
     """
     size = _TAIL_BYTES
     while True:
-        events = list(tail_events(path, size))
-        processes = _split_by_process(events)
-        trained = [event for process in processes if not _failed_before_training(process) for event in process]
+        processes = _split_by_process(tail_events(path, size))
+        trained = [process for process in processes if not _failed_before_training(process)]
         if trained or not path.is_file() or size >= path.stat().st_size:
-            return trained or events  # no process has trained
+            return trained or processes  # no process has trained
         size *= 8
 
 
-def _split_by_process(events: list[protocol.AnyEvent]) -> list[list[protocol.AnyEvent]]:
+def _split_by_process(events: Iterable[protocol.AnyEvent]) -> list[list[protocol.AnyEvent]]:
     """Events by the process that wrote them: each numbers its own from 0."""
     processes: list[list[protocol.AnyEvent]] = []
     for event in events:
@@ -313,7 +276,7 @@ def find_run(reference: str, root: Path, require_checkpoint: bool = False) -> Ru
                 return RunDir(run.path)
         raise TraindeckError("run.not_found", path=str(root))
     for candidate in (Path(reference), root / reference):
-        if (candidate / "config.yaml").is_file():
+        if RunDir(candidate).exists():
             return RunDir(candidate.resolve())
     raise TraindeckError("run.not_found", path=reference)
 

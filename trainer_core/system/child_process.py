@@ -47,11 +47,11 @@ def kill_tree(process: subprocess.Popen[bytes]) -> None:
     """Kill a process and its descendants, such as compilers. It may have exited already."""
     if process.poll() is not None:
         return
-    started: list[psutil.Process] = []
+    children: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
-        started = psutil.Process(process.pid).children(recursive=True)
+        children = psutil.Process(process.pid).children(recursive=True)
     process.kill()
-    for child in started:
+    for child in children:
         with contextlib.suppress(psutil.Error):
             child.kill()
     process.wait()
@@ -63,7 +63,7 @@ def interpreter_flags() -> list[str]:
     return flags
 
 
-# --- none lives without the other ------------------------------------------------------------------------
+# --- exit with the parent -----------------------------------------------------------------------------
 
 
 def exit_with_parent(parent_pid: int, graceful: bool = False) -> None:

@@ -154,12 +154,6 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def sha256_bytes(content: bytes) -> str:
-    import hashlib
-
-    return hashlib.sha256(content).hexdigest()
-
-
 def folder_size(path: Path) -> int:
     """Bytes of all files below `path`; files that disappear meanwhile are skipped."""
     total = 0

@@ -14,7 +14,7 @@ import psutil
 
 from trainer_core.system import nvml
 from trainer_core.system.memory import system_memory
-from trainer_core.system.nvml import NoGpuReason
+from trainer_core.system.nvml import NoGpuReason, NvmlDevice
 
 CUDA_CONTEXT_BYTES: Final = 2**29
 """Approximate bytes of GPU memory that CUDA and its libraries hold per process, outside torch's allocator."""
@@ -56,7 +56,7 @@ class MachineInfo:
 def probe(library: Any = None) -> MachineInfo:
     """Probe the machine once; about 20 ms. `library` replaces `pynvml` in tests."""
     with nvml.nvml_session(library) as (module, reason, detail):
-        gpus = tuple(gpu_info(module, index) for index in nvml.gpu_indices(module))
+        gpus = tuple(map(_describe_gpu, nvml.list_devices(module)))
         version = nvml.query(module, "nvmlSystemGetCudaDriverVersion_v2") or nvml.query(
             module, "nvmlSystemGetCudaDriverVersion"
         )
@@ -77,17 +77,20 @@ def probe(library: Any = None) -> MachineInfo:
     )
 
 
+def _describe_gpu(device: NvmlDevice) -> GpuInfo:
+    capability = device.query("nvmlDeviceGetCudaComputeCapability")
+    return GpuInfo(
+        device.index, device.name, device.uuid, device.memory()[1], tuple(capability) if capability else None
+    )
+
+
 def free_vram(uuid: str, library: Any = None) -> int | None:
     """GPU memory that torch would find free in a new process, without CUDA's own. None: unknown."""
     with nvml.nvml_session(library) as (module, _, _):
-        for index in nvml.gpu_indices(module):
-            gpu = gpu_info(module, index)
-            memory = nvml.query(
-                module, "nvmlDeviceGetMemoryInfo", nvml.query(module, "nvmlDeviceGetHandleByIndex", index)
-            )
-            used = nvml.memory_field(memory, "used")
-            if gpu.uuid.removeprefix("GPU-") == uuid.removeprefix("GPU-") and gpu.vram_total is not None:
-                return None if used is None else max(0, gpu.vram_total - used - CUDA_CONTEXT_BYTES)
+        for device in nvml.list_devices(module):
+            used, total = device.memory()
+            if device.matches(uuid) and used is not None and total is not None:
+                return max(0, total - used - CUDA_CONTEXT_BYTES)
     return None
 
 
@@ -110,16 +113,3 @@ def cpu_name() -> str:
                 if line.startswith(("model name", "Model")):
                     return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def gpu_info(module: Any, index: int) -> GpuInfo:
-    handle = nvml.query(module, "nvmlDeviceGetHandleByIndex", index)
-    memory = nvml.query(module, "nvmlDeviceGetMemoryInfo", handle)
-    capability = nvml.query(module, "nvmlDeviceGetCudaComputeCapability", handle)
-    return GpuInfo(
-        index=index,
-        name=nvml.decode_text(nvml.query(module, "nvmlDeviceGetName", handle)) or f"GPU {index}",
-        uuid=nvml.decode_text(nvml.query(module, "nvmlDeviceGetUUID", handle)),
-        vram_total=nvml.memory_field(memory, "total"),
-        compute_capability=tuple(capability) if capability else None,
-    )

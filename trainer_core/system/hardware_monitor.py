@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,16 +17,16 @@ from typing import Any, Final
 import psutil
 
 from trainer_core import protocol
-from trainer_core.system import files, hardware, nvml
+from trainer_core.system import files, nvml
 from trainer_core.system.keep_awake import suspended_s
 from trainer_core.system.memory import system_memory
+from trainer_core.system.nvml import NvmlDevice
 from trainer_core.system.shared_gpu_memory import SharedGpuMemoryCounter
 
 TorchMemoryQuery = Callable[[], tuple[str, int, int] | None]
 """Returns (torch's UUID of the GPU, bytes allocated, bytes reserved) of this process, or None if it uses no GPU."""
 
-_CHILDREN_EVERY_S: Final = 5.0  # listing child processes reads the whole process table
-_BATTERY_EVERY_S: Final = 10.0
+_REFRESH_EVERY_S: Final = 5.0  # child processes, which reads the whole process table, and the battery
 _FIRST_SAMPLE_DELAY_S: Final = 0.2  # CPU utilization needs an interval
 
 # nvmlClocksEventReason... of nvml.h. Bit 0 (idle) is omitted.
@@ -93,12 +92,13 @@ class HardwareMonitor:
         return None if None in joules else sum(filter(None, joules))
 
     def _find_gpu(self, uuid: str) -> _GpuMonitor | None:
-        return next((gpu for gpu in self._gpus if gpu.matches(uuid)), None)
+        return next((gpu for gpu in self._gpus if gpu.device.matches(uuid)), None)
 
     def _run(self) -> None:
         wait = min(_FIRST_SAMPLE_DELAY_S, self._interval_s)
         with nvml.nvml_session(self._library) as (module, _, _):
-            gpus = self._gpus = [_GpuMonitor(module, index) for index in nvml.gpu_indices(module)]
+            self._host.cpu_utilization()  # starts its interval, which psutil keeps per thread
+            gpus = self._gpus = [_GpuMonitor(device) for device in nvml.list_devices(module)]
             self._shared = SharedGpuMemoryCounter(os.getpid()) if gpus else None
             while not self._stopping:
                 self._wake.wait(wait)
@@ -112,12 +112,12 @@ class HardwareMonitor:
             holder = self._torch_memory() if self._torch_memory else None
             samples = [gpu.sample() for gpu in gpus]
             for gpu, sample in zip(gpus, samples, strict=True):
-                if holder is not None and gpu.matches(holder[0]):
+                if holder is not None and gpu.device.matches(holder[0]):
                     sample.torch_allocated, sample.torch_reserved = holder[1], holder[2]
                     sample.shared_used = self._shared.read() if self._shared is not None else None
                     self._torch_gpu = gpu
                     if self._gpu_callback is not None:
-                        self._gpu_callback(gpu.query, holder[2])
+                        self._gpu_callback(gpu.device.query, holder[2])
             self._callback(protocol.Hardware(gpus=samples, host=self._host.sample()))
         except Exception:  # missing figures must never end a run; logged once
             if not self._failed:
@@ -126,51 +126,41 @@ class HardwareMonitor:
 
 
 class _GpuMonitor:
-    """One GPU. Name and UUID are queried once."""
+    """Samples one GPU and its energy counter."""
 
-    def __init__(self, module: Any, index: int) -> None:
-        self._nvml, self.info = module, hardware.gpu_info(module, index)
-        self._handle = nvml.query(module, "nvmlDeviceGetHandleByIndex", index)
-        self._initial_energy_mj = self.query("nvmlDeviceGetTotalEnergyConsumption")  # since the driver was loaded
+    def __init__(self, device: NvmlDevice) -> None:
+        self.device = device
+        self._initial_energy_mj = device.query("nvmlDeviceGetTotalEnergyConsumption")  # since the driver was loaded
 
     def energy_j(self) -> float | None:
         """Joules since this object was created; None if the GPU has no counter."""
-        now = self.query("nvmlDeviceGetTotalEnergyConsumption")
+        now = self.device.query("nvmlDeviceGetTotalEnergyConsumption")
         return None if now is None or self._initial_energy_mj is None else (now - self._initial_energy_mj) / 1000
 
     def sample(self) -> protocol.Gpu:
-        memory = self.query("nvmlDeviceGetMemoryInfo")
-        used = self.query("nvmlDeviceGetUtilizationRates")
-        power, limit = self.query("nvmlDeviceGetPowerUsage"), self.query("nvmlDeviceGetEnforcedPowerLimit")
-        degrees = self.query("nvmlDeviceGetTemperature", 0)  # NVML_TEMPERATURE_GPU
-        clock = self.query("nvmlDeviceGetClockInfo", 1)  # NVML_CLOCK_SM
+        query = self.device.query
+        rates = query("nvmlDeviceGetUtilizationRates")
+        power, limit = query("nvmlDeviceGetPowerUsage"), query("nvmlDeviceGetEnforcedPowerLimit")
+        degrees = query("nvmlDeviceGetTemperature", 0)  # NVML_TEMPERATURE_GPU
+        used, total = self.device.memory()
         return protocol.Gpu(
-            index=self.info.index,
-            name=self.info.name,
-            utilization=None if used is None else used.gpu / 100.0,
-            vram_used=nvml.memory_field(memory, "used"),
-            vram_total=nvml.memory_field(memory, "total"),
+            index=self.device.index,
+            name=self.device.name,
+            utilization=None if rates is None else rates.gpu / 100.0,
+            vram_used=used,
+            vram_total=total,
             power_w=None if power is None else power / 1000.0,
             power_limit_w=None if limit is None else limit / 1000.0,
             temperature_c=None if degrees is None else float(degrees),
-            clock_mhz=clock,
+            clock_mhz=query("nvmlDeviceGetClockInfo", 1),  # NVML_CLOCK_SM
             throttle=self._throttle(),
         )
 
     def _throttle(self) -> list[str]:
-        reasons = self.query("nvmlDeviceGetCurrentClocksEventReasons")
+        reasons = self.device.query("nvmlDeviceGetCurrentClocksEventReasons")
         if reasons is None:  # name in drivers before 535
-            reasons = self.query("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
+            reasons = self.device.query("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
         return [code for bit, code in _THROTTLE.items() if reasons & bit]
-
-    def query(self, function: str, *arguments: Any) -> Any:
-        """Result of an NVML function for this GPU; None if it fails."""
-        return nvml.query(self._nvml, function, self._handle, *arguments)
-
-    def matches(self, uuid: str) -> bool:
-        """Whether torch's UUID, which has no prefix, denotes this GPU."""
-        plain = uuid.lower().removeprefix("gpu-")
-        return bool(plain) and self.info.uuid.lower().removeprefix("gpu-").startswith(plain)
 
 
 class _HostMonitor:
@@ -179,69 +169,48 @@ class _HostMonitor:
     def __init__(self, run_path: Path) -> None:
         self._path, self._process = run_path, psutil.Process()
         self._children: list[psutil.Process] = []
-        self._children_read_at = -_CHILDREN_EVERY_S
-        self._cpu_seconds = (0.0, 0.0)
-        self._cpu, self._disk_free = 0.0, 0
         self._on_battery: bool | None = None
-        self._battery_read_at = -_BATTERY_EVERY_S
-        self._cpu_share()
+        self._refreshed_at = -_REFRESH_EVERY_S
+        self._disk_free = 0
 
     def sample(self) -> protocol.Host:
+        now = time.monotonic()
+        if now - self._refreshed_at >= _REFRESH_EVERY_S:
+            self._refreshed_at, self._on_battery = now, _is_on_battery()
+            with contextlib.suppress(psutil.Error):
+                self._children = self._process.children(recursive=True)
+        with contextlib.suppress(OSError):  # keep the last value of a network share that is temporarily unavailable
+            self._disk_free = files.free_bytes(self._path)
         total, available = system_memory()
         return protocol.Host(
             ram_used=total - available,
             ram_total=total,
             rss=self._rss(),
-            cpu=self._cpu_share(),
-            disk_free=self._read_disk_free(),
-            on_battery=self._read_on_battery(),
+            cpu=self.cpu_utilization(),
+            disk_free=self._disk_free,
+            on_battery=self._on_battery,
             slept_s=suspended_s(),
         )
 
-    def _read_on_battery(self) -> bool | None:
-        """Whether a laptop runs on battery."""
-        now = time.monotonic()
-        if now - self._battery_read_at >= _BATTERY_EVERY_S:
-            self._battery_read_at, self._on_battery = now, None
-            with contextlib.suppress(Exception):  # broken firmware raises nearly anything
-                battery = psutil.sensors_battery()  # missing on some systems
-                if battery is not None and battery.power_plugged is not None:
-                    self._on_battery = not battery.power_plugged
-        return self._on_battery
-
     def _rss(self) -> int:
         """Of this process and its children. Shared pages count for each."""
-        now = time.monotonic()
-        if now - self._children_read_at >= _CHILDREN_EVERY_S:
-            self._children_read_at = now
-            with contextlib.suppress(psutil.Error):
-                self._children = self._process.children(recursive=True)
         total = 0
         for process in (self._process, *self._children):
             with contextlib.suppress(psutil.Error):
                 total += process.memory_info().rss
         return total
 
-    def _cpu_share(self) -> float:
-        """Utilization of all processors since the last sample, 0..1."""
+    def cpu_utilization(self) -> float:
+        """Utilization of all processors since the last call in this thread, 0..1."""
         with contextlib.suppress(OSError, psutil.Error):  # Windows may refuse its performance counters
-            busy, total = _cpu_seconds()
-            busy_before, total_before = self._cpu_seconds
-            if total > total_before:
-                self._cpu = min(1.0, max(0.0, (busy - busy_before) / (total - total_before)))
-            self._cpu_seconds = busy, total
-        return self._cpu
-
-    def _read_disk_free(self) -> int:
-        with contextlib.suppress(OSError):  # keep the last value of a network share that is temporarily unavailable
-            self._disk_free = files.free_bytes(self._path)
-        return self._disk_free
+            return min(1.0, psutil.cpu_percent() / 100)
+        return 0.0
 
 
-def _cpu_seconds() -> tuple[float, float]:
-    """(busy, total) seconds of all processors since boot. Linux includes guests in user time."""
-    times = psutil.cpu_times()._asdict()
-    total = sum(times.values()) - times.get("guest", 0.0) - times.get("guest_nice", 0.0)
-    if sys.platform == "win32":  # interrupt and dpc are part of system time on Windows
-        total = times["user"] + times["system"] + times["idle"]
-    return total - times["idle"] - times.get("iowait", 0.0), total
+def _is_on_battery() -> bool | None:
+    """Whether a laptop runs on battery; None: unknown or no battery."""
+    with contextlib.suppress(Exception):  # broken firmware raises nearly anything; missing on some systems
+        battery = psutil.sensors_battery()
+        if battery is not None and battery.power_plugged is not None:
+            return not battery.power_plugged
+    return None

@@ -20,7 +20,7 @@ from trainer_core.run_context import RunContext
 _ES_CONTINUOUS: Final = 0x80000000
 _ES_SYSTEM_REQUIRED: Final = 0x00000001
 _INHIBIT: Final = ("--what=sleep:idle", "--mode=block", "--who=Traindeck", "--why=A model is being trained.")
-_END_S: Final = 2.0
+_EXIT_TIMEOUT_S: Final = 2.0
 
 
 @contextlib.contextmanager
@@ -32,18 +32,18 @@ def prevent_sleep(session: RunContext, enabled: bool) -> Iterator[None]:
     held = contextlib.ExitStack()
 
     @contextlib.contextmanager
-    def let_go() -> Iterator[None]:
+    def allow_sleep() -> Iterator[None]:
         held.close()
         yield
         held.enter_context(inhibit_sleep())
 
-    session.pause_contexts.append(let_go)
+    session.pause_contexts.append(allow_sleep)
     with held:
         held.enter_context(inhibit_sleep())
         try:
             yield
         finally:
-            session.pause_contexts.remove(let_go)
+            session.pause_contexts.remove(allow_sleep)
 
 
 def suspended_s() -> float | None:
@@ -72,28 +72,24 @@ def inhibit_sleep() -> contextlib.AbstractContextManager[None]:
 @contextlib.contextmanager
 def _inhibit_windows() -> Iterator[None]:
     """The execution state belongs to a thread, so a dedicated thread holds it."""
-    over = threading.Event()
-
-    def wish() -> None:
-        _set_execution_state(_ES_CONTINUOUS | _ES_SYSTEM_REQUIRED)
-        over.wait()
-        _set_execution_state(_ES_CONTINUOUS)
-
-    thread = threading.Thread(target=wish, name="awake", daemon=True)
+    done = threading.Event()
+    thread = threading.Thread(target=_hold_execution_state, args=(done,), name="awake", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        done.set()
         thread.join()
 
 
-def _set_execution_state(flags: int) -> None:
+def _hold_execution_state(done: threading.Event) -> None:
     if sys.platform == "win32":
         import ctypes
 
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.windll.kernel32.SetThreadExecutionState(ctypes.c_uint32(flags))
+        set_state = ctypes.windll.kernel32.SetThreadExecutionState
+        set_state(ctypes.c_uint32(_ES_CONTINUOUS | _ES_SYSTEM_REQUIRED))
+        done.wait()
+        set_state(ctypes.c_uint32(_ES_CONTINUOUS))
 
 
 @contextlib.contextmanager
@@ -102,13 +98,12 @@ def _inhibit_systemd() -> Iterator[None]:
     if inhibit is None or cat is None:
         yield
         return
-    nothing = subprocess.DEVNULL
     try:
-        holder = subprocess.Popen(
+        inhibitor = subprocess.Popen(
             [inhibit, *_INHIBIT, cat],
             stdin=subprocess.PIPE,
-            stdout=nothing,
-            stderr=nothing,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl+C in a terminal is for the trainer, which still saves
         )
     except OSError:
@@ -118,6 +113,6 @@ def _inhibit_systemd() -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            holder.communicate(timeout=_END_S)  # `cat` exits at the end of its input
-        holder.kill()
-        holder.wait()
+            inhibitor.communicate(timeout=_EXIT_TIMEOUT_S)  # `cat` exits at the end of its input
+        inhibitor.kill()
+        inhibitor.wait()

@@ -49,8 +49,8 @@ def cgroup_limits(groups: Path, root: Path) -> Iterator[tuple[int, int]]:
                     break
 
 
-def _read_limit(group: Path, most: str, taken: str, prefix: str) -> Iterator[tuple[int, int]]:
+def _read_limit(group: Path, limit_file: str, usage_file: str, prefix: str) -> Iterator[tuple[int, int]]:
     with contextlib.suppress(OSError, ValueError):  # missing, or `max`
-        limit, used = int((group / most).read_text()), int((group / taken).read_text())
+        limit, used = int((group / limit_file).read_text()), int((group / usage_file).read_text())
         stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         yield limit, used - sum(int(stat.get(prefix + name, 0)) for name in _RECLAIMABLE)

@@ -42,15 +42,35 @@ def query(module: Any, function: str, *arguments: Any) -> Any:
         return None
 
 
-def gpu_indices(module: Any) -> range:
-    return range(query(module, "nvmlDeviceGetCount") or 0)
+class NvmlDevice:
+    """One GPU. `index` is NVML's number."""
+
+    def __init__(self, module: Any, index: int) -> None:
+        self._module, self.index = module, index
+        self._handle = query(module, "nvmlDeviceGetHandleByIndex", index)
+        self.name = decode_text(self.query("nvmlDeviceGetName")) or f"GPU {index}"
+        self.uuid = decode_text(self.query("nvmlDeviceGetUUID"))
+
+    def query(self, function: str, *arguments: Any) -> Any:
+        """Result of an NVML function for this GPU; None if it fails."""
+        return query(self._module, function, self._handle, *arguments)
+
+    def memory(self) -> tuple[int | None, int | None]:
+        """Used and total bytes."""
+        found = self.query("nvmlDeviceGetMemoryInfo")
+        used, total = (getattr(found, name, None) for name in ("used", "total"))
+        return None if used == _UNKNOWN_MEMORY else used, None if total == _UNKNOWN_MEMORY else total
+
+    def matches(self, uuid: str) -> bool:
+        """Whether torch's UUID, which has no prefix, denotes this GPU."""
+        plain = uuid.lower().removeprefix("gpu-")
+        return bool(plain) and self.uuid.lower().removeprefix("gpu-").startswith(plain)
+
+
+def list_devices(module: Any) -> list[NvmlDevice]:
+    return [NvmlDevice(module, index) for index in range(query(module, "nvmlDeviceGetCount") or 0)]
 
 
 def decode_text(value: Any) -> str:
     """Older pynvml returns bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
-
-
-def memory_field(memory: Any, part: str) -> int | None:
-    value = getattr(memory, part, None)
-    return None if value is None or value == _UNKNOWN_MEMORY else int(value)

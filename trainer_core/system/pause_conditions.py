@@ -28,11 +28,11 @@ def scheduled_pause(pause_between: str) -> Callable[[], PauseState | None]:
     """Pause during the spans of a schedule."""
     windows = pause_schedule.parse(pause_between)
 
-    def hold() -> PauseState | None:
+    def pause_state() -> PauseState | None:
         end = pause_schedule.pause_end(windows, datetime.now())
         return None if end is None else PauseState("schedule", end.timestamp())
 
-    return hold
+    return pause_state
 
 
 class ExternalGpuUsage(NamedTuple):
@@ -48,11 +48,11 @@ class ExternalGpuMonitor:
     """Pauses the run while another program uses the GPU heavily.
 
     Memory counts above the minimum that others have held since the start, so a desktop does not pause the run.
-    `appeared` receives the program's name, which may be empty.
+    `on_busy` receives the program's name, which may be empty.
     """
 
-    def __init__(self, appeared: Callable[[str], None]) -> None:
-        self._on_appeared = appeared
+    def __init__(self, on_busy: Callable[[str], None]) -> None:
+        self._on_busy = on_busy
         self._baseline_bytes: int | None = None  # minimum of others
         self._changed_at: float | None = None  # when use began to differ from `_busy`
         self._busy = False
@@ -60,22 +60,22 @@ class ExternalGpuMonitor:
     def pause_state(self) -> PauseState | None:
         return PauseState("other_program") if self._busy else None
 
-    def update(self, look: ExternalGpuUsage) -> None:
+    def update(self, usage: ExternalGpuUsage) -> None:
         """Process a sample; call every few seconds."""
-        if look.memory is not None:
-            self._baseline_bytes = (
-                look.memory if self._baseline_bytes is None else min(self._baseline_bytes, look.memory)
-            )
-        much_memory = look.memory is not None and look.memory - (self._baseline_bytes or 0) >= _MEMORY_THRESHOLD_BYTES
-        much_use = look.utilization is not None and look.utilization >= _UTILIZATION_THRESHOLD
-        if (much_memory or much_use) == self._busy:
+        extra_bytes = 0
+        if usage.memory is not None:
+            baseline = usage.memory if self._baseline_bytes is None else self._baseline_bytes
+            self._baseline_bytes = min(baseline, usage.memory)
+            extra_bytes = usage.memory - self._baseline_bytes
+        busy = extra_bytes >= _MEMORY_THRESHOLD_BYTES or (usage.utilization or 0.0) >= _UTILIZATION_THRESHOLD
+        if busy == self._busy:
             self._changed_at = None
             return
-        self._changed_at = look.timestamp_s if self._changed_at is None else self._changed_at
-        if look.timestamp_s - self._changed_at >= (_IDLE_AFTER_S if self._busy else _BUSY_AFTER_S):
-            self._busy, self._changed_at = not self._busy, None
-            if self._busy:
-                self._on_appeared(look.name)
+        self._changed_at = usage.timestamp_s if self._changed_at is None else self._changed_at
+        if usage.timestamp_s - self._changed_at >= (_IDLE_AFTER_S if self._busy else _BUSY_AFTER_S):
+            self._busy, self._changed_at = busy, None
+            if busy:
+                self._on_busy(usage.name)
 
 
 def query_external_usage(query: NvmlQuery, reserved: int, paused: bool, timestamp_s: float) -> ExternalGpuUsage:
@@ -84,26 +84,20 @@ def query_external_usage(query: NvmlQuery, reserved: int, paused: bool, timestam
     held = {process.pid: process.usedGpuMemory for process in listed}
     own = {pid for pid in held if _is_own(pid)}
     others = {pid: size for pid, size in held.items() if pid not in own}
+    utilization = _external_utilization(query, own, paused)
     if not own or None in others.values():  # no memory per process on Windows; other process numbers in containers
-        return ExternalGpuUsage(
-            timestamp_s, _external_memory(query, reserved), _external_utilization(query, own, paused)
-        )
-    largest = max(others, key=lambda pid: int(others[pid]), default=None)
-    name = "" if largest is None else _name_of(largest)
-    return ExternalGpuUsage(timestamp_s, sum(others.values()), _external_utilization(query, own, paused), name)
+        used = getattr(query("nvmlDeviceGetMemoryInfo"), "used", None)
+        return ExternalGpuUsage(timestamp_s, None if used is None else max(0, int(used) - reserved), utilization)
+    name = _process_name(max(others, key=lambda pid: int(others[pid]))) if others else ""
+    return ExternalGpuUsage(timestamp_s, sum(others.values()), utilization, name)
 
 
-def _external_memory(ask: NvmlQuery, reserved: int) -> int | None:
-    used = getattr(ask("nvmlDeviceGetMemoryInfo"), "used", None)
-    return None if used is None else max(0, int(used) - reserved)
-
-
-def _external_utilization(ask: NvmlQuery, own: set[int], resting: bool) -> float | None:
+def _external_utilization(query: NvmlQuery, own: set[int], paused: bool) -> float | None:
     """Utilization by other programs, 0..1. While this run uses the GPU, only some drivers report it."""
-    if resting:
-        rates = ask("nvmlDeviceGetUtilizationRates")
+    if paused:
+        rates = query("nvmlDeviceGetUtilizationRates")
         return None if rates is None else float(rates.gpu) / 100
-    samples = ask("nvmlDeviceGetProcessUtilization", 0)  # of the last seconds
+    samples = query("nvmlDeviceGetProcessUtilization", 0)  # of the last seconds
     if not samples or not own:
         return None
     recent = max(int(sample.timeStamp) for sample in samples) - _MAX_SAMPLE_AGE_US
@@ -120,7 +114,7 @@ def _is_own(pid: int) -> bool:
         return False
 
 
-def _name_of(pid: int) -> str:
+def _process_name(pid: int) -> str:
     try:
         return str(psutil.Process(pid).name())
     except psutil.Error:
@@ -131,6 +125,10 @@ def monitor_external_usage(session: RunContext) -> Callable[[NvmlQuery, int], No
     """Add other programs as a pause condition of the run. Call the returned function every few seconds with the NVML
     query and the bytes of this run's allocator.
     """
-    others = ExternalGpuMonitor(lambda name: session.warn("pause.other_program", name=name) if name else None)
-    session.pause_conditions.append(others.pause_state)
-    return lambda ask, reserved: others.update(query_external_usage(ask, reserved, session.is_paused, time.monotonic()))
+    monitor = ExternalGpuMonitor(lambda name: session.warn("pause.other_program", name=name) if name else None)
+    session.pause_conditions.append(monitor.pause_state)
+
+    def update(query: NvmlQuery, reserved: int) -> None:
+        monitor.update(query_external_usage(query, reserved, session.is_paused, time.monotonic()))
+
+    return update

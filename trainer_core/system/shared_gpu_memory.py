@@ -53,16 +53,13 @@ class SharedGpuMemoryCounter:
     def _values(self) -> list[tuple[str, int]]:
         """Values by counter name, of all processes and GPUs."""
         size, count = ctypes.c_uint32(0), ctypes.c_uint32(0)
-        ask = self._pdh.PdhGetFormattedCounterArrayW
-        if (
-            ask(self._counter, _PDH_FMT_LARGE, ctypes.byref(size), ctypes.byref(count), None) & 0xFFFFFFFF
-            != _PDH_MORE_DATA
-        ):
-            return []
-        if size.value > _MAX_BUFFER_BYTES:
+        arguments = self._counter, _PDH_FMT_LARGE, ctypes.byref(size), ctypes.byref(count)
+        read_array = self._pdh.PdhGetFormattedCounterArrayW
+        status = read_array(*arguments, None) & 0xFFFFFFFF
+        if status != _PDH_MORE_DATA or size.value > _MAX_BUFFER_BYTES:
             return []
         buffer = ctypes.create_string_buffer(size.value)
-        if ask(self._counter, _PDH_FMT_LARGE, ctypes.byref(size), ctypes.byref(count), buffer) != 0:
+        if read_array(*arguments, buffer) != 0:
             return []
         items = ctypes.cast(buffer, ctypes.POINTER(_Item))
         return [(item.name or "", item.value) for item in items[: count.value] if item.status in _VALID_STATUSES]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from trainer_core.runs import checkpoint_dir, run_dir
+from trainer_core.runs import checkpoint_dir, file_locks, run_dir
 from trainer_core.runs.checkpoint_dir import CheckpointInfo
 from trainer_core.runs.run_dir import RunDir
 
@@ -57,7 +57,7 @@ def iter_checkpoints(run: Path) -> Iterator[SavedCheckpoint]:
 
 def is_running(run: Path) -> bool:
     """Whether a process is training the run."""
-    owner = run_dir.read_owner(RunDir(run))
+    owner = file_locks.read_owner(RunDir(run).lock)
     return owner is not None and owner.alive
 
 

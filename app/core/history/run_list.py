@@ -12,7 +12,7 @@ from app.core.history import run_notes
 from app.core.history.run_notes import NOTES_FILE, RunNotes
 from trainer_core import protocol
 from trainer_core.protocol import AnyEvent
-from trainer_core.runs import run_dir
+from trainer_core.runs import file_locks, run_dir
 from trainer_core.runs.run_dir import RunDir, RunSummary
 
 _CHUNK_BYTES: Final = 256 * 1024
@@ -95,7 +95,7 @@ class RunHistory:
 
 def _run_stamp(run: RunDir) -> _Stamp:
     """Everything that a summary depends on. The owner may exit without changing a file."""
-    owner = run_dir.read_owner(run)
+    owner = file_locks.read_owner(run.lock)
     files = (_file_stamp(path) for path in (run.events, run.config, run.checkpoints))
     return (*files, owner is not None and owner.alive)
 

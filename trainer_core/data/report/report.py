@@ -31,10 +31,10 @@ from trainer_core.data.prepare import (
 from trainer_core.data.report.sample_view import SampleViewer
 from trainer_core.data.report.sampling import sample_datasets
 from trainer_core.data.report.statistics import measure_lengths, steps_per_epoch
-from trainer_core.data.sequence_layout import SPLITS, SequenceStats, build_sequences, unpacked_fill_ratio
+from trainer_core.data.sequence_layout import SequenceStats, build_sequences
 from trainer_core.data.sequences import SequenceIndex, count_text_sequences, fit_conversations, sequences_folder
 from trainer_core.data.sources import DatasetScans, common_task, scan_datasets
-from trainer_core.data.token_files import Split
+from trainer_core.data.token_files import SPLITS, Split
 from trainer_core.data.tokenizing.encoder import EncoderMismatchError
 from trainer_core.data.tokenizing.tokenizer import Codec
 from trainer_core.messages import TraindeckError
@@ -86,8 +86,6 @@ def preview(config: Config, reporter: Reporter, budget: int = _READ_BUDGET_BYTES
     Emits the warnings and raises the errors of preparation, as far as their causes are in the sample.
     Raises `TraindeckError` (`data.…`) and what `reporter.poll` raises.
     """
-    if not config.data:
-        raise TraindeckError("data.none_given")
     reporter.progress("preparing", 0, None, "files")
     scans = scan_datasets(config, reporter.poll)
     report_skipped_files(scans.all, reporter)
@@ -293,10 +291,10 @@ def _add_conversations(
     report.dropped = sum(one.dropped for one in layout.values())
     report.truncated_tokens = sum(_count_truncated_tokens(split, limit) for split in splits.values())
     report.tokens_per_step = round(report.samples_per_step * train.positions / max(1, train.samples))
-    report.fill_unpacked = unpacked_fill_ratio(folder, config)
+    report.fill_unpacked = train.unpacked_fill_ratio(config.batch_size)
     if config.packing:
-        report.packed_sequences, report.fill = train.samples, train.fill_ratio(limit)
-    with closing(SequenceIndex(sequences_folder(folder, limit, config.packing) / "train", config.packing)) as sequences:
+        report.packed_sequences, report.fill = train.samples, train.fill_ratio
+    with closing(SequenceIndex(sequences_folder(folder, limit, config.packing) / "train")) as sequences:
         report.samples = viewer.conversation_samples(sequences, min(_NUM_SAMPLES, train.samples))
 
 

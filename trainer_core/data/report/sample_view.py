@@ -45,7 +45,7 @@ class SampleViewer:
 
     def conversation_samples(self, sequences: SequenceIndex, count: int) -> list[SampleView]:
         """The first `count` sequences of conversations."""
-        return [self._conversation_sample(list(map(int, sequences.documents(index)))) for index in range(count)]
+        return [self._conversation_sample(sequences.documents(index)) for index in range(count)]
 
     def _conversation_sample(self, documents: Sequence[int]) -> SampleView:
         tokens: list[Token] = []

@@ -72,32 +72,27 @@ def _bin_edges(shortest: int, longest: int) -> npt.NDArray[np.int64]:
 # --- duplicates --------------------------------------------------------------------------------------
 
 
-def count_duplicates(path: Path) -> int:
-    """Number of hashes in a file (uint64, little-endian) that occur earlier in it.
+def count_duplicates(*paths: Path) -> int:
+    """Number of hashes in files (uint64, little-endian) that occur earlier in them.
 
     Two of ten million different texts share a 64-bit hash with a probability of about 1 in 370,000.
     """
     count = 0
-    for (hashes,) in _iter_partitions(path):
+    for parts in _iter_partitions(*paths):
+        hashes = np.concatenate(parts)
         hashes.sort()
         count += int(np.count_nonzero(hashes[1:] == hashes[:-1]))
     return count
 
 
-def count_overlap(every: Path, held_out: Path) -> int:
-    """Number of hashes in `held_out` that training data also has. `every` holds the hashes of both."""
-    count = 0
-    for all_hashes, held_hashes in _iter_partitions(every, held_out):
-        values, held_counts = np.unique(held_hashes, return_counts=True)
-        all_hashes.sort()
-        all_counts = np.searchsorted(all_hashes, values, "right") - np.searchsorted(all_hashes, values)
-        count += int(held_counts[all_counts > held_counts].sum())
-    return count
+def count_overlap(train: Path, held_out: Path) -> int:
+    """Number of hashes in `held_out` that are also in `train`."""
+    return sum(int(np.isin(held, known).sum()) for known, held in _iter_partitions(train, held_out))
 
 
 def _iter_partitions(*paths: Path) -> Iterator[list[Hashes]]:
     """Hashes of files, one array a file, in parts that fit in memory. Equal hashes are in the same part."""
-    count = -(-paths[0].stat().st_size // (8 * _MAX_HASHES_IN_MEMORY))
+    count = -(-sum(path.stat().st_size for path in paths) // (8 * _MAX_HASHES_IN_MEMORY))
     for part in range(count):
         yield [np.concatenate([block[block % count == part] for block in _iter_blocks(path)]) for path in paths]
 

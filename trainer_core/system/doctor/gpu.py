@@ -85,9 +85,7 @@ def check_torch(results: ProbeResults, ending: str, machine: MachineInfo) -> lis
     found = [ok("doctor.torch_cuda", version=version, cuda=cuda, gpus=len(devices) - len(failed))]
     if "gpus" not in probed and machine.driver_version is not None:
         found.append(_cuda_unusable(probed, cuda, ending, machine))
-    unusable = [
-        (device["name"], device.get("error") or "wrong result") for device in devices if not device.get("right")
-    ]
+    unusable = [(device["name"], device.get("error") or "wrong result") for device in failed]
     if len(devices) < probed.get("gpus", 0):  # the process crashed or hung on this GPU
         unusable.append((f"cuda:{len(devices)}", ending))
     for name, reason in unusable:

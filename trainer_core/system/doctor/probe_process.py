@@ -36,41 +36,30 @@ _MODULES: Final = {  # module → package
 }
 
 
-class ProbeProcess:
-    """A child process that probes `torch` or `packages`."""
+def run_probe(subject: str) -> tuple[ProbeResults, str]:
+    """Probe `torch` or `packages` in a child process.
 
-    def __init__(self, subject: str) -> None:
-        self._process = subprocess.Popen(
+    Returns all results, and how the process ended (technical, not translated).
+    """
+    try:
+        done = subprocess.run(
             [sys.executable, "-P", "-m", "trainer_core.system.doctor.probe_process", subject],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
             env=child_process.environment(PYTHONIOENCODING="utf-8", QT_QPA_PLATFORM="offscreen"),
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )
-
-    def __enter__(self) -> ProbeProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.communicate()
-
-    def results(self) -> tuple[ProbeResults, str]:
-        """All results, and how the process ended (technical, not translated)."""
-        try:
-            out, err = self._process.communicate(timeout=TIMEOUT_S)
-            last = err.decode("utf-8", "replace").strip().splitlines()[-1:]
-            failure = error_codes.classify_exit_code(self._process.returncode)
-            status = failure.detail if failure is not None else self._process.returncode
-            ending = f"exit code {status} {''.join(last)}".strip()
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            out, _ = self._process.communicate()
-            ending = TIMED_OUT
-        lines = out.decode("utf-8", "replace").splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")], ending
+        out = done.stdout
+        last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        failure = error_codes.classify_exit_code(done.returncode)
+        status = failure.detail if failure is not None else done.returncode
+        ending = f"exit code {status} {''.join(last)}".strip()
+    except subprocess.TimeoutExpired as error:
+        out, ending = error.stdout or b"", TIMED_OUT
+    lines = out.decode("utf-8", "replace").splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")], ending
 
 
 # --- in the child ------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from trainer_core import __version__, error_codes
@@ -15,14 +16,20 @@ from trainer_core.messages import Language, format_message, format_message_parts
 from trainer_core.system import hardware
 from trainer_core.system.doctor.finding import Finding, note
 from trainer_core.system.doctor.gpu import check_gpus, check_torch, nvidia_driver_installed
-from trainer_core.system.doctor.host import check_folder, check_memory
-from trainer_core.system.doctor.probe_process import ProbeProcess
-from trainer_core.system.doctor.software import check_compilers, check_packages, check_python
+from trainer_core.system.doctor.host import (
+    check_compilers,
+    check_folder,
+    check_memory,
+    check_packages,
+    check_python,
+)
+from trainer_core.system.doctor.probe_process import run_probe
 
 
 def diagnose(root: Path) -> list[Finding]:
     """Run all checks; about 3 s, mostly to import torch. `root`: the folder of runs and caches."""
-    with ProbeProcess("torch") as torch_probe, ProbeProcess("packages") as package_probe:
+    with ThreadPoolExecutor() as pool:
+        torch_probe, package_probe = pool.submit(run_probe, "torch"), pool.submit(run_probe, "packages")
         machine = hardware.probe()
         findings = [
             *_run_check("Python", check_python),
@@ -30,10 +37,10 @@ def diagnose(root: Path) -> list[Finding]:
             *_run_check("RAM", lambda: check_memory(machine)),
             *_run_check("disk", lambda: check_folder(root, os.environ)),
         ]
-        results, ending = torch_probe.results()
+        results, ending = torch_probe.result()
         findings += _run_check("PyTorch", lambda: check_torch(results, ending, machine))
         findings += _run_check("compiler", lambda: check_compilers(results))
-        findings += _run_check("packages", lambda: check_packages(*package_probe.results()))
+        findings += _run_check("packages", lambda: check_packages(*package_probe.result()))
     return list(add_causes(findings))
 
 

@@ -1,4 +1,4 @@
-"""`runs verify` finds what has changed, however the checkpoints are named."""
+"""Command `runs verify`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.unit.test_checkpoint_dir import make
+from tests.unit.test_checkpoint_dir import write_checkpoint
 from trainer_core.cli import commands
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run called 日 1 with two checkpoints, of which the newer has a changed file and a short one."""
+    """A run named 日 1 with two checkpoints; the newer one has a changed and a truncated file."""
     monkeypatch.setenv("TRAINDECK_HOME", str(tmp_path))
     monkeypatch.setenv("TRAINDECK_LANG", "en")
     folder = tmp_path / "runs" / "日 1"
-    make(folder / "checkpoints", 5)
-    damaged = make(folder / "checkpoints", 6)
+    write_checkpoint(folder / "checkpoints", 5)
+    damaged = write_checkpoint(folder / "checkpoints", 6)
     (damaged / "state.json").write_bytes(b"[]")
     (damaged / "model.safetensors").write_bytes(b"short")
     (folder / "config.yaml").write_text("preset: cpu\n", encoding="utf-8")
@@ -30,7 +30,7 @@ def verify(*arguments: str) -> Result:
     return CliRunner().invoke(commands, ["runs", "verify", *arguments])
 
 
-SAID = [
+EXPECTED = [
     "step-00000005  ok",
     "step-00000006  damaged",
     "  “model.safetensors” has the wrong size: 5/42 bytes",
@@ -41,22 +41,22 @@ SAID = [
 def test_a_run_is_verified_by_its_name_or_folder(run: Path) -> None:
     for name in (run.name, str(run), "latest"):
         result = verify(name)
-        assert (result.exit_code, result.stdout.splitlines()) == (1, SAID), name
+        assert (result.exit_code, result.stdout.splitlines()) == (1, EXPECTED), name
 
 
 def test_one_checkpoint_is_verified_by_its_folder(run: Path) -> None:
     whole, damaged = (verify(str(run / "checkpoints" / name)) for name in ("step-00000005", "step-00000006"))
-    assert (whole.exit_code, whole.output.splitlines()) == (0, SAID[:1])
-    assert (damaged.exit_code, damaged.output.splitlines()) == (1, SAID[1:])
+    assert (whole.exit_code, whole.output.splitlines()) == (0, EXPECTED[:1])
+    assert (damaged.exit_code, damaged.output.splitlines()) == (1, EXPECTED[1:])
 
 
-def test_a_copied_checkpoint_of_another_name_is_verified_too(run: Path) -> None:
+def test_a_renamed_checkpoint_is_verified(run: Path) -> None:
     moved = run.parent / "my model"
     (run / "checkpoints" / "step-00000005").rename(moved)
     assert verify(str(moved)).output.splitlines() == ["my model  ok"]
 
 
-def test_a_program_reads_what_is_wrong_with_each_file(run: Path) -> None:
+def test_json_output_lists_the_problem_of_each_file(run: Path) -> None:
     result = verify(run.name, "--output", "json")
     whole, damaged = map(json.loads, result.output.splitlines())
     assert result.exit_code == 1
@@ -67,7 +67,7 @@ def test_a_program_reads_what_is_wrong_with_each_file(run: Path) -> None:
     assert Path(damaged["path"]) == run / "checkpoints" / "step-00000006"
 
 
-def test_in_chinese_every_word_is_chinese(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_is_translated(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINDECK_LANG", "zh")
     (run / "checkpoints" / "step-00000005" / "state.json").unlink()
     assert verify(run.name).output.splitlines() == [
@@ -79,5 +79,5 @@ def test_in_chinese_every_word_is_chinese(run: Path, monkeypatch: pytest.MonkeyP
     ]
 
 
-def test_a_run_that_is_not_there_is_a_mistake_of_usage(run: Path) -> None:
+def test_an_unknown_run_is_a_usage_error(run: Path) -> None:
     assert verify("nothing").exit_code == 2

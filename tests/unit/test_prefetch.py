@@ -1,4 +1,4 @@
-"""Batches are ready before they are needed, and how that is done is chosen for the machine."""
+"""Loader settings for a machine, and the prefetching thread."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from trainer_core.data.prefetch import LoaderSettings, PrefetchIterator, choose_
 SMALL, HUGE = 10**9, 10**12
 
 
-def chosen(
+def settings_for(
     device: str, cores: int, gigabytes: float, data: int = SMALL, system: str = "linux", **knobs: Any
 ) -> LoaderSettings:
     return choose_loader_settings(Config(**knobs), device, data, cores, int(gigabytes * 1e9), system)
 
 
 def workers(*machine: Any, **knobs: Any) -> tuple[int, str]:
-    choice = chosen(*machine, **knobs)
+    choice = settings_for(*machine, **knobs)
     return choice.num_workers, choice.reason
 
 
-def test_processes_are_used_where_they_help_and_never_more_than_there_are_cores() -> None:
+def test_loader_processes_are_used_only_for_data_larger_than_memory() -> None:
     assert workers("cpu", 8, 32) == (0, "cpu")
     assert workers("cuda", 16, 64) == (0, "gpu")
     assert workers("cuda", 16, 64, HUGE) == (4, "disk")
@@ -36,7 +36,7 @@ def test_processes_are_used_where_they_help_and_never_more_than_there_are_cores(
     assert workers("cuda", 16, 12, HUGE) == (0, "low_memory")
 
 
-def test_what_a_person_sets_counts_within_what_there_is() -> None:
+def test_num_workers_is_limited_to_the_cores() -> None:
     assert workers("cuda", 16, 64, num_workers=8) == (8, "set")
     assert workers("cuda", 16, 12, num_workers=2) == (2, "set")
     assert workers("cuda", 6, 64, num_workers=64) == (6, "set")
@@ -44,19 +44,19 @@ def test_what_a_person_sets_counts_within_what_there_is() -> None:
     assert workers("cuda", 16, 64, low_memory=True, num_workers=8) == (0, "low_memory")
 
 
-def test_memory_is_pinned_for_a_gpu_where_there_is_enough_of_it() -> None:
-    assert chosen("cuda", 16, 64).pin_memory
-    assert not chosen("cuda", 16, 12).pin_memory
-    assert not chosen("cuda", 16, 64, pin_memory=False).pin_memory
-    assert not chosen("cuda", 16, 64, low_memory=True).pin_memory
-    assert not chosen("cpu", 16, 64).pin_memory
+def test_memory_is_pinned_for_cuda_if_there_is_enough() -> None:
+    assert settings_for("cuda", 16, 64).pin_memory
+    assert not settings_for("cuda", 16, 12).pin_memory
+    assert not settings_for("cuda", 16, 64, pin_memory=False).pin_memory
+    assert not settings_for("cuda", 16, 64, low_memory=True).pin_memory
+    assert not settings_for("cpu", 16, 64).pin_memory
 
 
-def test_a_thread_keeps_all_batches_of_a_step_ready_for_a_gpu() -> None:
-    assert chosen("cpu", 8, 32).prefetch_batches == 0
-    assert chosen("cuda", 8, 32, gradient_accumulation_steps=40).prefetch_batches == 40
-    assert chosen("cuda", 8, 32, prefetch_factor=4).prefetch_batches == 4
-    assert chosen("cuda", 8, 32, num_workers=3, prefetch_factor=4).prefetch_batches == 12
+def test_the_thread_prefetches_all_batches_of_a_step_for_a_gpu() -> None:
+    assert settings_for("cpu", 8, 32).prefetch_batches == 0
+    assert settings_for("cuda", 8, 32, gradient_accumulation_steps=40).prefetch_batches == 40
+    assert settings_for("cuda", 8, 32, prefetch_factor=4).prefetch_batches == 4
+    assert settings_for("cuda", 8, 32, num_workers=3, prefetch_factor=4).prefetch_batches == 12
 
 
 # --- the thread ------------------------------------------------------------------------------------
@@ -67,14 +67,14 @@ def threads() -> int:
 
 
 @pytest.mark.parametrize("depth", [1, 3, 50])
-def test_items_come_in_order_and_end(depth: int) -> None:
-    ahead = PrefetchIterator(iter(range(20)), depth)
-    assert list(ahead) == list(range(20))
-    assert list(ahead) == []
-    ahead.close()
+def test_items_are_yielded_in_order(depth: int) -> None:
+    iterator = PrefetchIterator(iter(range(20)), depth)
+    assert list(iterator) == list(range(20))
+    assert list(iterator) == []
+    iterator.close()
 
 
-def test_so_many_are_made_before_anybody_asks_and_no_more() -> None:
+def test_the_thread_loads_at_most_depth_items_ahead() -> None:
     made: list[int] = []
 
     def source() -> Iterator[int]:
@@ -82,48 +82,48 @@ def test_so_many_are_made_before_anybody_asks_and_no_more() -> None:
             made.append(number)
             yield number
 
-    ahead = PrefetchIterator(source(), 5)
+    iterator = PrefetchIterator(source(), 5)
     time.sleep(0.1)
-    assert len(made) == 6  # five that wait, and one in the thread's hand
-    assert next(ahead) == 0
-    ahead.close()
+    assert len(made) == 6  # five in the queue, and one that the thread holds
+    assert next(iterator) == 0
+    iterator.close()
 
 
-def test_a_failure_comes_where_the_item_would_have_come() -> None:
+def test_an_exception_is_raised_in_place_of_the_item() -> None:
     def source() -> Iterator[int]:
         yield 1
         raise OSError("the disk is gone")
 
-    ahead = PrefetchIterator(source(), 4)
-    assert next(ahead) == 1
+    iterator = PrefetchIterator(source(), 4)
+    assert next(iterator) == 1
     for _ in range(2):
         with pytest.raises(OSError, match="the disk is gone"):
-            next(ahead)
-    ahead.close()
+            next(iterator)
+    iterator.close()
 
 
-def test_closing_ends_the_thread_even_while_it_works_and_nobody_waits_for_ever() -> None:
+def test_close_ends_a_busy_thread_and_the_iteration() -> None:
     def slow() -> Iterator[int]:
         while True:
             time.sleep(0.02)
             yield 0
 
     before = threads()
-    ahead = PrefetchIterator(slow(), 2)
-    next(ahead)
-    ahead.close()
+    iterator = PrefetchIterator(slow(), 2)
+    next(iterator)
+    iterator.close()
     assert threads() == before
-    assert next(ahead, None) is None
+    assert next(iterator, None) is None
 
 
-def test_the_thread_is_set_up_before_it_takes_anything() -> None:
+def test_on_start_runs_in_the_thread_before_the_first_item() -> None:
     seen: list[str] = []
 
     def source() -> Iterator[int]:
         seen.append("source")
         yield 1
 
-    ahead = PrefetchIterator(source(), 1, lambda: seen.append(threading.current_thread().name))
-    assert list(ahead) == [1]
+    iterator = PrefetchIterator(source(), 1, lambda: seen.append(threading.current_thread().name))
+    assert list(iterator) == [1]
     assert seen == ["batches", "source"]
-    ahead.close()
+    iterator.close()

@@ -1,4 +1,4 @@
-"""Without a token cache: the same tokens, read from where the rows lie."""
+"""Training data that is encoded on the fly: the same tokens as in a token cache."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.preparing import prepared
+from tests.prepared_data import prepare_files
 from trainer_core.data import uncached
 from trainer_core.data.uncached import OnTheFlySplit
 from trainer_core.messages import TraindeckError
@@ -24,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["text", "pairs"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Two parquet files with several row groups, an empty row and a row that cannot be used."""
+    """Two parquet files with several row groups, an empty row and an unusable row."""
     (tmp_path / "数据").mkdir()
     for number in range(2):
         texts: list[str | None] = [f"Row {i} of file {number}, which says {'much ' * (i % 50)}." for i in range(300)]
@@ -39,10 +39,12 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
-def test_any_stretch_of_tokens_is_what_the_cache_would_hold(folder: Path, split: str) -> None:
-    cached, uncached = prepared(folder).open_split(split), prepared(folder, token_cache=False).open_split(split)
+def test_any_range_of_tokens_equals_that_of_the_token_cache(folder: Path, split: str) -> None:
+    cached = prepare_files(folder).open_split(split)
+    uncached = prepare_files(folder, token_cache=False).open_split(split)
     assert isinstance(uncached, OnTheFlySplit) == (split == "train")
-    assert bool(list(uncached.folder.glob("tokens-*"))) == (split == "validation")  # evaluations need them each time
+    stored = (uncached.folder / "tokens.bin").stat().st_size > 0
+    assert stored == (split == "validation")  # evaluation reads it repeatedly, in random order
     assert np.array_equal(cached.offsets, uncached.offsets)
     assert np.array_equal(cached.spans, uncached.spans)
     assert np.array_equal(cached.read(0, cached.tokens), uncached.read(0, uncached.tokens))
@@ -53,16 +55,16 @@ def test_any_stretch_of_tokens_is_what_the_cache_would_hold(folder: Path, split:
     again.close()
 
 
-def test_rows_that_changed_since_are_said(folder: Path) -> None:
-    split = prepared(folder, token_cache=False).open_split("train")
+def test_rows_that_changed_after_preparation_raise_an_error(folder: Path) -> None:
+    split = prepare_files(folder, token_cache=False).open_split("train")
     pq.write_table(pq.read_table(folder / "0.parquet").slice(0, 50), folder / "0.parquet")
     with pytest.raises(TraindeckError) as caught:
         split.read(0, 4000)
     assert caught.value.code == "data.changed_while_read"
 
 
-def test_files_that_are_not_parquet_need_the_cache(tmp_path: Path) -> None:
+def test_formats_other_than_parquet_require_the_token_cache(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("words " * 2000, encoding="utf-8")
     with pytest.raises(TraindeckError) as caught:
-        prepared(tmp_path / "a.txt", token_cache=False)
+        prepare_files(tmp_path / "a.txt", token_cache=False)
     assert caught.value.code == "data.needs_cache"

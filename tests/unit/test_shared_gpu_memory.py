@@ -1,4 +1,4 @@
-"""GPU memory that lies in system memory, as Windows counts it. The library itself is only on Windows."""
+"""Shared GPU memory counter. pdh.dll itself exists only on Windows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MORE_DATA = ctypes.c_int32(0x800007D2).value  # as ctypes returns it
 
 
 class Pdh:
-    """Answers as the documentation of pdh.dll says: first the size, then items of 24 bytes with their names behind."""
+    """A fake pdh.dll: returns first the size, then items of 24 bytes."""
 
     def __init__(self, values: list[tuple[str, int, int]]) -> None:
         self.values, self.collected = values, 0
@@ -38,38 +38,37 @@ class Pdh:
         return 0
 
 
-def counter(values: list[tuple[str, int, int]], pid: int = 1234) -> SharedGpuMemoryCounter:
-    made = SharedGpuMemoryCounter(pid)
-    made._pdh = Pdh(values)
-    return made
+def make_counter(values: list[tuple[str, int, int]], pid: int = 1234) -> SharedGpuMemoryCounter:
+    counter = SharedGpuMemoryCounter(pid)
+    counter._pdh = Pdh(values)
+    return counter
 
 
-def test_it_is_the_sum_over_the_gpus_of_this_process_alone() -> None:
+def test_the_counter_sums_the_gpus_of_its_process() -> None:
     values = [
         ("pid_1234_luid_0x00000000_0x0000C4E5_phys_0", 0, 3 * GIB),
         ("pid_1234_luid_0x00000000_0x0000D001_phys_0", 1, GIB),
         ("pid_12345_luid_0x00000000_0x0000C4E5_phys_0", 0, 7 * GIB),
         ("pid_99_luid_0x00000000_0x0000C4E5_phys_0", 0, 5 * GIB),
     ]
-    assert counter(values).read() == 4 * GIB
+    assert make_counter(values).read() == 4 * GIB
 
 
-def test_a_value_that_windows_calls_invalid_does_not_count() -> None:
-    assert counter([("pid_1234_luid_0_phys_0", 0, 10), ("pid_1234_luid_1_phys_0", 0xC0000BBA, 99)]).read() == 10
+def test_invalid_values_are_skipped() -> None:
+    assert make_counter([("pid_1234_luid_0_phys_0", 0, 10), ("pid_1234_luid_1_phys_0", 0xC0000BBA, 99)]).read() == 10
 
 
-def test_a_process_that_windows_does_not_list_has_no_figure_rather_than_nothing() -> None:
-    assert counter([("pid_99_luid_0_phys_0", 0, 10)]).read() is None
-    assert counter([]).read() is None
+def test_an_unlisted_process_has_no_value() -> None:
+    assert make_counter([("pid_99_luid_0_phys_0", 0, 10)]).read() is None
+    assert make_counter([]).read() is None
     assert sum_for_process([("pid_123_x", 5)], 12) is None
 
 
-def test_the_real_counter_tells_a_figure_or_nothing_and_never_raises() -> None:
-    told = SharedGpuMemoryCounter(os.getpid()).read()
-    assert told is None or (sys.platform == "win32" and told >= 0)
+def test_the_real_counter_never_raises() -> None:
+    value = SharedGpuMemoryCounter(os.getpid()).read()
+    assert value is None or (sys.platform == "win32" and value >= 0)
 
 
-@pytest.mark.skipif(sys.platform != "win32", reason="for Windows")
-def test_the_library_of_windows_takes_the_query() -> None:
-    made = SharedGpuMemoryCounter(os.getpid())
-    assert made._query.value
+@pytest.mark.skipif(sys.platform != "win32", reason="requires Windows")
+def test_the_query_can_be_opened_on_windows() -> None:
+    assert SharedGpuMemoryCounter(os.getpid())._query.value

@@ -1,4 +1,4 @@
-"""Documents in one sequence do not see each other: each is learnt exactly as if it stood alone."""
+"""Separate documents of a sequence: losses and gradients are those of each document alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.made_cache import END, VOCABULARY, Chat, conversations, texts
+from tests.token_caches import (
+    END_OF_TEXT,
+    VOCAB_SIZE,
+    Conversation,
+    build_conversation_cache,
+    build_text_cache,
+)
 from trainer_core.config import Config
 from trainer_core.data.loader import IGNORE_INDEX, PADDING_SEGMENT, Batch, BatchLoader
 from trainer_core.data.prepare import PreparedData
@@ -19,17 +25,17 @@ from trainer_core.models.decoder import Decoder, ModelConfig
 from trainer_core.train.loss import batch_loss
 
 LENGTH = 24
-Losses = dict[tuple[int, ...], list[float]]  # of the learned tokens of a document, by its tokens
+Losses = dict[tuple[int, ...], list[float]]  # of the trained tokens of each document, by these tokens
 
 
-def chats() -> list[Chat]:
-    """Conversations of two answers or one; some are cut, and some have nothing left to learn then."""
+def random_conversations() -> list[Conversation]:
+    """Conversations with one or two responses, some too long, some without trained tokens after truncation."""
     drawn, made = random.Random(1), []
     for number in range(60):
         length = drawn.randint(4, 30)
         start = drawn.randint(1, length - 2)
         spans = [(start, length)] if number % 3 else [(1, 3), (max(3, start), length)]
-        made.append(([drawn.randrange(1, VOCABULARY) for _ in range(length)], spans))
+        made.append(([drawn.randrange(1, VOCAB_SIZE) for _ in range(length)], spans))
     return made
 
 
@@ -39,19 +45,19 @@ def config(**knobs: object) -> Config:
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
-    return conversations(tmp_path_factory.mktemp("cache"), config(packing=True), chats())
+    return build_conversation_cache(tmp_path_factory.mktemp("cache"), config(packing=True), random_conversations())
 
 
 @pytest.fixture(scope="module")
 def alone(packed: PreparedData) -> PreparedData:
-    return conversations(packed.folder.with_name("alone"), config(), chats())
+    return build_conversation_cache(packed.folder.with_name("alone"), config(), random_conversations())
 
 
 @pytest.fixture(scope="module")
 def model() -> Decoder:
     torch.manual_seed(0)
     shape = ModelConfig(
-        VOCABULARY, hidden_dim=32, n_layers=2, n_heads=4, n_kv_heads=2, mlp_dim=48, max_seq_len=LENGTH, qk_norm=True
+        VOCAB_SIZE, hidden_dim=32, n_layers=2, n_heads=4, n_kv_heads=2, mlp_dim=48, max_seq_len=LENGTH, qk_norm=True
     )
     drawn = Decoder(shape)
     with torch.no_grad():
@@ -61,14 +67,14 @@ def model() -> Decoder:
 
 
 def segments_of(batch: Batch) -> torch.Tensor:
-    """The segments of a batch; of one without any they are told by hand: whole rows."""
+    """The segments of a batch; whole rows if it has none."""
     if batch.segments is not None:
         return batch.segments
     return torch.zeros_like(batch.input_ids)
 
 
 def losses(model: Decoder, batches: Iterable[Batch]) -> Losses:
-    """The loss of each learned token, document by document."""
+    """The loss of each trained token by document."""
     found: Losses = {}
     for batch in batches:
         mask = None if batch.segments is None else document_mask(batch.segments)
@@ -94,7 +100,7 @@ def assert_close(some: Losses, others: Losses) -> None:
 # --- conversations ---------------------------------------------------------------------------------
 
 
-def test_every_conversation_has_the_losses_that_it_has_alone(
+def test_packed_conversations_have_the_losses_of_unpacked_ones(
     model: Decoder, packed: PreparedData, alone: PreparedData
 ) -> None:
     together = list(BatchLoader(packed, config()).iterate_epoch(0))
@@ -105,7 +111,7 @@ def test_every_conversation_has_the_losses_that_it_has_alone(
     assert_close(losses(model, together), losses(model, one_by_one))
 
 
-def test_a_window_of_packs_has_the_gradient_of_the_same_conversations_alone(
+def test_packed_conversations_have_the_gradients_of_unpacked_ones(
     model: Decoder, packed: PreparedData, alone: PreparedData
 ) -> None:
     gradients, counted = [], []
@@ -123,28 +129,28 @@ def test_a_window_of_packs_has_the_gradient_of_the_same_conversations_alone(
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-6)
 
 
-def test_the_answers_of_a_conversation_are_learned_and_nothing_else(alone: PreparedData) -> None:
+def test_only_responses_have_labels(alone: PreparedData) -> None:
     shown = {}
     for batch in BatchLoader(alone, config()).iterate_epoch(0):
         for inputs, labels in zip(batch.input_ids.tolist(), batch.labels.tolist(), strict=True):
             shown[tuple(inputs[:3])] = labels
-    for ids, spans in chats():
-        learned = {at for start, stop in spans for at in range(start, stop) if 1 <= at <= LENGTH}
-        if not learned:
+    for ids, spans in random_conversations():
+        trained = {at for start, stop in spans for at in range(start, stop) if 1 <= at <= LENGTH}
+        if not trained:
             assert tuple(ids[:3]) not in shown
             continue
         labels = shown[tuple(ids[:3])]
-        assert {at + 1 for at, label in enumerate(labels) if label != IGNORE_INDEX} == learned
-        assert all(labels[at - 1] == ids[at] for at in learned)
+        assert {at + 1 for at, label in enumerate(labels) if label != IGNORE_INDEX} == trained
+        assert all(labels[at - 1] == ids[at] for at in trained)
 
 
-def test_padding_is_a_segment_of_its_own_that_teaches_nothing(packed: PreparedData) -> None:
+def test_padding_is_a_separate_segment_without_labels(packed: PreparedData) -> None:
     for batch in BatchLoader(packed, config()).iterate_epoch(0):
-        if batch.segments is None:  # long conversations alone: padding comes last, and nobody looks back at it
+        if batch.segments is None:  # one document per row: no token attends to the padding after it
             continue
         padding = batch.segments == PADDING_SEGMENT
         assert (batch.labels[padding] == IGNORE_INDEX).all()
-        assert (batch.input_ids[padding] == END).all()
+        assert (batch.input_ids[padding] == END_OF_TEXT).all()
         assert batch.positions is not None
         assert int(batch.positions.max()) < LENGTH
         assert batch.input_ids.shape[1] % 8 == 0
@@ -153,25 +159,27 @@ def test_padding_is_a_segment_of_its_own_that_teaches_nothing(packed: PreparedDa
 # --- plain text ------------------------------------------------------------------------------------
 
 
-def written() -> list[list[int]]:
-    """Texts of 0 to 60 tokens: some end with a window, some fill more than one."""
+def random_texts() -> list[list[int]]:
+    """Texts of 0 to 60 tokens: some end at a window boundary, some span several windows."""
     drawn = random.Random(2)
     lengths = [LENGTH - 1, 0, 5, LENGTH, 60, 0, 0, *(drawn.randint(0, 60) for _ in range(40))]
-    return [[drawn.randrange(1, VOCABULARY) for _ in range(length)] for length in lengths]
+    return [[drawn.randrange(1, VOCAB_SIZE) for _ in range(length)] for length in lengths]
 
 
 @pytest.fixture(scope="module")
 def divided(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
-    return texts(tmp_path_factory.mktemp("cache"), config(attend_across_documents=False), written())
+    return build_text_cache(tmp_path_factory.mktemp("cache"), config(attend_across_documents=False), random_texts())
 
 
-def test_the_part_of_a_text_in_a_window_has_the_losses_that_it_has_alone(model: Decoder, divided: PreparedData) -> None:
+def test_the_part_of_a_text_in_a_window_has_the_losses_of_that_part_alone(
+    model: Decoder, divided: PreparedData
+) -> None:
     found = losses(model, BatchLoader(divided, config()).iterate_epoch(0))
     expected: Losses = {}
     start = 0  # of the document, in all tokens
-    for ids in written():
-        tokens = [*ids, END]
-        end = min(start + len(tokens), divided.train.samples * LENGTH + 1)  # the rest makes no whole window
+    for ids in random_texts():
+        tokens = [*ids, END_OF_TEXT]
+        end = min(start + len(tokens), divided.train.samples * LENGTH + 1)  # the rest fills no window
         for window in range(start // LENGTH, -(-end // LENGTH)):
             first, last = max(start, window * LENGTH), min(end - 1, (window + 1) * LENGTH)
             part = tokens[first - start : last + 1 - start]
@@ -181,20 +189,20 @@ def test_the_part_of_a_text_in_a_window_has_the_losses_that_it_has_alone(model: 
                     each = F.cross_entropy(model(inputs)[0], labels, reduction="none")
                 expected[tuple(part[1:])] = each.tolist()
         start += len(tokens)
-    expected.pop((END,), None), found.pop((END,), None)  # of several texts; they say nothing
+    expected.pop((END_OF_TEXT,), None), found.pop((END_OF_TEXT,), None)  # not unique
     assert_close(found, expected)
 
 
-def test_a_text_is_never_asked_for_the_first_token_of_the_next(divided: PreparedData) -> None:
+def test_the_first_token_of_a_text_is_never_a_label(divided: PreparedData) -> None:
     for batch in BatchLoader(divided, config()).iterate_epoch(0):
-        ends = batch.input_ids == END
+        ends = batch.input_ids == END_OF_TEXT
         assert (batch.labels[ends] == IGNORE_INDEX).all()
         assert (batch.labels[~ends] != IGNORE_INDEX).all()
         assert batch.samples == len(batch.input_ids)
 
 
-def test_attending_across_documents_divides_nothing(divided: PreparedData) -> None:
-    whole = texts(divided.folder.with_name("whole"), config(), written())
+def test_attending_across_documents_creates_no_segments(divided: PreparedData) -> None:
+    whole = build_text_cache(divided.folder.with_name("whole"), config(), random_texts())
     pairs = zip(
         BatchLoader(divided, config()).iterate_epoch(0), BatchLoader(whole, config()).iterate_epoch(0), strict=True
     )
@@ -205,6 +213,6 @@ def test_attending_across_documents_divides_nothing(divided: PreparedData) -> No
         assert together.loss_tokens == together.labels.numel()
 
 
-def test_a_window_without_a_boundary_needs_no_mask(tmp_path: Path) -> None:
-    prepared = texts(tmp_path, config(attend_across_documents=False), [[1] * (LENGTH * 10)])
+def test_a_window_within_one_document_has_no_segments(tmp_path: Path) -> None:
+    prepared = build_text_cache(tmp_path, config(attend_across_documents=False), [[1] * (LENGTH * 10)])
     assert all(batch.segments is None for batch in BatchLoader(prepared, config()).iterate_epoch(0))

@@ -1,14 +1,16 @@
-"""Batches: right labels, an order that nothing but (seed, epoch, k) decides, and exact seeking."""
+"""Batches: labels, an order that depends only on seed, epoch and position, and exact seeking."""
 
 from __future__ import annotations
 
 import json
 import pickle
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +20,6 @@ import torch
 from trainer_core.config import Config
 from trainer_core.data.loader import IGNORE_INDEX, Batch, BatchLoader, SequenceDataset, concat_batches
 from trainer_core.data.prepare import PreparedData, prepare
-from trainer_core.models.attention import cu_seqlens_from_segments
 from trainer_core.progress import NullReporter
 
 LENGTH = 32
@@ -75,6 +76,13 @@ def same_or_none(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
     return a is b if a is None or b is None else torch.equal(a, b)
 
 
+def validation_batches(prepared: PreparedData, config: Config) -> list[Batch]:
+    loader = BatchLoader(prepared, config, "validation")
+    batches = list(loader.iterate_samples(np.arange(loader.samples)))
+    loader.close()
+    return batches
+
+
 def with_workers(config: Config, workers: int, **knobs: Any) -> Config:
     values = {name: getattr(config, name) for name in Config.__struct_fields__}
     return Config(**{**values, "num_workers": workers, **knobs})
@@ -83,7 +91,7 @@ def with_workers(config: Config, workers: int, **knobs: Any) -> Config:
 # --- what a sample is ------------------------------------------------------------------------------
 
 
-def test_windows_of_text_follow_each_other_and_labels_are_the_next_tokens(plain: tuple[PreparedData, Config]) -> None:
+def test_text_windows_are_adjacent_and_labels_are_shifted_tokens(plain: tuple[PreparedData, Config]) -> None:
     prepared, _ = plain
     samples, split = SequenceDataset(prepared, "train"), prepared.open_split("train")
     tokens = torch.from_numpy(split.read(0, split.tokens))
@@ -96,15 +104,15 @@ def test_windows_of_text_follow_each_other_and_labels_are_the_next_tokens(plain:
 
 def test_validation_counts_every_held_out_token_once(plain: tuple[PreparedData, Config]) -> None:
     prepared, config = plain
-    batches = list(BatchLoader(prepared, config, "validation").iterate_epoch(0))
+    batches = validation_batches(prepared, config)
     assert sum(batch.loss_tokens for batch in batches) == prepared.validation.tokens - 1
     assert all(batch.input_ids.shape[1] == LENGTH for batch in batches)
 
 
-def test_only_the_response_and_its_end_are_learned(paired: tuple[PreparedData, Config]) -> None:
+def test_only_the_response_and_its_end_token_have_labels(paired: tuple[PreparedData, Config]) -> None:
     prepared, config = paired
     codec = prepared.load_codec()
-    for batch in BatchLoader(prepared, config, "validation").iterate_epoch(0):
+    for batch in validation_batches(prepared, config):
         for inputs, labels in zip(batch.input_ids, batch.labels, strict=True):
             counted = labels != IGNORE_INDEX
             response = codec.decode(labels[counted].tolist(), skip_special_tokens=False)
@@ -115,7 +123,7 @@ def test_only_the_response_and_its_end_are_learned(paired: tuple[PreparedData, C
             assert labels[first - 1] == IGNORE_INDEX
 
 
-def test_pairs_are_padded_on_the_right_to_a_multiple_of_eight(paired: tuple[PreparedData, Config]) -> None:
+def test_conversations_are_padded_on_the_right_to_a_multiple_of_eight(paired: tuple[PreparedData, Config]) -> None:
     prepared, config = paired
     for batch in BatchLoader(prepared, config).iterate_epoch(0):
         assert batch.input_ids.shape == batch.labels.shape
@@ -126,7 +134,7 @@ def test_pairs_are_padded_on_the_right_to_a_multiple_of_eight(paired: tuple[Prep
         assert batch.input_ids.dtype == batch.labels.dtype == torch.int64
 
 
-def test_a_pair_without_room_for_a_response_is_never_shown_and_a_long_one_is_cut(
+def test_long_conversations_are_truncated_or_dropped(
     paired: tuple[PreparedData, Config],
 ) -> None:
     prepared, config = paired
@@ -141,17 +149,17 @@ def test_a_pair_without_room_for_a_response_is_never_shown_and_a_long_one_is_cut
 # --- order -----------------------------------------------------------------------------------------
 
 
-def test_an_epoch_shows_every_sample_once_and_the_next_in_another_order(plain: tuple[PreparedData, Config]) -> None:
+def test_each_epoch_contains_every_sample_once_in_another_order(plain: tuple[PreparedData, Config]) -> None:
     prepared, config = plain
     loader = BatchLoader(prepared, config)
     epochs = [torch.cat([batch.input_ids for batch in loader.iterate_epoch(epoch)]).tolist() for epoch in (0, 1)]
     everything = sorted(SequenceDataset(prepared, "train")[i][0].tolist() for i in range(loader.samples))
     assert [sorted(epoch) for epoch in epochs] == [everything, everything]
     assert epochs[0] != epochs[1]
-    assert len(list(loader.iterate_epoch(0))) == loader.batches_per_epoch
+    assert len(list(loader.iterate_epoch(0))) == -(-loader.samples // config.batch_size)
 
 
-def test_a_batch_names_its_samples_and_its_epoch(plain: tuple[PreparedData, Config]) -> None:
+def test_batches_have_sample_ids_and_epoch(plain: tuple[PreparedData, Config]) -> None:
     prepared, config = plain
     samples = SequenceDataset(prepared, "train")
     for batch in BatchLoader(prepared, config).iterate_epoch(2):
@@ -159,26 +167,15 @@ def test_a_batch_names_its_samples_and_its_epoch(plain: tuple[PreparedData, Conf
         assert [samples[number].input_ids.tolist() for number in batch.sample_ids] == batch.input_ids.tolist()
 
 
-def test_spans_say_the_same_as_segments(packed: tuple[PreparedData, Config]) -> None:
-    batches = [batch for batch in BatchLoader(*packed).iterate_epoch(0) if batch.segments is not None]
-    assert batches
-    for batch in batches:
-        assert batch.segments is not None
-        assert batch.cu_seqlens is not None
-        expected = cu_seqlens_from_segments(batch.segments)
-        assert torch.equal(batch.cu_seqlens.offsets, expected.offsets)
-        assert batch.cu_seqlens.max_seqlen == expected.max_seqlen
-
-
-def loading(loader: BatchLoader, how: str) -> BatchLoader:
-    """Batches made when they are asked for, kept ready by a thread, or by processes."""
+def set_mode(loader: BatchLoader, how: str) -> BatchLoader:
+    """Load in this thread, in a prefetching thread or in loader processes."""
     if how == "thread":
         loader.settings = replace(loader.settings, prefetch_batches=3)
     return loader
 
 
 @pytest.mark.parametrize("how", ["here", "thread", "processes"])
-def test_resuming_at_any_batch_gives_exactly_the_rest_of_the_epoch(
+def test_seeking_yields_the_rest_of_the_epoch(
     plain: tuple[PreparedData, Config],
     paired: tuple[PreparedData, Config],
     packed: tuple[PreparedData, Config],
@@ -186,7 +183,7 @@ def test_resuming_at_any_batch_gives_exactly_the_rest_of_the_epoch(
 ) -> None:
     for prepared, config in (plain, paired, packed):
         expected = list(BatchLoader(prepared, with_workers(config, 0)).iterate_epoch(3))
-        loader = loading(BatchLoader(prepared, with_workers(config, 2 if how == "processes" else 0)), how)
+        loader = set_mode(BatchLoader(prepared, with_workers(config, 2 if how == "processes" else 0)), how)
         for start in (0, 5, len(expected) - 1, len(expected)):
             assert same(list(loader.iterate_epoch(3, min(start * config.batch_size, loader.samples))), expected[start:])
         loader.close()
@@ -194,23 +191,23 @@ def test_resuming_at_any_batch_gives_exactly_the_rest_of_the_epoch(
 
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("how", ["here", "thread", "processes"])
-def test_epochs_follow_each_other_as_if_each_were_opened_anew(
+def test_consecutive_epochs_equal_those_of_new_loaders(
     packed: tuple[PreparedData, Config], how: str, persistent: bool
 ) -> None:
     prepared, config = packed
     expected = [list(BatchLoader(prepared, with_workers(config, 0)).iterate_epoch(epoch)) for epoch in range(4)]
     workers = 2 if how == "processes" else 0
-    loader = loading(BatchLoader(prepared, with_workers(config, workers, persistent_workers=persistent)), how)
+    loader = set_mode(BatchLoader(prepared, with_workers(config, workers, persistent_workers=persistent)), how)
     for epoch in (0, 1, 2, 0, 3):
         assert same(list(loader.iterate_epoch(epoch)), expected[epoch])
     loader.close()
 
 
 @pytest.mark.parametrize("how", ["here", "thread", "processes"])
-def test_leaving_an_epoch_half_way_does_not_disturb_the_next(plain: tuple[PreparedData, Config], how: str) -> None:
+def test_an_abandoned_epoch_does_not_affect_the_next(plain: tuple[PreparedData, Config], how: str) -> None:
     prepared, config = plain
     expected = list(BatchLoader(prepared, config).iterate_epoch(1))
-    loader = loading(BatchLoader(prepared, with_workers(config, 2 if how == "processes" else 0)), how)
+    loader = set_mode(BatchLoader(prepared, with_workers(config, 2 if how == "processes" else 0)), how)
     abandoned = loader.iterate_epoch(0)
     next(abandoned)
     assert same(list(loader.iterate_epoch(1)), expected)
@@ -218,20 +215,25 @@ def test_leaving_an_epoch_half_way_does_not_disturb_the_next(plain: tuple[Prepar
 
 
 @pytest.mark.parametrize("how", ["thread", "processes"])
-def test_the_next_epoch_is_begun_before_this_one_ends(plain: tuple[PreparedData, Config], how: str) -> None:
-    """Nothing stalls at the boundary: the source is asked for the next epoch while this one is handed out."""
+def test_the_next_epoch_is_prefetched_before_the_current_one_ends(plain: tuple[PreparedData, Config], how: str) -> None:
     prepared, config = plain
-    loader = loading(BatchLoader(prepared, with_workers(config, 2 if how == "processes" else 0)), how)
-    asked: list[int] = []
-    plan = loader._batch_sampler._epoch_batches
-    loader._batch_sampler._epoch_batches = lambda epoch, start: asked.append(epoch) or plan(epoch, start)  # type: ignore[func-returns-value,assignment]
+    loader = set_mode(BatchLoader(prepared, with_workers(config, 2 if how == "processes" else 0)), how)
+    requested: list[int] = []
+    order = loader._batch_sampler._order
+
+    class RecordingOrder:
+        def batches(self, epoch: int, start: int) -> Iterator[np.ndarray]:
+            requested.append(epoch)
+            return order.batches(epoch, start)
+
+    loader._batch_sampler._order = RecordingOrder()  # type: ignore[assignment]
     for _ in loader.iterate_epoch(0):
-        seen = list(asked)
+        seen = list(requested)
     assert seen == [0, 1]
     loader.close()
 
 
-def test_loading_draws_nothing_from_the_global_generators(plain: tuple[PreparedData, Config]) -> None:
+def test_loading_does_not_use_the_global_generators(plain: tuple[PreparedData, Config]) -> None:
     prepared, config = plain
     for workers in (0, 2):
         state = torch.get_rng_state()
@@ -243,7 +245,7 @@ def test_loading_draws_nothing_from_the_global_generators(plain: tuple[PreparedD
 
 @pytest.mark.parametrize("columns", [("text",), ("prompt", "response")])
 @pytest.mark.parametrize("packing", [False, True])
-def test_without_a_token_cache_an_epoch_holds_the_same(
+def test_an_epoch_without_a_token_cache_has_the_same_content(
     tmp_path: Path, cache: Path, columns: tuple[str, ...], packing: bool
 ) -> None:
     path = tmp_path / "rows.parquet"
@@ -256,12 +258,12 @@ def test_without_a_token_cache_an_epoch_holds_the_same(
     )
     assert sum(batch.loss_tokens for batch in cached) == sum(batch.loss_tokens for batch in direct)
     assert sum(batch.samples for batch in cached) == sum(batch.samples for batch in direct)
-    if not packing:  # with packing, others share a sequence: only neighbours do
-        assert shown(cached) == shown(direct)
+    if not packing:  # with packing, only neighbours share a sequence
+        assert trained_tokens(cached) == trained_tokens(direct)
 
 
-def shown(batches: list[Batch]) -> list[list[int]]:
-    """All sequences, in an order that does not depend on theirs."""
+def trained_tokens(batches: list[Batch]) -> list[list[int]]:
+    """The trained tokens of all sequences, sorted."""
     return sorted(
         [token for token, label in zip(inputs, labels, strict=True) if label != IGNORE_INDEX]
         for batch in batches
@@ -272,7 +274,7 @@ def shown(batches: list[Batch]) -> list[list[int]]:
 # --- processes and files ---------------------------------------------------------------------------
 
 
-def test_closing_ends_the_loader_processes(plain: tuple[PreparedData, Config]) -> None:
+def test_close_ends_the_loader_processes(plain: tuple[PreparedData, Config]) -> None:
     prepared, config = plain
     before = {child.pid for child in psutil.Process().children()}
     loader = BatchLoader(prepared, with_workers(config, 2))
@@ -283,15 +285,14 @@ def test_closing_ends_the_loader_processes(plain: tuple[PreparedData, Config]) -
     assert {child.pid for child in psutil.Process().children()} <= before
 
 
-def test_held_out_data_starts_no_processes(plain: tuple[PreparedData, Config]) -> None:
+def test_validation_starts_no_processes(plain: tuple[PreparedData, Config]) -> None:
     prepared, config = plain
-    loader = BatchLoader(prepared, with_workers(config, 2), "validation")
     before = {child.pid for child in psutil.Process().children()}
-    list(loader.iterate_epoch(0))
+    validation_batches(prepared, with_workers(config, 2))
     assert {child.pid for child in psutil.Process().children()} <= before
 
 
-def test_samples_can_be_sent_to_a_process_that_was_spawned(
+def test_the_data_set_is_picklable_without_its_arrays(
     paired: tuple[PreparedData, Config], packed: tuple[PreparedData, Config]
 ) -> None:
     for prepared, _ in (paired, packed):
@@ -301,10 +302,10 @@ def test_samples_can_be_sent_to_a_process_that_was_spawned(
         assert again[10].input_ids.tolist() == first.input_ids.tolist()
         assert again[10].labels.tolist() == first.labels.tolist()
         assert list(again[10].document_starts) == list(first.document_starts)
-        assert len(pickle.dumps(samples)) < 2000  # no arrays in it
+        assert len(pickle.dumps(samples)) < 2000
 
 
-def test_a_cache_can_be_deleted_once_it_is_closed(plain: tuple[PreparedData, Config], tmp_path: Path) -> None:
+def test_a_cache_can_be_deleted_after_close(plain: tuple[PreparedData, Config], tmp_path: Path) -> None:
     prepared, config = plain
     moved = replace(prepared, folder=Path(shutil.copytree(prepared.folder, tmp_path / "copy")))
     loader = BatchLoader(moved, config)
@@ -315,8 +316,7 @@ def test_a_cache_can_be_deleted_once_it_is_closed(plain: tuple[PreparedData, Con
     shutil.rmtree(moved.folder)
 
 
-def test_every_part_of_a_batch_knows_how_many_labels_of_it_count(paired: tuple[PreparedData, Config]) -> None:
-    """To count them on a GPU would have the loop wait for it."""
+def test_parts_of_a_batch_know_their_loss_tokens(paired: tuple[PreparedData, Config]) -> None:
     prepared, config = paired
     batch = next(BatchLoader(prepared, config).iterate_epoch(0))
     assert batch.loss_tokens == sum(batch.row_loss_tokens) == int((batch.labels != IGNORE_INDEX).sum())

@@ -1,4 +1,4 @@
-"""Preparing small data sets in tests."""
+"""Preparation of small data sets in tests."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from trainer_core.messages import Value, is_known
 from trainer_core.progress import NullReporter, StopRequested
 
 
-class Listener(NullReporter):
-    """Notes warnings; stops at poll number `stop_at`."""
+class RecordingReporter(NullReporter):
+    """Records warnings; raises `StopRequested` at poll number `stop_at`."""
 
     def __init__(self, stop_at: int = 0) -> None:
         self.warnings: dict[str, dict[str, Value]] = {}
@@ -29,23 +29,23 @@ class Listener(NullReporter):
             raise StopRequested
 
 
-def prepared(*data: Path, listener: Listener | None = None, **knobs: Any) -> PreparedData:
+def prepare_files(*data: Path, reporter: RecordingReporter | None = None, **knobs: Any) -> PreparedData:
     values = {"vocab_size": 320, "max_seq_len": 32, **knobs}
-    return prepare.prepare(Config(data=[str(path) for path in data], **values), listener or Listener())
+    return prepare.prepare(Config(data=[str(path) for path in data], **values), reporter or RecordingReporter())
 
 
-def decoded(result: PreparedData, split: str) -> str:
+def decode_split(result: PreparedData, split: str) -> str:
     tokens = result.open_split(split)
     return result.load_codec().decode(tokens.read(0, tokens.tokens).tolist(), skip_special_tokens=False)
 
 
-def caches(home: Path) -> list[Path]:
-    """What lies in the cache's folder, beside what is remembered there of files and data sets."""
+def list_caches(home: Path) -> list[Path]:
+    """Complete and unfinished caches."""
     found = (home / "cache").glob("*") if (home / "cache").exists() else ()
-    return [path for path in found if path.name not in ("contents.json", "latest.json")]
+    return [path for path in found if path.name != "contents.json"]
 
 
-def content(folder: Path) -> dict[str, bytes]:
-    """All files of a cache but its record, which says when and from where."""
-    files = [file for file in folder.rglob("*") if file.is_file() and file.name not in ("meta.json", "inputs.json")]
+def read_files(folder: Path) -> dict[str, bytes]:
+    """The content of all files of a cache except meta.json."""
+    files = [file for file in folder.rglob("*") if file.is_file() and file.name != "meta.json"]
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.test_hardware import Metered, wait_for
+from tests.unit.test_hardware import EnergyNvml, wait_for
 from trainer_core import protocol
 from trainer_core.config import Config
 from trainer_core.run_context import RunContext
@@ -20,9 +20,9 @@ from trainer_core.wire import EventDispatcher
 
 
 @pytest.fixture
-def three_gpus(monkeypatch: pytest.MonkeyPatch) -> Metered:
-    nvml = Metered()
-    uuids = [SimpleNamespace(uuid=f"{card}a0b1c2d-0000") for card in range(3)]
+def three_gpus(monkeypatch: pytest.MonkeyPatch) -> EnergyNvml:
+    nvml = EnergyNvml()
+    uuids = [SimpleNamespace(uuid=f"{index}a0b1c2d-0000") for index in range(3)]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: uuids[device.index])
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 5)
@@ -31,8 +31,8 @@ def three_gpus(monkeypatch: pytest.MonkeyPatch) -> Metered:
     return nvml
 
 
-def energy(nvml: Metered, path: Path, device: str, ranks: int) -> float | None:
-    """Joules of a run on `ranks` cards while card 0 uses 100 J, card 1 200 J and card 2 300 J."""
+def energy(nvml: EnergyNvml, path: Path, device: str, ranks: int) -> float | None:
+    """Joules of a run on `ranks` GPUs while GPU 0 uses 100 J, GPU 1 200 J and GPU 2 300 J."""
     job: Any = SimpleNamespace(run_context=RunContext(EventDispatcher()))
     trainer: Any = SimpleNamespace(
         device=torch.device(device),
@@ -45,15 +45,15 @@ def energy(nvml: Metered, path: Path, device: str, ranks: int) -> float | None:
     job.run_context.dispatcher.add_listener(lambda event: samples.append(event) or ())  # type: ignore[func-returns-value]
     with build._monitoring(job, trainer):
         wait_for(lambda: bool(samples))
-        nvml.counted += 100_000
+        nvml.energy_mj += 100_000
         joules: float | None = trainer.reports.energy()
     return joules
 
 
-def test_energy_is_that_of_the_cards_of_all_ranks(three_gpus: Metered, tmp_path: Path) -> None:
+def test_energy_is_the_sum_over_the_gpus_of_all_ranks(three_gpus: EnergyNvml, tmp_path: Path) -> None:
     assert [energy(three_gpus, tmp_path, "cuda:0", ranks) for ranks in (1, 2, 3)] == [100.0, 300.0, 600.0]
     assert energy(three_gpus, tmp_path, "cuda:1", 2) == 500.0
 
 
-def test_on_a_cpu_no_card_counts(three_gpus: Metered, tmp_path: Path) -> None:
+def test_a_cpu_run_has_no_energy(three_gpus: EnergyNvml, tmp_path: Path) -> None:
     assert energy(three_gpus, tmp_path, "cpu", 2) is None
