@@ -52,9 +52,8 @@ def test_the_theme_is_switched_while_the_window_is_open(make_window: MakeWindow)
         assert picture.pixelColor(3, picture.height() - 3) == QColor(palette.window)
 
 
-@pytest.mark.parametrize(
-    ("value", "spacing", "text"),
-    [
+def test_ticks_have_plain_notation() -> None:
+    for value, spacing, text in (
         (2000, 1000, "2,000"),
         (92_000, 1000, "92k"),
         (1_500_000, 500_000, "1.5M"),
@@ -64,27 +63,23 @@ def test_the_theme_is_switched_while_the_window_is_open(make_window: MakeWindow)
         (0.25, 0.05, "0.25"),
         (2.0, 1.0, "2"),
         (-0.5, 0.5, "-0.5"),
-    ],
-)
-def test_ticks_have_plain_notation(value: float, spacing: float, text: str) -> None:
-    assert format_tick(value, spacing) == text
+    ):
+        assert format_tick(value, spacing) == text
 
 
-@pytest.mark.parametrize(
-    ("values", "texts"),
-    [
+def test_the_ticks_of_an_axis_have_one_unit_and_differ(qapp: object) -> None:
+    axis = Axis("left")
+    cases: list[tuple[Sequence[float], list[str]]] = [
         ((6000, 8000, 10_000), ["6k", "8k", "10k"]),
         ((6000, 8000), ["6,000", "8,000"]),
         ((9500, 10_000, 10_500), ["9.5k", "10k", "10.5k"]),
         ((1_000_000, 1_000_020, 1_000_040), ["1M", "1.00002M", "1.00004M"]),
         ((0, 400_000, 800_000, 1_200_000), ["0", "0.4M", "0.8M", "1.2M"]),
         ((-20_000, -10_000, 0), ["-20k", "-10k", "0"]),
-    ],
-)
-def test_the_ticks_of_an_axis_have_one_unit_and_differ(values: Sequence[float], texts: list[str]) -> None:
-    axis = Axis("left")
-    axis.setRange(values[0], values[-1])
-    assert axis.tickStrings(values, 1.0, values[1] - values[0]) == texts
+    ]
+    for values, texts in cases:
+        axis.setRange(values[0], values[-1])
+        assert axis.tickStrings(values, 1.0, values[1] - values[0]) == texts
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
